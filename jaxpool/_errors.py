@@ -1,0 +1,39 @@
+"""One voice for every message about an argument.
+
+Inner code raises `ArgumentError` with the reason alone; the public function that was called adds its name and the
+shapes it was called with, once, through `calling`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+
+class ArgumentError(Exception):
+    """Why an argument cannot be taken: `argument` must be `rule`, got `value`; `hint` says what to do."""
+
+    def __init__(
+        self,
+        argument: str,
+        rule: str,
+        value: Any,
+        hint: str,
+        kind: type[Exception] = ValueError,
+    ) -> None:
+        super().__init__(argument, rule, value, hint, kind)
+        self.argument, self.rule, self.value = argument, rule, value
+        self.hint, self.kind = hint, kind
+
+
+@contextlib.contextmanager
+def calling(function: str, **context: Any) -> Iterator[None]:
+    """Turns an `ArgumentError` raised inside into the exception that the user of `jaxpool.<function>` sees."""
+    try:
+        yield
+    except ArgumentError as error:
+        shown = ", ".join(f"{name}={value}" for name, value in context.items())
+        message = f"jaxpool.{function}: `{error.argument}` must be {error.rule}; got {error.argument}={error.value!r}"
+        message += f" ({shown}). " if shown else ". "
+        raise error.kind(message + error.hint) from None
