@@ -1,0 +1,1 @@
+"""Benchmarks of jaxpool beside lax, PyTorch and TensorFlow: `python -m bench --help`."""

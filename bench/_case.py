@@ -1,0 +1,193 @@
+"""What a benchmark case is: an op, its arguments, and the arrays it is run on.
+
+Pure data and NumPy, so that tests, the peers and the TensorFlow process share it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+
+Mode = Literal["forward", "forward_and_vjp"]
+MODES: tuple[Mode, ...] = ("forward", "forward_and_vjp")
+
+ELEMENTWISE = ("maximum", "minimum")
+AVERAGES = ("avg_pool", "sum_pool")
+TRAIN_STEP = "train_step"
+
+_DTYPES = {"bfloat16": ml_dtypes.bfloat16}
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(_DTYPES.get(name, name))
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One thing to time. `shape` is the shape of each input, batch first.
+
+    `op` is a name in `jaxpool`, or "train_step" with `net` a name in `bench.nets`.
+    `axes` are the pooled axes; the one axis that is neither pooled nor the first holds channels.
+    """
+
+    op: str
+    shape: tuple[int, ...]
+    window: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    padding: str | tuple[tuple[int, int], ...] = "VALID"
+    dilation: tuple[int, ...] = ()
+    axes: tuple[int, ...] = ()
+    dtype: str = "float32"
+    arity: int = 1
+    net: str = ""
+    tags: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """A readable name, unique in the table: 'max 3x3 stride 2 SAME, 16x112x112x64'."""
+        if self.op == TRAIN_STEP:
+            return f"train step {self.net}, {_by(self.shape)}"
+        words = [self.op.removesuffix("_pool")]
+        if self.arity > 1:
+            words.append(f"of {self.arity}")
+        if self.window:
+            words.append(_by(self.window))
+            words.append(f"stride {_common(self.strides)}")
+        if self.padding != "VALID":
+            words.append(_padding_name(self.padding))
+        if any(d > 1 for d in self.dilation):
+            words.append(f"dilation {_common(self.dilation)}")
+        if self.channels_first:
+            words.append("channels-first")
+        if self.dtype != "float32":
+            words.append(self.dtype)
+        return f"{' '.join(words)}, {_by(self.shape)}"
+
+    @property
+    def channels_first(self) -> bool:
+        return bool(self.axes) and self.channel_axis == 1 and len(self.shape) > 2
+
+    @property
+    def channel_axis(self) -> int:
+        free = [a for a in range(1, len(self.shape)) if a not in self.axes]
+        return free[-1]
+
+    @property
+    def integer(self) -> bool:
+        return np.issubdtype(numpy_dtype(self.dtype), np.integer)
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """No derivative for integers, no bare forward for a train step."""
+        if self.integer:
+            return ("forward",)
+        return ("forward_and_vjp",) if self.op == TRAIN_STEP else MODES
+
+    @property
+    def pads(self) -> tuple[tuple[int, int], ...]:
+        """(low, high) padding a pooled axis, SAME written out."""
+        if self.padding == "VALID":
+            return ((0, 0),) * len(self.window)
+        if self.padding != "SAME":
+            return tuple((low, high) for low, high in self.padding)
+        pads = []
+        sizes = zip(self.spatial_shape, self.extents, self.strides, strict=True)
+        for size, extent, stride in sizes:
+            total = max((-(-size // stride) - 1) * stride + extent - size, 0)
+            pads.append((total // 2, total - total // 2))
+        return tuple(pads)
+
+    @property
+    def spatial_shape(self) -> tuple[int, ...]:
+        return tuple(self.shape[a] for a in self.axes)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Window sizes with their dilation."""
+        return tuple((w - 1) * d + 1 for w, d in zip(self.window, self.dilation, strict=True))
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        if not self.window:
+            return self.shape
+        shape = list(self.shape)
+        geometry = zip(self.axes, self.pads, self.extents, self.strides, strict=True)
+        for axis, (low, high), extent, stride in geometry:
+            shape[axis] = (shape[axis] + low + high - extent) // stride + 1
+        return tuple(shape)
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of one input."""
+        return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
+
+    def floor_bytes(self, mode: Mode) -> int:
+        """Bytes that must cross the memory bus once: what no implementation can avoid.
+
+        Forward reads the inputs and writes y. The backward reads dy and writes a dx an input;
+        for a windowed selection the index is written and read too. Elementwise needs none.
+        """
+        if self.op == TRAIN_STEP:
+            return 0
+        itemsize = numpy_dtype(self.dtype).itemsize
+        outputs = math.prod(self.output_shape)
+        forward = self.arity * self.input_bytes + outputs * itemsize
+        if mode == "forward":
+            return forward
+        selects = bool(self.window) and self.op not in AVERAGES
+        index = outputs * _index_bytes(math.prod(self.window)) if selects else 0
+        return 2 * (forward + index)
+
+    def inputs(self, seed: int = 0) -> tuple[np.ndarray, ...]:
+        """The arrays to pool, the same in every process."""
+        rng = np.random.default_rng(seed)
+        return tuple(_draw(rng, self.shape, self.dtype) for _ in range(self.arity))
+
+    def cotangent(self, seed: int = 1) -> np.ndarray:
+        return _draw(np.random.default_rng(seed), self.output_shape, self.dtype)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "tags": sorted(self.tags)}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Case:
+        values = {key: _as_tuple(value) for key, value in fields.items()}
+        return cls(**{**values, "tags": frozenset(fields["tags"])})
+
+
+def _by(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))
+
+
+def _common(sizes: Sequence[int]) -> str:
+    return str(sizes[0]) if len(set(sizes)) == 1 else _by(sizes)
+
+
+def _padding_name(padding: str | tuple[tuple[int, int], ...]) -> str:
+    if isinstance(padding, str):
+        return padding
+    same = len(set(padding)) == 1 and padding[0][0] == padding[0][1]
+    return f"pad {padding[0][0]}" if same else f"pad {padding}"
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(_as_tuple(v) for v in value) if isinstance(value, list) else value
+
+
+def _index_bytes(window: int) -> int:
+    return 1 if window <= 2**8 else 2 if window <= 2**16 else 4
+
+
+def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    kind = numpy_dtype(dtype)
+    if np.issubdtype(kind, np.integer):
+        info = np.iinfo(kind)
+        return rng.integers(info.min, info.max, shape, dtype=kind, endpoint=True)
+    if kind == np.float64:
+        return rng.standard_normal(shape)
+    return rng.standard_normal(shape, dtype=np.float32).astype(kind, copy=False)

@@ -1,0 +1,196 @@
+"""The table of benchmark cases: named shapes with tags.
+
+A new op is a row (or a loop) here, a branch in each peer, and one in `bench.oracle`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+from bench._case import MODES, TRAIN_STEP, Case, Mode
+
+__all__ = ["CASES", "MODES", "Case", "Mode", "pool", "select"]
+
+
+def pool(
+    op: str,
+    shape: tuple[int, ...],
+    window: int | tuple[int, ...],
+    strides: int | tuple[int, ...] = 1,
+    padding: str | int = "VALID",
+    *tags: str,
+    dilation: int = 1,
+    channels_first: bool = False,
+    dtype: str = "float32",
+) -> Case:
+    """A windowed case from short arguments; an int counts for every spatial axis of `shape`."""
+    rank = len(shape) - 2
+    first = 2 if channels_first else 1
+    return Case(
+        op=op,
+        shape=shape,
+        window=_repeat(window, rank),
+        strides=_repeat(strides, rank),
+        padding=((padding, padding),) * rank if isinstance(padding, int) else padding,
+        dilation=(dilation,) * rank,
+        axes=tuple(range(first, first + rank)),
+        dtype=dtype,
+        tags=frozenset(tags),
+    )
+
+
+def _repeat(value: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return (value,) * rank if isinstance(value, int) else value
+
+
+# The rows of the tables that the project measures itself against, same shapes.
+_TABLE = (
+    pool("max_pool", (32, 112, 112, 64), 2, 2, "VALID", "table"),
+    pool("max_pool", (32, 112, 112, 64), 3, 2, 1, "table"),
+    pool("max_pool", (32, 56, 56, 64), 3, 1, 1, "table"),
+    pool("max_pool", (8, 40, 40, 128), 13, 1, "SAME", "table"),
+    pool("max_pool", (4, 128, 128, 32), 31, 1, "SAME", "table", "slow"),
+    pool("avg_pool", (32, 112, 112, 64), 2, 2, "VALID", "table"),
+    pool("avg_pool", (32, 112, 112, 64), 3, 2, 1, "table"),
+    pool("avg_pool", (32, 56, 56, 64), 3, 1, 1, "table"),
+    pool("max_pool", (16, 128, 128, 32), 2, 2, "VALID", "table"),
+    pool("max_pool", (16, 112, 112, 64), 3, 2, 1, "table"),
+    pool("max_pool", (8, 64, 64, 64), 3, 1, "SAME", "table"),
+    pool("max_pool", (8, 40, 40, 128), 5, 1, "SAME", "table"),
+    pool("max_pool", (4, 40, 40, 128), 13, 1, "SAME", "table"),
+    pool("avg_pool", (16, 128, 128, 32), 2, 2, "VALID", "table"),
+    pool("avg_pool", (8, 64, 64, 64), 3, 1, "SAME", "table"),
+    pool("avg_pool", (64, 7, 7, 512), 7, 1, "VALID", "table", "global"),
+    pool("max_pool", (16, 128, 128, 32), 2, 2, "VALID", "table", dtype="bfloat16"),
+    pool("max_pool", (16, 64, 112, 112), 3, 2, "VALID", "table", channels_first=True),
+    pool("max_pool", (64, 4096, 32), 3, 2, "VALID", "table"),
+    pool("max_pool", (4, 32, 64, 64, 16), 2, 2, "VALID", "table"),
+    Case("maximum", (16, 128, 128, 32), arity=2, tags=frozenset({"table", "elementwise"})),
+)
+
+
+def _sweep() -> Iterator[Case]:
+    """Every window, stride and padding, at shapes that fit the cache; smaller where lax is slow."""
+    for op, window in itertools.product(("max_pool", "avg_pool", "min_pool"), (2, 3, 5, 7, 13, 31)):
+        if op == "min_pool" and window not in (2, 3, 31):
+            continue
+        shape = (4, 64, 64, 32) if window <= 7 else (1, 64, 64, 32)
+        for stride, padding in itertools.product(sorted({1, 2, window}), ("VALID", "SAME")):
+            yield pool(op, shape, window, stride, padding, "sweep")
+
+
+def _layouts() -> Iterator[Case]:
+    """Ranks, channels-first twins of channels-last cases, and few or many channels."""
+    for op in ("max_pool", "avg_pool"):
+        yield pool(op, (64, 4096, 32), 2, 2, "VALID", "rank")
+        yield pool(op, (16, 4096, 32), 3, 1, "SAME", "rank")
+        yield pool(op, (4, 16, 32, 32, 32), 3, 1, "SAME", "rank")
+        yield pool(op, (4, 16, 64, 64, 16), 3, 2, "SAME", "rank")
+        for size, window, stride in ((112, 2, 2), (112, 3, 2), (112, 3, 1), (40, 13, 1)):
+            last, first = (4, size, size, 64), (4, 64, size, size)
+            yield pool(op, last, window, stride, "SAME", "layout")
+            yield pool(op, first, window, stride, "SAME", "layout", channels_first=True)
+        yield pool(op, (16, 32, 4096), 3, 2, "SAME", "layout", channels_first=True)
+        yield pool(op, (4, 16, 16, 64, 64), 2, 2, "VALID", "layout", channels_first=True)
+        for shape in ((16, 256, 256, 1), (16, 224, 224, 3), (16, 56, 56, 512)):
+            yield pool(op, shape, 2, 2, "VALID", "channels")
+            yield pool(op, shape, 3, 2, "SAME", "channels")
+            yield pool(op, shape, 3, 1, "SAME", "channels")
+
+
+def _dtypes() -> Iterator[Case]:
+    dtypes = ("bfloat16", "float16", "float64", "int8")
+    for op, dtype in itertools.product(("max_pool", "avg_pool"), dtypes):
+        if (op, dtype) == ("avg_pool", "int8"):
+            continue  # an average of integers is a float32: another case altogether
+        if (op, dtype) != ("max_pool", "bfloat16"):  # that one is in _TABLE
+            yield pool(op, (16, 128, 128, 32), 2, 2, "VALID", "dtype", dtype=dtype)
+        yield pool(op, (8, 64, 64, 64), 3, 1, "SAME", "dtype", dtype=dtype)
+        yield pool(op, (16, 112, 112, 64), 3, 2, "SAME", "dtype", dtype=dtype)
+        yield pool(op, (4, 40, 40, 128), 13, 1, "SAME", "dtype", dtype=dtype)
+
+
+def _special() -> Iterator[Case]:
+    yield pool("avg_pool", (32, 56, 56, 256), 56, 1, "VALID", "global")
+    yield pool("max_pool", (32, 56, 56, 256), 56, 1, "VALID", "global")
+    yield pool("max_pool", (64, 7, 7, 512), 7, 1, "VALID", "global")
+    yield pool("sum_pool", (16, 128, 128, 32), 2, 2, "VALID")
+    yield pool("sum_pool", (8, 64, 64, 64), 3, 1, "SAME")
+    for op, padding in itertools.product(("max_pool", "avg_pool"), ("VALID", "SAME")):
+        yield pool(op, (8, 64, 64, 32), 3, 1, padding, "dilation", dilation=2)
+        yield pool(op, (8, 64, 64, 32), 3, 2, padding, "dilation", dilation=2)
+    for window in (3, 31, 63):  # one shape, to read off what a large window costs over a small one
+        yield pool("max_pool", (1, 128, 128, 16), window, 1, "SAME", "large_window", "slow")
+        yield pool("avg_pool", (1, 128, 128, 16), window, 1, "SAME", "large_window", "slow")
+    elementwise = frozenset({"elementwise"})
+    yield Case("maximum", (16, 128, 128, 32), arity=4, tags=elementwise)
+    yield Case("minimum", (16, 128, 128, 32), arity=2, tags=elementwise)
+    yield Case("maximum", (16, 128, 128, 32), arity=2, dtype="bfloat16", tags=elementwise)
+    # Later ops go here once the library has them: adaptive pools, max_pool_with_argmax, max_unpool.
+
+
+def _train_steps() -> Iterator[Case]:
+    train = frozenset({"train"})
+    yield Case(TRAIN_STEP, (256, 28, 28, 1), net="LeNet", tags=train)
+    yield Case(TRAIN_STEP, (64, 32, 32, 3), net="VGGLike", tags=train)
+    yield Case(TRAIN_STEP, (16, 224, 224, 3), net="ResNetStem", tags=train)
+    # A U-Net with unpooling goes here when the library has max_unpool.
+
+
+# One tiny case a feature: for tests, and for a benchmark run that only shows that everything runs.
+_SMALL = (
+    pool("max_pool", (2, 8, 8, 3), 2, 2, "VALID", "small"),
+    pool("max_pool", (2, 9, 8, 3), 3, 2, 1, "small"),
+    pool("max_pool", (2, 9, 8, 3), 5, 1, "SAME", "small"),
+    pool("max_pool", (2, 9, 8, 3), 3, 2, "SAME", "small"),
+    pool("max_pool", (2, 9, 8, 3), (2, 3), (1, 2), "SAME", "small"),
+    pool("max_pool", (2, 9, 8, 3), 3, 1, "SAME", "small", dilation=2),
+    pool("max_pool", (2, 3, 9, 8), 3, 2, "SAME", "small", channels_first=True),
+    pool("max_pool", (2, 8, 8, 3), 2, 2, "VALID", "small", dtype="bfloat16"),
+    pool("max_pool", (2, 8, 8, 3), 2, 2, "VALID", "small", dtype="int8"),
+    pool("max_pool", (2, 8, 8, 3), 2, 2, "VALID", "small", dtype="float64"),
+    pool("max_pool", (2, 17, 3), 3, 2, "SAME", "small"),
+    pool("max_pool", (2, 5, 6, 7, 3), 2, 2, "VALID", "small"),
+    pool("min_pool", (2, 9, 8, 3), 3, 2, "SAME", "small"),
+    pool("avg_pool", (2, 8, 8, 3), 2, 2, "VALID", "small"),
+    pool("avg_pool", (2, 9, 8, 3), 3, 2, 1, "small"),
+    pool("avg_pool", (2, 9, 8, 3), 3, 1, "SAME", "small"),
+    pool("avg_pool", (2, 3, 9, 8), 3, 2, "SAME", "small", channels_first=True),
+    pool("avg_pool", (2, 8, 8, 3), 2, 2, "VALID", "small", dtype="float16"),
+    pool("avg_pool", (2, 7, 7, 5), 7, 1, "VALID", "small", "global"),
+    pool("avg_pool", (2, 17, 3), 3, 2, "SAME", "small"),
+    pool("avg_pool", (2, 5, 6, 7, 3), 2, 1, "SAME", "small"),
+    pool("sum_pool", (2, 8, 8, 3), 3, 1, "SAME", "small"),
+    Case("maximum", (2, 4, 3), arity=2, tags=frozenset({"small", "elementwise"})),
+    Case("maximum", (2, 4, 3), arity=4, tags=frozenset({"small", "elementwise"})),
+    Case("minimum", (2, 4, 3), arity=2, tags=frozenset({"small", "elementwise"})),
+)
+
+CASES: tuple[Case, ...] = (
+    *_TABLE,
+    *_sweep(),
+    *_layouts(),
+    *_dtypes(),
+    *_special(),
+    *_train_steps(),
+    *_SMALL,
+)
+
+
+def select(filters: Sequence[str] = (), *, mode: Mode | None = None) -> tuple[Case, ...]:
+    """The cases whose name and tags match every regular expression, in the order of the table.
+
+    The small ones are left out unless a filter speaks of them.
+    """
+    with_small = any("small" in f for f in filters)
+    chosen = []
+    for case in CASES:
+        text = f"{case.name} [{' '.join(sorted(case.tags))}]"
+        if not all(re.search(f, text) for f in filters):
+            continue
+        if ("small" in case.tags and not with_small) or (mode and mode not in case.modes):
+            continue
+        chosen.append(case)
+    return tuple(chosen)

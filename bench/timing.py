@@ -1,0 +1,95 @@
+"""Timing in turns: within one run a noisy minute falls on every framework alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+# Calls n times, waits for each result, and says how many seconds each call took.
+TimedCalls = Callable[[int], Sequence[float]]
+
+TURN_S = 0.03
+MAX_CALLS_A_TURN = 25
+MIN_SAMPLES = 5
+MAX_SAMPLES = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """Seconds a call."""
+
+    median: float
+    least: float
+    most: float
+    samples: int
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Timing:
+        return cls(statistics.median(seconds), min(seconds), max(seconds), len(seconds))
+
+
+def timed_calls(
+    call: Callable[[], Any], wait: Callable[[Any], Any] = lambda result: result
+) -> TimedCalls:
+    """Times `wait(call())`; a result is freed before the next call and outside its time."""
+
+    def calls(count: int) -> list[float]:
+        seconds = []
+        for _ in range(count):
+            start = time.perf_counter()
+            result = wait(call())
+            seconds.append(time.perf_counter() - start)
+            del result
+        return seconds
+
+    return calls
+
+
+def take_turns(contenders: Mapping[str, TimedCalls], budget_s: float) -> dict[str, Timing]:
+    """Times every contender in rounds until each has used its share of the budget.
+
+    A turn is one untimed call, which brings the contender's own data back into the cache, then
+    timed calls for `TURN_S`. A contender whose calls are long stops early: at `MIN_SAMPLES` when
+    its share is used up, at a single sample when that alone took twice its share.
+    """
+    share = budget_s / max(len(contenders), 1)
+    # The first call may still allocate or choose an algorithm: the second one is the estimate.
+    estimates = {name: _warm_up(calls, share) for name, calls in contenders.items()}
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    spent = dict.fromkeys(contenders, 0.0)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        waiting = list(contenders)
+        while waiting:
+            for name in waiting:
+                start = time.perf_counter()
+                _turn(contenders[name], estimates[name], samples[name])
+                spent[name] += time.perf_counter() - start
+            waiting = [n for n in waiting if not _enough(len(samples[n]), spent[n], share)]
+    finally:
+        if collecting:
+            gc.enable()
+    return {name: Timing.of(seconds) for name, seconds in samples.items()}
+
+
+def _warm_up(calls: TimedCalls, share: float) -> float:
+    first = calls(1)[0]
+    return first if first > share else min(first, calls(1)[0])
+
+
+def _turn(calls: TimedCalls, estimate: float, samples: list[float]) -> None:
+    if estimate < TURN_S:
+        calls(1)
+    count = min(max(int(TURN_S / max(estimate, 1e-9)), 1), MAX_CALLS_A_TURN)
+    samples.extend(calls(count))
+
+
+def _enough(samples: int, spent: float, share: float) -> bool:
+    if samples >= MAX_SAMPLES:
+        return True
+    return spent >= (share if samples >= MIN_SAMPLES else 2 * share)
