@@ -52,7 +52,7 @@ class Reference:
     def difference(
         self, y: Any, dxs: Sequence[Any] = (), *, count_include_pad: bool = True
     ) -> float:
-        """The largest absolute difference over y and every dx, given as `sample_index` takes them."""
+        """The largest absolute difference over y and every dx, each cut by `sample_index`."""
         want_y, want_dxs = self.expected(count_include_pad)
         pairs = [(y, want_y), *zip(dxs, want_dxs, strict=bool(dxs))]
         return max(_largest_difference(got, want) for got, want in pairs)

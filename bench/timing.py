@@ -33,16 +33,23 @@ class Timing:
 
 
 def timed_calls(
-    call: Callable[[], Any], wait: Callable[[Any], Any] = lambda result: result
+    call: Callable[[], Any],
+    wait: Callable[[Any], Any] = lambda result: result,
+    burst: int = 1,
 ) -> TimedCalls:
-    """Times `wait(call())`; a result is freed before the next call and outside its time."""
+    """Times `wait(call())`; a result is freed before the next call and outside its time.
+
+    With `burst` above 1 a sample is that many calls in a row and one wait, divided.
+    """
 
     def calls(count: int) -> list[float]:
         seconds = []
         for _ in range(count):
             start = time.perf_counter()
+            for _ in range(burst - 1):
+                call()
             result = wait(call())
-            seconds.append(time.perf_counter() - start)
+            seconds.append((time.perf_counter() - start) / burst)
             del result
         return seconds
 

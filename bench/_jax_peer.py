@@ -1,0 +1,187 @@
+"""jaxpool, lax's own autodiff, and `x + 1`: everything that runs as one XLA program."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from bench._case import AVERAGES, ELEMENTWISE, TRAIN_STEP, Case
+from bench._peer import Device, Prepared, Unsupported, Work
+from bench.oracle import sample_index
+from bench.timing import timed_calls
+
+Op = Callable[..., jax.Array]
+
+
+class JaxPeer:
+    """An implementation given as `make_op(case) -> op(*xs)`; forward and backward are one program."""
+
+    def __init__(
+        self, name: str, package: str, make_op: Callable[[Case], Op], device: Device
+    ) -> None:
+        self.name = name
+        self._package = package
+        self._make_op = make_op
+        self._device = device
+
+    def version(self) -> str | None:
+        try:
+            return importlib.metadata.version(self._package)
+        except importlib.metadata.PackageNotFoundError:
+            return "not installed, from the working tree" if self._package == "jaxpool" else None
+
+    def prepare(self, work: Work) -> Prepared:
+        if work.case.op == TRAIN_STEP:
+            from bench import train_steps
+
+            return train_steps.prepare(work, self.name, self._device)
+        op = self._make_op(work.case)
+        device = jax.devices(self._device)[0]
+        xs, dy = work.shared("jax", lambda: jax.device_put((work.xs, work.dy), device))
+        function = op if dy is None else functools.partial(_forward_and_vjp, op)
+        arguments = xs if dy is None else (dy, *xs)
+        compiled, compile_s = compile_timed(function, *arguments)
+
+        y, dxs = split_results(compiled(*arguments))
+        index = sample_index(work.case)
+        difference = work.reference.difference(
+            np.asarray(y)[index], [np.asarray(dx)[index] for dx in dxs]
+        )
+        return Prepared(
+            timed_calls(lambda: compiled(*arguments), jax.block_until_ready, _burst(self._device)),
+            compile_s,
+            difference,
+            peak_bytes(compiled),
+            None if dy is None else _residual_bytes(op, xs),
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class AddOnePeer:
+    """`x + 1` on the first input: one pass over the array, in the same framework and memory."""
+
+    name = "x+1"
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def version(self) -> str | None:
+        return jax.__version__
+
+    def prepare(self, work: Work) -> Prepared:
+        if work.case.op == TRAIN_STEP:
+            raise Unsupported("a whole step has no floor")
+        device = jax.devices(self._device)[0]
+        xs, _ = work.shared("jax", lambda: jax.device_put((work.xs, work.dy), device))
+        return Prepared(add_one_calls(xs[0], self._device))
+
+    def close(self) -> None:
+        pass
+
+
+def add_one_calls(x: jax.Array, device: Device) -> Any:
+    compiled, _ = compile_timed(lambda x: x + jnp.ones((), x.dtype), x)
+    return timed_calls(lambda: compiled(x), jax.block_until_ready, _burst(device))
+
+
+def compile_timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """The compiled program, and the seconds that tracing, lowering and compiling took."""
+    start = time.perf_counter()
+    compiled = jax.jit(function).lower(*arguments).compile()
+    return compiled, time.perf_counter() - start
+
+
+def peak_bytes(compiled: Any) -> int | None:
+    """Temporaries and results of a compiled program."""
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        return None
+    return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes)
+
+
+def split_results(results: Any) -> tuple[Any, Sequence[Any]]:
+    return results if isinstance(results, tuple) else (results, ())
+
+
+def _forward_and_vjp(op: Op, dy: jax.Array, *xs: jax.Array) -> tuple[jax.Array, tuple[Any, ...]]:
+    y, vjp = jax.vjp(op, *xs)
+    return y, vjp(dy)
+
+
+def _residual_bytes(op: Op, xs: Sequence[jax.Array]) -> int:
+    """What the derivative keeps between forward and backward when they are apart."""
+    kept = jax.eval_shape(lambda *xs: jax.vjp(op, *xs)[1], *xs)
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
+
+
+def _burst(device: Device) -> int:
+    """Off the CPU one wait covers several calls, or the launch would be what is measured."""
+    return 1 if device == "cpu" else 10
+
+
+def jaxpool_op(case: Case) -> Op:
+    """The op of this library."""
+    try:
+        jaxpool = importlib.import_module("jaxpool")
+    except ImportError as error:
+        raise Unsupported(f"jaxpool cannot be imported: {error}") from error
+    function = getattr(jaxpool, case.op, None)
+    if function is None:
+        raise Unsupported(f"jaxpool has no {case.op} yet")
+    if case.op in ELEMENTWISE:
+        return function
+    arguments: dict[str, Any] = {"axes": case.axes}
+    if any(d > 1 for d in case.dilation):
+        arguments["window_dilation"] = case.dilation
+    return lambda x: function(x, case.window, case.strides, case.padding, **arguments)
+
+
+def lax_op(case: Case) -> Op:
+    """`reduce_window` and jax.numpy, as Flax and most programs use them."""
+    if case.op in ELEMENTWISE:
+        return lambda *xs: functools.reduce(getattr(jnp, case.op), xs)
+    if case.op not in (*AVERAGES, "max_pool", "min_pool"):
+        raise Unsupported(f"lax has no {case.op}")
+    window, strides, dilation = (
+        _full(case, values, 1) for values in (case.window, case.strides, case.dilation)
+    )
+    padding = _full(case, case.pads, (0, 0))
+
+    def op(x: jax.Array) -> jax.Array:
+        init, computation = _monoid(case.op, x.dtype)
+        y = lax.reduce_window(
+            x, init, computation, window, strides, padding, window_dilation=dilation
+        )
+        return y / math.prod(case.window) if case.op == "avg_pool" else y
+
+    return op
+
+
+def _monoid(op: str, dtype: Any) -> tuple[Any, Any]:
+    if op in AVERAGES:
+        return np.zeros((), dtype)[()], lax.add
+    least, most = (
+        (jnp.iinfo(dtype).min, jnp.iinfo(dtype).max)
+        if jnp.issubdtype(dtype, jnp.integer)
+        else (-jnp.inf, jnp.inf)
+    )
+    init, computation = (least, lax.max) if op == "max_pool" else (most, lax.min)
+    return np.asarray(init, dtype)[()], computation
+
+
+def _full(case: Case, values: Sequence[Any], elsewhere: Any) -> tuple[Any, ...]:
+    """One entry an axis of x, from one a pooled axis."""
+    by_axis = dict(zip(case.axes, values, strict=True))
+    return tuple(by_axis.get(axis, elsewhere) for axis in range(len(case.shape)))

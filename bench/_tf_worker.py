@@ -1,0 +1,140 @@
+"""The TensorFlow side of `bench._tf_peer`: reads a request a line, answers with a line.
+
+Arrays are made here from the case itself, and the results held against the oracle here, so that
+only names and numbers cross the pipe. Averages with SAME padding are TensorFlow's own, which do not
+count the padding; they are held against an oracle that does the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bench._case import AVERAGES, ELEMENTWISE, TRAIN_STEP, Case, numpy_dtype
+from bench.oracle import Reference, sample_index
+from bench.timing import TimedCalls, timed_calls
+
+_LAYOUTS = {False: {1: "NWC", 2: "NHWC", 3: "NDHWC"}, True: {1: "NCW", 2: "NCHW", 3: "NCDHW"}}
+
+
+class UnsupportedCase(Exception):
+    pass
+
+
+def op_for(case: Case) -> Callable[..., Any]:
+    if case.op in ELEMENTWISE:
+        return lambda *xs: functools.reduce(getattr(tf, case.op), xs)
+    if case.op == TRAIN_STEP:
+        raise UnsupportedCase("whole steps compare lax's pool with ours")
+    if case.op not in (*AVERAGES, "max_pool", "min_pool"):
+        raise UnsupportedCase(f"no TensorFlow call is written for {case.op}")
+    if any(d > 1 for d in case.dilation) and any(s > 1 for s in case.strides):
+        raise UnsupportedCase("TensorFlow has no dilation together with strides")
+    averages = case.op in AVERAGES
+    padding = case.padding if isinstance(case.padding, str) else "VALID"
+
+    def native(x: Any) -> Any:
+        y = tf.nn.pool(
+            x,
+            case.window,
+            "AVG" if averages else "MAX",
+            strides=case.strides,
+            padding=padding,
+            data_format=_LAYOUTS[case.channels_first][len(case.window)],
+            dilations=case.dilation,
+        )
+        return y * np.prod(case.window).astype(x.dtype.as_numpy_dtype) if sums else y
+
+    sums = case.op == "sum_pool"
+    if sums and padding == "SAME":
+        raise UnsupportedCase("TensorFlow has no sum over a padded window")
+    if not isinstance(case.padding, str):
+        native = _explicitly_padded(case, native)
+    return (lambda x: -native(-x)) if case.op == "min_pool" else native
+
+
+def _explicitly_padded(case: Case, native: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Images take explicit padding in tf.nn.max_pool2d; all else is padded first."""
+    pads = [(0, 0)] * len(case.shape)
+    for axis, pad in zip(case.axes, case.pads, strict=True):
+        pads[axis] = pad
+    if case.op == "max_pool" and len(case.window) == 2 and not case.channels_first:
+        return lambda x: tf.nn.max_pool2d(x, case.window, case.strides, pads)
+    fill = 0 if case.op in AVERAGES else numpy_dtype(case.dtype).type(-np.inf)
+    return lambda x: native(tf.pad(x, pads, constant_values=fill))
+
+
+class Worker:
+    def __init__(self) -> None:
+        self._calls: TimedCalls | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["do"] == "version":
+            return {"version": tf.__version__}
+        if request["do"] == "time":
+            assert self._calls is not None
+            return {"seconds": list(self._calls(request["calls"]))}
+        return self._prepare(Case.from_json(request["case"]), request["mode"])
+
+    def _prepare(self, case: Case, mode: str) -> dict[str, Any]:
+        self._calls = None  # frees the arrays of the case before
+        op = op_for(case)
+        arrays = case.inputs()
+        cotangent = case.cotangent() if mode == "forward_and_vjp" else None
+        xs = tuple(map(tf.constant, arrays))
+        dy = None if cotangent is None else tf.constant(cotangent)
+
+        @tf.function(autograph=False)
+        def step(*xs: Any) -> Any:
+            if dy is None:
+                return op(*xs), ()
+            with tf.GradientTape() as tape:
+                tape.watch(xs)
+                y = op(*xs)
+            return y, tape.gradient(y, xs, output_gradients=dy)
+
+        start = time.perf_counter()
+        concrete = step.get_concrete_function(*xs)
+        y, dxs = concrete(*xs)
+        compile_s = time.perf_counter() - start
+
+        index = sample_index(case)
+        reference = Reference(case, arrays, cotangent)
+        difference = reference.difference(
+            y.numpy()[index],
+            [dx.numpy()[index] for dx in dxs],
+            count_include_pad=case.padding != "SAME",
+        )
+        self._calls = timed_calls(lambda: concrete(*xs))
+        return {"compile_s": compile_s, "difference": difference}
+
+
+def main() -> None:
+    # Answers alone go to the pipe: what libraries print goes where errors go.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    threads = int(sys.argv[1])
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    worker = Worker()
+    for line in sys.stdin:
+        try:
+            answer = worker.answer(json.loads(line))
+        except UnsupportedCase as error:
+            answer = {"unsupported": str(error)}
+        except Exception as error:  # noqa: BLE001 - whatever TensorFlow raises is the answer
+            lines = str(error).strip().splitlines()
+            answer = {"error": f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]}
+        answers.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""PyTorch's pools and their autograd, on contiguous (channels-first) or channels_last arrays."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bench._case import AVERAGES, ELEMENTWISE, TRAIN_STEP, Case
+from bench._peer import Device, Prepared, Unsupported, Work
+from bench.oracle import sample_index
+from bench.timing import timed_calls
+
+
+class TorchPeer:
+    """Arrays are laid out before the clock starts: each memory format is timed at its best."""
+
+    def __init__(self, name: str, device: Device, threads: int, *, channels_last: bool) -> None:
+        self.name = name
+        self._device = device
+        self._threads = threads
+        self._channels_last = channels_last
+
+    def version(self) -> str | None:
+        try:
+            return importlib.metadata.version("torch")
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    def prepare(self, work: Work) -> Prepared:
+        torch = self._torch()
+        case = work.case
+        self._refuse(case)
+        xs = [self._laid_out(torch, case, x) for x in work.xs]
+        op = _op(torch, case)
+
+        if work.dy is None:
+
+            def call() -> Any:
+                with torch.no_grad():
+                    return op(*xs), ()
+        else:
+            dy = self._laid_out(torch, case, work.dy)
+            for x in xs:
+                x.requires_grad_()
+
+            def call() -> Any:
+                y = op(*xs)
+                return y, torch.autograd.grad(y, xs, dy)
+
+        difference = work.reference.difference(*_samples(torch, case, *call()))
+        return Prepared(
+            timed_calls(call, self._wait(torch), burst=1 if self._device == "cpu" else 10),
+            difference=difference,
+            residual_bytes=None if work.dy is None else _residual_bytes(torch, op, xs),
+        )
+
+    def close(self) -> None:
+        pass
+
+    def _torch(self) -> Any:
+        try:
+            torch = importlib.import_module("torch")
+        except ImportError as error:
+            raise Unsupported("torch is not installed") from error
+        if self._device == "gpu" and not torch.cuda.is_available():
+            raise Unsupported("torch sees no GPU")
+        if self._device == "tpu":
+            raise Unsupported("torch does not run on a TPU")
+        torch.set_num_threads(self._threads)
+        return torch
+
+    def _refuse(self, case: Case) -> None:
+        if case.op == TRAIN_STEP:
+            raise Unsupported("whole steps compare lax's pool with ours")
+        if case.op in ELEMENTWISE and self._channels_last:
+            raise Unsupported("elementwise: the memory format makes no difference")
+        if case.op in AVERAGES and any(d > 1 for d in case.dilation):
+            raise Unsupported("torch has no dilated average")
+
+    def _laid_out(self, torch: Any, case: Case, array: np.ndarray) -> Any:
+        x = _from_numpy(torch, array)
+        if case.window:
+            x = x.permute(0, case.channel_axis, *case.axes)
+            if x.ndim == 3 and _as_images(case, self._channels_last):
+                x = x.unsqueeze(2)
+        if self._channels_last:
+            formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+            x = x.contiguous(memory_format=formats[x.ndim])
+        else:
+            x = x.contiguous()
+        return x.to("cuda") if self._device == "gpu" else x
+
+    def _wait(self, torch: Any) -> Callable[[Any], Any]:
+        if self._device == "cpu":
+            return lambda result: result
+
+        def wait(result: Any) -> Any:
+            torch.cuda.synchronize()
+            return result
+
+        return wait
+
+
+def _from_numpy(torch: Any, array: np.ndarray) -> Any:
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _as_images(case: Case, channels_last: bool) -> bool:
+    """One-dimensional cases become images of height 1 for channels_last and for a divisor."""
+    return len(case.window) == 1 and (channels_last or case.op in AVERAGES)
+
+
+def _op(torch: Any, case: Case) -> Callable[..., Any]:
+    if case.op in ELEMENTWISE:
+        return lambda *xs: functools.reduce(getattr(torch, case.op), xs)
+    if case.op not in (*AVERAGES, "max_pool", "min_pool"):
+        raise Unsupported(f"no torch call is written for {case.op}")
+    if case.op == "min_pool":
+        largest = _pool(torch, case)
+        return lambda x: -largest(-x)
+    return _pool(torch, case)
+
+
+def _pool(torch: Any, case: Case) -> Callable[[Any], Any]:
+    """One native call where it can express the padding, else a pad before it.
+
+    The output depends on the low padding and the output size alone, so padding that is larger at
+    the end, as SAME has it, is symmetric padding with ceil_mode.
+    """
+    functional = torch.nn.functional
+    rank = len(case.window)
+    low = tuple(pad[0] for pad in case.pads)
+    ceil = next((c for c in (False, True) if _native_shape(case, c) == case.output_shape), None)
+    if ceil is None:
+        fill = 0.0 if case.op in AVERAGES else -float("inf")
+        pads = tuple(n for pair in reversed(case.pads) for n in pair)
+        native = _native(functional, case, rank, (0,) * rank, False)
+        return lambda x: native(functional.pad(x, pads, value=fill))
+    return _native(functional, case, rank, low, ceil)
+
+
+def _native_shape(case: Case, ceil: bool) -> tuple[int, ...] | None:
+    """PyTorch's output shape with the low padding on both sides; None where it refuses."""
+    shape = list(case.shape)
+    geometry = zip(case.axes, case.pads, case.window, case.extents, case.strides, strict=True)
+    for axis, (low, _), window, extent, stride in geometry:
+        if low > window // 2:
+            return None
+        span = shape[axis] + 2 * low - extent + (stride - 1 if ceil else 0)
+        count = span // stride + 1
+        if ceil and (count - 1) * stride >= shape[axis] + low:
+            count -= 1
+        shape[axis] = count
+    return tuple(shape)
+
+
+def _native(
+    functional: Any, case: Case, rank: int, padding: tuple[int, ...], ceil: bool
+) -> Callable[[Any], Any]:
+    window, strides, dilation = case.window, case.strides, case.dilation
+
+    def one_more(values: tuple[int, ...], value: int) -> tuple[int, ...]:
+        return (value, *values) if rank == 1 else values
+
+    if case.op in AVERAGES:
+        divisor = 1 if case.op == "sum_pool" else int(np.prod(window))
+        average = functional.avg_pool3d if rank == 3 else functional.avg_pool2d
+        return lambda x: average(
+            x,
+            one_more(window, 1),
+            one_more(strides, 1),
+            one_more(padding, 0),
+            ceil,
+            divisor_override=divisor,
+        )
+    by_rank = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
+
+    def largest(x: Any) -> Any:
+        if rank == 1 and x.ndim == 4:
+            sizes = (one_more(window, 1), one_more(strides, 1), one_more(padding, 0))
+            return functional.max_pool2d(x, *sizes, one_more(dilation, 1), ceil)
+        return by_rank[rank](x, window, strides, padding, dilation, ceil)
+
+    return largest
+
+
+def _samples(torch: Any, case: Case, y: Any, dxs: Any) -> tuple[Any, list[Any]]:
+    """Results in the case's own axis order, cut to what the oracle looks at."""
+    index = sample_index(case)
+
+    def sample(t: Any) -> Any:
+        if case.window:
+            if t.ndim > len(case.shape):
+                t = t.squeeze(2)
+            t = t.permute(np.argsort((0, case.channel_axis, *case.axes)).tolist())
+        return t.detach()[index].to("cpu", torch.float64).numpy()
+
+    return sample(y), [sample(dx) for dx in dxs]
+
+
+def _residual_bytes(torch: Any, op: Callable[..., Any], xs: list[Any]) -> int:
+    """Distinct storage that autograd keeps for the backward."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Any) -> Any:
+        kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = op(*xs)
+    del result
+    return sum(kept.values())

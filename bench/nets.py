@@ -1,0 +1,67 @@
+"""Small convolutional nets in Flax whose pools can be swapped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+Pool = Callable[..., jax.Array]
+
+
+class LeNet(nn.Module):
+    """Two 5x5 convolutions, each with ReLU and a 2x2 max pool, and three dense layers."""
+
+    max_pool: Pool
+    classes: int = 10
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for features in (6, 16):
+            x = nn.relu(nn.Conv(features, (5, 5))(x))
+            x = self.max_pool(x, (2, 2), (2, 2))
+        x = x.reshape(x.shape[0], -1)
+        for features in (120, 84):
+            x = nn.relu(nn.Dense(features)(x))
+        return nn.Dense(self.classes)(x)
+
+
+class VGGLike(nn.Module):
+    """Three blocks of two 3x3 convolutions, each closed by a 2x2 max pool."""
+
+    max_pool: Pool
+    classes: int = 10
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for features in (16, 32, 64):
+            for _ in range(2):
+                x = nn.relu(nn.Conv(features, (3, 3))(x))
+            x = self.max_pool(x, (2, 2), (2, 2))
+        x = x.reshape(x.shape[0], -1)
+        x = nn.relu(nn.Dense(128)(x))
+        return nn.Dense(self.classes)(x)
+
+
+class ResNetStem(nn.Module):
+    """The stem of a ResNet: 7x7 stride 2, batch norm, ReLU, 3x3 stride 2 max pool; then a mean."""
+
+    max_pool: Pool
+    classes: int = 10
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nn.Conv(64, (7, 7), (2, 2), use_bias=False)(x)
+        x = nn.relu(nn.BatchNorm(use_running_average=False)(x))
+        x = self.max_pool(x, (3, 3), (2, 2), "SAME")
+        return nn.Dense(self.classes)(x.mean((1, 2)))
+
+
+# A U-Net with unpooling goes here when the library has max_unpool.
+NETS: dict[str, Callable[..., Any]] = {
+    "LeNet": LeNet,
+    "VGGLike": VGGLike,
+    "ResNetStem": ResNetStem,
+}

@@ -1,0 +1,82 @@
+"""Who takes part in a run: this library, its peers, and the floors they are held against."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from bench._case import TRAIN_STEP
+from bench._jax_peer import AddOnePeer, JaxPeer, add_one_calls, jaxpool_op, lax_op
+from bench._peer import Device, Peer, Prepared, Unsupported, Work
+from bench._tf_peer import TensorFlowPeer
+from bench._torch_peer import TorchPeer
+from bench.timing import timed_calls
+
+OURS = "jaxpool"
+ADD_ONE = "x+1"
+COPY = "copy"
+# Those to beat; ours and the floors take part in every run.
+RIVALS = ("lax", "torch", "torch-channels-last", "tensorflow")
+STRONGEST = ("torch", "torch-channels-last", "tensorflow")
+
+
+def peers(
+    rivals: Sequence[str], *, device: Device, threads: int, tensorflow_python: str | None
+) -> tuple[Peer, ...]:
+    """Ours first, the named rivals, the floors last."""
+    made: dict[str, Peer] = {
+        "lax": JaxPeer("lax", "jax", lax_op, device),
+        "torch": TorchPeer("torch", device, threads, channels_last=False),
+        "torch-channels-last": TorchPeer(
+            "torch-channels-last", device, threads, channels_last=True
+        ),
+        "tensorflow": TensorFlowPeer(device, threads, tensorflow_python),
+    }
+    return (
+        JaxPeer(OURS, "jaxpool", jaxpool_op, device),
+        *(made[name] for name in rivals),
+        AddOnePeer(device),
+        CopyPeer(device, threads),
+    )
+
+
+class CopyPeer:
+    """A copy that moves as many bytes as the case must: half of them read, half written.
+
+    On the CPU NumPy copies between arrays that exist already, so that no fresh page counts, each
+    thread a part. On an accelerator it is an XLA program on an array of half the bytes.
+    """
+
+    name = COPY
+    _SERIAL_BYTES = 1 << 20
+
+    def __init__(self, device: Device, threads: int) -> None:
+        self._device = device
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads)
+
+    def version(self) -> str | None:
+        return importlib.metadata.version("numpy")
+
+    def prepare(self, work: Work) -> Prepared:
+        if work.case.op == TRAIN_STEP:
+            raise Unsupported("a whole step has no floor")
+        size = max(work.case.floor_bytes(work.mode) // 2, 1)
+        if self._device != "cpu":
+            import jax
+
+            device = jax.devices(self._device)[0]
+            words = jax.device_put(np.zeros(-(-size // 4), np.float32), device)
+            return Prepared(add_one_calls(words, self._device))
+        source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
+        if size <= self._SERIAL_BYTES or self._threads == 1:
+            return Prepared(timed_calls(lambda: np.copyto(target, source)))
+        targets = np.array_split(target, self._threads)
+        sources = np.array_split(source, self._threads)
+        return Prepared(timed_calls(lambda: list(self._pool.map(np.copyto, targets, sources))))
+
+    def close(self) -> None:
+        self._pool.shutdown()
