@@ -24,7 +24,7 @@ Op = Callable[..., jax.Array]
 
 
 class JaxPeer:
-    """An implementation given as `make_op(case) -> op(*xs)`; forward and backward are one program."""
+    """An implementation, as `make_op(case) -> op(*xs)`; its forward and backward are one jit."""
 
     def __init__(
         self, name: str, package: str, make_op: Callable[[Case], Op], device: Device
@@ -38,7 +38,7 @@ class JaxPeer:
         try:
             return importlib.metadata.version(self._package)
         except importlib.metadata.PackageNotFoundError:
-            return "not installed, from the working tree" if self._package == "jaxpool" else None
+            return "from the working tree" if self._package == "jaxpool" else None
 
     def prepare(self, work: Work) -> Prepared:
         if work.case.op == TRAIN_STEP:

@@ -1,6 +1,6 @@
 """TensorFlow, in its own virtual environment and its own process.
 
-The two talk in lines of JSON over pipes, one answer a request. The other side is `bench._tf_worker`.
+The two talk in lines of JSON over pipes, one answer a request; `bench._tf_worker` answers.
 """
 
 from __future__ import annotations

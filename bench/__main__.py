@@ -1,0 +1,165 @@
+"""`python -m bench`: this library beside lax, PyTorch and TensorFlow."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench import conditions
+from bench._case import MODES
+from bench.cases import select
+
+_RIVALS = ("lax", "torch", "torch-channels-last", "tensorflow")
+
+_EPILOG = """\
+examples:
+  python -m bench --list --filter table        the cases of the project's own tables
+  python -m bench --filter 'max 3x3' --peer lax
+  python -m bench --huge-pages on --markdown bench/RESULTS.md --json results.json
+  python -m bench --load results.json --plot bars.png
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    modes = list(dict.fromkeys(arguments.mode or ["forward_and_vjp"]))
+    cases = select(arguments.filter)
+    if arguments.list:
+        for case in cases:
+            print(f"{case.name}  [{' '.join(sorted(case.tags))}]")
+        return 0
+    if arguments.load:
+        from bench import results
+
+        runs = results.load(arguments.load)
+    else:
+        if not cases:
+            print("no case matches; --list shows them all", file=sys.stderr)
+            return 2
+        _settle(arguments)
+        runs = [_run(cases, mode, arguments) for mode in modes]
+    return _write(runs, arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m bench",
+        description=__doc__,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--filter",
+        action="append",
+        default=[],
+        metavar="REGEX",
+        help="only cases whose name or [tags] match; may be repeated, all must match",
+    )
+    add("--list", action="store_true", help="show the cases and stop")
+    add(
+        "--peer",
+        action="append",
+        choices=(*_RIVALS, "none"),
+        help="only this peer; may be repeated (default: all)",
+    )
+    add(
+        "--mode",
+        action="append",
+        choices=MODES,
+        help="may be repeated (default: forward_and_vjp)",
+    )
+    add("--device", choices=("cpu", "gpu", "tpu"), default="cpu")
+    add("--threads", type=int, default=2, help="threads a framework on the CPU (default: 2)")
+    add(
+        "--budget",
+        type=float,
+        default=3.0,
+        metavar="SECONDS",
+        help="timing a case, shared by all that take part (default: 3)",
+    )
+    add(
+        "--huge-pages",
+        choices=("on", "off"),
+        help="start again with, or without, glibc.malloc.hugetlb=1 (default: as it is)",
+    )
+    add(
+        "--tensorflow-python",
+        metavar="PYTHON",
+        help="a Python that has TensorFlow (default: $JAXPOOL_BENCH_TF_PYTHON)",
+    )
+    add("--json", type=Path, metavar="FILE", help="write all that was measured")
+    add("--load", type=Path, metavar="FILE", help="show what --json wrote; run nothing")
+    add("--markdown", type=Path, metavar="FILE", help="write or update tables in this file")
+    add("--plot", type=Path, metavar="FILE", help="draw bars against the floor")
+    return parser
+
+
+def _settle(arguments: argparse.Namespace) -> None:
+    """What has to be in place before any framework is imported."""
+    if arguments.huge_pages:
+        conditions.restart_with_huge_pages(arguments.huge_pages == "on")
+    if arguments.device == "cpu":
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        conditions.limit_cores(arguments.threads)
+    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")  # torch needs the other half
+
+
+def _run(cases: Any, mode: Any, arguments: argparse.Namespace) -> Any:
+    from bench.peers import peers
+    from bench.report import line
+    from bench.results import Run
+    from bench.run import run_cases
+
+    rivals = [p for p in _RIVALS if not arguments.peer or p in arguments.peer]
+    contenders = peers(
+        rivals,
+        device=arguments.device,
+        threads=arguments.threads,
+        tensorflow_python=arguments.tensorflow_python,
+    )
+    described = conditions.describe(arguments.device, arguments.threads, arguments.budget)
+    try:
+        for peer in contenders:
+            if (version := peer.version()) is not None:
+                described["versions"][_package(peer.name)] = version
+        results = run_cases(
+            cases, mode, contenders, arguments.budget, lambda result: print(line(result))
+        )
+    finally:
+        for peer in contenders:
+            peer.close()
+    return Run(mode, described, results)
+
+
+def _package(peer: str) -> str:
+    known = {"lax": "jax", "x+1": "jax", "copy": "numpy", "torch-channels-last": "torch"}
+    return known.get(peer, peer)
+
+
+def _write(runs: list[Any], arguments: argparse.Namespace) -> int:
+    from bench import report, results
+
+    if arguments.json:
+        results.save(runs, arguments.json)
+    if arguments.markdown:
+        report.update_file(arguments.markdown, runs)
+    else:
+        for run in runs:
+            print(f"\n{report.markdown(run)}")
+    if arguments.plot:
+        from bench.plot import plot
+
+        for run in runs:
+            path = arguments.plot
+            if len(runs) > 1:
+                path = path.with_stem(f"{path.stem}-{run.mode}")
+            plot(run, path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

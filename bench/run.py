@@ -1,0 +1,99 @@
+"""Runs cases: every peer prepares, then they take turns."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
+
+from bench._case import TRAIN_STEP, Case, Mode
+from bench._peer import Peer, Prepared, Unsupported, Work
+from bench.results import CaseResult, Row
+from bench.timing import Timing, take_turns
+
+# Losses and weights of two right train steps differ by rounding alone.
+_TRAIN_TOLERANCE = 1e-4
+
+
+def run_cases(
+    cases: Sequence[Case],
+    mode: Mode,
+    peers: Sequence[Peer],
+    budget_s: float,
+    show: Callable[[CaseResult], None] = lambda result: None,
+) -> tuple[CaseResult, ...]:
+    """Runs every case that has the mode, each within about `budget_s` of timing."""
+    results = []
+    with _progress([case for case in cases if mode in case.modes]) as todo:
+        for case in todo:
+            results.append(run_case(case, mode, peers, budget_s))
+            show(results[-1])
+    return tuple(results)
+
+
+def run_case(case: Case, mode: Mode, peers: Sequence[Peer], budget_s: float) -> CaseResult:
+    with jax.enable_x64(case.dtype == "float64"):
+        work = Work(case, mode)
+        prepared: dict[str, Prepared] = {}
+        rows: dict[str, Row] = {}
+        for peer in peers:
+            try:
+                prepared[peer.name] = peer.prepare(work)
+            except Unsupported as error:
+                rows[peer.name] = Row(why_not=str(error))
+            except Exception as error:  # a peer that fails must not end the run: the report says so
+                message = str(error).strip().partition("\n")[0][:200]
+                rows[peer.name] = Row(why_not=f"{type(error).__name__}: {message}")
+        timings = take_turns({name: p.calls for name, p in prepared.items()}, budget_s)
+        for name, timing in timings.items():
+            rows[name] = _row(prepared[name], timing, work)
+    del work, prepared
+    gc.collect()
+    ordered = {peer.name: rows[peer.name] for peer in peers}
+    return CaseResult(case, case.floor_bytes(mode), ordered)
+
+
+def _row(prepared: Prepared, timing: Timing, work: Work) -> Row:
+    wrong = prepared.difference is not None and not prepared.difference <= _tolerance(work)
+    return Row(
+        timing,
+        prepared.compile_s,
+        prepared.difference,
+        wrong,
+        prepared.peak_bytes,
+        prepared.residual_bytes,
+    )
+
+
+def _tolerance(work: Work) -> float:
+    if work.case.op == TRAIN_STEP:
+        return _TRAIN_TOLERANCE
+    return work.reference.tolerance(with_dx=work.mode == "forward_and_vjp")
+
+
+@contextlib.contextmanager
+def _progress(cases: Sequence[Case]) -> Iterator[Iterator[Case]]:
+    """The cases behind a progress bar; behind numbered lines where tqdm is missing."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        yield _numbered(cases)
+        return
+    with tqdm(total=len(cases), unit="case", file=sys.stderr) as bar:
+
+        def named() -> Iterator[Case]:
+            for case in cases:
+                bar.set_postfix_str(case.name)
+                yield case
+                bar.update()
+
+        yield named()
+
+
+def _numbered(cases: Sequence[Case]) -> Iterator[Case]:
+    for number, case in enumerate(cases, start=1):
+        print(f"[{number}/{len(cases)}] {case.name}", file=sys.stderr)
+        yield case
