@@ -1,0 +1,323 @@
+"""What a pool should give, computed in NumPy by loops written to be read. Slow, for small arrays.
+
+Every op is two choices: which input elements one output element looks at (`_windows` for pools),
+and a rule that turns their values into one value and into shares, how much of the output's
+cotangent each of them gets. `Answer` keeps the shares, so that value, cotangent, tangent and chosen
+positions all follow from one reading of the definition. A new op is a new way to list elements, a
+new rule, or both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpool._window import Axis, Window, make_window
+
+Ties = Literal["first", "last", "split"]
+Position = tuple[int, ...]
+Rule = Callable[[list[Any]], tuple[Any, list[float]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """Element `position` of operand `operand` gets `share` of the cotangent of `output`."""
+
+    output: Position
+    operand: int
+    position: Position
+    share: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Answer:
+    """The value `y` of an op and its derivative, a list of terms.
+
+    `inputs` holds the shape and dtype of each operand. `indices` is the chosen element of each
+    window, flat and row-major over the unpadded pooled axes, for the ops that choose one.
+    """
+
+    y: np.ndarray
+    inputs: tuple[tuple[tuple[int, ...], np.dtype], ...]
+    terms: tuple[Term, ...]
+    indices: np.ndarray | None = None
+
+    def cotangents(self, dy: Any) -> tuple[np.ndarray, ...]:
+        """The cotangent of every operand for `dy`, rounded once into the operand's dtype."""
+        exact = self.exact_cotangents(dy)
+        return tuple(rounded(dx, dtype) for dx, (_, dtype) in zip(exact, self.inputs, strict=True))
+
+    def cotangent(self, dy: Any) -> np.ndarray:
+        """The cotangent of the only operand."""
+        (dx,) = self.cotangents(dy)
+        return dx
+
+    def exact_cotangents(self, dy: Any, *, absolute: bool = False) -> tuple[np.ndarray, ...]:
+        """The cotangents in float64; `absolute` adds up the terms without their signs."""
+        incoming = exact_values(dy)
+        received: list[dict[Position, list[float]]] = [{} for _ in self.inputs]
+        for term in self.terms:
+            value = term.share * incoming[term.output]
+            received[term.operand].setdefault(term.position, []).append(
+                abs(value) if absolute else value
+            )
+        results = []
+        for (shape, _), lists in zip(self.inputs, received, strict=True):
+            dx = np.zeros(shape)
+            for position, values in lists.items():
+                dx[position] = exact_sum(values)
+            results.append(dx)
+        return tuple(results)
+
+    def tangent(self, *dxs: Any) -> np.ndarray:
+        """The tangent of `y` for a tangent of every operand, rounded once into the dtype of `y`."""
+        incoming = [exact_values(dx) for dx in dxs]
+        received: dict[Position, list[float]] = {}
+        for term in self.terms:
+            value = term.share * incoming[term.operand][term.position]
+            received.setdefault(term.output, []).append(value)
+        dy = np.zeros(self.y.shape)
+        for position, values in received.items():
+            dy[position] = exact_sum(values)
+        return rounded(dy, self.y.dtype)
+
+
+# Numbers
+
+
+def is_floating(dtype: Any) -> bool:
+    """Whether `dtype` is a float, the 8- and 16-bit ones that come with jax included."""
+    return bool(jnp.issubdtype(dtype, jnp.floating))
+
+
+def exact_values(x: Any) -> np.ndarray:
+    """`x` in numbers that hold each of its values: float64, or Python ints and bools as objects."""
+    x = np.asarray(x)
+    if is_floating(x.dtype):
+        return x.astype(np.float64)
+    if x.dtype == np.bool_ or x.dtype.kind in "iu":
+        return x.astype(object)
+    return x.astype(np.int64).astype(object)
+
+
+def exact_sum(values: Sequence[Any]) -> Any:
+    """The sum without rounding error: exact for ints, rounded once into float64 for floats."""
+    if not all(isinstance(value, float) for value in values):
+        return sum(values)
+    try:
+        return math.fsum(values)
+    except (ValueError, OverflowError):  # inf - inf, or a sum past the largest float64
+        return sum(values)
+
+
+def rounded(values: Any, dtype: Any) -> np.ndarray:
+    """`values` rounded once into `dtype`; ints wrap round, as they do in XLA."""
+    if is_floating(dtype):
+        with np.errstate(all="ignore"):
+            return np.asarray(values, np.float64).astype(dtype)
+    if dtype == np.bool_:
+        return np.asarray(values, np.bool_)
+    info = jnp.iinfo(dtype)
+    span = int(info.max) - int(info.min) + 1
+    wide = np.uint64 if info.min == 0 else np.int64
+    flat = [(int(value) - int(info.min)) % span + int(info.min) for value in np.ravel(values)]
+    return np.array(flat, wide).reshape(np.shape(values)).astype(dtype)
+
+
+# Rules: from the values of one window, in row-major order, to its value and the shares
+
+
+def _choose(best: Callable[[list[Any]], Any], ties: Ties) -> Rule:
+    """The best value, NaN above all; the cotangent goes to the `ties` choice among the tied."""
+
+    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        nans = [i for i, value in enumerate(values) if value != value]
+        winner = math.nan if nans else best(values)
+        tied = nans or [i for i, value in enumerate(values) if value == winner]
+        shares = [0.0] * len(values)
+        if ties == "split":
+            for i in tied:
+                shares[i] = 1 / len(tied)
+        else:
+            shares[tied[0] if ties == "first" else tied[-1]] = 1.0
+        return winner, shares
+
+    if ties not in ("first", "last", "split"):
+        raise ValueError(f"ties must be 'first', 'last' or 'split'; got {ties!r}")
+    return rule
+
+
+def _divide(divisor: float) -> Rule:
+    """The sum of the values over `divisor`, every one with the same share."""
+
+    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        return exact_sum(values) / divisor, [1 / divisor] * len(values)
+
+    return rule
+
+
+def _add(values: list[Any]) -> tuple[Any, list[float]]:
+    """The sum of the values."""
+    return exact_sum(values), [1.0] * len(values)
+
+
+# Windowed pools
+
+
+def _tap_positions(dim: Axis, output: int) -> list[int]:
+    """Where the taps of window `output` lie along one axis: off `range(dim.size)` is no element."""
+    return [output * dim.stride - dim.low + tap * dim.dilation for tap in range(dim.window)]
+
+
+def _windows(window: Window) -> Iterator[tuple[Position, list[Position]]]:
+    """Each output position and the input positions in its window, along the pooled axes."""
+    for output in np.ndindex(*window.output_shape):
+        per_axis = []
+        for dim, o in zip(window.dims, output, strict=True):
+            per_axis.append([at for at in _tap_positions(dim, o) if 0 <= at < dim.size])
+        yield output, list(itertools.product(*per_axis))
+
+
+def _counted(window: Window, output: Position) -> int:
+    """Taps of a window in the input or its explicit padding, a ceil overhang left out."""
+    count = 1
+    for dim, o in zip(window.dims, output, strict=True):
+        count *= sum(at < dim.size + dim.high for at in _tap_positions(dim, o))
+    return count
+
+
+def _lanes(shape: Sequence[int], axes: Sequence[int]) -> Iterator[list[int]]:
+    """Every position along the axes that are not pooled, 0 along those that are."""
+    yield from (
+        list(lane) for lane in np.ndindex(*(1 if i in axes else n for i, n in enumerate(shape)))
+    )
+
+
+def _at(lane: list[int], axes: Sequence[int], position: Position) -> Position:
+    """`lane` with `position` along the pooled axes."""
+    full = list(lane)
+    for axis, index in zip(axes, position, strict=True):
+        full[axis] = index
+    return tuple(full)
+
+
+def _pool(
+    x: Any, window: Window, rule_of: Callable[[Position, int], Rule], dtype: Any = None
+) -> Answer:
+    """Applies `rule_of(output, number of real elements)` to every window of every lane of `x`."""
+    x = np.asarray(x)
+    values = exact_values(x)
+    y = np.zeros(window.pooled(x.shape), object)
+    indices = np.zeros(y.shape, np.int32)
+    terms = []
+    for lane in _lanes(x.shape, window.axes):
+        for output, elements in _windows(window):
+            positions = [_at(lane, window.axes, element) for element in elements]
+            target = _at(lane, window.axes, output)
+            rule = rule_of(output, len(elements))
+            y[target], shares = rule([values[position] for position in positions])
+            for element, position, share in zip(elements, positions, shares, strict=True):
+                if share:
+                    terms.append(Term(target, 0, position, share))
+                    indices[target] = np.ravel_multi_index(element, window.input_shape)
+    dtype = x.dtype if dtype is None else dtype
+    return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
+
+
+def max_pool(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
+    """The largest element of each window; `geometry` and `options` as in `jaxpool.max_pool`.
+
+    >>> import numpy as np
+    >>> answer = max_pool(np.array([[3.0], [1.0], [2.0], [5.0]]), (2,), (2,))
+    >>> answer.y.ravel(), answer.indices.ravel()
+    (array([3., 5.]), array([0, 3], dtype=int32))
+    >>> answer.cotangent(np.array([[10.0], [20.0]])).ravel()
+    array([10.,  0.,  0., 20.])
+    """
+    window = make_window(np.shape(x), *geometry, **options)
+    return _indexed(_pool(x, window, lambda output, count: _choose(max, ties)), ties)
+
+
+def min_pool(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
+    """The smallest element of each window; `geometry` and `options` as in `jaxpool.min_pool`."""
+    window = make_window(np.shape(x), *geometry, **options)
+    return _indexed(_pool(x, window, lambda output, count: _choose(min, ties)), ties)
+
+
+def _indexed(answer: Answer, ties: Ties) -> Answer:
+    return dataclasses.replace(answer, indices=None) if ties == "split" else answer
+
+
+def sum_pool(x: Any, *geometry: Any, **options: Any) -> Answer:
+    """The sum of each window; `geometry` and `options` as in `jaxpool.sum_pool`."""
+    window = make_window(np.shape(x), *geometry, **options)
+    return dataclasses.replace(_pool(x, window, lambda output, count: _add), indices=None)
+
+
+def avg_pool(
+    x: Any,
+    window_shape: Any,
+    strides: Any = None,
+    padding: Any = "VALID",
+    count_include_pad: bool = True,
+    *,
+    divisor: float | None = None,
+    **options: Any,
+) -> Answer:
+    """The mean of each window, arguments as in `jaxpool.avg_pool`; integers give float32."""
+    window = make_window(np.shape(x), window_shape, strides, padding, **options)
+    dtype = np.asarray(x).dtype
+
+    def rule_of(output: Position, count: int) -> Rule:
+        if divisor is not None:
+            return _divide(divisor)
+        return _divide(_counted(window, output) if count_include_pad else count)
+
+    answer = _pool(x, window, rule_of, dtype if is_floating(dtype) else np.dtype(np.float32))
+    return dataclasses.replace(answer, indices=None)
+
+
+# Elementwise
+
+
+def _elementwise(xs: Sequence[Any], rule: Rule) -> Answer:
+    """Applies `rule` to the elements of `xs`, broadcast together, that share a position."""
+    with jax.numpy_dtype_promotion("standard"):
+        dtype = np.dtype(jnp.result_type(*xs))
+    arrays = [np.asarray(x) for x in xs]
+    values = [exact_values(rounded(exact_values(x), dtype)) for x in arrays]
+    y = np.zeros(np.broadcast_shapes(*(x.shape for x in arrays)), object)
+    terms = []
+    for output in np.ndindex(*y.shape):
+        own = [_unbroadcast(output, x.shape) for x in arrays]
+        y[output], shares = rule([value[at] for value, at in zip(values, own, strict=True)])
+        for operand, share in enumerate(shares):
+            if share:
+                terms.append(Term(output, operand, own[operand], share))
+    inputs = tuple(
+        (array.shape, np.dtype(jnp.result_type(x))) for array, x in zip(arrays, xs, strict=True)
+    )
+    return Answer(rounded(y, dtype), inputs, tuple(terms))
+
+
+def _unbroadcast(position: Position, shape: tuple[int, ...]) -> Position:
+    """The element of an array of `shape` that stands at `position` of the broadcast result."""
+    own = position[len(position) - len(shape) :]
+    return tuple(0 if size == 1 else index for index, size in zip(own, shape, strict=True))
+
+
+def maximum(*xs: Any, ties: Ties = "split") -> Answer:
+    """The largest of the elements of `xs` that share a position, as in `jaxpool.maximum`."""
+    return _elementwise(xs, _choose(max, ties))
+
+
+def minimum(*xs: Any, ties: Ties = "split") -> Answer:
+    """The smallest of the elements of `xs` that share a position, as in `jaxpool.minimum`."""
+    return _elementwise(xs, _choose(min, ties))

@@ -1,0 +1,37 @@
+"""What the tests share: hypothesis profiles, float64, strict promotion."""
+
+import os
+
+import jax
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Most of an example's time is a compilation, and machines differ: no deadline. Without a database and
+# with derandomize every run tries the same examples; HYPOTHESIS_PROFILE=search draws new ones, and
+# more of them.
+settings.register_profile(
+    "quick",
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "search", parent=settings.get_profile("quick"), max_examples=500, derandomize=False
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(scope="module")
+def strict():
+    """No promotion that was not asked for: neither of dtypes nor of ranks."""
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.fixture
+def x64():
+    """Float64 for one test."""
+    with jax.enable_x64(True):
+        yield

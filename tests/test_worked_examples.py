@@ -1,0 +1,143 @@
+"""The examples whose answers are known by hand, both position tables among them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+
+def grid(text):
+    return np.array([line.split() for line in text.strip().splitlines()], np.float32)
+
+
+A = grid("""
+    1 3 4 2 5 2
+    4 2 5 6 8 3
+    5 3 7 8 9 3
+    8 4 3 6 0 2
+    7 10 3 6 3 5
+    4 7 2 4 7 8
+""")
+
+CHOSEN_AT_STRIDE_2 = grid("""
+    0 0 0 0 0 0
+    1 0 0 1 1 0
+    0 0 0 1 1 0
+    1 0 0 0 0 0
+    0 1 0 1 0 0
+    0 0 0 0 0 1
+""")
+
+CHOSEN_AT_STRIDE_1 = grid("""
+    0 0 0 0 0 0
+    1 0 1 1 2 0
+    1 0 2 2 4 0
+    1 0 0 2 0 0
+    0 4 0 1 0 1
+    0 0 0 0 1 1
+""")
+
+TABLES = [((2, 2), CHOSEN_AT_STRIDE_2, 9), ((1, 1), CHOSEN_AT_STRIDE_1, 25)]
+
+# The same array in every layout: how to make it, which axes to pool.
+LAYOUTS = {
+    "channels last": (lambda a: a[None, :, :, None], None),
+    "no batch": (lambda a: a[:, :, None], None),
+    "channels first": (lambda a: a[None, None], (2, 3)),
+    "alone": (lambda a: a, (0, 1)),
+    "between": (lambda a: a[:, None, :], (0, 2)),
+    "two batch axes": (lambda a: a[None, None, :, :, None], (-3, -2)),
+}
+
+
+def pool_of(name, autodiff, axes, strides):
+    pool = getattr(jaxpool, name)
+    return lambda x: pool(x, (2, 2), strides, axes=axes, autodiff=autodiff)
+
+
+@pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("strides", "table", "windows"), TABLES, ids=["stride 2", "stride 1"])
+def test_max_pool_chooses_these_positions(strides, table, windows, layout, autodiff):
+    arrange, axes = LAYOUTS[layout]
+    pool = pool_of("max_pool", autodiff, axes, strides)
+    of_sum = jax.grad(lambda x: pool(x).sum())(jnp.asarray(arrange(A)))
+    np.testing.assert_array_equal(of_sum, arrange(table))
+    of_mean = jax.grad(lambda x: pool(x).mean())(jnp.asarray(arrange(A)))
+    np.testing.assert_allclose(of_mean, arrange(table) / windows, rtol=1e-6)
+
+
+def test_the_gradient_of_the_mean_in_decimals():
+    def gradient(strides):
+        return jax.grad(lambda x: jaxpool.max_pool(x, (2, 2), strides).mean())(A[:, :, None])
+
+    assert {f"{value:.4f}" for value in np.ravel(gradient((2, 2)))} == {"0.0000", "0.1111"}
+    assert {f"{value:.2f}" for value in np.ravel(gradient((1, 1)))} == {
+        "0.00",
+        "0.04",
+        "0.08",
+        "0.16",
+    }
+
+
+@pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
+def test_min_pool_of_the_negative_chooses_the_same_positions(autodiff):
+    for strides, table, _ in TABLES:
+        pool = pool_of("min_pool", autodiff, (0, 1), strides)
+        np.testing.assert_array_equal(jax.grad(lambda x, pool=pool: pool(x).sum())(-A), table)
+
+
+@pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_average_pool_gradients(layout, autodiff):
+    arrange, axes = LAYOUTS[layout]
+
+    def gradient(strides):
+        pool = pool_of("avg_pool", autodiff, axes, strides)
+        return jax.grad(lambda x: pool(x).mean())(jnp.asarray(arrange(A)))
+
+    everywhere = gradient((2, 2))
+    np.testing.assert_allclose(everywhere, arrange(np.full((6, 6), 1 / 36)), rtol=1e-6)
+    assert f"{np.ravel(everywhere)[0]:.4f}" == "0.0278"
+    counts = np.outer([1, 2, 2, 2, 2, 1], [1, 2, 2, 2, 2, 1])
+    np.testing.assert_allclose(gradient((1, 1)), arrange(counts / 100), rtol=1e-6)
+
+
+def test_average_pool_of_four_by_four():
+    x = jnp.arange(16.0).reshape(4, 4, 1)
+    gradient = jax.grad(lambda x: jaxpool.avg_pool(x, (2, 2), (2, 2)).sum())(x)
+    np.testing.assert_array_equal(gradient, np.full((4, 4, 1), 0.25))
+
+
+@pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
+def test_the_loser_of_an_elementwise_max_gets_an_array_of_zeros(autodiff):
+    def larger_sum(a, b):
+        return jaxpool.maximum(a.sum(), b.sum(), autodiff=autodiff)
+
+    a, b = jnp.full((2, 3), 2.0), jnp.ones((4,))
+    value, (da, db) = jax.value_and_grad(larger_sum, argnums=(0, 1))(a, b)
+    assert value == 12
+    np.testing.assert_array_equal(da, np.ones((2, 3)), strict=False)
+    np.testing.assert_array_equal(db, np.zeros((4,)), strict=False)
+    assert (da.shape, db.shape) == ((2, 3), (4,))
+
+
+def test_a_padded_window_of_infinities_sends_its_cotangent_to_real_elements():
+    """PyTorch's [2, 1, 0], where lax loses a cotangent to the padding."""
+    x = jnp.full((3, 1), -jnp.inf)
+    gradient = jax.grad(lambda x: jaxpool.max_pool(x, (3,), (1,), 1).sum())(x)
+    np.testing.assert_array_equal(gradient[:, 0], [2, 1, 0])
+
+
+def test_a_nan_keeps_its_cotangent():
+    """Where lax sends it to the 5."""
+    x = jnp.array([[jnp.nan], [5.0], [2.0]])
+    value, gradient = jax.value_and_grad(lambda x: jaxpool.max_pool(x, (3,)).sum())(x)
+    assert np.isnan(value)
+    np.testing.assert_array_equal(gradient[:, 0], [1, 0, 0])
+    one, other = jax.grad(jaxpool.maximum, argnums=(0, 1))(jnp.nan, 1.0)
+    assert (one, other) == (1, 0)
