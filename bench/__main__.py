@@ -126,9 +126,7 @@ def _run(cases: Any, mode: Any, arguments: argparse.Namespace) -> Any:
         for peer in contenders:
             if (version := peer.version()) is not None:
                 described["versions"][_package(peer.name)] = version
-        results = run_cases(
-            cases, mode, contenders, arguments.budget, lambda result: print(line(result))
-        )
+        results = run_cases(cases, mode, contenders, arguments.budget, line)
     finally:
         for peer in contenders:
             peer.close()

@@ -38,8 +38,8 @@ def op_for(case: Case) -> Callable[..., Any]:
         raise UnsupportedCase(f"no TensorFlow call is written for {case.op}")
     if any(d > 1 for d in case.dilation) and any(s > 1 for s in case.strides):
         raise UnsupportedCase("TensorFlow has no dilation together with strides")
-    averages = case.op in AVERAGES
-    padding = case.padding if isinstance(case.padding, str) else "VALID"
+    averages, sums = case.op in AVERAGES, case.op == "sum_pool"
+    padding = "VALID" if padded_first(case) else case.padding
 
     def native(x: Any) -> Any:
         y = tf.nn.pool(
@@ -53,12 +53,15 @@ def op_for(case: Case) -> Callable[..., Any]:
         )
         return y * np.prod(case.window).astype(x.dtype.as_numpy_dtype) if sums else y
 
-    sums = case.op == "sum_pool"
-    if sums and padding == "SAME":
-        raise UnsupportedCase("TensorFlow has no sum over a padded window")
-    if not isinstance(case.padding, str):
+    if padded_first(case):
         native = _explicitly_padded(case, native)
     return (lambda x: -native(-x)) if case.op == "min_pool" else native
+
+
+def padded_first(case: Case) -> bool:
+    """Where TensorFlow's own padding cannot say it: explicit, a sum's, or with dilation."""
+    cannot = case.op == "sum_pool" or any(d > 1 for d in case.dilation)
+    return not isinstance(case.padding, str) or (case.padding == "SAME" and cannot)
 
 
 def _explicitly_padded(case: Case, native: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -66,7 +69,9 @@ def _explicitly_padded(case: Case, native: Callable[[Any], Any]) -> Callable[[An
     pads = [(0, 0)] * len(case.shape)
     for axis, pad in zip(case.axes, case.pads, strict=True):
         pads[axis] = pad
-    if case.op == "max_pool" and len(case.window) == 2 and not case.channels_first:
+    dilated = any(d > 1 for d in case.dilation)
+    images = len(case.window) == 2 and not case.channels_first
+    if case.op == "max_pool" and images and not dilated:
         return lambda x: tf.nn.max_pool2d(x, case.window, case.strides, pads)
     fill = 0 if case.op in AVERAGES else numpy_dtype(case.dtype).type(-np.inf)
     return lambda x: native(tf.pad(x, pads, constant_values=fill))
@@ -111,7 +116,7 @@ class Worker:
         difference = reference.difference(
             y.numpy()[index],
             [dx.numpy()[index] for dx in dxs],
-            count_include_pad=case.padding != "SAME",
+            count_include_pad=case.padding != "SAME" or padded_first(case),
         )
         self._calls = timed_calls(lambda: concrete(*xs))
         return {"compile_s": compile_s, "difference": difference}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench._case import TRAIN_STEP
 from bench.results import CaseResult, Run
+from bench.twins import twins
 
 OURS = "jaxpool"
 LAX = "lax"
@@ -61,7 +62,7 @@ def markdown(run: Run) -> str:
     steps = [r for r in run.results if r.case.op == TRAIN_STEP]
     parts = [f"## {heading(run)}", _conditions(run)]
     if pools:
-        parts += [_summary(run, pools), _times(pools), _costs(pools)]
+        parts += [_summary(run, pools), _twins(pools), _times(pools), _costs(pools)]
     if steps:
         parts += ["### Train steps", _times(steps), _costs(steps)]
     parts += [_remarks(run.results)]
@@ -165,6 +166,20 @@ def _memory(results: Sequence[CaseResult]) -> str:
         if ours and lax and ours.peak_bytes and lax.peak_bytes and ours.peak_bytes > lax.peak_bytes:
             more.append(f"{result.case.name} ({ours.peak_bytes / lax.peak_bytes:.2f})")
     return f"More peak memory than lax: {'; '.join(more)}." if more else ""
+
+
+def _twins(results: Sequence[CaseResult]) -> str:
+    head = ["ours", "against ours", "times as long", "at most"]
+    rows = [
+        [
+            twin.case,
+            twin.other,
+            f"{twin.ratio:.2f}{' !' if twin.ratio > twin.limit else ''}",
+            f"{twin.limit:g}",
+        ]
+        for twin in twins(results, OURS)
+    ]
+    return _table(head, rows) if rows else ""
 
 
 def _times(results: Sequence[CaseResult]) -> str:
@@ -300,5 +315,8 @@ def _megabytes(size: int | None) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table without the columns that hold nothing."""
+    kept = [n for n in range(len(head)) if any(row[n] != "-" for row in rows)]
     lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
+    lines = [[cells[n] for n in kept] for cells in lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

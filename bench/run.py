@@ -23,14 +23,17 @@ def run_cases(
     mode: Mode,
     peers: Sequence[Peer],
     budget_s: float,
-    show: Callable[[CaseResult], None] = lambda result: None,
+    describe: Callable[[CaseResult], str],
 ) -> tuple[CaseResult, ...]:
-    """Runs every case that has the mode, each within about `budget_s` of timing."""
+    """Runs every case that has the mode, each within about `budget_s` of timing.
+
+    What `describe` says of a result is printed as soon as it is there.
+    """
     results = []
-    with _progress([case for case in cases if mode in case.modes]) as todo:
+    with _progress([case for case in cases if mode in case.modes]) as (todo, write):
         for case in todo:
             results.append(run_case(case, mode, peers, budget_s))
-            show(results[-1])
+            write(describe(results[-1]))
     return tuple(results)
 
 
@@ -75,14 +78,16 @@ def _tolerance(work: Work) -> float:
 
 
 @contextlib.contextmanager
-def _progress(cases: Sequence[Case]) -> Iterator[Iterator[Case]]:
-    """The cases behind a progress bar; behind numbered lines where tqdm is missing."""
+def _progress(
+    cases: Sequence[Case],
+) -> Iterator[tuple[Iterator[Case], Callable[[str], None]]]:
+    """The cases behind a progress bar, and a way to print beside it; numbered without tqdm."""
     try:
         from tqdm import tqdm
     except ImportError:
-        yield _numbered(cases)
+        yield _numbered(cases), print
         return
-    with tqdm(total=len(cases), unit="case", file=sys.stderr) as bar:
+    with tqdm(total=len(cases), unit="case") as bar:
 
         def named() -> Iterator[Case]:
             for case in cases:
@@ -90,7 +95,7 @@ def _progress(cases: Sequence[Case]) -> Iterator[Iterator[Case]]:
                 yield case
                 bar.update()
 
-        yield named()
+        yield named(), bar.write
 
 
 def _numbered(cases: Sequence[Case]) -> Iterator[Case]:

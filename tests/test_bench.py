@@ -19,6 +19,7 @@ from bench.oracle import Reference
 from bench.results import CaseResult, Row, Run
 from bench.run import run_case
 from bench.timing import Timing, take_turns, timed_calls
+from bench.twins import Twin, twins
 
 SMALL = select(["small"])
 
@@ -197,6 +198,14 @@ def test_markdown_file_keeps_the_sections_of_other_conditions(tmp_path):
     assert once.count("\n## ") == 2
     report.update_file(path, [made_up_run(huge_pages=False)])
     assert path.read_text() == once
+
+
+def test_channels_first_is_held_against_channels_last():
+    last = pool("max_pool", (2, 8, 9, 3), 2, 2)
+    first = pool("max_pool", (2, 3, 8, 9), 2, 2, channels_first=True)
+    timings = ((last, 1.0), (first, 1.4))
+    results = [CaseResult(case, 1, {"jaxpool": Row(Timing(s, s, s, 1))}) for case, s in timings]
+    assert list(twins(results, "jaxpool")) == [Twin(first.name, last.name, 1.4, 1.5)]
 
 
 def test_run_survives_json():
