@@ -13,6 +13,7 @@ from typing import Any
 TimedCalls = Callable[[int], Sequence[float]]
 
 TURN_S = 0.03
+PAUSE_S = 0.002
 MAX_CALLS_A_TURN = 25
 MIN_SAMPLES = 5
 MAX_SAMPLES = 400
@@ -59,9 +60,10 @@ def timed_calls(
 def take_turns(contenders: Mapping[str, TimedCalls], budget_s: float) -> dict[str, Timing]:
     """Times every contender in rounds until each has used its share of the budget.
 
-    A turn is one untimed call, which brings the contender's own data back into the cache, then
-    timed calls for `TURN_S`. A contender whose calls are long stops early: at `MIN_SAMPLES` when
-    its share is used up, at a single sample when that alone took twice its share.
+    A turn is a pause, in which the threads of the framework before stop spinning, one untimed
+    call, which brings the contender's own data back into the cache, then timed calls for `TURN_S`.
+    A contender whose calls are long stops early: at `MIN_SAMPLES` when its share is used up, at a
+    single sample when that alone took twice its share.
     """
     share = budget_s / max(len(contenders), 1)
     # The first call may still allocate or choose an algorithm: the second one is the estimate.
@@ -90,6 +92,7 @@ def _warm_up(calls: TimedCalls, share: float) -> float:
 
 
 def _turn(calls: TimedCalls, estimate: float, samples: list[float]) -> None:
+    time.sleep(PAUSE_S)
     if estimate < TURN_S:
         calls(1)
     count = min(max(int(TURN_S / max(estimate, 1e-9)), 1), MAX_CALLS_A_TURN)
