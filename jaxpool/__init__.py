@@ -1,0 +1,16 @@
+"""Pooling and elementwise max for JAX, with derivatives of their own."""
+
+from jaxpool._elementwise import maximum, minimum
+from jaxpool._max import max_pool, min_pool
+from jaxpool._sum import avg_pool, sum_pool
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "avg_pool",
+    "max_pool",
+    "maximum",
+    "min_pool",
+    "minimum",
+    "sum_pool",
+]

@@ -1,0 +1,206 @@
+"""Elementwise maximum and minimum of several arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool import _kernels as kernels
+from jaxpool._arrays import check_real, is_array
+from jaxpool._errors import ArgumentError, calling
+from jaxpool._kernels_select import Kind, decode, encode, wins
+from jaxpool._kernels_split import level, word_dtype
+from jaxpool._max import Ties
+from jaxpool._rules import Autodiff, Op, apply, choice
+
+Shape = tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Extreme(Op):
+    """The elementwise extreme of arrays of `shapes`; keeps which array won, or with "split" a bit for each that did."""
+
+    kind: Kind
+    ties: Ties
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[Any, ...]
+
+    @property
+    def shape(self) -> Shape:
+        return jnp.broadcast_shapes(*self.shapes)
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.result_type(*self.dtypes)
+
+    def _wide(self, x: Array, dtype: Any) -> Array:
+        """x in `dtype`, broadcast to the shape of the result."""
+        x, shape = x.astype(dtype), self.shape
+        axes = range(len(shape) - x.ndim, len(shape))
+        return lax.broadcast_in_dim(x, shape, axes) if x.shape != shape else x
+
+    def _narrow(self, dx: Array, which: int) -> Array:
+        """The transpose of `_wide`: summed over the axes along which x was repeated."""
+        shape, dtype = self.shapes[which], self.dtypes[which]
+        lead = dx.ndim - len(shape)
+        stretched = [lead + axis for axis, size in enumerate(shape) if size != dx.shape[lead + axis]]
+        axes = (*range(lead), *stretched)
+        if axes:
+            dx = lax.reshape(jnp.sum(dx, axis=axes, keepdims=True, dtype=dx.dtype), shape)
+        return dx.astype(dtype)
+
+    def value(self, *xs: Array) -> Array:
+        order = "first" if self.ties == "split" else self.ties
+        wide = [decode(self._wide(x, self.dtype)) for x in xs]
+        best = wide[0]
+        for x in wide[1:]:
+            best = lax.select(wins(x, best, self.kind, order), x, best)
+        return encode(best, self.dtype)
+
+    def primal(self, *xs: Array) -> tuple[Array, Array]:
+        wide = [decode(self._wide(x, self.dtype)) for x in xs]
+        if self.ties == "split":
+            y = self.value(*xs)
+            best, mask = decode(y), lax.full_like(y, 0, word_dtype(len(xs)))
+            for i, x in enumerate(wide):
+                tied = level(x, best).astype(mask.dtype)
+                mask = lax.bitwise_or(mask, lax.shift_left(tied, lax.full_like(mask, i)))
+            return y, mask
+        best, index = wide[0], lax.full_like(wide[0], 0, kernels.index_dtype(len(xs)))
+        for i, x in enumerate(wide[1:], 1):
+            take = wins(x, best, self.kind, self.ties)
+            best, index = lax.select(take, x, best), lax.select(take, lax.full_like(index, i), index)
+        return encode(best, self.dtype), index
+
+    def _won(self, winners: Array, which: int) -> Array:
+        if self.ties != "split":
+            return lax.eq(winners, lax.full_like(winners, which))
+        return lax.ne(lax.bitwise_and(winners, lax.full_like(winners, 1 << which)), lax.full_like(winners, 0))
+
+    def _share(self, total: Array, winners: Array) -> Array:
+        """total, divided by how many won."""
+        if self.ties != "split":
+            return total
+        if len(self.shapes) == 2:
+            both = lax.eq(winners, lax.full_like(winners, 3))
+            return lax.select(both, total * np.asarray(0.5, total.dtype), total)
+        return total / lax.population_count(winners).astype(total.dtype)
+
+    def linear(self, winners: Array, *tangents: Array) -> Array:
+        dtype = kernels.accumulator(self.dtype)
+        terms = []
+        for i, tangent in enumerate(tangents):
+            wide = self._wide(tangent, dtype)
+            terms.append(lax.select(self._won(winners, i), wide, lax.full_like(wide, 0)))
+        return self._share(functools.reduce(lax.add, terms), winners).astype(self.dtype)
+
+    def transpose(self, winners: Array, dy: Array) -> tuple[Array, ...]:
+        share = self._share(dy.astype(kernels.accumulator(dy.dtype)), winners)
+        zeros = lax.full_like(share, 0)
+        return tuple(self._narrow(lax.select(self._won(winners, i), share, zeros), i) for i in range(len(self.shapes)))
+
+
+def _operands(xs: tuple[Any, ...]) -> list[Array]:
+    """xs as arrays: each keeps a floating dtype of its own, all else is converted to the dtype of the result."""
+    if len(xs) < 2:
+        raise ArgumentError("xs", "at least two arrays", len(xs), "For the maximum along an axis use jaxpool.max.", TypeError)
+    for i, x in enumerate(xs):
+        if not is_array(x) and not isinstance(x, (bool, int, float)):
+            raise ArgumentError(f"xs[{i}]", "an array or a number", x, "Pass jnp.asarray(x).", TypeError)
+        if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "biufV":
+            raise ArgumentError(f"xs[{i}]", "an array of floats, integers or bools", x.dtype, "Convert it first.", TypeError)
+    dtype = jnp.result_type(*xs)
+    arrays = [jnp.asarray(x) for x in xs]
+    for i, x in enumerate(arrays):
+        check_real(f"xs[{i}]", x)
+    try:
+        jnp.broadcast_shapes(*[x.shape for x in arrays])
+    except ValueError:
+        shapes = ", ".join(str(x.shape) for x in arrays)
+        raise ArgumentError("xs", "of shapes that broadcast together", shapes, "Reshape them first.") from None
+    if all(jax.typeof(x).weak_type for x in arrays):
+        return arrays if len({x.dtype for x in arrays}) == 1 else [x * jnp.ones((), dtype) for x in arrays]
+    own = [kernels.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
+    return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)]
+
+
+def _extreme(name: str, kind: Kind, xs: tuple[Any, ...], ties: Any, autodiff: Any) -> Array:
+    with calling(name):
+        choice("ties", ties, ("split", "first", "last"))
+        choice("autodiff", autodiff, ("vjp", "jvp"))
+        arrays = _operands(xs)
+    op = Extreme(kind, ties, tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays))
+    return apply(op, autodiff, *arrays)
+
+
+def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
+    """Computes the elementwise maximum of two or more arrays.
+
+    `y[i] = max(x1[i], x2[i], ...)`, the arrays broadcast together.
+
+    Gradient: the cotangent goes to the array that won, the others get arrays of zeros; each keeps its own shape and dtype.
+    What is repeated by broadcasting gets the sum, in float32 for 8- and 16-bit floats. The residual is one byte an output
+    element for up to eight arrays. A NaN wins over every number.
+
+    Args:
+      *xs: two or more arrays of jax or NumPy, or Python numbers; floats, integers or bool.
+      ties: who of equal elements gets the cotangent: "split" among all, the "first" or the "last" in the order given.
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`; weak types stay weak.
+
+    Raises:
+      TypeError: fewer than two arrays, or one that is none: a list, a string, None.
+      ValueError: the shapes do not broadcast, or `ties` or `autodiff` is none of their values.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x, y = jnp.array([1.0, 5.0, 2.0]), jnp.array([3.0, 4.0, 2.0])
+      >>> jaxpool.maximum(x, y)
+      Array([3., 5., 2.], dtype=float32)
+      >>> jax.grad(lambda x, y: jaxpool.maximum(x, y).sum(), argnums=(0, 1))(x, y)
+      (Array([0. , 1. , 0.5], dtype=float32), Array([1. , 0. , 0.5], dtype=float32))
+
+    References:
+      `jax.numpy.maximum`, whose ties split too; it drops the cotangent of a NaN.
+    """
+    return _extreme("maximum", "max", xs, ties, autodiff)
+
+
+def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
+    """Computes the elementwise minimum of two or more arrays.
+
+    `y[i] = min(x1[i], x2[i], ...)`, the arrays broadcast together.
+
+    Gradient: as of `maximum`: to the array that won, zeros to the others. A NaN wins over every number.
+
+    Args:
+      *xs: two or more arrays of jax or NumPy, or Python numbers; floats, integers or bool.
+      ties: who of equal elements gets the cotangent: "split" among all, the "first" or the "last" in the order given.
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`; weak types stay weak.
+
+    Raises:
+      TypeError: fewer than two arrays, or one that is none: a list, a string, None.
+      ValueError: the shapes do not broadcast, or `ties` or `autodiff` is none of their values.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.minimum(jnp.array([1, 5]), 3)
+      Array([1, 3], dtype=int32)
+
+    References:
+      `jax.numpy.minimum`.
+    """
+    return _extreme("minimum", "min", xs, ties, autodiff)

@@ -1,0 +1,187 @@
+"""What every dense kernel is built from: padding and slicing along pooled axes, types to compute in, materialising."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._steps import Step
+from jaxpool._window import Window
+
+DType = Any
+
+
+def is_float(dtype: DType) -> bool:
+    """Whether `dtype` is a floating type, the 8-bit ones included."""
+    return jnp.issubdtype(dtype, jnp.floating)
+
+
+def accumulator(dtype: DType) -> DType:
+    """The type in which sums of `dtype` are accumulated: float32 for 8- and 16-bit floats, else its own."""
+    return jnp.dtype(jnp.float32) if is_float(dtype) and jnp.dtype(dtype).itemsize < 4 else jnp.dtype(dtype)
+
+
+def least(dtype: DType) -> Any:
+    """The smallest value of `dtype`: what a maximum is padded with, and never selects."""
+    if jnp.issubdtype(dtype, jnp.bool_):
+        return np.asarray(False)
+    if not is_float(dtype):
+        return np.asarray(jnp.iinfo(dtype).min, dtype)
+    return _extreme(dtype, -np.inf, jnp.finfo(dtype).min)
+
+
+def greatest(dtype: DType) -> Any:
+    """The largest value of `dtype`: what a minimum is padded with."""
+    if jnp.issubdtype(dtype, jnp.bool_):
+        return np.asarray(True)
+    if not is_float(dtype):
+        return np.asarray(jnp.iinfo(dtype).max, dtype)
+    return _extreme(dtype, np.inf, jnp.finfo(dtype).max)
+
+
+def _extreme(dtype: DType, infinity: float, finite: Any) -> Any:
+    """The infinity of a floating type, or its finite extreme where it has none (several of the float8 types)."""
+    with np.errstate(all="ignore"):
+        value = np.asarray(infinity).astype(dtype)
+    return value if np.isinf(value.astype(np.float32)) else np.asarray(finite, dtype)
+
+
+def index_dtype(count: int) -> DType:
+    """The narrowest unsigned type that holds `count` different values."""
+    return jnp.dtype(next(kind for kind in (np.uint8, np.uint16, np.uint32) if count <= np.iinfo(kind).max + 1))
+
+
+def pad(x: Array, axes: Sequence[int], sides: Sequence[tuple[int, int, int]], fill: Any) -> Array:
+    """Pads `axes` of x by (low, high, interior) each; a negative side crops."""
+    if not any(any(side) for side in sides):
+        return x
+    config = [(0, 0, 0)] * x.ndim
+    for axis, side in zip(axes, sides, strict=True):
+        config[axis] = side
+    return lax.pad(x, jnp.asarray(fill, x.dtype), config)
+
+
+def pad_input(x: Array, window: Window, fill: Any) -> Array:
+    """x with the positions before and after it that the windows reach, cropped where they reach none."""
+    return pad(x, window.axes, [(dim.low, dim.tail, 0) for dim in window.dims], fill)
+
+
+def crop_input(x: Array, window: Window) -> Array:
+    """Undoes `pad_input`: cuts the padding off, and gives zeros to the input's end that no window reached."""
+    return pad(x, window.axes, [(-dim.low, -dim.tail, 0) for dim in window.dims], 0)
+
+
+def view(x: Array, axes: Sequence[int], starts: Sequence[int], outs: Sequence[int], strides: Sequence[int]) -> Array:
+    """`outs` positions along each of `axes`, from `starts` on, `strides` apart."""
+    begin, end, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    for axis, start, out, stride in zip(axes, starts, outs, strides, strict=True):
+        begin[axis], end[axis], step[axis] = start, start + (out - 1) * stride + 1, stride
+    return lax.slice(x, begin, end, step)
+
+
+def piece(x: Array, axes: Sequence[int], step: Step, which: int) -> Array:
+    """Piece `which` of a step, one element an output."""
+    return view(x, axes, step.shifts[which], step.outs, step.strides)
+
+
+def place(term: Array, axes: Sequence[int], step: Step, which: int) -> Array:
+    """The transpose of `piece`: each output's element back at its position, zeros elsewhere."""
+    sides = [
+        (shift, size - shift - ((out - 1) * stride + 1), stride - 1)
+        for shift, size, out, stride in zip(step.shifts[which], step.sizes, step.outs, step.strides, strict=True)
+    ]
+    return pad(term, axes, sides, 0)
+
+
+Term = Callable[..., Array]
+
+
+def assemble(term: Term, arrays: Sequence[Array], axes: Sequence[int], step: Step, join: Term) -> Array:
+    """The transpose of a step: `term(q, *arrays)` is what piece q gets from each output; `join` adds what meets.
+
+    Without strides every piece's term is padded to its place. With strides, positions are seen as blocks of `strides`:
+    position `stride * block + phase` gets its terms from the pieces of that phase, each from the output as many blocks
+    back as its shift says. One dense expression a phase; the phases are interleaved at the end.
+    """
+    pieces = range(len(step.starts))
+    if all(stride == 1 for stride in step.strides):
+        return functools.reduce(join, [place(term(q, *arrays), axes, step, q) for q in pieces])
+    blocks = [-(-size // stride) for size, stride in zip(step.sizes, step.strides, strict=True)]
+    delays = [[shift // stride for shift, stride in zip(step.shifts[q], step.strides, strict=True)] for q in pieces]
+    phases = [tuple(shift % stride for shift, stride in zip(step.shifts[q], step.strides, strict=True)) for q in pieces]
+    longest = [max(column) for column in zip(*delays, strict=True)]
+    sides = [(late, block - out, 0) for late, block, out in zip(longest, blocks, step.outs, strict=True)]
+    wide = [pad(array, axes, sides, 0) for array in arrays]
+
+    def delayed(q: int) -> Array:
+        starts = [late - delay for late, delay in zip(longest, delays[q], strict=True)]
+        return term(q, *[view(array, axes, starts, blocks, [1] * len(blocks)) for array in wide])
+
+    parts = []
+    for phase in itertools.product(*[range(stride) for stride in step.strides]):
+        terms = [delayed(q) for q in pieces if phases[q] == phase]
+        parts.append(functools.reduce(join, terms) if terms else None)
+    like = next(part for part in parts if part is not None)
+    whole = [lax.full_like(like, 0) if part is None else part for part in parts]
+    return _interleave(whole, axes, step)
+
+
+def _interleave(parts: list[Array], axes: Sequence[int], step: Step) -> Array:
+    """One array from one for each phase, in row-major order of the phases."""
+    for axis, stride in reversed(list(zip(axes, step.strides, strict=True))):
+        joined = []
+        for first in range(0, len(parts), stride):
+            group = parts[first : first + stride]
+            if stride == 1:
+                joined.append(group[0])
+                continue
+            shape = list(group[0].shape)
+            stacked = jnp.stack(group, axis=axis + 1)
+            shape[axis] *= stride
+            joined.append(lax.reshape(stacked, shape))
+        parts = joined
+    sides = [(0, size - parts[0].shape[axis], 0) for axis, size in zip(axes, step.sizes, strict=True)]
+    return pad(parts[0], axes, sides, 0)
+
+
+def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
+    """A vector as an array of rank `ndim` that lies along `axis`."""
+    shape = [1] * ndim
+    shape[axis] = len(values)
+    return values.reshape(shape)
+
+
+def materialise(kernel: Callable[..., Any], *args: Array) -> Any:
+    """`kernel(*args)`, computed once and kept, however many consumers read the result.
+
+    XLA fuses a cheap producer into each of its consumers and computes it again there; a select chain inside every term of
+    a backward pass is 10 to 40 times slower. On GPU and TPU an optimization barrier keeps the two apart. XLA for CPU
+    drops barriers before it fuses, so there the kernel stands in a branch of a conditional, whose predicate is hidden
+    behind a barrier for just long enough not to be folded.
+    """
+    shapes = jax.eval_shape(kernel, *args)
+
+    def conditional(*args: Array) -> Any:
+        def unused(*args: Array) -> Any:
+            return jax.tree.map(_zeros_like, shapes)
+
+        return lax.cond(lax.optimization_barrier(jnp.asarray(True)), kernel, unused, *args)
+
+    def barrier(*args: Array) -> Any:
+        return lax.optimization_barrier(kernel(*args))
+
+    return lax.platform_dependent(*args, cpu=conditional, default=barrier)
+
+
+def _zeros_like(leaf: jax.ShapeDtypeStruct) -> Array:
+    """Zeros of a shape and type, varying over the mesh axes over which the leaf varies inside `shard_map`."""
+    zeros = jnp.zeros(leaf.shape, leaf.dtype)
+    varying = tuple(getattr(leaf, "vma", None) or ())
+    return lax.pcast(zeros, varying, to="varying") if varying else zeros

@@ -1,0 +1,101 @@
+"""Windowed folds: what an associative `join` makes of all elements of a window, and the same over all windows of an element.
+
+A state is a tuple of arrays of one shape. Unlike a selection, a fold takes every element exactly once, so it halves a window
+into parts that do not overlap; a long window costs about 2 log2(length) joins an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool import _kernels as kernels
+from jaxpool._window import Axis, Window
+
+DIRECT_TAPS = 6  # along one axis, so many elements are joined one by one, longer windows by halves
+
+State = tuple[Array, ...]
+Join = Callable[[State, State], State]
+
+
+def _fold_axis(state: State, join: Join, axis: int, taps: int, dilation: int, stride: int, out: int) -> State:
+    """`out` windows of `taps` elements, `dilation` apart, the windows `stride` apart."""
+
+    def at(state: State, tap: int) -> State:
+        return tuple(kernels.view(array, [axis], [tap * dilation], [out], [stride]) for array in state)
+
+    if taps <= max(DIRECT_TAPS, stride):
+        total = at(state, 0)
+        for tap in range(1, taps):
+            total = join(total, at(state, tap))
+        return total
+    half = taps // 2
+    halves = _fold_axis(state, join, axis, half, dilation, 1, (out - 1) * stride + 1 + half * dilation)
+    total = join(at(halves, 0), at(halves, half))
+    return join(total, at(state, taps - 1)) if taps % 2 else total
+
+
+def window_fold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
+    """`join` over the elements of each window; padding holds `fills`."""
+    state = tuple(kernels.pad_input(array, window, fill) for array, fill in zip(state, fills, strict=True))
+    for dim in reversed(window.dims):
+        state = _fold_axis(state, join, dim.axis, dim.window, dim.dilation, dim.stride, dim.out)
+    return state
+
+
+def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
+    """`join` over the windows that cover each input element; one that no window covers gets `fills`."""
+    for dim in window.dims:
+        sides = [(dim.span - 1, dim.span - 1, dim.stride - 1)]
+        apart = tuple(kernels.pad(array, [dim.axis], sides, fill) for array, fill in zip(state, fills, strict=True))
+        state = _fold_axis(apart, join, dim.axis, dim.window, dim.dilation, 1, dim.needed)
+        crop = [(-dim.low, -dim.tail, 0)]
+        state = tuple(kernels.pad(array, [dim.axis], crop, fill) for array, fill in zip(state, fills, strict=True))
+    return state
+
+
+def _add(a: State, b: State) -> State:
+    return (lax.add(a[0], b[0]),)
+
+
+def _whole(dim: Axis) -> bool:
+    """Whether one window covers the axis, all of it and nothing else."""
+    return dim.out == 1 and dim.window == dim.size and dim.dilation == 1 and not dim.padded
+
+
+def window_sum(x: Array, window: Window) -> Array:
+    """The sum over each window, padding counting as 0, in the type of x."""
+    whole = tuple(dim.axis for dim in window.dims if _whole(dim))
+    if whole:
+        x = jnp.sum(x, axis=whole, keepdims=True, dtype=x.dtype)
+    rest = Window(tuple(dim for dim in window.dims if not _whole(dim)))
+    return window_fold((x,), (0,), rest, _add)[0]
+
+
+def window_spread(dy: Array, window: Window) -> Array:
+    """The transpose of `window_sum`: each input position gets the sum of dy over the windows that cover it."""
+    for dim in window.dims:
+        if _whole(dim):
+            shape = list(dy.shape)
+            shape[dim.axis] = dim.size
+            dy = lax.broadcast_in_dim(dy, shape, range(dy.ndim))
+        elif dim.window <= dim.stride and dim.dilation == 1:
+            dy = _repeat(dy, dim)
+        else:
+            dy = window_unfold((dy,), (0,), Window((dim,)), _add)[0]
+    return dy
+
+
+def _repeat(dy: Array, dim: Axis) -> Array:
+    """Windows that do not meet: each element of dy over its window, zeros in the gaps between windows."""
+    shape = [*dy.shape[: dim.axis + 1], dim.window, *dy.shape[dim.axis + 1 :]]
+    kept = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
+    dx = lax.broadcast_in_dim(dy, shape, kept)
+    dx = kernels.pad(dx, [dim.axis + 1], [(0, dim.stride - dim.window, 0)], 0)
+    flat = list(dy.shape)
+    flat[dim.axis] = dim.out * dim.stride
+    dx = lax.reshape(dx, flat)
+    return kernels.pad(dx, [dim.axis], [(-dim.low, dim.low + dim.size - dim.out * dim.stride, 0)], 0)

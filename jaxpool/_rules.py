@@ -1,0 +1,127 @@
+"""How an op gets its derivatives: `jax.custom_vjp` and `jax.custom_jvp` from one description, once, for all ops.
+
+An `Op` says what is computed, what is kept, the linear map from tangents and its transpose. `apply` attaches the rules:
+
+- "vjp": reverse mode is the op's own transpose. The forward rule can itself be differentiated (that is what
+  `jax.hessian` does), through `_attach`.
+- "jvp": forward mode is the op's linear map; jax transposes it for reverse mode.
+
+In both, `jax.checkpoint` around the linear maps keeps the residual to what the op returns: without it, partial evaluation
+would save a mask for every tap of the window in place of one index.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+import jax
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool import _kernels as kernels
+from jaxpool._errors import ArgumentError
+
+Autodiff = Literal["vjp", "jvp"]
+
+
+class Op:
+    """An operation and its derivative. Subclasses are frozen dataclasses: hashable, static under jit."""
+
+    def value(self, *xs: Array) -> Array:
+        """What is computed, when nobody differentiates."""
+        return self.primal(*xs)[0]
+
+    def primal(self, *xs: Array) -> tuple[Array, Any]:
+        """What is computed, and the residual: all that the derivative needs of the inputs."""
+        raise TypeError(f"{type(self).__name__} describes no primal")
+
+    def linear(self, residual: Any, *tangents: Array) -> Array:
+        """The tangent of the output; linear in `tangents`, and such that its transpose accumulates as `transpose` does."""
+        raise TypeError(f"{type(self).__name__} describes no linear map")
+
+    def transpose(self, residual: Any, dy: Array) -> tuple[Array, ...]:
+        """The cotangents of the inputs; linear in `dy`."""
+        raise TypeError(f"{type(self).__name__} describes no transpose")
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _value(op: Op, *xs: Array) -> Array:
+    return op.value(*xs)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _primal(op: Op, *xs: Array) -> tuple[Array, Any]:
+    return kernels.materialise(op.primal, *xs)
+
+
+@functools.partial(jax.checkpoint, prevent_cse=False, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0)
+def _linear(op: Op, residual: Any, *tangents: Array) -> Array:
+    return op.linear(residual, *tangents)
+
+
+@functools.partial(jax.checkpoint, prevent_cse=False, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0)
+def _transpose(op: Op, residual: Any, dy: Array) -> tuple[Array, ...]:
+    return op.transpose(residual, dy)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _attach(op: Op, y: Array, residual: Any, xs: tuple[Array, ...]) -> Array:
+    """y, with the tangent that the op's linear map gives to the tangents of xs."""
+    return y
+
+
+@_attach.defjvp
+def _attach_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Array, Array]:
+    y, residual, xs = primals
+    return _attach(op, y, residual, xs), _linear(op, residual, *tangents[2])
+
+
+def _differentiable(op: Op, xs: tuple[Array, ...]) -> tuple[Array, Any]:
+    """The primal and the residual. AD sees the op's linear map alone and never enters the kernel."""
+    y, residual = _primal(op, *lax.stop_gradient(xs))
+    return _attach(op, y, residual, xs), residual
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _with_vjp(op: Op, *xs: Array) -> Array:
+    return _value(op, *xs)
+
+
+def _with_vjp_fwd(op: Op, *xs: Array) -> tuple[Array, Any]:
+    return _differentiable(op, xs)
+
+
+def _with_vjp_bwd(op: Op, residual: Any, dy: Array) -> tuple[Array, ...]:
+    return tuple(_transpose(op, residual, dy))
+
+
+_with_vjp.defvjp(_with_vjp_fwd, _with_vjp_bwd)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _with_jvp(op: Op, *xs: Array) -> Array:
+    return _value(op, *xs)
+
+
+@_with_jvp.defjvp
+def _with_jvp_rule(op: Op, primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+    y, residual = _differentiable(op, primals)
+    return y, _linear(op, residual, *tangents)
+
+
+def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
+    """What `op` computes of `xs`, with its derivative; integers and bools have none."""
+    if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in xs):
+        return _value(op, *xs)
+    return (_with_vjp if autodiff == "vjp" else _with_jvp)(op, *xs)
+
+
+def choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raises unless `value` is one of `choices`."""
+    if not isinstance(value, str) or value not in choices:
+        rule = " or ".join([", ".join(map(repr, choices[:-1])), repr(choices[-1])])
+        kind = ValueError if isinstance(value, str) else TypeError
+        raise ArgumentError(argument, rule, value, f"Leave it out for {choices[0]!r}.", kind)

@@ -1,0 +1,186 @@
+"""Average and sum pooling."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from jaxpool import _kernels as kernels
+from jaxpool._arrays import as_array
+from jaxpool._errors import ArgumentError, calling
+from jaxpool._kernels_fold import window_spread, window_sum
+from jaxpool._rules import Autodiff, Op, apply, choice
+from jaxpool._window import Ints, Padding, Window, make_window
+
+
+@dataclasses.dataclass(frozen=True)
+class SumPool(Op):
+    """The sum over each window, divided by what `divide` says; keeps nothing."""
+
+    window: Window
+    divide: Literal["not", "counted", "real"] | float = "not"
+
+    def primal(self, x: Array) -> tuple[Array, tuple[()]]:
+        total = window_sum(x.astype(kernels.accumulator(x.dtype)), self.window)
+        return self._divided(total).astype(x.dtype), ()
+
+    def linear(self, residual: tuple[()], x_dot: Array) -> Array:
+        return self.primal(x_dot)[0]
+
+    def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
+        share = self._divided(dy.astype(kernels.accumulator(dy.dtype)))
+        return (window_spread(share, self.window).astype(dy.dtype),)
+
+    def _divided(self, y: Array) -> Array:
+        if self.divide == "not":
+            return y
+        if not isinstance(self.divide, str):
+            return y / np.asarray(self.divide, y.dtype)
+        counts = np.ones((1,) * y.ndim, y.dtype)
+        for dim in self.window.dims:
+            count = dim.real if self.divide == "real" else dim.counted
+            counts = counts * kernels.along(np.asarray([max(1, count(o)) for o in range(dim.out)], y.dtype), dim.axis, y.ndim)
+        if (counts == counts.flat[0]).all():
+            return y / counts.flat[0]
+        return y / jnp.asarray(counts)
+
+
+def sum_pool(
+    x: Any,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the sum of each window.
+
+    `y[b, i, j, c] = sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W spatial, C channels,
+    strides s, low padding p (which counts as 0), dilation d and taps u, v inside the window.
+
+    Gradient: each element gets the sum of the cotangents of the windows that cover it. Nothing is kept for the backward.
+    8- and 16-bit floats are added in float32 and rounded once, forward and backward.
+
+    Args:
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats or integers.
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      strides: likewise; None is 1.
+      padding: as in `max_pool`.
+      window_dilation: distance between neighbouring taps; None is 1.
+      ceil_mode: round the output size up.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      Array of the shape that `max_pool` gives; the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind, or x is bool.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would hold nothing but padding.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.sum_pool(jnp.arange(5.0)[:, None], (3,)).ravel()
+      Array([3., 6., 9.], dtype=float32)
+
+    References:
+      The window arithmetic of `jax.lax.reduce_window`.
+    """
+    x = as_array("sum_pool", x)
+    with calling("sum_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
+        if x.dtype == jnp.bool_:
+            rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
+            raise ArgumentError("x", rule, x.dtype, hint, TypeError)
+        window = make_window(
+            x.shape, window_shape, strides, padding, window_dilation=window_dilation, ceil_mode=ceil_mode, axes=axes
+        )
+        choice("autodiff", autodiff, ("vjp", "jvp"))
+    return apply(SumPool(window), autodiff, x)
+
+
+def _divisor(divisor: Any, count_include_pad: Any) -> Literal["counted", "real"] | float:
+    if not isinstance(count_include_pad, bool):
+        raise ArgumentError("count_include_pad", "True or False", count_include_pad, "Pass a bool.", TypeError)
+    if divisor is None:
+        return "counted" if count_include_pad else "real"
+    number = isinstance(divisor, (int, float, np.integer, np.floating)) and not isinstance(divisor, bool)
+    if not number:
+        raise ArgumentError("divisor", "a number other than 0", divisor, "Leave it out to divide by the count.", TypeError)
+    if divisor == 0 or not math.isfinite(divisor):
+        raise ArgumentError("divisor", "a number other than 0", divisor, "Leave it out to divide by the count.")
+    return float(divisor)
+
+
+def avg_pool(
+    x: Any,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    count_include_pad: bool = True,
+    *,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+    divisor: float | None = None,
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the average of each window.
+
+    `y[b, i, j, c] = 1 / n * sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W spatial, C
+    channels, strides s, low padding p (which counts as 0), dilation d and taps u, v inside the window. n is the window's
+    size, the number of its real elements, or `divisor`.
+
+    Gradient: each cotangent is spread evenly, `dy / n` to every real element of its window; overlapping windows add up.
+    Nothing is kept for the backward. 8- and 16-bit floats are added in float32 and rounded once, forward and backward.
+
+    Args:
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or bool.
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      strides: likewise; None is 1.
+      padding: as in `max_pool`.
+      count_include_pad: True divides by the size of the window, padding counted but a ceil overhang not; False by the
+        number of real elements.
+      window_dilation: distance between neighbouring taps; None is 1.
+      ceil_mode: round the output size up.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+      divisor: a number other than 0 to divide by in place of a count.
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and bool.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would hold nothing but padding.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([1.0, 3.0, 2.0, 6.0])[:, None]
+      >>> jaxpool.avg_pool(x, (2,), (2,)).ravel()
+      Array([2., 4.], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.avg_pool(x, (2,), (1,)).sum())(x).ravel()
+      Array([0.5, 1. , 1. , 0.5], dtype=float32)
+
+    References:
+      `count_include_pad` of `torch.nn.functional.avg_pool2d` and of `flax.linen.avg_pool`.
+    """
+    x = as_array("avg_pool", x)
+    with calling("avg_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
+        window = make_window(
+            x.shape, window_shape, strides, padding, window_dilation=window_dilation, ceil_mode=ceil_mode, axes=axes
+        )
+        divide = _divisor(divisor, count_include_pad)
+        choice("autodiff", autodiff, ("vjp", "jvp"))
+    if not kernels.is_float(x.dtype):
+        x = x.astype(jnp.float32)
+    return apply(SumPool(window, divide), autodiff, x)
