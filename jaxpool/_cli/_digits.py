@@ -1,0 +1,137 @@
+"""The demo's network and its data: scikit-learn's handwritten digits, 8x8 pixels each.
+
+Needs the `demo` extra; `demo.py` imports it once that is known to be there.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+import jaxpool
+
+BATCH = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Digits:
+    """Images `(B, 8, 8, 1)` from 0 to 1 and their labels `(B,)`, to learn from and held out."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    held_out_images: np.ndarray
+    held_out_labels: np.ndarray
+
+    @classmethod
+    def load(cls) -> "Digits":
+        """Four fifths to learn from, one fifth held out; always the same split."""
+        images, labels = load_digits(return_X_y=True)
+        images = (images.reshape(-1, 8, 8, 1) / 16).astype(np.float32)
+        images, held_out_images, labels, held_out_labels = train_test_split(
+            images, labels.astype(np.int32), test_size=0.2, random_state=0, stratify=labels
+        )
+        return cls(images, labels, held_out_images, held_out_labels)
+
+    def batches(self, seed: int, steps: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Batches in random order, every image moved by up to one pixel up, down and sideways."""
+        random = np.random.default_rng(seed)
+        padded = np.pad(self.images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        order = np.empty(0, np.int64)
+        for _ in range(steps):
+            if len(order) < BATCH:
+                order = np.concatenate([order, random.permutation(len(self.labels))])
+            batch, order = order[:BATCH], order[BATCH:]
+            rows, columns = np.arange(8) + random.integers(0, 3, (2, BATCH, 1))
+            images = padded[batch[:, None, None], rows[:, :, None], columns[:, None, :]]
+            yield images, self.labels[batch]
+
+
+class Maxout(nnx.Module):
+    """The larger of two linear maps, output by output."""
+
+    def __init__(self, size_in: int, size_out: int, *, rngs: nnx.Rngs) -> None:
+        self.one = nnx.Linear(size_in, size_out, rngs=rngs)
+        self.other = nnx.Linear(size_in, size_out, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """`(B, size_in)` to `(B, size_out)`."""
+        return jaxpool.maximum(self.one(x), self.other(x))
+
+
+class Network(nnx.Module):
+    """Convolution, max pool, convolution, average pool, maxout, ten logits."""
+
+    def __init__(self, *, rngs: nnx.Rngs) -> None:
+        self.lines = nnx.Conv(1, 32, (3, 3), rngs=rngs)
+        self.shapes = nnx.Conv(32, 64, (3, 3), rngs=rngs)
+        self.maxout = Maxout(2 * 2 * 64, 64, rngs=rngs)
+        self.logits = nnx.Linear(64, 10, rngs=rngs)
+
+    def features(self, images: jax.Array) -> jax.Array:
+        """What the max pool gets: `(B, 8, 8, 1)` to `(B, 8, 8, 32)`."""
+        return self.lines(images)
+
+    def answer(self, features: jax.Array) -> jax.Array:
+        """From the max pool on: `(B, 8, 8, 32)` to `(B, 10)`."""
+        x = nnx.relu(jaxpool.max_pool(features, (2, 2), (2, 2)))
+        x = nnx.relu(self.shapes(x))
+        x = jaxpool.avg_pool(x, (2, 2), (2, 2))
+        x = self.maxout(x.reshape(len(x), -1))
+        return self.logits(x)
+
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """Images `(B, 8, 8, 1)` to logits `(B, 10)`."""
+        return self.answer(self.features(images))
+
+
+@functools.partial(nnx.jit, static_argnums=(0, 1))
+def new_network(seed: int, steps: int) -> tuple[Network, nnx.Optimizer]:
+    """An untrained network, and an optimizer whose learning rate falls to nothing over `steps`."""
+    network = Network(rngs=nnx.Rngs(seed))
+    rate = optax.cosine_decay_schedule(4e-3, steps)
+    return network, nnx.Optimizer(network, optax.adamw(rate, weight_decay=1e-3), wrt=nnx.Param)
+
+
+@nnx.jit
+def train_step(
+    network: Network, optimizer: nnx.Optimizer, images: jax.Array, labels: jax.Array
+) -> jax.Array:
+    """Changes the network by one step of the optimizer; returns the loss before it."""
+
+    def loss_of(network: Network) -> jax.Array:
+        losses = optax.softmax_cross_entropy_with_integer_labels(network(images), labels)
+        return losses.mean()
+
+    loss, gradients = nnx.value_and_grad(loss_of)(network)
+    optimizer.update(network, gradients)
+    return loss
+
+
+@nnx.jit
+def count_right(network: Network, images: jax.Array, labels: jax.Array) -> jax.Array:
+    """How many of the images the network reads as their labels say."""
+    return (network(images).argmax(-1) == labels).sum()
+
+
+@nnx.jit
+def reached(network: Network, images: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """What the network reads, and in how many channels the cotangent of that reached each pixel.
+
+    The cotangent is the one that the network's max pool passes back to its input: in each of the
+    32 channels one pixel of a 2x2 window gets it, or none where the relu behind the pool holds it
+    back. Returns `(B,)` and `(B, 8, 8)`.
+    """
+
+    def largest_logits(features: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logits = network.answer(features)
+        return logits.max(-1).sum(), logits.argmax(-1)
+
+    cotangent, read = jax.grad(largest_logits, has_aux=True)(network.features(images))
+    return read, jnp.count_nonzero(cotangent, axis=-1)
