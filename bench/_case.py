@@ -91,10 +91,10 @@ class Case:
     @property
     def pads(self) -> tuple[tuple[int, int], ...]:
         """(low, high) padding a pooled axis, SAME written out."""
+        if not isinstance(self.padding, str):
+            return self.padding
         if self.padding == "VALID":
             return ((0, 0),) * len(self.window)
-        if self.padding != "SAME":
-            return tuple((low, high) for low, high in self.padding)
         pads = []
         sizes = zip(self.spatial_shape, self.extents, self.strides, strict=True)
         for size, extent, stride in sizes:

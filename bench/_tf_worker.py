@@ -53,9 +53,8 @@ def op_for(case: Case) -> Callable[..., Any]:
         )
         return y * np.prod(case.window).astype(x.dtype.as_numpy_dtype) if sums else y
 
-    if padded_first(case):
-        native = _explicitly_padded(case, native)
-    return (lambda x: -native(-x)) if case.op == "min_pool" else native
+    largest = _explicitly_padded(case, native) if padded_first(case) else native
+    return (lambda x: -largest(-x)) if case.op == "min_pool" else largest
 
 
 def padded_first(case: Case) -> bool:

@@ -68,10 +68,10 @@ def _max_pool(implementation: str) -> Pool:
 
 def _arguments(work: Work) -> tuple[Any, np.ndarray, np.ndarray]:
     images = work.xs[0]
-    labels = np.random.default_rng(2).integers(0, 10, images.shape[0])
+    labels = np.random.default_rng(2).integers(0, 10, images.shape[:1], np.int32)
     net = NETS[work.case.net](nn.max_pool)
     variables = jax.jit(net.init)(jax.random.key(0), images[:1])
-    return variables, images, labels.astype(np.int32)
+    return variables, images, labels
 
 
 def _lax_results(work: Work, arguments: Any) -> Any:
