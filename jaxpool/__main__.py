@@ -46,14 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns 0, or 1 if a check failed, or 2 if it cannot be run as asked."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
-    if not words or (words[0] not in COMMANDS and not words[0].startswith("-")):
+    if not words or words[0] not in (*COMMANDS, "-h", "--help"):
         got = f"got {words[0]!r}" if words else "got none"
         parser.error(
             f"the command must be demo, explain or info; {got}. See python -m jaxpool --help."
         )
     args, unknown = parser.parse_known_args(words)
-    if args.command is None:
-        parser.error(f"the command must come before its options; got {words[0]!r} first.")
     try:
         if unknown:
             raise UsageError(f"there is no such option: {' '.join(unknown)}.")

@@ -68,7 +68,8 @@ class Comparison:
     @property
     def agrees(self) -> bool:
         """Whether value and gradient are the same but for rounding."""
-        return max(self.value_difference, self.gradient_difference) <= TOLERANCE
+        differences = self.value_difference, self.gradient_difference
+        return all(difference <= TOLERANCE for difference in differences)
 
 
 def photographs() -> jax.Array:

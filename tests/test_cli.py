@@ -1,0 +1,309 @@
+"""The command line: what it prints, what it refuses and with which words."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxpool
+from jaxpool.__main__ import main
+from jaxpool._cli import demo
+
+PNG = b"\x89PNG\r\n"
+
+# The worked examples: how often each position of the built-in array is chosen by a 2x2 window.
+STRIDE_2 = """\
+0 0 0 0 0 0
+1 0 0 1 1 0
+0 0 0 1 1 0
+1 0 0 0 0 0
+0 1 0 1 0 0
+0 0 0 0 0 1"""
+STRIDE_1 = """\
+0 0 0 0 0 0
+1 0 1 1 2 0
+1 0 2 2 4 0
+1 0 0 2 0 0
+0 4 0 1 0 1
+0 0 0 0 1 1"""
+
+
+def section(text: str, title: str) -> str:
+    """What stands under a title, up to the next empty line."""
+    return text.split(title, 1)[1].split("\n", 1)[1].split("\n\n", 1)[0]
+
+
+def cotangents(text: str) -> str:
+    return section(text, "Where the cotangent goes")
+
+
+def explained(capsys, *options: str) -> str:
+    assert main(["explain", *options]) == 0
+    return capsys.readouterr().out
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (
+                [],
+                "jaxpool: the command must be demo, explain or info; got none. "
+                "See python -m jaxpool --help.",
+            ),
+            (
+                ["train"],
+                "jaxpool: the command must be demo, explain or info; got 'train'. "
+                "See python -m jaxpool --help.",
+            ),
+            (
+                ["--seed", "1"],
+                "jaxpool: the command must be demo, explain or info; got '--seed'. "
+                "See python -m jaxpool --help.",
+            ),
+            (["explain", "--ties"], "jaxpool explain: argument --ties: expected one argument"),
+        ],
+    )
+    def test_command_line(self, words, message, capsys):
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        assert left.value.code == 2
+        assert capsys.readouterr().err == message + "\n"
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["demo", "--stepz", "3"], "jaxpool demo: there is no such option: --stepz 3."),
+            (
+                ["demo", "--steps", "0"],
+                "jaxpool demo: `--steps` must be an integer of 1 or more; got --steps=0.",
+            ),
+            (
+                ["demo", "--steps=-5"],
+                "jaxpool demo: `--steps` must be an integer of 1 or more; got --steps=-5.",
+            ),
+            (
+                ["demo", "--steps", "many"],
+                "jaxpool demo: `--steps` must be an integer of 1 or more; got --steps=many.",
+            ),
+            (
+                ["demo", "--steps", "2.5"],
+                "jaxpool demo: `--steps` must be an integer of 1 or more; got --steps=2.5.",
+            ),
+            (
+                ["demo", "--seed", "4294967296"],
+                "jaxpool demo: `--seed` must be an integer from 0 to 4294967295; "
+                "got --seed=4294967296.",
+            ),
+            (
+                ["demo", "--output", "no/such/place.png"],
+                "jaxpool demo: `--output` must be in a folder that exists; "
+                "got --output=no/such/place.png.",
+            ),
+            (
+                ["demo", "--output", "digits.jpg"],
+                "jaxpool demo: `--output` must be a path that ends in .png or an existing folder; "
+                "got --output=digits.jpg.",
+            ),
+            (
+                ["explain", "--array", "1 2; 3"],
+                "jaxpool explain: `--array` must be rows of equally many numbers, as in "
+                "\"1 3; 4 2\"; got --array='1 2; 3'.",
+            ),
+            (
+                ["explain", "--array", "1 two"],
+                "jaxpool explain: `--array` must be rows of equally many numbers, as in "
+                "\"1 3; 4 2\"; got --array='1 two'.",
+            ),
+            (
+                ["explain", "--array", "1 " * 401],
+                "jaxpool explain: `--array` must have at most 400 numbers; got 401.",
+            ),
+            (
+                ["explain", "--window", "0"],
+                "jaxpool explain: `--window` must be a positive integer or two, as in 2x3; "
+                "got --window=0.",
+            ),
+            (
+                ["explain", "--stride", "2x2x2"],
+                "jaxpool explain: `--stride` must be a positive integer or two, as in 2x3; "
+                "got --stride=2x2x2.",
+            ),
+            (
+                ["explain", "--padding=-1"],
+                "jaxpool explain: `--padding` must be VALID, SAME, SAME_LOWER, an integer of 0 or "
+                "more, or one integer or low:high pair an axis, as in 0:1x2; got --padding=-1.",
+            ),
+            (
+                ["explain", "--ties", "random"],
+                "jaxpool explain: `--ties` must be first, last or split; got --ties=random.",
+            ),
+        ],
+    )
+    def test_option(self, words, message, capsys):
+        assert main(words) == 2
+        said = capsys.readouterr()
+        assert said.err == message + "\n"
+        assert said.out == ""
+
+    def test_what_the_pool_refuses_is_one_line_too(self, capsys):
+        assert main(["explain", "--window", "7"]) == 2
+        message = capsys.readouterr().err
+        assert message.startswith("jaxpool explain: jaxpool.max_pool: `window_shape` must be ")
+        assert message.count("\n") == 1
+
+    def test_a_place_that_cannot_be_written_to(self, tmp_path, capsys, monkeypatch):
+        monkeypatch.setattr("os.access", lambda path, mode: False)
+        path = tmp_path / "digits.png"
+        assert main(["demo", "--output", str(path)]) == 2
+        assert capsys.readouterr().err == (
+            "jaxpool demo: `--output` must be in a place that can be written to; "
+            f"got --output={path}.\n"
+        )
+
+    @pytest.mark.parametrize(
+        ("words", "missing"),
+        [
+            (["demo"], ["flax", "tqdm"]),
+            (["explain", "--output", "."], ["matplotlib"]),
+        ],
+    )
+    def test_missing_extras(self, words, missing, capsys, monkeypatch):
+        monkeypatch.setattr(
+            "jaxpool._cli.importlib.util.find_spec",
+            lambda name: None if name in missing else object(),
+        )
+        assert main(words) == 2
+        assert capsys.readouterr().err == (
+            f"jaxpool {words[0]}: {', '.join(missing)} must be installed for this. "
+            'Install what is missing with: pip install "jaxpool[demo]"\n'
+        )
+
+
+class TestExplain:
+    def test_worked_example_with_stride_2(self, capsys):
+        said = explained(capsys)
+        assert cotangents(said) == STRIDE_2
+        assert section(said, "Output (3x3)") == " 4  6  8\n 8  8  9\n10  6  8"
+        assert "(2, 2)    8       (5, 5)\n" in said
+        assert said.endswith("The gradient of the mean is this over the number of windows, 9.\n")
+
+    def test_worked_example_with_stride_1(self, capsys):
+        said = explained(capsys, "--stride", "1")
+        assert cotangents(said) == STRIDE_1
+        assert said.endswith("The gradient of the mean is this over the number of windows, 25.\n")
+
+    def test_minus_infinity_beside_padding(self, capsys):
+        options = ["--array=-inf -inf -inf", "--window", "3", "--stride", "1", "--padding", "1"]
+        assert cotangents(explained(capsys, *options)) == "2 1 0"
+
+    @pytest.mark.parametrize(
+        ("ties", "chosen", "table"),
+        [
+            ("first", "(0, 1)", "0 1\n0 0"),
+            ("last", "(1, 0)", "0 0\n1 0"),
+            ("split", "(0, 1) gets 1/2, (1, 0) gets 1/2", "  0 0.5\n0.5   0"),
+        ],
+    )
+    def test_ties(self, ties, chosen, table, capsys):
+        said = explained(capsys, "--array", "1 4; 4 2", "--ties", ties)
+        assert f"(0, 0)    4       {chosen}\n" in said
+        assert cotangents(said) == table
+
+    def test_nan_is_chosen(self, capsys):
+        said = explained(capsys, "--array", "nan 5 2", "--window", "1x3", "--stride", "1")
+        assert cotangents(said) == "1 0 0"
+
+    def test_window_stride_and_padding_an_axis(self, capsys):
+        options = ["--array", "1 2 3; 4 5 6", "--window", "1x2", "--stride", "1x2"]
+        said = explained(capsys, *options, "--padding", "0x0:1")
+        assert said.startswith("max_pool, window 1x2, stride 1x2, padding 0x0:1, ties first\n")
+        assert section(said, "Output (2x2)") == "2 3\n5 6"
+
+    def test_picture(self, tmp_path, capsys):
+        pytest.importorskip("matplotlib")
+        said = explained(capsys, "--output", str(tmp_path))
+        picture = tmp_path / "jaxpool_explain.png"
+        assert said.endswith(f"\nPicture: {picture}\n")
+        assert picture.read_bytes().startswith(PNG)
+
+
+class TestInfo:
+    def test_every_function_has_a_line(self, capsys):
+        assert main(["info"]) == 0
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        for name in jaxpool.__all__:
+            assert [name, "dense", "XLA"] in [line[:3] for line in lines]
+
+    def test_as_a_program_in_another_folder(self, tmp_path):
+        sources = str(Path(jaxpool.__file__).parents[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "jaxpool", "info"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": sources},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("versions\n")
+
+
+@pytest.fixture
+def demo_extra():
+    for module in ("flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm"):
+        pytest.importorskip(module)
+
+
+@pytest.mark.usefixtures("demo_extra")
+class TestDemo:
+    def test_a_few_steps(self, tmp_path, capsys, monkeypatch):
+        from jaxpool._cli import _photograph
+
+        whole = _photograph.photographs()
+        monkeypatch.setattr(_photograph, "photographs", lambda: whole[:, :32, :32])
+        monkeypatch.setattr(_photograph, "REPEATS", 1)
+        picture = tmp_path / "digits.png"
+        assert main(["demo", "--steps", "2", "--seed", "7", "--output", str(picture)]) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert said[0].startswith("Handwritten digits: 1437 to learn from, 360 held out. Backend: ")
+        assert said[1].startswith("Held-out accuracy: ")
+        assert " of 360) after 2 steps, " in said[1]
+        assert said[2].endswith(str(picture))
+        assert picture.read_bytes().startswith(PNG)
+        cases = [line[:22].rstrip() for line in said[6:10]]
+        assert cases == [str(case) for case in _photograph.CASES]
+        assert said[10:] == ["The accuracy is below 97%, which takes the default of 600 steps."]
+
+    @pytest.mark.parametrize(
+        ("accuracy", "agree", "steps", "code", "message"),
+        [
+            (0.98, True, "600", 0, ""),
+            (0.96, True, "600", 1, "The accuracy is below 97%.\n"),
+            (0.96, True, "800", 1, "The accuracy is below 97%.\n"),
+            (0.98, False, "9", 1, "The pools do not agree with jax.lax: see the table.\n"),
+        ],
+    )
+    def test_exit_code(self, accuracy, agree, steps, code, message, capsys, monkeypatch, tmp_path):
+        monkeypatch.setattr(demo, "_train", lambda digits, steps, seed: (None, accuracy))
+        monkeypatch.setattr(demo, "_draw", lambda network, digits, path: None)
+        monkeypatch.setattr(demo, "_compare", lambda: agree)
+        assert main(["demo", "--steps", steps, "--output", str(tmp_path)]) == code
+        assert capsys.readouterr().out.split("\n", 1)[1] == message
+
+    def test_a_difference_from_lax_is_seen(self):
+        from jaxpool._cli._photograph import CASES, Comparison, table
+
+        rounding = Comparison(CASES[0], 1e-3, 9e-3, 0.0, 5e-7)
+        wrong = Comparison(CASES[1], 1e-3, 9e-3, 0.0, float("nan"))
+        assert rounding.agrees
+        assert not wrong.agrees
+        assert table([rounding, wrong]).splitlines()[1:] == [
+            "max 2x2 stride 2 VALID  1.00 ms    9.00 ms     9.0 x   equal   5e-07",
+            "max 3x3 stride 2 SAME   1.00 ms    9.00 ms     9.0 x   equal   DIFFERS by nan",
+        ]
+
+    @pytest.mark.slow
+    def test_default_settings_reach_the_accuracy(self, tmp_path):
+        assert main(["demo", "--output", str(tmp_path)]) == 0
