@@ -134,7 +134,7 @@ def _special() -> Iterator[Case]:
 def _train_steps() -> Iterator[Case]:
     train = frozenset({"train"})
     yield Case(TRAIN_STEP, (256, 28, 28, 1), net="LeNet", tags=train)
-    yield Case(TRAIN_STEP, (128, 32, 32, 3), net="VGGLike", tags=train)
+    yield Case(TRAIN_STEP, (64, 32, 32, 3), net="VGGLike", tags=train)
     yield Case(TRAIN_STEP, (16, 224, 224, 3), net="ResNetStem", tags=train)
     # A U-Net with unpooling goes here when the library has max_unpool.
 

@@ -29,15 +29,15 @@ class LeNet(nn.Module):
 
 
 class VGGLike(nn.Module):
-    """Three blocks of two 3x3 convolutions, each closed by a 2x2 max pool."""
+    """The first three blocks of VGG-11 at half width: 3x3 convolutions, then a 2x2 max pool."""
 
     max_pool: Pool
     classes: int = 10
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        for features in (16, 32, 64):
-            for _ in range(2):
+        for block in ((32,), (64,), (128, 128)):
+            for features in block:
                 x = nn.relu(nn.Conv(features, (3, 3))(x))
             x = self.max_pool(x, (2, 2), (2, 2))
         x = x.reshape(x.shape[0], -1)
