@@ -31,6 +31,8 @@ class Extreme(Op):
     shapes: tuple[Shape, ...]
     dtypes: tuple[Any, ...]
 
+    keeps = False
+
     @property
     def shape(self) -> Shape:
         return jnp.broadcast_shapes(*self.shapes)

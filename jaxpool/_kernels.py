@@ -170,7 +170,7 @@ def materialise(kernel: Callable[..., Any], *args: Array) -> Any:
 
     def conditional(*args: Array) -> Any:
         def unused(*args: Array) -> Any:
-            return jax.tree.map(_zeros_like, shapes)
+            return jax.tree.map(lambda leaf: lax.full_like(leaf, 0), shapes)
 
         return lax.cond(lax.optimization_barrier(jnp.asarray(True)), kernel, unused, *args)
 
@@ -178,10 +178,3 @@ def materialise(kernel: Callable[..., Any], *args: Array) -> Any:
         return lax.optimization_barrier(kernel(*args))
 
     return lax.platform_dependent(*args, cpu=conditional, default=barrier)
-
-
-def _zeros_like(leaf: jax.ShapeDtypeStruct) -> Array:
-    """Zeros of a shape and type, varying over the mesh axes over which the leaf varies inside `shard_map`."""
-    zeros = jnp.zeros(leaf.shape, leaf.dtype)
-    varying = tuple(getattr(leaf, "vma", None) or ())
-    return lax.pcast(zeros, varying, to="varying") if varying else zeros

@@ -28,6 +28,8 @@ Autodiff = Literal["vjp", "jvp"]
 class Op:
     """An operation and its derivative. Subclasses are frozen dataclasses: hashable, static under jit."""
 
+    keeps = True  # whether the primal is worth keeping from being computed again inside the backward: not if it is cheap
+
     def value(self, *xs: Array) -> Array:
         """What is computed, when nobody differentiates."""
         return self.primal(*xs)[0]
@@ -52,7 +54,7 @@ def _value(op: Op, *xs: Array) -> Array:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _primal(op: Op, *xs: Array) -> tuple[Array, Any]:
-    return kernels.materialise(op.primal, *xs)
+    return kernels.materialise(op.primal, *xs) if op.keeps else op.primal(*xs)
 
 
 @functools.partial(jax.checkpoint, prevent_cse=False, static_argnums=0)

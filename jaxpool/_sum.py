@@ -25,6 +25,8 @@ class SumPool(Op):
     window: Window
     divide: Literal["not", "counted", "real"] | float = "not"
 
+    keeps = False
+
     def primal(self, x: Array) -> tuple[Array, tuple[()]]:
         total = window_sum(x.astype(kernels.accumulator(x.dtype)), self.window)
         return self._divided(total).astype(x.dtype), ()
