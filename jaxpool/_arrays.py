@@ -19,16 +19,28 @@ def is_array(x: Any) -> bool:
 
 def check_real(argument: str, x: Array) -> None:
     """Raises unless the elements of x can be ordered."""
-    real = jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer) or x.dtype == jnp.bool_
+    real = (
+        jnp.issubdtype(x.dtype, jnp.floating)
+        or jnp.issubdtype(x.dtype, jnp.integer)
+        or x.dtype == jnp.bool_
+    )
     if not real:
-        raise ArgumentError(argument, "an array of floats, integers or bools", x.dtype, "Convert it first.", TypeError)
+        raise ArgumentError(
+            argument,
+            "an array of floats, integers or bools",
+            x.dtype,
+            "Convert it first.",
+            TypeError,
+        )
 
 
 def as_array(function: str, x: Any, argument: str = "x") -> Array:
     """x as a jax array; lists, scalars, strings and None raise in the name of `function`."""
     with calling(function):
         if not is_array(x):
-            raise ArgumentError(argument, "an array", x, f"Pass jnp.asarray({argument}).", TypeError)
+            raise ArgumentError(
+                argument, "an array", x, f"Pass jnp.asarray({argument}).", TypeError
+            )
         if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
             rule = "an array of floats, integers or bools"
             raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError)

@@ -51,7 +51,9 @@ class Extreme(Op):
         """The transpose of `_wide`: summed over the axes along which x was repeated."""
         shape, dtype = self.shapes[which], self.dtypes[which]
         lead = dx.ndim - len(shape)
-        stretched = [lead + axis for axis, size in enumerate(shape) if size != dx.shape[lead + axis]]
+        stretched = [
+            lead + axis for axis, size in enumerate(shape) if size != dx.shape[lead + axis]
+        ]
         axes = (*range(lead), *stretched)
         if axes:
             dx = lax.reshape(jnp.sum(dx, axis=axes, keepdims=True, dtype=dx.dtype), shape)
@@ -77,13 +79,18 @@ class Extreme(Op):
         best, index = wide[0], lax.full_like(wide[0], 0, kernels.index_dtype(len(xs)))
         for i, x in enumerate(wide[1:], 1):
             take = wins(x, best, self.kind, self.ties)
-            best, index = lax.select(take, x, best), lax.select(take, lax.full_like(index, i), index)
+            best, index = (
+                lax.select(take, x, best),
+                lax.select(take, lax.full_like(index, i), index),
+            )
         return encode(best, self.dtype), index
 
     def _won(self, winners: Array, which: int) -> Array:
         if self.ties != "split":
             return lax.eq(winners, lax.full_like(winners, which))
-        return lax.ne(lax.bitwise_and(winners, lax.full_like(winners, 1 << which)), lax.full_like(winners, 0))
+        return lax.ne(
+            lax.bitwise_and(winners, lax.full_like(winners, 1 << which)), lax.full_like(winners, 0)
+        )
 
     def _share(self, total: Array, winners: Array) -> Array:
         """total, divided by how many won."""
@@ -105,18 +112,35 @@ class Extreme(Op):
     def transpose(self, winners: Array, dy: Array) -> tuple[Array, ...]:
         share = self._share(dy.astype(kernels.accumulator(dy.dtype)), winners)
         zeros = lax.full_like(share, 0)
-        return tuple(self._narrow(lax.select(self._won(winners, i), share, zeros), i) for i in range(len(self.shapes)))
+        return tuple(
+            self._narrow(lax.select(self._won(winners, i), share, zeros), i)
+            for i in range(len(self.shapes))
+        )
 
 
 def _operands(xs: tuple[Any, ...]) -> list[Array]:
     """xs as arrays: each keeps a floating dtype of its own, all else is converted to the dtype of the result."""
     if len(xs) < 2:
-        raise ArgumentError("xs", "at least two arrays", len(xs), "For the maximum along an axis use jaxpool.max.", TypeError)
+        raise ArgumentError(
+            "xs",
+            "at least two arrays",
+            len(xs),
+            "For the maximum along an axis use jaxpool.max.",
+            TypeError,
+        )
     for i, x in enumerate(xs):
         if not is_array(x) and not isinstance(x, (bool, int, float)):
-            raise ArgumentError(f"xs[{i}]", "an array or a number", x, "Pass jnp.asarray(x).", TypeError)
+            raise ArgumentError(
+                f"xs[{i}]", "an array or a number", x, "Pass jnp.asarray(x).", TypeError
+            )
         if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "biufV":
-            raise ArgumentError(f"xs[{i}]", "an array of floats, integers or bools", x.dtype, "Convert it first.", TypeError)
+            raise ArgumentError(
+                f"xs[{i}]",
+                "an array of floats, integers or bools",
+                x.dtype,
+                "Convert it first.",
+                TypeError,
+            )
     dtype = jnp.result_type(*xs)
     arrays = [jnp.asarray(x) for x in xs]
     for i, x in enumerate(arrays):
@@ -125,9 +149,15 @@ def _operands(xs: tuple[Any, ...]) -> list[Array]:
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
         shapes = ", ".join(str(x.shape) for x in arrays)
-        raise ArgumentError("xs", "of shapes that broadcast together", shapes, "Reshape them first.") from None
+        raise ArgumentError(
+            "xs", "of shapes that broadcast together", shapes, "Reshape them first."
+        ) from None
     if all(jax.typeof(x).weak_type for x in arrays):
-        return arrays if len({x.dtype for x in arrays}) == 1 else [x * jnp.ones((), dtype) for x in arrays]
+        return (
+            arrays
+            if len({x.dtype for x in arrays}) == 1
+            else [x * jnp.ones((), dtype) for x in arrays]
+        )
     own = [kernels.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
     return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)]
 
@@ -146,13 +176,15 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
     `y[i] = max(x1[i], x2[i], ...)`, the arrays broadcast together.
 
-    Gradient: the cotangent goes to the array that won, the others get arrays of zeros; each keeps its own shape and dtype.
-    What is repeated by broadcasting gets the sum, in float32 for 8- and 16-bit floats. The residual is one byte an output
-    element for up to eight arrays. A NaN wins over every number.
+    Gradient: the cotangent goes to the array that won, the others get arrays of zeros; each keeps
+      its own shape and dtype.
+    What is repeated by broadcasting gets the sum, in float32 for 8- and 16-bit floats. The residual
+    is one byte an output element for up to eight arrays. A NaN wins over every number.
 
     Args:
       *xs: two or more arrays of jax or NumPy, or Python numbers; floats, integers or bool.
-      ties: who of equal elements gets the cotangent: "split" among all, the "first" or the "last" in the order given.
+      ties: who of equal elements gets the cotangent: "split" among all, the "first" or the "last"
+        in the order given.
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
@@ -182,11 +214,13 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
     `y[i] = min(x1[i], x2[i], ...)`, the arrays broadcast together.
 
-    Gradient: as of `maximum`: to the array that won, zeros to the others. A NaN wins over every number.
+    Gradient: as of `maximum`: to the array that won, zeros to the others. A NaN wins over every
+      number.
 
     Args:
       *xs: two or more arrays of jax or NumPy, or Python numbers; floats, integers or bool.
-      ties: who of equal elements gets the cotangent: "split" among all, the "first" or the "last" in the order given.
+      ties: who of equal elements gets the cotangent: "split" among all, the "first" or the "last"
+        in the order given.
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:

@@ -1,7 +1,7 @@
 """One voice for every message about an argument.
 
-Inner code raises `ArgumentError` with the reason alone; the public function that was called adds its name and the
-shapes it was called with, once, through `calling`.
+Inner code raises `ArgumentError` with the reason alone; the public function that was called adds
+its name and the shapes it was called with, once, through `calling`.
 """
 
 from __future__ import annotations

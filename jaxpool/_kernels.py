@@ -25,7 +25,11 @@ def is_float(dtype: DType) -> bool:
 
 def accumulator(dtype: DType) -> DType:
     """The type in which sums of `dtype` are accumulated: float32 for 8- and 16-bit floats, else its own."""
-    return jnp.dtype(jnp.float32) if is_float(dtype) and jnp.dtype(dtype).itemsize < 4 else jnp.dtype(dtype)
+    return (
+        jnp.dtype(jnp.float32)
+        if is_float(dtype) and jnp.dtype(dtype).itemsize < 4
+        else jnp.dtype(dtype)
+    )
 
 
 def least(dtype: DType) -> Any:
@@ -55,7 +59,9 @@ def _extreme(dtype: DType, infinity: float, finite: Any) -> Any:
 
 def index_dtype(count: int) -> DType:
     """The narrowest unsigned type that holds `count` different values."""
-    return jnp.dtype(next(kind for kind in (np.uint8, np.uint16, np.uint32) if count <= np.iinfo(kind).max + 1))
+    return jnp.dtype(
+        next(kind for kind in (np.uint8, np.uint16, np.uint32) if count <= np.iinfo(kind).max + 1)
+    )
 
 
 def pad(x: Array, axes: Sequence[int], sides: Sequence[tuple[int, int, int]], fill: Any) -> Array:
@@ -78,7 +84,13 @@ def crop_input(x: Array, window: Window) -> Array:
     return pad(x, window.axes, [(-dim.low, -dim.tail, 0) for dim in window.dims], 0)
 
 
-def view(x: Array, axes: Sequence[int], starts: Sequence[int], outs: Sequence[int], strides: Sequence[int]) -> Array:
+def view(
+    x: Array,
+    axes: Sequence[int],
+    starts: Sequence[int],
+    outs: Sequence[int],
+    strides: Sequence[int],
+) -> Array:
     """`outs` positions along each of `axes`, from `starts` on, `strides` apart."""
     begin, end, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
     for axis, start, out, stride in zip(axes, starts, outs, strides, strict=True):
@@ -95,7 +107,9 @@ def place(term: Array, axes: Sequence[int], step: Step, which: int) -> Array:
     """The transpose of `piece`: each output's element back at its position, zeros elsewhere."""
     sides = [
         (shift, size - shift - ((out - 1) * stride + 1), stride - 1)
-        for shift, size, out, stride in zip(step.shifts[which], step.sizes, step.outs, step.strides, strict=True)
+        for shift, size, out, stride in zip(
+            step.shifts[which], step.sizes, step.outs, step.strides, strict=True
+        )
     ]
     return pad(term, axes, sides, 0)
 
@@ -103,21 +117,32 @@ def place(term: Array, axes: Sequence[int], step: Step, which: int) -> Array:
 Term = Callable[..., Array]
 
 
-def assemble(term: Term, arrays: Sequence[Array], axes: Sequence[int], step: Step, join: Term) -> Array:
+def assemble(
+    term: Term, arrays: Sequence[Array], axes: Sequence[int], step: Step, join: Term
+) -> Array:
     """The transpose of a step: `term(q, *arrays)` is what piece q gets from each output; `join` adds what meets.
 
-    Without strides every piece's term is padded to its place. With strides, positions are seen as blocks of `strides`:
-    position `stride * block + phase` gets its terms from the pieces of that phase, each from the output as many blocks
-    back as its shift says. One dense expression a phase; the phases are interleaved at the end.
+    Without strides every piece's term is padded to its place. With strides, positions are seen as
+    blocks of `strides`: position `stride * block + phase` gets its terms from the pieces of that
+    phase, each from the output as many blocks back as its shift says. One dense expression a phase;
+    the phases are interleaved at the end.
     """
     pieces = range(len(step.starts))
     if all(stride == 1 for stride in step.strides):
         return functools.reduce(join, [place(term(q, *arrays), axes, step, q) for q in pieces])
     blocks = [-(-size // stride) for size, stride in zip(step.sizes, step.strides, strict=True)]
-    delays = [[shift // stride for shift, stride in zip(step.shifts[q], step.strides, strict=True)] for q in pieces]
-    phases = [tuple(shift % stride for shift, stride in zip(step.shifts[q], step.strides, strict=True)) for q in pieces]
+    delays = [
+        [shift // stride for shift, stride in zip(step.shifts[q], step.strides, strict=True)]
+        for q in pieces
+    ]
+    phases = [
+        tuple(shift % stride for shift, stride in zip(step.shifts[q], step.strides, strict=True))
+        for q in pieces
+    ]
     longest = [max(column) for column in zip(*delays, strict=True)]
-    sides = [(late, block - out, 0) for late, block, out in zip(longest, blocks, step.outs, strict=True)]
+    sides = [
+        (late, block - out, 0) for late, block, out in zip(longest, blocks, step.outs, strict=True)
+    ]
     wide = [pad(array, axes, sides, 0) for array in arrays]
 
     def delayed(q: int) -> Array:
@@ -147,7 +172,9 @@ def _interleave(parts: list[Array], axes: Sequence[int], step: Step) -> Array:
             shape[axis] *= stride
             joined.append(lax.reshape(stacked, shape))
         parts = joined
-    sides = [(0, size - parts[0].shape[axis], 0) for axis, size in zip(axes, step.sizes, strict=True)]
+    sides = [
+        (0, size - parts[0].shape[axis], 0) for axis, size in zip(axes, step.sizes, strict=True)
+    ]
     return pad(parts[0], axes, sides, 0)
 
 
@@ -161,10 +188,11 @@ def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
 def materialise(kernel: Callable[..., Any], *args: Array) -> Any:
     """`kernel(*args)`, computed once and kept, however many consumers read the result.
 
-    XLA fuses a cheap producer into each of its consumers and computes it again there; a select chain inside every term of
-    a backward pass is 10 to 40 times slower. On GPU and TPU an optimization barrier keeps the two apart. XLA for CPU
-    drops barriers before it fuses, so there the kernel stands in a branch of a conditional, whose predicate is hidden
-    behind a barrier for just long enough not to be folded.
+    XLA fuses a cheap producer into each of its consumers and computes it again there; a select
+    chain inside every term of a backward pass is 10 to 40 times slower. On GPU and TPU an
+    optimization barrier keeps the two apart. XLA for CPU drops barriers before it fuses, so there
+    the kernel stands in a branch of a conditional, whose predicate is hidden behind a barrier for
+    just long enough not to be folded.
     """
     shapes = jax.eval_shape(kernel, *args)
 

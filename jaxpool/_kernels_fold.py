@@ -1,7 +1,8 @@
-"""Windowed folds: what an associative `join` makes of all elements of a window, and the same over all windows of an element.
+"""Windowed folds: an associative `join` over all elements of a window, or over all windows of an element.
 
-A state is a tuple of arrays of one shape. Unlike a selection, a fold takes every element exactly once, so it halves a window
-into parts that do not overlap; a long window costs about 2 log2(length) joins an axis.
+A state is a tuple of arrays of one shape. Unlike a selection, a fold takes every element exactly
+once, so it halves a window into parts that do not overlap; a long window costs about 2 log2(length)
+joins an axis.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ State = tuple[Array, ...]
 Join = Callable[[State, State], State]
 
 
-def _fold_axis(state: State, join: Join, axis: int, taps: int, dilation: int, stride: int, out: int) -> State:
+def _fold_axis(
+    state: State, join: Join, axis: int, taps: int, dilation: int, stride: int, out: int
+) -> State:
     """`out` windows of `taps` elements, `dilation` apart, the windows `stride` apart."""
 
     def at(state: State, tap: int) -> State:
-        return tuple(kernels.view(array, [axis], [tap * dilation], [out], [stride]) for array in state)
+        return tuple(
+            kernels.view(array, [axis], [tap * dilation], [out], [stride]) for array in state
+        )
 
     if taps <= max(DIRECT_TAPS, stride):
         total = at(state, 0)
@@ -33,14 +38,18 @@ def _fold_axis(state: State, join: Join, axis: int, taps: int, dilation: int, st
             total = join(total, at(state, tap))
         return total
     half = taps // 2
-    halves = _fold_axis(state, join, axis, half, dilation, 1, (out - 1) * stride + 1 + half * dilation)
+    halves = _fold_axis(
+        state, join, axis, half, dilation, 1, (out - 1) * stride + 1 + half * dilation
+    )
     total = join(at(halves, 0), at(halves, half))
     return join(total, at(state, taps - 1)) if taps % 2 else total
 
 
 def window_fold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
     """`join` over the elements of each window; padding holds `fills`."""
-    state = tuple(kernels.pad_input(array, window, fill) for array, fill in zip(state, fills, strict=True))
+    state = tuple(
+        kernels.pad_input(array, window, fill) for array, fill in zip(state, fills, strict=True)
+    )
     for dim in reversed(window.dims):
         state = _fold_axis(state, join, dim.axis, dim.window, dim.dilation, dim.stride, dim.out)
     return state
@@ -50,10 +59,16 @@ def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join
     """`join` over the windows that cover each input element; one that no window covers gets `fills`."""
     for dim in window.dims:
         sides = [(dim.span - 1, dim.span - 1, dim.stride - 1)]
-        apart = tuple(kernels.pad(array, [dim.axis], sides, fill) for array, fill in zip(state, fills, strict=True))
+        apart = tuple(
+            kernels.pad(array, [dim.axis], sides, fill)
+            for array, fill in zip(state, fills, strict=True)
+        )
         state = _fold_axis(apart, join, dim.axis, dim.window, dim.dilation, 1, dim.needed)
         crop = [(-dim.low, -dim.tail, 0)]
-        state = tuple(kernels.pad(array, [dim.axis], crop, fill) for array, fill in zip(state, fills, strict=True))
+        state = tuple(
+            kernels.pad(array, [dim.axis], crop, fill)
+            for array, fill in zip(state, fills, strict=True)
+        )
     return state
 
 
@@ -98,4 +113,6 @@ def _repeat(dy: Array, dim: Axis) -> Array:
     flat = list(dy.shape)
     flat[dim.axis] = dim.out * dim.stride
     dx = lax.reshape(dx, flat)
-    return kernels.pad(dx, [dim.axis], [(-dim.low, dim.low + dim.size - dim.out * dim.stride, 0)], 0)
+    return kernels.pad(
+        dx, [dim.axis], [(-dim.low, dim.low + dim.size - dim.out * dim.stride, 0)], 0
+    )

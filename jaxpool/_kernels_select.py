@@ -1,7 +1,8 @@
 """Windowed selection: the extreme element with the index of its tap, and the two linear maps that an index defines.
 
-`select` gives each window's maximum or minimum and the flat row-major tap it stands at. `pick` reads any array at those
-taps (the derivative of `select`); `route` sends a cotangent back to them (the transpose of `pick`): dense, no scatter.
+`select` gives each window's maximum or minimum and the flat row-major tap it stands at. `pick`
+reads any array at those taps (the derivative of `select`); `route` sends a cotangent back to them
+(the transpose of `pick`): dense, no scatter.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def decode(x: Array) -> Array:
     """x in the type in which it is compared: narrow floats as float32, bool as uint8; exact, and `encode` undoes it."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.uint8)
-    if x.dtype == jnp.bfloat16:  # its bits are the upper half of a float32's: shifting them vectorises, a cast does not
+    if (
+        x.dtype == jnp.bfloat16
+    ):  # its bits are the upper half of a float32's: shifting them vectorises, a cast does not
         bits = lax.bitcast_convert_type(x, jnp.uint16).astype(jnp.uint32) << np.uint32(16)
         return lax.bitcast_convert_type(bits, jnp.float32)
     return x.astype(kernels.accumulator(x.dtype))
@@ -40,13 +43,18 @@ def encode(y: Array, dtype: kernels.DType) -> Array:
 
 
 def wins(challenger: Array, best: Array, kind: Kind, ties: Order) -> Array:
-    """Where `challenger` takes the place of `best`, which comes before it. A NaN beats every number and ties with NaN."""
+    """Where `challenger` takes the place of `best`, which comes before it; NaN beats numbers and ties with NaN."""
     behind, behind_or_level = (lax.lt, lax.le) if kind == "max" else (lax.gt, lax.ge)
     if not kernels.is_float(best.dtype):
         return lax.bitwise_not((behind_or_level if ties == "first" else behind)(challenger, best))
     if ties == "first":
-        return lax.bitwise_and(lax.bitwise_not(behind_or_level(challenger, best)), lax.eq(best, best))
-    beaten = lax.bitwise_or(behind(challenger, best), lax.bitwise_and(lax.ne(best, best), lax.eq(challenger, challenger)))
+        return lax.bitwise_and(
+            lax.bitwise_not(behind_or_level(challenger, best)), lax.eq(best, best)
+        )
+    beaten = lax.bitwise_or(
+        behind(challenger, best),
+        lax.bitwise_and(lax.ne(best, best), lax.eq(challenger, challenger)),
+    )
     return lax.bitwise_not(beaten)
 
 
@@ -57,7 +65,10 @@ def _real_bound(window: Window, ndim: int, ties: Order) -> Array | None:
     bound = np.zeros((1,) * ndim, np.int64)
     for which, dim in enumerate(window.dims):
         unit = math.prod(window.window_shape[which + 1 :])
-        taps = [dim.first_real(o) if ties == "first" else max(0, dim.last_real(o)) for o in range(dim.out)]
+        taps = [
+            dim.first_real(o) if ties == "first" else max(0, dim.last_real(o))
+            for o in range(dim.out)
+        ]
         bound = bound + kernels.along(np.minimum(taps, dim.window - 1), dim.axis, ndim) * unit
     return jnp.asarray(bound.astype(kernels.index_dtype(window.size)))
 
@@ -65,27 +76,23 @@ def _real_bound(window: Window, ndim: int, ties: Order) -> Array | None:
 def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Array]:
     """Each window's extreme and the flat tap it stands at.
 
-    Padding is the least value of the type, so it is chosen only in a window that holds nothing greater; the real
-    elements of such a window all tie with it, and the index is moved to the first (or last) of those.
+    Padding is the least value of the type, so it is chosen only in a window that holds nothing
+    greater; the real elements of such a window all tie with it, and the index is moved to the first
+    (or last) of those.
     """
     fill = kernels.least(x.dtype) if kind == "max" else kernels.greatest(x.dtype)
     value = decode(kernels.pad_input(x, window, fill))
-    dtype = kernels.index_dtype(window.size)
-    index: Array | None = None
+    index = lax.full_like(value, 0, kernels.index_dtype(window.size))
     for step in select_steps(window):
-        best, best_index = kernels.piece(value, window.axes, step, 0), None
-        for q in range(len(step.starts)):
+        best = kernels.piece(value, window.axes, step, 0)
+        best_index = kernels.piece(index, window.axes, step, 0)
+        for q in range(1, len(step.starts)):
             challenger = kernels.piece(value, window.axes, step, q)
-            start = np.asarray(step.starts[q], dtype)
-            tap = lax.full_like(challenger, start, dtype) if index is None else kernels.piece(index, window.axes, step, q) + start
-            if best_index is None:
-                best_index = tap
-                continue
+            tap = kernels.piece(index, window.axes, step, q)
+            tap = tap + lax.full_like(tap, step.starts[q])
             take = wins(challenger, best, kind, ties)
             best, best_index = lax.select(take, challenger, best), lax.select(take, tap, best_index)
         value, index = best, best_index
-    if index is None:
-        raise ValueError("a window has at least one tap")
     bound = _real_bound(window, x.ndim, ties)
     if bound is not None:
         index = jnp.maximum(index, bound) if ties == "first" else jnp.minimum(index, bound)
@@ -93,7 +100,7 @@ def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Ar
 
 
 def _chosen(step: Step, which: int, index: Array, ties: Order) -> Array:
-    """Where `index`, the flat tap within an output's window, lies in piece `which`; in an overlap, in the one `ties` picks."""
+    """Where `index`, the flat tap within a window, lies in piece `which`; in an overlap, in the one `ties` picks."""
     starts, last = step.starts, which == len(step.starts) - 1
     if ties == "first":
         low = starts[which - 1] + step.reach if which else 0
@@ -102,26 +109,26 @@ def _chosen(step: Step, which: int, index: Array, ties: Order) -> Array:
         low, high = starts[which], starts[-1] if last else starts[which + 1]
     if len(starts) == 1:
         return lax.full_like(index, True, bool)
-    constant = lambda value: lax.full_like(index, np.asarray(value, index.dtype))
-    if not last and high == low + 1:
-        return lax.eq(index, constant(low))
-    above, below = lax.ge(index, constant(low)), None if last else lax.lt(index, constant(high))
-    if below is None:
-        return above
-    return below if low == 0 else lax.bitwise_and(above, below)
+    from_low = lax.full_like(index, low)
+    if last:
+        return lax.ge(index, from_low)
+    if high == low + 1:
+        return lax.eq(index, from_low)
+    below = lax.lt(index, lax.full_like(index, high))
+    return below if low == 0 else lax.bitwise_and(lax.ge(index, from_low), below)
 
 
 def _indices(index: Array, window: Window, ties: Order) -> list[Array]:
     """The index at the output of every step, last step first: what each intermediate element was chosen as.
 
-    All windows that chose an intermediate element agree on where it came from, so joining them by max loses nothing;
-    an element that none chose gets 0, and nothing is read from it or sent to it.
+    All windows that chose an intermediate element agree on where it came from, so joining them by
+    max loses nothing; an element that none chose gets 0, and nothing is read from it or sent to it.
     """
     indices = [index]
     for step in reversed(select_steps(window)[1:]):
 
         def within(q: int, index: Array, step: Step = step) -> Array:
-            start = lax.full_like(index, np.asarray(step.starts[q], index.dtype))
+            start = lax.full_like(index, step.starts[q])
             return lax.select(_chosen(step, q, index, ties), index - start, lax.full_like(index, 0))
 
         indices.append(kernels.assemble(within, indices[-1:], window.axes, step, lax.max))
@@ -131,10 +138,14 @@ def _indices(index: Array, window: Window, ties: Order) -> list[Array]:
 def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
     """The elements of x at the taps `index`: linear in x, and written so that its transpose accumulates in float32."""
     value = kernels.pad_input(x.astype(kernels.accumulator(x.dtype)), window, 0)
-    for step, chosen in zip(select_steps(window), reversed(_indices(index, window, ties)), strict=True):
+    for step, chosen in zip(
+        select_steps(window), reversed(_indices(index, window, ties)), strict=True
+    ):
         best = kernels.piece(value, window.axes, step, 0)
         for q in range(1, len(step.starts)):
-            best = lax.select(_chosen(step, q, chosen, ties), kernels.piece(value, window.axes, step, q), best)
+            best = lax.select(
+                _chosen(step, q, chosen, ties), kernels.piece(value, window.axes, step, q), best
+            )
         value = best
     return value.astype(x.dtype)
 
@@ -142,7 +153,9 @@ def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
 def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
     """The transpose of `pick`: each element of dy added to the input position its window chose, zeros elsewhere."""
     dx = dy.astype(kernels.accumulator(dy.dtype))
-    for step, chosen in zip(reversed(select_steps(window)), _indices(index, window, ties), strict=True):
+    for step, chosen in zip(
+        reversed(select_steps(window)), _indices(index, window, ties), strict=True
+    ):
 
         def sent(q: int, dy: Array, index: Array, step: Step = step) -> Array:
             return lax.select(_chosen(step, q, index, ties), dy, lax.full_like(dy, 0))

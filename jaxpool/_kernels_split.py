@@ -1,7 +1,8 @@
 """Windowed maxima whose cotangent is divided equally among the tied elements.
 
-A small window keeps one bit a tap: which taps tie. A large one keeps x and y, which is less, and counts ties by halves:
-the pair (maximum, how many reach it) of two adjoining parts of a window gives the pair of the whole.
+A small window keeps one bit a tap: which taps tie. A large one keeps x and y, which is less, and
+counts ties by halves: the pair (maximum, how many reach it) of two adjoining parts of a window
+gives the pair of the whole.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def ahead(a: Array, b: Array, kind: Kind) -> Array:
 
 def word_dtype(bits: int) -> kernels.DType:
     """The narrowest unsigned type of at least `bits` bits, up to a word."""
-    return jnp.dtype(next(kind for kind in (np.uint8, np.uint16, np.uint32) if bits <= np.iinfo(kind).bits))
+    return jnp.dtype(
+        next(kind for kind in (np.uint8, np.uint16, np.uint32) if bits <= np.iinfo(kind).bits)
+    )
 
 
 def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
@@ -53,9 +56,13 @@ def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
         word = lax.full_like(best, 0, dtype)
         for bit in range(bits):
             tied = level(kernels.piece(value, window.axes, step, first + bit), best)
-            word = lax.bitwise_or(word, lax.shift_left(tied.astype(dtype), lax.full_like(word, bit)))
+            word = lax.bitwise_or(
+                word, lax.shift_left(tied.astype(dtype), lax.full_like(word, bit))
+            )
         if window.padded:
-            word = lax.bitwise_and(word, jnp.broadcast_to(_real_bits(window, first, bits, x.ndim, dtype), word.shape))
+            word = lax.bitwise_and(
+                word, jnp.broadcast_to(_real_bits(window, first, bits, x.ndim, dtype), word.shape)
+            )
         words.append(word)
     return tuple(words)
 
@@ -74,11 +81,13 @@ def _real_bits(window: Window, first: int, bits: int, ndim: int, dtype: kernels.
 
 def _tied(words: Words, tap: int) -> Array:
     word = words[tap // WORD]
-    return lax.ne(lax.bitwise_and(word, lax.full_like(word, 1 << (tap % WORD))), lax.full_like(word, 0))
+    return lax.ne(
+        lax.bitwise_and(word, lax.full_like(word, 1 << (tap % WORD))), lax.full_like(word, 0)
+    )
 
 
 def _share(total: Array, words: Words) -> Array:
-    """total, divided by how many taps tie; a window of nothing but padding has none, and none of its taps takes a share."""
+    """total, divided by how many taps tie; in a window of nothing but padding none does."""
     counts = [lax.population_count(word).astype(total.dtype) for word in words]
     return total / lax.max(functools.reduce(lax.add, counts), lax.full_like(total, 1))
 
@@ -87,12 +96,11 @@ def pick_tied(x: Array, words: Words, window: Window) -> Array:
     """The mean of x over the tied taps of each window."""
     step = flat_step(window)
     value = kernels.pad_input(x.astype(kernels.accumulator(x.dtype)), window, 0)
-    total = None
+    terms = []
     for tap in range(window.size):
         view = kernels.piece(value, window.axes, step, tap)
-        term = lax.select(_tied(words, tap), view, lax.full_like(view, 0))
-        total = term if total is None else total + term
-    return _share(total, words).astype(x.dtype)
+        terms.append(lax.select(_tied(words, tap), view, lax.full_like(view, 0)))
+    return _share(functools.reduce(lax.add, terms), words).astype(x.dtype)
 
 
 def route_tied(dy: Array, words: Words, window: Window) -> Array:
@@ -109,7 +117,10 @@ def route_tied(dy: Array, words: Words, window: Window) -> Array:
 def _extreme(a: State, b: State, kind: Kind) -> State:
     """The winner of two (value, *sums); the sums of elements that tie are added."""
     a_wins, b_wins = ahead(a[0], b[0], kind), ahead(b[0], a[0], kind)
-    sums = [lax.select(a_wins, p, lax.select(b_wins, q, p + q)) for p, q in zip(a[1:], b[1:], strict=True)]
+    sums = [
+        lax.select(a_wins, p, lax.select(b_wins, q, p + q))
+        for p, q in zip(a[1:], b[1:], strict=True)
+    ]
     return (lax.select(b_wins, b[0], a[0]), *sums)
 
 
@@ -135,7 +146,8 @@ def pick_level(tangent: Array, x: Array, window: Window, kind: Kind) -> Array:
 def route_level(dy: Array, x: Array, y: Array, window: Window, kind: Kind) -> Array:
     """The transpose of `pick_level`, y being the pool of x.
 
-    An element of x reaches the extreme of a window just if it ties with the least extreme of all windows that cover it.
+    An element of x reaches the extreme of a window just if it ties with the least extreme of all
+    windows that cover it.
     """
     wide = dy.astype(kernels.accumulator(dy.dtype))
     (counts,) = _fold_level(x, (jnp.ones(x.shape, wide.dtype),), window, kind)
@@ -143,7 +155,9 @@ def route_level(dy: Array, x: Array, y: Array, window: Window, kind: Kind) -> Ar
 
     def join(a: State, b: State) -> State:
         a_wins, b_wins = ahead(a[0], b[0], kind), ahead(b[0], a[0], kind)
-        return lax.select(a_wins, b[0], a[0]), lax.select(a_wins, b[1], lax.select(b_wins, a[1], a[1] + b[1]))
+        return lax.select(a_wins, b[0], a[0]), lax.select(
+            a_wins, b[1], lax.select(b_wins, a[1], a[1] + b[1])
+        )
 
     lowest, sums = window_unfold((decode(y), share), (np.nan, 0), window, join)
     return lax.select(level(decode(x), lowest), sums, lax.full_like(sums, 0)).astype(dy.dtype)

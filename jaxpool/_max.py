@@ -87,7 +87,9 @@ def pool_op(window: Window, kind: Kind, ties: Ties) -> Op:
     return (MaskPool if window.size <= MASKED_TAPS else LevelPool)(window, kind)
 
 
-def _pool(name: str, kind: Kind, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any) -> Array:
+def _pool(
+    name: str, kind: Kind, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
+) -> Array:
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         window = make_window(x.shape, window_shape, **geometry)
@@ -110,36 +112,45 @@ def max_pool(
 ) -> Array:
     """Computes the largest element of each window.
 
-    `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W spatial, C channels,
-    strides s, low padding p, dilation d and taps u, v inside the window; any number of pooled axes works alike.
+    `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B
+    batch, H W spatial, C channels, strides s, low padding p, dilation d and taps u, v inside the
+    window; any number of pooled axes works alike.
 
-    Gradient: the cotangent of each output goes to the element that was chosen, overlapping windows add up, all others get
-    zeros. The residual is one unsigned index an output element (with `ties="split"` one bit a tap). NaN is larger than
-    every number: the output is NaN and the cotangent goes to the NaN that `ties` chooses. -inf is an ordinary value.
-    Padding is never chosen, whatever the type. Overlapping cotangents of 8- and 16-bit floats add in float32 and are
-    rounded once. The backward holds no scatter: the same bits on every run.
+    Gradient: the cotangent of each output goes to the element that was chosen, overlapping windows
+      add up, all others get
+    zeros. The residual is one unsigned index an output element (with `ties="split"` one bit a tap).
+    NaN is larger than every number: the output is NaN and the cotangent goes to the NaN that `ties`
+    chooses. -inf is an ordinary value. Padding is never chosen, whatever the type. Overlapping
+    cotangents of 8- and 16-bit floats add in float32 and are rounded once. The backward holds no
+    scatter: the same bits on every run.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and bool (where max is "or").
-        Pooled axes must have a known size; batch and channel axes may be of size 0.
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
+        bool (where max is "or"). Pooled axes must have a known size; batch and channel axes may be
+        of size 0.
       window_shape: one positive int a pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
-      padding: "VALID", "SAME" (what is odd goes to the end), "SAME_LOWER", a non-negative int, or one int or one
-        (low, high) pair a pooled axis.
-      window_dilation: distance between neighbouring taps, one positive int a pooled axis; None is 1.
-      ceil_mode: round the output size up; a last window that would begin beyond the input and its low padding is dropped.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Row-major order follows `axes`.
-      ties: which of equal elements gets the cotangent: "first" or "last" in row-major order, or "split" among all.
-      autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`, `jax.linearize` and
-        `jax.jacfwd` too.
+      padding: "VALID", "SAME" (what is odd goes to the end), "SAME_LOWER", a non-negative int, or
+        one int or one (low, high) pair a pooled axis.
+      window_dilation: distance between neighbouring taps, one positive int a pooled axis; None is
+        1.
+      ceil_mode: round the output size up; a last window that would begin beyond the input and its
+        low padding is dropped.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Row-major
+        order follows `axes`.
+      ties: which of equal elements gets the cotangent: "first" or "last" in row-major order, or
+        "split" among all.
+      autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
+        `jax.linearize` and `jax.jacfwd` too.
 
     Returns:
-      Array of the shape of x but for the pooled axes, of size `floor((size + low + high - span) / stride) + 1` with
-      `span = (window - 1) * dilation + 1`; the dtype of x.
+      Array of the shape of x but for the pooled axes, of size `floor((size + low + high - span) /
+      stride) + 1` with `span = (window - 1) * dilation + 1`; the dtype of x.
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would hold nothing but padding.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -151,9 +162,16 @@ def max_pool(
       Array([0., 1., 0., 1.], dtype=float32)
 
     References:
-      The window arithmetic of `jax.lax.reduce_window`, `ceil_mode` of `torch.nn.functional.max_pool2d`.
+      The window arithmetic of `jax.lax.reduce_window`, `ceil_mode` of
+      `torch.nn.functional.max_pool2d`.
     """
-    geometry = dict(strides=strides, padding=padding, window_dilation=window_dilation, ceil_mode=ceil_mode, axes=axes)
+    geometry = {
+        "strides": strides,
+        "padding": padding,
+        "window_dilation": window_dilation,
+        "ceil_mode": ceil_mode,
+        "axes": axes,
+    }
     return _pool("max_pool", "max", x, window_shape, ties, autodiff, **geometry)
 
 
@@ -171,13 +189,16 @@ def min_pool(
 ) -> Array:
     """Computes the smallest element of each window.
 
-    `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, letters as in `max_pool`.
+    `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, letters as
+    in `max_pool`.
 
-    Gradient: as of `max_pool`, to the element chosen. NaN is smaller than every number, so it is chosen before them;
+    Gradient: as of `max_pool`, to the element chosen. NaN is smaller than every number, so it is
+      chosen before them;
     +inf is an ordinary value, and padding is never chosen.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and bool (where min is "and").
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
+        bool (where min is "and").
       window_shape: one positive int a pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
@@ -192,7 +213,8 @@ def min_pool(
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would hold nothing but padding.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
 
     Example:
       >>> import jax.numpy as jnp
@@ -204,5 +226,11 @@ def min_pool(
     References:
       The window arithmetic of `jax.lax.reduce_window`.
     """
-    geometry = dict(strides=strides, padding=padding, window_dilation=window_dilation, ceil_mode=ceil_mode, axes=axes)
+    geometry = {
+        "strides": strides,
+        "padding": padding,
+        "window_dilation": window_dilation,
+        "ceil_mode": ceil_mode,
+        "axes": axes,
+    }
     return _pool("min_pool", "min", x, window_shape, ties, autodiff, **geometry)

@@ -1,13 +1,15 @@
 """How an op gets its derivatives: `jax.custom_vjp` and `jax.custom_jvp` from one description, once, for all ops.
 
-An `Op` says what is computed, what is kept, the linear map from tangents and its transpose. `apply` attaches the rules:
+An `Op` says what is computed, what is kept, the linear map from tangents and its transpose. `apply`
+attaches the rules:
 
-- "vjp": reverse mode is the op's own transpose. The forward rule can itself be differentiated (that is what
+- "vjp": reverse mode is the op's own transpose. The forward rule can itself be differentiated (that
+is what
   `jax.hessian` does), through `_attach`.
 - "jvp": forward mode is the op's linear map; jax transposes it for reverse mode.
 
-In both, `jax.checkpoint` around the linear maps keeps the residual to what the op returns: without it, partial evaluation
-would save a mask for every tap of the window in place of one index.
+In both, `jax.checkpoint` around the linear maps keeps the residual to what the op returns: without
+it, partial evaluation would save a mask for every tap of the window in place of one index.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ Autodiff = Literal["vjp", "jvp"]
 class Op:
     """An operation and its derivative. Subclasses are frozen dataclasses: hashable, static under jit."""
 
-    keeps = True  # whether the primal is worth keeping from being computed again inside the backward: not if it is cheap
+    keeps = True  # whether to guard the primal from being computed again inside the backward: not if it is cheap
 
     def value(self, *xs: Array) -> Array:
         """What is computed, when nobody differentiates."""
@@ -39,7 +41,7 @@ class Op:
         raise TypeError(f"{type(self).__name__} describes no primal")
 
     def linear(self, residual: Any, *tangents: Array) -> Array:
-        """The tangent of the output; linear in `tangents`, and such that its transpose accumulates as `transpose` does."""
+        """The tangent of the output; linear in `tangents`, its transpose accumulating as `transpose` does."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
     def transpose(self, residual: Any, dy: Array) -> tuple[Array, ...]:
@@ -109,7 +111,9 @@ def _with_jvp(op: Op, *xs: Array) -> Array:
 
 
 @_with_jvp.defjvp
-def _with_jvp_rule(op: Op, primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+def _with_jvp_rule(
+    op: Op, primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
     y, residual = _differentiable(op, primals)
     return y, _linear(op, residual, *tangents)
 

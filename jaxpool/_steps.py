@@ -1,9 +1,10 @@
 """How a window is walked: as one step over all of its taps, or axis by axis in a few short steps. Pure Python, no jax.
 
-A step takes a few shifted, strided views ("pieces") of the array before it and combines them into one element each. The
-maximum is idempotent, so pieces may overlap: a window of 13 is two windows of 8, which are two of 4, and so on, and a
-window of any length costs about log2(length) steps an axis. The flat index of the chosen tap is carried along, and read
-backwards it tells which piece every element came from.
+A step takes a few shifted, strided views ("pieces") of the array before it and combines them into
+one element each. The maximum is idempotent, so pieces may overlap: a window of 13 is two windows of
+8, which are two of 4, and so on, and a window of any length costs about log2(length) steps an axis.
+The flat index of the chosen tap is carried along, and read backwards it tells which piece every
+element came from.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import math
 
 from jaxpool._window import Axis, Window
 
-FLAT_TAPS = 16  # a window of up to so many taps is one step: fewer passes over memory than axis by axis
+FLAT_TAPS = (
+    16  # a window of up to so many taps is one step: fewer passes over memory than axis by axis
+)
 DIRECT_TAPS = 6  # along one axis, so many taps in one step cost no more than doubling
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """Combines `pieces` of an array whose pooled axes have `sizes`; each piece covers `reach` flat taps of the window."""
+    """Combines a few pieces of an array whose pooled axes have `sizes`; each covers `reach` flat taps of the window."""
 
     shifts: tuple[tuple[int, ...], ...]  # of each piece, the first position along each pooled axis
     starts: tuple[int, ...]  # of each piece, the flat row-major tap of the window it begins with
@@ -36,11 +39,15 @@ class Step:
         return all(end < stride for end, stride in zip(last, self.strides, strict=True))
 
 
-def _axis_step(window: Window, which: int, sizes: list[int], pieces: tuple[int, ...], length: int, stride: int) -> Step:
+def _axis_step(
+    window: Window, which: int, sizes: list[int], pieces: tuple[int, ...], length: int, stride: int
+) -> Step:
     """A step along pooled axis `which` from pieces that begin at taps `pieces`, each `length` taps long."""
     dim = window.dims[which]
     unit = math.prod(window.window_shape[which + 1 :])
-    shifts = tuple(tuple(tap * dim.dilation if i == which else 0 for i in range(len(sizes))) for tap in pieces)
+    shifts = tuple(
+        tuple(tap * dim.dilation if i == which else 0 for i in range(len(sizes))) for tap in pieces
+    )
     strides = tuple(stride if i == which else 1 for i in range(len(sizes)))
     outs = list(sizes)
     outs[which] = dim.out if stride > 1 else sizes[which] - pieces[-1] * dim.dilation
@@ -67,7 +74,9 @@ def _halvings(dim: Axis) -> list[tuple[tuple[int, ...], int, int]]:
 def flat_step(window: Window) -> Step:
     """All taps of a window in one step, from the padded input (`needed` positions an axis) to the output."""
     dilation = [dim.dilation for dim in window.dims]
-    shifts = tuple(tuple(t * apart for t, apart in zip(tap, dilation, strict=True)) for tap in window.taps())
+    shifts = tuple(
+        tuple(t * apart for t, apart in zip(tap, dilation, strict=True)) for tap in window.taps()
+    )
     sizes = tuple(dim.needed for dim in window.dims)
     strides = tuple(dim.stride for dim in window.dims)
     return Step(shifts, tuple(range(window.size)), 1, strides, sizes, window.output_shape)
@@ -80,7 +89,9 @@ def select_steps(window: Window) -> tuple[Step, ...]:
         return (flat_step(window),)
     sizes = [dim.needed for dim in window.dims]
     steps = []
-    for which in reversed(range(len(window.dims))):  # the minor axis first, so that row-major order decides ties
+    for which in reversed(
+        range(len(window.dims))
+    ):  # the minor axis first, so that row-major order decides ties
         for pieces, length, stride in _halvings(window.dims[which]):
             step = _axis_step(window, which, sizes, pieces, length, stride)
             steps.append(step)

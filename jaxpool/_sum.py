@@ -46,7 +46,9 @@ class SumPool(Op):
         counts = np.ones((1,) * y.ndim, y.dtype)
         for dim in self.window.dims:
             count = dim.real if self.divide == "real" else dim.counted
-            counts = counts * kernels.along(np.asarray([max(1, count(o)) for o in range(dim.out)], y.dtype), dim.axis, y.ndim)
+            counts = counts * kernels.along(
+                np.asarray([max(1, count(o)) for o in range(dim.out)], y.dtype), dim.axis, y.ndim
+            )
         if (counts == counts.flat[0]).all():
             return y / counts.flat[0]
         return y / jnp.asarray(counts)
@@ -65,10 +67,12 @@ def sum_pool(
 ) -> Array:
     """Computes the sum of each window.
 
-    `y[b, i, j, c] = sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W spatial, C channels,
-    strides s, low padding p (which counts as 0), dilation d and taps u, v inside the window.
+    `y[b, i, j, c] = sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B
+    batch, H W spatial, C channels, strides s, low padding p (which counts as 0), dilation d and
+    taps u, v inside the window.
 
-    Gradient: each element gets the sum of the cotangents of the windows that cover it. Nothing is kept for the backward.
+    Gradient: each element gets the sum of the cotangents of the windows that cover it. Nothing is
+      kept for the backward.
     8- and 16-bit floats are added in float32 and rounded once, forward and backward.
 
     Args:
@@ -86,7 +90,8 @@ def sum_pool(
 
     Raises:
       TypeError: an argument is of the wrong kind, or x is bool.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would hold nothing but padding.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
 
     Example:
       >>> import jax.numpy as jnp
@@ -103,7 +108,13 @@ def sum_pool(
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
             raise ArgumentError("x", rule, x.dtype, hint, TypeError)
         window = make_window(
-            x.shape, window_shape, strides, padding, window_dilation=window_dilation, ceil_mode=ceil_mode, axes=axes
+            x.shape,
+            window_shape,
+            strides,
+            padding,
+            window_dilation=window_dilation,
+            ceil_mode=ceil_mode,
+            axes=axes,
         )
         choice("autodiff", autodiff, ("vjp", "jvp"))
     return apply(SumPool(window), autodiff, x)
@@ -111,14 +122,26 @@ def sum_pool(
 
 def _divisor(divisor: Any, count_include_pad: Any) -> Literal["counted", "real"] | float:
     if not isinstance(count_include_pad, bool):
-        raise ArgumentError("count_include_pad", "True or False", count_include_pad, "Pass a bool.", TypeError)
+        raise ArgumentError(
+            "count_include_pad", "True or False", count_include_pad, "Pass a bool.", TypeError
+        )
     if divisor is None:
         return "counted" if count_include_pad else "real"
-    number = isinstance(divisor, (int, float, np.integer, np.floating)) and not isinstance(divisor, bool)
+    number = isinstance(divisor, (int, float, np.integer, np.floating)) and not isinstance(
+        divisor, bool
+    )
     if not number:
-        raise ArgumentError("divisor", "a number other than 0", divisor, "Leave it out to divide by the count.", TypeError)
+        raise ArgumentError(
+            "divisor",
+            "a number other than 0",
+            divisor,
+            "Leave it out to divide by the count.",
+            TypeError,
+        )
     if divisor == 0 or not math.isfinite(divisor):
-        raise ArgumentError("divisor", "a number other than 0", divisor, "Leave it out to divide by the count.")
+        raise ArgumentError(
+            "divisor", "a number other than 0", divisor, "Leave it out to divide by the count."
+        )
     return float(divisor)
 
 
@@ -137,20 +160,24 @@ def avg_pool(
 ) -> Array:
     """Computes the average of each window.
 
-    `y[b, i, j, c] = 1 / n * sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W spatial, C
-    channels, strides s, low padding p (which counts as 0), dilation d and taps u, v inside the window. n is the window's
-    size, the number of its real elements, or `divisor`.
+    `y[b, i, j, c] = 1 / n * sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with
+    B batch, H W spatial, C channels, strides s, low padding p (which counts as 0), dilation d and
+    taps u, v inside the window. n is the window's size, the number of its real elements, or
+    `divisor`.
 
-    Gradient: each cotangent is spread evenly, `dy / n` to every real element of its window; overlapping windows add up.
-    Nothing is kept for the backward. 8- and 16-bit floats are added in float32 and rounded once, forward and backward.
+    Gradient: each cotangent is spread evenly, `dy / n` to every real element of its window;
+      overlapping windows add up.
+    Nothing is kept for the backward. 8- and 16-bit floats are added in float32 and rounded once,
+    forward and backward.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or bool.
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
+        bool.
       window_shape: one positive int a pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
-      count_include_pad: True divides by the size of the window, padding counted but a ceil overhang not; False by the
-        number of real elements.
+      count_include_pad: True divides by the size of the window, padding counted but a ceil overhang
+        not; False by the number of real elements.
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
@@ -158,11 +185,13 @@ def avg_pool(
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and bool.
+      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
+      bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would hold nothing but padding.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -179,7 +208,13 @@ def avg_pool(
     x = as_array("avg_pool", x)
     with calling("avg_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
         window = make_window(
-            x.shape, window_shape, strides, padding, window_dilation=window_dilation, ceil_mode=ceil_mode, axes=axes
+            x.shape,
+            window_shape,
+            strides,
+            padding,
+            window_dilation=window_dilation,
+            ceil_mode=ceil_mode,
+            axes=axes,
         )
         divide = _divisor(divisor, count_include_pad)
         choice("autodiff", autodiff, ("vjp", "jvp"))

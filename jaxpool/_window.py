@@ -1,7 +1,7 @@
 """Geometry of windowed pooling: what was asked, checked and turned into numbers. Pure Python, no jax.
 
-A `Window` knows the pooled axes, the sizes in and out and where each tap of each output window lies. Forward, backward,
-oracle and sharding all read it, so that they cannot disagree about a size.
+A `Window` knows the pooled axes, the sizes in and out and where each tap of each output window
+lies. Forward, backward, oracle and sharding all read it, so that they cannot disagree about a size.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Axis:
 
     def last_real(self, output: int) -> int:
         """The last tap of window `output` that lies before the input's end."""
-        return min(self.window - 1, (self.size - 1 - (output * self.stride - self.low)) // self.dilation)
+        return min(
+            self.window - 1, (self.size - 1 - (output * self.stride - self.low)) // self.dilation
+        )
 
     def real(self, output: int) -> int:
         """How many taps of window `output` lie in the input."""
@@ -183,10 +185,21 @@ def normalise_axes(axes: Any, ndim: int, count: int | None) -> tuple[int, ...]:
     """Distinct non-negative axes of an array of rank `ndim`; None is the `count` axes before the last one."""
     if axes is None:
         if count is None:
-            raise ArgumentError("axes", "given when `window_shape` is an int", None, "Pass axes=(1, 2), say.", TypeError)
+            raise ArgumentError(
+                "axes",
+                "given when `window_shape` is an int",
+                None,
+                "Pass axes=(1, 2), say.",
+                TypeError,
+            )
         if ndim < count + 1:
             hint = "Pass axes=... to pool an array without a channel axis, or add the axis with x[..., None]."
-            raise ArgumentError("x", f"an array of at least {count + 1} axes, {count} pooled and channels", ndim, hint)
+            raise ArgumentError(
+                "x",
+                f"an array of at least {count + 1} axes, {count} pooled and channels",
+                ndim,
+                hint,
+            )
         return tuple(range(ndim - 1 - count, ndim - 1))
     rule = f"distinct ints from {-ndim} to {ndim - 1}"
     if not is_sequence(axes) or not all(is_int(axis) for axis in axes):
@@ -197,7 +210,12 @@ def normalise_axes(axes: Any, ndim: int, count: int | None) -> tuple[int, ...]:
     if not normal or len(set(normal)) != len(normal):
         raise ArgumentError("axes", rule, axes, "Name each pooled axis of x once.")
     if count is not None and len(normal) != count:
-        raise ArgumentError("axes", f"{count} axes, one for each entry of the shape", axes, "Make the lengths agree.")
+        raise ArgumentError(
+            "axes",
+            f"{count} axes, one for each entry of the shape",
+            axes,
+            "Make the lengths agree.",
+        )
     return normal
 
 
@@ -217,7 +235,10 @@ def _pads(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
         raise ArgumentError("padding", rule, padding, hint, TypeError)
     if entries and all(is_int(entry) for entry in entries):
         pairs = tuple((operator.index(entry), operator.index(entry)) for entry in entries)
-    elif all(is_sequence(entry) and len(entry) == 2 and all(is_int(side) for side in entry) for entry in entries):
+    elif all(
+        is_sequence(entry) and len(entry) == 2 and all(is_int(side) for side in entry)
+        for entry in entries
+    ):
         pairs = tuple((operator.index(low), operator.index(high)) for low, high in entries)
     else:
         raise ArgumentError("padding", rule, padding, hint, TypeError)
@@ -234,7 +255,15 @@ def _output_size(total: int, span: int, stride: int, reach: int, ceil_mode: bool
     return out - 1 if out > 0 and (out - 1) * stride >= reach else out
 
 
-def _axis(axis: int, size: int, window: int, stride: int, dilation: int, pads: str | tuple[int, int], ceil: bool) -> Axis:
+def _axis(
+    axis: int,
+    size: int,
+    window: int,
+    stride: int,
+    dilation: int,
+    pads: str | tuple[int, int],
+    ceil: bool,
+) -> Axis:
     span = (window - 1) * dilation + 1
     if isinstance(pads, tuple):
         low, high = pads
@@ -265,13 +294,17 @@ def _resolve(
         dim = _axis(axis, sizes[i], window_shape[i], strides[i], dilation[i], sides, ceil_mode)
         if dim.out <= 0:
             rule = f"at most the padded input, {dim.size + dim.low + dim.high} along axis {axis} (it spans {dim.span})"
-            raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window or more padding.")
+            raise ArgumentError(
+                "window_shape", rule, window_shape, "Use a smaller window or more padding."
+            )
         if empty == "raise":
             for output in range(dim.out):
                 if not dim.real(output):
                     rule = f"such that every window holds a real element; window {output} along axis {axis} holds none"
                     shown = pads if isinstance(pads, str) else tuple(pads)
-                    raise ArgumentError("padding", rule, shown, "Use less padding or a larger window.")
+                    raise ArgumentError(
+                        "padding", rule, shown, "Use less padding or a larger window."
+                    )
         dims.append(dim)
     return Window(tuple(dims))
 
@@ -293,15 +326,26 @@ def make_window(
     """
     if not is_int(window_shape) and not is_sequence(window_shape):
         rule = "an int or a tuple of positive ints, one a pooled axis"
-        raise ArgumentError("window_shape", rule, window_shape, "Pass a tuple such as (2, 2).", TypeError)
-    if is_sequence(window_shape) and not window_shape:  # type: ignore[arg-type]
-        raise ArgumentError("window_shape", "at least one positive int", window_shape, "Pass a tuple such as (2, 2).")
+        raise ArgumentError(
+            "window_shape", rule, window_shape, "Pass a tuple such as (2, 2).", TypeError
+        )
+    if is_sequence(window_shape) and not window_shape:
+        raise ArgumentError(
+            "window_shape",
+            "at least one positive int",
+            window_shape,
+            "Pass a tuple such as (2, 2).",
+        )
     count = None if is_int(window_shape) else len(window_shape)  # type: ignore[arg-type]
     where = normalise_axes(axes, len(shape), count)
     rank = len(where)
     window = per_axis("window_shape", window_shape, rank)
     step = (1,) * rank if strides is None else per_axis("strides", strides, rank)
-    dilation = (1,) * rank if window_dilation is None else per_axis("window_dilation", window_dilation, rank)
+    dilation = (
+        (1,) * rank
+        if window_dilation is None
+        else per_axis("window_dilation", window_dilation, rank)
+    )
     pads = _pads(padding, rank)
     if not isinstance(ceil_mode, bool):
         raise ArgumentError("ceil_mode", "True or False", ceil_mode, "Pass a bool.", TypeError)
