@@ -4,11 +4,11 @@ import os
 
 import jax
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
-# Most of an example's time is a compilation, and machines differ: no deadline. Without a database and
-# with derandomize every run tries the same examples; HYPOTHESIS_PROFILE=search draws new ones, and
-# more of them.
+# Most of an example's time is a compilation, and machines differ: no deadline. Without a database
+# and with derandomize every run tries the same examples; HYPOTHESIS_PROFILE=search draws new ones,
+# and more of them.
 settings.register_profile(
     "quick",
     max_examples=30,
@@ -19,6 +19,9 @@ settings.register_profile(
 )
 settings.register_profile(
     "search", parent=settings.get_profile("quick"), max_examples=500, derandomize=False
+)
+settings.register_profile(  # says which example fails, and leaves it as drawn
+    "unshrunk", parent=settings.get_profile("quick"), phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

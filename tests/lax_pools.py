@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 
@@ -17,7 +18,7 @@ def _reduce(x, init, reducer, window_shape, strides, padding, window_dilation, a
 
     y = lax.reduce_window(
         x,
-        init,
+        np.asarray(init, x.dtype),
         reducer,
         spread(window_shape, 1),
         spread((1,) * rank if strides is None else strides, 1),

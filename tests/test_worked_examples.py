@@ -121,8 +121,8 @@ def test_the_loser_of_an_elementwise_max_gets_an_array_of_zeros(autodiff):
     a, b = jnp.full((2, 3), 2.0), jnp.ones((4,))
     value, (da, db) = jax.value_and_grad(larger_sum, argnums=(0, 1))(a, b)
     assert value == 12
-    np.testing.assert_array_equal(da, np.ones((2, 3)), strict=False)
-    np.testing.assert_array_equal(db, np.zeros((4,)), strict=False)
+    np.testing.assert_array_equal(da, np.ones((2, 3)))
+    np.testing.assert_array_equal(db, np.zeros((4,)))
     assert (da.shape, db.shape) == ((2, 3), (4,))
 
 

@@ -111,13 +111,14 @@ def _value_and_cotangent(
     if dy is None:
         return fn(x, **kwargs), None
     y, pullback = jax.vjp(lambda x: fn(x, **kwargs), x)
-    return y, pullback(dy)[0]
+    fits = y.shape == dy.shape and y.dtype == dy.dtype
+    return y, pullback(dy)[0] if fits else None
 
 
 def _frozen(case: PoolCase) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(case.kwargs().items()))
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=64)
 def _compiled(fn: Callable[..., Any], kwargs: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
     return jax.jit(functools.partial(_value_and_cotangent, fn, dict(kwargs)))

@@ -114,7 +114,7 @@ def exact_sum(values: Sequence[Any]) -> Any:
     try:
         return math.fsum(values)
     except (ValueError, OverflowError):  # inf - inf, or a sum past the largest float64
-        return sum(values)
+        return sum(map(float, values))
 
 
 def rounded(values: Any, dtype: Any) -> np.ndarray:

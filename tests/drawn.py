@@ -1,0 +1,28 @@
+"""How many examples a property test tries, and how one drawn case becomes many."""
+
+import dataclasses
+import os
+
+import numpy as np
+from hypothesis import settings
+
+from jaxpool.testing import draw_values
+
+SEARCH = os.environ.get("HYPOTHESIS_PROFILE") == "search"
+
+
+def examples(count):
+    """At most `count` examples, twenty times as many in a search."""
+    return settings(max_examples=count * (20 if SEARCH else 1))
+
+
+def refilled(case, values=("ties", "normal"), rounds=2):
+    """`case` with other arrays of the same shapes: many values through one compiled program."""
+    rng = np.random.default_rng(int(np.abs(case.x.size * 7919 + case.window().size)))
+    for _ in range(rounds):
+        for kind in values:
+            x = draw_values(rng, case.x.shape, case.x.dtype, kind, greatest=case.kind == "min")
+            dy = case.dy
+            if dy is not None:
+                dy = draw_values(rng, dy.shape, dy.dtype, "ties" if kind == "ties" else "normal")
+            yield dataclasses.replace(case, x=x, dy=dy)
