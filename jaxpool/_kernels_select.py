@@ -19,7 +19,7 @@ from jaxpool._steps import Step, select_steps
 from jaxpool._window import Window
 
 Kind = Literal["max", "min"]
-Order = Literal["first", "last"]
+Order = Literal["first", "last", "last_nan"]  # the third: the first of equal numbers, the last NaN
 
 
 def decode(x: Array) -> Array:
@@ -46,7 +46,10 @@ def wins(challenger: Array, best: Array, kind: Kind, ties: Order) -> Array:
     """Where `challenger` takes the place of `best`, which comes before it; NaN beats numbers and ties with NaN."""
     behind, behind_or_level = (lax.lt, lax.le) if kind == "max" else (lax.gt, lax.ge)
     if not kernels.is_float(best.dtype):
-        return lax.bitwise_not((behind_or_level if ties == "first" else behind)(challenger, best))
+        return lax.bitwise_not((behind if ties == "last" else behind_or_level)(challenger, best))
+    if ties == "last_nan":
+        ahead = lax.gt if kind == "max" else lax.lt
+        return lax.bitwise_or(ahead(challenger, best), lax.ne(challenger, challenger))
     if ties == "first":
         return lax.bitwise_and(
             lax.bitwise_not(behind_or_level(challenger, best)), lax.eq(best, best)
@@ -66,7 +69,7 @@ def _real_bound(window: Window, ndim: int, ties: Order) -> Array | None:
     for which, dim in enumerate(window.dims):
         unit = math.prod(window.window_shape[which + 1 :])
         taps = [
-            dim.first_real(o) if ties == "first" else max(0, dim.last_real(o))
+            max(0, dim.last_real(o)) if ties == "last" else dim.first_real(o)
             for o in range(dim.out)
         ]
         bound = bound + kernels.along(np.minimum(taps, dim.window - 1), dim.axis, ndim) * unit
@@ -95,14 +98,14 @@ def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Ar
         value, index = best, best_index
     bound = _real_bound(window, x.ndim, ties)
     if bound is not None:
-        index = jnp.maximum(index, bound) if ties == "first" else jnp.minimum(index, bound)
+        index = jnp.minimum(index, bound) if ties == "last" else jnp.maximum(index, bound)
     return encode(value, x.dtype), index
 
 
 def _chosen(step: Step, which: int, index: Array, ties: Order) -> Array:
     """Where `index`, the flat tap within a window, lies in piece `which`; in an overlap, in the one `ties` picks."""
     starts, last = step.starts, which == len(step.starts) - 1
-    if ties == "first":
+    if ties != "last":
         low = starts[which - 1] + step.reach if which else 0
         high = starts[which] + step.reach
     else:
