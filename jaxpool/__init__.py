@@ -1,5 +1,6 @@
 """Pooling and elementwise max for JAX, with derivatives of their own."""
 
+from jaxpool._argmax import max_pool_with_argmax, max_unpool
 from jaxpool._elementwise import maximum, minimum
 from jaxpool._max import max_pool, min_pool
 from jaxpool._sum import avg_pool, sum_pool
@@ -9,6 +10,8 @@ __version__ = "0.1.0"
 __all__ = [
     "avg_pool",
     "max_pool",
+    "max_pool_with_argmax",
+    "max_unpool",
     "maximum",
     "min_pool",
     "minimum",

@@ -87,14 +87,22 @@ def pool_op(window: Window, kind: Kind, ties: Ties) -> Op:
     return (MaskPool if window.size <= MASKED_TAPS else LevelPool)(window, kind)
 
 
-def _pool(
-    name: str, kind: Kind, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
-) -> Array:
+def checked(
+    name: str, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
+) -> tuple[Array, Window]:
+    """The input and the window of a max or min pool; what is wrong raises in the name of `name`."""
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         window = make_window(x.shape, window_shape, **geometry)
         choice("ties", ties, ("first", "last", "split"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
+    return x, window
+
+
+def _pool(
+    name: str, kind: Kind, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
+) -> Array:
+    x, window = checked(name, x, window_shape, ties, autodiff, **geometry)
     return apply(pool_op(window, kind, ties), autodiff, x)
 
 

@@ -83,9 +83,9 @@ def _attach_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Array, Array]:
     return _attach(op, y, residual, xs), _linear(op, residual, *tangents[2])
 
 
-def _differentiable(op: Op, xs: tuple[Array, ...]) -> tuple[Array, Any]:
+def _differentiable(op: Op, xs: tuple[Array, ...], *given: Array) -> tuple[Array, Any]:
     """The primal and the residual. AD sees the op's linear map alone and never enters the kernel."""
-    y, residual = _primal(op, *lax.stop_gradient(xs))
+    y, residual = _primal(op, *lax.stop_gradient(xs), *given)
     return _attach(op, y, residual, xs), residual
 
 
@@ -118,11 +118,46 @@ def _with_jvp_rule(
     return y, _linear(op, residual, *tangents)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _kept_with_vjp(op: Op, *xs: Array) -> tuple[Array, Any]:
+    return _primal(op, *xs)
+
+
+def _kept_with_vjp_fwd(op: Op, *xs: Array) -> tuple[tuple[Array, Any], Any]:
+    y, residual = _differentiable(op, xs)
+    return (y, residual), residual
+
+
+def _kept_with_vjp_bwd(op: Op, residual: Any, cotangents: tuple[Array, Any]) -> tuple[Array, ...]:
+    return tuple(_transpose(op, residual, cotangents[0]))
+
+
+_kept_with_vjp.defvjp(_kept_with_vjp_fwd, _kept_with_vjp_bwd)
+
+
 def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
     """What `op` computes of `xs`, with its derivative; integers and bools have none."""
     if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in xs):
         return _value(op, *xs)
     return (_with_vjp if autodiff == "vjp" else _with_jvp)(op, *xs)
+
+
+def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
+    """As `apply`, and the residual too, of integers, which have no derivative."""
+    if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in xs):
+        return _primal(op, *xs)
+    return _kept_with_vjp(op, *xs) if autodiff == "vjp" else _differentiable(op, xs)
+
+
+def apply_given(op: Op, x: Array, *given: Array) -> tuple[Array, Any]:
+    """What `op` computes of x and its residual, in both modes; what is `given` has no derivative.
+
+    The primal takes x and `given`. Of the derivatives the op need describe the linear map alone:
+    jax transposes it.
+    """
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return _primal(op, x, *given)
+    return _differentiable(op, (x,), *given)
 
 
 def choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:

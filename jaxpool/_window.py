@@ -181,8 +181,11 @@ def per_axis(argument: str, value: Any, rank: int, *, least: int = 1) -> tuple[i
     return values
 
 
-def normalise_axes(axes: Any, ndim: int, count: int | None) -> tuple[int, ...]:
-    """Distinct non-negative axes of an array of rank `ndim`; None is the `count` axes before the last one."""
+def normalise_axes(axes: Any, ndim: int, count: int | None, array: str = "x") -> tuple[int, ...]:
+    """Distinct non-negative axes of an array of rank `ndim`; None is the `count` before the last.
+
+    `array` is the name of the argument whose axes they are.
+    """
     if axes is None:
         if count is None:
             raise ArgumentError(
@@ -193,9 +196,12 @@ def normalise_axes(axes: Any, ndim: int, count: int | None) -> tuple[int, ...]:
                 TypeError,
             )
         if ndim < count + 1:
-            hint = "Pass axes=... to pool an array without a channel axis, or add the axis with x[..., None]."
+            hint = (
+                "Pass axes=... to pool an array without a channel axis, "
+                f"or add the axis with {array}[..., None]."
+            )
             raise ArgumentError(
-                "x",
+                array,
                 f"an array of at least {count + 1} axes, {count} pooled and channels",
                 ndim,
                 hint,
@@ -208,7 +214,7 @@ def normalise_axes(axes: Any, ndim: int, count: int | None) -> tuple[int, ...]:
     inside = all(-ndim <= axis < ndim for axis in whole)
     normal = tuple(axis % ndim for axis in whole) if inside else ()
     if not normal or len(set(normal)) != len(normal):
-        raise ArgumentError("axes", rule, axes, "Name each pooled axis of x once.")
+        raise ArgumentError("axes", rule, axes, f"Name each pooled axis of {array} once.")
     if count is not None and len(normal) != count:
         raise ArgumentError(
             "axes",
@@ -217,6 +223,13 @@ def normalise_axes(axes: Any, ndim: int, count: int | None) -> tuple[int, ...]:
             "Make the lengths agree.",
         )
     return normal
+
+
+def check_countable(argument: str, sizes: Sequence[int]) -> None:
+    """Raises unless an int32 can name every position of axes of `sizes`."""
+    if math.prod(sizes) >= 2**31:
+        rule = "of fewer than 2**31 positions along the pooled axes, which int32 indices can name"
+        raise ArgumentError(argument, rule, tuple(sizes), "Pool parts of the array.")
 
 
 def _pads(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
