@@ -7,7 +7,9 @@ reads any array at those taps (the derivative of `select`); `route` sends a cota
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -76,6 +78,32 @@ def _real_bound(window: Window, ndim: int, ties: Order) -> Array | None:
     return jnp.asarray(bound.astype(kernels.index_dtype(window.size)))
 
 
+def _select_step(
+    step: Step, axes: tuple[int, ...], kind: Kind, ties: Order, value: Array, index: Array
+) -> tuple[Array, Array]:
+    """The best piece at each output of a step, and the flat tap it stands at."""
+    best, best_index = kernels.piece(value, axes, step, 0), kernels.piece(index, axes, step, 0)
+    for q in range(1, len(step.starts)):
+        challenger, tap = kernels.piece(value, axes, step, q), kernels.piece(index, axes, step, q)
+        tap = tap + lax.full_like(tap, step.starts[q])
+        take = wins(challenger, best, kind, ties)
+        best, best_index = lax.select(take, challenger, best), lax.select(take, tap, best_index)
+    return best, best_index
+
+
+def select_value(x: Array, window: Window, kind: Kind, ties: Order) -> Array:
+    """Each window's extreme alone."""
+    fill = kernels.least(x.dtype) if kind == "max" else kernels.greatest(x.dtype)
+    value = decode(kernels.pad_input(x, window, fill))
+    for step in select_steps(window):
+        best = kernels.piece(value, window.axes, step, 0)
+        for q in range(1, len(step.starts)):
+            challenger = kernels.piece(value, window.axes, step, q)
+            best = lax.select(wins(challenger, best, kind, ties), challenger, best)
+        value = best
+    return encode(value, x.dtype)
+
+
 def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Array]:
     """Each window's extreme and the flat tap it stands at.
 
@@ -87,15 +115,11 @@ def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Ar
     value = decode(kernels.pad_input(x, window, fill))
     index = lax.full_like(value, 0, kernels.index_dtype(window.size))
     for step in select_steps(window):
-        best = kernels.piece(value, window.axes, step, 0)
-        best_index = kernels.piece(index, window.axes, step, 0)
-        for q in range(1, len(step.starts)):
-            challenger = kernels.piece(value, window.axes, step, q)
-            tap = kernels.piece(index, window.axes, step, q)
-            tap = tap + lax.full_like(tap, step.starts[q])
-            take = wins(challenger, best, kind, ties)
-            best, best_index = lax.select(take, challenger, best), lax.select(take, tap, best_index)
-        value, index = best, best_index
+        kernel = functools.partial(_select_step, step, window.axes, kind, ties)
+        if step is select_steps(window)[-1]:
+            value, index = kernel(value, index)
+        else:
+            value, index = kernels.materialise(kernel, value, index)
     bound = _real_bound(window, x.ndim, ties)
     if bound is not None:
         index = jnp.minimum(index, bound) if ties == "last" else jnp.maximum(index, bound)
@@ -121,47 +145,60 @@ def _chosen(step: Step, which: int, index: Array, ties: Order) -> Array:
     return below if low == 0 else lax.bitwise_and(lax.ge(index, from_low), below)
 
 
-def _indices(index: Array, window: Window, ties: Order) -> list[Array]:
-    """The index at the output of every step, last step first: what each intermediate element was chosen as.
+def _within(step: Step, ties: Order) -> Callable[[int, Array], Array]:
+    """Of each output, the flat tap within piece q where that piece was chosen, else 0."""
+
+    def within(q: int, index: Array) -> Array:
+        lower = index - lax.full_like(index, step.starts[q])
+        return lax.select(_chosen(step, q, index, ties), lower, lax.full_like(index, 0))
+
+    return within
+
+
+def _lower_index(step: Step, axes: tuple[int, ...], ties: Order, index: Array) -> Array:
+    """The index before a step from the index after it: what each intermediate element was chosen as.
 
     All windows that chose an intermediate element agree on where it came from, so joining them by
     max loses nothing; an element that none chose gets 0, and nothing is read from it or sent to it.
     """
-    indices = [index]
-    for step in reversed(select_steps(window)[1:]):
-
-        def within(q: int, index: Array, step: Step = step) -> Array:
-            start = lax.full_like(index, step.starts[q])
-            return lax.select(_chosen(step, q, index, ties), index - start, lax.full_like(index, 0))
-
-        indices.append(kernels.assemble(within, indices[-1:], window.axes, step, lax.max))
-    return indices
+    return kernels.assemble(_within(step, ties), [index], axes, step, lax.max)
 
 
 def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
-    """The elements of x at the taps `index`: linear in x, and written so that its transpose accumulates in float32."""
+    """The elements of x at the taps `index`: linear in x; its transpose accumulates in float32."""
+    steps = select_steps(window)
+    indices = [index]
+    for step in reversed(steps[1:]):
+        indices.append(_lower_index(step, window.axes, ties, indices[-1]))
     value = kernels.pad_input(x.astype(kernels.accumulator(x.dtype)), window, 0)
-    for step, chosen in zip(
-        select_steps(window), reversed(_indices(index, window, ties)), strict=True
-    ):
+    for step, chosen in zip(steps, reversed(indices), strict=True):
         best = kernels.piece(value, window.axes, step, 0)
         for q in range(1, len(step.starts)):
-            best = lax.select(
-                _chosen(step, q, chosen, ties), kernels.piece(value, window.axes, step, q), best
-            )
+            challenger = kernels.piece(value, window.axes, step, q)
+            best = lax.select(_chosen(step, q, chosen, ties), challenger, best)
         value = best
     return value.astype(x.dtype)
 
 
+def _route_step(step: Step, axes: tuple[int, ...], ties: Order, dy: Array, index: Array) -> Array:
+    """The cotangent before a step from the one after it."""
+
+    def sent(q: int, dy: Array, index: Array) -> Array:
+        return lax.select(_chosen(step, q, index, ties), dy, lax.full_like(dy, 0))
+
+    return kernels.assemble(sent, [dy, index], axes, step, lax.add)
+
+
 def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
-    """The transpose of `pick`: each element of dy added to the input position its window chose, zeros elsewhere."""
+    """The transpose of `pick`: each element of dy added to the position its window chose, zeros elsewhere."""
     dx = dy.astype(kernels.accumulator(dy.dtype))
-    for step, chosen in zip(
-        reversed(select_steps(window)), _indices(index, window, ties), strict=True
-    ):
+    first, *later = select_steps(window)
+    for step in reversed(later):
 
-        def sent(q: int, dy: Array, index: Array, step: Step = step) -> Array:
-            return lax.select(_chosen(step, q, index, ties), dy, lax.full_like(dy, 0))
+        def before(dx: Array, index: Array, step: Step = step) -> tuple[Array, Array]:
+            lower = _lower_index(step, window.axes, ties, index)
+            return _route_step(step, window.axes, ties, dx, index), lower
 
-        dx = kernels.assemble(sent, [dx, chosen], window.axes, step, lax.add)
+        dx, index = kernels.materialise(before, dx, index)
+    dx = _route_step(first, window.axes, ties, dx, index)
     return kernels.crop_input(dx, window).astype(dy.dtype)

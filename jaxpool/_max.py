@@ -10,7 +10,7 @@ from jax import Array
 from jaxpool import _kernels as kernels
 from jaxpool._arrays import as_array
 from jaxpool._errors import calling
-from jaxpool._kernels_select import Kind, Order, pick, route, select
+from jaxpool._kernels_select import Kind, Order, pick, route, select, select_value
 from jaxpool._kernels_split import Words, pick_level, pick_tied, route_level, route_tied, tie_masks
 from jaxpool._rules import Autodiff, Op, apply, choice
 from jaxpool._window import Ints, Padding, Window, make_window
@@ -26,6 +26,9 @@ class SelectPool(Op):
     window: Window
     kind: Kind
     ties: Order
+
+    def value(self, x: Array) -> Array:
+        return select_value(x, self.window, self.kind, self.ties)
 
     def primal(self, x: Array) -> tuple[Array, Array]:
         return select(x, self.window, self.kind, self.ties)
@@ -45,7 +48,7 @@ class MaskPool(Op):
     kind: Kind
 
     def value(self, x: Array) -> Array:
-        return select(x, self.window, self.kind, "first")[0]
+        return select_value(x, self.window, self.kind, "first")
 
     def primal(self, x: Array) -> tuple[Array, Words]:
         y = self.value(x)
@@ -67,7 +70,7 @@ class LevelPool(Op):
     kind: Kind
 
     def value(self, x: Array) -> Array:
-        return select(x, self.window, self.kind, "first")[0]
+        return select_value(x, self.window, self.kind, "first")
 
     def primal(self, x: Array) -> tuple[Array, tuple[Array, Array]]:
         y = self.value(x)
