@@ -1,5 +1,6 @@
 """Pooling and elementwise max for JAX, with derivatives of their own."""
 
+from jaxpool._accelerate import accelerate
 from jaxpool._argmax import max_pool_with_argmax, max_unpool
 from jaxpool._elementwise import maximum, minimum
 from jaxpool._max import max_pool, min_pool
@@ -8,6 +9,7 @@ from jaxpool._sum import avg_pool, sum_pool
 __version__ = "0.1.0"
 
 __all__ = [
+    "accelerate",
     "avg_pool",
     "max_pool",
     "max_pool_with_argmax",
