@@ -4,6 +4,7 @@ from jaxpool._accelerate import accelerate
 from jaxpool._argmax import max_pool_with_argmax, max_unpool
 from jaxpool._elementwise import maximum, minimum
 from jaxpool._max import max_pool, min_pool
+from jaxpool._reduce import max, maxout, min
 from jaxpool._sum import avg_pool, sum_pool
 
 __version__ = "0.1.0"
@@ -11,10 +12,13 @@ __version__ = "0.1.0"
 __all__ = [
     "accelerate",
     "avg_pool",
+    "max",
     "max_pool",
     "max_pool_with_argmax",
     "max_unpool",
     "maximum",
+    "maxout",
+    "min",
     "min_pool",
     "minimum",
     "sum_pool",
