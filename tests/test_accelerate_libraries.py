@@ -1,0 +1,256 @@
+"""`accelerate` on models of the layer libraries as they are: the same numbers, state included."""
+
+import os
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool import accelerate
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+STEPS, RATE = 20, 0.05
+IMAGES = jnp.asarray(np.random.default_rng(0).normal(size=(8, 9, 9, 3)), jnp.float32)
+LABELS = jnp.arange(8) % 3
+
+
+def library(name):
+    """A library, where it is installed; what it warns of when imported is not ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip(name)
+
+
+def cross_entropy(logits):
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), LABELS[:, None], 1).mean()
+
+
+def same(given, wanted):
+    assert jax.tree.structure(given) == jax.tree.structure(wanted)
+    for got, want in zip(jax.tree.leaves(given), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+def run(step, params):
+    """The first gradients, the losses of a few steps of gradient descent, and where they end."""
+    losses, first = [], None
+    for _ in range(STEPS):
+        loss, grads, params = step(params)
+        losses.append(float(loss))
+        first = grads if first is None else first
+    return first, losses, params
+
+
+def kinds(fn, *args):
+    """What `fn` hands over when it is traced; all of it must be."""
+    found = []
+    jax.eval_shape(accelerate(fn, report=found.append), *args)
+    assert all(entry.taken_over for entry in found), found
+    return [entry.kind for entry in found]
+
+
+def check(loss, params, expected):
+    """`loss(params)` with and without accelerate: value, every gradient leaf, and a loss curve."""
+
+    @jax.jit
+    def step(params):
+        value, grads = jax.value_and_grad(loss)(params)
+        return value, grads, jax.tree.map(lambda w, dw: w - RATE * dw, params, grads)
+
+    wanted = run(step, params)
+    assert wanted[1][-1] < wanted[1][0]
+    same(run(accelerate(step), params), wanted)
+    assert kinds(step, params) == expected
+    inside = jax.make_jaxpr(jax.value_and_grad(jax.jit(accelerate(loss))))(params)
+    assert "reduce_window" not in str(inside)
+
+
+def test_flax_linen():
+    nn = library("flax.linen")
+
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x, train):
+            x = nn.Conv(4, (3, 3))(x)
+            x = nn.max_pool(nn.relu(x), (3, 3), (2, 2), "SAME")
+            x = nn.BatchNorm(use_running_average=not train)(x)
+            x = nn.remat(nn.Conv)(4, (2, 2))(x)
+            x = nn.avg_pool(x, (2, 2), (1, 1), "SAME", count_include_pad=False)
+            x = nn.pooling.pool(x, jnp.inf, jax.lax.min, (2, 2), (2, 2), "VALID")
+            return nn.Dense(3)(x.reshape(x.shape[0], -1))
+
+    model = Net()
+    variables = jax.jit(model.init, static_argnums=2)(jax.random.key(0), IMAGES, True)
+
+    def loss(params, apply=model.apply):
+        logits, state = apply(
+            {**variables, "params": params}, IMAGES, True, mutable=["batch_stats"]
+        )
+        return cross_entropy(logits) + sum(map(jnp.sum, jax.tree.leaves(state)))
+
+    check(loss, variables["params"], ["max", "sum", "sum", "min"])
+    inside = jax.make_jaxpr(lambda params: loss(params, accelerate(model.apply)))
+    assert "reduce_window" not in str(inside(variables["params"]))
+    for held in (model, model.bind(variables)):
+        with pytest.raises(TypeError, match=r"model\.apply for Flax Linen"):
+            accelerate(held)
+
+
+def test_flax_nnx():
+    nnx, optax = library("flax.nnx"), library("optax")
+
+    class Net(nnx.Module):
+        def __init__(self, rngs):
+            self.first = nnx.Conv(3, 4, (3, 3), rngs=rngs)
+            self.norm = nnx.BatchNorm(4, rngs=rngs)
+            self.drop = nnx.Dropout(0.1, rngs=rngs)
+            self.last = nnx.Linear(16, 3, rngs=rngs)
+
+        def __call__(self, x):
+            x = nnx.max_pool(self.norm(self.first(x)), (3, 3), (2, 2), "SAME")
+            x = nnx.avg_pool(self.drop(x), (2, 2), (2, 2))
+            return self.last(x.reshape(x.shape[0], -1))
+
+    def train_step(model, optimizer, x):
+        loss, grads = nnx.value_and_grad(lambda model: cross_entropy(model(x)))(model)
+        optimizer.update(model, grads)
+        return loss, grads
+
+    def run(step):
+        model = Net(nnx.Rngs(0))
+        optimizer = nnx.Optimizer(model, optax.sgd(RATE), wrt=nnx.Param)
+        losses, grads = zip(*[step(model, optimizer, IMAGES) for _ in range(STEPS)], strict=True)
+        state = nnx.state(model, nnx.Not(nnx.RngState))  # all that a step changes, and its keys
+        keys = jax.tree.map(jax.random.key_data, nnx.state(model, nnx.RngKey))
+        return losses, grads[0], state, keys, nnx.state(model, nnx.RngCount)
+
+    jitted, found = nnx.jit(train_step), []
+    wanted = run(jitted)
+    assert float(wanted[0][-1]) < float(wanted[0][0])
+    same(run(accelerate(jitted, report=found.append)), wanted)
+    assert [(entry.kind, entry.taken_over) for entry in found] == [("max", True), ("sum", True)]
+
+    model = Net(nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.sgd(RATE), wrt=nnx.Param)
+    inside = nnx.jit(accelerate(train_step, report=found.append))
+    nnx.eval_shape(inside, model, optimizer, IMAGES)
+    assert [(entry.kind, entry.taken_over) for entry in found[2:]] == [("max", True), ("sum", True)]
+    with pytest.raises(TypeError, match="Pass a train step or a loss that takes it"):
+        accelerate(model)
+
+
+def test_haiku():
+    hk = library("haiku")
+
+    def net(x):
+        x = hk.MaxPool((3, 3, 1), (2, 2, 1), "SAME")(hk.Conv2D(4, 3)(x))
+        x = hk.BatchNorm(True, True, 0.9)(x, is_training=True)
+        x = hk.avg_pool(x, (2, 2, 1), (2, 2, 1), "SAME")
+        return hk.Linear(3)(hk.Flatten()(hk.avg_pool(x, (2, 2, 1), 1, "VALID")))
+
+    model = hk.transform_with_state(net)
+    params, state = jax.jit(model.init)(jax.random.key(0), IMAGES)
+
+    def loss(params, apply=model.apply):
+        logits, new = apply(params, state, None, IMAGES)
+        return cross_entropy(logits) + sum(map(jnp.sum, jax.tree.leaves(new))) / 9
+
+    check(loss, params, ["max", "sum", "sum", "sum"])
+    inner = hk.transform_with_state(accelerate(net))
+    for apply in (accelerate(model.apply), inner.apply):
+        inside = jax.make_jaxpr(jax.grad(lambda params, apply=apply: loss(params, apply)))
+        assert "reduce_window" not in str(inside(params))
+    with pytest.raises(TypeError, match=r"Pass accelerate\(model\.apply\)\."):
+        accelerate(model)
+
+
+def test_equinox():
+    eqx = library("equinox")
+
+    class Net(eqx.Module):
+        first: eqx.nn.Conv2d
+        pools: list
+        last: eqx.nn.Linear
+
+        def __init__(self, key):
+            one, two = jax.random.split(key)
+            self.first = eqx.nn.Conv2d(3, 4, 3, key=one)
+            self.pools = [
+                eqx.nn.MaxPool2d(3, 2, padding=1, use_ceil=True),
+                eqx.nn.Pool(jnp.inf, jax.lax.min, 2, (2, 2), 1),
+                eqx.nn.AvgPool2d(2, 1),
+                eqx.nn.AdaptiveMaxPool2d((2, 2)),
+            ]
+            self.last = eqx.nn.Linear(16, 3, key=two)
+
+        def __call__(self, x):
+            x = self.first(x)
+            for pool in self.pools:
+                x = pool(x)
+            return self.last(x.ravel())
+
+    images = jnp.moveaxis(IMAGES, -1, 1)
+    model = Net(jax.random.key(0))
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def loss(model):
+        return cross_entropy(jax.vmap(model)(images))
+
+    check(lambda params: loss(eqx.combine(params, static)), params, ["max", "min", "sum"])
+    for form in (
+        lambda **report: accelerate(eqx.filter_jit(eqx.filter_value_and_grad(loss)), **report),
+        lambda **report: eqx.filter_jit(eqx.filter_value_and_grad(accelerate(loss, **report))),
+    ):
+        found = []
+        eqx.filter_eval_shape(form(report=found.append), model)
+        assert [entry.kind for entry in found] == ["max", "min", "sum"]
+    with pytest.raises(TypeError, match="It holds parameters"):
+        accelerate(model)
+    pool = eqx.nn.MaxPool2d(2, 2)  # holds none
+    same(accelerate(pool)(images[0]), pool(images[0]))
+
+
+@pytest.mark.filterwarnings("ignore")  # of Keras
+def test_keras():
+    keras = library("keras")
+    if keras.backend.backend() != "jax":
+        pytest.skip("Keras runs on another backend")
+    layers = keras.layers
+    images, labels = np.asarray(IMAGES), np.asarray(LABELS)
+
+    def build():
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential(
+            [
+                layers.Input((9, 9, 3)),
+                layers.Conv2D(4, 3),
+                layers.BatchNormalization(),
+                layers.MaxPooling2D(3, 2, "same"),
+                layers.AveragePooling2D(2, 1, "same"),
+                layers.Dropout(0.1, seed=0),
+                layers.Flatten(),
+                layers.Dense(3),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(RATE), loss)
+        return model
+
+    def fitted(wrap):
+        model, kwargs = build(), {"batch_size": 4, "shuffle": False, "verbose": 0}
+        model.fit(images, labels, **kwargs)  # compiled as it is, and then accelerated
+        history = wrap(model.fit)(images, labels, epochs=STEPS // 2, **kwargs)
+        return history.history["loss"], model.get_weights()
+
+    found = []
+    wanted = fitted(lambda fit: fit)
+    assert wanted[0][-1] < wanted[0][0]
+    same(fitted(lambda fit: accelerate(fit, report=found.append)), wanted)
+    assert {entry.kind for entry in found} == {"max", "sum"}
+    assert all(entry.taken_over for entry in found)
+    for held in (build(), layers.MaxPooling2D()):
+        with pytest.raises(TypeError, match=r"or model\.fit for Keras"):
+            accelerate(held)
