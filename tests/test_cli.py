@@ -231,10 +231,10 @@ class TestExplain:
 
 
 class TestInfo:
-    def test_every_function_has_a_line(self, capsys):
+    def test_every_op_has_a_line(self, capsys):
         assert main(["info"]) == 0
         lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-        for name in jaxpool.__all__:
+        for name in set(jaxpool.__all__) - {"accelerate"}:
             assert [name, "dense", "XLA"] in [line[:3] for line in lines]
 
     def test_as_a_program_in_another_folder(self, tmp_path):

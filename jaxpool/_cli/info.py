@@ -15,6 +15,7 @@ import jaxpool
 SUMMARY = "versions, backend, and how each op is computed and differentiated"
 PACKAGES = ("jaxpool", "jax", "jaxlib", "numpy")
 OPTIONAL = ("flax", "dm-haiku", "equinox", "keras", "optax", "hypothesis")
+NOT_OPS = ("accelerate",)
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     rows = [
         (name, implementation(name, backend), derivatives(getattr(jaxpool, name)))
         for name in jaxpool.__all__
+        if name not in NOT_OPS
     ]
     _table("ops: implementation, derivatives", rows)
     return 0
