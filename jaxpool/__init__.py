@@ -4,6 +4,7 @@ from jaxpool._accelerate import accelerate
 from jaxpool._argmax import max_pool_with_argmax, max_unpool
 from jaxpool._elementwise import maximum, minimum
 from jaxpool._max import max_pool, min_pool
+from jaxpool._random import fractional_max_pool, stochastic_pool
 from jaxpool._reduce import max, maxout, min
 from jaxpool._sum import avg_pool, sum_pool
 
@@ -12,6 +13,7 @@ __version__ = "0.1.0"
 __all__ = [
     "accelerate",
     "avg_pool",
+    "fractional_max_pool",
     "max",
     "max_pool",
     "max_pool_with_argmax",
@@ -21,5 +23,6 @@ __all__ = [
     "min",
     "min_pool",
     "minimum",
+    "stochastic_pool",
     "sum_pool",
 ]
