@@ -20,10 +20,18 @@ DIRECT_TAPS = 6  # along one axis, so many elements are joined one by one, longe
 
 State = tuple[Array, ...]
 Join = Callable[[State, State], State]
+Keep = Callable[[State], State]
 
 
 def _fold_axis(
-    state: State, join: Join, axis: int, taps: int, dilation: int, stride: int, out: int
+    state: State,
+    join: Join,
+    keep: Keep,
+    axis: int,
+    taps: int,
+    dilation: int,
+    stride: int,
+    out: int,
 ) -> State:
     """`out` windows of `taps` elements, `dilation` apart, the windows `stride` apart."""
 
@@ -36,22 +44,32 @@ def _fold_axis(
         total = at(state, 0)
         for tap in range(1, taps):
             total = join(total, at(state, tap))
-        return total
+        return keep(total)
     half = taps // 2
-    halves = _fold_axis(
-        state, join, axis, half, dilation, 1, (out - 1) * stride + 1 + half * dilation
-    )
+    reach = (out - 1) * stride + 1 + half * dilation
+    halves = _fold_axis(state, join, keep, axis, half, dilation, 1, reach)
     total = join(at(halves, 0), at(halves, half))
-    return join(total, at(state, taps - 1)) if taps % 2 else total
+    return keep(join(total, at(state, taps - 1)) if taps % 2 else total)
 
 
-def window_fold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
-    """`join` over the elements of each window; padding holds `fills`."""
+def _as_is(state: State) -> State:
+    return state
+
+
+def window_fold(
+    state: State, fills: Sequence[Any], window: Window, join: Join, keep: Keep = _as_is
+) -> State:
+    """`join` over the elements of each window; padding holds `fills`.
+
+    `keep` is applied to the result of every step.
+    """
     state = tuple(
         kernels.pad_input(array, window, fill) for array, fill in zip(state, fills, strict=True)
     )
     for dim in reversed(window.dims):
-        state = _fold_axis(state, join, dim.axis, dim.window, dim.dilation, dim.stride, dim.out)
+        state = _fold_axis(
+            state, join, keep, dim.axis, dim.window, dim.dilation, dim.stride, dim.out
+        )
     return state
 
 
@@ -63,7 +81,7 @@ def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join
             kernels.pad(array, [dim.axis], sides, fill)
             for array, fill in zip(state, fills, strict=True)
         )
-        state = _fold_axis(apart, join, dim.axis, dim.window, dim.dilation, 1, dim.needed)
+        state = _fold_axis(apart, join, _as_is, dim.axis, dim.window, dim.dilation, 1, dim.needed)
         crop = [(-dim.low, -dim.tail, 0)]
         state = tuple(
             kernels.pad(array, [dim.axis], crop, fill)

@@ -160,6 +160,16 @@ def apply_given(op: Op, x: Array, *given: Array) -> tuple[Array, Any]:
     return _differentiable(op, (x,), *given)
 
 
+@functools.partial(jax.checkpoint, prevent_cse=False, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0)
+def compose(op: Op, *xs: Array) -> Array:
+    """What `op` computes of `xs`, its `value` differentiated by jax itself, in both modes.
+
+    For an op made of pieces that have derivatives. What is kept is `xs`; all else is computed again.
+    """
+    return op.value(*xs)
+
+
 def choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raises unless `value` is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
