@@ -2,7 +2,7 @@
 
 from jaxpool._accelerate import accelerate
 from jaxpool._argmax import max_pool_with_argmax, max_unpool
-from jaxpool._elementwise import maximum, minimum
+from jaxpool._elementwise import fmax, fmin, maximum, minimum
 from jaxpool._max import max_pool, min_pool
 from jaxpool._random import fractional_max_pool, stochastic_pool
 from jaxpool._reduce import max, maxout, min
@@ -13,6 +13,8 @@ __version__ = "0.1.0"
 __all__ = [
     "accelerate",
     "avg_pool",
+    "fmax",
+    "fmin",
     "fractional_max_pool",
     "max",
     "max_pool",

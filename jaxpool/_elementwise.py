@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -14,12 +14,25 @@ from jax import numpy as jnp
 from jaxpool import _kernels as kernels
 from jaxpool._arrays import check_real, is_array
 from jaxpool._errors import ArgumentError, calling
-from jaxpool._kernels_select import Kind, decode, encode, wins
+from jaxpool._kernels_select import Kind, Order, decode, encode, wins
 from jaxpool._kernels_split import level, word_dtype
 from jaxpool._max import Ties
 from jaxpool._rules import Autodiff, Op, apply, choice
 
 Shape = tuple[Any, ...]
+NaN = Literal["wins", "loses"]  # against a number; NaNs tie with each other
+
+
+def _takes(challenger: Array, best: Array, kind: Kind, ties: Order, nan: NaN) -> Array:
+    """Where `challenger` takes the place of `best`, which comes before it."""
+    if nan == "wins" or not kernels.is_float(best.dtype):
+        return wins(challenger, best, kind, ties)
+    ahead, level_or_ahead = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
+    absent = lax.ne(best, best)
+    if ties == "first":
+        found = lax.bitwise_and(absent, lax.eq(challenger, challenger))
+        return lax.bitwise_or(ahead(challenger, best), found)
+    return lax.bitwise_or(level_or_ahead(challenger, best), absent)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +43,7 @@ class Extreme(Op):
     ties: Ties
     shapes: tuple[Shape, ...]
     dtypes: tuple[Any, ...]
+    nan: NaN = "wins"
 
     keeps = False
 
@@ -64,7 +78,7 @@ class Extreme(Op):
         wide = [decode(self._wide(x, self.dtype)) for x in xs]
         best = wide[0]
         for x in wide[1:]:
-            best = lax.select(wins(x, best, self.kind, order), x, best)
+            best = lax.select(_takes(x, best, self.kind, order, self.nan), x, best)
         return encode(best, self.dtype)
 
     def primal(self, *xs: Array) -> tuple[Array, Array]:
@@ -78,7 +92,7 @@ class Extreme(Op):
             return y, mask
         best, index = wide[0], lax.full_like(wide[0], 0, kernels.index_dtype(len(xs)))
         for i, x in enumerate(wide[1:], 1):
-            take = wins(x, best, self.kind, self.ties)
+            take = _takes(x, best, self.kind, self.ties, self.nan)
             best, index = (
                 lax.select(take, x, best),
                 lax.select(take, lax.full_like(index, i), index),
@@ -118,8 +132,10 @@ class Extreme(Op):
         )
 
 
-def _operands(xs: tuple[Any, ...]) -> list[Array]:
+def _operands(xs: tuple[Any, ...], names: tuple[str, ...] = ()) -> list[Array]:
     """xs as arrays: each keeps a floating dtype of its own, all else is converted to the dtype of the result."""
+    together = " and ".join(names) or "xs"
+    names = names or tuple(f"xs[{i}]" for i in range(len(xs)))
     if len(xs) < 2:
         raise ArgumentError(
             "xs",
@@ -128,30 +144,23 @@ def _operands(xs: tuple[Any, ...]) -> list[Array]:
             "For the maximum along an axis use jaxpool.max.",
             TypeError,
         )
-    for i, x in enumerate(xs):
+    for name, x in zip(names, xs, strict=True):
         if not is_array(x) and not isinstance(x, (bool, int, float)):
-            raise ArgumentError(
-                f"xs[{i}]", "an array or a number", x, "Pass jnp.asarray(x).", TypeError
-            )
+            hint = f"Pass jnp.asarray({name})."
+            raise ArgumentError(name, "an array or a number", x, hint, TypeError)
         if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "biufV":
-            raise ArgumentError(
-                f"xs[{i}]",
-                "an array of floats, integers or bools",
-                x.dtype,
-                "Convert it first.",
-                TypeError,
-            )
+            rule = "an array of floats, integers or bools"
+            raise ArgumentError(name, rule, x.dtype, "Convert it first.", TypeError)
     dtype = jnp.result_type(*xs)
     arrays = [jnp.asarray(x) for x in xs]
-    for i, x in enumerate(arrays):
-        check_real(f"xs[{i}]", x)
+    for name, x in zip(names, arrays, strict=True):
+        check_real(name, x)
     try:
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
         shapes = ", ".join(str(x.shape) for x in arrays)
-        raise ArgumentError(
-            "xs", "of shapes that broadcast together", shapes, "Reshape them first."
-        ) from None
+        rule = "of shapes that broadcast together"
+        raise ArgumentError(together, rule, shapes, "Reshape them first.") from None
     if all(jax.typeof(x).weak_type for x in arrays):
         return (
             arrays
@@ -162,13 +171,21 @@ def _operands(xs: tuple[Any, ...]) -> list[Array]:
     return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)]
 
 
-def _extreme(name: str, kind: Kind, xs: tuple[Any, ...], ties: Any, autodiff: Any) -> Array:
+def _extreme(
+    name: str,
+    kind: Kind,
+    xs: tuple[Any, ...],
+    ties: Any,
+    autodiff: Any,
+    nan: NaN = "wins",
+    names: tuple[str, ...] = (),
+) -> Array:
     with calling(name):
         choice("ties", ties, ("split", "first", "last"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
-        arrays = _operands(xs)
-    op = Extreme(kind, ties, tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays))
-    return apply(op, autodiff, *arrays)
+        arrays = _operands(xs, names)
+    shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
+    return apply(Extreme(kind, ties, shapes, dtypes, nan), autodiff, *arrays)
 
 
 def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
@@ -240,3 +257,72 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
       `jax.numpy.minimum`.
     """
     return _extreme("minimum", "min", xs, ties, autodiff)
+
+
+def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
+    """Computes the elementwise maximum of two arrays, a NaN losing to every number.
+
+    `z[i] = max(x[i], y[i])`, the arrays broadcast together; NaN only where both are NaN.
+
+    Gradient: as of `maximum`: to the array that won, zeros to the other. The cotangent goes to the
+    number where the other is NaN; two NaNs tie.
+
+    Args:
+      x: array of jax or NumPy, or a Python number; floats, integers or bool.
+      y: likewise.
+      ties: which of two equal elements gets the cotangent: "split" both, half each, the "first", x,
+        or the "last", y.
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`; weak types stay weak.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: the shapes do not broadcast, or `ties` or `autodiff` is none of their values.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x, y = jnp.array([1.0, jnp.nan, 2.0]), jnp.array([3.0, 4.0, 2.0])
+      >>> jaxpool.fmax(x, y)
+      Array([3., 4., 2.], dtype=float32)
+      >>> jax.grad(lambda x, y: jaxpool.fmax(x, y).sum(), argnums=(0, 1))(x, y)
+      (Array([0. , 0. , 0.5], dtype=float32), Array([1. , 1. , 0.5], dtype=float32))
+
+    References:
+      `torch.fmax`, which gives all of a tie to x, and `jax.numpy.fmax`, which gives all to y.
+    """
+    return _extreme("fmax", "max", (x, y), ties, autodiff, "loses", ("x", "y"))
+
+
+def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
+    """Computes the elementwise minimum of two arrays, a NaN losing to every number.
+
+    `z[i] = min(x[i], y[i])`, the arrays broadcast together; NaN only where both are NaN.
+
+    Gradient: as of `fmax`, to the array that won.
+
+    Args:
+      x: array of jax or NumPy, or a Python number; floats, integers or bool.
+      y: likewise.
+      ties: which of two equal elements gets the cotangent: "split", "first" or "last".
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`; weak types stay weak.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: the shapes do not broadcast, or `ties` or `autodiff` is none of their values.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.fmin(jnp.array([1.0, jnp.nan]), 3.0)
+      Array([1., 3.], dtype=float32)
+
+    References:
+      `torch.fmin`, `jax.numpy.fmin`.
+    """
+    return _extreme("fmin", "min", (x, y), ties, autodiff, "loses", ("x", "y"))
