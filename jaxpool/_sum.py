@@ -18,6 +18,16 @@ from jaxpool._rules import Autodiff, Op, apply, choice
 from jaxpool._window import Ints, Padding, Window, make_window
 
 
+def element_counts(window: Window, kind: Literal["counted", "real"], y: Array) -> np.ndarray:
+    """How many elements each window has, at least 1, in the rank and type of the output y."""
+    counts = np.ones((1,) * y.ndim, y.dtype)
+    for dim in window.dims:
+        count = dim.real if kind == "real" else dim.counted
+        taps = np.asarray([max(1, count(o)) for o in range(dim.out)], y.dtype)
+        counts = counts * kernels.along(taps, dim.axis, y.ndim)
+    return counts
+
+
 @dataclasses.dataclass(frozen=True)
 class SumPool(Op):
     """The sum over each window, divided by what `divide` says; keeps nothing."""
@@ -43,12 +53,7 @@ class SumPool(Op):
             return y
         if not isinstance(self.divide, str):
             return y / np.asarray(self.divide, y.dtype)
-        counts = np.ones((1,) * y.ndim, y.dtype)
-        for dim in self.window.dims:
-            count = dim.real if self.divide == "real" else dim.counted
-            counts = counts * kernels.along(
-                np.asarray([max(1, count(o)) for o in range(dim.out)], y.dtype), dim.axis, y.ndim
-            )
+        counts = element_counts(self.window, self.divide, y)
         if (counts == counts.flat[0]).all():
             return y / counts.flat[0]
         return y / jnp.asarray(counts)
