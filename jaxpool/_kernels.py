@@ -185,6 +185,17 @@ def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
     return values.reshape(shape)
 
 
+def widen(dy: Array, window: Window) -> Array:
+    """dy in the type in which its sums are accumulated; in its own where windows do not meet and nothing is added.
+
+    The wide array is kept apart: a cast inside every term of a backward pass does not vectorise on CPU.
+    """
+    wide = accumulator(dy.dtype)
+    if wide == dy.dtype or not window.overlapping:
+        return dy
+    return materialise(lambda dy: dy.astype(wide), dy)
+
+
 def materialise(kernel: Callable[..., Any], *args: Array) -> Any:
     """`kernel(*args)`, computed once and kept, however many consumers read the result.
 

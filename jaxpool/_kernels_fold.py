@@ -14,6 +14,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
+from jaxpool._steps import FLAT_TAPS, flat_step
 from jaxpool._window import Axis, Window
 
 DIRECT_TAPS = 6  # along one axis, so many elements are joined one by one, longer windows by halves
@@ -110,6 +111,7 @@ def window_sum(x: Array, window: Window) -> Array:
 
 def window_spread(dy: Array, window: Window) -> Array:
     """The transpose of `window_sum`: each input position gets the sum of dy over the windows that cover it."""
+    rest = []
     for dim in window.dims:
         if _whole(dim):
             shape = list(dy.shape)
@@ -118,8 +120,12 @@ def window_spread(dy: Array, window: Window) -> Array:
         elif dim.window <= dim.stride and dim.dilation == 1:
             dy = _repeat(dy, dim)
         else:
-            dy = window_unfold((dy,), (0,), Window((dim,)), _add)[0]
-    return dy
+            rest.append(dim)
+    meeting = Window(tuple(rest))
+    if meeting.size > FLAT_TAPS:
+        return window_unfold((dy,), (0,), meeting, _add)[0]
+    dx = kernels.assemble(lambda _, dy: dy, [dy], meeting.axes, flat_step(meeting), lax.add)
+    return kernels.crop_input(dx, meeting)
 
 
 def _repeat(dy: Array, dim: Axis) -> Array:

@@ -191,7 +191,7 @@ def _route_step(step: Step, axes: tuple[int, ...], ties: Order, dy: Array, index
 
 def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
     """The transpose of `pick`: each element of dy added to the position its window chose, zeros elsewhere."""
-    dx = dy.astype(kernels.accumulator(dy.dtype))
+    dx = kernels.widen(dy, window)
     first, *later = select_steps(window)
     for step in reversed(later):
 
