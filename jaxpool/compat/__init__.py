@@ -1,0 +1,10 @@
+"""Drop-ins for the pools of other libraries, a module each: `flax`, `haiku`, `equinox` and `torch`.
+
+A function here takes what its original takes and gives what its original gives, gradient included;
+where the original is wrong, the docstring says what differs. Import the module you need by name:
+
+    from jaxpool.compat import flax as pooling  # in place of flax.linen
+
+`import jaxpool` imports none of them, and only `haiku` and `equinox`, whose pools are modules, need
+their library.
+"""

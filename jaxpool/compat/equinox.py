@@ -1,0 +1,267 @@
+"""The pooling layers of `equinox.nn`, by our kernels.
+
+Each class is its original's subclass: the same arguments, fields and pytree, another `__call__`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._arrays import is_array
+from jaxpool._errors import ArgumentError, calling
+from jaxpool._max import pool_op
+from jaxpool._rules import Op, apply
+from jaxpool._sum import SumPool
+from jaxpool._window import Axis, Window
+from jaxpool.compat._lax import is_real, reduce_window, window_sum
+
+__all__ = [
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
+    "AdaptivePool",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+    "Pool",
+]
+
+
+def _name(layer: eqx.Module) -> str:
+    return f"compat.equinox.{type(layer).__name__}"
+
+
+def _example(layer: eqx.Module, x: Any) -> Array:
+    """What a layer was called with, as an array."""
+    with calling(_name(layer)):
+        if not is_array(x):
+            raise ArgumentError("x", "an array", x, "Pass jnp.asarray(x).", TypeError)
+    return jnp.asarray(x)
+
+
+class Pool(eqx.nn.Pool):
+    """Reduces each window by `operation`, starting from `init`, as `equinox.nn.Pool`.
+
+    `lax.max`, `lax.min` and `lax.add` from their identity run on our kernels, any other operation is
+    `lax.reduce_window` itself.
+
+    Gradient: of a maximum or minimum to the first of equal elements. What differs from Equinox: a
+    NaN gets the cotangent of the window it wins; an element of -inf beside padding keeps its
+    cotangent.
+
+    Args:
+      init: where each reduction starts.
+      operation: what joins two values.
+      num_spatial_dims: how many axes are pooled.
+      kernel_size: the size of the window, an int or one an axis.
+      stride: likewise.
+      padding: an int, or one int or (low, high) pair an axis; none larger than the window.
+      use_ceil: whether the output size rounds up.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jax import lax
+      >>> from jaxpool.compat.equinox import Pool
+      >>> Pool(0, lax.add, num_spatial_dims=1, kernel_size=2, stride=2)(jnp.arange(4)[None])
+      Array([[1, 5]], dtype=int32)
+    """
+
+    def _every_axis(self, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
+        """Window, strides and padding for every axis of an example of `shape`."""
+        name, rank = _name(self), self.num_spatial_dims
+        with calling(name, **{"x.shape": shape, "kernel_size": self.kernel_size}):
+            if len(shape) != rank + 1:
+                rule = f"one example of {rank + 1} axes, channels first"
+                raise ArgumentError("x", rule, len(shape), "Use jax.vmap over a batch.")
+            if not rank == len(self.kernel_size) == len(self.stride):
+                rule = f"as long as the {rank} pooled axes, like `stride`"
+                raise ArgumentError("kernel_size", rule, self.kernel_size, "Pass one an axis.")
+            pads = []
+            sizes = zip(shape[1:], self.padding, self.kernel_size, self.stride, strict=True)
+            for size, (low, high), window, stride in sizes:
+                ragged = self.use_ceil and (size + low + high - window) % stride
+                high = high + stride if ragged else high
+                if max(low, high) > window:
+                    rule = "no larger than the window, what `use_ceil` adds included"
+                    raise ArgumentError("padding", rule, (low, high), "Use a larger window.")
+                pads.append((low, high))
+        return (1, *self.kernel_size), (1, *self.stride), ((0, 0), *pads)
+
+    def __call__(self, x: Array, *, key: Any = None) -> Array:
+        """The reduced windows of one example `(C, *spatial)`; `key` is not used."""
+        x = _example(self, x)
+        return reduce_window(x, self.init, self.operation, *self._every_axis(x.shape))
+
+
+class _AvgPool(Pool):
+    """The sum of each window over the window's size."""
+
+    def __call__(self, x: Array, *, key: Any = None) -> Array:
+        """The average of each window of one example `(C, *spatial)`; `key` is not used."""
+        x = _example(self, x)
+        mean = window_sum(x, *self._every_axis(x.shape)) / math.prod(self.kernel_size)
+        return mean.astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else mean
+
+
+class MaxPool1d(Pool, eqx.nn.MaxPool1d):
+    """The largest element of each window of `(C, L)`, as `equinox.nn.MaxPool1d`.
+
+    Takes `kernel_size`, `stride=1`, `padding=0` and `use_ceil=False`, as `Pool` does, and differs from
+    Equinox as `Pool` does.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat.equinox import MaxPool1d
+      >>> MaxPool1d(2, 2)(jnp.arange(4.0)[None])
+      Array([[1., 3.]], dtype=float32)
+    """
+
+
+class MaxPool2d(Pool, eqx.nn.MaxPool2d):
+    """The largest element of each window of `(C, H, W)`, as `equinox.nn.MaxPool2d`; see `MaxPool1d`."""
+
+
+class MaxPool3d(Pool, eqx.nn.MaxPool3d):
+    """The largest element of each window of `(C, D, H, W)`, as `equinox.nn.MaxPool3d`; see `MaxPool1d`."""
+
+
+class AvgPool1d(_AvgPool, eqx.nn.AvgPool1d):
+    """The sum of each window of `(C, L)` over the window's size, as `equinox.nn.AvgPool1d`.
+
+    Takes `kernel_size`, `stride=1`, `padding=0` and `use_ceil=False`, as `Pool` does. Padding counts,
+    and so does what `use_ceil` adds. What differs from Equinox: 8- and 16-bit floats are added in
+    float32 and rounded once, forward and backward.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat.equinox import AvgPool1d
+      >>> AvgPool1d(2, 2)(jnp.arange(4.0)[None])
+      Array([[0.5, 2.5]], dtype=float32)
+    """
+
+
+class AvgPool2d(_AvgPool, eqx.nn.AvgPool2d):
+    """The average of each window of `(C, H, W)`, as `equinox.nn.AvgPool2d`; see `AvgPool1d`."""
+
+
+class AvgPool3d(_AvgPool, eqx.nn.AvgPool3d):
+    """The average of each window of `(C, D, H, W)`, as `equinox.nn.AvgPool3d`; see `AvgPool1d`."""
+
+
+class AdaptivePool(eqx.nn.AdaptivePool):
+    """Applies `operation` to `target_shape` windows, axis by axis, as `equinox.nn.AdaptivePool`.
+
+    Along an axis of length L, the first `L % n` of n windows are one longer than the others: not
+    PyTorch's windows, and no window twice.
+
+    `jnp.max`, `jnp.min` and `jnp.mean` run on our kernels, any other operation is Equinox' own.
+
+    Gradient: of a maximum or minimum split among equal elements, axis by axis. What differs from
+    Equinox: NaNs get the cotangent of the window they win; in Equinox all of the window gets NaN.
+
+    Args:
+      target_shape: how many windows, an int or one an axis.
+      num_spatial_dims: how many axes are pooled.
+      operation: a reduction of a vector.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat.equinox import AdaptivePool
+      >>> AdaptivePool(4, num_spatial_dims=1, operation=jnp.max)(jnp.arange(10.0)[None])
+      Array([[2., 5., 7., 9.]], dtype=float32)
+    """
+
+    def __call__(self, x: Array, *, key: Any = None) -> Array:
+        """The reduced windows of one example `(C, *spatial)`; `key` is not used."""
+        x = _example(self, x)
+        ours = any(self.operation is known for known in (jnp.max, jnp.min, jnp.mean))
+        if not ours or not is_real(x):
+            return super().__call__(x)
+        with calling(_name(self), **{"x.shape": x.shape}):
+            rank = len(self.target_shape)
+            if x.ndim != rank + 1:
+                rule = f"one example of {rank + 1} axes, channels first"
+                raise ArgumentError("x", rule, x.ndim, "Use jax.vmap over a batch.")
+            outs = [operator.index(out) for out in self.target_shape]
+            if not all(1 <= out <= size for out, size in zip(outs, x.shape[1:], strict=True)):
+                rule = "ints from 1 to the size of each pooled axis"
+                raise ArgumentError(
+                    "target_shape", rule, self.target_shape, "Ask for fewer windows."
+                )
+        for axis, out in enumerate(outs, 1):
+            x = _axis_pool(x, axis, out, self.operation)
+        return x
+
+
+def _axis_pool(x: Array, axis: int, out: int, operation: Any) -> Array:
+    """`out` windows along `axis`, the longer ones first."""
+    if operation is jnp.mean:
+        x = x.astype(jax.eval_shape(jnp.mean, x).dtype)
+    width, longer = divmod(x.shape[axis], out)
+    cut = longer * (width + 1)
+    parts = [(lax.slice_in_dim(x, cut, None, axis=axis), width, out - longer)]
+    if longer:
+        parts.insert(0, (lax.slice_in_dim(x, 0, cut, axis=axis), width + 1, longer))
+    pooled = [
+        apply(_op(Axis(axis, part.shape[axis], width, width, 1, 0, 0, n), operation), "jvp", part)
+        for part, width, n in parts
+    ]
+    return lax.concatenate(pooled, axis)
+
+
+def _op(dim: Axis, operation: Any) -> Op:
+    window = Window((dim,))
+    if operation is jnp.mean:
+        return SumPool(window, "counted")
+    return pool_op(window, "max" if operation is jnp.max else "min", "split")
+
+
+class AdaptiveAvgPool1d(AdaptivePool, eqx.nn.AdaptiveAvgPool1d):
+    """The averages of `target_shape` windows of `(C, L)`, as Equinox has it; see `AdaptivePool`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat.equinox import AdaptiveAvgPool1d
+      >>> AdaptiveAvgPool1d(2)(jnp.arange(3.0)[None])
+      Array([[0.5, 2. ]], dtype=float32)
+    """
+
+
+class AdaptiveAvgPool2d(AdaptivePool, eqx.nn.AdaptiveAvgPool2d):
+    """The averages of windows of `(C, H, W)`, as Equinox has it; see `AdaptivePool`."""
+
+
+class AdaptiveAvgPool3d(AdaptivePool, eqx.nn.AdaptiveAvgPool3d):
+    """The averages of windows of `(C, D, H, W)`, as Equinox has it; see `AdaptivePool`."""
+
+
+class AdaptiveMaxPool1d(AdaptivePool, eqx.nn.AdaptiveMaxPool1d):
+    """The largest elements of `target_shape` windows of `(C, L)`, as Equinox has it; see `AdaptivePool`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat.equinox import AdaptiveMaxPool1d
+      >>> AdaptiveMaxPool1d(2)(jnp.arange(3.0)[None])
+      Array([[1., 2.]], dtype=float32)
+    """
+
+
+class AdaptiveMaxPool2d(AdaptivePool, eqx.nn.AdaptiveMaxPool2d):
+    """The largest elements of windows of `(C, H, W)`, as Equinox has it; see `AdaptivePool`."""
+
+
+class AdaptiveMaxPool3d(AdaptivePool, eqx.nn.AdaptiveMaxPool3d):
+    """The largest elements of windows of `(C, D, H, W)`, as Equinox has it; see `AdaptivePool`."""
