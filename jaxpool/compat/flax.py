@@ -37,7 +37,7 @@ def _padding(padding: Any, rank: int, batch: int) -> Pads:
 
 def _every_axis(
     name: str, inputs: Any, window_shape: Any, strides: Any, padding: Any
-) -> tuple[Array, tuple[int, ...], tuple[int, ...], Pads]:
+) -> tuple[Array, Any, Any, Any]:
     """`inputs` as an array, and window, strides and padding for every axis of it, channels last."""
     with calling(f"compat.flax.{name}"):
         if not is_array(inputs):

@@ -45,7 +45,7 @@ def _every_axis(
 
 def _arguments(
     name: str, value: Any, window_shape: Any, strides: Any, padding: Any, channel_axis: Any
-) -> tuple[Array, tuple[int, ...], tuple[int, ...], str]:
+) -> tuple[Array, Any, Any, Any]:
     """`value` as an array, and window, strides and padding for every axis of it."""
     with calling(f"compat.haiku.{name}"):
         if padding not in ("SAME", "VALID"):

@@ -199,7 +199,7 @@ def draw_values(
 
     >>> import numpy as np
     >>> draw_values(np.random.default_rng(0), (4,), np.float32, "ties")
-    array([2., 1., 0., -1.], dtype=float32)
+    array([ 2.,  1.,  0., -1.], dtype=float32)
     """
     dtype = np.dtype(dtype)
     if values == "normal" and _oracle.is_floating(dtype):
