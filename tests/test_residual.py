@@ -54,8 +54,9 @@ def test_the_index_does_not_grow_with_the_dtype(autodiff, dtype):
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-@pytest.mark.parametrize("function", [jaxpool.max_pool, jaxpool.min_pool])
-@pytest.mark.parametrize("ties", ["first", "last"])
+@pytest.mark.parametrize(
+    ("function", "ties"), [(jaxpool.max_pool, "first"), (jaxpool.min_pool, "last")]
+)
 @pytest.mark.parametrize(
     ("window", "dtype"),
     [((3, 3), "uint8"), ((16, 16), "uint8"), ((16, 17), "uint16"), ((257, 256), "uint32")],
