@@ -1,0 +1,150 @@
+"""Sum and average pooling by example: what is added, and what it is divided by."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+MODES = ("vjp", "jvp")
+
+
+def row(*values):
+    """One axis and one channel."""
+    return jnp.array(values, jnp.float32)[:, None]
+
+
+def average(x, *args, **kwargs):
+    return jaxpool.avg_pool(x, *args, **kwargs).ravel().tolist()
+
+
+def spread(x, *args, function=jaxpool.avg_pool, **kwargs):
+    """What each element gets if every window has the cotangent 1."""
+    gradient = jax.grad(lambda x: function(x, *args, **kwargs).sum())(x)
+    return gradient.ravel().tolist()
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_sums_by_argument(autodiff):
+    x = row(1, 5, 2, 4, 3, 0)
+    pool = functools.partial(jaxpool.sum_pool, autodiff=autodiff)
+
+    def total(*args, **kwargs):
+        return pool(x, *args, **kwargs).ravel().tolist()
+
+    assert total((2,)) == [6, 7, 6, 7, 3]
+    assert total((2,), (2,)) == [6, 6, 3]
+    assert total((3,), (3,), ((1, 0),)) == [6, 9]
+    assert total((3,), (2,), "SAME") == [8, 9, 3]
+    assert total((3,), (2,), "SAME_LOWER") == [6, 11, 7]
+    assert total((2,), window_dilation=(3,)) == [5, 8, 2]
+    assert total((4,), (4,), ceil_mode=True) == [12, 3]
+    assert pool(x[:, 0], 6, axes=(0,)).tolist() == [15]
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_every_element_gets_the_cotangents_of_its_windows(autodiff):
+    options = {"function": jaxpool.sum_pool, "autodiff": autodiff}
+    x = row(*range(6))
+    assert spread(x, (2,), **options) == [1, 2, 2, 2, 2, 1]
+    assert spread(x, (2,), (2,), **options) == [1] * 6
+    assert spread(x, (2,), (3,), **options) == [1, 1, 0, 1, 1, 0]
+    assert spread(x, (3,), padding=1, **options) == [2, 3, 3, 3, 3, 2]
+    assert spread(x, (2,), window_dilation=(3,), **options) == [1] * 6
+
+
+def test_counted_padding_is_divided_by_and_a_ceil_overhang_is_not():
+    ones = row(1, 1, 1, 1, 1)
+    assert average(ones, (2,), (2,), 1) == [0.5, 1, 1]
+    assert average(ones, (2,), (2,), 1, ceil_mode=True) == [0.5, 1, 1]
+    assert average(ones, (3,), (3,), ((1, 1),)) == pytest.approx([2 / 3, 1])
+    assert average(ones, (2,), (2,), ceil_mode=True) == [1, 1, 1]
+    assert average(ones, (3,), (3,), ((0, 1),), ceil_mode=True) == pytest.approx([1, 2 / 3])
+    assert average(ones, (4,), (4,), ((0, 1),), ceil_mode=True) == [1, 0.5]  # 1 real, 1 padding
+
+
+def test_padding_left_out_of_the_count():
+    x = row(2, 4, 6)
+    assert average(x, (3,), (1,), 1) == [2, 4, pytest.approx(10 / 3)]
+    assert average(x, (3,), (1,), 1, False) == [3, 4, 5]
+    assert average(x, (3,), (1,), 1, count_include_pad=False) == [3, 4, 5]
+    assert average(x, (2,), (2,), "SAME", False) == [3, 6]
+    assert spread(x, (2,), (2,), "SAME", False) == [0.5, 0.5, 1]
+    assert spread(x, (2,), (2,), "SAME") == [0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize("divisor", [4, 4.0, np.int32(4), np.float64(4)])
+def test_a_divisor_takes_the_place_of_the_count(divisor, autodiff):
+    x = row(2, 4, 6)
+    for count in (True, False):
+        options = {"divisor": divisor, "count_include_pad": count, "autodiff": autodiff}
+        assert average(x, (3,), (2,), 1, **options) == [1.5, 2.5]
+        assert spread(x, (3,), (2,), 1, **options) == [0.25, 0.5, 0.25]
+    assert average(x, (1,), divisor=-2) == [-1, -2, -3]
+
+
+def test_an_average_of_integers_is_float32():
+    for dtype in (np.int8, np.uint32, np.bool_):
+        y = jaxpool.avg_pool(np.array([[1], [0], [1], [1]], dtype), (2,), (2,))
+        assert y.dtype == np.float32
+        assert y.ravel().tolist() == [0.5, 1]
+    full = np.full((4, 1), 127, np.int8)  # no overflow on the way
+    assert jaxpool.avg_pool(full, (4,)).item() == 127
+
+
+def test_a_sum_of_integers_keeps_their_type():
+    y = jaxpool.sum_pool(np.array([[1], [2], [3]], np.uint8), (2,))
+    assert y.dtype == np.uint8
+    assert y.ravel().tolist() == [3, 5]
+
+
+def test_count_include_pad_is_the_fifth_argument():
+    """As in Flax; the others are passed by name."""
+    x = row(1, 1)
+    assert average(x, (2,), (1,), "SAME", False) == [1, 1]
+    with pytest.raises(TypeError):
+        jaxpool.avg_pool(x, (2,), (1,), "SAME", False, None)
+
+
+@pytest.mark.parametrize("kind", ["avg_pool", "sum_pool"])
+@pytest.mark.parametrize("autodiff", MODES)
+def test_the_transpose_is_the_transpose(kind, autodiff, x64):
+    """<A x, y> = <x, A' y>, with padding, overlap, dilation and a ceil overhang."""
+    rng = np.random.default_rng(0)
+    pool = functools.partial(
+        getattr(jaxpool, kind),
+        window_shape=(3, 2),
+        strides=(2, 1),
+        padding=((1, 0), (0, 1)),
+        window_dilation=(1, 2),
+        ceil_mode=True,
+        autodiff=autodiff,
+    )
+    x = rng.standard_normal((2, 6, 7, 3))
+    y, pullback = jax.vjp(pool, x)
+    dy = rng.standard_normal(y.shape)
+    np.testing.assert_allclose((y * dy).sum(), (x * pullback(dy)[0]).sum(), rtol=1e-12)
+
+
+def test_one_full_window_is_the_sum_and_the_mean():
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 5, 6, 3)), jnp.float32)
+    total = jaxpool.sum_pool(x, (5, 6))[:, 0, 0]
+    np.testing.assert_allclose(total, x.sum((1, 2)), rtol=1e-5, atol=1e-5)
+    mean = jaxpool.avg_pool(x, (5, 6))[:, 0, 0]
+    np.testing.assert_allclose(mean, x.mean((1, 2)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_forward_mode_of_a_sum_is_the_sum(autodiff):
+    x = row(1, 2, 3)
+    pool = functools.partial(jaxpool.sum_pool, window_shape=(2,), autodiff="jvp")
+    y, tangent = jax.jvp(pool, (x,), (x * 10,))
+    np.testing.assert_array_equal(tangent, y * 10)
+    hessian = jax.hessian(lambda x: (jaxpool.sum_pool(x, (2,), autodiff=autodiff) ** 2).sum())(x)
+    np.testing.assert_array_equal(hessian[:, 0, :, 0], [[2, 2, 0], [2, 4, 2], [0, 2, 2]])
