@@ -2,6 +2,7 @@
 
 from jaxpool._accelerate import accelerate
 from jaxpool._argmax import max_pool_with_argmax, max_unpool
+from jaxpool._cumulative import cummax, cummin
 from jaxpool._elementwise import fmax, fmin, maximum, minimum
 from jaxpool._max import max_pool, min_pool
 from jaxpool._power import gem_pool, lp_pool
@@ -15,6 +16,8 @@ __version__ = "0.1.0"
 __all__ = [
     "accelerate",
     "avg_pool",
+    "cummax",
+    "cummin",
     "fmax",
     "fmin",
     "fractional_max_pool",
