@@ -44,7 +44,7 @@ def _fold_axis(
     if taps <= max(DIRECT_TAPS, stride):
         total = at(state, 0)
         for tap in range(1, taps):
-            total = join(total, at(state, tap))
+            total = join(total if tap % DIRECT_TAPS else keep(total), at(state, tap))
         return keep(total)
     half = taps // 2
     reach = (out - 1) * stride + 1 + half * dilation
@@ -62,7 +62,7 @@ def window_fold(
 ) -> State:
     """`join` over the elements of each window; padding holds `fills`.
 
-    `keep` is applied to the result of every step.
+    `keep` is applied to what every step gives.
     """
     state = tuple(
         kernels.pad_input(array, window, fill) for array, fill in zip(state, fills, strict=True)

@@ -15,8 +15,8 @@ from jaxpool._arrays import as_array
 from jaxpool._coefficients import coefficient, within
 from jaxpool._errors import calling
 from jaxpool._kernels_fold import State
-from jaxpool._kernels_scaled import departure, difference, lay_out, scaled_fold
 from jaxpool._rules import Op, compose
+from jaxpool._scaled import departure, exponential, lay_out, scaled_sums
 from jaxpool._window import Ints, Padding, Window, make_window
 
 
@@ -47,7 +47,7 @@ def _exponentials(
     total = jnp.where(real, lax.exp(rise / heat), 0)
     sums = (total, rise * total) if moment else (total,)
     highest = jnp.where(real, x, -np.inf)
-    return scaled_fold(highest, sums, window, difference, 1 / heat, -np.inf)
+    return scaled_sums(highest, sums, window, exponential(1 / heat), -np.inf)
 
 
 class LogSumExpPool(SoftPool):
