@@ -1,9 +1,15 @@
 """Pooling and elementwise max for JAX, with derivatives of their own."""
 
 from jaxpool._accelerate import accelerate
+from jaxpool._adaptive import (
+    adaptive_avg_pool,
+    adaptive_max_pool,
+    adaptive_max_pool_with_argmax,
+)
 from jaxpool._argmax import max_pool_with_argmax, max_unpool
 from jaxpool._cumulative import cummax, cummin
 from jaxpool._elementwise import fmax, fmin, maximum, minimum
+from jaxpool._global import global_avg_pool, global_max_pool, spatial_pyramid_pool
 from jaxpool._max import max_pool, min_pool
 from jaxpool._power import gem_pool, lp_pool
 from jaxpool._random import fractional_max_pool, stochastic_pool
@@ -15,6 +21,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "accelerate",
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
+    "adaptive_max_pool_with_argmax",
     "avg_pool",
     "cummax",
     "cummin",
@@ -22,6 +31,8 @@ __all__ = [
     "fmin",
     "fractional_max_pool",
     "gem_pool",
+    "global_avg_pool",
+    "global_max_pool",
     "logsumexp_pool",
     "lp_pool",
     "max",
@@ -34,6 +45,7 @@ __all__ = [
     "min_pool",
     "minimum",
     "softmax_pool",
+    "spatial_pyramid_pool",
     "stochastic_pool",
     "sum_pool",
 ]
