@@ -100,13 +100,26 @@ def _whole(dim: Axis) -> bool:
     return dim.out == 1 and dim.window == dim.size and dim.dilation == 1 and not dim.padded
 
 
+def _parts(window: Window) -> tuple[tuple[int, ...], Window]:
+    """The axes that one window covers, and the window over the others."""
+    whole = tuple(dim.axis for dim in window.dims if _whole(dim))
+    return whole, Window(tuple(dim for dim in window.dims if dim.axis not in whole))
+
+
 def window_sum(x: Array, window: Window) -> Array:
     """The sum over each window, padding counting as 0, in the type of x."""
-    whole = tuple(dim.axis for dim in window.dims if _whole(dim))
+    whole, rest = _parts(window)
     if whole:
         x = jnp.sum(x, axis=whole, keepdims=True, dtype=x.dtype)
-    rest = Window(tuple(dim for dim in window.dims if not _whole(dim)))
     return window_fold((x,), (0,), rest, _add)[0]
+
+
+def window_max(x: Array, window: Window, fill: Any) -> Array:
+    """The maximum of each window, for those who need not know where it is; padding holds `fill`."""
+    whole, rest = _parts(window)
+    if whole:
+        x = jnp.max(x, axis=whole, keepdims=True)
+    return window_fold((x,), (fill,), rest, lambda a, b: (lax.max(a[0], b[0]),))[0]
 
 
 def window_spread(dy: Array, window: Window) -> Array:

@@ -14,10 +14,10 @@ from jaxpool import _kernels as kernels
 from jaxpool._arrays import as_array
 from jaxpool._coefficients import coefficient, number, within
 from jaxpool._errors import calling
-from jaxpool._kernels_fold import State, window_fold, window_unfold
+from jaxpool._kernels_fold import State, window_max, window_unfold
 from jaxpool._max import SelectPool
 from jaxpool._rules import Op, apply, compose
-from jaxpool._scaled import departure, higher, keep, lay_out, power, scaled_sums, size, size_to
+from jaxpool._scaled import departure, keep, lay_out, power, scaled_sums, size, size_to
 from jaxpool._sum import SumPool, element_counts
 from jaxpool._window import Ints, Padding, Window, make_window
 
@@ -41,7 +41,7 @@ class NormPool(Op):
     def _norm(self, x: Array) -> Array:
         wide = x.astype(kernels.accumulator(x.dtype))
         p, sizes = within(self.p, wide.dtype), lax.stop_gradient(size(wide))
-        (largest,) = keep(window_fold((sizes,), (0,), self.window, higher))
+        (largest,) = keep((window_max(sizes, self.window, 0),))
         endless = jnp.isinf(largest)
         wide = jnp.where(jnp.isinf(sizes), 0, wide)
         scale = self._scale(jnp.where(jnp.isinf(sizes), 0, sizes), largest)

@@ -18,7 +18,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
-from jaxpool._kernels_fold import State, window_fold, window_spread
+from jaxpool._kernels_fold import State, window_fold, window_max, window_spread
 from jaxpool._rules import apply
 from jaxpool._sum import SumPool
 from jaxpool._window import Window, full_window
@@ -96,7 +96,7 @@ def scaled_sums(
     """
     scale = lax.stop_gradient(scale)
     if not window.overlapping:
-        (highest,) = window_fold((scale,), (lowest,), window, higher)
+        highest = window_max(scale, window, lowest)
         around = lax.max(
             window_spread(highest, window), scale
         )  # elements in no window have their own
@@ -111,11 +111,6 @@ def scaled_sums(
         return high, *(p + q for p, q in zip(ahead, moved, strict=True))
 
     return window_fold((scale, *sums), (lowest, *[0] * len(sums)), window, join, keep)
-
-
-def higher(a: State, b: State) -> State:
-    """The join of a maximum."""
-    return (lax.max(a[0], b[0]),)
 
 
 def _rewritten(state: State, high: Array, weigh: Weigh) -> State:
