@@ -17,7 +17,7 @@ from jaxpool._errors import calling
 from jaxpool._kernels_fold import State, window_max, window_unfold
 from jaxpool._max import SelectPool
 from jaxpool._rules import Op, apply, compose
-from jaxpool._scaled import departure, keep, lay_out, power, scaled_sums, size, size_to
+from jaxpool._scaled import departure, keep, lay_out, power, scaled_sums, size, size_to, widened
 from jaxpool._sum import SumPool, element_counts
 from jaxpool._window import Ints, Padding, Window, make_window
 
@@ -39,7 +39,7 @@ class NormPool(Op):
         return apply(SumPool(self.window), "jvp", size(x)) if self.p == 1 else self._norm(x)
 
     def _norm(self, x: Array) -> Array:
-        wide = x.astype(kernels.accumulator(x.dtype))
+        wide = widened(x, self.window)
         p, sizes = within(self.p, wide.dtype), lax.stop_gradient(size(wide))
         (largest,) = keep((window_max(sizes, self.window, 0),))
         endless = jnp.isinf(largest)
@@ -86,7 +86,7 @@ class MeanPool(Op):
     eps: float
 
     def value(self, x: Array, *given: Array) -> Array:
-        wide = x.astype(kernels.accumulator(x.dtype))
+        wide = widened(x, self.window)
         least = max(self.eps, float(jnp.finfo(wide.dtype).tiny))
         exponent = within(given[0] if given else self.p, wide.dtype)
         wide = lax.max(wide, lax.full_like(wide, least))

@@ -52,6 +52,18 @@ def _keep_jvp(primals: tuple[State], tangents: tuple[State]) -> tuple[State, Sta
     return keep(*primals), keep(*tangents)
 
 
+def widened(x: Array, window: Window) -> Array:
+    """x in the type to compute in; an element that no window reaches is 0, lest it be NaN."""
+    x = x.astype(kernels.accumulator(x.dtype))
+    for dim in window.dims:
+        starts = np.arange(dim.out) * dim.stride - dim.low
+        taps = starts[:, None] + np.arange(dim.window) * dim.dilation
+        reached = np.isin(np.arange(dim.size), taps)
+        if not reached.all():
+            x = jnp.where(kernels.along(reached, dim.axis, x.ndim), x, 0)
+    return x
+
+
 def exponential(rate: Any) -> Weigh:
     """Scales are exponents: a low one weighs `exp(rate * (low - high))`."""
 
@@ -97,9 +109,7 @@ def scaled_sums(
     scale = lax.stop_gradient(scale)
     if not window.overlapping:
         highest = window_max(scale, window, lowest)
-        around = lax.max(
-            window_spread(highest, window), scale
-        )  # elements in no window have their own
+        around = lax.max(window_spread(highest, window), scale)  # what no window reaches
         terms = _rewritten((scale, *sums), around, weigh)
         return highest, *(apply(SumPool(window), "jvp", term) for term in terms)
 

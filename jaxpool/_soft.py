@@ -16,7 +16,7 @@ from jaxpool._coefficients import coefficient, within
 from jaxpool._errors import calling
 from jaxpool._kernels_fold import State
 from jaxpool._rules import Op, compose
-from jaxpool._scaled import departure, exponential, lay_out, scaled_sums
+from jaxpool._scaled import departure, exponential, lay_out, scaled_sums, widened
 from jaxpool._window import Ints, Padding, Window, make_window
 
 
@@ -28,7 +28,7 @@ class SoftPool(Op):
     temperature: float | None
 
     def value(self, x: Array, *given: Array) -> Array:
-        wide = x.astype(kernels.accumulator(x.dtype))
+        wide = widened(x, self.window)
         temperature = within(given[0] if given else self.temperature, wide.dtype)
         wide, window, heat, real = lay_out(wide, self.window, temperature)
         y = self.soft(wide, window, heat, real)
