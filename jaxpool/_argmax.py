@@ -162,6 +162,7 @@ def max_unpool(
       gradient is the one above.
     """
     name = "max_unpool"
+    given = indices
     y, indices = as_array(name, y, "y"), as_array(name, indices, "indices")
     with calling(name, **{"y.shape": y.shape, "spatial_shape": spatial_shape}):
         if not is_sequence(spatial_shape) or not spatial_shape:
@@ -173,21 +174,26 @@ def max_unpool(
         where = normalise_axes(axes, y.ndim, rank, "y")
         sizes = per_axis("spatial_shape", spatial_shape, rank)
         check_countable("spatial_shape", sizes)
-        _check_indices(indices, y, math.prod(sizes))
+        _check_indices(indices, given, y, math.prod(sizes))
     return apply_given(Unpool(where, sizes), y, indices)[0]
 
 
-def _check_indices(indices: Array, y: Array, count: int) -> None:
+def _check_indices(indices: Array, given: Any, y: Array, count: int) -> None:
+    """Raises unless `indices` go with y and, where their values are known, with `count`.
+
+    They were `given` as an array that may be known where, inside a trace, `indices` are not.
+    """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
         hint = "Pass what max_pool_with_argmax gave."
         raise ArgumentError("indices", "an array of integers", indices.dtype, hint, TypeError)
     if indices.shape != y.shape:
         hint = "Pass what max_pool_with_argmax gave beside y."
         raise ArgumentError("indices", "of the shape of y", indices.shape, hint)
-    if isinstance(indices, jax.core.Tracer) or not indices.is_fully_addressable:
+    known = given if isinstance(given, np.ndarray) else indices
+    if isinstance(known, jax.core.Tracer) or not getattr(known, "is_fully_addressable", True):
         return
-    known = np.asarray(indices)
-    beyond = known[(known < 0) | (known >= count)]
+    values = np.asarray(known)
+    beyond = values[(values < 0) | (values >= count)]
     if beyond.size:
         rule = f"from 0 to {count - 1}, positions in spatial_shape"
         hint = "Pass the sizes of the axes that were pooled."

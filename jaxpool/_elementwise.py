@@ -15,7 +15,7 @@ from jaxpool import _kernels as kernels
 from jaxpool._arrays import check_real, is_array
 from jaxpool._errors import ArgumentError, calling
 from jaxpool._kernels_select import Kind, Order, decode, encode, wins
-from jaxpool._kernels_split import level, word_dtype
+from jaxpool._kernels_split import WORD, Words, level, share, tied, word_dtype
 from jaxpool._max import Ties
 from jaxpool._rules import Autodiff, Op, apply, choice
 
@@ -33,6 +33,15 @@ def _takes(challenger: Array, best: Array, kind: Kind, ties: Order, nan: NaN) ->
         found = lax.bitwise_and(absent, lax.eq(challenger, challenger))
         return lax.bitwise_or(ahead(challenger, best), found)
     return lax.bitwise_or(level_or_ahead(challenger, best), absent)
+
+
+def _tie_mask(xs: list[Array], best: Array) -> Array:
+    """A bit for each of xs, set where it ties with `best`."""
+    mask = lax.full_like(best, 0, word_dtype(len(xs)))
+    for i, x in enumerate(xs):
+        bit = lax.shift_left(level(x, best).astype(mask.dtype), lax.full_like(mask, i))
+        mask = lax.bitwise_or(mask, bit)
+    return mask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Extreme(Op):
 
     def _wide(self, x: Array, dtype: Any) -> Array:
         """x in `dtype`, broadcast to the shape of the result."""
-        x, shape = x.astype(dtype), self.shape
+        x, shape = kernels.cast(x, dtype), self.shape
         axes = range(len(shape) - x.ndim, len(shape))
         return lax.broadcast_in_dim(x, shape, axes) if x.shape != shape else x
 
@@ -81,15 +90,12 @@ class Extreme(Op):
             best = lax.select(_takes(x, best, self.kind, order, self.nan), x, best)
         return encode(best, self.dtype)
 
-    def primal(self, *xs: Array) -> tuple[Array, Array]:
+    def primal(self, *xs: Array) -> tuple[Array, Words]:
         wide = [decode(self._wide(x, self.dtype)) for x in xs]
         if self.ties == "split":
             y = self.value(*xs)
-            best, mask = decode(y), lax.full_like(y, 0, word_dtype(len(xs)))
-            for i, x in enumerate(wide):
-                tied = level(x, best).astype(mask.dtype)
-                mask = lax.bitwise_or(mask, lax.shift_left(tied, lax.full_like(mask, i)))
-            return y, mask
+            best = decode(y)
+            return y, tuple(_tie_mask(wide[i : i + WORD], best) for i in range(0, len(wide), WORD))
         best, index = wide[0], lax.full_like(wide[0], 0, kernels.index_dtype(len(xs)))
         for i, x in enumerate(wide[1:], 1):
             take = _takes(x, best, self.kind, self.ties, self.nan)
@@ -97,25 +103,23 @@ class Extreme(Op):
                 lax.select(take, x, best),
                 lax.select(take, lax.full_like(index, i), index),
             )
-        return encode(best, self.dtype), index
+        return encode(best, self.dtype), (index,)
 
-    def _won(self, winners: Array, which: int) -> Array:
+    def _won(self, winners: Words, which: int) -> Array:
         if self.ties != "split":
-            return lax.eq(winners, lax.full_like(winners, which))
-        return lax.ne(
-            lax.bitwise_and(winners, lax.full_like(winners, 1 << which)), lax.full_like(winners, 0)
-        )
+            return lax.eq(winners[0], lax.full_like(winners[0], which))
+        return tied(winners, which)
 
-    def _share(self, total: Array, winners: Array) -> Array:
+    def _share(self, total: Array, winners: Words) -> Array:
         """total, divided by how many won."""
         if self.ties != "split":
             return total
         if len(self.shapes) == 2:
-            both = lax.eq(winners, lax.full_like(winners, 3))
+            both = lax.eq(winners[0], lax.full_like(winners[0], 3))
             return lax.select(both, total * np.asarray(0.5, total.dtype), total)
-        return total / lax.population_count(winners).astype(total.dtype)
+        return share(total, winners)
 
-    def linear(self, winners: Array, *tangents: Array) -> Array:
+    def linear(self, winners: Words, *tangents: Array) -> Array:
         dtype = kernels.accumulator(self.dtype)
         terms = []
         for i, tangent in enumerate(tangents):
@@ -123,16 +127,16 @@ class Extreme(Op):
             terms.append(lax.select(self._won(winners, i), wide, lax.full_like(wide, 0)))
         return self._share(functools.reduce(lax.add, terms), winners).astype(self.dtype)
 
-    def transpose(self, winners: Array, dy: Array) -> tuple[Array, ...]:
-        share = self._share(dy.astype(kernels.accumulator(dy.dtype)), winners)
-        zeros = lax.full_like(share, 0)
+    def transpose(self, winners: Words, dy: Array) -> tuple[Array, ...]:
+        part = self._share(dy.astype(kernels.accumulator(dy.dtype)), winners)
+        zeros = lax.full_like(part, 0)
         return tuple(
-            self._narrow(lax.select(self._won(winners, i), share, zeros), i)
+            self._narrow(lax.select(self._won(winners, i), part, zeros), i)
             for i in range(len(self.shapes))
         )
 
 
-def _operands(xs: tuple[Any, ...], names: tuple[str, ...] = ()) -> list[Array]:
+def _operands(kind: Kind, xs: tuple[Any, ...], names: tuple[str, ...] = ()) -> list[Array]:
     """xs as arrays: each keeps a floating dtype of its own, all else is converted to the dtype of the result."""
     together = " and ".join(names) or "xs"
     names = names or tuple(f"xs[{i}]" for i in range(len(xs)))
@@ -141,7 +145,7 @@ def _operands(xs: tuple[Any, ...], names: tuple[str, ...] = ()) -> list[Array]:
             "xs",
             "at least two arrays",
             len(xs),
-            "For the maximum along an axis use jaxpool.max.",
+            f"For the {kind}imum along an axis use jaxpool.{kind}.",
             TypeError,
         )
     for name, x in zip(names, xs, strict=True):
@@ -151,10 +155,10 @@ def _operands(xs: tuple[Any, ...], names: tuple[str, ...] = ()) -> list[Array]:
         if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "biufV":
             rule = "an array of floats, integers or bools"
             raise ArgumentError(name, rule, x.dtype, "Convert it first.", TypeError)
-    dtype = jnp.result_type(*xs)
     arrays = [jnp.asarray(x) for x in xs]
     for name, x in zip(names, arrays, strict=True):
         check_real(name, x)
+    dtype = jnp.result_type(*xs)
     try:
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
@@ -162,11 +166,7 @@ def _operands(xs: tuple[Any, ...], names: tuple[str, ...] = ()) -> list[Array]:
         rule = "of shapes that broadcast together"
         raise ArgumentError(together, rule, shapes, "Reshape them first.") from None
     if all(jax.typeof(x).weak_type for x in arrays):
-        return (
-            arrays
-            if len({x.dtype for x in arrays}) == 1
-            else [x * jnp.ones((), dtype) for x in arrays]
-        )
+        return arrays if len({x.dtype for x in arrays}) == 1 else [x * 1.0 for x in arrays]
     own = [kernels.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
     return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)]
 
@@ -183,7 +183,7 @@ def _extreme(
     with calling(name):
         choice("ties", ties, ("split", "first", "last"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
-        arrays = _operands(xs, names)
+        arrays = _operands(kind, xs, names)
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
     return apply(Extreme(kind, ties, shapes, dtypes, nan), autodiff, *arrays)
 

@@ -32,6 +32,11 @@ def accumulator(dtype: DType) -> DType:
     )
 
 
+def cast(x: Array, dtype: DType) -> Array:
+    """x in `dtype`; as it is, weak types included, where that is its own."""
+    return x if x.dtype == dtype else x.astype(dtype)
+
+
 def least(dtype: DType) -> Any:
     """The smallest value of `dtype`: what a maximum is padded with, and never selects."""
     if jnp.issubdtype(dtype, jnp.bool_):
@@ -203,17 +208,15 @@ def materialise(kernel: Callable[..., Any], *args: Array) -> Any:
     chain inside every term of a backward pass is 10 to 40 times slower. On GPU and TPU an
     optimization barrier keeps the two apart. XLA for CPU drops barriers before it fuses, so there
     the kernel stands in a branch of a conditional, whose predicate is hidden behind a barrier for
-    just long enough not to be folded.
+    just long enough not to be folded. Elsewhere the predicate is a constant and the conditional
+    goes away: one copy of the kernel, whatever the platform, makes gradients quicker to trace.
     """
     shapes = jax.eval_shape(kernel, *args)
 
-    def conditional(*args: Array) -> Any:
-        def unused(*args: Array) -> Any:
-            return jax.tree.map(lambda leaf: lax.full_like(leaf, 0), shapes)
+    def unused(*args: Array) -> Any:
+        return jax.tree.map(lambda leaf: lax.full_like(leaf, 0), shapes)
 
-        return lax.cond(lax.optimization_barrier(jnp.asarray(True)), kernel, unused, *args)
-
-    def barrier(*args: Array) -> Any:
-        return lax.optimization_barrier(kernel(*args))
-
-    return lax.platform_dependent(*args, cpu=conditional, default=barrier)
+    taken = lax.platform_dependent(
+        cpu=lambda: lax.optimization_barrier(jnp.asarray(True)), default=lambda: jnp.asarray(True)
+    )
+    return lax.optimization_barrier(lax.cond(taken, kernel, unused, *args))

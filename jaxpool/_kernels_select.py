@@ -28,12 +28,15 @@ def decode(x: Array) -> Array:
     """x in the type in which it is compared: narrow floats as float32, bool as uint8; exact, and `encode` undoes it."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.uint8)
-    if (
-        x.dtype == jnp.bfloat16
-    ):  # its bits are the upper half of a float32's: shifting them vectorises, a cast does not
+    if x.dtype == jnp.bfloat16:
+        # Its bits are the upper half of a float32's: shifting them vectorises, a cast does not.
         bits = lax.bitcast_convert_type(x, jnp.uint16).astype(jnp.uint32) << np.uint32(16)
         return lax.bitcast_convert_type(bits, jnp.float32)
-    return x.astype(kernels.accumulator(x.dtype))
+    if x.dtype == jnp.float8_e8m0fnu:
+        # Its least value is a subnormal float32, which XLA may flush to 0; its bits are in order.
+        bits = lax.bitcast_convert_type(x, jnp.uint8)
+        return jnp.where(bits == np.uint8(255), np.float32(np.nan), bits.astype(jnp.float32))
+    return kernels.cast(x, kernels.accumulator(x.dtype))
 
 
 def encode(y: Array, dtype: kernels.DType) -> Array:
@@ -41,7 +44,10 @@ def encode(y: Array, dtype: kernels.DType) -> Array:
     if dtype == jnp.bfloat16:
         bits = (lax.bitcast_convert_type(y, jnp.uint32) >> np.uint32(16)).astype(jnp.uint16)
         return lax.bitcast_convert_type(bits, jnp.bfloat16)
-    return y.astype(dtype)
+    if dtype == jnp.float8_e8m0fnu:
+        bits = jnp.where(lax.ne(y, y), np.float32(255), y).astype(jnp.uint8)
+        return lax.bitcast_convert_type(bits, jnp.float8_e8m0fnu)
+    return kernels.cast(y, dtype)
 
 
 def wins(challenger: Array, best: Array, kind: Kind, ties: Order) -> Array:

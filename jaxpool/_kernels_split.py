@@ -79,14 +79,14 @@ def _real_bits(window: Window, first: int, bits: int, ndim: int, dtype: kernels.
     return jnp.asarray(total.astype(dtype))
 
 
-def _tied(words: Words, tap: int) -> Array:
+def tied(words: Words, tap: int) -> Array:
     word = words[tap // WORD]
     return lax.ne(
         lax.bitwise_and(word, lax.full_like(word, 1 << (tap % WORD))), lax.full_like(word, 0)
     )
 
 
-def _share(total: Array, words: Words) -> Array:
+def share(total: Array, words: Words) -> Array:
     """total, divided by how many taps tie; in a window of nothing but padding none does."""
     counts = [lax.population_count(word).astype(total.dtype) for word in words]
     return total / lax.max(functools.reduce(lax.add, counts), lax.full_like(total, 1))
@@ -99,18 +99,18 @@ def pick_tied(x: Array, words: Words, window: Window) -> Array:
     terms = []
     for tap in range(window.size):
         view = kernels.piece(value, window.axes, step, tap)
-        terms.append(lax.select(_tied(words, tap), view, lax.full_like(view, 0)))
-    return _share(functools.reduce(lax.add, terms), words).astype(x.dtype)
+        terms.append(lax.select(tied(words, tap), view, lax.full_like(view, 0)))
+    return share(functools.reduce(lax.add, terms), words).astype(x.dtype)
 
 
 def route_tied(dy: Array, words: Words, window: Window) -> Array:
     """The transpose of `pick_tied`."""
-    share = _share(dy.astype(kernels.accumulator(dy.dtype)), words)
+    part = share(dy.astype(kernels.accumulator(dy.dtype)), words)
 
-    def sent(tap: int, share: Array, *words: Array) -> Array:
-        return lax.select(_tied(words, tap), share, lax.full_like(share, 0))
+    def sent(tap: int, part: Array, *words: Array) -> Array:
+        return lax.select(tied(words, tap), part, lax.full_like(part, 0))
 
-    dx = kernels.assemble(sent, [share, *words], window.axes, flat_step(window), lax.add)
+    dx = kernels.assemble(sent, [part, *words], window.axes, flat_step(window), lax.add)
     return kernels.crop_input(dx, window).astype(dy.dtype)
 
 

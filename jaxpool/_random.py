@@ -15,8 +15,17 @@ from jaxpool import _kernels as kernels
 from jaxpool._arrays import as_array, is_array
 from jaxpool._errors import ArgumentError, calling
 from jaxpool._kernels_index import flat_position, read_at
-from jaxpool._kernels_select import pick, select
-from jaxpool._kernels_tiles import lay_out, lay_out_at, split_windows, tiles_of, tiling
+from jaxpool._kernels_select import Order, select
+from jaxpool._kernels_tiles import (
+    first_greatest,
+    lay_out,
+    lay_out_at,
+    split_windows,
+    tangent_at,
+    tiles_of,
+    tiling,
+    value_at,
+)
 from jaxpool._rules import Op, apply_given
 from jaxpool._window import (
     Ints,
@@ -72,6 +81,7 @@ class FractionalPool(Op):
     window_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     sizes: tuple[int, ...]
+    ties: Order = "first"
 
     def primal(self, x: Array, *samples: Array) -> tuple[Array, Array]:
         dims = zip(self.axes, self.sizes, self.window_shape, self.output_shape, strict=True)
@@ -81,7 +91,7 @@ class FractionalPool(Op):
         ]
         tiles = tiling(self.axes, self.window_shape, self.output_shape)
         tiled = lay_out_at(x, self.axes, self.window_shape, starts)
-        y, tap = select(tiled, tiles, "max", "first")
+        y, tap = select(tiled, tiles, "max", self.ties)
         ones = (1,) * len(self.axes)
         return y, flat_position(tap, self.axes, self.window_shape, starts, ones, self.sizes)
 
@@ -198,12 +208,13 @@ class StochasticPool(Op):
         # All that is real ties where all weights are 0, and stands above the padding.
         lowest = lax.full_like(weight, jnp.finfo(weight.dtype).min)
         score = lay_out(lax.max(lax.log(weight), lowest), self.window, -np.inf) + noise
-        index = select(score, tiles_of(self.window), "max", "first")[1]
-        return self.linear(index, x), index
+        tiles = tiles_of(self.window)
+        index = first_greatest(score, tiles)
+        return value_at(lay_out(x, self.window, 0), index, tiles), index
 
     def linear(self, index: Array, x_dot: Array) -> Array:
         tiled = lay_out(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window, 0)
-        return pick(tiled, index, tiles_of(self.window), "first").astype(x_dot.dtype)
+        return tangent_at(tiled, index, tiles_of(self.window)).astype(x_dot.dtype)
 
 
 def _first_real(window: Window, ndim: int) -> np.ndarray:

@@ -1,0 +1,118 @@
+"""What PyTorch's functions take: its sizes, shapes and types."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from jaxpool._arrays import as_array
+from jaxpool._errors import ArgumentError, calling
+from jaxpool._window import Window, is_int, is_sequence, make_window
+
+Sizes = int | Sequence[int]
+
+FLOATS = tuple(map(np.dtype, (np.float16, jnp.bfloat16, np.float32, np.float64)))
+INTS = tuple(map(np.dtype, (np.int8, np.uint8, np.int16, np.int32, np.int64)))
+BOOL = np.dtype(np.bool_)
+
+
+def tensor(function: str, value: Any, dtypes: Sequence[np.dtype], argument: str = "input") -> Array:
+    """`value` as an array of one of `dtypes`, those for which PyTorch has the function."""
+    name = f"compat.torch.{function}"
+    x = as_array(name, value, argument)
+    with calling(name):
+        if x.dtype not in dtypes:
+            rule = f"an array of {', '.join(str(dtype) for dtype in dtypes)}"
+            raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError)
+    return x
+
+
+def call(function: str, x: Array, **context: Any) -> Any:
+    """What turns an `ArgumentError` into an exception in the name of `compat.torch.<function>`."""
+    return calling(f"compat.torch.{function}", **{"input.shape": x.shape}, **context)
+
+
+def check_shape(x: Array, rank: int, filled: int) -> None:
+    """Raises unless x is `(N, C, *spatial)` or `(C, *spatial)`, with elements along the last `filled` axes."""
+    if x.ndim not in (rank + 1, rank + 2):
+        rule = f"an array of {rank + 1} or {rank + 2} axes, batch, channels and {rank} pooled"
+        raise ArgumentError("input", rule, x.ndim, "The batch axis may be left out.")
+    if 0 in x.shape[x.ndim - filled :]:
+        rule = "an array with elements along all axes but the batch"
+        raise ArgumentError("input", rule, x.shape, "Only a batch may be empty.")
+
+
+def spatial(x: Array, rank: int) -> tuple[int, ...]:
+    """The pooled axes, the last `rank`."""
+    return tuple(range(x.ndim - rank, x.ndim))
+
+
+def sizes(
+    argument: str, value: Any, rank: int, *, least: int = 1, short: bool = True
+) -> tuple[int, ...]:
+    """One int of at least `least` an axis from an int, `rank` ints or, if `short`, one in a tuple."""
+    rule = (
+        f"an int or {rank} ints of at least {least}" if rank > 1 else f"one int, at least {least}"
+    )
+    hint = f"Pass a tuple such as {(2,) * rank}."
+    entries = tuple(value) if is_sequence(value) else (value,)
+    if not all(map(is_int, entries)):
+        raise ArgumentError(argument, rule, value, hint, TypeError)
+    if len(entries) == 1 and (short or not is_sequence(value)):
+        entries = entries * rank
+    if len(entries) != rank or any(entry < least for entry in entries):
+        raise ArgumentError(argument, rule, value, hint)
+    return tuple(map(operator.index, entries))
+
+
+def windows(
+    x: Array,
+    rank: int,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: Any = False,
+) -> Window:
+    """The windows of a pool over the last `rank` axes of x.
+
+    With a dilation, a window may lie on padding alone; it gives the least value, as in PyTorch.
+    """
+    kernel = sizes("kernel_size", kernel_size, rank)
+    unset = stride is None or (is_sequence(stride) and not stride)
+    strides = kernel if unset else sizes("stride", stride, rank)
+    pads = sizes("padding", padding, rank, least=0)
+    if any(pad > width // 2 for pad, width in zip(pads, kernel, strict=True)):
+        raise ArgumentError("padding", "at most half the window", padding, "Use jaxpool.max_pool.")
+    return make_window(
+        x.shape,
+        kernel,
+        strides,
+        pads,
+        window_dilation=sizes("dilation", dilation, rank),
+        ceil_mode=ceil_mode,
+        axes=spatial(x, rank),
+        empty="keep",
+    )
+
+
+def check_flag(argument: str, value: Any) -> None:
+    """Raises unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise ArgumentError(argument, "True or False", value, "Pass a bool.", TypeError)
+
+
+def axis_of(dim: Any, ndim: int, argument: str = "dim") -> int:
+    """`dim` as a non-negative axis; an array without axes has axis 0 and axis -1."""
+    count = max(ndim, 1)
+    rule = f"an int from {-count} to {count - 1}"
+    if not is_int(dim):
+        raise ArgumentError(argument, rule, dim, "Pass an int.", TypeError)
+    if not -count <= dim < count:
+        raise ArgumentError(argument, rule, dim, "Name an axis of `input`.")
+    return operator.index(dim) % count

@@ -1,0 +1,344 @@
+"""The windowed pools of `torch.nn.functional`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from jaxpool._errors import ArgumentError
+from jaxpool._kernels_index import window_position
+from jaxpool._max import SelectPool
+from jaxpool._rules import apply, apply_kept
+from jaxpool._sum import SumPool
+from jaxpool._window import Window, check_countable, is_int
+from jaxpool.compat import _torch_args as args
+from jaxpool.compat._torch_args import FLOATS, INTS, Sizes
+
+Result = Array | tuple[Array, Array]
+
+
+def _max_pool(
+    function: str,
+    rank: int,
+    input: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: Any,
+    return_indices: Any,
+) -> Result:
+    """Max pools of any rank. PyTorch has the 1d one without indices for floats alone."""
+    integers = INTS if rank > 1 or return_indices else ()
+    x = args.tensor(function, input, (*FLOATS, *integers))
+    with args.call(function, x, kernel_size=kernel_size):
+        args.check_shape(x, rank, rank + 1)
+        window = args.windows(x, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        if return_indices:
+            check_countable("input", window.input_shape)
+    if not return_indices:
+        return max_of(x, window)
+    y, tap = apply_kept(SelectPool(window, "max", "last_nan"), "jvp", x)
+    return y, window_position(tap, window)
+
+
+def max_of(x: Array, window: Window) -> Array:
+    """The largest element of each window, chosen as PyTorch chooses."""
+    return apply(SelectPool(window, "max", "last_nan"), "jvp", x)
+
+
+def max_pool2d(
+    input: Any,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Result:
+    """Computes the largest element of each window, as `torch.nn.functional.max_pool2d`.
+
+    Gradient: to the first of equal elements in row-major order, but to the last NaN of a window.
+    Overlapping cotangents of 16-bit floats add in float32. Indices are int32.
+
+    Args:
+      input: array `(N, C, H, W)` or `(C, H, W)`; floats, and integers but for uint16 and wider.
+      kernel_size: an int, or one an axis.
+      stride: likewise; None is `kernel_size`.
+      padding: likewise, on both sides; at most half the window.
+      dilation: likewise, the distance between neighbouring taps.
+      ceil_mode: round the output size up; a window that would begin in the high padding is dropped.
+      return_indices: whether to return positions too, flat in `H * W`, for `max_unpool2d`.
+
+    Returns:
+      Array `(N, C, H_out, W_out)` or `(C, H_out, W_out)` of the dtype of input; with
+      `return_indices` a tuple of it and the positions.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or the output would be empty.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch as F
+      >>> x = jnp.array([[[1.0, 3.0, 2.0, 2.0], [4.0, 0.0, 5.0, 1.0]]])
+      >>> F.max_pool2d(x, 2, return_indices=True)
+      (Array([[[4., 5.]]], dtype=float32), Array([[[4, 6]]], dtype=int32))
+    """
+    return _max_pool(
+        "max_pool2d",
+        2,
+        input,
+        kernel_size,
+        stride,
+        padding,
+        dilation,
+        ceil_mode,
+        return_indices,
+    )
+
+
+def max_pool1d(
+    input: Any,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Result:
+    """Computes the largest element of each window, as `torch.nn.functional.max_pool1d`.
+
+    Args:
+      input: array `(N, C, L)` or `(C, L)`; floats, with `return_indices` integers too.
+      kernel_size: an int, alone or in a tuple.
+      stride: likewise; None is `kernel_size`.
+      padding: likewise; at most half the window.
+      dilation: likewise.
+      ceil_mode: as in `max_pool2d`.
+      return_indices: whether to return positions along L too.
+
+    Returns:
+      Array `(N, C, L_out)` or `(C, L_out)`, or a tuple, as of `max_pool2d`.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or the output would be empty.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch as F
+      >>> F.max_pool1d(jnp.array([[1.0, 3.0, 2.0]]), 2, stride=1)
+      Array([[3., 3.]], dtype=float32)
+    """
+    return _max_pool(
+        "max_pool1d",
+        1,
+        input,
+        kernel_size,
+        stride,
+        padding,
+        dilation,
+        ceil_mode,
+        return_indices,
+    )
+
+
+def max_pool3d(
+    input: Any,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Result:
+    """Computes the largest element of each window, as `torch.nn.functional.max_pool3d`.
+
+    Args:
+      input: array `(N, C, D, H, W)` or `(C, D, H, W)`; dtypes as in `max_pool2d`.
+      kernel_size: an int, or one an axis.
+      stride: likewise; None is `kernel_size`.
+      padding: likewise; at most half the window.
+      dilation: likewise.
+      ceil_mode: as in `max_pool2d`.
+      return_indices: whether to return positions too, flat in `D * H * W`.
+
+    Returns:
+      Array `(N, C, D_out, H_out, W_out)`, or a tuple, as of `max_pool2d`.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or the output would be empty.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch as F
+      >>> F.max_pool3d(jnp.arange(8.0).reshape(1, 2, 2, 2), 2).ravel()
+      Array([7.], dtype=float32)
+    """
+    return _max_pool(
+        "max_pool3d",
+        3,
+        input,
+        kernel_size,
+        stride,
+        padding,
+        dilation,
+        ceil_mode,
+        return_indices,
+    )
+
+
+def _divisor(divisor: Any, count_include_pad: Any) -> Any:
+    args.check_flag("count_include_pad", count_include_pad)
+    if divisor is None:
+        return "counted" if count_include_pad else "real"
+    rule, hint = "an int other than 0, or None", "None divides by the count."
+    if not is_int(divisor):
+        raise ArgumentError("divisor_override", rule, divisor, hint, TypeError)
+    if divisor == 0:
+        raise ArgumentError("divisor_override", rule, divisor, hint)
+    return float(divisor)
+
+
+def _avg_pool(
+    function: str,
+    rank: int,
+    input: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: Any,
+    count_include_pad: Any,
+    divisor_override: Any = None,
+) -> Array:
+    x = args.tensor(function, input, (*FLOATS, np.dtype(np.int64)))
+    with args.call(function, x, kernel_size=kernel_size):
+        args.check_shape(x, rank, rank + 1)
+        window = args.windows(x, rank, kernel_size, stride, padding, 1, ceil_mode)
+        if rank == 3 and any(dim.window > dim.size for dim in window.dims):
+            rule, hint = "at most the input, without its padding", "Use jaxpool.avg_pool."
+            raise ArgumentError("kernel_size", rule, kernel_size, hint)
+        op = SumPool(window, _divisor(divisor_override, count_include_pad))
+    if x.dtype in FLOATS:
+        return apply(op, "jvp", x)
+    return jnp.trunc(apply(op, "jvp", x.astype(jnp.float64))).astype(x.dtype)
+
+
+def avg_pool2d(
+    input: Any,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Array:
+    """Computes the average of each window, as `torch.nn.functional.avg_pool2d`.
+
+    Gradient: each cotangent is spread evenly over its window. What differs from PyTorch: 16-bit
+    floats are added in float32 and rounded once, forward and backward.
+
+    Args:
+      input: array `(N, C, H, W)` or `(C, H, W)`; floats, or int64, which is rounded towards zero.
+      kernel_size: an int, or one an axis.
+      stride: likewise; None is `kernel_size`.
+      padding: likewise, on both sides; at most half the window.
+      ceil_mode: round the output size up; a window that would begin in the high padding is dropped.
+      count_include_pad: True divides by the window, padding counted but a ceil overhang not; False
+        by the number of real elements.
+      divisor_override: an int other than 0 to divide by in place of a count.
+
+    Returns:
+      Array `(N, C, H_out, W_out)` or `(C, H_out, W_out)` of the dtype of input.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or the output would be empty.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch as F
+      >>> F.avg_pool2d(jnp.arange(8.0).reshape(1, 2, 4), 2)
+      Array([[[2.5, 4.5]]], dtype=float32)
+    """
+    options = (padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, *options)
+
+
+def avg_pool1d(
+    input: Any,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Array:
+    """Computes the average of each window, as `torch.nn.functional.avg_pool1d`.
+
+    Args:
+      input: array `(N, C, L)` or `(C, L)`; dtypes and differences as in `avg_pool2d`.
+      kernel_size: an int, alone or in a tuple.
+      stride: likewise; None is `kernel_size`.
+      padding: likewise; at most half the window.
+      ceil_mode: as in `avg_pool2d`.
+      count_include_pad: as in `avg_pool2d`.
+
+    Returns:
+      Array `(N, C, L_out)` or `(C, L_out)` of the dtype of input.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or the output would be empty.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch as F
+      >>> F.avg_pool1d(jnp.arange(3.0)[None], 2, ceil_mode=True)
+      Array([[0.5, 2. ]], dtype=float32)
+    """
+    return _avg_pool(
+        "avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad
+    )
+
+
+def avg_pool3d(
+    input: Any,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Array:
+    """Computes the average of each window, as `torch.nn.functional.avg_pool3d`.
+
+    Args:
+      input: array `(N, C, D, H, W)` or `(C, D, H, W)`; dtypes and differences as in `avg_pool2d`,
+        and 16-bit floats on every device.
+      kernel_size: an int, or one an axis, at most the input's size.
+      stride: likewise; None is `kernel_size`.
+      padding: likewise; at most half the window.
+      ceil_mode: as in `avg_pool2d`.
+      count_include_pad: as in `avg_pool2d`.
+      divisor_override: as in `avg_pool2d`.
+
+    Returns:
+      Array `(N, C, D_out, H_out, W_out)` or without N, of the dtype of input.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or the output would be empty.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch as F
+      >>> F.avg_pool3d(jnp.arange(8.0).reshape(1, 2, 2, 2), 2).ravel()
+      Array([3.5], dtype=float32)
+    """
+    options = (padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, *options)

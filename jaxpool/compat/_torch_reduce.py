@@ -1,0 +1,398 @@
+"""The elementwise extremes and reductions of `torch`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool import _elementwise as elementwise
+from jaxpool._arrays import is_array
+from jaxpool._cumulative import Running
+from jaxpool._errors import ArgumentError
+from jaxpool._kernels_select import Kind
+from jaxpool._reduce import Reduction, reduce
+from jaxpool._rules import apply_kept
+from jaxpool._window import is_sequence
+from jaxpool.compat import _torch_args as args
+from jaxpool.compat._torch_args import BOOL, FLOATS, INTS
+
+ORDERED = (*FLOATS, *INTS, BOOL)
+
+
+class Chosen(NamedTuple):
+    """Extremes and where they stand, as PyTorch's return types."""
+
+    values: Array
+    indices: Array
+
+
+def _category(dtype: np.dtype) -> int:
+    return 2 if dtype in FLOATS else int(dtype in INTS)
+
+
+def _common(input: Array, other: Array) -> Any:
+    """The dtype of both: an array without axes counts only if its kind of number is a higher one."""
+    both = jnp.promote_types(input.dtype, other.dtype)
+    if (input.ndim == 0) == (other.ndim == 0):
+        return both
+    wide, scalar = (input, other) if input.ndim else (other, input)
+    return both if _category(scalar.dtype) > _category(wide.dtype) else wide.dtype
+
+
+def _pair(function: str, input: Any, other: Any) -> tuple[Array, Array]:
+    x = args.tensor(function, input, ORDERED)
+    y = args.tensor(function, other, ORDERED, "other")
+    with args.call(function, x):
+        try:
+            jnp.broadcast_shapes(x.shape, y.shape)
+        except ValueError:
+            rule = "of a shape that broadcasts with that of `input`"
+            raise ArgumentError("other", rule, y.shape, "Reshape it first.") from None
+    dtype = _common(x, y)
+    return x.astype(dtype), y.astype(dtype)
+
+
+def maximum(input: Any, other: Any) -> Array:
+    """Computes the elementwise maximum of two arrays, as `torch.maximum`.
+
+    Gradient: to the array that won, half each at a tie. What differs from PyTorch: a NaN that beats a
+    number gets the cotangent, not both.
+
+    Args:
+      input: array; floats, integers or bool.
+      other: likewise; the shapes broadcast together.
+
+    Returns:
+      Array of the broadcast shape and PyTorch's common dtype: an array without axes counts only if
+      it is of a higher kind, as a float is among integers.
+
+    Raises:
+      TypeError: an argument is no array.
+      ValueError: the shapes do not broadcast.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.maximum(jnp.array([1, 5]), jnp.array(3))
+      Array([3, 5], dtype=int32)
+    """
+    return elementwise.maximum(*_pair("maximum", input, other), autodiff="jvp")
+
+
+def minimum(input: Any, other: Any) -> Array:
+    """Computes the elementwise minimum of two arrays, as `torch.minimum`.
+
+    Args:
+      input: array; floats, integers or bool.
+      other: likewise.
+
+    Returns:
+      Array of the shape and dtype of `maximum`; the same gradient and difference.
+
+    Raises:
+      TypeError: an argument is no array.
+      ValueError: the shapes do not broadcast.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.minimum(jnp.array([1, 5]), jnp.array(3))
+      Array([1, 3], dtype=int32)
+    """
+    return elementwise.minimum(*_pair("minimum", input, other), autodiff="jvp")
+
+
+def fmax(input: Any, other: Any) -> Array:
+    """Computes the elementwise maximum of two arrays, where a NaN loses to a number, as `torch.fmax`.
+
+    Gradient: to the array that won, to `input` at a tie, also of two NaNs.
+
+    Args:
+      input: array; floats, integers or bool.
+      other: likewise.
+
+    Returns:
+      Array of the shape and dtype of `maximum`.
+
+    Raises:
+      TypeError: an argument is no array.
+      ValueError: the shapes do not broadcast.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.fmax(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
+      Array([1., 5.], dtype=float32)
+    """
+    return elementwise.fmax(*_pair("fmax", input, other), ties="first", autodiff="jvp")
+
+
+def fmin(input: Any, other: Any) -> Array:
+    """Computes the elementwise minimum of two arrays, where a NaN loses to a number, as `torch.fmin`.
+
+    Gradient: to the array that won, to `input` at a tie, also of two NaNs.
+
+    Args:
+      input: array; floats, integers or bool.
+      other: likewise.
+
+    Returns:
+      Array of the shape and dtype of `maximum`.
+
+    Raises:
+      TypeError: an argument is no array.
+      ValueError: the shapes do not broadcast.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.fmin(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
+      Array([1., 3.], dtype=float32)
+    """
+    return elementwise.fmin(*_pair("fmin", input, other), ties="first", autodiff="jvp")
+
+
+def _check_filled(x: Array, axes: Sequence[int], argument: str) -> None:
+    for axis in axes:
+        if x.shape[axis] == 0:
+            rule = f"an axis with elements, not axis {axis} of size 0"
+            raise ArgumentError(argument, rule, axis, "An extreme of nothing is none.")
+
+
+def _along(function: str, kind: Kind, x: Array, dim: Any, keepdim: Any) -> Chosen:
+    """The extremes along an axis and the first positions that attain them."""
+    with args.call(function, x):
+        axis = args.axis_of(dim, x.ndim)
+        args.check_flag("keepdim", keepdim)
+        if not x.ndim:
+            return Chosen(x, jnp.zeros((), jnp.int32))
+        _check_filled(x, [axis], "dim")
+    op = Reduction(kind, "first", (axis,), (x.shape[axis],))
+    values, rank = apply_kept(op, "jvp", x)
+    indices = rank.astype(jnp.int32)
+    if keepdim:
+        return Chosen(values, indices)
+    return Chosen(lax.squeeze(values, (axis,)), lax.squeeze(indices, (axis,)))
+
+
+MISSING: Any = object()
+
+
+def _extreme(
+    function: str, kind: Kind, input: Any, dim: Any, keepdim: Any, other: Any
+) -> Array | Chosen:
+    if is_array(dim) and other is MISSING and keepdim is MISSING and not _is_index(dim):
+        dim, other = MISSING, dim
+    x = args.tensor(function, input, ORDERED)
+    given = [name for name, value in (("dim", dim), ("other", other)) if value is not MISSING]
+    with args.call(function, x):
+        if len(given) == 2:
+            hint = "Pass one of the two."
+            raise ArgumentError("other", "missing where `dim` is given", "both", hint, TypeError)
+        if keepdim is not MISSING and given != ["dim"]:
+            hint = "Name an axis."
+            raise ArgumentError("keepdim", "given with `dim`", keepdim, hint, TypeError)
+    if given == ["dim"]:
+        return _along(function, kind, x, dim, False if keepdim is MISSING else keepdim)
+    if given == ["other"]:
+        return (maximum if kind == "max" else minimum)(x, other)
+    return _over(function, kind, x, tuple(range(x.ndim)), False)
+
+
+def _is_index(value: Any) -> bool:
+    """Whether `value` is an int of NumPy's: an array without axes is an operand to PyTorch."""
+    return isinstance(value, np.integer)
+
+
+def _over(function: str, kind: Kind, x: Array, axes: tuple[int, ...], keepdim: bool) -> Array:
+    """The extreme over `axes`, split among tied elements."""
+    with args.call(function, x):
+        _check_filled(x, axes, "input")
+    return reduce(x, axes, kind, "split", "jvp", keepdim)
+
+
+def max(
+    input: Any, dim: Any = MISSING, keepdim: Any = MISSING, *, other: Any = MISSING
+) -> Array | Chosen:
+    """Computes the largest element of all, along an axis, or of two arrays, as `torch.max`.
+
+    `max(input)`, `max(input, dim, keepdim=False)` or `max(input, other)`.
+
+    Gradient: without `dim` split evenly among the elements that attain the maximum, NaNs among
+    NaNs; along `dim` to the first of them, or the first NaN; with `other` as of `maximum`. Indices
+    are int32. There is no `out`: arrays do not change.
+
+    Args:
+      input: array of any shape; floats, integers or bool.
+      dim: an axis.
+      keepdim: whether the axis stays, of size 1.
+      other: an array, in the place of `dim`.
+
+    Returns:
+      Array of no axes; with `dim` a named tuple `(values, indices)`; with `other` as `maximum`.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or there is no element.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> values, indices = torch.max(jnp.array([[1.0, 3.0, 3.0]]), dim=1)
+      >>> values, indices
+      (Array([3.], dtype=float32), Array([1], dtype=int32))
+    """
+    return _extreme("max", "max", input, dim, keepdim, other)
+
+
+def min(
+    input: Any, dim: Any = MISSING, keepdim: Any = MISSING, *, other: Any = MISSING
+) -> Array | Chosen:
+    """Computes the smallest element of all, along an axis, or of two arrays, as `torch.min`.
+
+    `min(input)`, `min(input, dim, keepdim=False)` or `min(input, other)`; gradients as of `max`.
+
+    Args:
+      input: array of any shape; floats, integers or bool.
+      dim: an axis.
+      keepdim: whether the axis stays, of size 1.
+      other: an array, in the place of `dim`.
+
+    Returns:
+      Array of no axes; with `dim` a named tuple `(values, indices)`; with `other` as `minimum`.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or there is no element.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.min(jnp.array([4, 2, 3]))
+      Array(2, dtype=int32)
+    """
+    return _extreme("min", "min", input, dim, keepdim, other)
+
+
+def _over_dims(function: str, kind: Kind, input: Any, dim: Any, keepdim: Any) -> Array:
+    x = args.tensor(function, input, ORDERED)
+    with args.call(function, x):
+        args.check_flag("keepdim", keepdim)
+        entries = tuple(dim) if is_sequence(dim) else () if dim is None else (dim,)
+        axes = [args.axis_of(entry, x.ndim) for entry in entries] or list(range(x.ndim))
+        if len(set(axes)) != len(axes):
+            raise ArgumentError("dim", "distinct axes", dim, "Name each axis once.")
+    return _over(function, kind, x, tuple(axes) if x.ndim else (), keepdim)
+
+
+def amax(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Array:
+    """Computes the largest element along axes, as `torch.amax`.
+
+    Gradient: split evenly among the elements that attain the maximum. What differs from PyTorch: NaNs
+    share the cotangent of what they win; there all of it is NaN.
+
+    Args:
+      input: array of any shape; floats, integers or bool.
+      dim: an axis or distinct axes; () or None is all.
+      keepdim: whether reduced axes stay, of size 1.
+
+    Returns:
+      Array without the axes; the dtype of input.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or a reduced axis has no element.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.amax(jnp.array([[1, 3], [2, 0]]), dim=0)
+      Array([2, 3], dtype=int32)
+    """
+    return _over_dims("amax", "max", input, dim, keepdim)
+
+
+def amin(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Array:
+    """Computes the smallest element along axes, as `torch.amin`; gradient and difference as of `amax`.
+
+    Args:
+      input: array of any shape; floats, integers or bool.
+      dim: an axis or distinct axes; () or None is all.
+      keepdim: whether reduced axes stay, of size 1.
+
+    Returns:
+      Array without the axes; the dtype of input.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or a reduced axis has no element.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.amin(jnp.array([[1, 3], [2, 0]]), dim=0)
+      Array([1, 0], dtype=int32)
+    """
+    return _over_dims("amin", "min", input, dim, keepdim)
+
+
+def _running(function: str, kind: Kind, input: Any, dim: Any) -> Chosen:
+    x = args.tensor(function, input, ORDERED)
+    with args.call(function, x):
+        axis = args.axis_of(dim, x.ndim)
+    if not x.ndim or 0 in x.shape:
+        return Chosen(x, jnp.zeros(x.shape, jnp.int32))
+    values, index = apply_kept(Running(kind, "last", axis, False), "jvp", x)
+    return Chosen(values, index.astype(jnp.int32))
+
+
+def cummax(input: Any, dim: int) -> Chosen:
+    """Computes the running maximum along an axis, as `torch.cummax`.
+
+    Gradient: to the latest of equal elements, and to the latest NaN. Indices are int32.
+
+    Args:
+      input: array of any shape; floats, integers or bool.
+      dim: an axis.
+
+    Returns:
+      A named tuple `(values, indices)` of the shape of input.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: `dim` is no axis of input.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.cummax(jnp.array([1, 3, 3, 2]), dim=0).indices
+      Array([0, 1, 2, 2], dtype=int32)
+    """
+    return _running("cummax", "max", input, dim)
+
+
+def cummin(input: Any, dim: int) -> Chosen:
+    """Computes the running minimum along an axis, as `torch.cummin`; gradient as of `cummax`.
+
+    Args:
+      input: array of any shape; floats, integers or bool.
+      dim: an axis.
+
+    Returns:
+      A named tuple `(values, indices)` of the shape of input.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: `dim` is no axis of input.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.cummin(jnp.array([2, 3, 2, 1]), dim=0).values
+      Array([2, 2, 2, 1], dtype=int32)
+    """
+    return _running("cummin", "min", input, dim)

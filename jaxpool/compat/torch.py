@@ -1,0 +1,75 @@
+"""The pools of `torch.nn.functional` and the extremes of `torch`, on jax arrays and without PyTorch.
+
+Channels first, a batch axis or none; arguments, defaults, ties and NaN as in PyTorch. Two things hold
+throughout: indices are int32, and integers keep the width they have in jax.
+"""
+
+from jaxpool.compat._torch_adaptive import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+)
+from jaxpool.compat._torch_lp import lp_pool1d, lp_pool2d, lp_pool3d
+from jaxpool.compat._torch_pool import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
+from jaxpool.compat._torch_reduce import (
+    amax,
+    amin,
+    cummax,
+    cummin,
+    fmax,
+    fmin,
+    max,
+    maximum,
+    min,
+    minimum,
+)
+from jaxpool.compat._torch_unpool import (
+    fractional_max_pool2d,
+    fractional_max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
+)
+
+__all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "amax",
+    "amin",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "cummax",
+    "cummin",
+    "fmax",
+    "fmin",
+    "fractional_max_pool2d",
+    "fractional_max_pool3d",
+    "lp_pool1d",
+    "lp_pool2d",
+    "lp_pool3d",
+    "max",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
+    "maximum",
+    "min",
+    "minimum",
+]

@@ -1,0 +1,358 @@
+"""Global pools with masks and the spatial pyramid: against the oracle and by hand."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool.testing import _oracle_adaptive as oracle
+from jaxpool.testing import draw_values
+from jaxpool.testing._oracle import is_floating
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+TIES = ("first", "last", "split")
+INF, NAN = np.inf, np.nan
+FLOATS = [np.float16, jnp.bfloat16, jnp.float8_e4m3fn, jnp.float8_e4m3fnuz, jnp.float8_e5m2]
+INTEGERS = [np.bool_, np.int8, np.uint8, np.int16, np.int32, np.uint32]
+SHAPE = (3, 4, 5, 2)
+RNG = np.random.default_rng(5)
+MASKS = {
+    "none": None,
+    "every element": RNG.random(SHAPE) < 0.4,
+    "one for all channels": RNG.random((3, 4, 5, 1)) < 0.3,
+    "an example of nothing": np.arange(3).reshape(3, 1, 1, 1) > 0,
+    "columns": np.arange(5)[:, None] < 3,
+}
+
+
+@functools.partial(jax.jit, static_argnames=("name", "options"))
+def pooled(x, dy, mask, name, options=()):
+    """y with its pooled axes and, where there is one, the cotangent of x."""
+    pool = functools.partial(getattr(jaxpool, name), where=mask, keepdims=True, **dict(options))
+    if dy is None:
+        return pool(x), None
+    y, pullback = jax.vjp(pool, x)
+    return y, pullback(dy)[0]
+
+
+def check(name, x, mask=None, **options):
+    answer = getattr(oracle, name)(x, where=mask, **options)
+    dy = None
+    if is_floating(x.dtype):
+        dy = draw_values(np.random.default_rng(0), answer.y.shape, x.dtype, "ties")
+    y, dx = pooled(x, dy, mask, name, tuple(sorted(options.items())))
+    assert y.dtype == answer.y.dtype
+    exact = name == "global_max_pool"
+    eps = 0 if exact else float(jnp.finfo(y.dtype).eps)
+    compare = functools.partial(np.testing.assert_allclose, atol=0 if exact else 1e-6)
+    compare(np.asarray(y).astype(float), answer.y.astype(float), rtol=eps)
+    if dy is not None:
+        assert dx.dtype == x.dtype
+        rtol = float(jnp.finfo(x.dtype).eps) if options.get("ties") == "split" else eps
+        want = answer.cotangent(dy).astype(float)
+        compare(np.asarray(dx).astype(float), want, rtol=rtol)
+
+
+@pytest.mark.parametrize("which", MASKS)
+@pytest.mark.parametrize("ties", TIES)
+def test_max(ties, which):
+    for kind in ("ties", "special", "lowest"):
+        x = draw_values(np.random.default_rng(1), SHAPE, np.float32, kind)
+        check("global_max_pool", x, MASKS[which], ties=ties)
+
+
+@pytest.mark.parametrize("which", MASKS)
+def test_avg(which):
+    for kind in ("ties", "normal"):
+        check("global_avg_pool", draw_values(RNG, SHAPE, np.float32, kind), MASKS[which])
+
+
+@pytest.mark.parametrize("axes", [(2, 1), (-1,), (0, 1, 2, 3)])
+def test_axes_and_their_order(axes):
+    for kind in ("ties", "lowest"):
+        x = draw_values(np.random.default_rng(2), SHAPE, np.float32, kind)
+        check("global_max_pool", x, axes=axes)
+    check("global_avg_pool", draw_values(RNG, SHAPE, np.float32, "ties"), axes=axes)
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=lambda dtype: np.dtype(dtype).name)
+def test_every_type(dtype):
+    mask = MASKS["an example of nothing"]
+    for kind in ("ties", "special"):
+        check("global_max_pool", draw_values(RNG, SHAPE, dtype, kind), mask)
+    check("global_avg_pool", draw_values(RNG, SHAPE, dtype, "ties"), mask)
+
+
+def test_without_infinity_the_identity_is_the_least_value():
+    x = np.ones((1, 2, 1), jnp.float8_e8m0fnu)
+    y = jaxpool.global_max_pool(x, where=np.zeros((1, 2, 1), bool))
+    assert y.dtype == x.dtype
+    assert float(y[0, 0]) == float(jnp.finfo(x.dtype).min)
+
+
+def test_float64(x64):
+    x = draw_values(RNG, SHAPE, np.float64, "normal") + 1e-12
+    check("global_max_pool", x, MASKS["every element"])
+    check("global_avg_pool", x, MASKS["every element"])
+
+
+@pytest.mark.parametrize("name", ["global_max_pool", "global_avg_pool"])
+def test_nothing_that_is_left_out_is_seen(name):
+    """NaN and infinities where the mask is False, and a mask that is False throughout."""
+    x = np.array([[NAN, 1, INF, 2], [NAN, NAN, INF, -INF]], np.float32)[..., None]
+    mask = np.array([[False, True, False, True], [False] * 4])[..., None]
+    y, dx = pooled(x, np.ones((2, 1, 1), np.float32), mask, name)
+    best = {"global_max_pool": ([2, -INF], [0, 0, 0, 1]), "global_avg_pool": ([1.5, 0], None)}
+    value, first = best[name]
+    np.testing.assert_array_equal(y[:, 0, 0], value)
+    np.testing.assert_array_equal(dx[0, :, 0], first or [0, 0.5, 0, 0.5])
+    np.testing.assert_array_equal(dx[1, :, 0], [0] * 4)
+
+
+def test_an_infinity_that_counts_gets_the_cotangent_where_another_is_masked():
+    x = np.full((1, 3, 1), -INF, np.float32)
+    mask = np.array([False, True, True])[:, None]
+    for ties, want in [("first", [0, 1, 0]), ("last", [0, 0, 1]), ("split", [0, 0.5, 0.5])]:
+        _, dx = pooled(
+            x, np.ones((1, 1, 1), np.float32), mask, "global_max_pool", (("ties", ties),)
+        )
+        np.testing.assert_array_equal(dx[0, :, 0], want)
+
+
+def test_keepdims():
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
+    for f in (jaxpool.global_max_pool, jaxpool.global_avg_pool):
+        kept = f(x, keepdims=True)
+        assert kept.shape == (2, 1, 1, 2)
+        np.testing.assert_array_equal(f(x), kept[:, 0, 0])
+        assert f(x, axes=(0, 3), keepdims=False).shape == (3, 2)
+        assert f(x[:0]).shape == (0, 2)
+
+
+def test_averages_are_added_in_float32():
+    x = np.ones((1, 512, 1), jnp.bfloat16)
+    assert float(jaxpool.global_avg_pool(x)[0, 0]) == 1
+    mask = np.arange(512)[:, None] < 511
+    assert float(jaxpool.global_avg_pool(x, where=mask)[0, 0]) == 1
+
+
+@pytest.mark.parametrize("name", ["global_max_pool", "global_avg_pool"])
+def test_forward_reverse_and_both(name, x64):
+    """The tangent map and its transpose; the second derivative through a square."""
+    x = RNG.permutation(120).reshape(SHAPE) / 7
+    mask = MASKS["every element"]
+    v = RNG.standard_normal(SHAPE)
+    f = functools.partial(getattr(jaxpool, name), where=mask)
+    answer = getattr(oracle, name)(x, where=mask)
+    tangent = answer.tangent(v)[:, 0, 0]
+
+    @jax.jit
+    def derivatives(x, v, w):
+        y_dot = jax.jvp(f, (x,), (v,))[1]
+        dx = jax.vjp(f, x)[1](w)[0]
+        square = jax.grad(lambda x: (jnp.where(jnp.isinf(f(x)), 0, f(x)) ** 2).sum() / 2)
+        return y_dot, dx, jax.jvp(square, (x,), (v,))[1], jax.vmap(square)(jnp.stack([x, 2 * x]))
+
+    w = RNG.standard_normal((3, 2))
+    y_dot, dx, second, mapped = derivatives(x, v, w)
+    np.testing.assert_allclose(y_dot, tangent, rtol=1e-12)
+    np.testing.assert_allclose((y_dot * w).sum(), (v * dx).sum(), rtol=1e-12)
+    np.testing.assert_allclose(second, answer.cotangent(tangent[:, None, None]), rtol=1e-12)
+    np.testing.assert_allclose(mapped[1], 2 * mapped[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["global_max_pool", "global_avg_pool"])
+def test_the_program_holds_no_scatter(name):
+    gradient = jax.grad(lambda x, m: (getattr(jaxpool, name)(x, where=m) ** 2).sum())
+    program = jax.jit(gradient).lower(np.ones(SHAPE, np.float32), np.ones(SHAPE, bool)).as_text()
+    assert "stablehlo.reduce" in program
+    assert "scatter" not in program
+
+
+def kept(f, x):
+    leaves = jax.tree.leaves(jax.eval_shape(lambda x: jax.vjp(f, x)[1], x))
+    return [(leaf.shape, leaf.dtype.name) for leaf in leaves]
+
+
+def test_residuals():
+    x = np.ones((2, 20, 20, 3), np.float32)
+    mask = jnp.ones((2, 20, 20, 1), bool)
+    pool = jaxpool.global_max_pool
+    assert kept(pool, x) == [((2, 1, 1, 3), "uint16")]
+    assert kept(functools.partial(pool, where=mask), x) == [((2, 1, 1, 3), "uint16")]
+    assert kept(jaxpool.global_avg_pool, x) == []
+    average = functools.partial(jaxpool.global_avg_pool, where=mask)
+    assert kept(average, x) == [(mask.shape, "bool")]
+
+
+# Pyramid
+
+
+def by_hand(x, levels, kind):
+    """Channels last: every level's adaptive pool, flattened."""
+    pool = getattr(jaxpool, f"adaptive_{kind}_pool")
+    parts = [pool(x, (n,) * (x.ndim - 2)).reshape(len(x), -1) for n in levels]
+    return np.concatenate(parts, axis=1)
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+def test_pyramid(kind):
+    x = draw_values(RNG, (2, 5, 6, 3), np.float32, "ties")
+    want = by_hand(x, (1, 2, 4), kind)
+    pyramid = functools.partial(jaxpool.spatial_pyramid_pool, kind=kind)
+    y = pyramid(x, (1, 2, 4))
+    assert y.shape == (2, 3 * (1 + 4 + 16))
+    np.testing.assert_array_equal(y, want)
+    np.testing.assert_array_equal(pyramid(x, [4, 1, 2]), want)
+    first = np.moveaxis(x, -1, 1)
+    np.testing.assert_array_equal(pyramid(first, (1, 2, 4), axes=(2, 3)), want)
+    many = np.stack([x, x])
+    np.testing.assert_array_equal(pyramid(many, (1, 2, 4), axes=(2, 3)), np.stack([want, want]))
+    np.testing.assert_array_equal(pyramid(x[0, ..., 0], (1, 2, 4), axes=(0, 1)), want[0, ::3])
+    length = draw_values(RNG, (2, 7, 3), np.float32, "ties")
+    np.testing.assert_array_equal(pyramid(length, (2,)), by_hand(length, (2,), kind))
+
+
+def test_pyramid_types():
+    x = np.ones((1, 3, 3, 2), np.int8)
+    assert jaxpool.spatial_pyramid_pool(x, (2,)).dtype == np.int8
+    assert jaxpool.spatial_pyramid_pool(x, (2,), kind="avg").dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+def test_pyramid_in_both_modes(kind, x64):
+    x, v = RNG.permutation(40).reshape(1, 4, 5, 2) / 3, RNG.standard_normal((1, 4, 5, 2))
+    f = functools.partial(jaxpool.spatial_pyramid_pool, levels=(1, 3), kind=kind)
+
+    @jax.jit
+    def both(x, v, w):
+        return jax.jvp(f, (x,), (v,))[1], jax.vjp(f, x)[1](w)[0]
+
+    w = RNG.standard_normal((1, 20))
+    tangent, cotangent = both(x, v, w)
+    np.testing.assert_allclose((tangent * w).sum(), (v * cotangent).sum(), rtol=1e-12)
+    np.testing.assert_allclose(tangent, f(x + 1e-3 * v) * 1e3 - f(x) * 1e3, rtol=1e-9, atol=1e-9)
+
+
+# Messages
+
+IMAGE = np.zeros((2, 4, 5, 3), np.float32)
+MESSAGES = [
+    (
+        {"axes": ()},
+        ValueError,
+        "`axes` must be distinct ints from -4 to 3; got axes=() (x.shape=(2, 4, 5, 3)). Name each "
+        "pooled axis of x once.",
+    ),
+    (
+        {"axes": 1},
+        TypeError,
+        "`axes` must be distinct ints from -4 to 3; got axes=1 (x.shape=(2, 4, 5, 3)). Pass a "
+        "tuple such as (1, 2).",
+    ),
+    (
+        {"where": [True]},
+        TypeError,
+        "`where` must be an array of bools; got where=[True] (x.shape=(2, 4, 5, 3)). Pass "
+        "jnp.asarray(where).",
+    ),
+    (
+        {"where": np.ones(3, np.float32)},
+        TypeError,
+        "`where` must be an array of bools; got where=dtype('float32') (x.shape=(2, 4, 5, 3)). "
+        "Pass where != 0.",
+    ),
+    (
+        {"where": np.ones((7, 2, 4, 5, 3), bool)},
+        ValueError,
+        "`where` must be of a shape that broadcasts to that of x; got where=(7, 2, 4, 5, 3) "
+        "(x.shape=(2, 4, 5, 3)). Reshape it first.",
+    ),
+    (
+        {"keepdims": 1},
+        TypeError,
+        "`keepdims` must be True or False; got keepdims=1 (x.shape=(2, 4, 5, 3)). Pass a bool.",
+    ),
+    (
+        {"ties": "any"},
+        ValueError,
+        "`ties` must be 'first', 'last' or 'split'; got ties='any' (x.shape=(2, 4, 5, 3)). Leave "
+        "it out for 'first'.",
+    ),
+]
+
+
+@pytest.mark.parametrize("name", ["global_max_pool", "global_avg_pool"])
+@pytest.mark.parametrize(("arguments", "kind", "message"), MESSAGES)
+def test_messages(name, arguments, kind, message):
+    if name == "global_avg_pool" and "ties" in arguments:
+        return
+    with pytest.raises(kind, match=f"^{re.escape(f'jaxpool.{name}: {message}')}$"):
+        getattr(jaxpool, name)(IMAGE, **arguments)
+
+
+@pytest.mark.parametrize("name", ["global_max_pool", "global_avg_pool", "spatial_pyramid_pool"])
+def test_messages_about_x(name):
+    f = getattr(jaxpool, name)
+    f = functools.partial(f, levels=(1, 2)) if name == "spatial_pyramid_pool" else f
+    context = ", levels=(1, 2)" if name == "spatial_pyramid_pool" else ""
+    message = (
+        f"jaxpool.{name}: `x` must be an array of at least 3 axes, batch, pooled and channels; got "
+        f"x=2 (x.shape=(2, 3){context}). Pass axes=... to pool an array without batch or channel "
+        "axis."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        f(np.zeros((2, 3), np.float32))
+    message = (
+        f"jaxpool.{name}: `x` must be of at least one element along pooled axis 1; got x=0 "
+        f"(x.shape=(2, 0, 3){context}). Batch and channel axes may be empty, pooled axes not."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        f(np.zeros((2, 0, 3), np.float32))
+    with pytest.raises(TypeError, match=rf"^jaxpool.{name}: `x` must be an array; got x=\[1.0\]"):
+        f([1.0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        (
+            {"levels": 3},
+            TypeError,
+            "`levels` must be a tuple of positive ints; got levels=3 (x.shape=(2, 4, 5, 3), "
+            "levels=3). Pass a tuple such as (1, 2, 4).",
+        ),
+        (
+            {"levels": (1, 2.0)},
+            TypeError,
+            "`levels` must be a tuple of positive ints; got levels=(1, 2.0) (x.shape=(2, 4, 5, 3), "
+            "levels=(1, 2.0)). Pass a tuple such as (1, 2, 4).",
+        ),
+        (
+            {"levels": ()},
+            ValueError,
+            "`levels` must be a tuple of positive ints; got levels=() (x.shape=(2, 4, 5, 3), "
+            "levels=()). Pass a tuple such as (1, 2, 4).",
+        ),
+        (
+            {"levels": (1, 0)},
+            ValueError,
+            "`levels` must be a tuple of positive ints; got levels=(1, 0) (x.shape=(2, 4, 5, 3), "
+            "levels=(1, 0)). Pass a tuple such as (1, 2, 4).",
+        ),
+        (
+            {"levels": (1,), "kind": "sum"},
+            ValueError,
+            "`kind` must be 'max' or 'avg'; got kind='sum' (x.shape=(2, 4, 5, 3), levels=(1,)). "
+            "Leave it out for 'max'.",
+        ),
+    ],
+)
+def test_messages_of_the_pyramid(arguments, kind, message):
+    with pytest.raises(kind, match=f"^{re.escape(f'jaxpool.spatial_pyramid_pool: {message}')}$"):
+        jaxpool.spatial_pyramid_pool(IMAGE, **arguments)
