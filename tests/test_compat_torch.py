@@ -232,7 +232,7 @@ def test_unpooling(rank, calls):
         except RuntimeError:
             continue
         size = [None, shape[-rank:], (1, 1, *shape[-rank:]), (9,) * rank][rng.integers(4)]
-        kwargs = dict(kernel_size=kernel, stride=stride, padding=padding, output_size=size)
+        kwargs = {"kernel_size": kernel, "stride": stride, "padding": padding, "output_size": size}
         extra = ("indices", array(indices))
         cases.append(Indexed(f"max_unpool{rank}d", (tuple(y.shape),), (), kwargs, extra=extra))
     compare(cases)

@@ -16,7 +16,7 @@ from jaxpool._rules import apply_given
 from jaxpool._window import make_window
 from jaxpool.testing import draw_values, oracle
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.slow]  # minutes of compiling
 
 INF, NAN = np.inf, np.nan
 KEY = jax.random.key(0, impl="rbg")  # compiles fastest

@@ -12,7 +12,7 @@ import jaxpool
 from jaxpool.testing import _oracle_reduce as oracle
 from jaxpool.testing import assert_close, draw_values
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.slow]  # minutes of compiling
 
 MODES = ("vjp", "jvp")
 TIES = ("split", "first", "last")

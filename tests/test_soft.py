@@ -12,7 +12,7 @@ from gathered import Gathered
 
 import jaxpool
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.slow]  # minutes of compiling
 
 inf, nan = np.inf, np.nan
 NAMES = ("logsumexp_pool", "softmax_pool")
