@@ -55,7 +55,7 @@ def _ranks(shape: Sequence[int], axes: Sequence[int], dtype: kernels.DType, last
         )  # 256 in a uint8 is 0, and so is what it scales
         step = lax.broadcasted_iota(dtype, shape, axis)
         if last:
-            step = lax.full_like(step, np.asarray(shape[axis] - 1, dtype)) - step
+            step = lax.full_like(step, max(shape[axis] - 1, 0)) - step
         rank = rank * size + step
     return rank
 
