@@ -340,7 +340,7 @@ def fractional_max_pool3d(
     Example:
       >>> import jax, jax.numpy as jnp
       >>> from jaxpool.compat import torch as F
-      >>> F.fractional_max_pool3d(jnp.ones((1, 3, 3, 3)), 2, 2, key=jax.random.key(0)).shape
+      >>> F.fractional_max_pool3d(jnp.ones((1, 4, 4, 4)), 2, 2, key=jax.random.key(0)).shape
       (1, 2, 2, 2)
     """
     options = (output_size, output_ratio, return_indices, _random_samples, key)
