@@ -16,7 +16,7 @@ from jaxpool._rules import apply_given
 from jaxpool._window import make_window
 from jaxpool.testing import draw_values, oracle
 
-pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.slow]  # minutes of compiling
+pytestmark = pytest.mark.usefixtures("strict")
 
 INF, NAN = np.inf, np.nan
 KEY = jax.random.key(0, impl="rbg")  # compiles fastest
@@ -173,6 +173,7 @@ def test_fractional_with_one_window_and_with_all_windows():
     np.testing.assert_array_equal(every, column(5, 2, 3))
 
 
+@pytest.mark.slow
 def test_transformations_of_a_fractional_pool():
     rng = np.random.default_rng(1)
     x, v = rng.standard_normal((2, 2, 6, 5, 2)).astype(np.float32)
@@ -181,6 +182,7 @@ def test_transformations_of_a_fractional_pool():
     check_transforms(lambda x: apply_given(op, x, *samples)[0], x, v)
 
 
+@pytest.mark.slow
 def test_fractional_windows_map_over_keys():
     x = np.random.default_rng(9).random((8, 8, 5)).astype(np.float32)
     keys = jax.random.split(THREEFRY, 3)
@@ -200,6 +202,7 @@ def test_fractional_cotangents_add_in_float32():
     assert (dx.dtype, dx[20, 0]) == (x.dtype, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=lambda dtype: np.dtype(dtype).name)
 def test_fractional_pool_of_every_type(dtype):
     """The type changes nothing but itself: the windows are those of float32."""
@@ -349,6 +352,7 @@ def test_the_mean_is_the_expected_draw(x64):
         np.testing.assert_allclose(dx, want, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_transformations_of_a_stochastic_pool():
     rng = np.random.default_rng(5)
     x, v = rng.standard_normal((2, 2, 5, 6, 2)).astype(np.float32)
@@ -365,6 +369,7 @@ def test_transformations_of_a_stochastic_pool():
     check_transforms(functools.partial(jaxpool.stochastic_pool, None, **geometry), x, v)
 
 
+@pytest.mark.slow
 def test_finite_differences_of_the_mean(x64):
     x = np.random.default_rng(6).permutation(12).reshape(3, 4, 1) / 4 - 1.1
     pool = jax.jit(lambda x: jaxpool.stochastic_pool(None, x, (2, 2), padding="SAME"))
@@ -397,6 +402,7 @@ def test_the_mean_of_low_precision_is_taken_in_float32():
     assert jaxpool.stochastic_pool(None, halves, (1000,)).item() == 60000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=lambda dtype: np.dtype(dtype).name)
 def test_stochastic_pool_of_every_type(dtype):
     x = np.random.default_rng(8).integers(0, 4, (9, 4)).astype(dtype)
