@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--huge-pages",
         choices=("on", "off"),
-        help="start again with, or without, glibc.malloc.hugetlb=1 (default: as it is)",
+        help="start again with, or without, glibc asking for huge pages and keeping freed memory (default: as it is)",
     )
     add(
         "--tensorflow-python",
