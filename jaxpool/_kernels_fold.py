@@ -14,6 +14,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
+from jaxpool._kernels_regions import by_regions
 from jaxpool._steps import FLAT_TAPS, flat_step
 from jaxpool._window import Axis, Window
 
@@ -111,7 +112,11 @@ def window_sum(x: Array, window: Window) -> Array:
     whole, rest = _parts(window)
     if whole:
         x = jnp.sum(x, axis=whole, keepdims=True, dtype=x.dtype)
-    return window_fold((x,), (0,), rest, _add)[0]
+
+    def kernel(x: Array, window: Window) -> Array:
+        return window_fold((x,), (0,), window, _add)[0]
+
+    return by_regions(kernel, x, rest)
 
 
 def window_max(x: Array, window: Window, fill: Any) -> Array:

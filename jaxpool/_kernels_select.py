@@ -17,7 +17,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
-from jaxpool._steps import Step, select_steps
+from jaxpool._kernels_regions import by_regions
+from jaxpool._steps import FLAT_TAPS, Step, select_steps
 from jaxpool._window import Window
 
 Kind = Literal["max", "min"]
@@ -99,6 +100,11 @@ def _select_step(
 
 def select_value(x: Array, window: Window, kind: Kind, ties: Order) -> Array:
     """Each window's extreme alone."""
+    kernel = functools.partial(_select_value, kind=kind, ties=ties)
+    return by_regions(kernel, x, window) if window.size <= FLAT_TAPS else kernel(x, window)
+
+
+def _select_value(x: Array, window: Window, kind: Kind, ties: Order) -> Array:
     fill = kernels.least(x.dtype) if kind == "max" else kernels.greatest(x.dtype)
     value = decode(kernels.pad_input(x, window, fill))
     for step in select_steps(window):
@@ -117,6 +123,11 @@ def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Ar
     greater; the real elements of such a window all tie with it, and the index is moved to the first
     (or last) of those.
     """
+    kernel = functools.partial(_select, kind=kind, ties=ties)
+    return by_regions(kernel, x, window) if window.size <= FLAT_TAPS else kernel(x, window)
+
+
+def _select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Array]:
     fill = kernels.least(x.dtype) if kind == "max" else kernels.greatest(x.dtype)
     value = decode(kernels.pad_input(x, window, fill))
     index = lax.full_like(value, 0, kernels.index_dtype(window.size))

@@ -1,0 +1,109 @@
+"""Padded windows over large arrays, computed region by region: the same as over a padded copy, to the bit."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool import _kernels_regions as regions
+from jaxpool._kernels_fold import window_sum
+from jaxpool._kernels_select import select, select_value
+from jaxpool._window import make_window
+
+GEOMETRIES = [
+    # shape, window, strides, padding, dilation, ceil, axes
+    ((2, 9, 8, 3), (3, 3), (1, 1), "SAME", 1, False, None),
+    ((2, 19, 18, 3), (3, 3), (2, 2), "SAME", 1, False, None),
+    ((2, 19, 18, 3), (3, 3), (2, 2), 1, 1, False, (2, 1)),
+    ((19, 21), (2, 3), (3, 2), ((1, 0), (0, 2)), 1, True, (0, 1)),
+    ((1, 12, 13, 2), (3, 2), (1, 2), ((2, 2), (1, 0)), 2, False, None),
+    ((2, 2, 22, 33), (3, 3), (2, 3), 2, 2, True, (2, 3)),
+    ((2, 25, 1), (7,), (3,), 3, 1, True, None),
+    ((1, 7, 8, 9, 2), (2, 3, 2), (1, 2, 1), "SAME_LOWER", 1, False, None),
+    ((1, 22, 41, 2), (3, 3), (4, 4), 1, 1, False, None),
+    ((3, 10, 3), (3,), (1,), ((0, 4),), 2, False, None),
+]
+
+
+def window_of(shape, window, strides, padding, dilation, ceil_mode, axes):
+    return make_window(
+        shape, window, strides, padding, window_dilation=dilation, ceil_mode=ceil_mode, axes=axes
+    )
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Every array counts as large."""
+    monkeypatch.setattr(regions, "LARGE", 0)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_the_same_as_over_a_padded_copy(geometry, monkeypatch):
+    x = jnp.asarray(np.random.default_rng(0).integers(-2, 3, geometry[0]), jnp.float32)
+    x = x.at[(0,) * x.ndim].set(jnp.nan).at[(-1,) * x.ndim].set(-jnp.inf)
+    window = window_of(*geometry)
+
+    def every(x):
+        several = [
+            select(x, window, kind, ties)
+            for kind, ties in itertools.product(("max", "min"), ("first", "last", "last_nan"))
+        ]
+        return several, select_value(x, window, "max", "first"), window_sum(x, window)
+
+    whole = jax.jit(every)(x)
+    calls = []
+    monkeypatch.setattr(regions, "LARGE", 0)
+    monkeypatch.setattr(regions, "_split", lambda *a, f=regions._split: calls.append(a) or f(*a))
+    split = jax.jit(lambda x: every(x))(x)
+    assert len(calls) > 8, "the geometry is to be split"
+    jax.tree.map(np.testing.assert_array_equal, split, whole)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_only_the_border_is_padded(geometry, large):
+    x = jnp.zeros(geometry[0])
+    window = window_of(*geometry)
+    seen = []
+
+    def kernel(x, own):
+        assert own.input_shape == tuple(x.shape[axis] for axis in own.axes)
+        seen.append(own)
+        return jnp.zeros(own.pooled(x.shape))
+
+    y = regions.by_regions(kernel, x, window)
+    assert y.shape == window.pooled(x.shape)
+    assert sum(not own.padded for own in seen) == 1
+    assert 2 <= len(seen) <= 2 * len(window.dims) + 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "strides", "padding"),
+    [
+        ((2, 9, 9, 1), (3, 3), (1, 1), "VALID"),  # nothing is padded
+        ((2, 3, 3, 1), (3, 3), (1, 1), "SAME"),  # nearly all outputs reach padding
+        ((0, 9, 9, 1), (3, 3), (1, 1), "SAME"),
+    ],
+)
+def test_what_is_not_split(shape, window, strides, padding, monkeypatch):
+    monkeypatch.setattr(regions, "LARGE", 1)
+    given = make_window(shape, window, strides, padding)
+    got = regions.by_regions(lambda x, own: (x, own), jnp.zeros(shape), given)
+    assert got[0].shape == shape
+    assert got[1] is given
+
+
+def test_a_window_of_nothing_but_padding_is_not_split(large):
+    window = make_window((1, 30, 1), (2,), (1,), ((5, 0),), empty="keep")
+    assert regions.by_regions(lambda x, own: own, jnp.zeros((1, 30, 1)), window) is window
+
+
+def test_a_large_array_is_not_copied():
+    """The program of a large pool needs less room than a padded copy of its input."""
+    x = jax.ShapeDtypeStruct((2, 128, 128, 32), jnp.float32)
+    for pool in (jaxpool.max_pool, jaxpool.avg_pool):
+        grad = jax.jit(jax.grad(lambda x, pool=pool: pool(x, (3, 3), (2, 2), "SAME").sum()))
+        memory = grad.lower(x).compile().memory_analysis()
+        assert memory.temp_size_in_bytes < 0.9 * 4 * 2 * 128 * 128 * 32
