@@ -1,0 +1,185 @@
+"""Where PyTorch is wrong, or chooses otherwise, and what is done here: one test for each.
+
+Everywhere else `test_torch_drawn.py` has value, indices and gradient equal. With `ties="last"` the
+NaNs of pools are PyTorch's; with `ties="first"` the ties of `fmax` are.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool._random import fractional_op
+from jaxpool._rules import apply_given
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: nothing to compare with")
+F = torch.nn.functional
+
+nan, inf = np.nan, np.inf
+NANS = [nan, 5.0, nan, 1.0]
+
+
+def ours(f, *values, dtype=np.float32):
+    """Value and gradients of the sum, as lists."""
+    xs = [jnp.asarray(np.array(value), dtype) for value in values]
+    y, pullback = jax.vjp(f, *xs)
+    return [np.float32(a).ravel().tolist() for a in (y, *pullback(jnp.ones_like(y)))]
+
+
+def theirs(f, *values, dtype=torch.float32):
+    xs = [torch.tensor(value, dtype=dtype, requires_grad=True) for value in values]
+    y = f(*xs)
+    y.sum().backward()
+    return [a.detach().float().ravel().tolist() for a in (y, *[x.grad for x in xs])]
+
+
+def equal(got, want):
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def windows(pool, **options):
+    """`pool` of one window of four, over an array of one axis."""
+    return lambda x: pool(x[:, None], **options)
+
+
+def fractional(ties):
+    op = fractional_op((1, 4), (1, 4), (1, 1), (0, 1))
+    op = op if ties == "first" else type(op)(op.axes, op.window_shape, (1, 1), op.sizes, ties)
+    samples = np.zeros((2, 1, 1), np.float32)
+    return lambda x: apply_given(op, x[None], *samples)[0]
+
+
+@pytest.mark.parametrize(
+    ("original", "pool"),
+    [
+        (
+            lambda x: F.max_pool1d(x[None], 4),
+            lambda ties: windows(jaxpool.max_pool, window_shape=(4,), ties=ties),
+        ),
+        (
+            lambda x: F.adaptive_max_pool1d(x[None], 1),
+            lambda ties: windows(jaxpool.adaptive_max_pool, output_shape=(1,), ties=ties),
+        ),
+        (
+            lambda x: F.fractional_max_pool2d(
+                x[None, None, None], (1, 4), (1, 1), _random_samples=torch.zeros(1, 1, 2)
+            ),
+            fractional,
+        ),
+    ],
+    ids=["max_pool", "adaptive_max_pool", "fractional_max_pool"],
+)
+def test_a_pool_takes_the_last_nan_though_the_first_of_a_tie(original, pool):
+    """Ours: a NaN as any tie, by `ties`."""
+    equal(theirs(original, NANS), [[nan], [0, 0, 1, 0]])
+    equal(ours(pool("first"), NANS), [[nan], [1, 0, 0, 0]])
+    equal(ours(pool("last"), NANS), [[nan], [0, 0, 1, 0]])
+    tie = [2.0, 5.0, 5.0, 1.0]
+    equal(theirs(original, tie), [[5], [0, 1, 0, 0]])
+    equal(ours(pool("first"), tie), [[5], [0, 1, 0, 0]])
+
+
+def test_maximum_with_a_nan_counts_the_cotangent_twice():
+    """Ours: to the NaN, half to each of two."""
+    x, y = [nan, 1.0, nan], [1.0, nan, nan]
+    for name in ("maximum", "minimum"):
+        equal(theirs(getattr(torch, name), x, y), [[nan] * 3, [1, 1, 1], [1, 1, 1]])
+        equal(ours(getattr(jaxpool, name), x, y), [[nan] * 3, [1, 0, 0.5], [0, 1, 0.5]])
+
+
+def test_amax_with_a_nan_has_a_gradient_of_nothing_but_nan():
+    """Ours: the NaNs share the cotangent, as they do in `torch.max` without an axis."""
+    for original, f in [("amax", jaxpool.max), ("amin", jaxpool.min)]:
+        reduction = functools.partial(getattr(torch, original), dim=0)
+        equal(theirs(reduction, NANS), [[nan], [nan] * 4])
+        equal(ours(functools.partial(f, axis=0), NANS), [[nan], [0.5, 0, 0.5, 0]])
+    equal(theirs(torch.max, NANS), [[nan], [0.5, 0, 0.5, 0]])
+
+
+def test_fmax_gives_all_of_a_tie_to_the_first():
+    """Ours: half each, or as PyTorch's with `ties="first"`."""
+    x, y = [2.0, nan, nan], [2.0, nan, 1.0]
+    for name in ("fmax", "fmin"):
+        f, want = getattr(jaxpool, name), [[2, nan, 1], [1, 1, 0], [0, 0, 1]]
+        equal(theirs(getattr(torch, name), x, y), want)
+        equal(ours(functools.partial(f, ties="first"), x, y), want)
+        equal(ours(f, x, y), [[2, nan, 1], [0.5, 0.5, 0], [0.5, 0.5, 1]])
+
+
+def lp(p, **options):
+    return windows(jaxpool.lp_pool, p=p, window_shape=(2,), strides=(2,), **options)
+
+
+def test_lp_pool_has_signed_powers():
+    """NaN where a sum is negative; ours takes |x|, as ONNX."""
+    x = [-3.0, 1.0]
+    equal(theirs(lambda x: F.lp_pool1d(x[None], 3, 2), x), [[nan], [nan, nan]])
+    root = 28 ** (1 / 3)
+    equal(ours(lp(3), x), [[root], [-9 / root**2, 1 / root**2]])
+    equal(theirs(lambda x: F.lp_pool1d(x[None], 1, 2), x)[:1], [[-2]])
+    equal(ours(lp(1), x), [[4], [-1, 1]])
+
+
+def test_lp_pool_scales_a_window_cut_short_as_if_it_were_whole():
+    """Ours: the norm of what it has."""
+    x = [3.0, 4.0, 5.0]
+    cut = functools.partial(F.lp_pool1d, norm_type=2, kernel_size=2, ceil_mode=True)
+    equal(theirs(lambda x: cut(x[None]), x), [[5, 50**0.5], [0.6, 0.8, 2**0.5]])
+    equal(ours(lp(2, ceil_mode=True), x), [[5, 5], [0.6, 0.8, 1]])
+
+
+def test_lp_pool_overflows_and_is_nan_at_the_root_of_zero():
+    """Ours: neither."""
+    pool = functools.partial(F.lp_pool1d, kernel_size=2)
+    equal(theirs(lambda x: pool(x[None], 2), [3e30, 4e30]), [[inf], [0, 0]])
+    equal(ours(lp(2), [3e30, 4e30]), [[5e30], [0.6, 0.8]])
+    equal(theirs(lambda x: pool(x[None].abs(), 0.5), [0.0, 4.0]), [[4], [nan, 1]])
+    equal(ours(lp(0.5), [0.0, 4.0]), [[4], [0, 1]])
+
+
+def test_overlapping_cotangents_stop_at_256_in_bfloat16():
+    """600 windows over one element, or 600 shares of it. Ours: added in float32."""
+    x = np.zeros(1199, np.float32)
+    x[599] = 1
+    half = {"dtype": torch.bfloat16}
+    assert theirs(lambda x: F.max_pool1d(x[None], 600, 1), x, **half)[1][599] == 256
+    assert theirs(lambda x: F.avg_pool1d(x[None], 600, 1), x, **half)[1][599] == 0.5
+    for pool, want in [(jaxpool.max_pool, 600), (jaxpool.avg_pool, 1)]:
+        f = jax.jit(windows(pool, window_shape=(600,)))
+        assert ours(f, x, dtype=jnp.bfloat16)[1][599] == want
+
+
+def test_a_window_over_nothing_but_padding():
+    """Dilation 3 over two elements: PyTorch gives -inf at an index out of range. Ours raises."""
+    x = np.array([[1.0], [2.0]], np.float32)
+    y, index = F.max_pool1d(torch.tensor(x.T), 2, 1, 1, 3, return_indices=True)
+    assert (y.item(), index.item()) == (-inf, 2)
+    with pytest.raises(ValueError, match="every window holds a real element"):
+        jaxpool.max_pool_with_argmax(x, (2,), 1, 1, window_dilation=3)
+
+
+def test_what_pytorch_refuses_in_three_dimensions():
+    """As many fractional windows as fit, and an average of a window larger than the input unpadded."""
+    with pytest.raises(RuntimeError, match="too large"):
+        F.fractional_max_pool3d(torch.zeros(1, 1, 4, 4, 4), 1, 4)
+    x = np.arange(64.0, dtype=np.float32).reshape(4, 4, 4, 1)
+    y = jaxpool.fractional_max_pool(jax.random.key(0), x, 1, (4, 4, 4))
+    np.testing.assert_array_equal(y, x)
+    with pytest.raises(RuntimeError, match="smaller than kernel"):
+        F.avg_pool3d(torch.zeros(1, 1, 2, 2, 2), 3, 1, 1)
+    ones = np.ones((2, 2, 2, 1), np.float32)
+    y = jaxpool.avg_pool(ones, (3, 3, 3), padding=1, count_include_pad=False)
+    np.testing.assert_array_equal(y, ones)
+
+
+def test_indices_that_collide():
+    """As PyTorch on the CPU, where it promises nothing: the last in row-major order wins."""
+    y, indices = np.array([1.0, 2.0, 3.0], np.float32), np.array([0, 0, 1])
+    want = F.max_unpool1d(torch.tensor(y)[None], torch.tensor(indices)[None], 2, output_size=(6,))
+    got = jaxpool.max_unpool(y[:, None], indices[:, None], (6,))
+    np.testing.assert_array_equal(got[:, 0], want[0])
+    np.testing.assert_array_equal(got[:, 0], [2, 3, 0, 0, 0, 0])
