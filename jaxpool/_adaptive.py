@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool import _kernels_adaptive as adaptive
-from jaxpool._arrays import as_array
+from jaxpool._arrays import as_array, vary_together
 from jaxpool._errors import calling
 from jaxpool._kernels_reduce import pack, unpack
 from jaxpool._kernels_select import Order
@@ -35,7 +35,8 @@ class OnGrid(Op):
 
     def linear(self, residual: Any, *tangents: Array) -> Array:
         (x_dot,) = tangents
-        y = jax.ShapeDtypeStruct(self.window.pooled(x_dot.shape), x_dot.dtype)
+        zeros = lax.full(self.window.pooled(x_dot.shape), 0, x_dot.dtype)
+        (y,) = vary_together([zeros], x_dot)
         (y_dot,) = jax.linear_transpose(functools.partial(self.transpose, residual), y)((x_dot,))
         return y_dot
 

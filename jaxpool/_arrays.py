@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._errors import ArgumentError, calling
@@ -47,3 +48,24 @@ def as_array(function: str, x: Any, argument: str = "x") -> Array:
         array = jnp.asarray(x)
         check_real(argument, array)
     return array
+
+
+def varying(x: Array) -> frozenset[Any]:
+    """The manual axes of a `shard_map` over which x is known to vary."""
+    kind = jax.typeof(x)
+    kind = getattr(kind, "manual_axis_type", kind)
+    axes: frozenset[Any] = getattr(kind, "varying", getattr(kind, "vma", frozenset()))
+    return axes
+
+
+def vary_together(xs: Sequence[Array], *others: Array) -> tuple[Array, ...]:
+    """xs, all varying over each manual axis over which any of them, or of `others`, varies.
+
+    The rules of custom derivatives want that a tangent or a cotangent varies as its array does. A
+    cotangent that leaves here is added up over the axes that its array did not vary over.
+    """
+    axes = frozenset[Any]().union(*map(varying, (*xs, *others)))
+    missing = [tuple(axis for axis in axes if axis not in varying(x)) for x in xs]
+    return tuple(
+        lax.pcast(x, more, to="varying") if more else x for x, more in zip(xs, missing, strict=True)
+    )

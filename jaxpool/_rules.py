@@ -22,6 +22,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
+from jaxpool._arrays import vary_together
 from jaxpool._errors import ArgumentError
 
 Autodiff = Literal["vjp", "jvp"]
@@ -71,6 +72,11 @@ def _transpose(op: Op, residual: Any, dy: Array) -> tuple[Array, ...]:
     return op.transpose(residual, dy)
 
 
+def _tangent(op: Op, y: Array, residual: Any, tangents: tuple[Array, ...]) -> Array:
+    """The tangent of y."""
+    return _linear(op, residual, *vary_together(tangents, y))
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _attach(op: Op, y: Array, residual: Any, xs: tuple[Array, ...]) -> Array:
     """y, with the tangent that the op's linear map gives to the tangents of xs."""
@@ -80,7 +86,7 @@ def _attach(op: Op, y: Array, residual: Any, xs: tuple[Array, ...]) -> Array:
 @_attach.defjvp
 def _attach_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Array, Array]:
     y, residual, xs = primals
-    return _attach(op, y, residual, xs), _linear(op, residual, *tangents[2])
+    return _attach(op, y, residual, xs), _tangent(op, y, residual, tangents[2])
 
 
 def _differentiable(op: Op, xs: tuple[Array, ...], *given: Array) -> tuple[Array, Any]:
@@ -115,7 +121,7 @@ def _with_jvp_rule(
     op: Op, primals: tuple[Array, ...], tangents: tuple[Array, ...]
 ) -> tuple[Array, Array]:
     y, residual = _differentiable(op, primals)
-    return y, _linear(op, residual, *tangents)
+    return y, _tangent(op, y, residual, tangents)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -139,7 +145,7 @@ def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
     """What `op` computes of `xs`, with its derivative; integers and bools have none."""
     if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in xs):
         return _value(op, *xs)
-    return (_with_vjp if autodiff == "vjp" else _with_jvp)(op, *xs)
+    return (_with_vjp if autodiff == "vjp" else _with_jvp)(op, *vary_together(xs))
 
 
 def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
