@@ -14,8 +14,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
-from jaxpool._kernels_regions import by_regions
-from jaxpool._steps import FLAT_TAPS, flat_step
+from jaxpool._kernels_regions import by_regions, collect
+from jaxpool._steps import FLAT_TAPS
 from jaxpool._window import Axis, Window
 
 DIRECT_TAPS = 6  # along one axis, so many elements are joined one by one, longer windows by halves
@@ -142,8 +142,7 @@ def window_spread(dy: Array, window: Window) -> Array:
     meeting = Window(tuple(rest))
     if meeting.size > FLAT_TAPS:
         return window_unfold((dy,), (0,), meeting, _add)[0]
-    dx = kernels.assemble(lambda _, dy: dy, [dy], meeting.axes, flat_step(meeting), lax.add)
-    return kernels.crop_input(dx, meeting)
+    return collect(lambda _, dy: dy, (dy,), meeting, lax.add)
 
 
 def _repeat(dy: Array, dim: Axis) -> Array:

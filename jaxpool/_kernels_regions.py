@@ -8,6 +8,7 @@ the pieces are put together in the output, the smaller of the two.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +16,16 @@ from typing import Any
 import jax
 from jax import Array, lax
 
+from jaxpool import _kernels as kernels
+from jaxpool._kernels import Term
+from jaxpool._steps import flat_step
 from jaxpool._window import Axis, Window, is_int
 
-LARGE = 1 << 20  # bytes from which a copy costs more than the longer program
+LARGE = (
+    1 << 18
+)  # bytes from which a copy costs more than the longer program; seen without the axes of a vmap
+
+Kernel = Callable[[Any, Window], Any]  # (one array or a tuple of them, window) -> likewise
 
 
 def inner(dim: Axis) -> tuple[int, int]:
@@ -48,15 +56,17 @@ def _worthwhile(x: Array, window: Window) -> bool:
     )
 
 
-def by_regions(kernel: Callable[[Array, Window], Any], x: Array, window: Window) -> Any:
-    """`kernel(x, window)`, an array or a tuple of arrays of the output's shape, without a padded copy of a large x."""
-    return _split(kernel, x, window, 0) if _worthwhile(x, window) else kernel(x, window)
+def by_regions(kernel: Kernel, arrays: Any, window: Window) -> Any:
+    """`kernel(arrays, window)`, of the output's shape, without a padded copy of large arrays."""
+    if _worthwhile(jax.tree.leaves(arrays)[0], window):
+        return _split(kernel, arrays, window, 0)
+    return kernel(arrays, window)
 
 
-def _split(kernel: Callable[[Array, Window], Any], x: Array, window: Window, which: int) -> Any:
+def _split(kernel: Kernel, arrays: Any, window: Window, which: int) -> Any:
     """Splits pooled axes from `which` on: what reaches padding there is done, the rest goes to the next axis."""
     if which == len(window.dims):
-        return kernel(x, window)
+        return kernel(arrays, window)
     dim = window.dims[which]
     first, stop = inner(dim)
     parts = []
@@ -64,10 +74,63 @@ def _split(kernel: Callable[[Array, Window], Any], x: Array, window: Window, whi
         if begin == end:
             continue
         start, own = part(dim, begin, end)
-        dims = (*window.dims[:which], own, *window.dims[which + 1 :])
-        piece = lax.slice_in_dim(x, start, start + own.size, axis=dim.axis)
+        region = Window((*window.dims[:which], own, *window.dims[which + 1 :]))
+        cut = [
+            lax.slice_in_dim(array, start, start + own.size, axis=dim.axis)
+            for array in jax.tree.leaves(arrays)
+        ]
+        cut = jax.tree.unflatten(jax.tree.structure(arrays), cut)
         if begin == first:
-            parts.append(_split(kernel, piece, Window(dims), which + 1))
+            parts.append(_split(kernel, cut, region, which + 1))
         else:
-            parts.append(kernel(piece, Window(dims)))
+            parts.append(kernel(cut, region))
     return jax.tree.map(lambda *leaves: lax.concatenate(leaves, dim.axis), *parts)
+
+
+def mirrored(window: Window) -> Window | None:
+    """For windows one apart: the window over the output that holds all outputs an input position belongs to.
+
+    Its taps stand in reverse order.
+    """
+    if any(dim.stride > 1 or dim.low > dim.span - 1 for dim in window.dims):
+        return None
+    return Window(
+        tuple(
+            dataclasses.replace(
+                dim,
+                size=dim.out,
+                out=dim.size,
+                low=dim.span - 1 - dim.low,
+                high=max(0, dim.size + dim.low - dim.out),
+            )
+            for dim in window.dims
+        )
+    )
+
+
+def collect(term: Term, arrays: tuple[Array, ...], window: Window, join: Term) -> Array:
+    """The transpose of a pool in one step: `join` at each input position over what its windows send to it.
+
+    `term(q, *arrays)` is what outputs send to their tap q. A large array without strides is read
+    where it is, region by region; otherwise as `kernels.assemble` does it.
+    """
+    over = mirrored(window)
+    if over is None or not _worthwhile(arrays[0], over):
+        dx = kernels.assemble(term, arrays, window.axes, flat_step(window), join)
+        return kernels.crop_input(dx, window)
+
+    def kernel(arrays: tuple[Array, ...], own: Window) -> Array:
+        wide = [kernels.pad_input(array, own, 0) for array in arrays]
+        ones = [1] * len(own.dims)
+
+        def sent(q: int, tap: tuple[int, ...]) -> Array:
+            starts = [
+                (dim.window - 1 - t) * dim.dilation for dim, t in zip(own.dims, tap, strict=True)
+            ]
+            return term(
+                q, *[kernels.view(a, own.axes, starts, own.output_shape, ones) for a in wide]
+            )
+
+        return functools.reduce(join, [sent(q, tap) for q, tap in enumerate(own.taps())])
+
+    return by_regions(kernel, arrays, over)

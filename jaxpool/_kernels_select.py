@@ -17,7 +17,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
-from jaxpool._kernels_regions import by_regions
+from jaxpool._kernels_regions import by_regions, collect
 from jaxpool._steps import FLAT_TAPS, Step, select_steps
 from jaxpool._window import Window
 
@@ -197,25 +197,29 @@ def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
     return value.astype(x.dtype)
 
 
-def _route_step(step: Step, axes: tuple[int, ...], ties: Order, dy: Array, index: Array) -> Array:
-    """The cotangent before a step from the one after it."""
+def _sender(step: Step, ties: Order) -> Callable[[int, Array, Array], Array]:
+    """What each output sends to piece q: its cotangent where it chose that piece, else 0."""
 
     def sent(q: int, dy: Array, index: Array) -> Array:
         return lax.select(_chosen(step, q, index, ties), dy, lax.full_like(dy, 0))
 
-    return kernels.assemble(sent, [dy, index], axes, step, lax.add)
+    return sent
 
 
 def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
     """The transpose of `pick`: each element of dy added to the position its window chose, zeros elsewhere."""
     dx = kernels.widen(dy, window)
     first, *later = select_steps(window)
+    if not later:
+        return collect(_sender(first, ties), (dx, index), window, lax.add).astype(dy.dtype)
+
+    def before(dx: Array, index: Array, step: Step) -> Array:
+        return kernels.assemble(_sender(step, ties), [dx, index], window.axes, step, lax.add)
+
     for step in reversed(later):
 
-        def before(dx: Array, index: Array, step: Step = step) -> tuple[Array, Array]:
-            lower = _lower_index(step, window.axes, ties, index)
-            return _route_step(step, window.axes, ties, dx, index), lower
+        def both(dx: Array, index: Array, step: Step = step) -> tuple[Array, Array]:
+            return before(dx, index, step), _lower_index(step, window.axes, ties, index)
 
-        dx, index = kernels.materialise(before, dx, index)
-    dx = _route_step(first, window.axes, ties, dx, index)
-    return kernels.crop_input(dx, window).astype(dy.dtype)
+        dx, index = kernels.materialise(both, dx, index)
+    return kernels.crop_input(before(dx, index, first), window).astype(dy.dtype)

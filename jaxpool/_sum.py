@@ -45,18 +45,24 @@ class SumPool(Op):
         return self.primal(x_dot)[0]
 
     def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
-        share = self._divided(dy.astype(kernels.accumulator(dy.dtype)))
-        return (window_spread(share, self.window).astype(dy.dtype),)
+        share = dy.astype(kernels.accumulator(dy.dtype))
+        if np.ndim(self._divisor(share)):
+            dx = window_spread(self._divided(share), self.window)
+        else:  # one division an element of x, not one a term
+            dx = self._divided(window_spread(share, self.window))
+        return (dx.astype(dy.dtype),)
 
     def _divided(self, y: Array) -> Array:
-        if self.divide == "not":
-            return y
+        return y if self.divide == "not" else y / jnp.asarray(self._divisor(y))
+
+    def _divisor(self, y: Array) -> np.ndarray:
+        """What y is divided by, in its type: a scalar, or a table that broadcasts to y."""
         if not isinstance(self.divide, str):
-            return y / np.asarray(self.divide, y.dtype)
+            return np.asarray(self.divide, y.dtype)
+        if self.divide == "not":
+            return np.ones((), y.dtype)
         counts = element_counts(self.window, self.divide, y)
-        if (counts == counts.flat[0]).all():
-            return y / counts.flat[0]
-        return y / jnp.asarray(counts)
+        return counts.flat[0] if (counts == counts.flat[0]).all() else counts
 
 
 def sum_pool(

@@ -9,8 +9,8 @@ import pytest
 
 import jaxpool
 from jaxpool import _kernels_regions as regions
-from jaxpool._kernels_fold import window_sum
-from jaxpool._kernels_select import select, select_value
+from jaxpool._kernels_fold import window_spread, window_sum
+from jaxpool._kernels_select import route, select, select_value
 from jaxpool._window import make_window
 
 GEOMETRIES = [
@@ -60,6 +60,38 @@ def test_the_same_as_over_a_padded_copy(geometry, monkeypatch):
     split = jax.jit(lambda x: every(x))(x)
     assert len(calls) > 8, "the geometry is to be split"
     jax.tree.map(np.testing.assert_array_equal, split, whole)
+
+
+BACKWARDS = [geometry for geometry in GEOMETRIES if set(geometry[2]) == {1}] + [
+    ((2, 19, 18, 3), (3, 3), (1, 1), "VALID", 1, False, None),
+    ((1, 22, 27, 2), (2, 3), (1, 1), ((1, 0), (0, 2)), 2, False, (2, 1)),
+]
+
+
+@pytest.mark.parametrize("geometry", BACKWARDS)
+def test_the_same_cotangents_as_over_padded_copies(geometry, monkeypatch):
+    """The same terms in the same order, so the same bits."""
+    window = window_of(*geometry)
+    rng = np.random.default_rng(1)
+    dy = jnp.asarray(rng.standard_normal(window.pooled(geometry[0])), jnp.float32)
+    index = jnp.asarray(rng.integers(0, window.size, dy.shape), jnp.uint8)
+
+    def every(dy):
+        routed = [route(dy, index, window, ties) for ties in ("first", "last")]
+        return routed, window_spread(dy, window)
+
+    whole = jax.jit(every)(dy)
+    calls = []
+    monkeypatch.setattr(regions, "LARGE", 0)
+    monkeypatch.setattr(regions, "_split", lambda *a, f=regions._split: calls.append(a) or f(*a))
+    split = jax.jit(lambda dy: every(dy))(dy)
+    assert len(calls) > 3, "the geometry is to be split"
+    jax.tree.map(np.testing.assert_array_equal, split, whole)
+
+
+def test_padding_that_no_window_needs_is_not_mirrored():
+    window = make_window((1, 30, 1), (2,), (1,), ((2, 0),), empty="keep")
+    assert regions.mirrored(window) is None
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
