@@ -1,0 +1,45 @@
+"""What the tests of `accelerate` share: pools as lax has them, and whether they were taken over."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+
+def max_pool(x, window=(2, 2), strides=(2, 2), padding="VALID"):
+    return lax.reduce_window(x, -jnp.inf, lax.max, window, strides, padding)
+
+
+def min_pool(x, window=(2, 2), strides=(2, 2), padding="VALID"):
+    return lax.reduce_window(x, jnp.inf, lax.min, window, strides, padding)
+
+
+def sum_pool(x, window=(2, 2), strides=(2, 2), padding="VALID"):
+    return lax.reduce_window(x, 0.0, lax.add, window, strides, padding)
+
+
+def numbers(*shape, dtype=np.float32):
+    """Distinct numbers."""
+    size = int(np.prod(shape))
+    return jnp.asarray(np.random.default_rng(0).permutation(size).reshape(shape) - size // 2, dtype)
+
+
+X = numbers(4, 4)
+
+
+def program(fn, *args):
+    return str(jax.make_jaxpr(fn)(*args))
+
+
+def taken_over(fn, *args):
+    """Whether nothing of lax's pools is left in the program of `fn`, derivatives included."""
+    text = program(fn, *args)
+    return "reduce_window" not in text and "select_and" not in text
+
+
+@jax.custom_vjp
+def with_vjp(x):
+    return max_pool(x)
+
+
+with_vjp.defvjp(lambda x: jax.vjp(max_pool, x), lambda pullback, dy: pullback(3 * dy))
