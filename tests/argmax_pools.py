@@ -1,0 +1,32 @@
+"""What the tests of pools with positions and of unpooling share."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxpool
+
+FLOATS = [np.float32, np.float16, jnp.bfloat16, jnp.float8_e3m4, jnp.float8_e4m3]
+FLOATS += [jnp.float8_e4m3b11fnuz, jnp.float8_e4m3fn, jnp.float8_e4m3fnuz, jnp.float8_e5m2]
+FLOATS += [jnp.float8_e5m2fnuz]
+INTEGERS = [np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32]
+
+
+def column(*values, dtype=np.float32):
+    return np.array(values, dtype)[:, None]
+
+
+@functools.partial(jax.jit, static_argnames=("options",))
+def pooled(x, dy, options):
+    """y, indices and, where there is one, the cotangent of x."""
+    pool = functools.partial(jaxpool.max_pool_with_argmax, **dict(options))
+    if dy is None:
+        return *pool(x), None
+    y, pullback, indices = jax.vjp(pool, x, has_aux=True)
+    return y, indices, pullback(dy)[0]
+
+
+def frozen(**options):
+    return tuple(sorted(options.items()))
