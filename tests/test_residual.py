@@ -138,3 +138,80 @@ def test_between_other_layers_the_input_is_not_kept(autodiff):
         [((2, 4, 4, 3), "uint8")],
         [((), "float32"), ((2, 4, 4, 3), "uint8")],
     )
+
+
+# Every op that keeps an index, wherever its pullback is made
+
+KEPT_UNDER = {  # what to look into, and how many indices it should hold
+    "vjp": (lambda f: jax.vjp(f, X)[1], 1),
+    "vjp of jit": (lambda f: jax.vjp(jax.jit(f), X)[1], 1),
+    "vjp in jit": (lambda f: jax.eval_shape(lambda x: jax.vjp(f, x)[1], X), 1),
+    "vmap": (lambda f: jax.eval_shape(lambda x: jax.vjp(jax.vmap(f), x)[1], X[None]), 1),
+    "vmap over the last axis": (
+        lambda f: jax.eval_shape(lambda x: jax.vjp(jax.vmap(f, -1, -1), x)[1], X[..., None]),
+        1,
+    ),
+    "scan": (lambda f: jax.eval_shape(lambda x: jax.vjp(five_rounds(f), x)[1], X), 5),
+    "scan in jit": (
+        lambda f: jax.eval_shape(lambda x: jax.vjp(jax.jit(five_rounds(f)), x)[1], X),
+        5,
+    ),
+    "linearize": (lambda f: jax.linearize(f, X)[1], 1),
+    "linearize in jit": (lambda f: jax.eval_shape(lambda x: jax.linearize(f, x)[1], X), 1),
+}
+INDEXED = {
+    "max_pool": ({"window_shape": (2, 2), "strides": (2, 2)}, OUTPUTS),
+    "min_pool": ({"window_shape": (2, 2), "strides": (2, 2)}, OUTPUTS),
+    "max_pool_with_argmax": ({"window_shape": (2, 2), "strides": (2, 2)}, OUTPUTS),
+    "adaptive_max_pool": ({"output_shape": (3, 5)}, 2 * 3 * 5 * 3),
+    "adaptive_max_pool_with_argmax": ({"output_shape": (3, 5)}, 2 * 3 * 5 * 3),
+    "cummax": ({"axis": 1}, X.size),
+    "cummin": ({"axis": 2, "reverse": True}, X.size),
+    "max": ({"axis": (1, 2)}, 2 * 3),
+    "min": ({"axis": 0}, 8 * 8 * 3),
+}
+
+
+def five_rounds(f):
+    def rounds(x):
+        return jax.lax.scan(lambda x, _: (x + np.float32(1), f(x)), x, length=5)[1]
+
+    return rounds
+
+
+def indexed(name, ties, autodiff):
+    kwargs = INDEXED[name][0] | {"ties": ties, "autodiff": autodiff}
+    f = functools.partial(getattr(jaxpool, name), **kwargs)
+    return (lambda x: f(x)[0]) if name.endswith("argmax") else f
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize("ties", ["first", "last"])
+@pytest.mark.parametrize("name", INDEXED)
+def test_one_byte_an_output_element_wherever_the_pullback_is_made(name, ties, autodiff):
+    f, outputs = indexed(name, ties, autodiff), INDEXED[name][1]
+    held = {place: jax.tree.leaves(look(f)) for place, (look, _) in KEPT_UNDER.items()}
+    assert {place: [leaf.dtype.name for leaf in leaves] for place, leaves in held.items()} == {
+        place: ["uint8"] for place in KEPT_UNDER
+    }
+    assert {place: kept_bytes(leaves) for place, leaves in held.items()} == {
+        place: count * outputs for place, (_, count) in KEPT_UNDER.items()
+    }
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize("name", INDEXED)
+def test_under_checkpoint_neither_index_nor_mask_is_kept(name, autodiff):
+    """The input of each round is, and the index of one round at a time is computed from it."""
+    f = jax.checkpoint(indexed(name, "first", autodiff))
+    assert kept_bytes(KEPT_UNDER["vjp in jit"][0](f)) == X.nbytes
+    assert kept_bytes(KEPT_UNDER["scan"][0](f)) == 5 * X.nbytes
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_a_policy_that_saves_everything_saves_the_index_alone(name):
+    everything = jax.checkpoint_policies.everything_saveable
+    f = jax.checkpoint(indexed(name, "first", "vjp"), policy=everything)
+    arrays = [leaf for leaf in jax.tree.leaves(KEPT_UNDER["vjp in jit"][0](f)) if leaf.shape]
+    assert [leaf.dtype.name for leaf in arrays] == ["uint8"]
+    assert kept_bytes(arrays) == INDEXED[name][1]

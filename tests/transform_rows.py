@@ -16,7 +16,7 @@ import lax_pools
 import numpy as np
 
 import jaxpool
-from jaxpool.testing import oracle
+from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce
 
 SHAPE = (2, 4, 3, 2)  # batch, two pooled axes, channels
 PLANE = SHAPE[1:3]
@@ -243,10 +243,17 @@ class Row:
         return {mode: functools.partial(self.f, autodiff=mode) for mode in MODES}
 
 
+def by_oracle(op):
+    """The oracle of an op, or None; of a pool and its indices, that of the pool, which has both."""
+    named = op.removesuffix("_with_argmax")
+    rooms = (_oracle, _oracle_adaptive, _oracle_reduce)
+    return next((getattr(room, named) for room in rooms if hasattr(room, named)), None)
+
+
 def row(op, twin, *args, finish=lambda y: y, split=identity, **kwargs):
     """A row for a function of arrays."""
     function = getattr(jaxpool, op)
-    named = getattr(oracle, op.removesuffix("_with_argmax"), None)
+    named = by_oracle(op)
     return Row(
         op,
         lambda x, **mode: finish(function(*split(x), *args, **kwargs, **mode)),

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from compat_cases import HASTY
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -163,7 +164,7 @@ POLICIES = {
 
 def checkpointed(policy):
     def named(f):
-        return lambda x: jax.ad_checkpoint.checkpoint_name(f(x), "y")
+        return lambda x: checkpoint_name(f(x), "y")
 
     return lambda f, x: jax.grad(jax.checkpoint(loss(named(f)), policy=policy))(x)
 

@@ -1,0 +1,99 @@
+"""What `vmap` makes of a gradient: the program for one more batch axis, no larger, without loops."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+
+SHAPE = (2, 9, 10, 3)
+SAME = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
+POOLS = {
+    "max_pool": ("max_pool", SAME),
+    "max_pool, split": ("max_pool", SAME | {"ties": "split"}),
+    "min_pool": ("min_pool", SAME | {"ties": "last"}),
+    "max_pool_with_argmax": ("max_pool_with_argmax", SAME),
+    "avg_pool": ("avg_pool", SAME | {"count_include_pad": False}),
+    "sum_pool": ("sum_pool", SAME),
+    "adaptive_max_pool": ("adaptive_max_pool", {"output_shape": (3, 5)}),
+    "adaptive_avg_pool": ("adaptive_avg_pool", {"output_shape": (3, 5)}),
+    "lp_pool": ("lp_pool", SAME | {"p": 3.0}),
+    "logsumexp_pool": ("logsumexp_pool", SAME),
+    "softmax_pool": ("softmax_pool", SAME),
+    "gem_pool": ("gem_pool", SAME | {"p": 3.0}),
+}
+MODES = ("vjp", "jvp")
+HAVE_MODES = ("max", "min", "avg", "sum", "adaptive")
+CASES = [
+    (name, mode) for name in POOLS for mode in (MODES if name.startswith(HAVE_MODES) else (None,))
+]
+FORBIDDEN = ("scatter", "gather", "while")
+
+
+def gradient(name, mode):
+    function, kwargs = POOLS[name]
+    more = kwargs | ({} if mode is None else {"autodiff": mode})
+    pool = functools.partial(getattr(jaxpool, function), **more, axes=(-3, -2))
+
+    def loss(x):
+        y = pool(x)
+        return ((y[0] if function.endswith("argmax") else y) ** 2).sum()
+
+    return jax.grad(loss)
+
+
+def mapped(name, mode, axis):
+    """The gradient mapped over an axis, and that of the stack, with the axis in front as in `vmap`."""
+    x = jax.ShapeDtypeStruct((*SHAPE[:axis], 5, *SHAPE[axis:]), np.float32)
+    of = gradient(name, mode)
+
+    def whole(x):
+        return jnp.moveaxis(of(jnp.moveaxis(x, axis, 0)), 0, axis)
+
+    return [jax.jit(program).lower(x) for program in (jax.vmap(of, axis, axis), whole)]
+
+
+def compiled(lowered):
+    """The names of the operations that the compiler leaves, one for each time they stand there."""
+    return re.findall(r" = \S+ ([\w-]+)\(", lowered.compile().as_text())
+
+
+def within(text, words=FORBIDDEN):
+    return [word for word in words if word in text]
+
+
+@pytest.mark.parametrize("axis", range(5))
+@pytest.mark.parametrize(("name", "mode"), CASES)
+def test_a_mapped_gradient_is_lowered_to_no_more_than_that_of_the_stack(name, mode, axis):
+    one, whole = (
+        re.findall(r"stablehlo\.(\w+)", low.as_text()) for low in mapped(name, mode, axis)
+    )
+    ragged = ("gather",) if name.startswith("adaptive") else ()  # which the stack has as well
+    assert [word for word in within(" ".join(one)) if word not in ragged] == []
+    assert one.count("gather") <= whole.count("gather")
+    assert one.count("reduce_window") == whole.count("reduce_window")
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "axis"),
+    [
+        pytest.param(
+            name,
+            mode,
+            axis,
+            marks=() if (name, axis) in [("max_pool", 0), ("max_pool", 3)] else pytest.mark.slow,
+        )
+        for name, mode in CASES
+        for axis in range(5)
+    ],
+)
+def test_a_mapped_gradient_compiles_to_no_more_fusions_than_that_of_the_stack(name, mode, axis):
+    one, whole = map(compiled, mapped(name, mode, axis))
+    assert whole.count("fusion") > 0
+    assert one.count("fusion") <= whole.count("fusion")
+    if not name.startswith("adaptive"):
+        assert within(" ".join(one)) == []
