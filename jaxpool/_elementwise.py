@@ -119,10 +119,12 @@ class Extreme(Op):
             return lax.select(both, total * np.asarray(0.5, total.dtype), total)
         return share(total, winners)
 
-    def linear(self, winners: Words, *tangents: Array) -> Array:
+    def linear(self, winners: Words, *tangents: Array | None) -> Array:
         dtype = kernels.accumulator(self.dtype)
         terms = []
         for i, tangent in enumerate(tangents):
+            if tangent is None:
+                continue
             wide = self._wide(tangent, dtype)
             terms.append(lax.select(self._won(winners, i), wide, lax.full_like(wide, 0)))
         return self._share(functools.reduce(lax.add, terms), winners).astype(self.dtype)

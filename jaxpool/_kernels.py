@@ -89,6 +89,16 @@ def crop_input(x: Array, window: Window) -> Array:
     return pad(x, window.axes, [(-dim.low, -dim.tail, 0) for dim in window.dims], 0)
 
 
+def pad_step(x: Array, axes: Sequence[int], step: Step, fill: Any) -> Array:
+    """x as a step takes it."""
+    return pad(x, axes, [(low, high, 0) for low, high in step.sides], fill)
+
+
+def crop_step(x: Array, axes: Sequence[int], step: Step) -> Array:
+    """Undoes `pad_step`."""
+    return pad(x, axes, [(-low, -high, 0) for low, high in step.sides], 0)
+
+
 def view(
     x: Array,
     axes: Sequence[int],
@@ -201,7 +211,7 @@ def widen(dy: Array, window: Window) -> Array:
     return materialise(lambda dy: dy.astype(wide), dy)
 
 
-def materialise(kernel: Callable[..., Any], *args: Array) -> Any:
+def materialise(kernel: Callable[..., Any], *args: Array | None) -> Any:
     """`kernel(*args)`, computed once and kept, however many consumers read the result.
 
     XLA fuses a cheap producer into each of its consumers and computes it again there; a select

@@ -86,15 +86,32 @@ def _real_bound(window: Window, ndim: int, ties: Order) -> Array | None:
 
 
 def _select_step(
-    step: Step, axes: tuple[int, ...], kind: Kind, ties: Order, value: Array, index: Array
+    step: Step,
+    axes: tuple[int, ...],
+    kind: Kind,
+    ties: Order,
+    fill: Array,
+    value: Array,
+    index: Array | None,
 ) -> tuple[Array, Array]:
-    """The best piece at each output of a step, and the flat tap it stands at."""
-    best, best_index = kernels.piece(value, axes, step, 0), kernels.piece(index, axes, step, 0)
+    """The best piece at each output of a step, and the flat tap it stands at; None: each element stands at tap 0."""
+    dtype = kernels.index_dtype(step.count)
+    value = kernels.pad_step(value, axes, step, fill)
+    if index is not None:
+        index = kernels.pad_step(index.astype(dtype), axes, step, 0)
+
+    def tap(q: int) -> Array:
+        if index is None:
+            return lax.full_like(best, step.starts[q], dtype)
+        inside = kernels.piece(index, axes, step, q)
+        return inside + lax.full_like(inside, step.starts[q])
+
+    best = kernels.piece(value, axes, step, 0)
+    best_index = tap(0)
     for q in range(1, len(step.starts)):
-        challenger, tap = kernels.piece(value, axes, step, q), kernels.piece(index, axes, step, q)
-        tap = tap + lax.full_like(tap, step.starts[q])
+        challenger = kernels.piece(value, axes, step, q)
         take = wins(challenger, best, kind, ties)
-        best, best_index = lax.select(take, challenger, best), lax.select(take, tap, best_index)
+        best, best_index = lax.select(take, challenger, best), lax.select(take, tap(q), best_index)
     return best, best_index
 
 
@@ -105,15 +122,20 @@ def select_value(x: Array, window: Window, kind: Kind, ties: Order) -> Array:
 
 
 def _select_value(x: Array, window: Window, kind: Kind, ties: Order) -> Array:
-    fill = kernels.least(x.dtype) if kind == "max" else kernels.greatest(x.dtype)
-    value = decode(kernels.pad_input(x, window, fill))
+    value, fill = decode(x), _fill(x.dtype, kind)
     for step in select_steps(window):
+        value = kernels.pad_step(value, window.axes, step, fill)
         best = kernels.piece(value, window.axes, step, 0)
         for q in range(1, len(step.starts)):
             challenger = kernels.piece(value, window.axes, step, q)
             best = lax.select(wins(challenger, best, kind, ties), challenger, best)
         value = best
     return encode(value, x.dtype)
+
+
+def _fill(dtype: kernels.DType, kind: Kind) -> Array:
+    """What padding holds, decoded."""
+    return decode(jnp.asarray(kernels.least(dtype) if kind == "max" else kernels.greatest(dtype)))
 
 
 def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Array]:
@@ -128,15 +150,14 @@ def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Ar
 
 
 def _select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Array]:
-    fill = kernels.least(x.dtype) if kind == "max" else kernels.greatest(x.dtype)
-    value = decode(kernels.pad_input(x, window, fill))
-    index = lax.full_like(value, 0, kernels.index_dtype(window.size))
-    for step in select_steps(window):
-        kernel = functools.partial(_select_step, step, window.axes, kind, ties)
-        if step is select_steps(window)[-1]:
-            value, index = kernel(value, index)
-        else:
-            value, index = kernels.materialise(kernel, value, index)
+    *earlier, last = [
+        functools.partial(_select_step, step, window.axes, kind, ties, _fill(x.dtype, kind))
+        for step in select_steps(window)
+    ]
+    value, index = decode(x), None
+    for kernel in earlier:
+        value, index = kernels.materialise(kernel, value, index)
+    value, index = last(value, index)
     bound = _real_bound(window, x.ndim, ties)
     if bound is not None:
         index = jnp.minimum(index, bound) if ties == "last" else jnp.maximum(index, bound)
@@ -164,10 +185,12 @@ def _chosen(step: Step, which: int, index: Array, ties: Order) -> Array:
 
 def _within(step: Step, ties: Order) -> Callable[[int, Array], Array]:
     """Of each output, the flat tap within piece q where that piece was chosen, else 0."""
+    dtype = kernels.index_dtype(step.reach)
 
     def within(q: int, index: Array) -> Array:
         lower = index - lax.full_like(index, step.starts[q])
-        return lax.select(_chosen(step, q, index, ties), lower, lax.full_like(index, 0))
+        kept = lax.select(_chosen(step, q, index, ties), lower, lax.full_like(index, 0))
+        return kept.astype(dtype)
 
     return within
 
@@ -178,7 +201,8 @@ def _lower_index(step: Step, axes: tuple[int, ...], ties: Order, index: Array) -
     All windows that chose an intermediate element agree on where it came from, so joining them by
     max loses nothing; an element that none chose gets 0, and nothing is read from it or sent to it.
     """
-    return kernels.assemble(_within(step, ties), [index], axes, step, lax.max)
+    lower = kernels.assemble(_within(step, ties), [index], axes, step, lax.max)
+    return kernels.crop_step(lower, axes, step)
 
 
 def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
@@ -187,8 +211,9 @@ def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
     indices = [index]
     for step in reversed(steps[1:]):
         indices.append(_lower_index(step, window.axes, ties, indices[-1]))
-    value = kernels.pad_input(x.astype(kernels.accumulator(x.dtype)), window, 0)
+    value = x.astype(kernels.accumulator(x.dtype))
     for step, chosen in zip(steps, reversed(indices), strict=True):
+        value = kernels.pad_step(value, window.axes, step, 0)
         best = kernels.piece(value, window.axes, step, 0)
         for q in range(1, len(step.starts)):
             challenger = kernels.piece(value, window.axes, step, q)
@@ -214,7 +239,8 @@ def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
         return collect(_sender(first, ties), (dx, index), window, lax.add).astype(dy.dtype)
 
     def before(dx: Array, index: Array, step: Step) -> Array:
-        return kernels.assemble(_sender(step, ties), [dx, index], window.axes, step, lax.add)
+        dx = kernels.assemble(_sender(step, ties), [dx, index], window.axes, step, lax.add)
+        return kernels.crop_step(dx, window.axes, step)
 
     for step in reversed(later):
 
@@ -222,4 +248,4 @@ def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
             return before(dx, index, step), _lower_index(step, window.axes, ties, index)
 
         dx, index = kernels.materialise(both, dx, index)
-    return kernels.crop_input(before(dx, index, first), window).astype(dy.dtype)
+    return before(dx, index, first).astype(dy.dtype)

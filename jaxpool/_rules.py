@@ -20,6 +20,7 @@ from typing import Any, Literal
 import jax
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from jaxpool import _kernels as kernels
 from jaxpool._arrays import vary_together
@@ -41,8 +42,11 @@ class Op:
         """What is computed, and the residual: all that the derivative needs of the inputs."""
         raise TypeError(f"{type(self).__name__} describes no primal")
 
-    def linear(self, residual: Any, *tangents: Array) -> Array:
-        """The tangent of the output; linear in `tangents`, its transpose accumulating as `transpose` does."""
+    def linear(self, residual: Any, *tangents: Array | None) -> Array:
+        """The tangent of the output; linear in `tangents`, its transpose accumulating as `transpose` does.
+
+        Of several tangents those that are zero may be None.
+        """
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
     def transpose(self, residual: Any, dy: Array) -> tuple[Array, ...]:
@@ -62,7 +66,7 @@ def _primal(op: Op, *xs: Array) -> tuple[Array, Any]:
 
 @functools.partial(jax.checkpoint, prevent_cse=False, static_argnums=0)
 @functools.partial(jax.jit, static_argnums=0)
-def _linear(op: Op, residual: Any, *tangents: Array) -> Array:
+def _linear(op: Op, residual: Any, *tangents: Array | None) -> Array:
     return op.linear(residual, *tangents)
 
 
@@ -72,9 +76,14 @@ def _transpose(op: Op, residual: Any, dy: Array) -> tuple[Array, ...]:
     return op.transpose(residual, dy)
 
 
-def _tangent(op: Op, y: Array, residual: Any, tangents: tuple[Array, ...]) -> Array:
-    """The tangent of y."""
-    return _linear(op, residual, *vary_together(tangents, y))
+def _tangent(op: Op, y: Array, residual: Any, tangents: tuple[Any, ...]) -> Array:
+    """The tangent of y. Tangents known to be zero are None to the op: as arrays they would be kept."""
+    known = [t for t in tangents if not isinstance(t, SymbolicZero)]
+    if not known:
+        return lax.full_like(y, 0)
+    arrays = iter(vary_together(known, y))
+    given = [None if isinstance(t, SymbolicZero) else next(arrays) for t in tangents]
+    return _linear(op, residual, *given)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -83,7 +92,7 @@ def _attach(op: Op, y: Array, residual: Any, xs: tuple[Array, ...]) -> Array:
     return y
 
 
-@_attach.defjvp
+@functools.partial(_attach.defjvp, symbolic_zeros=True)
 def _attach_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Array, Array]:
     y, residual, xs = primals
     return _attach(op, y, residual, xs), _tangent(op, y, residual, tangents[2])
@@ -116,9 +125,9 @@ def _with_jvp(op: Op, *xs: Array) -> Array:
     return _value(op, *xs)
 
 
-@_with_jvp.defjvp
+@functools.partial(_with_jvp.defjvp, symbolic_zeros=True)
 def _with_jvp_rule(
-    op: Op, primals: tuple[Array, ...], tangents: tuple[Array, ...]
+    op: Op, primals: tuple[Array, ...], tangents: tuple[Any, ...]
 ) -> tuple[Array, Array]:
     y, residual = _differentiable(op, primals)
     return y, _tangent(op, y, residual, tangents)

@@ -1,8 +1,8 @@
 """How a window is walked: as one step over all of its taps, or axis by axis in a few short steps. Pure Python, no jax.
 
 A step takes a few shifted, strided views ("pieces") of the array before it and combines them into
-one element each. The maximum is idempotent, so pieces may overlap: a window of 13 is two windows of
-8, which are two of 4, and so on, and a window of any length costs about log2(length) steps an axis.
+one element each. The maximum is idempotent, so pieces may overlap: a window of 13 is four windows of
+4, which are four elements each, and a window of any length costs about log8(length) steps an axis.
 The flat index of the chosen tap is carried along, and read backwards it tells which piece every
 element came from.
 """
@@ -18,7 +18,9 @@ from jaxpool._window import Axis, Window
 FLAT_TAPS = (
     16  # a window of up to so many taps is one step: fewer passes over memory than axis by axis
 )
-DIRECT_TAPS = 6  # along one axis, so many taps in one step cost no more than doubling
+PIECES = 8  # of a step along an axis, where windows overlap much: fewer, longer steps pass over memory less often
+LITTLE = 0.125  # of an axis: padding of so much is done in one pass with that of the others
+LONGEST = 32  # pieces of any step: the program grows with them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,12 @@ class Step:
     strides: tuple[int, ...]
     sizes: tuple[int, ...]
     outs: tuple[int, ...]
+    sides: tuple[tuple[int, int], ...]  # padding, or cropping where negative, that gives `sizes`
+
+    @property
+    def count(self) -> int:
+        """Flat taps that the index tells apart after this step."""
+        return self.starts[-1] + self.reach
 
     @property
     def tiles(self) -> bool:
@@ -40,32 +48,50 @@ class Step:
 
 
 def _axis_step(
-    window: Window, which: int, sizes: list[int], pieces: tuple[int, ...], length: int, stride: int
+    window: Window,
+    which: int,
+    before: list[int],
+    padded: list[bool],
+    pieces: tuple[int, ...],
+    length: int,
+    stride: int,
 ) -> Step:
-    """A step along pooled axis `which` from pieces that begin at taps `pieces`, each `length` taps long."""
+    """A step along pooled axis `which` from pieces that begin at taps `pieces`, each `length` taps long.
+
+    The axes that are `padded` are so from sizes `before`.
+    """
     dim = window.dims[which]
     unit = math.prod(window.window_shape[which + 1 :])
     shifts = tuple(
-        tuple(tap * dim.dilation if i == which else 0 for i in range(len(sizes))) for tap in pieces
+        tuple(tap * dim.dilation if i == which else 0 for i in range(len(before))) for tap in pieces
     )
-    strides = tuple(stride if i == which else 1 for i in range(len(sizes)))
+    strides = tuple(stride if i == which else 1 for i in range(len(before)))
+    sides = tuple(
+        (dim.low, dim.tail) if pads else (0, 0)
+        for dim, pads in zip(window.dims, padded, strict=True)
+    )
+    sizes = [size + low + tail for size, (low, tail) in zip(before, sides, strict=True)]
     outs = list(sizes)
     outs[which] = dim.out if stride > 1 else sizes[which] - pieces[-1] * dim.dilation
     starts = tuple(tap * unit for tap in pieces)
-    return Step(shifts, starts, length * unit, strides, tuple(sizes), tuple(outs))
+    return Step(shifts, starts, length * unit, strides, tuple(sizes), tuple(outs), sides)
 
 
-def _halvings(dim: Axis) -> list[tuple[tuple[int, ...], int, int]]:
+def _lengthenings(dim: Axis) -> list[tuple[tuple[int, ...], int, int]]:
     """Steps along an axis, first to last, as (pieces, length of a piece, stride)."""
-    direct = dim.window / dim.stride
-    doublings = (dim.window - 1).bit_length()
-    if dim.window <= DIRECT_TAPS or direct <= doublings:
+    count = 1
+    while PIECES**count < dim.window:
+        count += 1
+    most = next(n for n in range(1, PIECES + 1) if n**count >= dim.window)
+    if dim.window <= min(count * most * dim.stride, LONGEST):
         return [(tuple(range(dim.window)), 1, dim.stride)]
     steps: list[tuple[tuple[int, ...], int, int]] = []
     length = 1
     while length < dim.window:
-        longer = min(2 * length, dim.window)
-        steps.append(((0, longer - length), length, dim.stride if longer == dim.window else 1))
+        pieces = min(most, -(-dim.window // length))
+        longer = min(pieces * length, dim.window)
+        starts = tuple(min(n * length, longer - length) for n in range(pieces))
+        steps.append((starts, length, dim.stride if longer == dim.window else 1))
         length = longer
     return steps
 
@@ -79,21 +105,29 @@ def flat_step(window: Window) -> Step:
     )
     sizes = tuple(dim.needed for dim in window.dims)
     strides = tuple(dim.stride for dim in window.dims)
-    return Step(shifts, tuple(range(window.size)), 1, strides, sizes, window.output_shape)
+    sides = tuple((dim.low, dim.tail) for dim in window.dims)
+    return Step(shifts, tuple(range(window.size)), 1, strides, sizes, window.output_shape, sides)
 
 
 @functools.lru_cache(maxsize=1024)
 def select_steps(window: Window) -> tuple[Step, ...]:
-    """The steps of a max or min pool, from the padded input to the output."""
+    """The steps of a max or min pool, from the input to the output; each pads what it begins with.
+
+    Axis by axis, the minor one first, so that row-major order decides ties. Little padding is done
+    at once, much of it when the turn of its axis comes, so that steps before pass over less.
+    """
     if window.size <= FLAT_TAPS:
         return (flat_step(window),)
-    sizes = [dim.needed for dim in window.dims]
+    rank = len(window.dims)
+    at_once = all(dim.needed <= (1 + LITTLE) * dim.size for dim in window.dims)
+    unpadded = [True] * rank
+    sizes = list(window.input_shape)
     steps = []
-    for which in reversed(
-        range(len(window.dims))
-    ):  # the minor axis first, so that row-major order decides ties
-        for pieces, length, stride in _halvings(window.dims[which]):
-            step = _axis_step(window, which, sizes, pieces, length, stride)
+    for which in reversed(range(rank)):
+        for pieces, length, stride in _lengthenings(window.dims[which]):
+            padded = [unpadded[i] and (at_once or i == which) for i in range(rank)]
+            unpadded = [un and not now for un, now in zip(unpadded, padded, strict=True)]
+            step = _axis_step(window, which, sizes, padded, pieces, length, stride)
             steps.append(step)
             sizes = list(step.outs)
     return tuple(steps)

@@ -1,0 +1,93 @@
+"""The steps a window is walked in: they cover it, and the program they make stays small."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool._kernels_select import pick, route, select
+from jaxpool._steps import LONGEST, select_steps
+from jaxpool._window import make_window
+from jaxpool.testing import oracle
+
+
+def line(size, window, stride=1, padding="VALID", dilation=1):
+    """A window along one axis, alone in its program: a second axis of one tap too many for one flat step."""
+    return make_window(
+        (1, size, 40, 1), (window, 17), (stride, 1), padding, window_dilation=(dilation, 1)
+    )
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 50, 200])
+def test_steps_cover_every_window(stride):
+    """Each piece of a step is a window that the steps before it made; together they reach every tap."""
+    for window in range(1, 130):
+        steps = [s for s in select_steps(line(600, window, stride)) if s.starts[-1] % 17 == 0]
+        length = 1
+        for step in (s for s in steps if s.starts[-1] >= 17):
+            assert step.reach == 17 * length
+            covered = set()
+            for start in step.starts:
+                covered |= set(range(start // 17, start // 17 + length))
+            length = step.count // 17
+            assert covered == set(range(length))
+            assert len(step.starts) <= LONGEST
+        assert length == window
+
+
+def test_a_long_window_is_a_short_program():
+    pieces = [len(step.starts) for step in select_steps(make_window((1, 300, 300, 1), (63, 63)))]
+    assert pieces == [8, 8, 8, 8]
+    steps = select_steps(make_window((1, 3000, 3000, 1), (1000, 1000), (1000, 1000)))
+    assert sum(len(step.starts) for step in steps) <= 64
+
+
+@pytest.mark.parametrize("ties", ["first", "last"])
+@pytest.mark.parametrize(
+    ("window", "stride", "padding", "dilation"),
+    [
+        ((9, 2), 1, "VALID", 1),
+        ((13, 17), 1, "SAME", 1),
+        ((17, 3), 2, ((8, 8), (1, 1)), 1),
+        ((33, 33), 33, "VALID", 1),
+        ((40, 1), 1, ((39, 0), (0, 0)), 1),
+        ((3, 20), 1, "SAME_LOWER", 2),
+    ],
+)
+def test_long_windows(window, stride, padding, dilation, ties):
+    """Values, cotangents and tangents, tie-heavy, each axis padded as its turn comes or at once."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-2, 3, (1, 45, 44, 2)).astype(np.float32)
+    x[x == -2] = -np.inf
+    geometry = {
+        "window_shape": window,
+        "strides": (stride, stride),
+        "padding": padding,
+        "window_dilation": (1, dilation),
+    }
+    given = make_window(x.shape, window, (stride, stride), padding, window_dilation=(1, dilation))
+    want = oracle.max_pool(x, ties=ties, **geometry)
+
+    @jax.jit
+    def run(x, dy):
+        y, index = select(x, given, "max", ties)
+        return y, route(dy, index, given, ties), pick(dy_like(x), index, given, ties)
+
+    def dy_like(x):
+        return jnp.arange(x.size, dtype=x.dtype).reshape(x.shape)
+
+    dy = rng.integers(1, 9, want.y.shape).astype(np.float32)
+    y, dx, tangent = run(x, dy)
+    np.testing.assert_array_equal(y, want.y)
+    v = np.arange(x.size, dtype=np.float32).reshape(x.shape)
+    want_dx, want_tangent = np.zeros_like(x), np.zeros_like(dy)
+    for term in want.terms:
+        want_dx[term.position] += term.share * dy[term.output]
+        want_tangent[term.output] += term.share * v[term.position]
+    np.testing.assert_array_equal(dx, want_dx)
+    np.testing.assert_array_equal(tangent, want_tangent)
+
+
+def test_the_index_is_narrow_until_it_has_to_be_wide():
+    steps = select_steps(make_window((1, 100, 100, 1), (20, 20)))
+    assert [step.count for step in steps] == [5, 20, 100, 400]
