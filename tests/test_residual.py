@@ -98,6 +98,15 @@ def test_an_elementwise_maximum_keeps_one_byte_an_element(count, ties, autodiff)
 
 
 @pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize("jit", [False, True])
+def test_an_operand_that_nobody_differentiates_leaves_nothing(jit, autodiff):
+    def f(x):
+        return jaxpool.maximum(X[::-1], x, X - np.float32(1), autodiff=autodiff)
+
+    assert kept(jax.jit(f) if jit else f, X) == [(X.shape, "uint8")]
+
+
+@pytest.mark.parametrize("autodiff", MODES)
 def test_under_vmap_and_scan(autodiff):
     f = max_pool(autodiff)
     assert kept(jax.vmap(f), X[None]) == [((1, 2, 4, 4, 3), "uint8")]

@@ -13,9 +13,12 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from compat_cases import HASTY
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 from transform_rows import MODES, ROWS, SHAPE, VARIANTS, numbers
 from transform_table import DIFFERENCES, FORWARD, POLICIES, REVERSE, weights
 
@@ -95,6 +98,25 @@ def test_every_cell(name, group):
     assert wrong == []
 
 
+@pytest.mark.parametrize("autodiff", MODES)
+def test_an_operand_that_is_the_same_on_all_devices_of_a_shard_map(autodiff):
+    """Its cotangents are added up over the devices, as jax does for `jnp.maximum`."""
+    mesh = jax.make_mesh((len(jax.devices()),), ("i",), (AxisType.Auto,))
+
+    def loss(maximum, x, level):
+        def local(x, level):
+            return jax.lax.psum((maximum(x, level) ** 2).sum(), "i")
+
+        return jax.shard_map(local, mesh=mesh, in_specs=(P("i"), P()), out_specs=P())(x, level)
+
+    ours = functools.partial(loss, functools.partial(jaxpool.maximum, autodiff=autodiff))
+    arguments = numbers(), jnp.asarray(0.5)
+    got = jax.jit(jax.grad(ours, (0, 1)))(*arguments)
+    want = jax.jit(jax.grad(functools.partial(loss, jnp.maximum), (0, 1)))(*arguments)
+    for dx, expected in zip(got, want, strict=True):
+        np.testing.assert_allclose(dx, expected, rtol=1e-12)
+
+
 # The table is whole
 
 
@@ -142,7 +164,7 @@ def test_a_twin_is_what_the_oracle_says(name):
         y, back = jax.vjp(lambda x: row.twin(x)[..., 0], x)
     np.testing.assert_allclose(y, answer.y.reshape(y.shape), rtol=1e-12)  # without axes kept by it
     dy = np.asarray(weights(y.shape))
-    cotangents = map(jax.numpy.asarray, answer.cotangents(dy.reshape(answer.y.shape)))
+    cotangents = map(jnp.asarray, answer.cotangents(dy.reshape(answer.y.shape)))
     parts, back_to_x = jax.vjp(row.operands, x)
     (want,) = back_to_x(tuple(part for part, _ in zip(cotangents, parts, strict=False)))
     np.testing.assert_allclose(back(dy)[0], want, rtol=1e-12, atol=1e-14)
@@ -156,8 +178,8 @@ def test_shard_map_over_two_devices():
     """The cells of `shard_map` once more, where a batch is really spread."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={SHAPE[0]}"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    select = ["-k", "test_every_cell and shard_map", "-m", "slow or not slow"]
+    select = ["-k", "shard_map and not two_devices", "-m", "slow or not slow"]
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([*command, *select], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert f"{len(TABLE)} passed" in done.stdout
+    assert f"{len(TABLE) + len(MODES)} passed" in done.stdout
