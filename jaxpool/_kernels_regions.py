@@ -2,7 +2,8 @@
 
 Padding an array copies it, and padding each slice of it keeps the loops of XLA for CPU from
 vectorising. Only the outputs along the border need padding: the rest read the array as it is, and
-the pieces are put together in the output, the smaller of the two.
+the pieces are put together in the output, the smaller of the two. That pays where channels are
+last; where a padded axis is the minor one, a padded copy is faster.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ LARGE = (
     1 << 18
 )  # bytes from which a copy costs more than the longer program; seen without the axes of a vmap
 
+WIDE = 16  # neighbours in memory, below which pieces put together do not vectorise
+
 Kernel = Callable[[Any, Window], Any]  # (one array or a tuple of them, window) -> likewise
 
 
@@ -44,13 +47,21 @@ def part(dim: Axis, first: int, stop: int) -> tuple[int, Axis]:
     return max(begin, 0), own
 
 
+def _static(x: Array) -> bool:
+    return all(is_int(size) for size in x.shape)
+
+
+def _narrow(x: Array, window: Window) -> bool:
+    """Whether fewer than `WIDE` elements lie next to each other at each position of a padded axis."""
+    return any(dim.padded and math.prod(x.shape[dim.axis + 1 :]) < WIDE for dim in window.dims)
+
+
 def _worthwhile(x: Array, window: Window) -> bool:
     """Whether most windows of a large array reach no padding, and every window something real."""
-    if not window.padded or not all(is_int(size) for size in x.shape):
-        return False
     reached = [max(0, stop - first) for first, stop in map(inner, window.dims)]
     return (
-        x.size * x.dtype.itemsize >= LARGE
+        window.padded
+        and x.size * x.dtype.itemsize >= LARGE
         and 2 * math.prod(reached) > math.prod(window.output_shape)
         and all(dim.real(output) for dim in window.dims for output in (0, dim.out - 1))
     )
@@ -58,7 +69,8 @@ def _worthwhile(x: Array, window: Window) -> bool:
 
 def by_regions(kernel: Kernel, arrays: Any, window: Window) -> Any:
     """`kernel(arrays, window)`, of the output's shape, without a padded copy of large arrays."""
-    if _worthwhile(jax.tree.leaves(arrays)[0], window):
+    x = jax.tree.leaves(arrays)[0]
+    if _static(x) and _worthwhile(x, window) and not _narrow(x, window):
         return _split(kernel, arrays, window, 0)
     return kernel(arrays, window)
 
@@ -111,11 +123,13 @@ def mirrored(window: Window) -> Window | None:
 def collect(term: Term, arrays: tuple[Array, ...], window: Window, join: Term) -> Array:
     """The transpose of a pool in one step: `join` at each input position over what its windows send to it.
 
-    `term(q, *arrays)` is what outputs send to their tap q. A large array without strides is read
-    where it is, region by region; otherwise as `kernels.assemble` does it.
+    `term(q, *arrays)` is what outputs send to their tap q. Without strides, a large array is read
+    where it is, region by region, and a narrow one from a padded copy; else as `kernels.assemble`
+    does it.
     """
     over = mirrored(window)
-    if over is None or not _worthwhile(arrays[0], over):
+    x = arrays[0]
+    if over is None or not _static(x) or not (_narrow(x, over) or _worthwhile(x, over)):
         dx = kernels.assemble(term, arrays, window.axes, flat_step(window), join)
         return kernels.crop_input(dx, window)
 

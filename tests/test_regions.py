@@ -38,6 +38,7 @@ def window_of(shape, window, strides, padding, dilation, ceil_mode, axes):
 def large(monkeypatch):
     """Every array counts as large."""
     monkeypatch.setattr(regions, "LARGE", 0)
+    monkeypatch.setattr(regions, "WIDE", 0)
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
@@ -56,6 +57,7 @@ def test_the_same_as_over_a_padded_copy(geometry, monkeypatch):
     whole = jax.jit(every)(x)
     calls = []
     monkeypatch.setattr(regions, "LARGE", 0)
+    monkeypatch.setattr(regions, "WIDE", 0)
     monkeypatch.setattr(regions, "_split", lambda *a, f=regions._split: calls.append(a) or f(*a))
     split = jax.jit(lambda x: every(x))(x)
     assert len(calls) > 8, "the geometry is to be split"
@@ -83,6 +85,7 @@ def test_the_same_cotangents_as_over_padded_copies(geometry, monkeypatch):
     whole = jax.jit(every)(dy)
     calls = []
     monkeypatch.setattr(regions, "LARGE", 0)
+    monkeypatch.setattr(regions, "WIDE", 0)
     monkeypatch.setattr(regions, "_split", lambda *a, f=regions._split: calls.append(a) or f(*a))
     split = jax.jit(lambda dy: every(dy))(dy)
     assert len(calls) > 3, "the geometry is to be split"
