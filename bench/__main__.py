@@ -12,7 +12,7 @@ from bench import conditions
 from bench._case import MODES
 from bench.cases import select
 
-_RIVALS = ("lax", "torch", "torch-channels-last", "tensorflow")
+_RIVALS = ("lax", "accelerate", "torch", "torch-channels-last", "tensorflow")
 
 _EPILOG = """\
 examples:
@@ -134,7 +134,13 @@ def _run(cases: Any, mode: Any, arguments: argparse.Namespace) -> Any:
 
 
 def _package(peer: str) -> str:
-    known = {"lax": "jax", "x+1": "jax", "copy": "numpy", "torch-channels-last": "torch"}
+    known = {
+        "lax": "jax",
+        "accelerate": "jaxpool",
+        "x+1": "jax",
+        "copy": "numpy",
+        "torch-channels-last": "torch",
+    }
     return known.get(peer, peer)
 
 

@@ -18,9 +18,17 @@ MODES: tuple[Mode, ...] = ("forward", "forward_and_vjp")
 
 ELEMENTWISE = ("maximum", "minimum")
 AVERAGES = ("avg_pool", "sum_pool")
+ADAPTIVE = ("adaptive_max_pool", "adaptive_avg_pool")
+ARGMAX = "max_pool_with_argmax"
+UNPOOL = "max_unpool"
+CUMMAX = "cummax"
+MAX = "max"
 TRAIN_STEP = "train_step"
 
+# Those whose backward must be told which element of a window won.
+_SELECT = ("max_pool", "min_pool", ARGMAX, "adaptive_max_pool")
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
+_POSITION_BYTES = 4  # of an index that goes in or out
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -33,6 +41,8 @@ class Case:
 
     `op` is a name in `jaxpool`, or "train_step" with `net` a name in `bench.nets`.
     `axes` are the pooled axes; the one axis that is neither pooled nor the first holds channels.
+    `output` are the sizes along `axes` that an adaptive pool or an unpool gives; the window and
+    strides of an unpool are those of the pool that made its indices.
     """
 
     op: str
@@ -42,6 +52,7 @@ class Case:
     padding: str | tuple[tuple[int, int], ...] = "VALID"
     dilation: tuple[int, ...] = ()
     axes: tuple[int, ...] = ()
+    output: tuple[int, ...] = ()
     dtype: str = "float32"
     arity: int = 1
     net: str = ""
@@ -58,6 +69,10 @@ class Case:
         if self.window:
             words.append(_by(self.window))
             words.append(f"stride {_common(self.strides)}")
+        if self.output:
+            words.append(f"to {_by(self.output)}")
+        if self.op in (CUMMAX, MAX):
+            words.append(f"over {' and '.join(map(str, self.axes))}")
         if self.padding != "VALID":
             words.append(_padding_name(self.padding))
         if any(d > 1 for d in self.dilation):
@@ -113,9 +128,13 @@ class Case:
 
     @property
     def output_shape(self) -> tuple[int, ...]:
+        shape = list(self.shape)
+        if self.output or self.op == MAX:
+            for axis, size in zip(self.axes, self.output or (1,) * len(self.axes), strict=True):
+                shape[axis] = size
+            return tuple(shape)
         if not self.window:
             return self.shape
-        shape = list(self.shape)
         geometry = zip(self.axes, self.pads, self.extents, self.strides, strict=True)
         for axis, (low, high), extent, stride in geometry:
             shape[axis] = (shape[axis] + low + high - extent) // stride + 1
@@ -126,27 +145,56 @@ class Case:
         """Bytes of one input."""
         return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
 
+    @property
+    def as_windows(self) -> Case | None:
+        """The plain pool that an adaptive one is where every length divides."""
+        if any(size % n for size, n in zip(self.spatial_shape, self.output, strict=True)):
+            return None
+        window = tuple(size // n for size, n in zip(self.spatial_shape, self.output, strict=True))
+        return dataclasses.replace(
+            self,
+            op=self.op.removeprefix("adaptive_"),
+            window=window,
+            strides=window,
+            dilation=(1,) * len(window),
+            output=(),
+        )
+
+    @property
+    def taps(self) -> int:
+        """Elements of the largest window."""
+        if self.op not in ADAPTIVE:
+            return math.prod(self.window)
+        sizes = zip(self.spatial_shape, self.output, strict=True)
+        return math.prod(max(stop - start for start, stop in spans(s, n)) for s, n in sizes)
+
     def floor_bytes(self, mode: Mode) -> int:
         """Bytes that must cross the memory bus once: what no implementation can avoid.
 
         Forward reads the inputs and writes y. The backward reads dy and writes a dx an input;
-        for a windowed selection the index is written and read too. Elementwise needs none.
+        for a windowed selection the index is written and read too. Elementwise, running and whole
+        maxima need none. Positions are written once by the pool that gives them, and read in both
+        directions by the unpool.
         """
         if self.op == TRAIN_STEP:
             return 0
         itemsize = numpy_dtype(self.dtype).itemsize
         outputs = math.prod(self.output_shape)
-        forward = self.arity * self.input_bytes + outputs * itemsize
+        given = outputs * _POSITION_BYTES if self.op == ARGMAX else 0
+        taken = math.prod(self.shape) * _POSITION_BYTES if self.op == UNPOOL else 0
+        forward = self.arity * self.input_bytes + taken + outputs * itemsize
         if mode == "forward":
-            return forward
-        selects = bool(self.window) and self.op not in AVERAGES
-        index = outputs * _index_bytes(math.prod(self.window)) if selects else 0
-        return 2 * (forward + index)
+            return forward + given
+        index = outputs * _index_bytes(self.taps) if self.op in _SELECT else 0
+        return 2 * (forward + index) + given
 
     def inputs(self, seed: int = 0) -> tuple[np.ndarray, ...]:
-        """The arrays to pool, the same in every process."""
+        """The arrays to pool, the same in every process; positions follow those with a gradient."""
         rng = np.random.default_rng(seed)
-        return tuple(_draw(rng, self.shape, self.dtype) for _ in range(self.arity))
+        arrays = [_draw(rng, self.shape, self.dtype) for _ in range(self.arity)]
+        if self.op == UNPOOL:
+            arrays.append(_positions(rng, self))
+        return tuple(arrays)
 
     def cotangent(self, seed: int = 1) -> np.ndarray:
         return _draw(np.random.default_rng(seed), self.output_shape, self.dtype)
@@ -158,6 +206,11 @@ class Case:
     def from_json(cls, fields: Mapping[str, Any]) -> Case:
         values = {key: _as_tuple(value) for key, value in fields.items()}
         return cls(**{**values, "tags": frozenset(fields["tags"])})
+
+
+def spans(size: int, count: int) -> list[tuple[int, int]]:
+    """Start and stop of each of the `count` windows of an adaptive pool over `size` elements."""
+    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
 
 def _by(sizes: Sequence[int]) -> str:
@@ -191,3 +244,14 @@ def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.nd
     if kind == np.float64:
         return rng.standard_normal(shape)
     return rng.standard_normal(shape, dtype=np.float32).astype(kind, copy=False)
+
+
+def _positions(rng: np.random.Generator, case: Case) -> np.ndarray:
+    """What a pool without padding says of where it found its maxima: anywhere in each window."""
+    flat = np.zeros(case.shape, np.int32)
+    geometry = zip(case.axes, case.window, case.strides, case.output, strict=True)
+    for axis, window, stride, size in geometry:
+        starts = stride * np.arange(case.shape[axis], dtype=np.int32)
+        starts = starts.reshape([-1 if a == axis else 1 for a in range(len(case.shape))])
+        flat = flat * size + starts + rng.integers(0, window, case.shape, np.int32)
+    return flat

@@ -15,12 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bench._case import AVERAGES, ELEMENTWISE, TRAIN_STEP, Case
+from bench._case import (
+    ADAPTIVE,
+    ARGMAX,
+    AVERAGES,
+    CUMMAX,
+    ELEMENTWISE,
+    MAX,
+    TRAIN_STEP,
+    UNPOOL,
+    Case,
+)
 from bench._peer import Device, Prepared, Unsupported, Work
 from bench.oracle import sample_index
 from bench.timing import timed_calls
 
-Op = Callable[..., jax.Array]
+Op = Callable[..., Any]  # gives y, or y and positions
 
 
 class JaxPeer:
@@ -45,24 +55,26 @@ class JaxPeer:
             from bench import train_steps
 
             return train_steps.prepare(work, self.name, self._device)
-        op = self._make_op(work.case)
+        case, op = work.case, self._make_op(work.case)
         device = jax.devices(self._device)[0]
         xs, dy = work.shared("jax", lambda: jax.device_put((work.xs, work.dy), device))
-        function = op if dy is None else functools.partial(_forward_and_vjp, op)
+        function = op if dy is None else functools.partial(_forward_and_vjp, case, op)
         arguments = xs if dy is None else (dy, *xs)
         compiled, compile_s = compile_timed(function, *arguments)
 
-        y, dxs = split_results(compiled(*arguments))
-        index = sample_index(work.case)
+        results = compiled(*arguments)
+        outputs, dxs = (results, ()) if dy is None else results
+        index = sample_index(case)
         difference = work.reference.difference(
-            np.asarray(y)[index], [np.asarray(dx)[index] for dx in dxs]
+            [np.asarray(y)[index] for y in outputs_of(outputs)],
+            [np.asarray(dx)[index] for dx in dxs],
         )
         return Prepared(
             timed_calls(lambda: compiled(*arguments), jax.block_until_ready, _burst(self._device)),
             compile_s,
             difference,
             peak_bytes(compiled),
-            None if dy is None else _residual_bytes(op, xs),
+            None if dy is None else _residual_bytes(case, op, xs),
         )
 
     def close(self) -> None:
@@ -111,18 +123,25 @@ def peak_bytes(compiled: Any) -> int | None:
     return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes)
 
 
-def split_results(results: Any) -> tuple[Any, Sequence[Any]]:
-    return results if isinstance(results, tuple) else (results, ())
+def outputs_of(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
 
 
-def _forward_and_vjp(op: Op, dy: jax.Array, *xs: jax.Array) -> tuple[jax.Array, tuple[Any, ...]]:
-    y, vjp = jax.vjp(op, *xs)
-    return y, vjp(dy)
+def _forward_and_vjp(case: Case, op: Op, dy: jax.Array, *xs: jax.Array) -> tuple[Any, Any]:
+    outputs, vjp = _vjp(case, op, *xs)
+    return outputs, vjp(dy)
 
 
-def _residual_bytes(op: Op, xs: Sequence[jax.Array]) -> int:
+def _vjp(case: Case, op: Op, *xs: jax.Array) -> tuple[Any, Any]:
+    """What the op gives, and the pullback of y to the inputs that have a gradient."""
+    floats, positions = xs[: case.arity], xs[case.arity :]
+    y, vjp, *given = jax.vjp(lambda *xs: op(*xs, *positions), *floats, has_aux=case.op == ARGMAX)
+    return (y, *given), vjp
+
+
+def _residual_bytes(case: Case, op: Op, xs: Sequence[jax.Array]) -> int:
     """What the derivative keeps between forward and backward when they are apart."""
-    kept = jax.eval_shape(lambda *xs: jax.vjp(op, *xs)[1], *xs)
+    kept = jax.eval_shape(lambda *xs: _vjp(case, op, *xs)[1], *xs)
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
 
 
@@ -142,6 +161,14 @@ def jaxpool_op(case: Case) -> Op:
         raise Unsupported(f"jaxpool has no {case.op} yet")
     if case.op in ELEMENTWISE:
         return function
+    if case.op == UNPOOL:
+        return lambda x, positions: function(x, positions, case.output, axes=case.axes)
+    if case.op in ADAPTIVE:
+        return lambda x: function(x, case.output, axes=case.axes)
+    if case.op == CUMMAX:
+        return lambda x: function(x, *case.axes)
+    if case.op == MAX:
+        return lambda x: function(x, case.axes, keepdims=True, ties="split")
     arguments: dict[str, Any] = {"axes": case.axes}
     if any(d > 1 for d in case.dilation):
         arguments["window_dilation"] = case.dilation
@@ -152,6 +179,16 @@ def lax_op(case: Case) -> Op:
     """`reduce_window` and jax.numpy, as Flax and most programs use them."""
     if case.op in ELEMENTWISE:
         return lambda *xs: functools.reduce(getattr(jnp, case.op), xs)
+    if case.op == CUMMAX:
+        return lambda x: lax.cummax(x, *case.axes)
+    if case.op == MAX:
+        return lambda x: jnp.max(x, case.axes, keepdims=True)
+    if case.op in ADAPTIVE:
+        if (windows := case.as_windows) is None:
+            raise Unsupported(
+                "lax has no adaptive pool: windows of one size need a length that divides"
+            )
+        return lax_op(windows)
     if case.op not in (*AVERAGES, "max_pool", "min_pool"):
         raise Unsupported(f"lax has no {case.op}")
     window, strides, dilation = (
@@ -167,6 +204,11 @@ def lax_op(case: Case) -> Op:
         return y / math.prod(case.window) if case.op == "avg_pool" else y
 
     return op
+
+
+def accelerate_op(case: Case) -> Op:
+    """`jaxpool.accelerate` is timed on lax's whole steps alone, as it is used."""
+    raise Unsupported("accelerate is timed on whole train steps")
 
 
 def _monoid(op: str, dtype: Any) -> tuple[Any, Any]:

@@ -45,6 +45,9 @@ class TensorFlowPeer:
             assert self._process.stdin is not None
             self._process.stdin.close()  # the worker ends with its input
             self._process.wait(timeout=30)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._errors.close()
             self._process = None
 
     def _calls(self, count: int) -> Sequence[float]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bench._case import AVERAGES, ELEMENTWISE, TRAIN_STEP, Case, numpy_dtype
+from bench._case import ARGMAX, AVERAGES, ELEMENTWISE, MAX, TRAIN_STEP, Case, numpy_dtype
 from bench.oracle import Reference, sample_index
 from bench.timing import TimedCalls, timed_calls
 
@@ -34,8 +34,12 @@ def op_for(case: Case) -> Callable[..., Any]:
         return lambda *xs: functools.reduce(getattr(tf, case.op), xs)
     if case.op == TRAIN_STEP:
         raise UnsupportedCase("whole steps compare lax's pool with ours")
+    if case.op == MAX:
+        return lambda x: tf.reduce_max(x, case.axes, keepdims=True)
+    if case.op == ARGMAX:
+        return _with_argmax(case)
     if case.op not in (*AVERAGES, "max_pool", "min_pool"):
-        raise UnsupportedCase(f"no TensorFlow call is written for {case.op}")
+        raise UnsupportedCase(f"TensorFlow has no {case.op}")
     if any(d > 1 for d in case.dilation) and any(s > 1 for s in case.strides):
         raise UnsupportedCase("TensorFlow has no dilation together with strides")
     averages, sums = case.op in AVERAGES, case.op == "sum_pool"
@@ -57,6 +61,17 @@ def op_for(case: Case) -> Callable[..., Any]:
     return (lambda x: -largest(-x)) if case.op == "min_pool" else largest
 
 
+def _with_argmax(case: Case) -> Callable[[Any], Any]:
+    images = len(case.window) == 2 and not case.channels_first
+    if not images or any(d > 1 for d in case.dilation) or not isinstance(case.padding, str):
+        raise UnsupportedCase("TensorFlow gives positions for plain channels-last images alone")
+    return lambda x: tuple(
+        tf.nn.max_pool_with_argmax(
+            x, case.window, case.strides, case.padding, output_dtype=tf.int32
+        )
+    )
+
+
 def padded_first(case: Case) -> bool:
     """Where TensorFlow's own padding cannot say it: explicit, a sum's, or with dilation."""
     cannot = case.op == "sum_pool" or any(d > 1 for d in case.dilation)
@@ -76,6 +91,10 @@ def _explicitly_padded(case: Case, native: Callable[[Any], Any]) -> Callable[[An
     return lambda x: native(tf.pad(x, pads, constant_values=fill))
 
 
+def _outputs(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
 class Worker:
     def __init__(self) -> None:
         self._calls: TimedCalls | None = None
@@ -91,6 +110,8 @@ class Worker:
     def _prepare(self, case: Case, mode: str) -> dict[str, Any]:
         self._calls = None  # frees the arrays of the case before
         op = op_for(case)
+        if case.op == ARGMAX and mode == "forward_and_vjp":
+            raise UnsupportedCase("TensorFlow has no gradient of max_pool_with_argmax on the CPU")
         arrays = case.inputs()
         cotangent = case.cotangent() if mode == "forward_and_vjp" else None
         xs = tuple(map(tf.constant, arrays))
@@ -99,21 +120,22 @@ class Worker:
         @tf.function(autograph=False)
         def step(*xs: Any) -> Any:
             if dy is None:
-                return op(*xs), ()
+                return _outputs(op(*xs)), ()
             with tf.GradientTape() as tape:
                 tape.watch(xs)
-                y = op(*xs)
-            return y, tape.gradient(y, xs, output_gradients=dy)
+                outputs = _outputs(op(*xs))
+            return outputs, tape.gradient(outputs[0], xs, output_gradients=dy)
 
         start = time.perf_counter()
         concrete = step.get_concrete_function(*xs)
-        y, dxs = concrete(*xs)
+        (y, *positions), dxs = concrete(*xs)
         compile_s = time.perf_counter() - start
 
         index = sample_index(case)
         reference = Reference(case, arrays, cotangent)
         difference = reference.difference(
-            y.numpy()[index],
+            # TensorFlow's positions count channels too.
+            [y.numpy()[index], *(p.numpy()[index] // case.shape[-1] for p in positions)],
             [dx.numpy()[index] for dx in dxs],
             count_include_pad=case.padding != "SAME" or padded_first(case),
         )

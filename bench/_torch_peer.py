@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from bench._case import AVERAGES, ELEMENTWISE, TRAIN_STEP, Case
+from bench._case import (
+    ADAPTIVE,
+    ARGMAX,
+    AVERAGES,
+    CUMMAX,
+    ELEMENTWISE,
+    MAX,
+    TRAIN_STEP,
+    UNPOOL,
+    Case,
+)
 from bench._peer import Device, Prepared, Unsupported, Work
 from bench.oracle import sample_index
 from bench.timing import timed_calls
@@ -45,12 +55,14 @@ class TorchPeer:
                     return op(*xs), ()
         else:
             dy = self._laid_out(torch, case, work.dy)
-            for x in xs:
+            floats = xs[: case.arity]
+            for x in floats:
                 x.requires_grad_()
 
             def call() -> Any:
-                y = op(*xs)
-                return y, torch.autograd.grad(y, xs, dy)
+                outputs = op(*xs)
+                y = outputs[0] if case.op == ARGMAX else outputs
+                return outputs, torch.autograd.grad(y, floats, dy)
 
         difference = work.reference.difference(*_samples(torch, case, *call()))
         return Prepared(
@@ -77,14 +89,16 @@ class TorchPeer:
     def _refuse(self, case: Case) -> None:
         if case.op == TRAIN_STEP:
             raise Unsupported("whole steps compare lax's pool with ours")
-        if case.op in ELEMENTWISE and self._channels_last:
-            raise Unsupported("elementwise: the memory format makes no difference")
+        if not _as_channels_first(case) and self._channels_last:
+            raise Unsupported("elementwise and running: the memory format makes no difference")
         if case.op in AVERAGES and any(d > 1 for d in case.dilation):
             raise Unsupported("torch has no dilated average")
 
     def _laid_out(self, torch: Any, case: Case, array: np.ndarray) -> Any:
         x = _from_numpy(torch, array)
-        if case.window:
+        if x.dtype == torch.int32:
+            x = x.long()  # positions
+        if _as_channels_first(case):
             x = x.permute(0, case.channel_axis, *case.axes)
             if x.ndim == 3 and _as_images(case, self._channels_last):
                 x = x.unsqueeze(2)
@@ -112,6 +126,11 @@ def _from_numpy(torch: Any, array: np.ndarray) -> Any:
     return torch.from_numpy(array)
 
 
+def _as_channels_first(case: Case) -> bool:
+    """Whether PyTorch sees the case with channels before the pooled axes."""
+    return bool(case.axes) and case.op != CUMMAX
+
+
 def _as_images(case: Case, channels_last: bool) -> bool:
     """One-dimensional cases become images of height 1 for channels_last and for a divisor."""
     return len(case.window) == 1 and (channels_last or case.op in AVERAGES)
@@ -120,7 +139,18 @@ def _as_images(case: Case, channels_last: bool) -> bool:
 def _op(torch: Any, case: Case) -> Callable[..., Any]:
     if case.op in ELEMENTWISE:
         return lambda *xs: functools.reduce(getattr(torch, case.op), xs)
-    if case.op not in (*AVERAGES, "max_pool", "min_pool"):
+    if case.op == CUMMAX:
+        return lambda x: torch.cummax(x, *case.axes).values
+    if case.op == MAX:
+        return lambda x: torch.amax(x, tuple(range(2, x.ndim)), keepdim=True)
+    if case.op in (*ADAPTIVE, UNPOOL):
+        function = getattr(torch.nn.functional, f"{case.op}{len(case.axes)}d")
+        if case.op == UNPOOL:
+            return lambda x, positions: function(
+                x, positions, case.window, case.strides, output_size=case.output
+            )
+        return lambda x: function(x, case.output)
+    if case.op not in (*AVERAGES, "max_pool", "min_pool", ARGMAX):
         raise Unsupported(f"no torch call is written for {case.op}")
     if case.op == "min_pool":
         largest = _pool(torch, case)
@@ -139,6 +169,8 @@ def _pool(torch: Any, case: Case) -> Callable[[Any], Any]:
     low = tuple(pad[0] for pad in case.pads)
     ceil = next((c for c in (False, True) if _native_shape(case, c) == case.output_shape), None)
     if ceil is None:
+        if case.op == ARGMAX:
+            raise Unsupported("torch's positions would count padding of this kind")
         fill = 0.0 if case.op in AVERAGES else -float("inf")
         pads = tuple(n for pair in reversed(case.pads) for n in pair)
         native = _native(functional, case, rank, (0,) * rank, False)
@@ -180,29 +212,31 @@ def _native(
             ceil,
             divisor_override=divisor,
         )
+    positions = case.op == ARGMAX
     by_rank = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
 
     def largest(x: Any) -> Any:
         if rank == 1 and x.ndim == 4:
             sizes = (one_more(window, 1), one_more(strides, 1), one_more(padding, 0))
-            return functional.max_pool2d(x, *sizes, one_more(dilation, 1), ceil)
-        return by_rank[rank](x, window, strides, padding, dilation, ceil)
+            return functional.max_pool2d(x, *sizes, one_more(dilation, 1), ceil, positions)
+        return by_rank[rank](x, window, strides, padding, dilation, ceil, positions)
 
     return largest
 
 
-def _samples(torch: Any, case: Case, y: Any, dxs: Any) -> tuple[Any, list[Any]]:
+def _samples(torch: Any, case: Case, outputs: Any, dxs: Any) -> tuple[list[Any], list[Any]]:
     """Results in the case's own axis order, cut to what the oracle looks at."""
     index = sample_index(case)
 
     def sample(t: Any) -> Any:
-        if case.window:
+        if _as_channels_first(case):
             if t.ndim > len(case.shape):
                 t = t.squeeze(2)
             t = t.permute(np.argsort((0, case.channel_axis, *case.axes)).tolist())
         return t.detach()[index].to("cpu", torch.float64).numpy()
 
-    return sample(y), [sample(dx) for dx in dxs]
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    return [sample(y) for y in outputs], [sample(dx) for dx in dxs]
 
 
 def _residual_bytes(torch: Any, op: Callable[..., Any], xs: list[Any]) -> int:

@@ -5,13 +5,14 @@ A new op is a row (or a loop) here, a branch in each peer, and one in `bench.ora
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from bench._case import MODES, TRAIN_STEP, Case, Mode
+from bench._case import ADAPTIVE, ARGMAX, CUMMAX, MAX, MODES, TRAIN_STEP, UNPOOL, Case, Mode
 
-__all__ = ["CASES", "MODES", "Case", "Mode", "pool", "select"]
+__all__ = ["CASES", "MODES", "Case", "Mode", "adaptive", "pool", "select", "unpool"]
 
 
 def pool(
@@ -39,6 +40,25 @@ def pool(
         dtype=dtype,
         tags=frozenset(tags),
     )
+
+
+def adaptive(op: str, shape: tuple[int, ...], output: int, *tags: str) -> Case:
+    """An adaptive case: `output` windows along every spatial axis of `shape`."""
+    rank = len(shape) - 2
+    axes = tuple(range(1, 1 + rank))
+    return Case(op, shape, axes=axes, output=(output,) * rank, tags=frozenset((*tags, "adaptive")))
+
+
+def unpool(shape: tuple[int, ...], window: int, *tags: str) -> Case:
+    """Back to where a pool with windows side by side found its maxima."""
+    case = pool(UNPOOL, shape, window, window, "VALID", *tags, "argmax")
+    output = tuple(size * window for size in case.spatial_shape)
+    return dataclasses.replace(case, output=output)
+
+
+def over(op: str, shape: tuple[int, ...], axes: tuple[int, ...], *tags: str) -> Case:
+    """A maximum over whole axes, or running along one."""
+    return Case(op, shape, axes=axes, tags=frozenset((*tags, "whole axes")))
 
 
 def _repeat(value: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
@@ -128,7 +148,14 @@ def _special() -> Iterator[Case]:
     yield Case("maximum", (16, 128, 128, 32), arity=4, tags=elementwise)
     yield Case("minimum", (16, 128, 128, 32), arity=2, tags=elementwise)
     yield Case("maximum", (16, 128, 128, 32), arity=2, dtype="bfloat16", tags=elementwise)
-    # Later ops go here once the library has them: adaptive pools, max_pool_with_argmax, max_unpool.
+    for op in ADAPTIVE:
+        yield adaptive(op, (16, 56, 56, 64), 7)
+        yield adaptive(op, (8, 64, 64, 64), 5)  # 64 / 5: windows of 13 and 14 that overlap
+        yield adaptive(op, (16, 56, 56, 64), 1, "global")
+    yield pool(ARGMAX, (16, 128, 128, 32), 2, 2, "VALID", "argmax")
+    yield unpool((16, 64, 64, 32), 2)
+    yield over(CUMMAX, (8, 4096, 64), (1,))
+    yield over(MAX, (32, 56, 56, 64), (1, 2))
 
 
 def _train_steps() -> Iterator[Case]:
@@ -136,7 +163,7 @@ def _train_steps() -> Iterator[Case]:
     yield Case(TRAIN_STEP, (256, 28, 28, 1), net="LeNet", tags=train)
     yield Case(TRAIN_STEP, (64, 32, 32, 3), net="VGGLike", tags=train)
     yield Case(TRAIN_STEP, (16, 224, 224, 3), net="ResNetStem", tags=train)
-    # A U-Net with unpooling goes here when the library has max_unpool.
+    yield Case(TRAIN_STEP, (8, 128, 128, 3), net="UNet", tags=train)
 
 
 # One tiny case a feature: for tests, and for a benchmark run that only shows that everything runs.
@@ -166,6 +193,19 @@ _SMALL = (
     Case("maximum", (2, 4, 3), arity=2, tags=frozenset({"small", "elementwise"})),
     Case("maximum", (2, 4, 3), arity=4, tags=frozenset({"small", "elementwise"})),
     Case("minimum", (2, 4, 3), arity=2, tags=frozenset({"small", "elementwise"})),
+    adaptive("adaptive_max_pool", (2, 8, 8, 3), 4, "small"),
+    adaptive("adaptive_max_pool", (2, 9, 8, 3), 5, "small"),
+    adaptive("adaptive_avg_pool", (2, 8, 8, 3), 1, "small", "global"),
+    adaptive("adaptive_avg_pool", (2, 9, 8, 3), 5, "small"),
+    pool(ARGMAX, (2, 8, 6, 3), 2, 2, "VALID", "small", "argmax"),
+    pool(ARGMAX, (2, 9, 8, 3), 3, 2, "SAME", "small", "argmax"),
+    unpool((2, 4, 3, 3), 2, "small"),
+    over(CUMMAX, (2, 9, 3), (1,), "small"),
+    over(MAX, (2, 5, 6, 3), (1, 2), "small"),
+    Case(TRAIN_STEP, (2, 8, 8, 1), net="LeNet", tags=frozenset({"small", "train"})),
+    Case(TRAIN_STEP, (2, 8, 8, 3), net="VGGLike", tags=frozenset({"small", "train"})),
+    Case(TRAIN_STEP, (2, 8, 8, 3), net="ResNetStem", tags=frozenset({"small", "train"})),
+    Case(TRAIN_STEP, (2, 8, 8, 3), net="UNet", tags=frozenset({"small", "train"})),
 )
 
 CASES: tuple[Case, ...] = (

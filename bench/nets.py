@@ -1,27 +1,36 @@
-"""Small convolutional nets in Flax whose pools can be swapped."""
+"""Small convolutional nets in Flax whose pools can be swapped: `NETS[name](pools)`."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
+from jax import numpy as jnp
 
-Pool = Callable[..., jax.Array]
+
+@dataclasses.dataclass(frozen=True)
+class Pools:
+    """Where a net's pools come from; arguments are those of `jaxpool`."""
+
+    max_pool: Callable[..., jax.Array]
+    max_pool_with_argmax: Callable[..., tuple[jax.Array, jax.Array]]
+    max_unpool: Callable[..., jax.Array]
 
 
 class LeNet(nn.Module):
     """Two 5x5 convolutions, each with ReLU and a 2x2 max pool, and three dense layers."""
 
-    max_pool: Pool
+    pools: Pools
     classes: int = 10
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         for features in (6, 16):
             x = nn.relu(nn.Conv(features, (5, 5))(x))
-            x = self.max_pool(x, (2, 2), (2, 2))
+            x = self.pools.max_pool(x, (2, 2), (2, 2))
         x = x.reshape(x.shape[0], -1)
         for features in (120, 84):
             x = nn.relu(nn.Dense(features)(x))
@@ -31,7 +40,7 @@ class LeNet(nn.Module):
 class VGGLike(nn.Module):
     """The first three blocks of VGG-11 at half width: 3x3 convolutions, then a 2x2 max pool."""
 
-    max_pool: Pool
+    pools: Pools
     classes: int = 10
 
     @nn.compact
@@ -39,7 +48,7 @@ class VGGLike(nn.Module):
         for block in ((32,), (64,), (128, 128)):
             for features in block:
                 x = nn.relu(nn.Conv(features, (3, 3))(x))
-            x = self.max_pool(x, (2, 2), (2, 2))
+            x = self.pools.max_pool(x, (2, 2), (2, 2))
         x = x.reshape(x.shape[0], -1)
         x = nn.relu(nn.Dense(128)(x))
         return nn.Dense(self.classes)(x)
@@ -48,20 +57,43 @@ class VGGLike(nn.Module):
 class ResNetStem(nn.Module):
     """The stem of a ResNet: 7x7 stride 2, batch norm, ReLU, 3x3 stride 2 max pool; then a mean."""
 
-    max_pool: Pool
+    pools: Pools
     classes: int = 10
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         x = nn.Conv(64, (7, 7), (2, 2), use_bias=False)(x)
         x = nn.relu(nn.BatchNorm(use_running_average=False)(x))
-        x = self.max_pool(x, (3, 3), (2, 2), "SAME")
+        x = self.pools.max_pool(x, (3, 3), (2, 2), "SAME")
         return nn.Dense(self.classes)(x.mean((1, 2)))
 
 
-# A U-Net with unpooling goes here when the library has max_unpool.
+class UNet(nn.Module):
+    """Two levels down and up: pools hand their positions to the unpooling of the same level."""
+
+    pools: Pools
+    classes: int = 10
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        levels = (16, 32)
+        left = []
+        for features in levels:
+            x = nn.relu(nn.Conv(features, (3, 3))(x))
+            pooled, positions = self.pools.max_pool_with_argmax(x, (2, 2), (2, 2))
+            left.append((x, positions))
+            x = pooled
+        for features in reversed(levels):
+            x = nn.relu(nn.Conv(features, (3, 3))(x))
+            beside, positions = left.pop()
+            x = self.pools.max_unpool(x, positions, beside.shape[1:3])
+            x = nn.relu(nn.Conv(features, (3, 3))(jnp.concatenate([x, beside], axis=-1)))
+        return nn.Conv(self.classes, (1, 1))(x)
+
+
 NETS: dict[str, Callable[..., Any]] = {
     "LeNet": LeNet,
     "VGGLike": VGGLike,
     "ResNetStem": ResNetStem,
+    "UNet": UNet,
 }

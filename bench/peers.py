@@ -9,7 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from bench._case import TRAIN_STEP
-from bench._jax_peer import AddOnePeer, JaxPeer, add_one_calls, jaxpool_op, lax_op
+from bench._jax_peer import (
+    AddOnePeer,
+    JaxPeer,
+    accelerate_op,
+    add_one_calls,
+    jaxpool_op,
+    lax_op,
+)
 from bench._peer import Device, Peer, Prepared, Unsupported, Work
 from bench._tf_peer import TensorFlowPeer
 from bench._torch_peer import TorchPeer
@@ -19,7 +26,7 @@ OURS = "jaxpool"
 ADD_ONE = "x+1"
 COPY = "copy"
 # Those to beat; ours and the floors take part in every run.
-RIVALS = ("lax", "torch", "torch-channels-last", "tensorflow")
+RIVALS = ("lax", "accelerate", "torch", "torch-channels-last", "tensorflow")
 STRONGEST = ("torch", "torch-channels-last", "tensorflow")
 
 
@@ -29,6 +36,7 @@ def peers(
     """Ours first, the named rivals, the floors last."""
     made: dict[str, Peer] = {
         "lax": JaxPeer("lax", "jax", lax_op, device),
+        "accelerate": JaxPeer("accelerate", "jaxpool", accelerate_op, device),
         "torch": TorchPeer("torch", device, threads, channels_last=False),
         "torch-channels-last": TorchPeer(
             "torch-channels-last", device, threads, channels_last=True

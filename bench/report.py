@@ -13,8 +13,10 @@ from bench.twins import twins
 
 OURS = "jaxpool"
 LAX = "lax"
+ACCELERATE = "accelerate"  # lax's own train step under `jaxpool.accelerate`
 COPY = "copy"
 ADD_ONE = "x+1"
+_XLA = (OURS, LAX, ACCELERATE)
 STRONGEST = ("torch", "torch-channels-last", "tensorflow")
 BEST_OF = "best of torch and tensorflow"
 SLOWER = 0.95
@@ -26,6 +28,7 @@ medians in milliseconds. `copy` moves as many bytes as the case cannot avoid (ha
 written) between arrays that exist already; `x+1` is one pass of XLA over the first input. An
 exclamation mark says that the result is further from the float64 oracle than rounding explains.
 TensorFlow's averages with SAME padding are its own, which do not count the padding.
+`accelerate` is lax's train step under `jaxpool.accelerate`.
 """
 
 
@@ -184,16 +187,17 @@ def _twins(results: Sequence[CaseResult]) -> str:
 
 def _times(results: Sequence[CaseResult]) -> str:
     peers = _peers(results)
-    head = ["case", *peers, "lax / ours", "best / ours", "ours / copy"]
+    head = ["case", *peers, "lax / ours", "lax / accelerate", "best / ours", "ours / copy"]
     rows = []
     for result in results:
         ours, lax = result.median(OURS), result.median(LAX)
         best, copy = _median(result, BEST_OF), result.median(COPY)
+        pairs = (lax, ours), (lax, result.median(ACCELERATE)), (best, ours), (ours, copy)
         rows.append(
             [
                 result.case.name,
                 *(_time(result, peer) for peer in peers),
-                *(_ratio(a, b) for a, b in ((lax, ours), (best, ours), (ours, copy))),
+                *(_ratio(a, b) for a, b in pairs),
             ]
         )
     return _table(head, rows)
@@ -201,7 +205,7 @@ def _times(results: Sequence[CaseResult]) -> str:
 
 def _costs(results: Sequence[CaseResult]) -> str:
     """Spread, compile time, memory and the difference from the oracle."""
-    compared = [peer for peer in (OURS, LAX) if any(_has(r, peer) for r in results)]
+    compared = [peer for peer in _XLA if any(_has(r, peer) for r in results)]
     checked = [peer for peer in _peers(results) if peer not in (COPY, ADD_ONE)]
     head = ["case", "MB to move"]
     for name in ("min to max, ms", "compile, s", "peak, MB", "residual, MB"):
@@ -255,7 +259,7 @@ def _remarks(results: Sequence[CaseResult]) -> str:
     absent: dict[tuple[str, str], list[str]] = {}
     for result in results:
         for peer, row in result.rows.items():
-            if row.why_not and result.case.op != TRAIN_STEP:
+            if row.why_not and _due(result, peer):
                 absent.setdefault((peer, row.why_not), []).append(result.case.name)
     parts = []
     if wrong:
@@ -267,6 +271,11 @@ def _remarks(results: Sequence[CaseResult]) -> str:
         ]
         parts.append("Not run:\n\n" + "\n".join(reasons))
     return "\n\n".join(parts)
+
+
+def _due(result: CaseResult, peer: str) -> bool:
+    """Whether the peer is expected on such a case at all."""
+    return peer in _XLA if result.case.op == TRAIN_STEP else peer != ACCELERATE
 
 
 def _peers(results: Sequence[CaseResult]) -> list[str]:

@@ -1,32 +1,39 @@
-"""Whole training steps: the same net, the same numbers, with lax's pool and with ours."""
+"""Whole training steps: the same net and numbers with lax's pools, with ours, and with lax's
+under `jaxpool.accelerate`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bench._case import Case
 from bench._jax_peer import compile_timed, peak_bytes
+from bench._lax_pools import LAX_POOLS
 from bench._peer import Device, Prepared, Unsupported, Work
-from bench.nets import NETS, Pool
+from bench.nets import NETS, Pools
 from bench.timing import timed_calls
 
 _RATE = 0.01
 
 
 def prepare(work: Work, implementation: str, device: Device) -> Prepared:
-    """A step with plain SGD; the difference is over loss and new state, against lax's own pool."""
-    step = make_step(work.case, _max_pool(implementation))
+    """A step with plain SGD; the difference is over loss and new state, against lax's own pools."""
     arguments = work.shared(
         "train", lambda: jax.device_put(_arguments(work), jax.devices(device)[0])
     )
-    compiled, compile_s = compile_timed(step, *arguments)
-    results = jax.tree.map(np.asarray, compiled(*arguments))
-    expected = work.shared("train results", lambda: _lax_results(work, arguments))
+
+    def compiled_step(implementation: str) -> tuple[Any, float]:
+        step = step_of(work.case, implementation)
+        return work.shared(f"step {implementation}", lambda: compile_timed(step, *arguments))
+
+    compiled, compile_s = compiled_step(implementation)
+    results, expected = (
+        jax.tree.map(np.asarray, program(*arguments))
+        for program in (compiled, compiled_step("lax")[0])
+    )
     return Prepared(
         timed_calls(lambda: compiled(*arguments), jax.block_until_ready),
         compile_s,
@@ -35,16 +42,30 @@ def prepare(work: Work, implementation: str, device: Device) -> Prepared:
     )
 
 
-def make_step(case: Case, max_pool: Pool) -> Any:
+def step_of(case: Case, implementation: str) -> Any:
+    """The step as "lax", "jaxpool" or "accelerate" computes it."""
+    if implementation == "lax":
+        return _make_step(case, LAX_POOLS)
+    try:
+        import jaxpool
+    except ImportError as error:
+        raise Unsupported(f"jaxpool cannot be imported: {error}") from error
+    if implementation == "accelerate":
+        return jaxpool.accelerate(_make_step(case, LAX_POOLS))
+    ours = (jaxpool.max_pool, jaxpool.max_pool_with_argmax, jaxpool.max_unpool)
+    return _make_step(case, Pools(*ours))
+
+
+def _make_step(case: Case, pools: Pools) -> Any:
     """`step(variables, images, labels) -> (loss, variables)`."""
-    net = NETS[case.net](max_pool)
+    net = NETS[case.net](pools)
 
     def step(variables: Any, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
         def loss_of(params: Any) -> tuple[jax.Array, Any]:
             scores, state = net.apply(
                 {**variables, "params": params}, images, mutable=["batch_stats"]
             )
-            right = jnp.take_along_axis(jax.nn.log_softmax(scores), labels[:, None], axis=1)
+            right = jnp.take_along_axis(jax.nn.log_softmax(scores), labels[..., None], axis=-1)
             return -right.mean(), state
 
         gradient_of = jax.value_and_grad(loss_of, has_aux=True)
@@ -55,28 +76,16 @@ def make_step(case: Case, max_pool: Pool) -> Any:
     return step
 
 
-def _max_pool(implementation: str) -> Pool:
-    if implementation == "lax":
-        return nn.max_pool
-    # `jaxpool.accelerate` on lax's own step goes here as a third implementation.
-    import jaxpool
-
-    if not hasattr(jaxpool, "max_pool"):
-        raise Unsupported("jaxpool has no max_pool yet")
-    return jaxpool.max_pool
-
-
 def _arguments(work: Work) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Weights, images, and a label for each thing the net scores: an image, or a pixel of it."""
     images = work.xs[0]
-    labels = np.random.default_rng(2).integers(0, 10, images.shape[:1], np.int32)
-    net = NETS[work.case.net](nn.max_pool)
-    variables = jax.jit(net.init)(jax.random.key(0), images[:1])
+    net = NETS[work.case.net](LAX_POOLS)
+    key = jax.random.key(0, impl="rbg")  # compiles in a third of the time of the default
+    variables = jax.jit(net.init)(key, images[:1])
+    scores, _ = jax.eval_shape(net.init_with_output, key, images)
+    classes = scores.shape[-1]
+    labels = np.random.default_rng(2).integers(0, classes, scores.shape[:-1], np.int32)
     return variables, images, labels
-
-
-def _lax_results(work: Work, arguments: Any) -> Any:
-    results = jax.jit(make_step(work.case, nn.max_pool))(*arguments)
-    return jax.tree.map(np.asarray, results)
 
 
 def _difference(results: Any, expected: Any) -> float:

@@ -22,6 +22,8 @@ from bench.timing import Timing, take_turns, timed_calls
 from bench.twins import Twin, twins
 
 SMALL = select(["small"])
+# Windows that lax has; the other ops are in test_bench_more.py.
+WINDOWS = [case for case in SMALL if not set(case.tags) & {"adaptive", "argmax", "train"}]
 
 
 def names(cases):
@@ -48,7 +50,7 @@ def test_case_survives_json(case):
     assert Case.from_json(json.loads(json.dumps(case.to_json()))) == case
 
 
-@pytest.mark.parametrize("case", SMALL, ids=names(SMALL))
+@pytest.mark.parametrize("case", WINDOWS, ids=names(WINDOWS))
 def test_output_shape_is_that_of_lax(case):
     y = jax.eval_shape(lax_op(case), *case.inputs())
     assert y.shape == case.output_shape
@@ -67,7 +69,7 @@ def test_floor_counts_every_array_once(case, mode, expected):
     assert case.floor_bytes(mode) == expected
 
 
-@pytest.mark.parametrize("case", SMALL, ids=names(SMALL))
+@pytest.mark.parametrize("case", WINDOWS, ids=names(WINDOWS))
 def test_oracle_agrees_with_lax(case):
     mode = case.modes[-1]
     if any(d > 1 for d in case.dilation):
