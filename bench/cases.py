@@ -163,6 +163,8 @@ def _train_steps() -> Iterator[Case]:
     yield Case(TRAIN_STEP, (256, 28, 28, 1), net="LeNet", tags=train)
     yield Case(TRAIN_STEP, (64, 32, 32, 3), net="VGGLike", tags=train)
     yield Case(TRAIN_STEP, (16, 224, 224, 3), net="ResNetStem", tags=train)
+    yield Case(TRAIN_STEP, (16, 96, 96, 3), net="Inception", tags=train)
+    yield Case(TRAIN_STEP, (16, 128, 128, 3), net="SpatialPyramid", tags=train)
     yield Case(TRAIN_STEP, (8, 128, 128, 3), net="UNet", tags=train)
 
 
@@ -205,6 +207,8 @@ _SMALL = (
     Case(TRAIN_STEP, (2, 8, 8, 1), net="LeNet", tags=frozenset({"small", "train"})),
     Case(TRAIN_STEP, (2, 8, 8, 3), net="VGGLike", tags=frozenset({"small", "train"})),
     Case(TRAIN_STEP, (2, 8, 8, 3), net="ResNetStem", tags=frozenset({"small", "train"})),
+    Case(TRAIN_STEP, (2, 8, 8, 3), net="Inception", tags=frozenset({"small", "train"})),
+    Case(TRAIN_STEP, (2, 16, 16, 3), net="SpatialPyramid", tags=frozenset({"small", "train"})),
     Case(TRAIN_STEP, (2, 8, 8, 3), net="UNet", tags=frozenset({"small", "train"})),
 )
 

@@ -68,6 +68,44 @@ class ResNetStem(nn.Module):
         return nn.Dense(self.classes)(x.mean((1, 2)))
 
 
+class Inception(nn.Module):
+    """A stem and two Inception modules, each with a 3x3 stride 1 max pool in one of its branches."""
+
+    pools: Pools
+    classes: int = 10
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nn.relu(nn.Conv(32, (3, 3), (2, 2))(x))
+        x = self.pools.max_pool(x, (3, 3), (2, 2), "SAME")
+        for width in (32, 48):
+            branches = [nn.Conv(width, (1, 1))(x)]
+            for reduced, window in ((16, 3), (8, 5)):
+                narrow = nn.relu(nn.Conv(reduced, (1, 1))(x))
+                branches.append(nn.Conv(width, (window, window))(narrow))
+            pooled = self.pools.max_pool(x, (3, 3), (1, 1), "SAME")
+            branches.append(nn.Conv(width, (1, 1))(pooled))
+            x = nn.relu(jnp.concatenate(branches, axis=-1))
+        return nn.Dense(self.classes)(x.mean((1, 2)))
+
+
+class SpatialPyramid(nn.Module):
+    """A stem and the pyramid of YOLO: max pools of 5, 9 and 13 at stride 1 beside their input."""
+
+    pools: Pools
+    classes: int = 10
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for features in (16, 32):
+            x = nn.relu(nn.Conv(features, (3, 3), (2, 2))(x))
+        levels = [x] + [
+            self.pools.max_pool(x, (window, window), (1, 1), "SAME") for window in (5, 9, 13)
+        ]
+        x = nn.relu(nn.Conv(64, (1, 1))(jnp.concatenate(levels, axis=-1)))
+        return nn.Dense(self.classes)(x.mean((1, 2)))
+
+
 class UNet(nn.Module):
     """Two levels down and up: pools hand their positions to the unpooling of the same level."""
 
@@ -95,5 +133,7 @@ NETS: dict[str, Callable[..., Any]] = {
     "LeNet": LeNet,
     "VGGLike": VGGLike,
     "ResNetStem": ResNetStem,
+    "Inception": Inception,
+    "SpatialPyramid": SpatialPyramid,
     "UNet": UNet,
 }
