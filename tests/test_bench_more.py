@@ -210,6 +210,16 @@ def test_train_step_is_the_same_with_every_pool(contenders, case):
     assert all(row.compile_s and row.peak_bytes for row in rows.values())
 
 
+@pytest.mark.slow
+def test_a_train_step_without_the_gradient_of_unpooling_is_marked(contenders, monkeypatch):
+    def without_gradient(x, *arguments, unpool=jaxpool.max_unpool):
+        return unpool(jax.lax.stop_gradient(x), *arguments)
+
+    monkeypatch.setattr(jaxpool, "max_unpool", without_gradient)
+    (case,) = (case for case in STEPS if case.net == "UNet")
+    assert run_case(case, "forward_and_vjp", [contenders[OURS]], 0.0).rows[OURS].wrong
+
+
 @pytest.mark.parametrize("net", ["LeNet", "UNet"])
 def test_accelerated_train_step_leaves_no_pool_to_lax(net):
     (case,) = (case for case in STEPS if case.net == net)
