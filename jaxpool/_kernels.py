@@ -118,6 +118,38 @@ def piece(x: Array, axes: Sequence[int], step: Step, which: int) -> Array:
     return view(x, axes, step.shifts[which], step.outs, step.strides)
 
 
+def pieces_apart(x: Array, axes: Sequence[int], step: Step) -> list[Array]:
+    """All pieces of a step, for linear maps: as jax transposes them, phases are interleaved as by `assemble`.
+
+    The transpose of a strided slice spreads its operand with zeros between; the transpose of a
+    split is a concatenation.
+    """
+    blocks = [-(-size // stride) for size, stride in zip(step.sizes, step.strides, strict=True)]
+    sides = [
+        (0, block * stride - size, 0)
+        for block, stride, size in zip(blocks, step.strides, step.sizes, strict=True)
+    ]
+    parts = [pad(x, axes, sides, 0)]
+    for axis, block, stride in zip(axes, blocks, step.strides, strict=True):
+        if stride > 1:
+            parts = [phase for part in parts for phase in _phases(part, axis, block, stride)]
+    ones = [1] * len(blocks)
+
+    def piece(shift: tuple[int, ...]) -> Array:
+        delays, phases = zip(*map(divmod, shift, step.strides), strict=True)
+        part = parts[int(np.ravel_multi_index(phases, step.strides))]
+        return view(part, axes, delays, step.outs, ones)
+
+    return [piece(shift) for shift in step.shifts]
+
+
+def _phases(x: Array, axis: int, blocks: int, stride: int) -> list[Array]:
+    """Every `stride`-th element along an axis, from each of the first `stride` on."""
+    apart = lax.reshape(x, (*x.shape[:axis], blocks, stride, *x.shape[axis + 1 :]))
+    phases = lax.split(apart, [1] * stride, axis + 1)
+    return [lax.squeeze(phase, [axis + 1]) for phase in phases]
+
+
 def place(term: Array, axes: Sequence[int], step: Step, which: int) -> Array:
     """The transpose of `piece`: each output's element back at its position, zeros elsewhere."""
     sides = [
@@ -146,23 +178,21 @@ def assemble(
     if all(stride == 1 for stride in step.strides):
         return functools.reduce(join, [place(term(q, *arrays), axes, step, q) for q in pieces])
     blocks = [-(-size // stride) for size, stride in zip(step.sizes, step.strides, strict=True)]
-    delays = [
-        [shift // stride for shift, stride in zip(step.shifts[q], step.strides, strict=True)]
-        for q in pieces
-    ]
     phases = [
         tuple(shift % stride for shift, stride in zip(step.shifts[q], step.strides, strict=True))
         for q in pieces
     ]
-    longest = [max(column) for column in zip(*delays, strict=True)]
-    sides = [
-        (late, block - out, 0) for late, block, out in zip(longest, blocks, step.outs, strict=True)
+    delays = [
+        [shift // stride for shift, stride in zip(step.shifts[q], step.strides, strict=True)]
+        for q in pieces
     ]
-    wide = [pad(array, axes, sides, 0) for array in arrays]
 
     def delayed(q: int) -> Array:
-        starts = [late - delay for late, delay in zip(longest, delays[q], strict=True)]
-        return term(q, *[view(array, axes, starts, blocks, [1] * len(blocks)) for array in wide])
+        sides = [
+            (delay, block - out - delay, 0)
+            for delay, block, out in zip(delays[q], blocks, step.outs, strict=True)
+        ]
+        return pad(term(q, *arrays), axes, sides, 0)
 
     parts = []
     for phase in itertools.product(*[range(stride) for stride in step.strides]):

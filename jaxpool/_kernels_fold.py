@@ -7,6 +7,7 @@ joins an axis.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool._kernels_regions import by_regions, collect
-from jaxpool._steps import FLAT_TAPS
+from jaxpool._steps import FLAT_TAPS, flat_step
 from jaxpool._window import Axis, Window
 
 DIRECT_TAPS = 6  # along one axis, so many elements are joined one by one, longer windows by halves
@@ -117,6 +118,18 @@ def window_sum(x: Array, window: Window) -> Array:
         return window_fold((x,), (0,), window, _add)[0]
 
     return by_regions(kernel, x, rest)
+
+
+def window_sum_apart(x: Array, window: Window) -> Array:
+    """`window_sum`, written for the way jax transposes it."""
+    whole, rest = _parts(window)
+    if not rest.dims or rest.size > FLAT_TAPS:
+        return window_sum(x, window)
+    if whole:
+        x = jnp.sum(x, axis=whole, keepdims=True, dtype=x.dtype)
+    step = flat_step(rest)
+    padded = kernels.pad_step(x, rest.axes, step, 0)
+    return functools.reduce(lax.add, kernels.pieces_apart(padded, rest.axes, step))
 
 
 def window_max(x: Array, window: Window, fill: Any) -> Array:

@@ -240,19 +240,30 @@ def _lower_index(step: Step, axes: tuple[int, ...], ties: Order, index: Array) -
 
 
 def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
-    """The elements of x at the taps `index`: linear in x; its transpose accumulates in float32."""
+    """The elements of x at the taps `index`: linear in x, and written for the way jax transposes it."""
     steps = select_steps(window)
     indices = [index]
     for step in reversed(steps[1:]):
-        indices.append(_lower_index(step, window.axes, ties, indices[-1]))
+        lower = functools.partial(_lower_index, step, window.axes, ties)
+        indices.append(kernels.materialise(lower, indices[-1]))
+
+    def picked(value: Array, index: Array, step: Step) -> Array:
+        value = kernels.pad_step(value, window.axes, step, 0)
+        pieces = kernels.pieces_apart(value, window.axes, step)
+        kept = [
+            lax.select(_chosen(step, q, index, ties), piece, lax.full_like(piece, 0))
+            for q, piece in enumerate(pieces)
+        ]
+        return functools.reduce(lax.add, kept)
+
     value = x.astype(kernels.accumulator(x.dtype))
     for step, chosen in zip(steps, reversed(indices), strict=True):
-        value = kernels.pad_step(value, window.axes, step, 0)
-        best = kernels.piece(value, window.axes, step, 0)
-        for q in range(1, len(step.starts)):
-            challenger = kernels.piece(value, window.axes, step, q)
-            best = lax.select(_chosen(step, q, chosen, ties), challenger, best)
-        value = best
+        kernel = functools.partial(picked, step=step)
+        value = (
+            kernel(value, chosen)
+            if step is steps[-1]
+            else kernels.materialise(kernel, value, chosen)
+        )
     return value.astype(x.dtype)
 
 

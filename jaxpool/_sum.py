@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jaxpool import _kernels as kernels
 from jaxpool._arrays import as_array
 from jaxpool._errors import ArgumentError, calling
-from jaxpool._kernels_fold import window_spread, window_sum
+from jaxpool._kernels_fold import window_spread, window_sum, window_sum_apart
 from jaxpool._rules import Autodiff, Op, apply, choice
 from jaxpool._window import Ints, Padding, Window, make_window
 
@@ -42,7 +42,8 @@ class SumPool(Op):
         return self._divided(total).astype(x.dtype), ()
 
     def linear(self, residual: tuple[()], x_dot: Array) -> Array:
-        return self.primal(x_dot)[0]
+        total = window_sum_apart(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window)
+        return self._divided(total).astype(x_dot.dtype)
 
     def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
         share = dy.astype(kernels.accumulator(dy.dtype))
