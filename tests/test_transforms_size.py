@@ -31,6 +31,7 @@ HAVE_MODES = ("max", "min", "avg", "sum", "adaptive")
 CASES = [
     (name, mode) for name in POOLS for mode in (MODES if name.startswith(HAVE_MODES) else (None,))
 ]
+SLOW = pytest.mark.slow
 FORBIDDEN = ("scatter", "gather", "while")
 
 
@@ -66,7 +67,7 @@ def within(text, words=FORBIDDEN):
     return [word for word in words if word in text]
 
 
-@pytest.mark.parametrize("axis", range(5))
+@pytest.mark.parametrize("axis", [pytest.param(n, marks=() if n == 3 else SLOW) for n in range(5)])
 @pytest.mark.parametrize(("name", "mode"), CASES)
 def test_a_mapped_gradient_is_lowered_to_no_more_than_that_of_the_stack(name, mode, axis):
     one, whole = (
@@ -85,7 +86,7 @@ def test_a_mapped_gradient_is_lowered_to_no_more_than_that_of_the_stack(name, mo
             name,
             mode,
             axis,
-            marks=() if (name, axis) in [("max_pool", 0), ("max_pool", 3)] else pytest.mark.slow,
+            marks=() if (name, axis) in [("max_pool", 0), ("max_pool", 3)] else SLOW,
         )
         for name, mode in CASES
         for axis in range(5)

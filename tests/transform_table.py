@@ -80,6 +80,7 @@ def differences(g):
 DIFFERENCES = {
     "jvp, by differences": nested(jvp),
     "jvp of vjp, by differences": nested(jvp, vjp),
+    "jvp of vjp of vjp, by differences": nested(jvp, vjp, vjp),
 }
 
 
@@ -97,7 +98,8 @@ def mapped(axis, of):
 
     def cell(f, x):
         stack = jnp.stack([x, x[::-1], -x], axis)
-        return jax.vmap(of(f), axis, axis % x.ndim)(stack)
+        rank = jax.eval_shape(of(f), x).ndim
+        return jax.vmap(of(f), axis, min(axis, rank))(stack)
 
     return cell
 
@@ -228,8 +230,11 @@ REVERSE = {
     "first": {
         "value": lambda f, x: f(x),
         **{name: orders("vjp")[name] for name in ("vjp", "vjp of vjp", "jvp of vjp")},
+    },
+    "differences": {
         "jvp, by differences": differences(loss),
         "jvp of vjp, by differences": differences(lambda f: jax.grad(loss(f))),
+        "jvp of vjp of vjp, by differences": differences(lambda f: vjp(jax.grad(loss(f)))),
     },
     "orders": {
         "vjp of jit": lambda f, x: jax.grad(loss(jax.jit(f)))(x),
@@ -271,6 +276,7 @@ REVERSE = {
     },
 }
 FORWARD = {
+    "differences": {},
     "first": {name: orders("jvp")[name] for name in ("jvp", "vjp of jvp", "jvp of jvp")}
     | {"linearize": lambda f, x: jax.linearize(f, x)[1](weights(x.shape))},
     "orders": {
