@@ -64,7 +64,7 @@ def vary_together(xs: Sequence[Array], *others: Array) -> tuple[Array, ...]:
     The rules of custom derivatives want that a tangent or a cotangent varies as its array does. A
     cotangent that leaves here is added up over the axes that its array did not vary over.
     """
-    axes = frozenset[Any]().union(*map(varying, (*xs, *others)))
+    axes = sorted(frozenset[Any]().union(*map(varying, (*xs, *others))), key=str)
     missing = [tuple(axis for axis in axes if axis not in varying(x)) for x in xs]
     return tuple(
         lax.pcast(x, more, to="varying") if more else x for x, more in zip(xs, missing, strict=True)

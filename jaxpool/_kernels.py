@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -69,6 +69,11 @@ def index_dtype(count: int) -> DType:
     )
 
 
+def losing(dtype: DType, kind: Literal["max", "min"]) -> Any:
+    """What a maximum or a minimum is padded with: its identity."""
+    return least(dtype) if kind == "max" else greatest(dtype)
+
+
 def pad(x: Array, axes: Sequence[int], sides: Sequence[tuple[int, int, int]], fill: Any) -> Array:
     """Pads `axes` of x by (low, high, interior) each; a negative side crops."""
     if not any(any(side) for side in sides):
@@ -118,47 +123,36 @@ def piece(x: Array, axes: Sequence[int], step: Step, which: int) -> Array:
     return view(x, axes, step.shifts[which], step.outs, step.strides)
 
 
-def pieces_apart(x: Array, axes: Sequence[int], step: Step) -> list[Array]:
+def polyphase_pieces(x: Array, axes: Sequence[int], step: Step) -> list[Array]:
     """All pieces of a step, for linear maps: as jax transposes them, phases are interleaved as by `assemble`.
 
     The transpose of a strided slice spreads its operand with zeros between; the transpose of a
     split is a concatenation.
     """
-    blocks = [-(-size // stride) for size, stride in zip(step.sizes, step.strides, strict=True)]
     sides = [
         (0, block * stride - size, 0)
-        for block, stride, size in zip(blocks, step.strides, step.sizes, strict=True)
+        for block, stride, size in zip(step.blocks, step.strides, step.sizes, strict=True)
     ]
     parts = [pad(x, axes, sides, 0)]
-    for axis, block, stride in zip(axes, blocks, step.strides, strict=True):
+    for axis, stride, used in zip(axes, step.strides, step.phases, strict=True):
         if stride > 1:
-            parts = [phase for part in parts for phase in _phases(part, axis, block, stride)]
-    ones = [1] * len(blocks)
+            parts = [phase for part in parts for phase in _phases(part, axis, stride, used)]
+    ones = [1] * len(axes)
 
-    def piece(shift: tuple[int, ...]) -> Array:
-        delays, phases = zip(*map(divmod, shift, step.strides), strict=True)
-        part = parts[int(np.ravel_multi_index(phases, step.strides))]
+    def taken(piece: int) -> Array:
+        delays, phases = step.placed(piece)
+        part = parts[int(np.ravel_multi_index(phases, step.phases))]
         return view(part, axes, delays, step.outs, ones)
 
-    return [piece(shift) for shift in step.shifts]
+    return [taken(piece) for piece in range(len(step.starts))]
 
 
-def _phases(x: Array, axis: int, blocks: int, stride: int) -> list[Array]:
-    """Every `stride`-th element along an axis, from each of the first `stride` on."""
+def _phases(x: Array, axis: int, stride: int, used: int) -> list[Array]:
+    """Every `stride`-th element along an axis, from each of the first `used` on."""
+    blocks = x.shape[axis] // stride
     apart = lax.reshape(x, (*x.shape[:axis], blocks, stride, *x.shape[axis + 1 :]))
-    phases = lax.split(apart, [1] * stride, axis + 1)
-    return [lax.squeeze(phase, [axis + 1]) for phase in phases]
-
-
-def place(term: Array, axes: Sequence[int], step: Step, which: int) -> Array:
-    """The transpose of `piece`: each output's element back at its position, zeros elsewhere."""
-    sides = [
-        (shift, size - shift - ((out - 1) * stride + 1), stride - 1)
-        for shift, size, out, stride in zip(
-            step.shifts[which], step.sizes, step.outs, step.strides, strict=True
-        )
-    ]
-    return pad(term, axes, sides, 0)
+    apart = lax.slice_in_dim(apart, 0, used, axis=axis + 1)
+    return [lax.squeeze(phase, [axis + 1]) for phase in lax.split(apart, [1] * used, axis + 1)]
 
 
 Term = Callable[..., Array]
@@ -169,51 +163,34 @@ def assemble(
 ) -> Array:
     """The transpose of a step: `term(q, *arrays)` is what piece q gets from each output; `join` adds what meets.
 
-    Without strides every piece's term is padded to its place. With strides, positions are seen as
-    blocks of `strides`: position `stride * block + phase` gets its terms from the pieces of that
-    phase, each from the output as many blocks back as its shift says. One dense expression a phase;
-    the phases are interleaved at the end.
+    Positions are seen as blocks of `strides`: position `stride * block + phase` gets its terms from
+    the pieces of that phase, each from the output as many blocks back as its shift says. One dense
+    expression a phase; the phases are interleaved at the end.
     """
-    pieces = range(len(step.starts))
-    if all(stride == 1 for stride in step.strides):
-        return functools.reduce(join, [place(term(q, *arrays), axes, step, q) for q in pieces])
-    blocks = [-(-size // stride) for size, stride in zip(step.sizes, step.strides, strict=True)]
-    phases = [
-        tuple(shift % stride for shift, stride in zip(step.shifts[q], step.strides, strict=True))
-        for q in pieces
-    ]
-    delays = [
-        [shift // stride for shift, stride in zip(step.shifts[q], step.strides, strict=True)]
-        for q in pieces
-    ]
-
-    def delayed(q: int) -> Array:
+    found: dict[tuple[int, ...], list[Array]] = {}
+    for piece in range(len(step.starts)):
+        delays, phase = step.placed(piece)
         sides = [
             (delay, block - out - delay, 0)
-            for delay, block, out in zip(delays[q], blocks, step.outs, strict=True)
+            for delay, block, out in zip(delays, step.blocks, step.outs, strict=True)
         ]
-        return pad(term(q, *arrays), axes, sides, 0)
-
-    parts = []
-    for phase in itertools.product(*[range(stride) for stride in step.strides]):
-        terms = [delayed(q) for q in pieces if phases[q] == phase]
-        parts.append(functools.reduce(join, terms) if terms else None)
-    like = next(part for part in parts if part is not None)
-    whole = [lax.full_like(like, 0) if part is None else part for part in parts]
-    return _interleave(whole, axes, step)
+        found.setdefault(phase, []).append(pad(term(piece, *arrays), axes, sides, 0))
+    joined = {phase: functools.reduce(join, terms) for phase, terms in found.items()}
+    nothing = lax.full_like(next(iter(joined.values())), 0)
+    every = itertools.product(*[range(used) for used in step.phases])
+    return _interleave([joined.get(phase, nothing) for phase in every], axes, step)
 
 
 def _interleave(parts: list[Array], axes: Sequence[int], step: Step) -> Array:
-    """One array from one for each phase, in row-major order of the phases."""
-    for axis, stride in reversed(list(zip(axes, step.strides, strict=True))):
+    """One array from one for each phase in use, in row-major order of the phases; zeros in the others."""
+    for axis, stride, used in reversed(list(zip(axes, step.strides, step.phases, strict=True))):
+        if stride == 1:
+            continue
         joined = []
-        for first in range(0, len(parts), stride):
-            group = parts[first : first + stride]
-            if stride == 1:
-                joined.append(group[0])
-                continue
-            shape = list(group[0].shape)
-            stacked = jnp.stack(group, axis=axis + 1)
+        for first in range(0, len(parts), used):
+            stacked = jnp.stack(parts[first : first + used], axis=axis + 1)
+            stacked = pad(stacked, [axis + 1], [(0, stride - used, 0)], 0)
+            shape = list(parts[first].shape)
             shape[axis] *= stride
             joined.append(lax.reshape(stacked, shape))
         parts = joined
@@ -253,7 +230,7 @@ def materialise(kernel: Callable[..., Any], *args: Array | None) -> Any:
     """
     shapes = jax.eval_shape(kernel, *args)
 
-    def unused(*args: Array) -> Any:
+    def unused(*args: Array | None) -> Any:
         return jax.tree.map(lambda leaf: lax.full_like(leaf, 0), shapes)
 
     taken = lax.platform_dependent(

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 
 from jaxpool import _kernels as kernels
-from jaxpool._kernels_select import Kind, Order, decode, encode, wins
+from jaxpool._kernels_select import Kind, Order, decode, decoded_losing, encode, wins
 from jaxpool._kernels_split import level
 
 
@@ -47,9 +47,7 @@ def _running(value: Array, fill: np.ndarray, axis: int, kind: Kind, reverse: boo
 
 def _decoded(x: Array, kind: Kind) -> tuple[Array, np.ndarray]:
     """x in the type in which it is compared, and what loses to all of it."""
-    value = decode(x)
-    fill = kernels.least(x.dtype) if kind == "max" else kernels.greatest(x.dtype)
-    return value, np.asarray(fill).astype(value.dtype)
+    return decode(x), decoded_losing(x.dtype, kind)
 
 
 def running(x: Array, axis: int, kind: Kind, reverse: bool) -> Array:

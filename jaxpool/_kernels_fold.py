@@ -120,7 +120,7 @@ def window_sum(x: Array, window: Window) -> Array:
     return by_regions(kernel, x, rest)
 
 
-def window_sum_apart(x: Array, window: Window) -> Array:
+def window_sum_polyphase(x: Array, window: Window) -> Array:
     """`window_sum`, written for the way jax transposes it."""
     whole, rest = _parts(window)
     if not rest.dims or rest.size > FLAT_TAPS:
@@ -129,7 +129,7 @@ def window_sum_apart(x: Array, window: Window) -> Array:
         x = jnp.sum(x, axis=whole, keepdims=True, dtype=x.dtype)
     step = flat_step(rest)
     padded = kernels.pad_step(x, rest.axes, step, 0)
-    return functools.reduce(lax.add, kernels.pieces_apart(padded, rest.axes, step))
+    return functools.reduce(lax.add, kernels.polyphase_pieces(padded, rest.axes, step))
 
 
 def window_max(x: Array, window: Window, fill: Any) -> Array:

@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
-from jaxpool._kernels_select import Kind, decode, encode
+from jaxpool._kernels_select import Kind, decode, decoded_losing, encode
 from jaxpool._kernels_split import level
 
 BYTE = 8  # bits of a word
@@ -23,8 +23,7 @@ BYTE = 8  # bits of a word
 def extreme(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None = None) -> Array:
     """The largest or smallest element; where none counts, the least or greatest value of the type."""
     value = decode(x)
-    least = kernels.least(x.dtype) if kind == "max" else kernels.greatest(x.dtype)
-    fill = np.asarray(least).astype(value.dtype)
+    fill = decoded_losing(x.dtype, kind)
     if mask is not None:
         value = lax.select(mask, value, lax.full_like(value, fill))
     y = lax.reduce(value, fill, lax.max if kind == "max" else lax.min, axes)

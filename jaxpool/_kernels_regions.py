@@ -22,22 +22,21 @@ from jaxpool._kernels import Term
 from jaxpool._steps import flat_step
 from jaxpool._window import Axis, Window, is_int
 
-LARGE = (
-    1 << 18
-)  # bytes from which a copy costs more than the longer program; seen without the axes of a vmap
-
-WIDE = 16  # neighbours in memory, below which pieces put together do not vectorise
+# Bytes from which a copy costs more than the longer program. The axes of a vmap are not seen.
+LARGE = 1 << 18
+# Neighbours in memory, below which pieces put together do not vectorise.
+WIDE = 16
 
 Kernel = Callable[[Any, Window], Any]  # (one array or a tuple of them, window) -> likewise
 
 
-def inner(dim: Axis) -> tuple[int, int]:
+def _inner(dim: Axis) -> tuple[int, int]:
     """The first output whose window reaches no padding, and the first after it whose window does."""
     first = -(-dim.low // dim.stride)
     return first, min(dim.out, (dim.size + dim.low - dim.span) // dim.stride + 1)
 
 
-def part(dim: Axis, first: int, stop: int) -> tuple[int, Axis]:
+def _part(dim: Axis, first: int, stop: int) -> tuple[int, Axis]:
     """Outputs `first` to `stop` as an axis of their own, and the input position where that begins."""
     begin = first * dim.stride - dim.low
     end = (stop - 1) * dim.stride - dim.low + dim.span
@@ -58,7 +57,7 @@ def _narrow(x: Array, window: Window) -> bool:
 
 def _worthwhile(x: Array, window: Window) -> bool:
     """Whether most windows of a large array reach no padding, and every window something real."""
-    reached = [max(0, stop - first) for first, stop in map(inner, window.dims)]
+    reached = [max(0, stop - first) for first, stop in map(_inner, window.dims)]
     return (
         window.padded
         and x.size * x.dtype.itemsize >= LARGE
@@ -80,12 +79,12 @@ def _split(kernel: Kernel, arrays: Any, window: Window, which: int) -> Any:
     if which == len(window.dims):
         return kernel(arrays, window)
     dim = window.dims[which]
-    first, stop = inner(dim)
+    first, stop = _inner(dim)
     parts = []
     for begin, end in ((0, first), (first, stop), (stop, dim.out)):
         if begin == end:
             continue
-        start, own = part(dim, begin, end)
+        start, own = _part(dim, begin, end)
         region = Window((*window.dims[:which], own, *window.dims[which + 1 :]))
         cut = [
             lax.slice_in_dim(array, start, start + own.size, axis=dim.axis)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -22,6 +23,8 @@ from jaxpool._steps import FLAT_TAPS, Step, select_steps
 from jaxpool._window import Window
 
 Kind = Literal["max", "min"]
+_MAGNITUDE = np.int16(2**15 - 1)  # all bits but the sign; as a float, a NaN
+_NAN_KEY = {"max": np.int16(2**15 - 1), "min": np.int16(-(2**15))}
 Order = Literal["first", "last", "last_nan"]  # the third: the first of equal numbers, the last NaN
 
 
@@ -51,34 +54,42 @@ def encode(y: Array, dtype: kernels.DType) -> Array:
     return kernels.cast(y, dtype)
 
 
-HALVES = (jnp.bfloat16, jnp.float16)
+def decoded_losing(dtype: kernels.DType, kind: Kind) -> np.ndarray:
+    """The identity of a maximum or a minimum of `dtype`, decoded."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray(decode(jnp.asarray(kernels.losing(dtype, kind))))
 
 
-def rank(x: Array, kind: Kind, ties: Order) -> Array:
-    """x in the type in which a selection compares it; `unrank` undoes it.
+def sort_key(x: Array, kind: Kind, ties: Order) -> Array:
+    """x in the type in which a selection compares it; `from_sort_key` undoes it.
 
-    16-bit floats become 16-bit integers in the same order, both zeros the same and NaN at the end
-    where it wins: twice as many to a vector as float32, and no test for NaN. The rest as `decode`.
+    16-bit floats become 16-bit integers in the same order, NaN at the end where it wins: twice as
+    many to a vector as float32, and no test for NaN. The rest as `decode`.
     """
-    if x.dtype not in HALVES or ties == "last_nan":
+    if not _as_integers(x.dtype, ties):
         return decode(x)
     bits = lax.bitcast_convert_type(x, jnp.int16)
-    order = jnp.where(bits < 0, np.int16(-(2**15)) - bits, bits)
+    order = jnp.where(bits < 0, bits ^ _MAGNITUDE, bits)
     infinity = np.asarray(np.inf, x.dtype).view(np.int16)
-    return jnp.where((bits & np.int16(2**15 - 1)) > infinity, _rank_of_nan(kind), order)
+    return jnp.where((bits & _MAGNITUDE) > infinity, _NAN_KEY[kind], order)
 
 
-def unrank(y: Array, dtype: kernels.DType, kind: Kind) -> Array:
-    """Back from `rank`; of what it made equal, +0 and a positive NaN come back."""
-    if y.dtype != jnp.int16 or dtype not in HALVES:
-        return encode(y, dtype)
-    bits = jnp.where(y < 0, np.int16(-(2**15)) - y, y)
-    bits = jnp.where(y == _rank_of_nan(kind), np.int16(2**15 - 1), bits)
+def from_sort_key(key: Array, dtype: kernels.DType, kind: Kind, ties: Order) -> Array:
+    """Back from `sort_key`; every NaN comes back as the same one."""
+    if not _as_integers(dtype, ties):
+        return encode(key, dtype)
+    bits = jnp.where(key < 0, key ^ _MAGNITUDE, key)
+    bits = jnp.where(key == _NAN_KEY[kind], _MAGNITUDE, bits)
     return lax.bitcast_convert_type(bits, dtype)
 
 
-def _rank_of_nan(kind: Kind) -> np.int16:
-    return np.int16(2**15 - 1 if kind == "max" else -(2**15))
+def _as_integers(dtype: kernels.DType, ties: Order) -> bool:
+    return dtype in (jnp.bfloat16, jnp.float16) and ties != "last_nan"
+
+
+def _as_if_positive_zero(key: Array) -> Array:
+    """The keys of 16-bit floats with that of -0, which is -1, as that of +0."""
+    return jnp.where(key == np.int16(-1), np.int16(0), key)
 
 
 def wins(challenger: Array, best: Array, kind: Kind, ties: Order) -> Array:
@@ -120,19 +131,19 @@ def _select_step(
     axes: tuple[int, ...],
     kind: Kind,
     ties: Order,
-    fill: Array,
+    dtype: kernels.DType,
     value: Array,
     index: Array | None,
 ) -> tuple[Array, Array]:
     """The best piece at each output of a step, and the flat tap it stands at; None: each element stands at tap 0."""
-    dtype = kernels.index_dtype(step.count)
-    value = kernels.pad_step(value, axes, step, fill)
+    narrow = kernels.index_dtype(step.count)
+    value = kernels.pad_step(value, axes, step, _fill(dtype, kind, ties))
     if index is not None:
-        index = kernels.pad_step(index.astype(dtype), axes, step, 0)
+        index = kernels.pad_step(index.astype(narrow), axes, step, 0)
 
     def tap(q: int) -> Array:
         if index is None:
-            return lax.full_like(best, step.starts[q], dtype)
+            return lax.full_like(best, step.starts[q], narrow)
         inside = kernels.piece(index, axes, step, q)
         return inside + lax.full_like(inside, step.starts[q])
 
@@ -140,9 +151,30 @@ def _select_step(
     best_index = tap(0)
     for q in range(1, len(step.starts)):
         challenger = kernels.piece(value, axes, step, q)
-        take = wins(challenger, best, kind, ties)
+        take = _takes(challenger, best, kind, ties, dtype)
         best, best_index = lax.select(take, challenger, best), lax.select(take, tap(q), best_index)
     return best, best_index
+
+
+def _takes(challenger: Array, best: Array, kind: Kind, ties: Order, dtype: kernels.DType) -> Array:
+    """`wins`, of keys of `dtype`."""
+    if _as_integers(dtype, ties):
+        # The key of +0 is greater than that of -0: the one in which that would decide becomes +0's.
+        if (kind == "max") == (ties == "first"):
+            best = _as_if_positive_zero(best)
+        else:
+            challenger = _as_if_positive_zero(challenger)
+    return wins(challenger, best, kind, ties)
+
+
+def _fill(dtype: kernels.DType, kind: Kind, ties: Order) -> np.ndarray:
+    """The key that padding holds, a constant of the program."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray(sort_key(jnp.asarray(kernels.losing(dtype, kind)), kind, ties))
+
+
+def _by_regions_if_one_step(kernel: Callable[[Any, Window], Any], x: Array, window: Window) -> Any:
+    return by_regions(kernel, x, window) if window.size <= FLAT_TAPS else kernel(x, window)
 
 
 def select_value(x: Array, window: Window, kind: Kind, ties: Order) -> Array:
@@ -150,24 +182,11 @@ def select_value(x: Array, window: Window, kind: Kind, ties: Order) -> Array:
 
     def kernel(value: Array, window: Window) -> Array:
         for step in select_steps(window):
-            value = kernels.pad_step(value, window.axes, step, fill)
-            best = kernels.piece(value, window.axes, step, 0)
-            for q in range(1, len(step.starts)):
-                challenger = kernels.piece(value, window.axes, step, q)
-                best = lax.select(wins(challenger, best, kind, ties), challenger, best)
-            value = best
+            value, _ = _select_step(step, window.axes, kind, ties, x.dtype, value, None)
         return value
 
-    value, fill = rank(x, kind, ties), _fill(x.dtype, kind, ties)
-    one = window.size <= FLAT_TAPS
-    best = by_regions(kernel, value, window) if one else kernel(value, window)
-    return unrank(best, x.dtype, kind)
-
-
-def _fill(dtype: kernels.DType, kind: Kind, ties: Order) -> Array:
-    """What padding holds, in the type in which it is compared."""
-    fill = kernels.least(dtype) if kind == "max" else kernels.greatest(dtype)
-    return rank(jnp.asarray(fill), kind, ties)
+    key = _by_regions_if_one_step(kernel, sort_key(x, kind, ties), window)
+    return from_sort_key(key, x.dtype, kind, ties)
 
 
 def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Array]:
@@ -180,7 +199,7 @@ def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Ar
 
     def kernel(value: Array, window: Window) -> tuple[Array, Array]:
         *earlier, last = [
-            functools.partial(_select_step, step, window.axes, kind, ties, fill)
+            functools.partial(_select_step, step, window.axes, kind, ties, x.dtype)
             for step in select_steps(window)
         ]
         index = None
@@ -192,10 +211,8 @@ def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Ar
             index = jnp.minimum(index, bound) if ties == "last" else jnp.maximum(index, bound)
         return value, index
 
-    value, fill = rank(x, kind, ties), _fill(x.dtype, kind, ties)
-    one = window.size <= FLAT_TAPS
-    best, index = by_regions(kernel, value, window) if one else kernel(value, window)
-    return unrank(best, x.dtype, kind), index
+    key, index = _by_regions_if_one_step(kernel, sort_key(x, kind, ties), window)
+    return from_sort_key(key, x.dtype, kind, ties), index
 
 
 def _chosen(step: Step, which: int, index: Array, ties: Order) -> Array:
@@ -249,7 +266,7 @@ def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
 
     def picked(value: Array, index: Array, step: Step) -> Array:
         value = kernels.pad_step(value, window.axes, step, 0)
-        pieces = kernels.pieces_apart(value, window.axes, step)
+        pieces = kernels.polyphase_pieces(value, window.axes, step)
         kept = [
             lax.select(_chosen(step, q, index, ties), piece, lax.full_like(piece, 0))
             for q, piece in enumerate(pieces)

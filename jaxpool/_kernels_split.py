@@ -15,7 +15,7 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool._kernels_fold import State, window_fold, window_unfold
-from jaxpool._kernels_select import Kind, decode
+from jaxpool._kernels_select import Kind, decode, decoded_losing
 from jaxpool._steps import flat_step
 from jaxpool._window import Window
 
@@ -131,7 +131,7 @@ def _mean_of_tied(sums: Array, counts: Array) -> Array:
 def _fold_level(x: Array, sums: State, window: Window, kind: Kind) -> State:
     """The totals of `sums` over the elements of each window of x that reach its extreme. Padding holds zeros."""
     value = decode(x)
-    fill = kernels.least(value.dtype) if kind == "max" else kernels.greatest(value.dtype)
+    fill = decoded_losing(x.dtype, kind)
     join = functools.partial(_extreme, kind=kind)
     return window_fold((value, *sums), (fill, *[0] * len(sums)), window, join)[1:]
 

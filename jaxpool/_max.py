@@ -52,7 +52,7 @@ class MaskPool(Op):
 
     def primal(self, x: Array) -> tuple[Array, Words]:
         y = self.value(x)
-        fill = kernels.least(x.dtype) if self.kind == "max" else kernels.greatest(x.dtype)
+        fill = kernels.losing(x.dtype, self.kind)
         return y, tie_masks(x, y, self.window, fill)
 
     def linear(self, words: Words, x_dot: Array) -> Array:

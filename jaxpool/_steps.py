@@ -1,8 +1,9 @@
 """How a window is walked: as one step over all of its taps, or axis by axis in a few short steps. Pure Python, no jax.
 
 A step takes a few shifted, strided views ("pieces") of the array before it and combines them into
-one element each. The maximum is idempotent, so pieces may overlap: a window of 13 is four windows of
-4, which are four elements each, and a window of any length costs about log8(length) steps an axis.
+one element each. The maximum is idempotent, so pieces may overlap: 13 taps along an axis of a large
+window are four pieces of 4, which are four elements each, and any number of taps costs about
+log8(taps) steps an axis.
 The flat index of the chosen tap is carried along, and read backwards it tells which piece every
 element came from.
 """
@@ -15,12 +16,14 @@ import math
 
 from jaxpool._window import Axis, Window
 
-FLAT_TAPS = (
-    16  # a window of up to so many taps is one step: fewer passes over memory than axis by axis
-)
-PIECES = 8  # of a step along an axis, where windows overlap much: fewer, longer steps pass over memory less often
-LITTLE = 0.125  # of an axis: padding of so much is done in one pass with that of the others
-LONGEST = 32  # pieces of any step: the program grows with them
+# A window of up to so many taps is one step: fewer passes over memory than axis by axis.
+FLAT_TAPS = 16
+# Pieces of a step along an axis where windows overlap much: fewer, longer steps, fewer passes over memory.
+PIECES = 8
+# Of an axis: padding of so much is done in one pass with that of the others.
+LITTLE = 0.125
+# Pieces of a step where windows overlap little: the program grows with them.
+LONGEST = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,64 +44,96 @@ class Step:
         return self.starts[-1] + self.reach
 
     @property
-    def tiles(self) -> bool:
-        """Whether the pieces of different outputs never meet, one block of `strides` positions an output."""
-        last = tuple(max(column) for column in zip(*self.shifts, strict=True))
-        return all(end < stride for end, stride in zip(last, self.strides, strict=True))
+    def blocks(self) -> tuple[int, ...]:
+        """Along each axis, how many blocks of `strides` positions hold `sizes`."""
+        return tuple(
+            -(-size // stride) for size, stride in zip(self.sizes, self.strides, strict=True)
+        )
+
+    def placed(self, piece: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Along each axis, the block a piece begins in and the phase, its position there."""
+        pairs = [
+            divmod(shift, stride)
+            for shift, stride in zip(self.shifts[piece], self.strides, strict=True)
+        ]
+        return tuple(block for block, _ in pairs), tuple(phase for _, phase in pairs)
+
+    @property
+    def phases(self) -> tuple[int, ...]:
+        """Along each axis, the phases in use: those after the last are no piece's."""
+        used = [self.placed(piece)[1] for piece in range(len(self.starts))]
+        return tuple(max(column) + 1 for column in zip(*used, strict=True))
 
 
-def _axis_step(
-    window: Window,
-    which: int,
-    before: list[int],
-    padded: list[bool],
-    pieces: tuple[int, ...],
-    length: int,
-    stride: int,
-) -> Step:
-    """A step along pooled axis `which` from pieces that begin at taps `pieces`, each `length` taps long.
+@dataclasses.dataclass(frozen=True)
+class _Lengthening:
+    """Along one axis: pieces of `length` taps, found every `grid` positions, make a longer one every `apart`."""
 
-    The axes that are `padded` are so from sizes `before`.
+    starts: tuple[int, ...]
+    length: int
+    grid: int
+    apart: int
+
+
+def _lengthenings(dim: Axis) -> list[_Lengthening]:
+    """The steps along an axis, first to last.
+
+    In one step, where windows overlap little: so many taps an output, against the sum of all pieces
+    at each position before the last step's stride.
     """
-    dim = window.dims[which]
-    unit = math.prod(window.window_shape[which + 1 :])
-    shifts = tuple(
-        tuple(tap * dim.dilation if i == which else 0 for i in range(len(before))) for tap in pieces
-    )
-    strides = tuple(stride if i == which else 1 for i in range(len(before)))
-    sides = tuple(
-        (dim.low, dim.tail) if pads else (0, 0)
-        for dim, pads in zip(window.dims, padded, strict=True)
-    )
-    sizes = [size + low + tail for size, (low, tail) in zip(before, sides, strict=True)]
-    outs = list(sizes)
-    outs[which] = dim.out if stride > 1 else sizes[which] - pieces[-1] * dim.dilation
-    starts = tuple(tap * unit for tap in pieces)
-    return Step(shifts, starts, length * unit, strides, tuple(sizes), tuple(outs), sides)
-
-
-def _lengthenings(dim: Axis) -> list[tuple[tuple[int, ...], int, int]]:
-    """Steps along an axis, first to last, as (pieces, length of a piece, stride)."""
     count = 1
     while PIECES**count < dim.window:
         count += 1
     most = next(n for n in range(1, PIECES + 1) if n**count >= dim.window)
     if dim.window <= min(count * most * dim.stride, LONGEST):
-        return [(tuple(range(dim.window)), 1, dim.stride)]
-    steps: list[tuple[tuple[int, ...], int, int]] = []
+        return [_Lengthening(tuple(range(dim.window)), 1, 1, dim.stride)]
+    longer: list[tuple[tuple[int, ...], int]] = []
     length = 1
     while length < dim.window:
-        pieces = min(most, -(-dim.window // length))
-        longer = min(pieces * length, dim.window)
-        starts = tuple(min(n * length, longer - length) for n in range(pieces))
-        steps.append((starts, length, dim.stride if longer == dim.window else 1))
-        length = longer
-    return steps
+        reach = min(min(most, -(-dim.window // length)) * length, dim.window)
+        longer.append((tuple(min(n, reach - length) for n in range(0, reach, length)), length))
+        length = reach
+    steps: list[_Lengthening] = []
+    apart = dim.stride
+    for starts, length in reversed(longer):  # what is read nowhere is not computed
+        grid = math.gcd(apart, *[start * dim.dilation for start in starts]) if length > 1 else 1
+        steps.append(_Lengthening(starts, length, grid, apart))
+        apart = grid
+    return steps[::-1]
+
+
+def _axis_step(
+    window: Window, which: int, before: list[int], padded: list[bool], by: _Lengthening
+) -> Step:
+    """A step along pooled axis `which`. The axes that are `padded` are so from sizes `before`."""
+    dim = window.dims[which]
+    unit = math.prod(window.window_shape[which + 1 :])
+    one = [i == which for i in range(len(before))]
+    sides = tuple(
+        (dim.low, dim.tail) if pads else (0, 0)
+        for dim, pads in zip(window.dims, padded, strict=True)
+    )
+    sizes = [size + low + tail for size, (low, tail) in zip(before, sides, strict=True)]
+    reach = (by.starts[-1] + by.length - 1) * dim.dilation + 1
+    outs = list(sizes)
+    outs[which] = (dim.needed - reach) // by.apart + 1
+    return Step(
+        shifts=tuple(
+            tuple(start * dim.dilation // by.grid if here else 0 for here in one)
+            for start in by.starts
+        ),
+        starts=tuple(start * unit for start in by.starts),
+        reach=by.length * unit,
+        strides=tuple(by.apart // by.grid if here else 1 for here in one),
+        sizes=tuple(sizes),
+        outs=tuple(outs),
+        sides=sides,
+    )
 
 
 @functools.lru_cache(maxsize=1024)
 def flat_step(window: Window) -> Step:
-    """All taps of a window in one step, from the padded input (`needed` positions an axis) to the output."""
+    """All taps of a window in one step, from the input to the output."""
     dilation = [dim.dilation for dim in window.dims]
     shifts = tuple(
         tuple(t * apart for t, apart in zip(tap, dilation, strict=True)) for tap in window.taps()
@@ -124,10 +159,13 @@ def select_steps(window: Window) -> tuple[Step, ...]:
     sizes = list(window.input_shape)
     steps = []
     for which in reversed(range(rank)):
-        for pieces, length, stride in _lengthenings(window.dims[which]):
+        dim = window.dims[which]
+        if dim.window == dim.stride == 1 and not dim.padded:
+            continue
+        for by in _lengthenings(dim):
             padded = [unpadded[i] and (at_once or i == which) for i in range(rank)]
             unpadded = [un and not now for un, now in zip(unpadded, padded, strict=True)]
-            step = _axis_step(window, which, sizes, padded, pieces, length, stride)
+            step = _axis_step(window, which, sizes, padded, by)
             steps.append(step)
             sizes = list(step.outs)
     return tuple(steps)

@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jaxpool import _kernels as kernels
 from jaxpool._arrays import as_array
 from jaxpool._errors import ArgumentError, calling
-from jaxpool._kernels_fold import window_spread, window_sum, window_sum_apart
+from jaxpool._kernels_fold import window_spread, window_sum, window_sum_polyphase
 from jaxpool._rules import Autodiff, Op, apply, choice
 from jaxpool._window import Ints, Padding, Window, make_window
 
@@ -42,15 +42,16 @@ class SumPool(Op):
         return self._divided(total).astype(x.dtype), ()
 
     def linear(self, residual: tuple[()], x_dot: Array) -> Array:
-        total = window_sum_apart(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window)
+        total = window_sum_polyphase(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window)
         return self._divided(total).astype(x_dot.dtype)
 
     def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
         share = dy.astype(kernels.accumulator(dy.dtype))
-        if np.ndim(self._divisor(share)):
-            dx = window_spread(self._divided(share), self.window)
-        else:  # one division an element of x, not one a term
+        if self.window.overlapping and self._divisor(share).ndim == 0:
+            # One division an element of x, not one a term.
             dx = self._divided(window_spread(share, self.window))
+        else:
+            dx = window_spread(self._divided(share), self.window)
         return (dx.astype(dy.dtype),)
 
     def _divided(self, y: Array) -> Array:
@@ -58,12 +59,12 @@ class SumPool(Op):
 
     def _divisor(self, y: Array) -> np.ndarray:
         """What y is divided by, in its type: a scalar, or a table that broadcasts to y."""
-        if not isinstance(self.divide, str):
-            return np.asarray(self.divide, y.dtype)
         if self.divide == "not":
             return np.ones((), y.dtype)
+        if not isinstance(self.divide, str):
+            return np.asarray(self.divide, y.dtype)
         counts = element_counts(self.window, self.divide, y)
-        return counts.flat[0] if (counts == counts.flat[0]).all() else counts
+        return counts.ravel()[0:1].reshape(()) if (counts == counts.flat[0]).all() else counts
 
 
 def sum_pool(

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 # and more of them.
 settings.register_profile(
     "quick",
-    max_examples=30,
+    max_examples=24,
     deadline=None,
     derandomize=True,
     database=None,

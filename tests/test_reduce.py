@@ -332,3 +332,9 @@ def test_maxout_in_forward_mode_and_of_bools():
     tangent = jax.jvp(lambda x: jaxpool.maxout(x, 2), (x,), (np.float32([[4, 2, 3, 9]]),))[1]
     np.testing.assert_array_equal(tangent, [[3, 3]])
     np.testing.assert_array_equal(jaxpool.maxout(x > 1, 2), [[False, True]])
+
+
+def test_a_mask_that_is_false_throughout_in_a_type_without_an_infinity():
+    x = jnp.full((2,), 4, jnp.float8_e8m0fnu)
+    y = jaxpool.min(x, where=jnp.zeros((2,), bool), initial=2.0)
+    assert (y.dtype, float(y)) == (x.dtype, 2.0)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxpool
 from jaxpool._kernels_select import pick, route, select
 from jaxpool._steps import LONGEST, select_steps
 from jaxpool._window import make_window
@@ -91,3 +92,59 @@ def test_long_windows(window, stride, padding, dilation, ties):
 def test_the_index_is_narrow_until_it_has_to_be_wide():
     steps = select_steps(make_window((1, 100, 100, 1), (20, 20)))
     assert [step.count for step in steps] == [5, 20, 100, 400]
+
+
+@pytest.mark.parametrize(
+    ("window", "stride", "dilation"), [(64, 64, 1), (50, 20, 1), (40, 48, 2), (70, 7, 3)]
+)
+def test_long_windows_far_apart(window, stride, dilation):
+    """Steps before the last compute only what later ones read."""
+    rng = np.random.default_rng(3)
+    shape = (1, 260, 20, 1)
+    x = rng.integers(-9, 9, shape).astype(np.float32)
+    given = make_window(shape, (window, 17), (stride, 1), window_dilation=(dilation, 1))
+    want = oracle.max_pool(x, (window, 17), (stride, 1), window_dilation=(dilation, 1))
+    dy = rng.integers(1, 9, want.y.shape).astype(np.float32)
+    y, index = jax.jit(lambda x: select(x, given, "max", "first"))(x)
+    dx = jax.jit(lambda dy: route(dy, index, given, "first"))(dy)
+    (tangent,) = jax.linear_transpose(lambda v: pick(v, index, given, "first"), x)(dy)
+    want_dx = np.zeros_like(x)
+    for term in want.terms:
+        want_dx[term.position] += term.share * dy[term.output]
+    np.testing.assert_array_equal(y, want.y)
+    np.testing.assert_array_equal(dx, want_dx)
+    np.testing.assert_array_equal(tangent, want_dx)
+
+
+def test_strides_beyond_the_window_make_no_program_of_their_size():
+    """Phases that no tap reaches are not cut out one by one."""
+    x = jnp.zeros((1, 256, 256, 1))
+    for pool in (jaxpool.max_pool, jaxpool.avg_pool):
+        for autodiff in ("vjp", "jvp"):
+            grad = jax.grad(lambda x, p=pool, a=autodiff: p(x, (2, 2), (64, 64), autodiff=a).sum())
+            assert str(jax.make_jaxpr(grad)(x)).count("\n") < 300
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
+@pytest.mark.parametrize("pool", [jaxpool.max_pool, jaxpool.min_pool])
+def test_zeros_tie_and_keep_their_sign(pool, dtype):
+    x = jnp.array([-0.0, 0.0, -0.0, -0.0], dtype)
+    y = pool(x, (2,), axes=(0,))
+    assert np.signbit(np.asarray(y, np.float32)).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("ties", ["first", "last"])
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_half_floats_are_selected_as_float32_is(dtype, kind, ties):
+    """Zeros of both signs, NaN, infinities and the least normal numbers among few different numbers."""
+    least = jnp.finfo(dtype).tiny
+    some = np.asarray([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, least, -least], np.float32)
+    x = jnp.asarray(np.random.default_rng(5).choice(some, (60, 8)), dtype)
+    window = make_window(x.shape, (3,), axes=(0,), padding=1)
+    y, index = select(x, window, kind, ties)
+    want, want_index = select(x.astype(jnp.float32), window, kind, ties)
+    np.testing.assert_array_equal(index, want_index)
+    np.testing.assert_array_equal(np.asarray(y, np.float32), want)
+    number = ~np.isnan(np.asarray(want))
+    assert (np.signbit(np.asarray(y, np.float32)) == np.signbit(want))[number].all()
