@@ -179,6 +179,10 @@ INDEXED = {
     "max": ({"axis": (1, 2)}, 2 * 3),
     "min": ({"axis": 0}, 8 * 8 * 3),
 }
+QUICK = ("max_pool", "max_pool_with_argmax", "adaptive_max_pool", "cummax", "max")  # one a kernel
+INDEXED_NAMES = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in INDEXED
+]
 
 
 def five_rounds(f):
@@ -203,7 +207,7 @@ def indexed(name, ties, autodiff):
         pytest.param("last", "vjp", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize("name", INDEXED_NAMES)
 def test_one_byte_an_output_element_wherever_the_pullback_is_made(name, ties, autodiff):
     f, outputs = indexed(name, ties, autodiff), INDEXED[name][1]
     held = {place: jax.tree.leaves(look(f)) for place, (look, _) in KEPT_UNDER.items()}
@@ -216,7 +220,7 @@ def test_one_byte_an_output_element_wherever_the_pullback_is_made(name, ties, au
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-@pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize("name", INDEXED_NAMES)
 def test_under_checkpoint_neither_index_nor_mask_is_kept(name, autodiff):
     """The input of each round is, and the index of one round at a time is computed from it."""
     f = jax.checkpoint(indexed(name, "first", autodiff))
@@ -224,7 +228,7 @@ def test_under_checkpoint_neither_index_nor_mask_is_kept(name, autodiff):
     assert kept_bytes(KEPT_UNDER["scan"][0](f)) == 5 * X.nbytes
 
 
-@pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize("name", INDEXED_NAMES)
 def test_a_policy_that_saves_everything_saves_the_index_alone(name):
     everything = jax.checkpoint_policies.everything_saveable
     f = jax.checkpoint(indexed(name, "first", "vjp"), policy=everything)
