@@ -10,6 +10,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+LONGEST = 200  # characters of a value that a message shows
+
 
 class ArgumentError(Exception):
     """Why an argument cannot be taken: `argument` must be `rule`, got `value`; `hint` says what to do."""
@@ -27,6 +29,12 @@ class ArgumentError(Exception):
         self.hint, self.kind = hint, kind
 
 
+def _shortened(text: str) -> str:
+    """The beginning of a text, on one line: a user may pass any object where an array should be."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
 @contextlib.contextmanager
 def calling(function: str, **context: Any) -> Iterator[None]:
     """Turns an `ArgumentError` raised inside into the exception that the user of `jaxpool.<function>` sees."""
@@ -34,6 +42,7 @@ def calling(function: str, **context: Any) -> Iterator[None]:
         yield
     except ArgumentError as error:
         shown = ", ".join(f"{name}={value}" for name, value in context.items())
-        message = f"jaxpool.{function}: `{error.argument}` must be {error.rule}; got {error.argument}={error.value!r}"
+        got = _shortened(repr(error.value))
+        message = f"jaxpool.{function}: `{error.argument}` must be {error.rule}; got {error.argument}={got}"
         message += f" ({shown}). " if shown else ". "
         raise error.kind(message + error.hint) from None

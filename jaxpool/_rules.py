@@ -3,9 +3,8 @@
 An `Op` says what is computed, what is kept, the linear map from tangents and its transpose. `apply`
 attaches the rules:
 
-- "vjp": reverse mode is the op's own transpose. The forward rule can itself be differentiated (that
-is what
-  `jax.hessian` does), through `_attach`.
+- "vjp": reverse mode is the op's own transpose. The forward rule can itself be differentiated
+  (that is what `jax.hessian` does), through `_attach`.
 - "jvp": forward mode is the op's linear map; jax transposes it for reverse mode.
 
 In both, `jax.checkpoint` around the linear maps keeps the residual to what the op returns: without

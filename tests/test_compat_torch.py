@@ -11,9 +11,6 @@ from compat_cases import HASTY, VALUES, drawn_array, drawn_calls, geometries, in
 from jaxpool.compat import torch as ours
 
 torch = pytest.importorskip("torch")
-
-# Of colliding indices PyTorch unpools the one whose thread is last: with one thread, the last.
-torch.set_num_threads(1)
 F = torch.nn.functional
 
 NAN, INF = float("nan"), float("inf")
@@ -219,6 +216,16 @@ def test_adaptive_pools(kind, rank, calls):
     compare(cases)
 
 
+@pytest.fixture
+def one_thread():
+    """Of colliding indices PyTorch unpools the one whose thread is last: with one thread, the last."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
 @drawn_calls
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_unpooling(rank, calls):

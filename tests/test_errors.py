@@ -355,3 +355,12 @@ def test_the_reason_is_raised_once_and_without_a_trail():
     assert caught.value.__suppress_context__
     with pytest.raises(KeyError), calling("f"):
         raise KeyError("others pass")
+
+
+def test_a_long_value_is_shown_in_part():
+    with pytest.raises(TypeError) as error:
+        jaxpool.max_pool([[0.0] * 5000] * 4, (2, 2))
+    message = str(error.value)
+    assert len(message) < 400
+    assert message.startswith("jaxpool.max_pool: `x` must be an array; got x=[[0.0, 0.0, ")
+    assert message.endswith("…. Pass jnp.asarray(x).")

@@ -327,6 +327,7 @@ VARIANTS = {
     "max_pool, large": row(
         "max_pool", greatest(*LARGE), (13, 11), padding="SAME", ties="split", strides=(1, 1)
     ),
+    "max_pool, large, first": row("max_pool", greatest(*LARGE), (13, 11), padding="SAME"),
     "max_pool, dilated": row(
         "max_pool",
         greatest(*DILATED),
