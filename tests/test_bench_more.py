@@ -26,9 +26,9 @@ from bench.timing import Timing
 
 NEW = select(["small", "adaptive|argmax|whole axes"])
 STEPS = select(["small", "train"])
-# A step takes seconds to compile: windows that overlap and unpooling stand for the others.
+# A step takes seconds to compile: windows that overlap stand for the others.
 QUICK_STEPS = [
-    pytest.param(case, marks=[pytest.mark.slow] * (case.net not in ("ResNetStem", "UNet")))
+    pytest.param(case, marks=[pytest.mark.slow] * (case.net != "ResNetStem"))
     for case in STEPS
 ]
 # What a peer is known to lack: a pattern of the case's name and mode.
