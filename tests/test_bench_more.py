@@ -28,8 +28,7 @@ NEW = select(["small", "adaptive|argmax|whole axes"])
 STEPS = select(["small", "train"])
 # A step takes seconds to compile: windows that overlap stand for the others.
 QUICK_STEPS = [
-    pytest.param(case, marks=[pytest.mark.slow] * (case.net != "ResNetStem"))
-    for case in STEPS
+    pytest.param(case, marks=[pytest.mark.slow] * (case.net != "ResNetStem")) for case in STEPS
 ]
 # What a peer is known to lack: a pattern of the case's name and mode.
 NOTHING = "(?!)"

@@ -175,5 +175,7 @@ def test_the_docstring_says_what_to_pass(name):
 
 def test_the_readme_says_what_to_pass():
     text = (pathlib.Path(__file__).parent.parent / "README.md").read_text()
-    (line,) = re.findall(r"^\| `jvp`, `linearize`, `jacfwd`, `grad` of `jvp` \| (.*)$", text, re.MULTILINE)
+    (line,) = re.findall(
+        r"^\| `jvp`, `linearize`, `jacfwd`, `grad` of `jvp` \| (.*)$", text, re.MULTILINE
+    )
     assert line.startswith('`autodiff="jvp"`')
