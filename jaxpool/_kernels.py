@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -13,9 +14,12 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._steps import Step
-from jaxpool._window import Window
+from jaxpool._window import Window, is_int
 
 DType = Any
+
+# Neighbours in memory, below which what is padded or put together piece by piece does not vectorise.
+WIDE = 16
 
 
 def is_float(dtype: DType) -> bool:
@@ -167,18 +171,43 @@ def assemble(
     the pieces of that phase, each from the output as many blocks back as its shift says. One dense
     expression a phase; the phases are interleaved at the end.
     """
+    delays = [step.placed(piece)[0] for piece in range(len(step.starts))]
+    longest = [max(column) for column in zip(*delays, strict=True)]
+    ones = [1] * len(step.blocks)
+
+    def sides(late: Sequence[int]) -> list[tuple[int, int, int]]:
+        """What shifts an output by `late` blocks, in as many as the input has."""
+        ends = zip(late, step.blocks, step.outs, strict=True)
+        return [(before, block - out, 0) for before, block, out in ends]
+
+    if _read_padded(arrays, axes):
+        wide = [pad(array, axes, sides(longest), 0) for array in arrays]
+
+        def placed(piece: int) -> Array:
+            starts = [late - delay for late, delay in zip(longest, delays[piece], strict=True)]
+            return term(piece, *[view(a, axes, starts, step.blocks, ones) for a in wide])
+    else:
+
+        def placed(piece: int) -> Array:
+            ends = [
+                (delay, block - out - delay, 0)
+                for delay, block, out in zip(delays[piece], step.blocks, step.outs, strict=True)
+            ]
+            return pad(term(piece, *arrays), axes, ends, 0)
+
     found: dict[tuple[int, ...], list[Array]] = {}
     for piece in range(len(step.starts)):
-        delays, phase = step.placed(piece)
-        sides = [
-            (delay, block - out - delay, 0)
-            for delay, block, out in zip(delays, step.blocks, step.outs, strict=True)
-        ]
-        found.setdefault(phase, []).append(pad(term(piece, *arrays), axes, sides, 0))
+        found.setdefault(step.placed(piece)[1], []).append(placed(piece))
     joined = {phase: functools.reduce(join, terms) for phase, terms in found.items()}
     nothing = lax.full_like(next(iter(joined.values())), 0)
     every = itertools.product(*[range(used) for used in step.phases])
     return _interleave([joined.get(phase, nothing) for phase in every], axes, step)
+
+
+def _read_padded(arrays: Sequence[Array], axes: Sequence[int]) -> bool:
+    """Whether terms are read from padded arrays, or padded each: what vectorises was measured (bench/NOTES.md)."""
+    inside = arrays[0].shape[max(axes, default=-1) + 1 :]
+    return len(arrays) == 1 or (all(is_int(n) for n in inside) and math.prod(inside) < WIDE)
 
 
 def _interleave(parts: list[Array], axes: Sequence[int], step: Step) -> Array:

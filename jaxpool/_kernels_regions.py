@@ -24,8 +24,6 @@ from jaxpool._window import Axis, Window, is_int
 
 # Bytes from which a copy costs more than the longer program. The axes of a vmap are not seen.
 LARGE = 1 << 18
-# Neighbours in memory, below which pieces put together do not vectorise.
-WIDE = 16
 
 Kernel = Callable[[Any, Window], Any]  # (one array or a tuple of them, window) -> likewise
 
@@ -52,7 +50,9 @@ def _static(x: Array) -> bool:
 
 def _narrow(x: Array, window: Window) -> bool:
     """Whether fewer than `WIDE` elements lie next to each other at each position of a padded axis."""
-    return any(dim.padded and math.prod(x.shape[dim.axis + 1 :]) < WIDE for dim in window.dims)
+    return any(
+        dim.padded and math.prod(x.shape[dim.axis + 1 :]) < kernels.WIDE for dim in window.dims
+    )
 
 
 def _worthwhile(x: Array, window: Window) -> bool:

@@ -128,7 +128,8 @@ def max_pool(
     window; any number of pooled axes works alike.
 
     Gradient: the cotangent of each output goes to the element that was chosen, overlapping windows
-    add up, all others get zeros. The residual is one unsigned index an output element (with `ties="split"` one bit a tap).
+    add up, all others get zeros. The residual is one unsigned index an output element (with
+    `ties="split"` one bit a tap).
     NaN is larger than every number: the output is NaN and the cotangent goes to the NaN that `ties`
     chooses. -inf is an ordinary value. Padding is never chosen, whatever the type. Overlapping
     cotangents of 8- and 16-bit floats add in float32 and are rounded once. The backward holds no

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool import _kernels as kernels
 from jaxpool import _kernels_regions as regions
 from jaxpool._kernels_fold import window_spread, window_sum
 from jaxpool._kernels_select import route, select, select_value
@@ -36,7 +37,7 @@ def window_of(shape, window, strides, padding, dilation, ceil_mode, axes):
 def large(monkeypatch):
     """Every array counts as large."""
     monkeypatch.setattr(regions, "LARGE", 0)
-    monkeypatch.setattr(regions, "WIDE", 0)
+    monkeypatch.setattr(kernels, "WIDE", 0)
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
@@ -55,7 +56,7 @@ def test_the_same_as_over_a_padded_copy(geometry, monkeypatch):
     whole = jax.jit(every)(x)
     calls = []
     monkeypatch.setattr(regions, "LARGE", 0)
-    monkeypatch.setattr(regions, "WIDE", 0)
+    monkeypatch.setattr(kernels, "WIDE", 0)
     monkeypatch.setattr(regions, "_split", lambda *a, f=regions._split: calls.append(a) or f(*a))
     split = jax.jit(lambda x: every(x))(x)
     assert len(calls) > 5, "the geometry is to be split"
@@ -83,7 +84,7 @@ def test_the_same_cotangents_as_over_padded_copies(geometry, monkeypatch):
     whole = jax.jit(every)(dy)
     calls = []
     monkeypatch.setattr(regions, "LARGE", 0)
-    monkeypatch.setattr(regions, "WIDE", 0)
+    monkeypatch.setattr(kernels, "WIDE", 0)
     monkeypatch.setattr(regions, "_split", lambda *a, f=regions._split: calls.append(a) or f(*a))
     split = jax.jit(lambda dy: every(dy))(dy)
     assert len(calls) > 3, "the geometry is to be split"
