@@ -43,7 +43,7 @@ def assert_same(got, want, exact):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@examples(25)
+@examples(15)
 @given(data=st.data(), autodiff=st.sampled_from(["vjp", "jvp"]))
 def test_value_and_cotangent_in_jit(kind, autodiff, data):
     drawn = data.draw(cases(kind))
@@ -74,7 +74,7 @@ def test_value_and_cotangent_out_of_jit(kind, data):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@examples(8)
+@examples(6)
 @given(data=st.data())
 def test_value_with_dilation(kind, data):
     """The forward pass: lax has no reverse mode with dilation."""
@@ -85,7 +85,7 @@ def test_value_with_dilation(kind, data):
 
 
 @pytest.mark.parametrize("kind", ["max", "min", "sum"])
-@examples(8)
+@examples(6)
 @given(data=st.data())
 def test_integers(kind, data):
     dtypes = (np.int8, np.uint8, np.int16, np.uint32, np.int32, *((np.bool_,) * (kind != "sum")))
@@ -96,7 +96,7 @@ def test_integers(kind, data):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@examples(8)
+@examples(6)
 @given(data=st.data())
 def test_low_precision_is_float32_rounded_once(kind, data):
     """Lax in float32 on the same numbers, its results rounded at the end."""
