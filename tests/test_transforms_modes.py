@@ -123,8 +123,10 @@ def test_those_of_lax_do_not_agree_with_each_other():
         tangent = jax.jvp(f, (x,), (v,))[1]
         cotangent = jax.vjp(f, x)[1](w)[0]
         apart.append(not np.isclose((tangent * w).sum(), (v * cotangent).sum()))
-    # What its tangent takes at ties and beside a NaN depends on how XLA compiles it.
-    assert apart[2:] == [True, True, False, True, False]
+    # At ties and beside infinities its tangent depends on how XLA compiles it.
+    _, beside_nan, _, *everywhere = apart
+    assert beside_nan
+    assert everywhere == [True, False, True, False]
 
 
 # What to pass for forward mode
