@@ -181,9 +181,13 @@ def select_value(x: Array, window: Window, kind: Kind, ties: Order) -> Array:
     """Each window's extreme alone."""
 
     def kernel(value: Array, window: Window) -> Array:
-        for step in select_steps(window):
-            value, _ = _select_step(step, window.axes, kind, ties, x.dtype, value, None)
-        return value
+        def best(value: Array, step: Step) -> Array:
+            return _select_step(step, window.axes, kind, ties, x.dtype, value, None)[0]
+
+        *earlier, last = select_steps(window)
+        for step in earlier:
+            value = kernels.materialise(functools.partial(best, step=step), value)
+        return best(value, last)
 
     key = _by_regions_if_one_step(kernel, sort_key(x, kind, ties), window)
     return from_sort_key(key, x.dtype, kind, ties)

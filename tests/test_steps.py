@@ -116,6 +116,14 @@ def test_long_windows_far_apart(window, stride, dilation):
     np.testing.assert_array_equal(tangent, want_dx)
 
 
+def test_each_step_of_the_value_alone_is_computed_once():
+    """XLA would fuse the steps, and compute the earlier ones again for each piece of the last."""
+    x = jnp.zeros((1, 64, 64, 4))
+    steps = select_steps(make_window(x.shape, (31, 31)))
+    program = jax.jit(lambda x: jaxpool.max_pool(x, (31, 31))).lower(x).compile()
+    assert program.as_text().count(" conditional(") == len(steps) - 1
+
+
 def test_strides_beyond_the_window_make_no_program_of_their_size():
     """Phases that no tap reaches are not cut out one by one."""
     x = jnp.zeros((1, 256, 256, 1))
