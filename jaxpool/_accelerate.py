@@ -138,7 +138,7 @@ def _check(fn: Any, report: Any) -> None:
         raise refuse("A coroutine runs after its call: accelerate the function that it awaits.")
     if _holds_state(fn):
         raise refuse(
-            "It holds parameters. Pass a train step or a loss that takes it as an argument, "
+            "It is a model or a layer. Pass a train step or a loss that takes it as an argument, "
             "model.apply for Flax Linen, or model.fit for Keras."
         )
     if report is not None and not callable(report):

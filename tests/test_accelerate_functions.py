@@ -261,7 +261,7 @@ jax.tree_util.register_pytree_node(Weights, lambda it: ((it.w,), None), lambda _
         (coroutine, "A coroutine runs after its call: accelerate the function that it awaits."),
         (
             Weights(),
-            "It holds parameters. Pass a train step or a loss that takes it as an argument, "
+            "It is a model or a layer. Pass a train step or a loss that takes it as an argument, "
             "model.apply for Flax Linen, or model.fit for Keras.",
         ),
         (None, "Pass a train step or a loss."),
