@@ -36,7 +36,7 @@ class SoftPool(Op):
 
     def soft(self, x: Array, window: Window, heat: Any, real: np.ndarray) -> Array:
         """The output, given x in the type to compute in, and which of its elements are real."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} describes no value")
 
 
 def _exponentials(

@@ -3,16 +3,14 @@
 import os
 
 import jax
-import jaxlib
 import pytest
+from compat_cases import HASTY
 from hypothesis import HealthCheck, Phase, settings
 
 # Most of the suite's time is XLA compiling programs that run once, so it compiles in haste. With
 # XLA_FLAGS set, to nothing for one, it compiles as it is told: .ci/run tests the core so as well.
-IN_HASTE = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
-if jaxlib.__version__.startswith("0.10."):  # a flag that XLA does not know ends the process
-    IN_HASTE.append("--xla_cpu_use_fusion_emitters=false")
-os.environ.setdefault("XLA_FLAGS", " ".join(IN_HASTE))
+in_haste = [f"--{option}={value}".lower() for option, value in HASTY.items()]
+os.environ.setdefault("XLA_FLAGS", " ".join(in_haste))
 
 # Most of an example's time is a compilation, and machines differ: no deadline. Without a database
 # and with derandomize every run tries the same examples; HYPOTHESIS_PROFILE=search draws new ones,

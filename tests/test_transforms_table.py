@@ -55,18 +55,7 @@ def cells(name, group):
 
     if group == "outside":
         return program(numbers())
-    return jax.jit(program, compiler_options=swift())(numbers())
-
-
-@functools.cache
-def swift():
-    """Options for programs that run once; the last one halves the time, where this jaxlib has it."""
-    options = HASTY | {"xla_cpu_use_fusion_emitters": False}
-    try:
-        jax.jit(lambda: 0, compiler_options=options)()
-    except jax.errors.JaxRuntimeError:
-        return HASTY
-    return options
+    return jax.jit(program, compiler_options=HASTY)(numbers())
 
 
 def off(got, want, column):
