@@ -12,6 +12,7 @@ from typing import Any
 _TUNABLES = "GLIBC_TUNABLES"
 _KEPT = {  # huge pages, and memory that is freed stays with the process: hardly a page fault is left
     "glibc.malloc.hugetlb": "1",
+    "glibc.malloc.arena_max": "1",  # other arenas than the main one hand out no more than 64 MB
     "glibc.malloc.mmap_max": "0",
     "glibc.malloc.trim_threshold": "68719476736",
     "glibc.malloc.top_pad": "268435456",

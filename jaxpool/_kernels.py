@@ -93,19 +93,9 @@ def pad_input(x: Array, window: Window, fill: Any) -> Array:
     return pad(x, window.axes, [(dim.low, dim.tail, 0) for dim in window.dims], fill)
 
 
-def crop_input(x: Array, window: Window) -> Array:
-    """Undoes `pad_input`: cuts the padding off, and gives zeros to the input's end that no window reached."""
-    return pad(x, window.axes, [(-dim.low, -dim.tail, 0) for dim in window.dims], 0)
-
-
 def pad_step(x: Array, axes: Sequence[int], step: Step, fill: Any) -> Array:
     """x as a step takes it."""
     return pad(x, axes, [(low, high, 0) for low, high in step.sides], fill)
-
-
-def crop_step(x: Array, axes: Sequence[int], step: Step) -> Array:
-    """Undoes `pad_step`."""
-    return pad(x, axes, [(-low, -high, 0) for low, high in step.sides], 0)
 
 
 def view(
@@ -128,31 +118,50 @@ def piece(x: Array, axes: Sequence[int], step: Step, which: int) -> Array:
 
 
 def polyphase_pieces(x: Array, axes: Sequence[int], step: Step) -> list[Array]:
-    """All pieces of a step, for linear maps: as jax transposes them, phases are interleaved as by `assemble`.
+    """All pieces of a step, padding being 0, for linear maps: as jax transposes them, phases are interleaved as by `assemble`.
 
     The transpose of a strided slice spreads its operand with zeros between; the transpose of a
     split is a concatenation.
     """
+    blocks, order = _layout(step, axes, loop_a_phase=_narrow(x, axes))
     sides = [
-        (0, block * stride - size, 0)
-        for block, stride, size in zip(step.blocks, step.strides, step.sizes, strict=True)
+        (0, block * stride - x.shape[axis], 0)
+        for axis, block, stride in zip(axes, blocks, step.strides, strict=True)
     ]
-    parts = [pad(x, axes, sides, 0)]
-    for axis, stride, used in zip(axes, step.strides, step.phases, strict=True):
-        if stride > 1:
-            parts = [phase for part in parts for phase in _phases(part, axis, stride, used)]
+    parts = {(0,) * len(axes): pad(x, axes, sides, 0)}
+    for which in reversed(order):
+        axis, stride, used = axes[which], step.strides[which], step.phases[which]
+        parts = {
+            (*phases[:which], phase, *phases[which + 1 :]): each
+            for phases, part in parts.items()
+            for phase, each in enumerate(_phases(part, axis, stride, used))
+        }
+    first, last = _delays(step)
+    around = [
+        (-few, most + out - block, 0)
+        for few, most, out, block in zip(first, last, step.outs, blocks, strict=True)
+    ]
+    parts = {phases: pad(part, axes, around, 0) for phases, part in parts.items()}
     ones = [1] * len(axes)
 
     def taken(piece: int) -> Array:
         delays, phases = step.placed(piece)
-        part = parts[int(np.ravel_multi_index(phases, step.phases))]
-        return view(part, axes, delays, step.outs, ones)
+        starts = [delay - few for delay, few in zip(delays, first, strict=True)]
+        return view(parts[phases], axes, starts, step.outs, ones)
 
     return [taken(piece) for piece in range(len(step.starts))]
 
 
+def _delays(step: Step) -> tuple[list[int], list[int]]:
+    """Along each axis, the first and the last block in which a piece begins."""
+    columns = list(zip(*[step.placed(piece)[0] for piece in range(len(step.starts))], strict=True))
+    return [min(column) for column in columns], [max(column) for column in columns]
+
+
 def _phases(x: Array, axis: int, stride: int, used: int) -> list[Array]:
     """Every `stride`-th element along an axis, from each of the first `used` on."""
+    if stride == 1:
+        return [x]
     blocks = x.shape[axis] // stride
     apart = lax.reshape(x, (*x.shape[:axis], blocks, stride, *x.shape[axis + 1 :]))
     apart = lax.slice_in_dim(apart, 0, used, axis=axis + 1)
@@ -160,6 +169,7 @@ def _phases(x: Array, axis: int, stride: int, used: int) -> list[Array]:
 
 
 Term = Callable[..., Array]
+Phases = tuple[int, ...]
 
 
 def assemble(
@@ -167,66 +177,94 @@ def assemble(
 ) -> Array:
     """The transpose of a step: `term(q, *arrays)` is what piece q gets from each output; `join` adds what meets.
 
-    Positions are seen as blocks of `strides`: position `stride * block + phase` gets its terms from
-    the pieces of that phase, each from the output as many blocks back as its shift says. One dense
-    expression a phase; the phases are interleaved at the end.
+    Positions of what the step takes are seen as blocks of `strides`: position `stride * block +
+    phase` gets its terms from the pieces of that phase, each from the output as many blocks back as
+    its shift says. One dense expression a phase; the phases are interleaved at the end. Padding is
+    never interleaved: cut off afterwards along the minor axis, it costs twice the time.
     """
-    delays = [step.placed(piece)[0] for piece in range(len(step.starts))]
-    longest = [max(column) for column in zip(*delays, strict=True)]
-    ones = [1] * len(step.blocks)
+    first, last = _delays(step)
+    narrow = _narrow(arrays[0], axes)
+    blocks, order = _layout(step, axes, loop_a_phase=narrow and len(arrays) > 1)
+    ones = [1] * len(blocks)
 
-    def sides(late: Sequence[int]) -> list[tuple[int, int, int]]:
-        """What shifts an output by `late` blocks, in as many as the input has."""
-        ends = zip(late, step.blocks, step.outs, strict=True)
-        return [(before, block - out, 0) for before, block, out in ends]
+    def shifted(array: Array, most: Sequence[int], few: Sequence[int]) -> Array:
+        """Outputs, `most` blocks later than they are, and as many as `few` later reach the last block."""
+        ends = zip(most, few, blocks, step.outs, strict=True)
+        return pad(array, axes, [(m, block - out - f, 0) for m, f, block, out in ends], 0)
 
-    if _read_padded(arrays, axes):
-        wide = [pad(array, axes, sides(longest), 0) for array in arrays]
+    if narrow or len(arrays) == 1:
+        wide = [shifted(array, last, first) for array in arrays]
 
         def placed(piece: int) -> Array:
-            starts = [late - delay for late, delay in zip(longest, delays[piece], strict=True)]
-            return term(piece, *[view(a, axes, starts, step.blocks, ones) for a in wide])
+            delays, _ = step.placed(piece)
+            starts = [most - delay for most, delay in zip(last, delays, strict=True)]
+            return term(piece, *[view(a, axes, starts, blocks, ones) for a in wide])
     else:
 
         def placed(piece: int) -> Array:
-            ends = [
-                (delay, block - out - delay, 0)
-                for delay, block, out in zip(delays[piece], step.blocks, step.outs, strict=True)
-            ]
-            return pad(term(piece, *arrays), axes, ends, 0)
+            delays, _ = step.placed(piece)
+            return shifted(term(piece, *arrays), delays, delays)
 
-    found: dict[tuple[int, ...], list[Array]] = {}
+    found: dict[Phases, list[Array]] = {}
     for piece in range(len(step.starts)):
         found.setdefault(step.placed(piece)[1], []).append(placed(piece))
-    joined = {phase: functools.reduce(join, terms) for phase, terms in found.items()}
-    nothing = lax.full_like(next(iter(joined.values())), 0)
-    every = itertools.product(*[range(used) for used in step.phases])
-    return _interleave([joined.get(phase, nothing) for phase in every], axes, step)
+    joined = {phases: functools.reduce(join, terms) for phases, terms in found.items()}
+    return _interleave(joined, axes, step, order)
 
 
-def _read_padded(arrays: Sequence[Array], axes: Sequence[int]) -> bool:
-    """Whether terms are read from padded arrays, or padded each: what vectorises was measured (bench/NOTES.md)."""
-    inside = arrays[0].shape[max(axes, default=-1) + 1 :]
-    return len(arrays) == 1 or (all(is_int(n) for n in inside) and math.prod(inside) < WIDE)
+def _narrow(array: Array, axes: Sequence[int]) -> bool:
+    """Whether so few elements lie next to each other at a position that loops over them do not vectorise.
+
+    Terms are then read from padded arrays; else each is padded (measured: bench/NOTES.md).
+    """
+    inside = array.shape[max(axes, default=-1) + 1 :]
+    return all(is_int(size) for size in inside) and math.prod(inside) < WIDE
 
 
-def _interleave(parts: list[Array], axes: Sequence[int], step: Step) -> Array:
-    """One array from one for each phase in use, in row-major order of the phases; zeros in the others."""
-    for axis, stride, used in reversed(list(zip(axes, step.strides, step.phases, strict=True))):
-        if stride == 1:
-            continue
-        joined = []
-        for first in range(0, len(parts), used):
-            stacked = jnp.stack(parts[first : first + used], axis=axis + 1)
-            stacked = pad(stacked, [axis + 1], [(0, stride - used, 0)], 0)
-            shape = list(parts[first].shape)
-            shape[axis] *= stride
-            joined.append(lax.reshape(stacked, shape))
-        parts = joined
+def _layout(step: Step, axes: Sequence[int], *, loop_a_phase: bool) -> tuple[list[int], list[int]]:
+    """How many blocks phases are interleaved from along each axis, and in which order of the axes.
+
+    XLA for CPU writes a concatenation by a loop for each operand, but one of which something is cut
+    off by a single loop, which is faster where loops vectorise anyway: a block too many. Elsewhere
+    loops for each phase vectorise, if the minor axis comes last.
+    """
+    blocks = list(step.blocks)
+    order = sorted(range(len(axes)), key=lambda which: axes[which], reverse=not loop_a_phase)
+    strided = [which for which, stride in enumerate(step.strides) if stride > 1]
+    if strided and not loop_a_phase:
+        blocks[strided[0]] += 1
+    return blocks, order
+
+
+def _interleave(
+    parts: dict[Phases, Array], axes: Sequence[int], step: Step, order: Sequence[int]
+) -> Array:
+    """One array from those of the phases, axes in `order`; zeros in the phases that have none."""
+    nothing = lax.full_like(next(iter(parts.values())), 0)
+    every = itertools.product(*map(range, step.phases))
+    parts = {phases: parts.get(phases, nothing) for phases in every}
+    for which in order:
+        axis, stride = axes[which], step.strides[which]
+        rows: dict[Phases, list[Array]] = {}
+        for phases, part in parts.items():
+            rows.setdefault((*phases[:which], 0, *phases[which + 1 :]), []).append(part)
+        parts = {phases: _in_turn(row, axis, stride) for phases, row in rows.items()}
+    (whole,) = parts.values()
     sides = [
-        (0, size - parts[0].shape[axis], 0) for axis, size in zip(axes, step.sizes, strict=True)
+        (0, size - low - high - whole.shape[axis], 0)
+        for axis, size, (low, high) in zip(axes, step.sizes, step.sides, strict=True)
     ]
-    return pad(parts[0], axes, sides, 0)
+    return pad(whole, axes, sides, 0)
+
+
+def _in_turn(parts: list[Array], axis: int, stride: int) -> Array:
+    """Elements of each part in turn along an axis, and zeros until each turn is `stride` long."""
+    if stride == 1:
+        return parts[0]
+    stacked = pad(jnp.stack(parts, axis + 1), [axis + 1], [(0, stride - len(parts), 0)], 0)
+    shape = list(parts[0].shape)
+    shape[axis] *= stride
+    return lax.reshape(stacked, shape)
 
 
 def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:

@@ -129,8 +129,7 @@ def collect(term: Term, arrays: tuple[Array, ...], window: Window, join: Term) -
     over = mirrored(window)
     x = arrays[0]
     if over is None or not _static(x) or not (_narrow(x, over) or _worthwhile(x, over)):
-        dx = kernels.assemble(term, arrays, window.axes, flat_step(window), join)
-        return kernels.crop_input(dx, window)
+        return kernels.assemble(term, arrays, window.axes, flat_step(window), join)
 
     def kernel(arrays: tuple[Array, ...], own: Window) -> Array:
         wide = [kernels.pad_input(array, own, 0) for array in arrays]

@@ -256,8 +256,7 @@ def _lower_index(step: Step, axes: tuple[int, ...], ties: Order, index: Array) -
     All windows that chose an intermediate element agree on where it came from, so joining them by
     max loses nothing; an element that none chose gets 0, and nothing is read from it or sent to it.
     """
-    lower = kernels.assemble(_within(step, ties), [index], axes, step, lax.max)
-    return kernels.crop_step(lower, axes, step)
+    return kernels.assemble(_within(step, ties), [index], axes, step, lax.max)
 
 
 def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
@@ -269,7 +268,6 @@ def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
         indices.append(kernels.materialise(lower, indices[-1]))
 
     def picked(value: Array, index: Array, step: Step) -> Array:
-        value = kernels.pad_step(value, window.axes, step, 0)
         pieces = kernels.polyphase_pieces(value, window.axes, step)
         kept = [
             lax.select(_chosen(step, q, index, ties), piece, lax.full_like(piece, 0))
@@ -305,8 +303,7 @@ def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
         return collect(_sender(first, ties), (dx, index), window, lax.add).astype(dy.dtype)
 
     def before(dx: Array, index: Array, step: Step) -> Array:
-        dx = kernels.assemble(_sender(step, ties), [dx, index], window.axes, step, lax.add)
-        return kernels.crop_step(dx, window.axes, step)
+        return kernels.assemble(_sender(step, ties), [dx, index], window.axes, step, lax.add)
 
     for step in reversed(later):
 

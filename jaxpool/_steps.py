@@ -45,17 +45,14 @@ class Step:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """Along each axis, how many blocks of `strides` positions hold `sizes`."""
-        return tuple(
-            -(-size // stride) for size, stride in zip(self.sizes, self.strides, strict=True)
-        )
+        """Along each axis, how many blocks of `strides` positions hold what the step takes, before its padding."""
+        axes = zip(self.sizes, self.sides, self.strides, strict=True)
+        return tuple(-(-(size - low - high) // stride) for size, (low, high), stride in axes)
 
     def placed(self, piece: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Along each axis, the block a piece begins in and the phase, its position there."""
-        pairs = [
-            divmod(shift, stride)
-            for shift, stride in zip(self.shifts[piece], self.strides, strict=True)
-        ]
+        """Along each axis, the block a piece begins in and the phase, its position there; before the padding."""
+        axes = zip(self.shifts[piece], self.sides, self.strides, strict=True)
+        pairs = [divmod(shift - low, stride) for shift, (low, _), stride in axes]
         return tuple(block for block, _ in pairs), tuple(phase for _, phase in pairs)
 
     @property
