@@ -118,10 +118,10 @@ def piece(x: Array, axes: Sequence[int], step: Step, which: int) -> Array:
 
 
 def polyphase_pieces(x: Array, axes: Sequence[int], step: Step) -> list[Array]:
-    """All pieces of a step, padding being 0, for linear maps: as jax transposes them, phases are interleaved as by `assemble`.
+    """All pieces of a step, padding being 0, for linear maps: jax transposes them to what `assemble` does.
 
     The transpose of a strided slice spreads its operand with zeros between; the transpose of a
-    split is a concatenation.
+    split is a concatenation, which interleaves.
     """
     blocks, order = _layout(step, axes, loop_a_phase=_narrow(x, axes))
     sides = [
