@@ -173,7 +173,13 @@ Phases = tuple[int, ...]
 
 
 def assemble(
-    term: Term, arrays: Sequence[Array], axes: Sequence[int], step: Step, join: Term
+    term: Term,
+    arrays: Sequence[Array],
+    axes: Sequence[int],
+    step: Step,
+    join: Term,
+    *,
+    spare: bool = True,
 ) -> Array:
     """The transpose of a step: `term(q, *arrays)` is what piece q gets from each output; `join` adds what meets.
 
@@ -184,7 +190,8 @@ def assemble(
     """
     first, last = _delays(step)
     narrow = _narrow(arrays[0], axes)
-    blocks, order = _layout(step, axes, loop_a_phase=narrow and len(arrays) > 1)
+    loop_a_phase = narrow and len(arrays) > 1
+    blocks, order = _layout(step, axes, loop_a_phase=loop_a_phase, spare=spare)
     ones = [1] * len(blocks)
 
     def shifted(array: Array, most: Sequence[int], few: Sequence[int]) -> Array:
@@ -221,7 +228,9 @@ def _narrow(array: Array, axes: Sequence[int]) -> bool:
     return all(is_int(size) for size in inside) and math.prod(inside) < WIDE
 
 
-def _layout(step: Step, axes: Sequence[int], *, loop_a_phase: bool) -> tuple[list[int], list[int]]:
+def _layout(
+    step: Step, axes: Sequence[int], *, loop_a_phase: bool, spare: bool = True
+) -> tuple[list[int], list[int]]:
     """How many blocks phases are interleaved from along each axis, and in which order of the axes.
 
     XLA for CPU writes a concatenation by a loop for each operand, but one of which something is cut
@@ -231,7 +240,7 @@ def _layout(step: Step, axes: Sequence[int], *, loop_a_phase: bool) -> tuple[lis
     blocks = list(step.blocks)
     order = sorted(range(len(axes)), key=lambda which: axes[which], reverse=not loop_a_phase)
     strided = [which for which, stride in enumerate(step.strides) if stride > 1]
-    if strided and not loop_a_phase:
+    if strided and spare and not loop_a_phase:
         blocks[strided[0]] += 1
     return blocks, order
 

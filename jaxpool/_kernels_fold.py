@@ -139,8 +139,11 @@ def window_max(x: Array, window: Window, fill: Any) -> Array:
     return window_fold((x,), (fill,), rest, lambda a, b: (lax.max(a[0], b[0]),))[0]
 
 
-def window_spread(dy: Array, window: Window) -> Array:
-    """The transpose of `window_sum`: each input position gets the sum of dy over the windows that cover it."""
+def window_spread(dy: Array, window: Window, *, rounded: bool = False) -> Array:
+    """The transpose of `window_sum`: each input position gets the sum of dy over the windows that cover it.
+
+    `rounded`: the sum is rounded to a narrower type afterwards.
+    """
     rest = []
     for dim in window.dims:
         if _whole(dim):
@@ -154,7 +157,7 @@ def window_spread(dy: Array, window: Window) -> Array:
     meeting = Window(tuple(rest))
     if meeting.size > FLAT_TAPS:
         return window_unfold((dy,), (0,), meeting, _add)[0]
-    return collect(lambda _, dy: dy, (dy,), meeting, lax.add)
+    return collect(lambda _, dy: dy, (dy,), meeting, lax.add, rounded=rounded)
 
 
 def _repeat(dy: Array, dim: Axis) -> Array:

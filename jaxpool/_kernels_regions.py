@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 from jax import Array, lax
@@ -28,14 +28,23 @@ LARGE = 1 << 18
 Kernel = Callable[[Any, Window], Any]  # (one array or a tuple of them, window) -> likewise
 
 
-def _inner(dim: Axis) -> tuple[int, int]:
-    """The first output whose window reaches no padding, and the first after it whose window does."""
+class _Way(NamedTuple):
+    """A direction through a window: from the input to the output, or back."""
+
+    reads: Callable[[Axis], int]
+    writes: Callable[[Axis], int]
+    # Of an axis: the first of the positions written that need no padding, and the first after them.
+    inner: Callable[[Axis], tuple[int, int]]
+    # Positions `first` to `stop` as an axis of their own, and where what they read begins.
+    part: Callable[[Axis, int, int], tuple[int, Axis]]
+
+
+def _inner_outputs(dim: Axis) -> tuple[int, int]:
     first = -(-dim.low // dim.stride)
     return first, min(dim.out, (dim.size + dim.low - dim.span) // dim.stride + 1)
 
 
-def _part(dim: Axis, first: int, stop: int) -> tuple[int, Axis]:
-    """Outputs `first` to `stop` as an axis of their own, and the input position where that begins."""
+def _of_outputs(dim: Axis, first: int, stop: int) -> tuple[int, Axis]:
     begin = first * dim.stride - dim.low
     end = (stop - 1) * dim.stride - dim.low + dim.span
     low, high = max(0, -begin), max(0, end - dim.size)
@@ -44,105 +53,113 @@ def _part(dim: Axis, first: int, stop: int) -> tuple[int, Axis]:
     return max(begin, 0), own
 
 
+def _inner_inputs(dim: Axis) -> tuple[int, int]:
+    """Whole strides of positions that lie in as many windows as there can be."""
+    first = max(0, (dim.span - 1 - dim.low) // dim.stride)
+    stop = min(dim.out + -dim.low // dim.stride, dim.size // dim.stride)
+    return first * dim.stride, stop * dim.stride
+
+
+def _of_inputs(dim: Axis, first: int, stop: int) -> tuple[int, Axis]:
+    begin = max(0, -(-(first + dim.low - dim.span + 1) // dim.stride))
+    end = min(dim.out, (stop - 1 + dim.low) // dim.stride + 1)
+    low = first + dim.low - begin * dim.stride
+    return begin, dataclasses.replace(dim, size=stop - first, low=low, out=end - begin)
+
+
+_FORWARD = _Way(lambda dim: dim.size, lambda dim: dim.out, _inner_outputs, _of_outputs)
+_BACKWARD = _Way(lambda dim: dim.out, lambda dim: dim.size, _inner_inputs, _of_inputs)
+
+
+def _regions(dim: Axis, way: _Way) -> list[tuple[int, int]]:
+    """The positions before the inner ones, these, and those after them; none that is empty."""
+    first, stop = way.inner(dim)
+    cuts = [(0, first), (first, stop), (stop, way.writes(dim))]
+    return [cut for cut in cuts if cut[0] < cut[1]]
+
+
 def _static(x: Array) -> bool:
     return all(is_int(size) for size in x.shape)
 
 
-def _narrow(x: Array, window: Window) -> bool:
-    """Whether fewer than `WIDE` elements lie next to each other at each position of a padded axis."""
-    return any(
-        dim.padded and math.prod(x.shape[dim.axis + 1 :]) < kernels.WIDE for dim in window.dims
-    )
+def _worthwhile(x: Array, window: Window, way: _Way) -> bool:
+    """Whether most positions of a large array need no padding, some do, and each part has something to read.
 
-
-def _worthwhile(x: Array, window: Window) -> bool:
-    """Whether most windows of a large array reach no padding, and every window something real."""
-    reached = [max(0, stop - first) for first, stop in map(_inner, window.dims)]
+    Where few elements lie next to each other at a position of an axis to be split, a padded copy is
+    faster.
+    """
+    if not _static(x) or x.size * x.dtype.itemsize < LARGE:
+        return False
+    split = [(dim, cuts) for dim in window.dims if len(cuts := _regions(dim, way)) > 1]
+    inner = [max(0, stop - first) for first, stop in map(way.inner, window.dims)]
     return (
-        window.padded
-        and x.size * x.dtype.itemsize >= LARGE
-        and 2 * math.prod(reached) > math.prod(window.output_shape)
-        and all(dim.real(output) for dim in window.dims for output in (0, dim.out - 1))
+        bool(split)
+        and 2 * math.prod(inner) > math.prod(map(way.writes, window.dims))
+        and all(math.prod(x.shape[dim.axis + 1 :]) >= kernels.WIDE for dim, _ in split)
+        and all(way.reads(way.part(dim, *cut)[1]) > 0 for dim, cuts in split for cut in cuts)
     )
 
 
 def by_regions(kernel: Kernel, arrays: Any, window: Window) -> Any:
     """`kernel(arrays, window)`, of the output's shape, without a padded copy of large arrays."""
-    x = jax.tree.leaves(arrays)[0]
-    if _static(x) and _worthwhile(x, window) and not _narrow(x, window):
-        return _split(kernel, arrays, window, 0)
+    if _worthwhile(jax.tree.leaves(arrays)[0], window, _FORWARD):
+        return _split(kernel, arrays, window, _FORWARD, 0)
     return kernel(arrays, window)
 
 
-def _split(kernel: Kernel, arrays: Any, window: Window, which: int) -> Any:
-    """Splits pooled axes from `which` on: what reaches padding there is done, the rest goes to the next axis."""
+def _split(kernel: Kernel, arrays: Any, window: Window, way: _Way, which: int) -> Any:
+    """Splits pooled axes from `which` on: the border there is done, what is inside goes to the next axis."""
     if which == len(window.dims):
         return kernel(arrays, window)
     dim = window.dims[which]
-    first, stop = _inner(dim)
+    inner = way.inner(dim)
     parts = []
-    for begin, end in ((0, first), (first, stop), (stop, dim.out)):
-        if begin == end:
-            continue
-        start, own = _part(dim, begin, end)
+    for cut in _regions(dim, way):
+        start, own = way.part(dim, *cut)
         region = Window((*window.dims[:which], own, *window.dims[which + 1 :]))
-        cut = [
-            lax.slice_in_dim(array, start, start + own.size, axis=dim.axis)
-            for array in jax.tree.leaves(arrays)
-        ]
-        cut = jax.tree.unflatten(jax.tree.structure(arrays), cut)
-        if begin == first:
-            parts.append(_split(kernel, cut, region, which + 1))
+        read = functools.partial(
+            lax.slice_in_dim, start_index=start, limit_index=start + way.reads(own), axis=dim.axis
+        )
+        own_arrays = jax.tree.map(read, arrays)
+        if cut == inner:
+            parts.append(_split(kernel, own_arrays, region, way, which + 1))
         else:
-            parts.append(kernel(cut, region))
+            parts.append(kernel(own_arrays, region))
     return jax.tree.map(lambda *leaves: lax.concatenate(leaves, dim.axis), *parts)
 
 
-def mirrored(window: Window) -> Window | None:
-    """For windows one apart: the window over the output that holds all outputs an input position belongs to.
+def _vectorises(window: Window, arrays: Sequence[Array], *, rounded: bool) -> bool:
+    """Whether XLA for CPU vectorises what `collect` puts together from regions (measured: bench/NOTES.md).
 
-    Its taps stand in reverse order.
+    Strided terms of several arrays are as fast padded one by one. Those of one array are faster by
+    regions (3x3 stride 2: 1.2 to 1.3 times), but not where the program gets long (4x4: 0.2 times)
+    or is rounded to 16 bits at its end (bfloat16 with jax 0.12: 0.1 times).
     """
-    if any(dim.stride > 1 or dim.low > dim.span - 1 for dim in window.dims):
-        return None
-    return Window(
-        tuple(
-            dataclasses.replace(
-                dim,
-                size=dim.out,
-                out=dim.size,
-                low=dim.span - 1 - dim.low,
-                high=max(0, dim.size + dim.low - dim.out),
-            )
-            for dim in window.dims
-        )
-    )
+    if all(dim.stride == 1 for dim in window.dims):
+        return True
+    short = len(window.dims) <= 2 and max(window.window_shape) <= 3
+    return short and len(arrays) == 1 and not rounded
 
 
-def collect(term: Term, arrays: tuple[Array, ...], window: Window, join: Term) -> Array:
+def collect(
+    term: Term,
+    arrays: tuple[Array, ...],
+    window: Window,
+    join: Term,
+    *,
+    rounded: bool = False,
+) -> Array:
     """The transpose of a pool in one step: `join` at each input position over what its windows send to it.
 
-    `term(q, *arrays)` is what outputs send to their tap q. Without strides, a large array is read
-    where it is, region by region, and a narrow one from a padded copy; else as `kernels.assemble`
-    does it.
+    `term(q, *arrays)` is what outputs send to their tap q. Large arrays are read where they are,
+    but at the border. `rounded`: what is collected is rounded to a narrower type afterwards.
     """
-    over = mirrored(window)
-    x = arrays[0]
-    if over is None or not _static(x) or not (_narrow(x, over) or _worthwhile(x, over)):
-        return kernels.assemble(term, arrays, window.axes, flat_step(window), join)
 
     def kernel(arrays: tuple[Array, ...], own: Window) -> Array:
-        wide = [kernels.pad_input(array, own, 0) for array in arrays]
-        ones = [1] * len(own.dims)
+        spare = own is window
+        return kernels.assemble(term, arrays, own.axes, flat_step(own), join, spare=spare)
 
-        def sent(q: int, tap: tuple[int, ...]) -> Array:
-            starts = [
-                (dim.window - 1 - t) * dim.dilation for dim, t in zip(own.dims, tap, strict=True)
-            ]
-            return term(
-                q, *[kernels.view(a, own.axes, starts, own.output_shape, ones) for a in wide]
-            )
-
-        return functools.reduce(join, [sent(q, tap) for q, tap in enumerate(own.taps())])
-
-    return by_regions(kernel, arrays, over)
+    regions = _vectorises(window, arrays, rounded=rounded)
+    if regions and _worthwhile(arrays[0], window, _BACKWARD):
+        return _split(kernel, arrays, window, _BACKWARD, 0)
+    return kernel(arrays, window)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Literal
 
@@ -47,11 +48,14 @@ class SumPool(Op):
 
     def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
         share = dy.astype(kernels.accumulator(dy.dtype))
+        spread = functools.partial(
+            window_spread, window=self.window, rounded=share.dtype != dy.dtype
+        )
         if self.window.overlapping and self._divisor(share).ndim == 0:
             # One division an element of x, not one a term.
-            dx = self._divided(window_spread(share, self.window))
+            dx = self._divided(spread(share))
         else:
-            dx = window_spread(self._divided(share), self.window)
+            dx = spread(self._divided(share))
         return (dx.astype(dy.dtype),)
 
     def _divided(self, y: Array) -> Array:
