@@ -117,12 +117,21 @@ def piece(x: Array, axes: Sequence[int], step: Step, which: int) -> Array:
     return view(x, axes, step.shifts[which], step.outs, step.strides)
 
 
-def polyphase_pieces(x: Array, axes: Sequence[int], step: Step) -> list[Array]:
+def polyphase_pieces(x: Array, axes: Sequence[int], step: Step, *, apart: bool) -> list[Array]:
     """All pieces of a step, padding being 0, for linear maps: jax transposes them to what `assemble` does.
 
     The transpose of a strided slice spreads its operand with zeros between; the transpose of a
-    split is a concatenation, which interleaves.
+    split is a concatenation, which interleaves. Without strides pieces are slices of one padded
+    array, or padded `apart`: faster transposed where they are selected from, slower where they are
+    only added (measured: bench/NOTES.md).
     """
+    if apart and all(stride == 1 for stride in step.strides):
+
+        def shifted(piece: int) -> Array:
+            ends = zip(step.placed(piece)[0], axes, step.outs, strict=True)
+            return pad(x, axes, [(-d, d + out - x.shape[axis], 0) for d, axis, out in ends], 0)
+
+        return [shifted(piece) for piece in range(len(step.starts))]
     blocks, order = _layout(step, axes, loop_a_phase=_narrow(x, axes))
     sides = [
         (0, block * stride - x.shape[axis], 0)

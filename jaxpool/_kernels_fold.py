@@ -19,6 +19,8 @@ from jaxpool._kernels_regions import by_regions, collect
 from jaxpool._steps import FLAT_TAPS, flat_step
 from jaxpool._window import Axis, Window
 
+# The sum over a window of up to so many taps is spread, and written for its transpose, in one step.
+SUM_TAPS = 27
 DIRECT_TAPS = 6  # along one axis, so many elements are joined one by one, longer windows by halves
 
 State = tuple[Array, ...]
@@ -123,12 +125,26 @@ def window_sum(x: Array, window: Window) -> Array:
 def window_sum_polyphase(x: Array, window: Window) -> Array:
     """`window_sum`, written for the way jax transposes it."""
     whole, rest = _parts(window)
-    if not rest.dims or rest.size > FLAT_TAPS:
-        return window_sum(x, window)
     if whole:
         x = jnp.sum(x, axis=whole, keepdims=True, dtype=x.dtype)
-    step = flat_step(rest)
-    return functools.reduce(lax.add, kernels.polyphase_pieces(x, rest.axes, step))
+    if not rest.dims:
+        return x
+    if rest.size <= FLAT_TAPS:
+        return _sum_of_pieces(x, rest)
+    *earlier, last = [Window((dim,)) for dim in reversed(rest.dims)]
+    for own in earlier:
+        x = kernels.materialise(functools.partial(_axis_sum_polyphase, window=own), x)
+    return _axis_sum_polyphase(x, last)
+
+
+def _axis_sum_polyphase(x: Array, window: Window) -> Array:
+    return _sum_of_pieces(x, window) if window.size <= SUM_TAPS else window_sum(x, window)
+
+
+def _sum_of_pieces(x: Array, window: Window) -> Array:
+    return functools.reduce(
+        lax.add, kernels.polyphase_pieces(x, window.axes, flat_step(window), apart=False)
+    )
 
 
 def window_max(x: Array, window: Window, fill: Any) -> Array:
@@ -155,7 +171,7 @@ def window_spread(dy: Array, window: Window, *, rounded: bool = False) -> Array:
         else:
             rest.append(dim)
     meeting = Window(tuple(rest))
-    if meeting.size > FLAT_TAPS:
+    if meeting.size > SUM_TAPS:
         return window_unfold((dy,), (0,), meeting, _add)[0]
     return collect(lambda _, dy: dy, (dy,), meeting, lax.add, rounded=rounded)
 

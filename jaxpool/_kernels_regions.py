@@ -19,7 +19,7 @@ from jax import Array, lax
 
 from jaxpool import _kernels as kernels
 from jaxpool._kernels import Term
-from jaxpool._steps import flat_step
+from jaxpool._steps import Step, flat_step
 from jaxpool._window import Axis, Window, is_int
 
 # Bytes from which a copy costs more than the longer program. The axes of a vmap are not seen.
@@ -105,6 +105,26 @@ def by_regions(kernel: Kernel, arrays: Any, window: Window) -> Any:
     if _worthwhile(jax.tree.leaves(arrays)[0], window, _FORWARD):
         return _split(kernel, arrays, window, _FORWARD, 0)
     return kernel(arrays, window)
+
+
+def step_by_regions(
+    kernel: Callable[..., Any], arrays: Sequence[Any], axes: Sequence[int], step: Step
+) -> Any:
+    """`kernel(step, *arrays)`, likewise."""
+    dims = []
+    for which, axis in enumerate(axes):
+        low, tail = step.sides[which]
+        span = max(shift[which] for shift in step.shifts) + 1
+        size, out = step.sizes[which] - low - tail, step.outs[which]
+        dims.append(Axis(axis, size, span, step.strides[which], 1, low, max(tail, 0), out))
+
+    def part(arrays: Sequence[Any], own: Window) -> Any:
+        sides = tuple((dim.low, dim.tail) for dim in own.dims)
+        sizes = tuple(dim.needed for dim in own.dims)
+        own_step = dataclasses.replace(step, sizes=sizes, outs=own.output_shape, sides=sides)
+        return kernel(own_step, *arrays)
+
+    return by_regions(part, arrays, Window(tuple(dims)))
 
 
 def _split(kernel: Kernel, arrays: Any, window: Window, way: _Way, which: int) -> Any:

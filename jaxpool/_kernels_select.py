@@ -18,8 +18,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
-from jaxpool._kernels_regions import by_regions, collect
-from jaxpool._steps import FLAT_TAPS, Step, select_steps
+from jaxpool._kernels_regions import by_regions, collect, step_by_regions
+from jaxpool._steps import Step, select_steps
 from jaxpool._window import Window
 
 Kind = Literal["max", "min"]
@@ -128,12 +128,13 @@ def _real_bound(window: Window, ndim: int, ties: Order) -> Array | None:
 
 def _select_step(
     step: Step,
+    value: Array,
+    index: Array | None,
+    *,
     axes: tuple[int, ...],
     kind: Kind,
     ties: Order,
     dtype: kernels.DType,
-    value: Array,
-    index: Array | None,
 ) -> tuple[Array, Array]:
     """The best piece at each output of a step, and the flat tap it stands at; None: each element stands at tap 0."""
     narrow = kernels.index_dtype(step.count)
@@ -173,21 +174,37 @@ def _fill(dtype: kernels.DType, kind: Kind, ties: Order) -> np.ndarray:
         return np.asarray(sort_key(jnp.asarray(kernels.losing(dtype, kind)), kind, ties))
 
 
+Selecting = Callable[[Array, Array | None], tuple[Array, Array]]
+
+
+def _selecting(
+    window: Window, kind: Kind, ties: Order, dtype: kernels.DType
+) -> tuple[Selecting, ...]:
+    """What each step of a pool does to value and index. One of several steps goes region by region."""
+    one = functools.partial(_select_step, axes=window.axes, kind=kind, ties=ties, dtype=dtype)
+    steps = select_steps(window, forward=True)
+    if len(steps) == 1:
+        return (functools.partial(one, steps[0]),)
+
+    def by_own_regions(step: Step, value: Array, index: Array | None) -> tuple[Array, Array]:
+        return step_by_regions(one, (value, index), window.axes, step)
+
+    return tuple(functools.partial(by_own_regions, step) for step in steps)
+
+
 def _by_regions_if_one_step(kernel: Callable[[Any, Window], Any], x: Array, window: Window) -> Any:
-    return by_regions(kernel, x, window) if window.size <= FLAT_TAPS else kernel(x, window)
+    one = len(select_steps(window, forward=True)) == 1
+    return by_regions(kernel, x, window) if one else kernel(x, window)
 
 
 def select_value(x: Array, window: Window, kind: Kind, ties: Order) -> Array:
     """Each window's extreme alone."""
 
     def kernel(value: Array, window: Window) -> Array:
-        def best(value: Array, step: Step) -> Array:
-            return _select_step(step, window.axes, kind, ties, x.dtype, value, None)[0]
-
-        *earlier, last = select_steps(window)
+        *earlier, last = _selecting(window, kind, ties, x.dtype)
         for step in earlier:
-            value = kernels.materialise(functools.partial(best, step=step), value)
-        return best(value, last)
+            value = kernels.materialise(lambda value, step=step: step(value, None)[0], value)
+        return last(value, None)[0]
 
     key = _by_regions_if_one_step(kernel, sort_key(x, kind, ties), window)
     return from_sort_key(key, x.dtype, kind, ties)
@@ -202,10 +219,7 @@ def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Ar
     """
 
     def kernel(value: Array, window: Window) -> tuple[Array, Array]:
-        *earlier, last = [
-            functools.partial(_select_step, step, window.axes, kind, ties, x.dtype)
-            for step in select_steps(window)
-        ]
+        *earlier, last = _selecting(window, kind, ties, x.dtype)
         index = None
         for step in earlier:
             value, index = kernels.materialise(step, value, index)
@@ -268,7 +282,7 @@ def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
         indices.append(kernels.materialise(lower, indices[-1]))
 
     def picked(value: Array, index: Array, step: Step) -> Array:
-        pieces = kernels.polyphase_pieces(value, window.axes, step)
+        pieces = kernels.polyphase_pieces(value, window.axes, step, apart=True)
         kept = [
             lax.select(_chosen(step, q, index, ties), piece, lax.full_like(piece, 0))
             for q, piece in enumerate(pieces)

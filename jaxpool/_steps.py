@@ -18,6 +18,8 @@ from jaxpool._window import Axis, Window
 
 # A window of up to so many taps is one step: fewer passes over memory than axis by axis.
 FLAT_TAPS = 16
+# Forwards, one of up to so many taps an input element and `LONGEST` in all is one step as well.
+FLAT_TAPS_AN_ELEMENT = 4
 # Pieces of a step along an axis where windows overlap much: fewer, longer steps, fewer passes over memory.
 PIECES = 8
 # Of an axis: padding of so much is done in one pass with that of the others.
@@ -141,17 +143,24 @@ def flat_step(window: Window) -> Step:
     return Step(shifts, tuple(range(window.size)), 1, strides, sizes, window.output_shape, sides)
 
 
+def _few_an_element(window: Window) -> bool:
+    strides = math.prod(dim.stride for dim in window.dims)
+    return window.size <= min(FLAT_TAPS_AN_ELEMENT * strides, LONGEST)
+
+
 @functools.lru_cache(maxsize=1024)
-def select_steps(window: Window) -> tuple[Step, ...]:
+def select_steps(window: Window, *, forward: bool = False) -> tuple[Step, ...]:
     """The steps of a max or min pool, from the input to the output; each pads what it begins with.
 
-    Axis by axis, the minor one first, so that row-major order decides ties. Little padding is done
-    at once, much of it when the turn of its axis comes, so that steps before pass over less.
+    Axis by axis, the minor one first, so that row-major order decides ties. Much padding is done
+    when the turn of its axis comes, so that steps before pass over less; forwards, where it copies
+    nothing, all of it. The flat tap that steps find says nothing of them: backwards there may be
+    others.
     """
-    if window.size <= FLAT_TAPS:
+    if window.size <= FLAT_TAPS or (forward and _few_an_element(window)):
         return (flat_step(window),)
     rank = len(window.dims)
-    at_once = all(dim.needed <= (1 + LITTLE) * dim.size for dim in window.dims)
+    at_once = not forward and all(dim.needed <= (1 + LITTLE) * dim.size for dim in window.dims)
     unpadded = [True] * rank
     sizes = list(window.input_shape)
     steps = []
