@@ -16,8 +16,8 @@ from jaxpool import _kernels_adaptive as adaptive
 from jaxpool._arrays import as_array, vary_together
 from jaxpool._errors import calling
 from jaxpool._kernels_reduce import pack, unpack
-from jaxpool._kernels_select import Order
-from jaxpool._max import SelectPool, Ties, pool_op
+from jaxpool._kernels_select import Order, Ties
+from jaxpool._max import SelectPool, pool_op
 from jaxpool._ragged import Sizes, adaptive_window
 from jaxpool._rules import Autodiff, Op, apply, apply_kept, choice
 from jaxpool._sum import SumPool, element_counts
@@ -131,12 +131,13 @@ def _kept_grid(x: Array, window: Window, fill: Any) -> Array:
 
 def adaptive_max_op(window: Window, ties: Ties | Order) -> Op:
     """The op of an adaptive max pool."""
+    ordinary = adaptive.ordinary(window)
     if ties == "split":
-        ordinary = adaptive.ordinary(window)
-        return pool_op(window, "max", "split") if ordinary else AdaptiveSplit(window)
-    if adaptive.ordinary(window):
-        return SelectPool(window, "max", ties)
-    return AdaptiveSelect(window, ties)
+        return pool_op(window, "max", ties) if ordinary else AdaptiveSplit(window)
+    if not ordinary:
+        return AdaptiveSelect(window, ties)
+    # Of these the residual is the chosen tap, whatever the window.
+    return pool_op(window, "max", ties) if ties == "first" else SelectPool(window, "max", ties)
 
 
 def adaptive_avg_op(window: Window) -> Op:

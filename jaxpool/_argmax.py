@@ -15,7 +15,8 @@ from jax import numpy as jnp
 from jaxpool._arrays import as_array
 from jaxpool._errors import ArgumentError, calling
 from jaxpool._kernels_index import add_at, checked_position, put_last, window_position
-from jaxpool._max import SelectPool, Ties, checked, pool_op
+from jaxpool._kernels_select import Ties
+from jaxpool._max import SelectPool, checked, pool_op
 from jaxpool._rules import Autodiff, Op, apply, apply_given, apply_kept
 from jaxpool._window import Ints, Padding, check_countable, is_sequence, normalise_axes, per_axis
 

@@ -14,9 +14,8 @@ from jax import numpy as jnp
 from jaxpool import _kernels as kernels
 from jaxpool._arrays import check_real, is_array
 from jaxpool._errors import ArgumentError, calling
-from jaxpool._kernels_select import Kind, Order, decode, encode, wins
+from jaxpool._kernels_select import Kind, Order, Ties, decode, encode, wins
 from jaxpool._kernels_split import WORD, Words, level, share, tied, word_dtype
-from jaxpool._max import Ties
 from jaxpool._rules import Autodiff, Op, apply, choice
 
 Shape = tuple[Any, ...]

@@ -17,7 +17,7 @@ from jaxpool._adaptive import adaptive_avg_op, adaptive_max_op
 from jaxpool._arrays import as_array
 from jaxpool._errors import ArgumentError, calling
 from jaxpool._kernels_reduce import total
-from jaxpool._max import Ties
+from jaxpool._kernels_select import Ties
 from jaxpool._ragged import adaptive_window, known_sizes
 from jaxpool._reduce import mask_of, reduce
 from jaxpool._rules import Op, apply, apply_given, choice

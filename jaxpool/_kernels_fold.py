@@ -99,14 +99,9 @@ def _add(a: State, b: State) -> State:
     return (lax.add(a[0], b[0]),)
 
 
-def _whole(dim: Axis) -> bool:
-    """Whether one window covers the axis, all of it and nothing else."""
-    return dim.out == 1 and dim.window == dim.size and dim.dilation == 1 and not dim.padded
-
-
 def _parts(window: Window) -> tuple[tuple[int, ...], Window]:
     """The axes that one window covers, and the window over the others."""
-    whole = tuple(dim.axis for dim in window.dims if _whole(dim))
+    whole = tuple(dim.axis for dim in window.dims if dim.whole)
     return whole, Window(tuple(dim for dim in window.dims if dim.axis not in whole))
 
 
@@ -162,7 +157,7 @@ def window_spread(dy: Array, window: Window, *, rounded: bool = False) -> Array:
     """
     rest = []
     for dim in window.dims:
-        if _whole(dim):
+        if dim.whole:
             shape = list(dy.shape)
             shape[dim.axis] = dim.size
             dy = lax.broadcast_in_dim(dy, shape, range(dy.ndim))

@@ -25,6 +25,7 @@ from jaxpool._window import Window
 Kind = Literal["max", "min"]
 _MAGNITUDE = np.int16(2**15 - 1)  # all bits but the sign; as a float, a NaN
 _NAN_KEY = {"max": np.int16(2**15 - 1), "min": np.int16(-(2**15))}
+Ties = Literal["first", "last", "split"]
 Order = Literal["first", "last", "last_nan"]  # the third: the first of equal numbers, the last NaN
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 from jax import Array
 
 from jaxpool import _kernels as kernels
 from jaxpool._arrays import as_array
 from jaxpool._errors import calling
-from jaxpool._kernels_select import Kind, Order, pick, route, select, select_value
+from jaxpool._kernels_select import Kind, Order, Ties, pick, route, select, select_value
 from jaxpool._kernels_split import Words, pick_level, pick_tied, route_level, route_tied, tie_masks
 from jaxpool._rules import Autodiff, Op, apply, choice
+from jaxpool._steps import FLAT_TAPS
+from jaxpool._whole import Reduction
 from jaxpool._window import Ints, Padding, Window, make_window
 
-Ties = Literal["first", "last", "split"]
 MASKED_TAPS = 128  # windows of more taps keep x and y for `ties="split"`: a program of one mask a tap grows too large
 
 
@@ -85,6 +86,8 @@ class LevelPool(Op):
 
 def pool_op(window: Window, kind: Kind, ties: Ties) -> Op:
     """The op of a max or min pool."""
+    if window.size > FLAT_TAPS and all(dim.whole for dim in window.dims):
+        return Reduction(kind, ties, window.axes, window.input_shape)
     if ties != "split":
         return SelectPool(window, kind, ties)
     return (MaskPool if window.size <= MASKED_TAPS else LevelPool)(window, kind)

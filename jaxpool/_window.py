@@ -53,6 +53,11 @@ class Axis:
         """Whether any window has a tap outside the input."""
         return self.low > 0 or self.tail > 0
 
+    @property
+    def whole(self) -> bool:
+        """Whether one window covers the axis, all of it and nothing else."""
+        return self.out == 1 and self.window == self.size and self.dilation == 1 and not self.padded
+
     def first_real(self, output: int) -> int:
         """The first tap of window `output` that lies at or after the input's start."""
         return min(self.window, max(0, -((output * self.stride - self.low) // self.dilation)))

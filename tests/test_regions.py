@@ -183,3 +183,37 @@ def test_no_more_memory_than_lax(pool, init, reducer, taps):
         return memory.temp_size_in_bytes + memory.output_size_in_bytes
 
     assert room(lambda x: getattr(jaxpool, pool)(x, (3, 3), (2, 2), 1)) <= room(lax_pool)
+
+
+STEPPED = [
+    ((2, 40, 38, 3), (5, 5), (1, 1), "SAME", 1, False, None),
+    ((2, 39, 38, 3), (7, 6), (2, 3), 2, 1, False, (2, 1)),
+    ((90, 2), (31,), (2,), "SAME", 1, False, (0,)),
+    ((2, 41, 40, 2), (5, 5), (2, 1), 4, 2, True, None),
+    ((1, 11, 12, 13, 2), (3, 3, 3), (1, 2, 1), "SAME", 1, False, None),
+    ((1, 10, 12, 14, 2), (3, 3, 3), (2, 2, 2), "SAME", 1, False, None),
+]
+
+
+@pytest.mark.parametrize("geometry", STEPPED)
+def test_the_same_in_steps_as_over_padded_copies(geometry, monkeypatch):
+    """Values, taps and where cotangents go, by each step's own regions."""
+    x = jnp.asarray(np.random.default_rng(0).integers(-2, 3, geometry[0]), jnp.float32)
+    x = x.at[(0,) * x.ndim].set(jnp.nan).at[(-1,) * x.ndim].set(-jnp.inf)
+    window = window_of(*geometry)
+
+    def every(x):
+        several = [
+            select(x, window, kind, ties)
+            for kind, ties in (("max", "first"), ("min", "last"), ("max", "last_nan"))
+        ]
+        return several, select_value(x, window, "max", "first")
+
+    whole = jax.jit(every)(x)
+    calls = []
+    monkeypatch.setattr(regions, "LARGE", 0)
+    monkeypatch.setattr(kernels, "WIDE", 0)
+    monkeypatch.setattr(regions, "_split", lambda *a, f=regions._split: calls.append(a) or f(*a))
+    split = jax.jit(lambda x: every(x))(x)
+    assert len(calls) > 5, "the geometry is to be split"
+    jax.tree.map(np.testing.assert_array_equal, split, whole)

@@ -14,8 +14,9 @@ from jaxpool._arrays import is_array
 from jaxpool._cumulative import Running
 from jaxpool._errors import ArgumentError
 from jaxpool._kernels_select import Kind
-from jaxpool._reduce import Reduction, reduce
+from jaxpool._reduce import reduce
 from jaxpool._rules import apply_kept
+from jaxpool._whole import Reduction
 from jaxpool._window import is_sequence
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import BOOL, FLOATS, INTS
