@@ -14,8 +14,9 @@ from jax import numpy as jnp
 
 from jaxpool._arrays import as_array
 from jaxpool._errors import ArgumentError, calling
-from jaxpool._kernels_index import add_at, checked_position, put_last, window_position
+from jaxpool._kernels_index import checked_position, window_position
 from jaxpool._kernels_select import Ties
+from jaxpool._kernels_unpool import add_at, put_last
 from jaxpool._max import SelectPool, checked, pool_op
 from jaxpool._rules import Autodiff, Op, apply, apply_given, apply_kept
 from jaxpool._window import Ints, Padding, check_countable, is_sequence, normalise_axes, per_axis

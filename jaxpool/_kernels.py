@@ -18,8 +18,13 @@ from jaxpool._window import Window, is_int
 
 DType = Any
 
+Term = Callable[..., Array]
+Phases = tuple[int, ...]
+
 # Neighbours in memory, below which what is padded or put together piece by piece does not vectorise.
 WIDE = 16
+# Terms, up to which bounds along two axes vectorise.
+FEW_TERMS = 9
 
 
 def is_float(dtype: DType) -> bool:
@@ -133,18 +138,7 @@ def polyphase_pieces(x: Array, axes: Sequence[int], step: Step, *, apart: bool) 
 
         return [shifted(piece) for piece in range(len(step.starts))]
     blocks, order = _layout(step, axes, loop_a_phase=_narrow(x, axes))
-    sides = [
-        (0, block * stride - x.shape[axis], 0)
-        for axis, block, stride in zip(axes, blocks, step.strides, strict=True)
-    ]
-    parts = {(0,) * len(axes): pad(x, axes, sides, 0)}
-    for which in reversed(order):
-        axis, stride, used = axes[which], step.strides[which], step.phases[which]
-        parts = {
-            (*phases[:which], phase, *phases[which + 1 :]): each
-            for phases, part in parts.items()
-            for phase, each in enumerate(_phases(part, axis, stride, used))
-        }
+    parts = _split_phases(x, axes, step, blocks, order)
     first, last = _delays(step)
     around = [
         (-few, most + out - block, 0)
@@ -161,6 +155,59 @@ def polyphase_pieces(x: Array, axes: Sequence[int], step: Step, *, apart: bool) 
     return [taken(piece) for piece in range(len(step.starts))]
 
 
+def add_pieces(
+    term: Term, x: Array, others: Sequence[Array], axes: Sequence[int], step: Step
+) -> Array:
+    """The sum over all pieces of `term(q, piece, *others)`, linear in x: jax transposes it to what `assemble` does.
+
+    Where `assemble` reads from padded copies, terms are taken at the phases of x and then put where
+    their outputs are: the transpose pads cotangents once, before it takes terms.
+    """
+    usual, order = _layout(step, axes, loop_a_phase=False)
+    blocks, copied = usual, False
+    if max(step.strides) > 1 and not _narrow(x, axes):
+        blocks, copied = _blocks_of_terms(step, usual)
+    if not copied and blocks == usual:
+        pieces = polyphase_pieces(x, axes, step, apart=True)
+        return functools.reduce(lax.add, [term(q, p, *others) for q, p in enumerate(pieces)])
+    parts = _split_phases(x, axes, step, blocks, order)
+    first, last = _delays(step)
+    ends = list(zip(last, first, blocks, step.outs, strict=True))
+    wide = [pad(a, axes, [(m, n - out - f, 0) for m, f, n, out in ends], 0) for a in others]
+    ones = [1] * len(axes)
+
+    def placed(piece: int) -> Array:
+        delays, phases = step.placed(piece)
+        starts = [most - delay for most, delay in zip(last, delays, strict=True)]
+        seen = [view(a, axes, starts, blocks, ones) for a in wide]
+        sides = [
+            (start, m - f - start, 0) for start, (m, f, _, _) in zip(starts, ends, strict=True)
+        ]
+        return pad(term(piece, parts[phases], *seen), axes, sides, 0)
+
+    total = functools.reduce(lax.add, [placed(piece) for piece in range(len(step.starts))])
+    return view(total, axes, last, step.outs, ones)
+
+
+def _split_phases(
+    x: Array, axes: Sequence[int], step: Step, blocks: Sequence[int], order: Sequence[int]
+) -> dict[Phases, Array]:
+    """The phases in use of x, `blocks` along each axis; axes in reverse `order`."""
+    sides = [
+        (0, block * stride - x.shape[axis], 0)
+        for axis, block, stride in zip(axes, blocks, step.strides, strict=True)
+    ]
+    parts = {(0,) * len(axes): pad(x, axes, sides, 0)}
+    for which in reversed(order):
+        axis, stride, used = axes[which], step.strides[which], step.phases[which]
+        parts = {
+            (*phases[:which], phase, *phases[which + 1 :]): each
+            for phases, part in parts.items()
+            for phase, each in enumerate(_phases(part, axis, stride, used))
+        }
+    return parts
+
+
 def _delays(step: Step) -> tuple[list[int], list[int]]:
     """Along each axis, the first and the last block in which a piece begins."""
     columns = list(zip(*[step.placed(piece)[0] for piece in range(len(step.starts))], strict=True))
@@ -175,10 +222,6 @@ def _phases(x: Array, axis: int, stride: int, used: int) -> list[Array]:
     apart = lax.reshape(x, (*x.shape[:axis], blocks, stride, *x.shape[axis + 1 :]))
     apart = lax.slice_in_dim(apart, 0, used, axis=axis + 1)
     return [lax.squeeze(phase, [axis + 1]) for phase in lax.split(apart, [1] * used, axis + 1)]
-
-
-Term = Callable[..., Array]
-Phases = tuple[int, ...]
 
 
 def assemble(
@@ -199,8 +242,11 @@ def assemble(
     """
     first, last = _delays(step)
     narrow = _narrow(arrays[0], axes)
-    loop_a_phase = narrow and len(arrays) > 1
-    blocks, order = _layout(step, axes, loop_a_phase=loop_a_phase, spare=spare)
+    several = len(arrays) > 1
+    blocks, order = _layout(step, axes, loop_a_phase=narrow and several, spare=spare)
+    copied = narrow or not several
+    if not copied and max(step.strides) > 1:
+        blocks, copied = _blocks_of_terms(step, blocks)
     ones = [1] * len(blocks)
 
     def shifted(array: Array, most: Sequence[int], few: Sequence[int]) -> Array:
@@ -208,7 +254,7 @@ def assemble(
         ends = zip(most, few, blocks, step.outs, strict=True)
         return pad(array, axes, [(m, block - out - f, 0) for m, f, block, out in ends], 0)
 
-    if narrow or len(arrays) == 1:
+    if copied:
         wide = [shifted(array, last, first) for array in arrays]
 
         def placed(piece: int) -> Array:
@@ -252,6 +298,31 @@ def _layout(
     if strided and spare and not loop_a_phase:
         blocks[strided[0]] += 1
     return blocks, order
+
+
+def _blocks_of_terms(step: Step, blocks: list[int]) -> tuple[list[int], bool]:
+    """How many blocks strided terms of several arrays are put together from, and whether from padded copies.
+
+    Terms padded one by one are faster, 2.4 ms for 3.4, where XLA for CPU vectorises them: with
+    bounds to test along one axis, or a few terms with one bound each along the minor axis. Elsewhere
+    they are 5 to 10 times slower (measured: bench/NOTES.md).
+    """
+    first, last = _delays(step)
+    reached = [out + most for out, most in zip(step.outs, last, strict=True)]
+    axes = zip(reached, step.blocks, step.strides, step.unpadded, strict=True)
+    fewest = [few if few * stride <= size else every for few, every, stride, size in axes]
+
+    def vectorises(blocks: list[int]) -> bool:
+        before = [most > 0 for most in last]
+        after = [n > out + few for n, out, few in zip(blocks, step.outs, first, strict=True)]
+        if sum(map(max, before, after)) <= 1:
+            return True
+        one_bound = not (before[-1] and after[-1])
+        return len(step.starts) <= FEW_TERMS and max(step.strides) <= 2 and one_bound
+
+    if fewest == list(step.blocks) and vectorises(blocks):
+        return blocks, False
+    return fewest, not vectorises(fewest)
 
 
 def _interleave(

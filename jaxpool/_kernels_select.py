@@ -283,12 +283,10 @@ def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
         indices.append(kernels.materialise(lower, indices[-1]))
 
     def picked(value: Array, index: Array, step: Step) -> Array:
-        pieces = kernels.polyphase_pieces(value, window.axes, step, apart=True)
-        kept = [
-            lax.select(_chosen(step, q, index, ties), piece, lax.full_like(piece, 0))
-            for q, piece in enumerate(pieces)
-        ]
-        return functools.reduce(lax.add, kept)
+        def kept(q: int, piece: Array, index: Array) -> Array:
+            return lax.select(_chosen(step, q, index, ties), piece, lax.full_like(piece, 0))
+
+        return kernels.add_pieces(kept, value, [index], window.axes, step)
 
     value = x.astype(kernels.accumulator(x.dtype))
     for step, chosen in zip(steps, reversed(indices), strict=True):

@@ -18,7 +18,7 @@ from jaxpool._window import Axis, Window
 
 # A window of up to so many taps is one step: fewer passes over memory than axis by axis.
 FLAT_TAPS = 16
-# Forwards, one of up to so many taps an input element and `LONGEST` in all is one step as well.
+# Forwards, so is one that overlaps, of so many taps an input element and `LONGEST` in all.
 FLAT_TAPS_AN_ELEMENT = 4
 # Pieces of a step along an axis where windows overlap much: fewer, longer steps, fewer passes over memory.
 PIECES = 8
@@ -48,8 +48,14 @@ class Step:
     @property
     def blocks(self) -> tuple[int, ...]:
         """Along each axis, how many blocks of `strides` positions hold what the step takes, before its padding."""
-        axes = zip(self.sizes, self.sides, self.strides, strict=True)
-        return tuple(-(-(size - low - high) // stride) for size, (low, high), stride in axes)
+        axes = zip(self.unpadded, self.strides, strict=True)
+        return tuple(-(-size // stride) for size, stride in axes)
+
+    @property
+    def unpadded(self) -> tuple[int, ...]:
+        """The sizes of the pooled axes before the step pads them."""
+        axes = zip(self.sizes, self.sides, strict=True)
+        return tuple(size - low - high for size, (low, high) in axes)
 
     def placed(self, piece: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Along each axis, the block a piece begins in and the phase, its position there; before the padding."""
@@ -145,7 +151,8 @@ def flat_step(window: Window) -> Step:
 
 def _few_an_element(window: Window) -> bool:
     strides = math.prod(dim.stride for dim in window.dims)
-    return window.size <= min(FLAT_TAPS_AN_ELEMENT * strides, LONGEST)
+    few = window.size <= min(FLAT_TAPS_AN_ELEMENT * strides, LONGEST)
+    return few and window.overlapping
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,0 +1,90 @@
+"""Elements put back where a pool found them: dense where each lies in a window of its own, else scattered.
+
+What a pool of windows that do not meet has found stays in its window, and positions say so. That is
+tested where the program runs: a scatter is 5 times slower on CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool import _kernels as kernels
+from jaxpool import _kernels_index as index
+from jaxpool._kernels_select import route
+from jaxpool._steps import LONGEST
+from jaxpool._window import Axis, Window, is_int
+
+
+def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+    """Elements of y at their position in zeros of `sizes`; the last of those that collide stays."""
+    return _by_windows(index.put_last, y, position, axes, sizes)
+
+
+def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+    """Likewise, but those that collide are added: linear in y."""
+    return _by_windows(index.add_at, y, position, axes, sizes)
+
+
+def _by_windows(
+    scattered: Callable[..., Array],
+    y: Array,
+    position: Array,
+    axes: Sequence[int],
+    sizes: Sequence[int],
+) -> Array:
+    window = _own_windows(y, axes, sizes)
+    if window is None:
+        return scattered(y, position, axes, sizes)
+    tap, own = _taps(position, window)
+    shape = list(y.shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        shape[axis] = size
+
+    # Flat, or XLA gives both branches the transposed layout that the scatter prefers.
+    def dense(y: Array, tap: Array, position: Array) -> Array:
+        return lax.reshape(route(y, tap, window, "first"), (math.prod(shape),))
+
+    def sparse(y: Array, tap: Array, position: Array) -> Array:
+        return lax.reshape(scattered(y, position, axes, sizes), (math.prod(shape),))
+
+    return lax.reshape(lax.cond(own, dense, sparse, y, tap, position), shape)
+
+
+def _own_windows(y: Array, axes: Sequence[int], sizes: Sequence[int]) -> Window | None:
+    """Windows that do not meet, one an element of y, as large as `sizes` allow."""
+    outs = [y.shape[axis] for axis in axes]
+    if not all(map(is_int, y.shape)) or not all(
+        0 < out <= size for out, size in zip(outs, sizes, strict=True)
+    ):
+        return None
+    dims = []
+    for axis, out, size in zip(axes, outs, sizes, strict=True):
+        width = size // out
+        dims.append(Axis(axis, size, width, width, 1, 0, 0, out))
+    window = Window(tuple(dims))
+    return window if window.size <= LONGEST else None
+
+
+def _taps(position: Array, window: Window) -> tuple[Array, Array]:
+    """The tap of its window that each position is, and whether all of them are."""
+    rest, tap = position, lax.full_like(position, 0)
+    own, unit = lax.full_like(position, True, bool), 1
+    for dim in reversed(window.dims):
+        size = lax.full_like(rest, dim.size)
+        first = kernels.along(
+            np.arange(dim.out, dtype=np.int32) * np.int32(dim.stride), dim.axis, tap.ndim
+        )
+        rest, along = lax.div(rest, size), lax.rem(rest, size) - first
+        inside = lax.bitwise_and(
+            lax.ge(along, lax.full_like(along, 0)), lax.lt(along, lax.full_like(along, dim.window))
+        )
+        own = lax.bitwise_and(own, inside)
+        tap = tap + along * np.int32(unit)
+        unit *= dim.window
+    own = lax.bitwise_and(own, lax.eq(rest, lax.full_like(rest, 0)))
+    return tap.astype(kernels.index_dtype(window.size)), jnp.all(own)
