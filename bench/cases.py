@@ -137,6 +137,10 @@ def _special() -> Iterator[Case]:
     yield pool("max_pool", (32, 56, 56, 256), 56, 1, "VALID", "global")
     yield pool("max_pool", (64, 7, 7, 512), 7, 1, "VALID", "global")
     yield pool("sum_pool", (16, 128, 128, 32), 2, 2, "VALID")
+    # Odd sizes and remainders, where strided terms may fail to vectorise: AlexNet's and others.
+    for size, window, stride in ((55, 3, 2), (112, 3, 2), (112, 3, 3), (56, 4, 2)):
+        yield pool("max_pool", (16, size, size, 96), window, stride, "VALID", "remainder")
+    yield pool("max_pool", (16, 112, 112, 64), 5, 2, "SAME", "steps")
     yield pool("sum_pool", (8, 64, 64, 64), 3, 1, "SAME")
     for op, padding in itertools.product(("max_pool", "avg_pool"), ("VALID", "SAME")):
         yield pool(op, (8, 64, 64, 32), 3, 1, padding, "dilation", dilation=2)

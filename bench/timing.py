@@ -12,7 +12,8 @@ from typing import Any
 # Calls n times, waits for each result, and says how many seconds each call took.
 TimedCalls = Callable[[int], Sequence[float]]
 
-TURN_S = 0.03
+TURN_S = 0.1
+LONG_S = 0.25  # a call of so long needs no untimed one before it
 PAUSE_S = 0.002
 MAX_CALLS_A_TURN = 25
 MIN_SAMPLES = 5
@@ -66,7 +67,7 @@ def take_turns(contenders: Mapping[str, TimedCalls], budget_s: float) -> dict[st
     single sample when that alone took twice its share.
     """
     share = budget_s / max(len(contenders), 1)
-    # The first call may still allocate or choose an algorithm: the second one is the estimate.
+    # The first calls may still allocate or choose an algorithm: the third is the estimate.
     estimates = {name: _warm_up(calls, share) for name, calls in contenders.items()}
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     spent = dict.fromkeys(contenders, 0.0)
@@ -88,12 +89,12 @@ def take_turns(contenders: Mapping[str, TimedCalls], budget_s: float) -> dict[st
 
 def _warm_up(calls: TimedCalls, share: float) -> float:
     first = calls(1)[0]
-    return first if first > share else min(first, calls(1)[0])
+    return first if first > share else min(first, *calls(2))
 
 
 def _turn(calls: TimedCalls, estimate: float, samples: list[float]) -> None:
     time.sleep(PAUSE_S)
-    if estimate < TURN_S:
+    if estimate < LONG_S:
         calls(1)
     count = min(max(int(TURN_S / max(estimate, 1e-9)), 1), MAX_CALLS_A_TURN)
     samples.extend(calls(count))
