@@ -136,7 +136,7 @@ def adaptive_max_op(window: Window, ties: Ties | Order) -> Op:
         return pool_op(window, "max", ties) if ordinary else AdaptiveSplit(window)
     if not ordinary:
         return AdaptiveSelect(window, ties)
-    # Of these the residual is the chosen tap, whatever the window.
+    # The residual of these is the chosen tap: with "last" that of a whole window would be counted from the end.
     return pool_op(window, "max", ties) if ties == "first" else SelectPool(window, "max", ties)
 
 

@@ -23,7 +23,7 @@ Phases = tuple[int, ...]
 
 # Neighbours in memory, below which what is padded or put together piece by piece does not vectorise.
 WIDE = 16
-# Terms, up to which bounds along two axes vectorise.
+# Strided terms that have to keep within bounds along several axes: up to so many vectorise.
 FEW_TERMS = 9
 
 
@@ -122,21 +122,12 @@ def piece(x: Array, axes: Sequence[int], step: Step, which: int) -> Array:
     return view(x, axes, step.shifts[which], step.outs, step.strides)
 
 
-def polyphase_pieces(x: Array, axes: Sequence[int], step: Step, *, apart: bool) -> list[Array]:
+def polyphase_pieces(x: Array, axes: Sequence[int], step: Step) -> list[Array]:
     """All pieces of a step, padding being 0, for linear maps: jax transposes them to what `assemble` does.
 
     The transpose of a strided slice spreads its operand with zeros between; the transpose of a
-    split is a concatenation, which interleaves. Without strides pieces are slices of one padded
-    array, or padded `apart`: faster transposed where they are selected from, slower where they are
-    only added (measured: bench/NOTES.md).
+    split is a concatenation, which interleaves.
     """
-    if apart and all(stride == 1 for stride in step.strides):
-
-        def shifted(piece: int) -> Array:
-            ends = zip(step.placed(piece)[0], axes, step.outs, strict=True)
-            return pad(x, axes, [(-d, d + out - x.shape[axis], 0) for d, axis, out in ends], 0)
-
-        return [shifted(piece) for piece in range(len(step.starts))]
     blocks, order = _layout(step, axes, loop_a_phase=_narrow(x, axes))
     parts = _split_phases(x, axes, step, blocks, order)
     first, last = _delays(step)
@@ -155,20 +146,36 @@ def polyphase_pieces(x: Array, axes: Sequence[int], step: Step, *, apart: bool) 
     return [taken(piece) for piece in range(len(step.starts))]
 
 
+def shifted_pieces(x: Array, axes: Sequence[int], step: Step) -> list[Array]:
+    """All pieces of a step without strides, each padded by itself.
+
+    Transposed, faster than slices of one padded array where elements are selected from them, slower
+    where they are only added (measured: bench/NOTES.md).
+    """
+
+    def shifted(q: int) -> Array:
+        ends = zip(step.placed(q)[0], axes, step.outs, strict=True)
+        return pad(x, axes, [(-d, d + out - x.shape[axis], 0) for d, axis, out in ends], 0)
+
+    return [shifted(q) for q in range(len(step.starts))]
+
+
 def add_pieces(
     term: Term, x: Array, others: Sequence[Array], axes: Sequence[int], step: Step
 ) -> Array:
     """The sum over all pieces of `term(q, piece, *others)`, linear in x: jax transposes it to what `assemble` does.
 
-    Where `assemble` reads from padded copies, terms are taken at the phases of x and then put where
-    their outputs are: the transpose pads cotangents once, before it takes terms.
+    Where `assemble` puts strided terms together from other blocks than usual, or from padded
+    copies, terms are taken at the phases of x and then put where their outputs are: the transpose
+    pads cotangents once, before it takes terms.
     """
     usual, order = _layout(step, axes, loop_a_phase=False)
-    blocks, copied = usual, False
-    if max(step.strides) > 1 and not _narrow(x, axes):
-        blocks, copied = _blocks_of_terms(step, usual)
+    blocks, strided = usual, max(step.strides) > 1
+    copied = False
+    if strided and not _narrow(x, axes):
+        blocks, copied = _blocks_of_terms(step, axes, usual)
     if not copied and blocks == usual:
-        pieces = polyphase_pieces(x, axes, step, apart=True)
+        pieces = (polyphase_pieces if strided else shifted_pieces)(x, axes, step)
         return functools.reduce(lax.add, [term(q, p, *others) for q, p in enumerate(pieces)])
     parts = _split_phases(x, axes, step, blocks, order)
     first, last = _delays(step)
@@ -186,7 +193,7 @@ def add_pieces(
         return pad(term(piece, parts[phases], *seen), axes, sides, 0)
 
     total = functools.reduce(lax.add, [placed(piece) for piece in range(len(step.starts))])
-    return view(total, axes, last, step.outs, ones)
+    return pad(total, axes, [(-m, out + f - n, 0) for m, f, n, out in ends], 0)
 
 
 def _split_phases(
@@ -246,7 +253,7 @@ def assemble(
     blocks, order = _layout(step, axes, loop_a_phase=narrow and several, spare=spare)
     copied = narrow or not several
     if not copied and max(step.strides) > 1:
-        blocks, copied = _blocks_of_terms(step, blocks)
+        blocks, copied = _blocks_of_terms(step, axes, blocks)
     ones = [1] * len(blocks)
 
     def shifted(array: Array, most: Sequence[int], few: Sequence[int]) -> Array:
@@ -300,7 +307,7 @@ def _layout(
     return blocks, order
 
 
-def _blocks_of_terms(step: Step, blocks: list[int]) -> tuple[list[int], bool]:
+def _blocks_of_terms(step: Step, axes: Sequence[int], blocks: list[int]) -> tuple[list[int], bool]:
     """How many blocks strided terms of several arrays are put together from, and whether from padded copies.
 
     Terms padded one by one are faster, 2.4 ms for 3.4, where XLA for CPU vectorises them: with
@@ -308,16 +315,17 @@ def _blocks_of_terms(step: Step, blocks: list[int]) -> tuple[list[int], bool]:
     they are 5 to 10 times slower (measured: bench/NOTES.md).
     """
     first, last = _delays(step)
-    reached = [out + most for out, most in zip(step.outs, last, strict=True)]
-    axes = zip(reached, step.blocks, step.strides, step.unpadded, strict=True)
-    fewest = [few if few * stride <= size else every for few, every, stride, size in axes]
+    reached = [max(1, out + most) for out, most in zip(step.outs, last, strict=True)]
+    each = zip(reached, step.blocks, step.strides, step.unpadded, strict=True)
+    fewest = [few if few * stride <= size else every for few, every, stride, size in each]
+    minor = max(range(len(axes)), key=lambda which: axes[which])
 
     def vectorises(blocks: list[int]) -> bool:
         before = [most > 0 for most in last]
         after = [n > out + few for n, out, few in zip(blocks, step.outs, first, strict=True)]
         if sum(map(max, before, after)) <= 1:
             return True
-        one_bound = not (before[-1] and after[-1])
+        one_bound = not (before[minor] and after[minor])
         return len(step.starts) <= FEW_TERMS and max(step.strides) <= 2 and one_bound
 
     if fewest == list(step.blocks) and vectorises(blocks):

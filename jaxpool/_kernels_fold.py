@@ -19,7 +19,7 @@ from jaxpool._kernels_regions import by_regions, collect
 from jaxpool._steps import FLAT_TAPS, flat_step
 from jaxpool._window import Axis, Window
 
-# The sum over a window of up to so many taps is spread, and written for its transpose, in one step.
+# The sum over a window of up to so many taps is spread in one step, and over one axis written for its transpose.
 SUM_TAPS = 27
 DIRECT_TAPS = 6  # along one axis, so many elements are joined one by one, longer windows by halves
 
@@ -137,9 +137,7 @@ def _axis_sum_polyphase(x: Array, window: Window) -> Array:
 
 
 def _sum_of_pieces(x: Array, window: Window) -> Array:
-    return functools.reduce(
-        lax.add, kernels.polyphase_pieces(x, window.axes, flat_step(window), apart=False)
-    )
+    return functools.reduce(lax.add, kernels.polyphase_pieces(x, window.axes, flat_step(window)))
 
 
 def window_max(x: Array, window: Window, fill: Any) -> Array:

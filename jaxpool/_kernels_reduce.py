@@ -45,16 +45,18 @@ def total(x: Array, axes: Sequence[int]) -> Array:
 # One index an output: the rank of the chosen element
 
 
-def _ranks(shape: Sequence[int], axes: Sequence[int], dtype: kernels.DType, last: bool) -> Array:
-    """Row-major positions in the order of `axes`, counted from the end if `last`."""
-    rank = lax.full(shape, 0, dtype)
+def _ranks(like: Array, axes: Sequence[int], dtype: kernels.DType, last: bool) -> Array:
+    """Row-major positions in the order of `axes`, counted from the end if `last`; sharded as `like`."""
+    rank = lax.full_like(like, 0, dtype)
     for axis in axes:
-        size = np.asarray(shape[axis]).astype(
+        size = np.asarray(like.shape[axis]).astype(
             dtype
         )  # 256 in a uint8 is 0, and so is what it scales
-        step = lax.broadcasted_iota(dtype, shape, axis)
+        line = [1] * like.ndim
+        line[axis] = like.shape[axis]
+        step = lax.broadcasted_iota(dtype, line, axis)
         if last:
-            step = lax.full_like(step, max(shape[axis] - 1, 0)) - step
+            step = lax.full_like(step, max(like.shape[axis] - 1, 0)) - step
         rank = rank * size + step
     return rank
 
@@ -64,14 +66,15 @@ def first_rank(tied: Array, axes: Sequence[int], last: bool, masked: bool) -> Ar
     size = math.prod(tied.shape[axis] for axis in axes)
     dtype = kernels.index_dtype(size + masked)
     none = np.asarray(np.iinfo(dtype).max, dtype)
-    rank = _ranks(tied.shape, axes, dtype, last)
+    rank = _ranks(tied, axes, dtype, last)
     chosen = lax.select(tied, rank, lax.full_like(rank, none))
     return lax.expand_dims(lax.reduce(chosen, none, lax.min, axes), axes)
 
 
 def has_rank(rank: Array, shape: Sequence[int], axes: Sequence[int], last: bool) -> Array:
     """Where the element of that rank stands in an array of `shape`."""
-    return lax.eq(_ranks(shape, axes, rank.dtype, last), jnp.broadcast_to(rank, shape))
+    whole = jnp.broadcast_to(rank, shape)
+    return lax.eq(_ranks(whole, axes, rank.dtype, last), whole)
 
 
 # One bit an element: bit b of a byte belongs to block b of eight along an axis

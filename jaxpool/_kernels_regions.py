@@ -175,11 +175,10 @@ def collect(
     but at the border. `rounded`: what is collected is rounded to a narrower type afterwards.
     """
 
-    def kernel(arrays: tuple[Array, ...], own: Window) -> Array:
-        spare = own is window
+    def kernel(arrays: tuple[Array, ...], own: Window, *, spare: bool = False) -> Array:
         return kernels.assemble(term, arrays, own.axes, flat_step(own), join, spare=spare)
 
     regions = _vectorises(window, arrays, rounded=rounded)
     if regions and _worthwhile(arrays[0], window, _BACKWARD):
         return _split(kernel, arrays, window, _BACKWARD, 0)
-    return kernel(arrays, window)
+    return kernel(arrays, window, spare=True)

@@ -152,7 +152,7 @@ def flat_step(window: Window) -> Step:
 def _few_an_element(window: Window) -> bool:
     strides = math.prod(dim.stride for dim in window.dims)
     few = window.size <= min(FLAT_TAPS_AN_ELEMENT * strides, LONGEST)
-    return few and window.overlapping
+    return few and any(dim.span > dim.stride for dim in window.dims)
 
 
 @functools.lru_cache(maxsize=1024)
