@@ -185,3 +185,19 @@ def test_equal_calls_are_traced_once():
     for _ in range(3):
         f(row(1, 2, 3))
     assert len(traces) == 1
+
+
+@pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
+@pytest.mark.parametrize("ties", ["first", "last", "split"])
+def test_a_window_of_the_whole_input_keeps_explicit_shardings(ties, autodiff):
+    mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
+    with jax.set_mesh(mesh):
+        spec = jax.sharding.PartitionSpec("b", None, None, None)
+        x = np.random.default_rng(0).integers(0, 9, (2, 6, 6, 4)).astype(np.float32)
+        placed = jax.device_put(x, jax.NamedSharding(mesh, spec))
+        grad = jax.grad(lambda x: jaxpool.max_pool(x, (6, 6), ties=ties, autodiff=autodiff).sum())(
+            placed
+        )
+        assert jax.typeof(grad).sharding.spec == spec
+    assert (np.asarray(grad).sum((1, 2)) == 1).all()
+    assert (np.asarray(grad)[x < x.max((1, 2), keepdims=True)] == 0).all()

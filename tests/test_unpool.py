@@ -227,3 +227,27 @@ def test_symbolic_batch_and_channels():
     exported = jax.export.export(jax.jit(there_and_back))(spec)
     x = np.random.default_rng(6).standard_normal((3, 4, 4, 2)).astype(np.float32)
     np.testing.assert_array_equal(exported.call(x), there_and_back(x))
+
+
+def test_explicit_sharding_of_channels_is_kept():
+    mesh = jax.make_mesh((1,), ("c",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
+    with jax.set_mesh(mesh):
+        spec = jax.sharding.PartitionSpec(None, None, "c")
+        y = jax.device_put(jnp.ones((2, 3, 4)), jax.NamedSharding(mesh, spec))
+        indices = jax.device_put(np.full((2, 3, 4), 5), jax.NamedSharding(mesh, spec))
+        x = jax.jit(lambda y, i: jaxpool.max_unpool(y, i, (6,)))(y, indices)
+    assert (np.asarray(x)[:, 5] == 1).all()
+    assert np.asarray(x).sum() == 8
+
+
+def test_positions_in_windows_of_their_own_and_out_of_them():
+    """Both ways of unpooling give what loops give; sizes that windows do not fill leave a rest."""
+    rng = np.random.default_rng(4)
+    y = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
+    rows, columns = np.arange(3)[:, None, None] * 2, np.arange(4)[:, None] * 3
+    own = (rows + rng.integers(0, 2, y.shape)) * 13 + columns + rng.integers(0, 3, y.shape)
+    for indices in (own, np.where(rng.random(y.shape) < 0.1, 90, own)):
+        dx = rng.standard_normal((2, 7, 13, 5)).astype(np.float32)
+        x, dy = unpooled(y, indices, dx, spatial_shape=(7, 13), axes=(1, 2))
+        np.testing.assert_array_equal(x, unpooled_oracle(y, indices, (7, 13), (1, 2)))
+        np.testing.assert_array_equal(dy, read_oracle(dx, indices, (1, 2)))
