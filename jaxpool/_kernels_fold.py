@@ -15,6 +15,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
+from jaxpool._kernels_phases import polyphase_pieces
 from jaxpool._kernels_regions import by_regions, collect
 from jaxpool._steps import FLAT_TAPS, flat_step
 from jaxpool._window import Axis, Window
@@ -137,7 +138,7 @@ def _axis_sum_polyphase(x: Array, window: Window) -> Array:
 
 
 def _sum_of_pieces(x: Array, window: Window) -> Array:
-    return functools.reduce(lax.add, kernels.polyphase_pieces(x, window.axes, flat_step(window)))
+    return functools.reduce(lax.add, polyphase_pieces(x, window.axes, flat_step(window)))
 
 
 def window_max(x: Array, window: Window, fill: Any) -> Array:

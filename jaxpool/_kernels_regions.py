@@ -18,7 +18,7 @@ import jax
 from jax import Array, lax
 
 from jaxpool import _kernels as kernels
-from jaxpool._kernels import Term
+from jaxpool._kernels_phases import Term, assemble
 from jaxpool._steps import Step, flat_step
 from jaxpool._window import Axis, Window, is_int
 
@@ -176,7 +176,7 @@ def collect(
     """
 
     def kernel(arrays: tuple[Array, ...], own: Window, *, spare: bool = False) -> Array:
-        return kernels.assemble(term, arrays, own.axes, flat_step(own), join, spare=spare)
+        return assemble(term, arrays, own.axes, flat_step(own), join, spare=spare)
 
     regions = _vectorises(window, arrays, rounded=rounded)
     if regions and _worthwhile(arrays[0], window, _BACKWARD):

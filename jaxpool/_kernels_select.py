@@ -18,6 +18,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
+from jaxpool._kernels_phases import add_pieces, assemble
 from jaxpool._kernels_regions import by_regions, collect, step_by_regions
 from jaxpool._steps import Step, select_steps
 from jaxpool._window import Window
@@ -271,7 +272,7 @@ def _lower_index(step: Step, axes: tuple[int, ...], ties: Order, index: Array) -
     All windows that chose an intermediate element agree on where it came from, so joining them by
     max loses nothing; an element that none chose gets 0, and nothing is read from it or sent to it.
     """
-    return kernels.assemble(_within(step, ties), [index], axes, step, lax.max)
+    return assemble(_within(step, ties), [index], axes, step, lax.max)
 
 
 def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
@@ -286,7 +287,7 @@ def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
         def kept(q: int, piece: Array, index: Array) -> Array:
             return lax.select(_chosen(step, q, index, ties), piece, lax.full_like(piece, 0))
 
-        return kernels.add_pieces(kept, value, [index], window.axes, step)
+        return add_pieces(kept, value, [index], window.axes, step)
 
     value = x.astype(kernels.accumulator(x.dtype))
     for step, chosen in zip(steps, reversed(indices), strict=True):
@@ -316,7 +317,7 @@ def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
         return collect(_sender(first, ties), (dx, index), window, lax.add).astype(dy.dtype)
 
     def before(dx: Array, index: Array, step: Step) -> Array:
-        return kernels.assemble(_sender(step, ties), [dx, index], window.axes, step, lax.add)
+        return assemble(_sender(step, ties), [dx, index], window.axes, step, lax.add)
 
     for step in reversed(later):
 

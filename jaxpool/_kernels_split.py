@@ -15,6 +15,7 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool._kernels_fold import State, window_fold, window_unfold
+from jaxpool._kernels_phases import assemble
 from jaxpool._kernels_select import Kind, decode, decoded_losing
 from jaxpool._steps import flat_step
 from jaxpool._window import Window
@@ -110,7 +111,7 @@ def route_tied(dy: Array, words: Words, window: Window) -> Array:
     def sent(tap: int, part: Array, *words: Array) -> Array:
         return lax.select(tied(words, tap), part, lax.full_like(part, 0))
 
-    dx = kernels.assemble(sent, [part, *words], window.axes, flat_step(window), lax.add)
+    dx = assemble(sent, [part, *words], window.axes, flat_step(window), lax.add)
     return dx.astype(dy.dtype)
 
 

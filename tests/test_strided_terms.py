@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool import _kernels as kernels
+from jaxpool import _kernels_phases as phases
 from jaxpool._kernels_select import pick, route
 from jaxpool._window import make_window
 
@@ -31,14 +31,14 @@ GEOMETRIES = [
 def copies(monkeypatch):
     """Whether each call that had the choice read from copies."""
     seen = []
-    choose = kernels._blocks_of_terms
+    choose = phases._blocks_of_terms
 
     def chosen(*arguments):
         blocks, copied = choose(*arguments)
         seen.append(copied)
         return blocks, copied
 
-    monkeypatch.setattr(kernels, "_blocks_of_terms", chosen)
+    monkeypatch.setattr(phases, "_blocks_of_terms", chosen)
     return seen
 
 
