@@ -3,7 +3,8 @@
 Padding an array copies it, and padding each slice of it keeps the loops of XLA for CPU from
 vectorising. Only the outputs along the border need padding: the rest read the array as it is, and
 the pieces are put together in the output, the smaller of the two. That pays where channels are
-last; where a padded axis is the minor one, a padded copy is faster.
+last; where a padded axis is the minor one, a padded copy is faster. Backwards likewise: the inputs
+that lie in as many windows as there can be read cotangents where they are.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class _Way(NamedTuple):
 
     reads: Callable[[Axis], int]
     writes: Callable[[Axis], int]
-    # Of an axis: the first of the positions written that need no padding, and the first after them.
+    # Of an axis: the first of the positions written that read no padding, and the first after them.
     inner: Callable[[Axis], tuple[int, int]]
     # Positions `first` to `stop` as an axis of their own, and where what they read begins.
     part: Callable[[Axis, int, int], tuple[int, Axis]]

@@ -19,7 +19,8 @@ from jaxpool._rules import Op
 class Reduction(Op):
     """The extreme over `axes` of `sizes`, kept as axes of size 1; may be given a mask of what counts.
 
-    Keeps the chosen element's index, or with "split" one bit an element.
+    Keeps the chosen element's index, or with "split" one bit an element. Zeros of both signs tie, and
+    which sign the result has is not determined.
     """
 
     kind: Kind
