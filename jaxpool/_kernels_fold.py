@@ -16,9 +16,8 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool._kernels_phases import polyphase_pieces
-from jaxpool._kernels_regions import by_regions, collect
 from jaxpool._steps import FLAT_TAPS, flat_step
-from jaxpool._window import Axis, Window
+from jaxpool._window import Window
 
 # The sum over a window of up to so many taps is spread in one step, and over one axis written for its transpose.
 SUM_TAPS = 27
@@ -96,7 +95,7 @@ def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join
     return state
 
 
-def _add(a: State, b: State) -> State:
+def add(a: State, b: State) -> State:
     return (lax.add(a[0], b[0]),)
 
 
@@ -104,18 +103,6 @@ def _parts(window: Window) -> tuple[tuple[int, ...], Window]:
     """The axes that one window covers, and the window over the others."""
     whole = tuple(dim.axis for dim in window.dims if dim.whole)
     return whole, Window(tuple(dim for dim in window.dims if dim.axis not in whole))
-
-
-def window_sum(x: Array, window: Window) -> Array:
-    """The sum over each window, padding counting as 0, in the type of x."""
-    whole, rest = _parts(window)
-    if whole:
-        x = jnp.sum(x, axis=whole, keepdims=True, dtype=x.dtype)
-
-    def kernel(x: Array, window: Window) -> Array:
-        return window_fold((x,), (0,), window, _add)[0]
-
-    return by_regions(kernel, x, rest)
 
 
 def window_sum_polyphase(x: Array, window: Window) -> Array:
@@ -134,7 +121,9 @@ def window_sum_polyphase(x: Array, window: Window) -> Array:
 
 
 def _axis_sum_polyphase(x: Array, window: Window) -> Array:
-    return _sum_of_pieces(x, window) if window.size <= SUM_TAPS else window_sum(x, window)
+    if window.size <= SUM_TAPS:
+        return _sum_of_pieces(x, window)
+    return window_fold((x,), (0,), window, add)[0]
 
 
 def _sum_of_pieces(x: Array, window: Window) -> Array:
@@ -147,38 +136,3 @@ def window_max(x: Array, window: Window, fill: Any) -> Array:
     if whole:
         x = jnp.max(x, axis=whole, keepdims=True)
     return window_fold((x,), (fill,), rest, lambda a, b: (lax.max(a[0], b[0]),))[0]
-
-
-def window_spread(dy: Array, window: Window, *, rounded: bool = False) -> Array:
-    """The transpose of `window_sum`: each input position gets the sum of dy over the windows that cover it.
-
-    `rounded`: the sum is rounded to a narrower type afterwards.
-    """
-    rest = []
-    for dim in window.dims:
-        if dim.whole:
-            shape = list(dy.shape)
-            shape[dim.axis] = dim.size
-            dy = lax.broadcast_in_dim(dy, shape, range(dy.ndim))
-        elif dim.window <= dim.stride and dim.dilation == 1:
-            dy = _repeat(dy, dim)
-        else:
-            rest.append(dim)
-    meeting = Window(tuple(rest))
-    if meeting.size > SUM_TAPS:
-        return window_unfold((dy,), (0,), meeting, _add)[0]
-    return collect(lambda _, dy: dy, (dy,), meeting, lax.add, rounded=rounded)
-
-
-def _repeat(dy: Array, dim: Axis) -> Array:
-    """Windows that do not meet: each element of dy over its window, zeros in the gaps between windows."""
-    shape = [*dy.shape[: dim.axis + 1], dim.window, *dy.shape[dim.axis + 1 :]]
-    kept = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
-    dx = lax.broadcast_in_dim(dy, shape, kept)
-    dx = kernels.pad(dx, [dim.axis + 1], [(0, dim.stride - dim.window, 0)], 0)
-    flat = list(dy.shape)
-    flat[dim.axis] = dim.out * dim.stride
-    dx = lax.reshape(dx, flat)
-    return kernels.pad(
-        dx, [dim.axis], [(-dim.low, dim.low + dim.size - dim.out * dim.stride, 0)], 0
-    )

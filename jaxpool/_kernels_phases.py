@@ -31,7 +31,7 @@ def polyphase_pieces(x: Array, axes: Sequence[int], step: Step) -> list[Array]:
     The transpose of a strided slice spreads its operand with zeros between; the transpose of a
     split is a concatenation, which interleaves.
     """
-    blocks, order = _layout(step, axes, loop_a_phase=_narrow(x, axes))
+    blocks, order = _layout(step, axes, loop_a_phase=narrow(x, axes))
     parts = _split_phases(x, axes, step, blocks, order)
     first, last = _delays(step)
     around = [
@@ -75,7 +75,7 @@ def add_pieces(
     usual, order = _layout(step, axes, loop_a_phase=False)
     blocks, strided = usual, max(step.strides) > 1
     copied = False
-    if strided and not _narrow(x, axes):
+    if strided and not narrow(x, axes):
         blocks, copied = _blocks_of_terms(step, axes, usual)
     if not copied and blocks == usual:
         pieces = (polyphase_pieces if strided else shifted_pieces)(x, axes, step)
@@ -151,10 +151,10 @@ def assemble(
     never interleaved: cut off afterwards along the minor axis, it costs twice the time.
     """
     first, last = _delays(step)
-    narrow = _narrow(arrays[0], axes)
+    thin = narrow(arrays[0], axes)
     several = len(arrays) > 1
-    blocks, order = _layout(step, axes, loop_a_phase=narrow and several, spare=spare)
-    copied = narrow or not several
+    blocks, order = _layout(step, axes, loop_a_phase=thin and several, spare=spare)
+    copied = thin or not several
     if not copied and max(step.strides) > 1:
         blocks, copied = _blocks_of_terms(step, axes, blocks)
     ones = [1] * len(blocks)
@@ -176,7 +176,7 @@ def assemble(
     for piece in range(len(step.starts)):
         found.setdefault(step.placed(piece)[1], []).append(placed(piece))
     joined = {phases: functools.reduce(join, terms) for phases, terms in found.items()}
-    return _interleave(joined, axes, step, order)
+    return _whole(joined, axes, step, order)
 
 
 def _shifted(
@@ -192,7 +192,7 @@ def _shifted(
     return kernels.pad(array, axes, [(m, block - out - f, 0) for m, f, block, out in ends], 0)
 
 
-def _narrow(array: Array, axes: Sequence[int]) -> bool:
+def narrow(array: Array, axes: Sequence[int]) -> bool:
     """Whether so few elements lie next to each other at a position that loops over them do not vectorise.
 
     Terms are then read from padded arrays; else each is padded (measured: bench/NOTES.md).
@@ -244,25 +244,32 @@ def _blocks_of_terms(step: Step, axes: Sequence[int], blocks: list[int]) -> tupl
     return fewest, not vectorises(fewest)
 
 
-def _interleave(
+def _whole(
     parts: dict[Phases, Array], axes: Sequence[int], step: Step, order: Sequence[int]
 ) -> Array:
-    """One array from those of the phases, axes in `order`; zeros in the phases that have none."""
+    """What a step takes, from its phases; zeros in those that have none."""
     nothing = lax.full_like(next(iter(parts.values())), 0)
     every = itertools.product(*map(range, step.phases))
     parts = {phases: parts.get(phases, nothing) for phases in every}
-    for which in order:
-        axis, stride = axes[which], step.strides[which]
-        rows: dict[Phases, list[Array]] = {}
-        for phases, part in parts.items():
-            rows.setdefault((*phases[:which], 0, *phases[which + 1 :]), []).append(part)
-        parts = {phases: _in_turn(row, axis, stride) for phases, row in rows.items()}
-    (whole,) = parts.values()
+    whole = interleave(parts, axes, step.strides, order)
     sides = [
         (0, size - low - high - whole.shape[axis], 0)
         for axis, size, (low, high) in zip(axes, step.sizes, step.sides, strict=True)
     ]
     return kernels.pad(whole, axes, sides, 0)
+
+
+def interleave(
+    parts: dict[Phases, Array], axes: Sequence[int], strides: Sequence[int], order: Sequence[int]
+) -> Array:
+    """One array from those of the phases, axes in `order`; zeros where an axis has fewer phases than its stride."""
+    for which in order:
+        rows: dict[Phases, list[Array]] = {}
+        for phases, part in parts.items():
+            rows.setdefault((*phases[:which], 0, *phases[which + 1 :]), []).append(part)
+        parts = {phases: _in_turn(row, axes[which], strides[which]) for phases, row in rows.items()}
+    (whole,) = parts.values()
+    return whole
 
 
 def _in_turn(parts: list[Array], axis: int, stride: int) -> Array:

@@ -149,37 +149,17 @@ def _split(kernel: Kernel, arrays: Any, window: Window, way: _Way, which: int) -
     return jax.tree.map(lambda *leaves: lax.concatenate(leaves, dim.axis), *parts)
 
 
-def _vectorises(window: Window, arrays: Sequence[Array], *, rounded: bool) -> bool:
-    """Whether XLA for CPU vectorises what `collect` puts together from regions (measured: bench/NOTES.md).
-
-    Strided terms of several arrays are as fast padded one by one. Those of one array are faster by
-    regions (3x3 stride 2: 1.2 to 1.3 times), but not where the program gets long (4x4: 0.2 times)
-    or is rounded to 16 bits at its end (bfloat16 with jax 0.12: 0.1 times).
-    """
-    if all(dim.stride == 1 for dim in window.dims):
-        return True
-    short = len(window.dims) <= 2 and max(window.window_shape) <= 3
-    return short and len(arrays) == 1 and not rounded
-
-
-def collect(
-    term: Term,
-    arrays: tuple[Array, ...],
-    window: Window,
-    join: Term,
-    *,
-    rounded: bool = False,
-) -> Array:
+def collect(term: Term, arrays: tuple[Array, ...], window: Window, join: Term) -> Array:
     """The transpose of a pool in one step: `join` at each input position over what its windows send to it.
 
     `term(q, *arrays)` is what outputs send to their tap q. Large arrays are read where they are,
-    but at the border. `rounded`: what is collected is rounded to a narrower type afterwards.
+    but at the border; with strides, terms padded one by one are as fast.
     """
 
     def kernel(arrays: tuple[Array, ...], own: Window, *, spare: bool = False) -> Array:
         return assemble(term, arrays, own.axes, flat_step(own), join, spare=spare)
 
-    regions = _vectorises(window, arrays, rounded=rounded)
-    if regions and _worthwhile(arrays[0], window, _BACKWARD):
+    strided = any(dim.stride > 1 for dim in window.dims)
+    if not strided and _worthwhile(arrays[0], window, _BACKWARD):
         return _split(kernel, arrays, window, _BACKWARD, 0)
     return kernel(arrays, window, spare=True)

@@ -18,7 +18,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
-from jaxpool._kernels_fold import State, window_fold, window_max, window_spread
+from jaxpool._kernels_fold import State, window_fold, window_max
+from jaxpool._kernels_sums import window_spread
 from jaxpool._rules import apply
 from jaxpool._sum import SumPool
 from jaxpool._window import Window, full_window

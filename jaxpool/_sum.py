@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import Any, Literal
 
@@ -14,7 +13,8 @@ from jax import numpy as jnp
 from jaxpool import _kernels as kernels
 from jaxpool._arrays import as_array
 from jaxpool._errors import ArgumentError, calling
-from jaxpool._kernels_fold import window_spread, window_sum, window_sum_polyphase
+from jaxpool._kernels_fold import window_sum_polyphase
+from jaxpool._kernels_sums import window_spread, window_sum
 from jaxpool._rules import Autodiff, Op, apply, choice
 from jaxpool._window import Ints, Padding, Window, make_window
 
@@ -39,23 +39,18 @@ class SumPool(Op):
     keeps = False
 
     def primal(self, x: Array) -> tuple[Array, tuple[()]]:
-        total = window_sum(x.astype(kernels.accumulator(x.dtype)), self.window)
-        return self._divided(total).astype(x.dtype), ()
+        return self._divided(window_sum(x, self.window)).astype(x.dtype), ()
 
     def linear(self, residual: tuple[()], x_dot: Array) -> Array:
         total = window_sum_polyphase(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window)
         return self._divided(total).astype(x_dot.dtype)
 
     def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
-        share = dy.astype(kernels.accumulator(dy.dtype))
-        spread = functools.partial(
-            window_spread, window=self.window, rounded=share.dtype != dy.dtype
-        )
-        if self.window.overlapping and self._divisor(share).ndim == 0:
-            # One division an element of x, not one a term.
-            dx = self._divided(spread(share))
+        wide = dy.astype(kernels.accumulator(dy.dtype))
+        if self._divisor(wide).ndim == 0:  # one division an element of x, not one a term
+            dx = self._divided(window_spread(dy, self.window).astype(wide.dtype))
         else:
-            dx = spread(self._divided(share))
+            dx = window_spread(self._divided(wide), self.window)
         return (dx.astype(dy.dtype),)
 
     def _divided(self, y: Array) -> Array:

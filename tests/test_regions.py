@@ -8,7 +8,6 @@ import pytest
 import jaxpool
 from jaxpool import _kernels as kernels
 from jaxpool import _kernels_regions as regions
-from jaxpool._kernels_fold import window_spread, window_sum
 from jaxpool._kernels_select import route, select, select_value
 from jaxpool._window import make_window
 
@@ -51,7 +50,7 @@ def test_the_same_as_over_a_padded_copy(geometry, monkeypatch):
             select(x, window, kind, ties)
             for kind, ties in (("max", "first"), ("min", "last"), ("max", "last_nan"))
         ]
-        return several, select_value(x, window, "max", "first"), window_sum(x, window)
+        return several, select_value(x, window, "max", "first")
 
     whole = jax.jit(every)(x)
     calls = []
@@ -78,8 +77,7 @@ def test_the_same_cotangents_as_over_padded_copies(geometry, monkeypatch):
     index = jnp.asarray(rng.integers(0, window.size, dy.shape), jnp.uint8)
 
     def every(dy):
-        routed = [route(dy, index, window, ties) for ties in ("first", "last")]
-        return routed, window_spread(dy, window)
+        return [route(dy, index, window, ties) for ties in ("first", "last")]
 
     whole = jax.jit(every)(dy)
     calls = []
@@ -87,30 +85,8 @@ def test_the_same_cotangents_as_over_padded_copies(geometry, monkeypatch):
     monkeypatch.setattr(kernels, "WIDE", 0)
     monkeypatch.setattr(regions, "_split", lambda *a, f=regions._split: calls.append(a) or f(*a))
     split = jax.jit(lambda dy: every(dy))(dy)
-    assert len(calls) > 3, "the geometry is to be split"
+    assert len(calls) > 1, "the geometry is to be split"
     jax.tree.map(np.testing.assert_array_equal, split, whole)
-
-
-STRIDED = [
-    ((2, 19, 18, 3), (3, 3), (2, 2), "SAME", 1, False, None),
-    ((2, 20, 18, 3), (3, 3), (2, 2), "VALID", 1, False, None),
-    ((2, 19, 18, 3), (3, 3), (2, 2), 1, 1, False, (2, 1)),
-    ((19, 21), (2, 3), (1, 2), ((1, 0), (0, 2)), 1, True, (0, 1)),
-    ((1, 22, 23, 2), (3, 2), (1, 2), ((2, 2), (1, 0)), 2, False, None),
-    ((2, 45, 1), (3,), (4,), 1, 2, True, None),
-]
-
-
-@pytest.mark.parametrize("geometry", STRIDED)
-def test_the_same_spread_as_over_a_padded_copy(geometry, large, monkeypatch):
-    window = window_of(*geometry)
-    dy = np.random.default_rng(1).standard_normal(window.pooled(geometry[0]))
-    calls = []
-    monkeypatch.setattr(regions, "_split", lambda *a, f=regions._split: calls.append(a) or f(*a))
-    split = jax.jit(lambda dy: window_spread(dy, window))(jnp.float32(dy))
-    assert calls, "the geometry is to be split"
-    whole = jax.jit(lambda dy: window_spread(dy, window, rounded=True))(jnp.float32(dy))
-    np.testing.assert_array_equal(split, whole)
 
 
 def test_a_part_without_anything_to_read_is_not_split(large):
@@ -158,31 +134,6 @@ def test_a_large_array_is_not_copied():
         grad = jax.jit(jax.grad(lambda x, pool=pool: pool(x, (3, 3), (2, 2), "SAME").sum()))
         memory = grad.lower(x).compile().memory_analysis()
         assert memory.temp_size_in_bytes < 0.9 * 4 * 2 * 128 * 128 * 32
-
-
-@pytest.mark.parametrize(
-    ("pool", "init", "reducer", "taps"),
-    [("max_pool", -jnp.inf, jax.lax.max, 1), ("avg_pool", 0.0, jax.lax.add, 9)],
-)
-def test_no_more_memory_than_lax(pool, init, reducer, taps):
-    """Forward and backward of windows that overlap."""
-    x = jax.ShapeDtypeStruct((2, 112, 112, 64), jnp.float32)
-    dy = jax.ShapeDtypeStruct((2, 56, 56, 64), jnp.float32)
-
-    def lax_pool(x):
-        sides = ((0, 0), (1, 1), (1, 1), (0, 0))
-        y = jax.lax.reduce_window(x, init, reducer, (1, 3, 3, 1), (1, 2, 2, 1), sides)
-        return y if taps == 1 else y / taps
-
-    def room(pool):
-        def both(x, dy):
-            y, vjp = jax.vjp(pool, x)
-            return y, vjp(dy)
-
-        memory = jax.jit(both).lower(x, dy).compile().memory_analysis()
-        return memory.temp_size_in_bytes + memory.output_size_in_bytes
-
-    assert room(lambda x: getattr(jaxpool, pool)(x, (3, 3), (2, 2), 1)) <= room(lax_pool)
 
 
 STEPPED = [

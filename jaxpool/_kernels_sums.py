@@ -1,0 +1,275 @@
+"""Sums over windows and their transpose, in as few passes as vectorise, without padded copies.
+
+A pass reads an array where it is. Its result is cut into regions, and only those at the ends of an
+axis test which elements exist (`_taps`): XLA for CPU writes one loop a region, and those inside
+have nothing to test. Passes are kept apart, so that one array between two of them is alive at a
+time (measured: bench/NOTES.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool import _kernels as kernels
+from jaxpool import _taps
+from jaxpool._kernels_fold import add, window_fold, window_unfold
+from jaxpool._kernels_phases import interleave, narrow
+from jaxpool._taps import Cut, Phases, Taps
+from jaxpool._window import Axis, Window, is_int
+
+# Bytes from which regions are worth their longer program. The axes of a vmap are not seen.
+LARGE = 1 << 11
+# One pass over several axes vectorises up to so many taps, ...
+FLAT_TAPS = 49
+# ... and so many an element of the larger array (gathered, spread), or three an axis, ...
+TAPS_AN_ELEMENT = 9
+SPREAD_TAPS_AN_ELEMENT = 13
+SHORT = 3
+# ... or so many along each of two axes where sums are gathered, with channels last.
+SHORT_OF_TWO = 6
+# Along one axis, up to so many taps are added in one pass; up to the square of it in two.
+LONGEST = 32
+# Taps along one axis for which one loop tests bounds and still vectorises.
+TESTED_TAPS = 9
+# Regions at either end of an axis that is passed over alone.
+ENDS = 3
+
+Source = tuple[Array, Sequence[Phases]]  # an array, and along each axis what is added up of it
+
+
+def _added(
+    x: Array, axes: Sequence[int], taps: Sequence[Taps], cuts: Sequence[Cut]
+) -> Array | None:
+    """The sums at the positions of a region, of all taps in one expression; None where nothing is added up."""
+    total = None
+    for offsets in itertools.product(*[each.offsets for each in taps]):
+        columns = list(zip(taps, offsets, cuts, strict=True))
+        inside = [each.inside(offset, cut.first, cut.stop) for each, offset, cut in columns]
+        if any(first >= stop for first, stop in inside):
+            continue
+        starts = [
+            each.stride * first + offset
+            for (each, offset, _), (first, _) in zip(columns, inside, strict=True)
+        ]
+        outs = [stop - first for first, stop in inside]
+        term = kernels.view(x, axes, starts, outs, [each.stride for each in taps])
+        term = kernels.cast(term, kernels.accumulator(x.dtype))
+        around = [
+            (first - cut.first, cut.stop - stop, 0)
+            for cut, (first, stop) in zip(cuts, inside, strict=True)
+        ]
+        term = kernels.pad(term, axes, around, 0)
+        total = term if total is None else lax.add(total, term)
+    return total
+
+
+def _nested(
+    x: Array, axes: Sequence[int], taps: Sequence[Taps], cuts: Sequence[Cut]
+) -> Array | None:
+    """`_added` as sums of sums, the minor axis first: fewer terms of one expression."""
+    total: Array | None = x
+    for which in sorted(range(len(axes)), key=lambda which: axes[which], reverse=True):
+        if total is not None:
+            total = _added(total, [axes[which]], [taps[which]], [cuts[which]])
+    return total
+
+
+def _region(
+    sources: Sequence[Source], axes: Sequence[int], cuts: Sequence[Cut], *, nested: bool
+) -> Array:
+    """A region of the result: the sums of every phase, in turn."""
+    add_up = _nested if nested else _added
+    parts = {}
+    for phases in itertools.product(*[range(cut.phases) for cut in cuts]):
+        sums = [
+            add_up(x, axes, [each[phase] for each, phase in zip(taps, phases, strict=True)], cuts)
+            for x, taps in sources
+        ]
+        found = [each for each in sums if each is not None]
+        parts[phases] = functools.reduce(lax.add, found) if found else None
+    shape = list(sources[0][0].shape)
+    for axis, cut in zip(axes, cuts, strict=True):
+        shape[axis] = cut.stop - cut.first
+    nothing = lax.full(shape, 0, kernels.accumulator(sources[0][0].dtype))
+    filled = {phases: nothing if part is None else part for phases, part in parts.items()}
+    minor_first = sorted(range(len(axes)), key=lambda which: axes[which], reverse=True)
+    return interleave(filled, axes, [cut.phases for cut in cuts], minor_first)
+
+
+def _worth_cutting(sources: Sequence[Source], axes: Sequence[int]) -> bool:
+    """Whether loops are faster with regions of their own at the ends of the axes.
+
+    Along one axis they test bounds as fast, but where several phases would be tested in a wide loop.
+    """
+    x, columns = sources[0]
+    if all(is_int(size) for size in x.shape) and x.size * x.dtype.itemsize < LARGE:
+        return False
+    if len(axes) > 1:
+        return True
+    taps = sum(len(each.offsets) for _, (phases,) in sources for each in phases)
+    return taps > TESTED_TAPS or (len(columns[0]) > 1 and not narrow(x, axes))
+
+
+def _sums(sources: Sequence[Source], axes: Sequence[int]) -> Array:
+    """In one pass: at each position the sum of what is added up of all sources."""
+    cut = _worth_cutting(sources, axes)
+    most = 0 if not cut else ENDS if len(axes) == 1 else 1
+    columns = [_taps.cuts([taps[which] for _, taps in sources], most) for which in range(len(axes))]
+    each = [phases for _, taps in sources for phases in taps]
+    meeting = any(len(taps.offsets) > taps.stride for phases in each for taps in phases)
+    nested = cut and len(axes) == 2 and meeting and all(len(phases) == 1 for phases in each)
+    # The minor axis is put together last, whatever the order of the axes: other orders vectorise less.
+    order = sorted(range(len(axes)), key=lambda which: axes[which])
+
+    def put_together(chosen: dict[int, Cut], rest: Sequence[int]) -> Array:
+        if not rest:
+            cuts = [chosen[which] for which in range(len(axes))]
+            return _region(sources, axes, cuts, nested=nested)
+        *others, which = rest
+        parts = [put_together({**chosen, which: cut}, others) for cut in columns[which]]
+        return parts[0] if len(parts) == 1 else lax.concatenate(parts, axes[which])
+
+    return put_together({}, order)
+
+
+def _passes(dims: Sequence[Axis], fits: Callable[[Sequence[Axis]], bool]) -> list[tuple[Axis, ...]]:
+    """The axes of each pass, the minor ones first."""
+    groups: list[tuple[Axis, ...]] = []
+    for dim in reversed(dims):
+        if groups and fits((dim, *groups[-1])):
+            groups[-1] = (dim, *groups[-1])
+        else:
+            groups.append((dim,))
+    return groups
+
+
+def _flat(dims: Sequence[Axis], x: Array, *, spread: bool = False) -> bool:
+    """Whether one pass over all of `dims` is faster than one for each."""
+    longest = max(dim.window for dim in dims)
+    strides = math.prod(dim.stride for dim in dims)
+    if spread and strides > 1:
+        if x.dtype != kernels.accumulator(x.dtype):
+            return len(dims) <= 2 and longest <= SHORT
+        few = SPREAD_TAPS_AN_ELEMENT
+    elif len(dims) == 2 and longest <= SHORT_OF_TWO and dims[-1].axis < x.ndim - 1:
+        return True
+    else:
+        few = TAPS_AN_ELEMENT
+    size = math.prod(dim.window for dim in dims)
+    return size <= FLAT_TAPS and (size <= few * strides or longest <= SHORT)
+
+
+def _apart(x: Array, groups: Sequence[Sequence[Axis]], kernel: Callable[..., Array]) -> Array:
+    for group in groups[:-1]:
+        x = kernels.materialise(functools.partial(kernel, dims=group), x)
+    return kernel(x, dims=groups[-1]) if groups else x
+
+
+def _parts(long: int) -> tuple[int, int]:
+    """Two factors of a number, as near each other as there are, or of one a little less."""
+    root = math.isqrt(long)
+    for factor in range(root, root // 2, -1):
+        if long % factor == 0:
+            return factor, long // factor
+    return root, long // root
+
+
+def _sum_along(x: Array, dim: Axis) -> Array:
+    """The sum over windows along one axis."""
+    if dim.window <= LONGEST:
+        return _sums([(x, [_taps.of_outputs(dim)])], [dim.axis])
+    if dim.stride > 1 or dim.window > LONGEST**2:
+        return window_fold((x,), (0,), Window((dim,)), add)[0]
+    length, count = _parts(dim.window)
+    reach = length * dim.dilation
+    begin = max(-dim.low, dim.dilation - reach)
+    end = min(dim.out - dim.low + (count - 1) * reach, dim.size)
+    pieces = Taps(
+        tuple(begin + tap * dim.dilation for tap in range(length)), 1, dim.size, end - begin
+    )
+    sums = kernels.materialise(lambda x: _sums([(x, [(pieces,)])], [dim.axis]), x)
+    starts = tuple(piece * reach - dim.low - begin for piece in range(count))
+    rest = tuple(tap * dim.dilation - dim.low for tap in range(length * count, dim.window))
+    sources = [(sums, [(Taps(starts, 1, end - begin, dim.out),)])]
+    if rest:
+        sources.append((x, [(Taps(rest, 1, dim.size, dim.out),)]))
+    return _sums(sources, [dim.axis])
+
+
+def window_sum(x: Array, window: Window) -> Array:
+    """The sum over each window, padding counting as 0, in the type in which sums of x are accumulated."""
+    wide = kernels.accumulator(x.dtype)
+    whole = tuple(dim.axis for dim in window.dims if dim.whole)
+    if whole:
+        x = jnp.sum(x, axis=whole, keepdims=True, dtype=wide)
+    rest = [dim for dim in window.dims if not dim.whole and not _idle(dim)]
+
+    def kernel(x: Array, dims: Sequence[Axis]) -> Array:
+        if len(dims) == 1:
+            return _sum_along(x, dims[0])
+        return _sums([(x, [_taps.of_outputs(dim) for dim in dims])], [dim.axis for dim in dims])
+
+    fits = functools.partial(_flat, x=x)
+    return kernels.cast(_apart(x, _passes(rest, fits), kernel), wide)
+
+
+def _idle(dim: Axis) -> bool:
+    return dim.window == dim.stride == 1 and dim.size == dim.out and not dim.low
+
+
+def window_spread(dy: Array, window: Window) -> Array:
+    """The transpose of `window_sum`: each input position gets the sum of dy over the windows that cover it.
+
+    In the type in which sums of dy are accumulated, or in its own where windows do not meet.
+    """
+    rest = []
+    for dim in window.dims:
+        if dim.whole:
+            shape = list(dy.shape)
+            shape[dim.axis] = dim.size
+            dy = lax.broadcast_in_dim(dy, shape, range(dy.ndim))
+        elif _idle(dim):
+            continue
+        elif dim.window <= dim.stride and dim.dilation == 1:
+            dy = _repeat(dy, dim)
+        else:
+            rest.append(dim)
+
+    def kernel(dy: Array, dims: Sequence[Axis]) -> Array:
+        if len(dims) == 1:
+            return _spread_along(dy, dims[0])
+        return _sums([(dy, [_taps.of_inputs(dim) for dim in dims])], [dim.axis for dim in dims])
+
+    fits = functools.partial(_flat, x=dy, spread=True)
+    return _apart(dy, _passes(rest, fits), kernel)
+
+
+def _spread_along(dy: Array, dim: Axis) -> Array:
+    """The transpose of `_sum_along`."""
+    if dim.stride == 1:
+        low = dim.span - 1 - dim.low
+        mirrored = Axis(dim.axis, dim.out, dim.window, 1, dim.dilation, low, dim.low, dim.size)
+        return _sum_along(dy, mirrored)
+    if dim.window > LONGEST * dim.stride:
+        return window_unfold((dy,), (0,), Window((dim,)), add)[0]
+    return _sums([(dy, [_taps.of_inputs(dim)])], [dim.axis])
+
+
+def _repeat(dy: Array, dim: Axis) -> Array:
+    """Windows that do not meet: each element of dy over its window, zeros in the gaps between windows."""
+    shape = [*dy.shape[: dim.axis + 1], dim.window, *dy.shape[dim.axis + 1 :]]
+    kept = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
+    dx = lax.broadcast_in_dim(dy, shape, kept)
+    dx = kernels.pad(dx, [dim.axis + 1], [(0, dim.stride - dim.window, 0)], 0)
+    flat = list(dy.shape)
+    flat[dim.axis] = dim.out * dim.stride
+    dx = lax.reshape(dx, flat)
+    return kernels.pad(
+        dx, [dim.axis], [(-dim.low, dim.low + dim.size - dim.out * dim.stride, 0)], 0
+    )

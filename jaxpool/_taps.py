@@ -1,0 +1,96 @@
+"""Which elements meet at a position along an axis, and regions in which few are missing. Pure Python, no jax.
+
+A sum over windows and its transpose are the same thing to compute: every position of the result
+adds up elements at fixed offsets from it, as far as they exist. With strides the transpose has as
+many sets of offsets as a stride has positions, its phases, which take turns along the axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from jaxpool._window import Axis
+
+# Positions that a region at either end of an axis has, but for ends so long that they are cut into
+# as many regions as there may be.
+EDGE = 8
+
+
+class Taps(NamedTuple):
+    """Along an axis of `size`, position p of `out` adds up the elements at `stride * p + offset` that exist."""
+
+    offsets: tuple[int, ...]
+    stride: int
+    size: int
+    out: int
+
+    def inside(self, offset: int, first: int, stop: int) -> tuple[int, int]:
+        """The positions from `first` to before `stop` at which the element at `offset` exists."""
+        last = (self.size - 1 - offset) // self.stride
+        return max(first, -(offset // self.stride)), min(stop, last + 1)
+
+    @property
+    def complete(self) -> tuple[int, int]:
+        """The positions at which every element exists."""
+        ends = [self.inside(offset, 0, self.out) for offset in self.offsets]
+        firsts, stops = zip(*ends, strict=True) if ends else ((0,), (self.out,))
+        return max(firsts), min(stops)
+
+
+Phases = tuple[Taps, ...]  # position p of phase q is position `p * len(phases) + q` of the result
+
+
+class Cut(NamedTuple):
+    """Positions `first` to before `stop` of the first `phases` phases."""
+
+    first: int
+    stop: int
+    phases: int
+
+
+def of_outputs(dim: Axis) -> Phases:
+    """The inputs that a window adds up."""
+    offsets = tuple(tap * dim.dilation - dim.low for tap in range(dim.window))
+    return (Taps(offsets, dim.stride, dim.size, dim.out),)
+
+
+def of_inputs(dim: Axis) -> Phases:
+    """The windows that an input lies in."""
+    phases = []
+    for phase in range(min(dim.stride, dim.size)):
+        places = [phase + dim.low - tap * dim.dilation for tap in range(dim.window)]
+        offsets = tuple(place // dim.stride for place in places if place % dim.stride == 0)
+        phases.append(Taps(offsets, 1, dim.out, len(range(phase, dim.size, dim.stride))))
+    return tuple(phases)
+
+
+def _regions(first: int, stop: int, most: int) -> Iterator[int]:
+    """Where up to `most` regions begin, each a position longer than the one before.
+
+    XLA keeps what two regions of one length have in common in an array of its own.
+    """
+    length = max(EDGE, -(-(stop - first) // most))
+    while first < stop:
+        yield first
+        first, length = first + length, length + 1
+
+
+def cuts(sources: Sequence[Phases], most: int) -> list[Cut]:
+    """The regions of an axis: where all elements exist, up to `most` before and after, and a turn of some phases.
+
+    All of `sources` have the same positions. Without regions before and after, all turns are one.
+    """
+    phases = sources[0]
+    full, longest = phases[-1].out, phases[0].out
+    starts = [0]
+    if most:
+        ends = [taps.complete for source in sources for taps in source]
+        first = min(full, max(first for first, _ in ends))
+        stop = max(first, min(full, *[stop for _, stop in ends]))
+        starts = sorted({*_regions(0, first, most), first, *_regions(stop, full, most)} - {full})
+    pairs = zip(starts, [*starts[1:], full], strict=True)
+    regions = [Cut(first, stop, len(phases)) for first, stop in pairs]
+    if longest > full:
+        regions.append(Cut(full, longest, sum(taps.out == longest for taps in phases)))
+    return regions

@@ -1,0 +1,212 @@
+"""Sums over windows and their transpose, pass by pass: against loops in NumPy, in integers, so to the bit."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxpool
+from jaxpool import _kernels_sums as sums
+from jaxpool import _taps as taps
+from jaxpool._window import Axis, make_window
+
+GEOMETRIES = [
+    # shape, window, strides, padding, dilation, ceil, axes
+    ((2, 9, 8, 3), (3, 3), (1, 1), "SAME", 1, False, None),
+    ((2, 19, 18, 16), (3, 3), (2, 2), "SAME", 1, False, None),
+    ((2, 3, 19, 18), (3, 3), (2, 2), 1, 1, False, (3, 2)),
+    ((19, 21), (2, 3), (3, 2), ((1, 0), (0, 2)), 1, True, (0, 1)),
+    ((1, 12, 13, 2), (3, 2), (1, 2), ((2, 2), (1, 0)), 2, False, None),
+    ((1, 14, 13, 2), (2, 3), (4, 4), 0, 1, False, None),  # gaps, and rests that no window reaches
+    ((2, 17, 15, 1), (2, 2), (2, 2), "VALID", 1, False, None),
+    ((1, 16, 17, 2), (4, 4), (2, 2), "SAME", 1, False, None),
+    ((1, 19, 18, 2), (4, 4), (3, 3), "SAME_LOWER", 1, False, None),
+    ((1, 16, 17, 2), (6, 5), (1, 1), "SAME", 1, False, None),
+    ((2, 25, 1), (7,), (3,), 3, 1, True, None),
+    ((1, 20, 22, 2), (7, 7), (2, 2), "SAME", 1, False, None),
+    ((1, 30, 27, 1), (13, 11), (2, 1), "SAME", 1, False, None),
+    ((1, 7, 8, 9, 2), (3, 3, 3), (2, 2, 2), "SAME", 1, False, None),
+    ((1, 7, 8, 9, 2), (3, 2, 3), (1, 1, 1), "SAME_LOWER", 1, False, None),
+    ((1, 5, 3, 2), (9, 3), (1, 1), 4, 1, False, None),  # windows larger than the input
+    ((3, 10, 3), (3,), (1,), ((0, 4),), 2, False, None),
+    ((2, 80, 1), (33,), (1,), "SAME", 1, False, None),  # 3 * 11
+    ((90,), (37,), (1,), ((20, 3),), 1, False, (0,)),  # 6 * 6 + 1
+    ((200, 1), (40,), (1,), 50, 3, False, (0,)),
+    ((2, 150, 1), (70,), (2,), "SAME", 1, False, None),
+    ((1500,), (1100,), (1,), "SAME", 1, False, (0,)),
+    ((1, 8, 1), (2,), (3,), ((4, 5),), 1, False, None),  # some windows are padding alone
+]
+
+
+def window_of(shape, window, strides, padding, dilation, ceil_mode, axes):
+    return make_window(
+        shape,
+        window,
+        strides,
+        padding,
+        window_dilation=dilation,
+        ceil_mode=ceil_mode,
+        axes=axes,
+        empty="keep",
+    )
+
+
+def by_loops(x, window):
+    """The sums over each window, axis by axis."""
+    for dim in window.dims:
+        columns = []
+        for output in range(dim.out):
+            places = [
+                output * dim.stride - dim.low + tap * dim.dilation for tap in range(dim.window)
+            ]
+            real = [place for place in places if 0 <= place < dim.size]
+            columns.append(np.take(x, real, dim.axis).sum(dim.axis))
+        x = np.stack(columns, dim.axis)
+    return x
+
+
+def spread_by_loops(dy, window):
+    for dim in window.dims:
+        shape = list(dy.shape)
+        shape[dim.axis] = dim.size
+        dx = np.moveaxis(np.zeros(shape, dy.dtype), dim.axis, 0)
+        for output, share in enumerate(np.moveaxis(dy, dim.axis, 0)):
+            for tap in range(dim.window):
+                place = output * dim.stride - dim.low + tap * dim.dilation
+                if 0 <= place < dim.size:
+                    dx[place] += share
+        dy = np.moveaxis(dx, 0, dim.axis)
+    return dy
+
+
+@pytest.mark.parametrize("large", [0, 1 << 60], ids=["regions", "tested"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_the_same_sums_as_by_loops(geometry, dtype, large, monkeypatch):
+    monkeypatch.setattr(sums, "LARGE", large)
+    window = window_of(*geometry)
+    rng = np.random.default_rng(3)
+    x = rng.integers(-1, 2, geometry[0]).astype(dtype)
+    dy = rng.integers(-1, 2, window.pooled(geometry[0])).astype(dtype)
+    y = jax.jit(lambda x: sums.window_sum(x, window))(x)
+    assert y.dtype == np.float32
+    np.testing.assert_array_equal(y, by_loops(x.astype(np.float32), window))
+    dx = jax.jit(lambda dy: sums.window_spread(dy, window))(dy)
+    np.testing.assert_array_equal(dx, spread_by_loops(dy.astype(np.float32), window))
+
+
+axes = st.builds(
+    lambda size, window, stride, dilation, low, out: Axis(
+        0, size, window, stride, dilation, low, 0, out
+    ),
+    st.integers(1, 40),
+    st.integers(1, 12),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.integers(-3, 12),
+    st.integers(1, 20),
+)
+
+
+@given(axes, st.sampled_from(["outputs", "inputs"]), st.integers(0, 4))
+@settings(deadline=None)
+def test_regions_hold_each_position_once_and_elements_where_they_say(dim, what, most):
+    phases = taps.of_outputs(dim) if what == "outputs" else taps.of_inputs(dim)
+    regions = taps.cuts([phases], most)
+    held = [
+        position * len(phases) + phase
+        for cut in regions
+        for position in range(cut.first, cut.stop)
+        for phase in range(cut.phases)
+    ]
+    assert held == list(range(dim.out if what == "outputs" else dim.size))
+    assert len(regions) <= 2 * most + 2
+    for each in phases:
+        first, stop = each.complete
+        for offset, position in itertools.product(each.offsets, range(each.out)):
+            inside = 0 <= each.stride * position + offset < each.size
+            low, high = each.inside(offset, 0, each.out)
+            assert inside == (low <= position < high)
+            assert inside or not first <= position < stop
+
+
+def test_what_an_input_gets_is_what_outputs_gave():
+    dim = Axis(0, 23, 4, 3, 2, 5, 4, 8)
+    gave = {
+        (offset + each.stride * output, output)
+        for (each,) in [taps.of_outputs(dim)]
+        for output in range(each.out)
+        for offset in each.offsets
+        if 0 <= offset + each.stride * output < dim.size
+    }
+    got = {
+        (position * 3 + phase, position + offset)
+        for phase, each in enumerate(taps.of_inputs(dim))
+        for position in range(each.out)
+        for offset in each.offsets
+        if 0 <= position + offset < dim.out
+    }
+    assert got == gave
+    assert len(gave) > 20
+
+
+def room(pool, shape, dtype="float32"):
+    """Bytes of the results and of what is in between, forward and backward."""
+    x = jax.ShapeDtypeStruct(shape, dtype)
+    dy = jax.eval_shape(pool, x)
+
+    def both(x, dy):
+        y, vjp = jax.vjp(pool, x)
+        return y, vjp(dy)
+
+    memory = jax.jit(both).lower(x, dy).compile().memory_analysis()
+    return memory.temp_size_in_bytes + memory.output_size_in_bytes
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "strides", "padding", "axes"),
+    [
+        ((2, 112, 112, 64), 3, 2, 1, (1, 2)),
+        ((2, 64, 64, 32), 3, 1, "SAME", (1, 2)),
+        ((2, 64, 64, 32), 5, 1, "VALID", (1, 2)),
+        ((2, 64, 64, 32), 5, 2, "SAME", (1, 2)),
+        ((2, 64, 64, 32), 5, 5, "VALID", (1, 2)),
+        ((2, 65, 64, 32), 7, 7, "SAME", (1, 2)),
+        ((2, 64, 64, 32), 13, 1, "SAME", (1, 2)),
+        ((2, 128, 128, 1), 3, 1, "SAME", (1, 2)),
+        ((2, 112, 112, 3), 3, 2, "SAME", (1, 2)),
+        ((2, 16, 112, 112), 3, 1, "SAME", (2, 3)),
+        ((2, 16, 112, 112), 3, 2, "SAME", (2, 3)),
+        ((16, 8, 1024), 3, 2, "SAME", (2,)),
+        ((1, 16, 32, 32, 16), 3, 2, "SAME", (1, 2, 3)),
+    ],
+)
+def test_no_more_memory_than_lax(shape, window, strides, padding, axes):
+    every = [window if axis in axes else 1 for axis in range(len(shape))]
+    apart = [strides if axis in axes else 1 for axis in range(len(shape))]
+    sides = padding
+    if isinstance(padding, int):
+        sides = [(padding,) * 2 if axis in axes else (0, 0) for axis in range(len(shape))]
+
+    def average(x):
+        total = jax.lax.reduce_window(x, 0.0, jax.lax.add, every, apart, sides)
+        return total / window ** len(axes)
+
+    def ours(x):
+        count = len(axes)
+        return jaxpool.avg_pool(x, (window,) * count, (strides,) * count, padding, axes=axes)
+
+    predicates = 1 << 10  # of conditionals, and tuples
+    assert room(ours, shape) <= room(average, shape) + predicates
+
+
+@pytest.mark.parametrize("strides", [1, 2])
+@pytest.mark.parametrize("window", [63, 997])
+def test_programs_of_long_windows_stay_short(window, strides):
+    x = jnp.zeros((1, 2000, 8))
+    grad = jax.make_jaxpr(jax.grad(lambda x: jaxpool.avg_pool(x, window, strides, axes=(1,)).sum()))
+    assert str(grad(x)).count("\n") < 3000
