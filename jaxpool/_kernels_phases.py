@@ -140,8 +140,6 @@ def assemble(
     axes: Sequence[int],
     step: Step,
     join: Term,
-    *,
-    spare: bool = True,
 ) -> Array:
     """The transpose of a step: `term(q, *arrays)` is what piece q gets from each output; `join` adds what meets.
 
@@ -153,7 +151,7 @@ def assemble(
     first, last = _delays(step)
     thin = narrow(arrays[0], axes)
     several = len(arrays) > 1
-    blocks, order = _layout(step, axes, loop_a_phase=thin and several, spare=spare)
+    blocks, order = _layout(step, axes, loop_a_phase=thin and several)
     copied = thin or not several
     if not copied and max(step.strides) > 1:
         blocks, copied = _blocks_of_terms(step, axes, blocks)
@@ -201,9 +199,7 @@ def narrow(array: Array, axes: Sequence[int]) -> bool:
     return all(is_int(size) for size in inside) and math.prod(inside) < kernels.WIDE
 
 
-def _layout(
-    step: Step, axes: Sequence[int], *, loop_a_phase: bool, spare: bool = True
-) -> tuple[list[int], list[int]]:
+def _layout(step: Step, axes: Sequence[int], *, loop_a_phase: bool) -> tuple[list[int], list[int]]:
     """How many blocks phases are interleaved from along each axis, and in which order of the axes.
 
     XLA for CPU writes a concatenation by a loop for each operand, but one of which something is cut
@@ -213,7 +209,7 @@ def _layout(
     blocks = list(step.blocks)
     order = sorted(range(len(axes)), key=lambda which: axes[which], reverse=not loop_a_phase)
     strided = [which for which, stride in enumerate(step.strides) if stride > 1]
-    if strided and spare and not loop_a_phase:
+    if strided and not loop_a_phase:
         blocks[strided[0]] += 1
     return blocks, order
 

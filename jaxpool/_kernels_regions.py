@@ -156,10 +156,10 @@ def collect(term: Term, arrays: tuple[Array, ...], window: Window, join: Term) -
     but at the border; with strides, terms padded one by one are as fast.
     """
 
-    def kernel(arrays: tuple[Array, ...], own: Window, *, spare: bool = False) -> Array:
-        return assemble(term, arrays, own.axes, flat_step(own), join, spare=spare)
+    def kernel(arrays: tuple[Array, ...], own: Window) -> Array:
+        return assemble(term, arrays, own.axes, flat_step(own), join)
 
     strided = any(dim.stride > 1 for dim in window.dims)
     if not strided and _worthwhile(arrays[0], window, _BACKWARD):
         return _split(kernel, arrays, window, _BACKWARD, 0)
-    return kernel(arrays, window, spare=True)
+    return kernel(arrays, window)
