@@ -1,165 +1,140 @@
-"""Padded windows over large arrays: the outputs that reach padding computed apart from those that do not.
+"""Large arrays, region by region: what reaches over an end of an axis is computed apart from what does not.
 
 Padding an array copies it, and padding each slice of it keeps the loops of XLA for CPU from
-vectorising. Only the outputs along the border need padding: the rest read the array as it is, and
-the pieces are put together in the output, the smaller of the two. That pays where channels are
-last; where a padded axis is the minor one, a padded copy is faster. Backwards likewise: the inputs
-that lie in as many windows as there can be read cotangents where they are.
+vectorising. Only at the ends of an axis something is missing: elsewhere the array is read as it is,
+and the regions are put together in the result. Forwards that pays where channels are last or
+windows apart; where a padded axis is the minor one, a padded copy is faster. Backwards it pays for
+cotangents that overlap without strides.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
+import numpy as np
 from jax import Array, lax
 
 from jaxpool import _kernels as kernels
+from jaxpool import _taps
 from jaxpool._kernels_phases import Term, assemble
-from jaxpool._steps import Step, flat_step
-from jaxpool._window import Axis, Window, is_int
+from jaxpool._steps import flat_step
+from jaxpool._taps import Cut, Taps
+from jaxpool._window import Window, is_int
 
 # Bytes from which a copy costs more than the longer program. The axes of a vmap are not seen.
 LARGE = 1 << 18
 
-Kernel = Callable[[Any, Window], Any]  # (one array or a tuple of them, window) -> likewise
+
+def large(x: Array) -> bool:
+    """Whether a copy of x costs more than a longer program."""
+    return all(is_int(size) for size in x.shape) and x.size * x.dtype.itemsize >= LARGE
 
 
-class _Way(NamedTuple):
-    """A direction through a window: from the input to the output, or back."""
-
-    reads: Callable[[Axis], int]
-    writes: Callable[[Axis], int]
-    # Of an axis: the first of the positions written that read no padding, and the first after them.
-    inner: Callable[[Axis], tuple[int, int]]
-    # Positions `first` to `stop` as an axis of their own, and where what they read begins.
-    part: Callable[[Axis, int, int], tuple[int, Axis]]
+def mostly_complete(taps: Sequence[Taps]) -> bool:
+    """Whether something is missing at some positions, but at less than half of all."""
+    ends = [each.complete for each in taps]
+    inner = math.prod(max(0, stop - first) for first, stop in ends)
+    outs = math.prod(each.out for each in taps)
+    return inner < outs < 2 * inner
 
 
-def _inner_outputs(dim: Axis) -> tuple[int, int]:
-    first = -(-dim.low // dim.stride)
-    return first, min(dim.out, (dim.size + dim.low - dim.span) // dim.stride + 1)
+Piece = tuple[tuple[int, ...], list[Array], list[tuple[int, int, int]]]
 
 
-def _of_outputs(dim: Axis, first: int, stop: int) -> tuple[int, Axis]:
-    begin = first * dim.stride - dim.low
-    end = (stop - 1) * dim.stride - dim.low + dim.span
-    low, high = max(0, -begin), max(0, end - dim.size)
-    size = min(end, dim.size) - max(begin, 0)
-    own = dataclasses.replace(dim, size=size, low=low, high=high, out=stop - first)
-    return max(begin, 0), own
+def pieces(
+    arrays: Sequence[Array], axes: Sequence[int], taps: Sequence[Taps], cuts: Sequence[Cut]
+) -> Iterator[Piece]:
+    """What meets at the positions of a region: a tap along each axis, its part of each array, and what is missing."""
+    for tap in itertools.product(*[range(len(each.offsets)) for each in taps]):
+        offsets = [each.offsets[one] for each, one in zip(taps, tap, strict=True)]
+        columns = list(zip(taps, offsets, cuts, strict=True))
+        inside = [each.inside(offset, cut.first, cut.stop) for each, offset, cut in columns]
+        if any(first >= stop for first, stop in inside):
+            continue
+        starts = [
+            each.stride * first + offset
+            for (each, offset, _), (first, _) in zip(columns, inside, strict=True)
+        ]
+        outs = [stop - first for first, stop in inside]
+        strides = [each.stride for each in taps]
+        around = [
+            (first - cut.first, cut.stop - stop, 0)
+            for cut, (first, stop) in zip(cuts, inside, strict=True)
+        ]
+        yield tap, [kernels.view(x, axes, starts, outs, strides) for x in arrays], around
 
 
-def _inner_inputs(dim: Axis) -> tuple[int, int]:
-    """Whole strides of positions that lie in as many windows as there can be."""
-    first = max(0, (dim.span - 1 - dim.low) // dim.stride)
-    stop = min(dim.out + -dim.low // dim.stride, dim.size // dim.stride)
-    return first * dim.stride, stop * dim.stride
+def padded_part(
+    x: Array, axes: Sequence[int], taps: Sequence[Taps], cuts: Sequence[Cut], fill: Any
+) -> Array:
+    """What a region reads of x, with `fill` for what is missing."""
+    around = []
+    for axis, each, cut in zip(axes, taps, cuts, strict=True):
+        begin = each.stride * cut.first + min(each.offsets)
+        end = each.stride * (cut.stop - 1) + max(each.offsets) + 1
+        first, stop = min(max(begin, 0), each.size), max(min(end, each.size), 0)
+        x = lax.slice_in_dim(x, first, max(first, stop), axis=axis)
+        around.append((first - begin, end - max(first, stop), 0))
+    return kernels.pad(x, axes, around, fill)
 
 
-def _of_inputs(dim: Axis, first: int, stop: int) -> tuple[int, Axis]:
-    begin = max(0, -(-(first + dim.low - dim.span + 1) // dim.stride))
-    end = min(dim.out, (stop - 1 + dim.low) // dim.stride + 1)
-    low = first + dim.low - begin * dim.stride
-    return begin, dataclasses.replace(dim, size=stop - first, low=low, out=end - begin)
+def within_part(taps: Sequence[Taps], cuts: Sequence[Cut]) -> tuple[list[Taps], list[Cut]]:
+    """The taps of a region and its cuts, seen from `padded_part`."""
+    own = []
+    for each, cut in zip(taps, cuts, strict=True):
+        least, outs = min(each.offsets), cut.stop - cut.first
+        size = each.stride * (outs - 1) + max(each.offsets) - least + 1
+        own.append(Taps(tuple(offset - least for offset in each.offsets), each.stride, size, outs))
+    return own, [Cut(0, each.out, 1) for each in own]
 
 
-_FORWARD = _Way(lambda dim: dim.size, lambda dim: dim.out, _inner_outputs, _of_outputs)
-_BACKWARD = _Way(lambda dim: dim.out, lambda dim: dim.size, _inner_inputs, _of_inputs)
-
-
-def _regions(dim: Axis, way: _Way) -> list[tuple[int, int]]:
-    """The positions before the inner ones, these, and those after them; none that is empty."""
-    first, stop = way.inner(dim)
-    cuts = [(0, first), (first, stop), (stop, way.writes(dim))]
-    return [cut for cut in cuts if cut[0] < cut[1]]
-
-
-def _static(x: Array) -> bool:
-    return all(is_int(size) for size in x.shape)
-
-
-def _worthwhile(x: Array, window: Window, way: _Way) -> bool:
-    """Whether most positions of a large array need no padding, some do, and each part has something to read.
-
-    Where few elements lie next to each other at a position of an axis to be split, a padded copy is
-    faster.
-    """
-    if not _static(x) or x.size * x.dtype.itemsize < LARGE:
-        return False
-    split = [(dim, cuts) for dim in window.dims if len(cuts := _regions(dim, way)) > 1]
-    inner = [max(0, stop - first) for first, stop in map(way.inner, window.dims)]
-    return (
-        bool(split)
-        and 2 * math.prod(inner) > math.prod(map(way.writes, window.dims))
-        and all(math.prod(x.shape[dim.axis + 1 :]) >= kernels.WIDE for dim, _ in split)
-        and all(way.reads(way.part(dim, *cut)[1]) > 0 for dim, cuts in split for cut in cuts)
-    )
-
-
-def by_regions(kernel: Kernel, arrays: Any, window: Window) -> Any:
-    """`kernel(arrays, window)`, of the output's shape, without a padded copy of large arrays."""
-    if _worthwhile(jax.tree.leaves(arrays)[0], window, _FORWARD):
-        return _split(kernel, arrays, window, _FORWARD, 0)
-    return kernel(arrays, window)
-
-
-def step_by_regions(
-    kernel: Callable[..., Any], arrays: Sequence[Any], axes: Sequence[int], step: Step
+def put_together(
+    axes: Sequence[int], columns: Sequence[Sequence[Cut]], region: Callable[[list[Cut]], Any]
 ) -> Any:
-    """`kernel(step, *arrays)`, likewise."""
-    dims = []
-    for which, axis in enumerate(axes):
-        low, tail = step.sides[which]
-        span = max(shift[which] for shift in step.shifts) + 1
-        size, out = step.sizes[which] - low - tail, step.outs[which]
-        dims.append(Axis(axis, size, span, step.strides[which], 1, low, max(tail, 0), out))
+    """One array, or a tuple, from `region(cuts)`, of every combination of the cuts of each axis.
 
-    def part(arrays: Sequence[Any], own: Window) -> Any:
-        sides = tuple((dim.low, dim.tail) for dim in own.dims)
-        sizes = tuple(dim.needed for dim in own.dims)
-        own_step = dataclasses.replace(step, sizes=sizes, outs=own.output_shape, sides=sides)
-        return kernel(own_step, *arrays)
-
-    return by_regions(part, arrays, Window(tuple(dims)))
-
-
-def _split(kernel: Kernel, arrays: Any, window: Window, way: _Way, which: int) -> Any:
-    """Splits pooled axes from `which` on: the border there is done, what is inside goes to the next axis."""
-    if which == len(window.dims):
-        return kernel(arrays, window)
-    dim = window.dims[which]
-    inner = way.inner(dim)
-    parts = []
-    for cut in _regions(dim, way):
-        start, own = way.part(dim, *cut)
-        region = Window((*window.dims[:which], own, *window.dims[which + 1 :]))
-        read = functools.partial(
-            lax.slice_in_dim, start_index=start, limit_index=start + way.reads(own), axis=dim.axis
-        )
-        own_arrays = jax.tree.map(read, arrays)
-        if cut == inner:
-            parts.append(_split(kernel, own_arrays, region, way, which + 1))
-        else:
-            parts.append(kernel(own_arrays, region))
-    return jax.tree.map(lambda *leaves: lax.concatenate(leaves, dim.axis), *parts)
-
-
-def collect(term: Term, arrays: tuple[Array, ...], window: Window, join: Term) -> Array:
-    """The transpose of a pool in one step: `join` at each input position over what its windows send to it.
-
-    `term(q, *arrays)` is what outputs send to their tap q. Large arrays are read where they are,
-    but at the border; with strides, terms padded one by one are as fast.
+    The minor axis is put together last, whatever the order of the axes: other orders vectorise less.
     """
 
-    def kernel(arrays: tuple[Array, ...], own: Window) -> Array:
-        return assemble(term, arrays, own.axes, flat_step(own), join)
+    def parts_of(chosen: dict[int, Cut], rest: Sequence[int]) -> Any:
+        if not rest:
+            return region([chosen[which] for which in range(len(axes))])
+        *others, which = rest
+        parts = [parts_of({**chosen, which: cut}, others) for cut in columns[which]]
+        if len(parts) == 1:
+            return parts[0]
+        return jax.tree.map(lambda *leaves: lax.concatenate(leaves, axes[which]), *parts)
 
-    strided = any(dim.stride > 1 for dim in window.dims)
-    if not strided and _worthwhile(arrays[0], window, _BACKWARD):
-        return _split(kernel, arrays, window, _BACKWARD, 0)
-    return kernel(arrays, window)
+    return parts_of({}, sorted(range(len(axes)), key=lambda which: axes[which]))
+
+
+def collect(term: Term, arrays: tuple[Array, ...], window: Window) -> Array:
+    """The transpose of a pool in one step: at each input position the sum of what its windows send to it.
+
+    `term(q, *arrays)` is what outputs send to their tap q. Without strides, large arrays are read
+    where they are, and only at the ends of the axes it is tested which windows exist.
+    """
+    axes = window.axes
+    if any(dim.stride > 1 for dim in window.dims) or not large(arrays[0]):
+        return assemble(term, arrays, axes, flat_step(window), lax.add)
+    phases = [_taps.of_inputs(dim) for dim in window.dims]
+    taps = [each for (each,) in phases]
+
+    def region(cuts: list[Cut]) -> Array:
+        terms = []
+        for tap, parts, around in pieces(arrays, axes, taps, cuts):
+            sent = term(int(np.ravel_multi_index(tap, window.window_shape)), *parts)
+            terms.append(kernels.pad(sent, axes, around, 0))
+        if terms:
+            return functools.reduce(lax.add, terms)
+        shape = list(arrays[0].shape)
+        for axis, cut in zip(axes, cuts, strict=True):
+            shape[axis] = cut.stop - cut.first
+        return lax.full(shape, 0, arrays[0].dtype)
+
+    return put_together(axes, [_taps.cuts([each], 1) for each in phases], region)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import jax
 import numpy as np
@@ -18,9 +18,19 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
-from jaxpool._kernels_phases import add_pieces, assemble
-from jaxpool._kernels_regions import by_regions, collect, step_by_regions
+from jaxpool import _taps
+from jaxpool._kernels_phases import FEW_TERMS, add_pieces, assemble
+from jaxpool._kernels_regions import (
+    collect,
+    large,
+    mostly_complete,
+    padded_part,
+    pieces,
+    put_together,
+    within_part,
+)
 from jaxpool._steps import Step, select_steps
+from jaxpool._taps import Cut, Taps
 from jaxpool._window import Window
 
 Kind = Literal["max", "min"]
@@ -128,6 +138,37 @@ def _real_bound(window: Window, ndim: int, ties: Order) -> Array | None:
     return jnp.asarray(bound.astype(kernels.index_dtype(window.size)))
 
 
+def _grid(step: Step) -> list[list[int]]:
+    """Along each axis, where the pieces of a step begin."""
+    return [sorted(set(column)) for column in zip(*step.shifts, strict=True)]
+
+
+def _taps_of(step: Step, *, padded: bool) -> list[Taps]:
+    """What a step takes, along each axis: of an array that is padded already, or that is not."""
+    taps = []
+    for which, shifts in enumerate(_grid(step)):
+        low, _ = step.sides[which]
+        offsets = tuple(shift if padded else shift - low for shift in shifts)
+        size = step.sizes[which] if padded else step.unpadded[which]
+        taps.append(Taps(offsets, step.strides[which], size, step.outs[which]))
+    return taps
+
+
+def _by_regions(step: Step, value: Array, axes: Sequence[int]) -> bool:
+    """Whether a step reads a large array where it is, faster than from a padded copy.
+
+    Where few elements lie next to each other at a position of an axis with padding, few taps and strides
+    are needed.
+    """
+    taps = _taps_of(step, padded=False)
+    if not large(value) or not mostly_complete(taps):
+        return False
+    if len(step.shifts) <= FEW_TERMS and min(step.strides) > 1:
+        return True
+    ends = [axis for axis, each in zip(axes, taps, strict=True) if each.complete != (0, each.out)]
+    return math.prod(value.shape[max(ends) + 1 :]) >= kernels.WIDE
+
+
 def _select_step(
     step: Step,
     value: Array,
@@ -140,23 +181,50 @@ def _select_step(
 ) -> tuple[Array, Array]:
     """The best piece at each output of a step, and the flat tap it stands at; None: each element stands at tap 0."""
     narrow = kernels.index_dtype(step.count)
-    value = kernels.pad_step(value, axes, step, _fill(dtype, kind, ties))
-    if index is not None:
-        index = kernels.pad_step(index.astype(narrow), axes, step, 0)
+    fill = _fill(dtype, kind, ties)
+    cut = _by_regions(step, value, axes)
+    if not cut:
+        value = kernels.pad_step(value, axes, step, fill)
+        index = None if index is None else kernels.pad_step(index, axes, step, 0)
+    taps = _taps_of(step, padded=not cut)
+    grid = _grid(step)
+    places = {shift: which for which, shift in enumerate(step.shifts)}
+    arrays = [value] if index is None else [value, index.astype(narrow)]
+    fills = [fill, np.zeros((), narrow)][: len(arrays)]
+    # Of more terms, or one of several steps, regions at the ends are read from a copy of their own.
+    one_step = len(grid) == 1 or sum(len(starts) > 1 for starts in grid) > 1
+    tested = one_step and len(step.shifts) <= FEW_TERMS
 
-    def tap(q: int) -> Array:
-        if index is None:
-            return lax.full_like(best, step.starts[q], narrow)
-        inside = kernels.piece(index, axes, step, q)
-        return inside + lax.full_like(inside, step.starts[q])
+    def region(cuts: list[Cut]) -> tuple[Array, Array]:
+        own, own_taps = arrays, taps
+        if cut and not tested:
+            own = [
+                padded_part(x, axes, taps, cuts, fill)
+                for x, fill in zip(arrays, fills, strict=True)
+            ]
+            own_taps, cuts = within_part(taps, cuts)
+        best = best_index = None
+        for tap, (part, *rest), around in pieces(own, axes, own_taps, cuts):
+            place = places[tuple(starts[one] for starts, one in zip(grid, tap, strict=True))]
+            challenger = kernels.pad(part, axes, around, fill)
+            start = lax.full_like(challenger, step.starts[place], narrow)
+            found = start + kernels.pad(rest[0], axes, around, 0) if rest else start
+            if best is None or best_index is None:
+                best, best_index = challenger, found
+                continue
+            take = _takes(challenger, best, kind, ties, dtype)
+            best, best_index = (
+                lax.select(take, challenger, best),
+                lax.select(take, found, best_index),
+            )
+        if best is None or best_index is None:
+            shape = list(value.shape)
+            for axis, (first, stop, _) in zip(axes, cuts, strict=True):
+                shape[axis] = stop - first
+            return lax.full(shape, fill, value.dtype), lax.full(shape, 0, narrow)
+        return best, best_index
 
-    best = kernels.piece(value, axes, step, 0)
-    best_index = tap(0)
-    for q in range(1, len(step.starts)):
-        challenger = kernels.piece(value, axes, step, q)
-        take = _takes(challenger, best, kind, ties, dtype)
-        best, best_index = lax.select(take, challenger, best), lax.select(take, tap(q), best_index)
-    return best, best_index
+    return put_together(axes, [_taps.cuts([(each,)], int(cut)) for each in taps], region)
 
 
 def _takes(challenger: Array, best: Array, kind: Kind, ties: Order, dtype: kernels.DType) -> Array:
@@ -176,40 +244,21 @@ def _fill(dtype: kernels.DType, kind: Kind, ties: Order) -> np.ndarray:
         return np.asarray(sort_key(jnp.asarray(kernels.losing(dtype, kind)), kind, ties))
 
 
-Selecting = Callable[[Array, Array | None], tuple[Array, Array]]
-
-
 def _selecting(
     window: Window, kind: Kind, ties: Order, dtype: kernels.DType
-) -> tuple[Selecting, ...]:
-    """What each step of a pool does to value and index. One of several steps goes region by region."""
+) -> list[Callable[[Array, Array | None], tuple[Array, Array]]]:
+    """What each step of a pool does to value and index."""
     one = functools.partial(_select_step, axes=window.axes, kind=kind, ties=ties, dtype=dtype)
-    steps = select_steps(window, forward=True)
-    if len(steps) == 1:
-        return (functools.partial(one, steps[0]),)
-
-    def by_own_regions(step: Step, value: Array, index: Array | None) -> tuple[Array, Array]:
-        return step_by_regions(one, (value, index), window.axes, step)
-
-    return tuple(functools.partial(by_own_regions, step) for step in steps)
-
-
-def _by_regions_if_one_step(kernel: Callable[[Any, Window], Any], x: Array, window: Window) -> Any:
-    one = len(select_steps(window, forward=True)) == 1
-    return by_regions(kernel, x, window) if one else kernel(x, window)
+    return [functools.partial(one, step) for step in select_steps(window, forward=True)]
 
 
 def select_value(x: Array, window: Window, kind: Kind, ties: Order) -> Array:
     """Each window's extreme alone."""
-
-    def kernel(value: Array, window: Window) -> Array:
-        *earlier, last = _selecting(window, kind, ties, x.dtype)
-        for step in earlier:
-            value = kernels.materialise(lambda value, step=step: step(value, None)[0], value)
-        return last(value, None)[0]
-
-    key = _by_regions_if_one_step(kernel, sort_key(x, kind, ties), window)
-    return from_sort_key(key, x.dtype, kind, ties)
+    value = sort_key(x, kind, ties)
+    *earlier, last = _selecting(window, kind, ties, x.dtype)
+    for step in earlier:
+        value = kernels.materialise(lambda value, step=step: step(value, None)[0], value)
+    return from_sort_key(last(value, None)[0], x.dtype, kind, ties)
 
 
 def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Array]:
@@ -219,20 +268,15 @@ def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Ar
     greater; the real elements of such a window all tie with it, and the index is moved to the first
     (or last) of those.
     """
-
-    def kernel(value: Array, window: Window) -> tuple[Array, Array]:
-        *earlier, last = _selecting(window, kind, ties, x.dtype)
-        index = None
-        for step in earlier:
-            value, index = kernels.materialise(step, value, index)
-        value, index = last(value, index)
-        bound = _real_bound(window, x.ndim, ties)
-        if bound is not None:
-            index = jnp.minimum(index, bound) if ties == "last" else jnp.maximum(index, bound)
-        return value, index
-
-    key, index = _by_regions_if_one_step(kernel, sort_key(x, kind, ties), window)
-    return from_sort_key(key, x.dtype, kind, ties), index
+    value, index = sort_key(x, kind, ties), None
+    *earlier, last = _selecting(window, kind, ties, x.dtype)
+    for step in earlier:
+        value, index = kernels.materialise(step, value, index)
+    value, index = last(value, index)
+    bound = _real_bound(window, x.ndim, ties)
+    if bound is not None:
+        index = jnp.minimum(index, bound) if ties == "last" else jnp.maximum(index, bound)
+    return from_sort_key(value, x.dtype, kind, ties), index
 
 
 def _chosen(step: Step, which: int, index: Array, ties: Order) -> Array:
@@ -314,7 +358,7 @@ def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
     dx = kernels.widen(dy, window)
     first, *later = select_steps(window)
     if not later:
-        return collect(_sender(first, ties), (dx, index), window, lax.add).astype(dy.dtype)
+        return collect(_sender(first, ties), (dx, index), window).astype(dy.dtype)
 
     def before(dx: Array, index: Array, step: Step) -> Array:
         return assemble(_sender(step, ties), [dx, index], window.axes, step, lax.add)

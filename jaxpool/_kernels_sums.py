@@ -20,6 +20,7 @@ from jaxpool import _kernels as kernels
 from jaxpool import _taps
 from jaxpool._kernels_fold import add, window_fold, window_unfold
 from jaxpool._kernels_phases import interleave, narrow
+from jaxpool._kernels_regions import pieces, put_together
 from jaxpool._taps import Cut, Phases, Taps
 from jaxpool._window import Axis, Window, is_int
 
@@ -48,23 +49,8 @@ def _added(
 ) -> Array | None:
     """The sums at the positions of a region, of all taps in one expression; None where nothing is added up."""
     total = None
-    for offsets in itertools.product(*[each.offsets for each in taps]):
-        columns = list(zip(taps, offsets, cuts, strict=True))
-        inside = [each.inside(offset, cut.first, cut.stop) for each, offset, cut in columns]
-        if any(first >= stop for first, stop in inside):
-            continue
-        starts = [
-            each.stride * first + offset
-            for (each, offset, _), (first, _) in zip(columns, inside, strict=True)
-        ]
-        outs = [stop - first for first, stop in inside]
-        term = kernels.view(x, axes, starts, outs, [each.stride for each in taps])
-        term = kernels.cast(term, kernels.accumulator(x.dtype))
-        around = [
-            (first - cut.first, cut.stop - stop, 0)
-            for cut, (first, stop) in zip(cuts, inside, strict=True)
-        ]
-        term = kernels.pad(term, axes, around, 0)
+    for _, (part,), around in pieces([x], axes, taps, cuts):
+        term = kernels.pad(kernels.cast(part, kernels.accumulator(x.dtype)), axes, around, 0)
         total = term if total is None else lax.add(total, term)
     return total
 
@@ -124,18 +110,7 @@ def _sums(sources: Sequence[Source], axes: Sequence[int]) -> Array:
     each = [phases for _, taps in sources for phases in taps]
     meeting = any(len(taps.offsets) > taps.stride for phases in each for taps in phases)
     nested = cut and len(axes) == 2 and meeting and all(len(phases) == 1 for phases in each)
-    # The minor axis is put together last, whatever the order of the axes: other orders vectorise less.
-    order = sorted(range(len(axes)), key=lambda which: axes[which])
-
-    def put_together(chosen: dict[int, Cut], rest: Sequence[int]) -> Array:
-        if not rest:
-            cuts = [chosen[which] for which in range(len(axes))]
-            return _region(sources, axes, cuts, nested=nested)
-        *others, which = rest
-        parts = [put_together({**chosen, which: cut}, others) for cut in columns[which]]
-        return parts[0] if len(parts) == 1 else lax.concatenate(parts, axes[which])
-
-    return put_together({}, order)
+    return put_together(axes, columns, lambda cuts: _region(sources, axes, cuts, nested=nested))
 
 
 def _passes(dims: Sequence[Axis], fits: Callable[[Sequence[Axis]], bool]) -> list[tuple[Axis, ...]]:

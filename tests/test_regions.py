@@ -1,5 +1,7 @@
 """Padded windows over large arrays, computed region by region: the same as over a padded copy, to the bit."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import jaxpool
 from jaxpool import _kernels as kernels
 from jaxpool import _kernels_regions as regions
+from jaxpool import _kernels_select as selecting
 from jaxpool._kernels_select import route, select, select_value
 from jaxpool._window import make_window
 
@@ -33,14 +36,30 @@ def window_of(shape, window, strides, padding, dilation, ceil_mode, axes):
 
 
 @pytest.fixture
-def large(monkeypatch):
-    """Every array counts as large."""
-    monkeypatch.setattr(regions, "LARGE", 0)
-    monkeypatch.setattr(kernels, "WIDE", 0)
+def split(monkeypatch):
+    """`split(kernel, x)`: what it gives if every array counts as large, if none, and the regions of each pass."""
+
+    def both(kernel, x):
+        monkeypatch.setattr(regions, "LARGE", 1 << 60)
+        whole = jax.jit(kernel)(x)
+        seen = []
+        together = regions.put_together
+
+        def counting(axes, columns, region):
+            seen.append(math.prod(map(len, columns)))
+            return together(axes, columns, region)
+
+        for module in (regions, selecting):
+            monkeypatch.setattr(module, "put_together", counting)
+        monkeypatch.setattr(regions, "LARGE", 0)
+        monkeypatch.setattr(kernels, "WIDE", 0)
+        return jax.jit(lambda x: kernel(x))(x), whole, seen
+
+    return both
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_the_same_as_over_a_padded_copy(geometry, monkeypatch):
+def test_the_same_as_over_a_padded_copy(geometry, split):
     x = jnp.asarray(np.random.default_rng(0).integers(-2, 3, geometry[0]), jnp.float32)
     x = x.at[(0,) * x.ndim].set(jnp.nan).at[(-1,) * x.ndim].set(-jnp.inf)
     window = window_of(*geometry)
@@ -52,14 +71,10 @@ def test_the_same_as_over_a_padded_copy(geometry, monkeypatch):
         ]
         return several, select_value(x, window, "max", "first")
 
-    whole = jax.jit(every)(x)
-    calls = []
-    monkeypatch.setattr(regions, "LARGE", 0)
-    monkeypatch.setattr(kernels, "WIDE", 0)
-    monkeypatch.setattr(regions, "_split", lambda *a, f=regions._split: calls.append(a) or f(*a))
-    split = jax.jit(lambda x: every(x))(x)
-    assert len(calls) > 5, "the geometry is to be split"
-    jax.tree.map(np.testing.assert_array_equal, split, whole)
+    parts, whole, seen = split(every, x)
+    assert len(seen) == 4
+    assert min(seen) > 1, "the geometry is to be split"
+    jax.tree.map(np.testing.assert_array_equal, parts, whole)
 
 
 BACKWARDS = [geometry for geometry in GEOMETRIES if set(geometry[2]) == {1}] + [
@@ -69,7 +84,7 @@ BACKWARDS = [geometry for geometry in GEOMETRIES if set(geometry[2]) == {1}] + [
 
 
 @pytest.mark.parametrize("geometry", BACKWARDS)
-def test_the_same_cotangents_as_over_padded_copies(geometry, monkeypatch):
+def test_the_same_cotangents_as_over_padded_copies(geometry, split):
     """The same terms in the same order, so the same bits."""
     window = window_of(*geometry)
     rng = np.random.default_rng(1)
@@ -79,36 +94,10 @@ def test_the_same_cotangents_as_over_padded_copies(geometry, monkeypatch):
     def every(dy):
         return [route(dy, index, window, ties) for ties in ("first", "last")]
 
-    whole = jax.jit(every)(dy)
-    calls = []
-    monkeypatch.setattr(regions, "LARGE", 0)
-    monkeypatch.setattr(kernels, "WIDE", 0)
-    monkeypatch.setattr(regions, "_split", lambda *a, f=regions._split: calls.append(a) or f(*a))
-    split = jax.jit(lambda dy: every(dy))(dy)
-    assert len(calls) > 1, "the geometry is to be split"
-    jax.tree.map(np.testing.assert_array_equal, split, whole)
-
-
-def test_a_part_without_anything_to_read_is_not_split(large):
-    window = make_window((1, 30, 1), (2,), (2,), ((4, 0),), empty="keep")
-    assert regions.by_regions(lambda x, own: own, jnp.zeros((1, 30, 1)), window) is window
-
-
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_only_the_border_is_padded(geometry, large):
-    x = jnp.zeros(geometry[0])
-    window = window_of(*geometry)
-    seen = []
-
-    def kernel(x, own):
-        assert own.input_shape == tuple(x.shape[axis] for axis in own.axes)
-        seen.append(own)
-        return jnp.zeros(own.pooled(x.shape))
-
-    y = regions.by_regions(kernel, x, window)
-    assert y.shape == window.pooled(x.shape)
-    assert sum(not own.padded for own in seen) == 1
-    assert 2 <= len(seen) <= 2 * len(window.dims) + 1
+    parts, whole, seen = split(every, dy)
+    assert len(seen) == 2
+    assert min(seen) > 1, "the geometry is to be split"
+    jax.tree.map(np.testing.assert_array_equal, parts, whole)
 
 
 @pytest.mark.parametrize(
@@ -119,12 +108,11 @@ def test_only_the_border_is_padded(geometry, large):
         ((0, 9, 9, 1), (3, 3), (1, 1), "SAME"),
     ],
 )
-def test_what_is_not_split(shape, window, strides, padding, monkeypatch):
-    monkeypatch.setattr(regions, "LARGE", 1)
+def test_what_is_not_split(shape, window, strides, padding, split):
     given = make_window(shape, window, strides, padding)
-    got = regions.by_regions(lambda x, own: (x, own), jnp.zeros(shape), given)
-    assert got[0].shape == shape
-    assert got[1] is given
+    _, _, seen = split(lambda x: select_value(x, given, "max", "first"), jnp.zeros(shape))
+    assert seen in ([1], [9])
+    assert (seen == [9]) == (shape[0] == 0)
 
 
 def test_a_large_array_is_not_copied():
@@ -147,7 +135,7 @@ STEPPED = [
 
 
 @pytest.mark.parametrize("geometry", STEPPED)
-def test_the_same_in_steps_as_over_padded_copies(geometry, monkeypatch):
+def test_the_same_in_steps_as_over_padded_copies(geometry, split):
     """Values, taps and where cotangents go, by each step's own regions."""
     x = jnp.asarray(np.random.default_rng(0).integers(-2, 3, geometry[0]), jnp.float32)
     x = x.at[(0,) * x.ndim].set(jnp.nan).at[(-1,) * x.ndim].set(-jnp.inf)
@@ -160,11 +148,6 @@ def test_the_same_in_steps_as_over_padded_copies(geometry, monkeypatch):
         ]
         return several, select_value(x, window, "max", "first")
 
-    whole = jax.jit(every)(x)
-    calls = []
-    monkeypatch.setattr(regions, "LARGE", 0)
-    monkeypatch.setattr(kernels, "WIDE", 0)
-    monkeypatch.setattr(regions, "_split", lambda *a, f=regions._split: calls.append(a) or f(*a))
-    split = jax.jit(lambda x: every(x))(x)
-    assert len(calls) > 5, "the geometry is to be split"
-    jax.tree.map(np.testing.assert_array_equal, split, whole)
+    parts, whole, seen = split(every, x)
+    assert sum(count > 1 for count in seen) >= 4, "the geometry is to be split"
+    jax.tree.map(np.testing.assert_array_equal, parts, whole)
