@@ -69,6 +69,13 @@ def pieces(
         yield tap, [kernels.view(x, axes, starts, outs, strides) for x in arrays], around
 
 
+def missing(x: Array, axes: Sequence[int], cuts: Sequence[Cut], fill: Any) -> Array:
+    """A region at which x has nothing, sharded as x."""
+    for axis in axes:
+        x = lax.slice_in_dim(x, 0, 0, axis=axis)
+    return kernels.pad(x, axes, [(0, cut.stop - cut.first, 0) for cut in cuts], fill)
+
+
 def padded_part(
     x: Array, axes: Sequence[int], taps: Sequence[Taps], cuts: Sequence[Cut], fill: Any
 ) -> Array:
@@ -130,11 +137,6 @@ def collect(term: Term, arrays: tuple[Array, ...], window: Window) -> Array:
         for tap, parts, around in pieces(arrays, axes, taps, cuts):
             sent = term(int(np.ravel_multi_index(tap, window.window_shape)), *parts)
             terms.append(kernels.pad(sent, axes, around, 0))
-        if terms:
-            return functools.reduce(lax.add, terms)
-        shape = list(arrays[0].shape)
-        for axis, cut in zip(axes, cuts, strict=True):
-            shape[axis] = cut.stop - cut.first
-        return lax.full(shape, 0, arrays[0].dtype)
+        return functools.reduce(lax.add, terms) if terms else missing(arrays[0], axes, cuts, 0)
 
     return put_together(axes, [_taps.cuts([each], 1) for each in phases], region)

@@ -23,6 +23,7 @@ from jaxpool._kernels_phases import FEW_TERMS, add_pieces, assemble
 from jaxpool._kernels_regions import (
     collect,
     large,
+    missing,
     mostly_complete,
     padded_part,
     pieces,
@@ -218,10 +219,8 @@ def _select_step(
                 lax.select(take, found, best_index),
             )
         if best is None or best_index is None:
-            shape = list(value.shape)
-            for axis, (first, stop, _) in zip(axes, cuts, strict=True):
-                shape[axis] = stop - first
-            return lax.full(shape, fill, value.dtype), lax.full(shape, 0, narrow)
+            best = missing(value, axes, cuts, fill)
+            return best, lax.full_like(best, 0, narrow)
         return best, best_index
 
     return put_together(axes, [_taps.cuts([(each,)], int(cut)) for each in taps], region)

@@ -20,7 +20,7 @@ from jaxpool import _kernels as kernels
 from jaxpool import _taps
 from jaxpool._kernels_fold import add, window_fold, window_unfold
 from jaxpool._kernels_phases import interleave, narrow
-from jaxpool._kernels_regions import pieces, put_together
+from jaxpool._kernels_regions import missing, pieces, put_together
 from jaxpool._taps import Cut, Phases, Taps
 from jaxpool._window import Axis, Window, is_int
 
@@ -79,10 +79,8 @@ def _region(
         ]
         found = [each for each in sums if each is not None]
         parts[phases] = functools.reduce(lax.add, found) if found else None
-    shape = list(sources[0][0].shape)
-    for axis, cut in zip(axes, cuts, strict=True):
-        shape[axis] = cut.stop - cut.first
-    nothing = lax.full(shape, 0, kernels.accumulator(sources[0][0].dtype))
+    first = sources[0][0]
+    nothing = kernels.cast(missing(first, axes, cuts, 0), kernels.accumulator(first.dtype))
     filled = {phases: nothing if part is None else part for phases, part in parts.items()}
     minor_first = sorted(range(len(axes)), key=lambda which: axes[which], reverse=True)
     return interleave(filled, axes, [cut.phases for cut in cuts], minor_first)

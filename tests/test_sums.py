@@ -160,3 +160,26 @@ def test_programs_of_long_windows_stay_short(window, strides):
     x = jnp.zeros((1, 2000, 8))
     grad = jax.make_jaxpr(jax.grad(lambda x: jaxpool.avg_pool(x, window, strides, axes=(1,)).sum()))
     assert str(grad(x)).count("\n") < 3000
+
+
+@pytest.mark.parametrize("pool", ["avg_pool", "max_pool"])
+@pytest.mark.parametrize(
+    ("window", "strides", "dilation"), [(3, 1, 1), (3, 2, 1), (2, 4, 2), (13, 2, 1), (40, 1, 1)]
+)
+def test_regions_keep_explicit_shardings(window, strides, dilation, pool):
+    """Phases without taps and regions of padding alone too."""
+    mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 66, 65, 20)), jnp.float32)
+
+    def loss(x):
+        function = getattr(jaxpool, pool)
+        sides = ((window - 1, 1), (0, window - 1))
+        return function(x, window, strides, sides, window_dilation=dilation, axes=(1, 2)).sum()
+
+    want = jax.grad(loss)(x)
+    with jax.set_mesh(mesh):
+        spec = jax.sharding.PartitionSpec("b")
+        given = jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
+        got = jax.jit(jax.grad(loss))(given)
+        assert got.sharding.spec[0] == "b"
+    np.testing.assert_allclose(got, want, rtol=1e-5)
