@@ -19,7 +19,7 @@ from jaxpool._kernels_phases import polyphase_pieces
 from jaxpool._steps import FLAT_TAPS, flat_step
 from jaxpool._window import Window
 
-# The sum over a window of up to so many taps is spread in one step, and over one axis written for its transpose.
+# The sum over up to so many taps along one axis is written for its transpose in one step.
 SUM_TAPS = 27
 DIRECT_TAPS = 6  # along one axis, so many elements are joined one by one, longer windows by halves
 

@@ -2,9 +2,7 @@
 
 Padding an array copies it, and padding each slice of it keeps the loops of XLA for CPU from
 vectorising. Only at the ends of an axis something is missing: elsewhere the array is read as it is,
-and the regions are put together in the result. Forwards that pays where channels are last or
-windows apart; where a padded axis is the minor one, a padded copy is faster. Backwards it pays for
-cotangents that overlap without strides.
+and the regions are put together in the result.
 """
 
 from __future__ import annotations

@@ -179,6 +179,7 @@ def _select_step(
     kind: Kind,
     ties: Order,
     dtype: kernels.DType,
+    one_step: bool,
 ) -> tuple[Array, Array]:
     """The best piece at each output of a step, and the flat tap it stands at; None: each element stands at tap 0."""
     narrow = kernels.index_dtype(step.count)
@@ -192,36 +193,33 @@ def _select_step(
     places = {shift: which for which, shift in enumerate(step.shifts)}
     arrays = [value] if index is None else [value, index.astype(narrow)]
     fills = [fill, np.zeros((), narrow)][: len(arrays)]
-    # Of more terms, or one of several steps, regions at the ends are read from a copy of their own.
-    one_step = len(grid) == 1 or sum(len(starts) > 1 for starts in grid) > 1
+    # Of more terms, or in one of several steps, regions are read from padded copies of their own.
     tested = one_step and len(step.shifts) <= FEW_TERMS
 
     def region(cuts: list[Cut]) -> tuple[Array, Array]:
         own, own_taps = arrays, taps
         if cut and not tested:
             own = [
-                padded_part(x, axes, taps, cuts, fill)
-                for x, fill in zip(arrays, fills, strict=True)
+                padded_part(x, axes, taps, cuts, losing)
+                for x, losing in zip(arrays, fills, strict=True)
             ]
             own_taps, cuts = within_part(taps, cuts)
-        best = best_index = None
+        best: tuple[Array, Array] | None = None
         for tap, (part, *rest), around in pieces(own, axes, own_taps, cuts):
             place = places[tuple(starts[one] for starts, one in zip(grid, tap, strict=True))]
             challenger = kernels.pad(part, axes, around, fill)
-            start = lax.full_like(challenger, step.starts[place], narrow)
-            found = start + kernels.pad(rest[0], axes, around, 0) if rest else start
-            if best is None or best_index is None:
-                best, best_index = challenger, found
+            found = lax.full_like(challenger, step.starts[place], narrow)
+            if rest:
+                found = found + kernels.pad(rest[0], axes, around, 0)
+            if best is None:
+                best = challenger, found
                 continue
-            take = _takes(challenger, best, kind, ties, dtype)
-            best, best_index = (
-                lax.select(take, challenger, best),
-                lax.select(take, found, best_index),
-            )
-        if best is None or best_index is None:
-            best = missing(value, axes, cuts, fill)
-            return best, lax.full_like(best, 0, narrow)
-        return best, best_index
+            take = _takes(challenger, best[0], kind, ties, dtype)
+            best = lax.select(take, challenger, best[0]), lax.select(take, found, best[1])
+        if best is not None:
+            return best
+        nothing = missing(value, axes, cuts, fill)
+        return nothing, lax.full_like(nothing, step.starts[-1 if ties == "last" else 0], narrow)
 
     return put_together(axes, [_taps.cuts([(each,)], int(cut)) for each in taps], region)
 
@@ -247,8 +245,10 @@ def _selecting(
     window: Window, kind: Kind, ties: Order, dtype: kernels.DType
 ) -> list[Callable[[Array, Array | None], tuple[Array, Array]]]:
     """What each step of a pool does to value and index."""
-    one = functools.partial(_select_step, axes=window.axes, kind=kind, ties=ties, dtype=dtype)
-    return [functools.partial(one, step) for step in select_steps(window, forward=True)]
+    steps = select_steps(window, forward=True)
+    how = {"axes": window.axes, "kind": kind, "ties": ties, "dtype": dtype}
+    one = functools.partial(_select_step, **how, one_step=len(steps) == 1)
+    return [functools.partial(one, step) for step in steps]
 
 
 def select_value(x: Array, window: Window, kind: Kind, ties: Order) -> Array:

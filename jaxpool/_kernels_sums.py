@@ -25,20 +25,26 @@ from jaxpool._taps import Cut, Phases, Taps
 from jaxpool._window import Axis, Window, is_int
 
 # Bytes from which regions are worth their longer program. The axes of a vmap are not seen.
-LARGE = 1 << 11
+WORTH_REGIONS = 1 << 11
+# Bytes from which that holds for all regions of more than two axes.
+WORTH_MANY_AXES = 1 << 16
 # One pass over several axes vectorises up to so many taps, ...
-FLAT_TAPS = 49
+PASS_TAPS = 49
 # ... and so many an element of the larger array (gathered, spread), or three an axis, ...
 TAPS_AN_ELEMENT = 9
 SPREAD_TAPS_AN_ELEMENT = 13
 SHORT = 3
 # ... or so many along each of two axes where sums are gathered, with channels last.
 SHORT_OF_TWO = 6
-# Along one axis, up to so many taps are added in one pass; up to the square of it in two.
+# Terms of one pass over all of its regions, at most.
+TERMS = 1 << 10
+# Along one axis, up to so many taps are added in one pass, ...
 LONGEST = 32
+# ... and up to so many in two, or in the phases of so many strides.
+LONGEST_OF_TWO = 256
 # Taps along one axis for which one loop tests bounds and still vectorises.
 TESTED_TAPS = 9
-# Regions at either end of an axis that is passed over alone.
+# Regions at either end of an axis that is passed over alone: XLA writes up to 8 regions as loops of one program.
 ENDS = 3
 
 Source = tuple[Array, Sequence[Phases]]  # an array, and along each axis what is added up of it
@@ -79,25 +85,29 @@ def _region(
         ]
         found = [each for each in sums if each is not None]
         parts[phases] = functools.reduce(lax.add, found) if found else None
-    first = sources[0][0]
-    nothing = kernels.cast(missing(first, axes, cuts, 0), kernels.accumulator(first.dtype))
-    filled = {phases: nothing if part is None else part for phases, part in parts.items()}
+    x = sources[0][0]
+    filled = {
+        phases: missing(x, axes, cuts, 0).astype(kernels.accumulator(x.dtype))
+        if part is None
+        else part
+        for phases, part in parts.items()
+    }
     minor_first = sorted(range(len(axes)), key=lambda which: axes[which], reverse=True)
     return interleave(filled, axes, [cut.phases for cut in cuts], minor_first)
 
 
 def _worth_cutting(sources: Sequence[Source], axes: Sequence[int]) -> bool:
-    """Whether loops are faster with regions of their own at the ends of the axes.
+    """Whether loops are faster with regions of their own at the ends of the axes; arrays of unknown size are large.
 
-    Along one axis they test bounds as fast, but where several phases would be tested in a wide loop.
+    Along one axis a loop over few taps tests bounds as fast, unless it is wide and interleaves phases.
     """
-    x, columns = sources[0]
-    if all(is_int(size) for size in x.shape) and x.size * x.dtype.itemsize < LARGE:
+    x, (phases, *_) = sources[0]
+    if all(is_int(size) for size in x.shape) and x.size * x.dtype.itemsize < WORTH_REGIONS:
         return False
     if len(axes) > 1:
         return True
-    taps = sum(len(each.offsets) for _, (phases,) in sources for each in phases)
-    return taps > TESTED_TAPS or (len(columns[0]) > 1 and not narrow(x, axes))
+    taps = sum(len(each.offsets) for _, (along,) in sources for each in along)
+    return taps > TESTED_TAPS or (len(phases) > 1 and not narrow(x, axes))
 
 
 def _sums(sources: Sequence[Source], axes: Sequence[int]) -> Array:
@@ -125,7 +135,12 @@ def _passes(dims: Sequence[Axis], fits: Callable[[Sequence[Axis]], bool]) -> lis
 def _flat(dims: Sequence[Axis], x: Array, *, spread: bool = False) -> bool:
     """Whether one pass over all of `dims` is faster than one for each."""
     longest = max(dim.window for dim in dims)
+    size = math.prod(dim.window for dim in dims)
     strides = math.prod(dim.stride for dim in dims)
+    known = all(is_int(length) for length in x.shape)
+    small = len(dims) > 2 and known and x.size * x.dtype.itemsize < WORTH_MANY_AXES
+    if small or size * 3 ** len(dims) > TERMS or (spread and strides > PASS_TAPS):
+        return False
     if spread and strides > 1:
         if x.dtype != kernels.accumulator(x.dtype):
             return len(dims) <= 2 and longest <= SHORT
@@ -134,8 +149,7 @@ def _flat(dims: Sequence[Axis], x: Array, *, spread: bool = False) -> bool:
         return True
     else:
         few = TAPS_AN_ELEMENT
-    size = math.prod(dim.window for dim in dims)
-    return size <= FLAT_TAPS and (size <= few * strides or longest <= SHORT)
+    return size <= PASS_TAPS and (size <= few * strides or longest <= SHORT)
 
 
 def _apart(x: Array, groups: Sequence[Sequence[Axis]], kernel: Callable[..., Array]) -> Array:
@@ -144,7 +158,7 @@ def _apart(x: Array, groups: Sequence[Sequence[Axis]], kernel: Callable[..., Arr
     return kernel(x, dims=groups[-1]) if groups else x
 
 
-def _parts(long: int) -> tuple[int, int]:
+def _factors(long: int) -> tuple[int, int]:
     """Two factors of a number, as near each other as there are, or of one a little less."""
     root = math.isqrt(long)
     for factor in range(root, root // 2, -1):
@@ -157,16 +171,16 @@ def _sum_along(x: Array, dim: Axis) -> Array:
     """The sum over windows along one axis."""
     if dim.window <= LONGEST:
         return _sums([(x, [_taps.of_outputs(dim)])], [dim.axis])
-    if dim.stride > 1 or dim.window > LONGEST**2:
+    if dim.stride > 1 or dim.window > LONGEST_OF_TWO:
+        x = kernels.cast(x, kernels.accumulator(x.dtype))
         return window_fold((x,), (0,), Window((dim,)), add)[0]
-    length, count = _parts(dim.window)
+    length, count = _factors(dim.window)
     reach = length * dim.dilation
     begin = max(-dim.low, dim.dilation - reach)
     end = min(dim.out - dim.low + (count - 1) * reach, dim.size)
-    pieces = Taps(
-        tuple(begin + tap * dim.dilation for tap in range(length)), 1, dim.size, end - begin
-    )
-    sums = kernels.materialise(lambda x: _sums([(x, [(pieces,)])], [dim.axis]), x)
+    first = tuple(begin + tap * dim.dilation for tap in range(length))
+    part = Taps(first, 1, dim.size, end - begin)
+    sums = kernels.materialise(lambda x: _sums([(x, [(part,)])], [dim.axis]), x)
     starts = tuple(piece * reach - dim.low - begin for piece in range(count))
     rest = tuple(tap * dim.dilation - dim.low for tap in range(length * count, dim.window))
     sources = [(sums, [(Taps(starts, 1, end - begin, dim.out),)])]
@@ -181,7 +195,7 @@ def window_sum(x: Array, window: Window) -> Array:
     whole = tuple(dim.axis for dim in window.dims if dim.whole)
     if whole:
         x = jnp.sum(x, axis=whole, keepdims=True, dtype=wide)
-    rest = [dim for dim in window.dims if not dim.whole and not _idle(dim)]
+    rest = sorted((dim for dim in window.dims if not dim.whole and not dim.idle), key=_place)
 
     def kernel(x: Array, dims: Sequence[Axis]) -> Array:
         if len(dims) == 1:
@@ -192,8 +206,8 @@ def window_sum(x: Array, window: Window) -> Array:
     return kernels.cast(_apart(x, _passes(rest, fits), kernel), wide)
 
 
-def _idle(dim: Axis) -> bool:
-    return dim.window == dim.stride == 1 and dim.size == dim.out and not dim.low
+def _place(dim: Axis) -> int:
+    return dim.axis
 
 
 def window_spread(dy: Array, window: Window) -> Array:
@@ -201,13 +215,15 @@ def window_spread(dy: Array, window: Window) -> Array:
 
     In the type in which sums of dy are accumulated, or in its own where windows do not meet.
     """
+    if 0 in window.input_shape:
+        return lax.full(window.unpooled(dy.shape), 0, dy.dtype)
     rest = []
-    for dim in window.dims:
+    for dim in sorted(window.dims, key=_place):
         if dim.whole:
             shape = list(dy.shape)
             shape[dim.axis] = dim.size
             dy = lax.broadcast_in_dim(dy, shape, range(dy.ndim))
-        elif _idle(dim):
+        elif dim.idle:
             continue
         elif dim.window <= dim.stride and dim.dilation == 1:
             dy = _repeat(dy, dim)
@@ -229,7 +245,8 @@ def _spread_along(dy: Array, dim: Axis) -> Array:
         low = dim.span - 1 - dim.low
         mirrored = Axis(dim.axis, dim.out, dim.window, 1, dim.dilation, low, dim.low, dim.size)
         return _sum_along(dy, mirrored)
-    if dim.window > LONGEST * dim.stride:
+    if dim.window * dim.stride > LONGEST_OF_TWO:
+        dy = kernels.cast(dy, kernels.accumulator(dy.dtype))
         return window_unfold((dy,), (0,), Window((dim,)), add)[0]
     return _sums([(dy, [_taps.of_inputs(dim)])], [dim.axis])
 

@@ -173,7 +173,7 @@ def select_steps(window: Window, *, forward: bool = False) -> tuple[Step, ...]:
     steps = []
     for which in reversed(range(rank)):
         dim = window.dims[which]
-        if dim.window == dim.stride == 1 and not dim.padded:
+        if dim.idle:
             continue
         for by in _lengthenings(dim):
             padded = [unpadded[i] and (at_once or i == which) for i in range(rank)]

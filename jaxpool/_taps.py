@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from jaxpool._window import Axis
 
-# Positions that a region at either end of an axis has, but for ends so long that they are cut into
-# as many regions as there may be.
+# The least positions of a region at either end of an axis, if there are as many.
 EDGE = 8
 
 
@@ -66,9 +65,9 @@ def of_inputs(dim: Axis) -> Phases:
 
 
 def _regions(first: int, stop: int, most: int) -> Iterator[int]:
-    """Where up to `most` regions begin, each a position longer than the one before.
+    """Where up to `most` regions begin, each a position longer than the one before as far as there are.
 
-    XLA keeps what two regions of one length have in common in an array of its own.
+    Of regions of one length XLA computes first, and keeps, what both of them pad alike.
     """
     length = max(EDGE, -(-(stop - first) // most))
     while first < stop:

@@ -54,6 +54,11 @@ class Axis:
         return self.low > 0 or self.tail > 0
 
     @property
+    def idle(self) -> bool:
+        """Whether each window is one element, and each element one window."""
+        return self.window == self.stride == 1 and self.size == self.out and self.low == 0
+
+    @property
     def whole(self) -> bool:
         """Whether one window covers the axis, all of it and nothing else."""
         return self.out == 1 and self.window == self.size and self.dilation == 1 and not self.padded

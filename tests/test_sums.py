@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from geometry import window_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,19 +43,6 @@ GEOMETRIES = [
 ]
 
 
-def window_of(shape, window, strides, padding, dilation, ceil_mode, axes):
-    return make_window(
-        shape,
-        window,
-        strides,
-        padding,
-        window_dilation=dilation,
-        ceil_mode=ceil_mode,
-        axes=axes,
-        empty="keep",
-    )
-
-
 def by_loops(x, window):
     """The sums over each window, axis by axis."""
     for dim in window.dims:
@@ -87,7 +75,8 @@ def spread_by_loops(dy, window):
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_the_same_sums_as_by_loops(geometry, dtype, large, monkeypatch):
-    monkeypatch.setattr(sums, "LARGE", large)
+    monkeypatch.setattr(sums, "WORTH_REGIONS", large)
+    monkeypatch.setattr(sums, "WORTH_MANY_AXES", large)
     window = window_of(*geometry)
     rng = np.random.default_rng(3)
     x = rng.integers(-1, 2, geometry[0]).astype(dtype)
@@ -96,6 +85,7 @@ def test_the_same_sums_as_by_loops(geometry, dtype, large, monkeypatch):
     assert y.dtype == np.float32
     np.testing.assert_array_equal(y, by_loops(x.astype(np.float32), window))
     dx = jax.jit(lambda dy: sums.window_spread(dy, window))(dy)
+    assert dx.dtype == (np.float32 if window.overlapping else dtype)
     np.testing.assert_array_equal(dx, spread_by_loops(dy.astype(np.float32), window))
 
 
@@ -154,12 +144,49 @@ def test_what_an_input_gets_is_what_outputs_gave():
     assert len(gave) > 20
 
 
-@pytest.mark.parametrize("strides", [1, 2])
-@pytest.mark.parametrize("window", [63, 997])
-def test_programs_of_long_windows_stay_short(window, strides):
-    x = jnp.zeros((1, 2000, 8))
-    grad = jax.make_jaxpr(jax.grad(lambda x: jaxpool.avg_pool(x, window, strides, axes=(1,)).sum()))
-    assert str(grad(x)).count("\n") < 3000
+@pytest.mark.parametrize(
+    ("shape", "window", "strides", "dilation"),
+    [
+        ((1, 2000, 8), (63,), 1, 1),
+        ((1, 2000, 8), (63,), 2, 1),
+        ((1, 2000, 8), (997,), 1, 1),
+        ((1, 4000, 8), (400,), 160, 1),
+        ((1, 4000, 8), (2048,), 512, 1),
+        ((1, 4000, 8), (2,), 2000, 3),
+        ((1, 200, 200, 8), (40, 40), 20, 1),
+        ((1, 100, 100, 8), (3, 3), 1, 20),
+        ((1, 8, 8, 8, 2), (3, 3, 3), 1, 1),
+        ((1, 9, 9, 9, 9, 9), (2,) * 5, 1, 1),
+    ],
+)
+def test_programs_stay_short(shape, window, strides, dilation):
+    """Of forward and backward, in equations and lines of nested ones."""
+    x = jnp.zeros(shape)
+    axes = tuple(range(1, 1 + len(window)))
+
+    def loss(x):
+        options = {"padding": "SAME", "window_dilation": dilation, "axes": axes}
+        return jaxpool.avg_pool(x, window, strides, **options).sum()
+
+    assert str(jax.make_jaxpr(jax.grad(loss))(x)).count("\n") < 2000
+
+
+def test_the_order_of_axes_changes_nothing():
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 3, 40, 41)), jnp.float32)
+
+    def program(axes, window):
+        def both(x):
+            y, vjp = jax.vjp(lambda x: jaxpool.avg_pool(x, window, 2, axes=axes), x)
+            return y, vjp(y)
+
+        return jax.jit(both)(x)
+
+    jax.tree.map(np.testing.assert_array_equal, program((2, 3), (9, 5)), program((3, 2), (5, 9)))
+
+
+def test_the_cotangent_of_an_empty_axis_is_empty():
+    window = make_window((1, 0, 3), (3,), (2,), ((2, 2),), axes=(1,), empty="keep")
+    assert sums.window_spread(jnp.ones(window.pooled((1, 0, 3))), window).shape == (1, 0, 3)
 
 
 @pytest.mark.parametrize("pool", ["avg_pool", "max_pool"])
@@ -167,7 +194,7 @@ def test_programs_of_long_windows_stay_short(window, strides):
     ("window", "strides", "dilation"), [(3, 1, 1), (3, 2, 1), (2, 4, 2), (13, 2, 1), (40, 1, 1)]
 )
 def test_regions_keep_explicit_shardings(window, strides, dilation, pool):
-    """Phases without taps and regions of padding alone too."""
+    """Phases without taps too."""
     mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
     x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 66, 65, 20)), jnp.float32)
 

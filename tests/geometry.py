@@ -1,0 +1,17 @@
+"""Windows from rows of a table."""
+
+from jaxpool._window import Window, make_window
+
+
+def window_of(shape, window, strides, padding, dilation, ceil_mode, axes) -> Window:
+    """Windows of padding alone are kept."""
+    return make_window(
+        shape,
+        window,
+        strides,
+        padding,
+        window_dilation=dilation,
+        ceil_mode=ceil_mode,
+        axes=axes,
+        empty="keep",
+    )
