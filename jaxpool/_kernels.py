@@ -114,6 +114,20 @@ def piece(x: Array, axes: Sequence[int], step: Step, which: int) -> Array:
     return view(x, axes, step.shifts[which], step.outs, step.strides)
 
 
+def concatenate(parts: Sequence[Array], axis: int) -> Array:
+    """The parts one after another along an axis.
+
+    XLA for CPU does not fuse a concatenation along the last axis with what makes its parts (jax 0.12; 0.10 for
+    one axis alone), and along the last but one it does: an axis of size 1 stands after it.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    if axis < parts[0].ndim - 1:
+        return lax.concatenate(parts, axis)
+    apart = [lax.expand_dims(part, [part.ndim]) for part in parts]
+    return lax.squeeze(lax.concatenate(apart, axis), [parts[0].ndim])
+
+
 def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
     """A vector as an array of rank `ndim` that lies along `axis`."""
     shape = [1] * ndim

@@ -111,9 +111,7 @@ def put_together(
             return region([chosen[which] for which in range(len(axes))])
         *others, which = rest
         parts = [parts_of({**chosen, which: cut}, others) for cut in columns[which]]
-        if len(parts) == 1:
-            return parts[0]
-        return jax.tree.map(lambda *leaves: lax.concatenate(leaves, axes[which]), *parts)
+        return jax.tree.map(lambda *leaves: kernels.concatenate(leaves, axes[which]), *parts)
 
     return parts_of({}, sorted(range(len(axes)), key=lambda which: axes[which]))
 
