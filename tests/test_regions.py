@@ -110,8 +110,11 @@ def test_the_same_cotangents_as_over_padded_copies(geometry, split):
 )
 def test_what_is_not_split(shape, window, strides, padding, split):
     given = make_window(shape, window, strides, padding)
-    _, _, seen = split(selections(given), jnp.zeros(shape), large=1)
+    x = jnp.asarray(np.random.default_rng(0).integers(-2, 3, shape), jnp.float32)
+    parts, whole, seen = split(selections(given), x, large=1)
     assert seen == [1] * 4
+    assert parts[1].shape == given.pooled(shape)
+    jax.tree.map(np.testing.assert_array_equal, parts, whole)
 
 
 def test_a_large_array_is_not_copied():

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from geometry import window_of
 
 import jaxpool
 from jaxpool import _kernels_phases as phases
 from jaxpool._kernels_select import pick, route
-from jaxpool._window import make_window
 
 GEOMETRIES = [
     # shape, window, strides, padding, dilation, ceil
@@ -45,16 +45,8 @@ def copies(monkeypatch):
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_the_same_sums_as_by_scatter(geometry, copies):
     """`route`, `pick` and the transpose of `pick`, of integers, whose sums are exact in any order."""
-    shape, window_shape, strides, padding, dilation, ceil_mode = geometry
-    window = make_window(
-        shape,
-        window_shape,
-        strides,
-        padding,
-        window_dilation=dilation,
-        ceil_mode=ceil_mode,
-        empty="keep",
-    )
+    shape = geometry[0]
+    window = window_of(*geometry, axes=None)
     rng = np.random.default_rng(3)
     x = rng.integers(-9, 10, shape).astype(np.float32)
     dy = rng.integers(-9, 10, window.pooled(shape)).astype(np.float32)
