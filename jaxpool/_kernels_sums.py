@@ -19,6 +19,7 @@ from jax import numpy as jnp
 from jaxpool import _kernels as kernels
 from jaxpool import _taps
 from jaxpool._kernels_fold import add, window_fold, window_unfold
+from jaxpool._kernels_gather import End, gathered_sums, worth_gathering
 from jaxpool._kernels_phases import interleave, narrow
 from jaxpool._kernels_regions import missing, pieces, put_together
 from jaxpool._taps import Cut, Phases, Taps
@@ -110,9 +111,30 @@ def _worth_cutting(sources: Sequence[Source], axes: Sequence[int]) -> bool:
     return taps > TESTED_TAPS or (len(phases) > 1 and not narrow(x, axes))
 
 
-def _sums(sources: Sequence[Source], axes: Sequence[int]) -> Array:
+def _ended(total: Array, end: End) -> Array:
+    """Sums, divided and rounded."""
+    wide = kernels.cast(total, kernels.accumulator(total.dtype))
+    return end.divide(wide).astype(end.dtype)
+
+
+def _sums(sources: Sequence[Source], axes: Sequence[int], end: End | None = None) -> Array:
     """In one pass: at each position the sum of what is added up of all sources."""
+    x, taps = sources[0]
     cut = _worth_cutting(sources, axes)
+
+    def in_regions(x: Array, *, cut: bool) -> Array:
+        total = _in_regions([(x, taps), *sources[1:]], axes, cut=cut)
+        return _ended(total, end) if end else total
+
+    if cut and len(sources) == 1 and worth_gathering(x, axes, taps):
+        gathered = functools.partial(gathered_sums, axes=axes, taps=taps, end=end)
+        uncut = functools.partial(in_regions, cut=False)
+        return lax.platform_dependent(x, cpu=gathered, default=uncut)
+    return in_regions(x, cut=cut)
+
+
+def _in_regions(sources: Sequence[Source], axes: Sequence[int], *, cut: bool) -> Array:
+    """`_sums`, the ends of the axes in regions of their own if `cut`."""
     most = 0 if not cut else ENDS if len(axes) == 1 else 1
     columns = [_taps.cuts([taps[which] for _, taps in sources], most) for which in range(len(axes))]
     each = [phases for _, taps in sources for phases in taps]
@@ -152,10 +174,14 @@ def _flat(dims: Sequence[Axis], x: Array, *, spread: bool = False) -> bool:
     return size <= PASS_TAPS and (size <= few * strides or longest <= SHORT)
 
 
-def _apart(x: Array, groups: Sequence[Sequence[Axis]], kernel: Callable[..., Array]) -> Array:
+def _apart(
+    x: Array, groups: Sequence[Sequence[Axis]], kernel: Callable[..., Array], end: End | None
+) -> Array:
     for group in groups[:-1]:
-        x = kernels.materialise(functools.partial(kernel, dims=group), x)
-    return kernel(x, dims=groups[-1]) if groups else x
+        x = kernels.materialise(functools.partial(kernel, dims=group, end=None), x)
+    if groups:
+        return kernel(x, dims=groups[-1], end=end)
+    return _ended(x, end) if end else x
 
 
 def _factors(long: int) -> tuple[int, int]:
@@ -189,34 +215,37 @@ def _sum_along(x: Array, dim: Axis) -> Array:
     return _sums(sources, [dim.axis])
 
 
-def window_sum(x: Array, window: Window) -> Array:
-    """The sum over each window, padding counting as 0, in the type in which sums of x are accumulated."""
+def window_sum(x: Array, window: Window, end: End | None = None) -> Array:
+    """The sum over each window, padding counting as 0: as `end` says, or as accumulated."""
     wide = kernels.accumulator(x.dtype)
     whole = tuple(dim.axis for dim in window.dims if dim.whole)
     if whole:
         x = jnp.sum(x, axis=whole, keepdims=True, dtype=wide)
     rest = sorted((dim for dim in window.dims if not dim.whole and not dim.idle), key=_place)
 
-    def kernel(x: Array, dims: Sequence[Axis]) -> Array:
+    def kernel(x: Array, dims: Sequence[Axis], end: End | None) -> Array:
         if len(dims) == 1:
-            return _sum_along(x, dims[0])
-        return _sums([(x, [_taps.of_outputs(dim) for dim in dims])], [dim.axis for dim in dims])
+            total = _sum_along(x, dims[0])
+            return _ended(total, end) if end else total
+        sources = [(x, [_taps.of_outputs(dim) for dim in dims])]
+        return _sums(sources, [dim.axis for dim in dims], end)
 
     fits = functools.partial(_flat, x=x)
-    return kernels.cast(_apart(x, _passes(rest, fits), kernel), wide)
+    y = _apart(x, _passes(rest, fits), kernel, end)
+    return y if end else kernels.cast(y, wide)
 
 
 def _place(dim: Axis) -> int:
     return dim.axis
 
 
-def window_spread(dy: Array, window: Window) -> Array:
+def window_spread(dy: Array, window: Window, end: End | None = None) -> Array:
     """The transpose of `window_sum`: each input position gets the sum of dy over the windows that cover it.
 
-    In the type in which sums of dy are accumulated, or in its own where windows do not meet.
+    As `end` says, or in the type in which sums of dy are accumulated, its own where windows do not meet.
     """
     if 0 in window.input_shape:
-        return lax.full(window.unpooled(dy.shape), 0, dy.dtype)
+        return lax.full(window.unpooled(dy.shape), 0, end.dtype if end else dy.dtype)
     rest = []
     for dim in sorted(window.dims, key=_place):
         if dim.whole:
@@ -230,13 +259,15 @@ def window_spread(dy: Array, window: Window) -> Array:
         else:
             rest.append(dim)
 
-    def kernel(dy: Array, dims: Sequence[Axis]) -> Array:
+    def kernel(dy: Array, dims: Sequence[Axis], end: End | None) -> Array:
         if len(dims) == 1:
-            return _spread_along(dy, dims[0])
-        return _sums([(dy, [_taps.of_inputs(dim) for dim in dims])], [dim.axis for dim in dims])
+            total = _spread_along(dy, dims[0])
+            return _ended(total, end) if end else total
+        sources = [(dy, [_taps.of_inputs(dim) for dim in dims])]
+        return _sums(sources, [dim.axis for dim in dims], end)
 
     fits = functools.partial(_flat, x=dy, spread=True)
-    return _apart(dy, _passes(rest, fits), kernel)
+    return _apart(dy, _passes(rest, fits), kernel, end)
 
 
 def _spread_along(dy: Array, dim: Axis) -> Array:

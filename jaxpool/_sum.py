@@ -14,6 +14,7 @@ from jaxpool import _kernels as kernels
 from jaxpool._arrays import as_array
 from jaxpool._errors import ArgumentError, calling
 from jaxpool._kernels_fold import window_sum_polyphase
+from jaxpool._kernels_gather import End
 from jaxpool._kernels_sums import window_spread, window_sum
 from jaxpool._rules import Autodiff, Op, apply, choice
 from jaxpool._window import Ints, Padding, Window, make_window
@@ -39,7 +40,7 @@ class SumPool(Op):
     keeps = False
 
     def primal(self, x: Array) -> tuple[Array, tuple[()]]:
-        return self._divided(window_sum(x, self.window)).astype(x.dtype), ()
+        return window_sum(x, self.window, End(self._divided, x.dtype)), ()
 
     def linear(self, residual: tuple[()], x_dot: Array) -> Array:
         total = window_sum_polyphase(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window)
@@ -48,10 +49,8 @@ class SumPool(Op):
     def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
         wide = dy.astype(kernels.accumulator(dy.dtype))
         if self._divisor(wide).ndim == 0:  # one division an element of x, not one a term
-            dx = self._divided(window_spread(dy, self.window).astype(wide.dtype))
-        else:
-            dx = window_spread(self._divided(wide), self.window)
-        return (dx.astype(dy.dtype),)
+            return (window_spread(dy, self.window, End(self._divided, dy.dtype)),)
+        return (window_spread(self._divided(wide), self.window).astype(dy.dtype),)
 
     def _divided(self, y: Array) -> Array:
         return y if self.divide == "not" else y / jnp.asarray(self._divisor(y))

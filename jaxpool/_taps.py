@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from jaxpool._window import Axis
 
 # The least positions of a region at either end of an axis, if there are as many.
@@ -62,6 +64,22 @@ def of_inputs(dim: Axis) -> Phases:
         offsets = tuple(place // dim.stride for place in places if place % dim.stride == 0)
         phases.append(Taps(offsets, 1, dim.out, len(range(phase, dim.size, dim.stride))))
     return tuple(phases)
+
+
+def tables(phases: Phases) -> tuple[np.ndarray, np.ndarray]:
+    """What the positions of all phases add up, in turn: `(taps, positions)` elements, and whether they exist.
+
+    In place of one that does not exist stands the nearest that does.
+    """
+    most = max(1, *[len(taps.offsets) for taps in phases])
+    shape = most, sum(taps.out for taps in phases)
+    elements, exist = np.zeros(shape, np.int32), np.zeros(shape, np.bool_)
+    for phase, taps in enumerate(phases):
+        for tap, offset in enumerate(sorted(taps.offsets)):
+            places = np.arange(taps.out) * taps.stride + offset
+            elements[tap, phase :: len(phases)] = places.clip(0, taps.size - 1)
+            exist[tap, phase :: len(phases)] = (places >= 0) & (places < taps.size)
+    return elements, exist
 
 
 def _regions(first: int, stop: int, most: int) -> Iterator[int]:

@@ -1,4 +1,5 @@
-"""What the programs are made of, for every platform: no scatter, no gather, no loop, the same bits."""
+"""What the programs are made of, for every platform: no scatter, no gather but in rows of tables
+(`test_gather.py`), no loop, the same bits."""
 
 import functools
 import re

@@ -71,12 +71,14 @@ def spread_by_loops(dy, window):
     return dy
 
 
-@pytest.mark.parametrize("large", [0, 1 << 60], ids=["regions", "tested"])
+@pytest.mark.parametrize("how", ["regions", "tested", "gathered"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_the_same_sums_as_by_loops(geometry, dtype, large, monkeypatch):
-    monkeypatch.setattr(sums, "WORTH_REGIONS", large)
-    monkeypatch.setattr(sums, "WORTH_MANY_AXES", large)
+def test_the_same_sums_as_by_loops(geometry, dtype, how, monkeypatch):
+    least = 1 << 60 if how == "tested" else 0
+    monkeypatch.setattr(sums, "WORTH_REGIONS", least)
+    monkeypatch.setattr(sums, "WORTH_MANY_AXES", least)
+    monkeypatch.setattr(sums, "worth_gathering", lambda *_: how == "gathered")
     window = window_of(*geometry)
     rng = np.random.default_rng(3)
     x = rng.integers(-1, 2, geometry[0]).astype(dtype)
