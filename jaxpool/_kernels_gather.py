@@ -27,6 +27,8 @@ WIDE_ROW = 24
 # ... for up to so many taps, or so many an element of x.
 TAPS = 9
 TAPS_AN_ELEMENT = 4
+# Loops that test bounds at a quarter of the positions lose to it for up to so many taps of a stride's phases.
+TAPS_OF_PHASES = 16
 # Positions of an axis for which a program may hold tables, at most.
 LONGEST = 1 << 14
 
@@ -57,6 +59,8 @@ def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bo
     if phases == 1 and (inner == outs or (strides == 1 and 3 * inner < 2 * outs)):
         return False
     most = math.prod(max(len(phase.offsets) for phase in each) for each in taps)
+    if phases > 1 and 4 * inner < 3 * outs:
+        return most <= TAPS_OF_PHASES
     return most <= max(TAPS, TAPS_AN_ELEMENT * strides)
 
 
