@@ -46,7 +46,7 @@ def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bo
     Not where an axis may be sharded: a gather would collect it.
     """
     known = all(map(is_int, x.shape)) and 0 not in x.shape
-    if len(axes) == 1 or not known or any(part for part in jax.typeof(x).sharding.spec):
+    if not known or any(part for part in jax.typeof(x).sharding.spec):
         return False
     row = math.prod(x.shape[max(axes) + 1 :])
     longest = max(each[0].out * len(each) for each in taps)
@@ -61,6 +61,8 @@ def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bo
     most = math.prod(max(len(phase.offsets) for phase in each) for each in taps)
     if phases > 1 and 4 * inner < 3 * outs:
         return most <= TAPS_OF_PHASES
+    if len(axes) == 1:
+        return False
     return most <= max(TAPS, TAPS_AN_ELEMENT * strides)
 
 

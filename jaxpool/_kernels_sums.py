@@ -111,8 +111,10 @@ def _worth_cutting(sources: Sequence[Source], axes: Sequence[int]) -> bool:
     return taps > TESTED_TAPS or (len(phases) > 1 and not narrow(x, axes))
 
 
-def _ended(total: Array, end: End) -> Array:
+def _ended(total: Array, end: End | None) -> Array:
     """Sums, divided and rounded."""
+    if end is None:
+        return total
     wide = kernels.cast(total, kernels.accumulator(total.dtype))
     return end.divide(wide).astype(end.dtype)
 
@@ -123,8 +125,7 @@ def _sums(sources: Sequence[Source], axes: Sequence[int], end: End | None = None
     cut = _worth_cutting(sources, axes)
 
     def in_regions(x: Array, *, cut: bool) -> Array:
-        total = _in_regions([(x, taps), *sources[1:]], axes, cut=cut)
-        return _ended(total, end) if end else total
+        return _ended(_in_regions([(x, taps), *sources[1:]], axes, cut=cut), end)
 
     if cut and len(sources) == 1 and worth_gathering(x, axes, taps):
         gathered = functools.partial(gathered_sums, axes=axes, taps=taps, end=end)
@@ -181,7 +182,7 @@ def _apart(
         x = kernels.materialise(functools.partial(kernel, dims=group, end=None), x)
     if groups:
         return kernel(x, dims=groups[-1], end=end)
-    return _ended(x, end) if end else x
+    return _ended(x, end)
 
 
 def _factors(long: int) -> tuple[int, int]:
@@ -193,26 +194,26 @@ def _factors(long: int) -> tuple[int, int]:
     return root, long // root
 
 
-def _sum_along(x: Array, dim: Axis) -> Array:
+def _sum_along(x: Array, dim: Axis, end: End | None) -> Array:
     """The sum over windows along one axis."""
     if dim.window <= LONGEST:
-        return _sums([(x, [_taps.of_outputs(dim)])], [dim.axis])
+        return _sums([(x, [_taps.of_outputs(dim)])], [dim.axis], end)
     if dim.stride > 1 or dim.window > LONGEST_OF_TWO:
         x = kernels.cast(x, kernels.accumulator(x.dtype))
-        return window_fold((x,), (0,), Window((dim,)), add)[0]
+        return _ended(window_fold((x,), (0,), Window((dim,)), add)[0], end)
     length, count = _factors(dim.window)
     reach = length * dim.dilation
     begin = max(-dim.low, dim.dilation - reach)
-    end = min(dim.out - dim.low + (count - 1) * reach, dim.size)
+    stop = min(dim.out - dim.low + (count - 1) * reach, dim.size)
     first = tuple(begin + tap * dim.dilation for tap in range(length))
-    part = Taps(first, 1, dim.size, end - begin)
+    part = Taps(first, 1, dim.size, stop - begin)
     sums = kernels.materialise(lambda x: _sums([(x, [(part,)])], [dim.axis]), x)
     starts = tuple(piece * reach - dim.low - begin for piece in range(count))
     rest = tuple(tap * dim.dilation - dim.low for tap in range(length * count, dim.window))
-    sources = [(sums, [(Taps(starts, 1, end - begin, dim.out),)])]
+    sources = [(sums, [(Taps(starts, 1, stop - begin, dim.out),)])]
     if rest:
         sources.append((x, [(Taps(rest, 1, dim.size, dim.out),)]))
-    return _sums(sources, [dim.axis])
+    return _sums(sources, [dim.axis], end)
 
 
 def window_sum(x: Array, window: Window, end: End | None = None) -> Array:
@@ -225,8 +226,7 @@ def window_sum(x: Array, window: Window, end: End | None = None) -> Array:
 
     def kernel(x: Array, dims: Sequence[Axis], end: End | None) -> Array:
         if len(dims) == 1:
-            total = _sum_along(x, dims[0])
-            return _ended(total, end) if end else total
+            return _sum_along(x, dims[0], end)
         sources = [(x, [_taps.of_outputs(dim) for dim in dims])]
         return _sums(sources, [dim.axis for dim in dims], end)
 
@@ -261,8 +261,7 @@ def window_spread(dy: Array, window: Window, end: End | None = None) -> Array:
 
     def kernel(dy: Array, dims: Sequence[Axis], end: End | None) -> Array:
         if len(dims) == 1:
-            total = _spread_along(dy, dims[0])
-            return _ended(total, end) if end else total
+            return _spread_along(dy, dims[0], end)
         sources = [(dy, [_taps.of_inputs(dim) for dim in dims])]
         return _sums(sources, [dim.axis for dim in dims], end)
 
@@ -270,16 +269,16 @@ def window_spread(dy: Array, window: Window, end: End | None = None) -> Array:
     return _apart(dy, _passes(rest, fits), kernel, end)
 
 
-def _spread_along(dy: Array, dim: Axis) -> Array:
+def _spread_along(dy: Array, dim: Axis, end: End | None) -> Array:
     """The transpose of `_sum_along`."""
     if dim.stride == 1:
         low = dim.span - 1 - dim.low
         mirrored = Axis(dim.axis, dim.out, dim.window, 1, dim.dilation, low, dim.low, dim.size)
-        return _sum_along(dy, mirrored)
+        return _sum_along(dy, mirrored, end)
     if dim.window * dim.stride > LONGEST_OF_TWO:
         dy = kernels.cast(dy, kernels.accumulator(dy.dtype))
-        return window_unfold((dy,), (0,), Window((dim,)), add)[0]
-    return _sums([(dy, [_taps.of_inputs(dim)])], [dim.axis])
+        return _ended(window_unfold((dy,), (0,), Window((dim,)), add)[0], end)
+    return _sums([(dy, [_taps.of_inputs(dim)])], [dim.axis], end)
 
 
 def _repeat(dy: Array, dim: Axis) -> Array:

@@ -69,6 +69,7 @@ def test_tables_are_looked_up_on_cpu_alone():
         (WIDE, 4, 2, "SAME", (1, 2), 2),
         (WIDE, 7, 2, "SAME", (1, 2), 0),
         (WIDE, 7, 2, "VALID", (1, 2), 1),  # a quarter of the positions at the ends
+        (WIDE, 31, 2, "VALID", (1, 2), 1),  # an axis at a time
         (WIDE, 2, 2, "VALID", (1, 2), 0),  # windows that do not meet
         ((2, 64, 64, 16), 3, 2, "SAME", (1, 2), 0),  # narrow
         ((2, 64, 64, 4, 8), 3, 2, "SAME", (1, 2), 2),  # wide by two axes
