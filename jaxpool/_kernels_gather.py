@@ -19,7 +19,8 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool import _taps
-from jaxpool._taps import Phases
+from jaxpool._kernels_regions import missing
+from jaxpool._taps import Cut, Phases
 from jaxpool._window import is_int
 
 # So many neighbours after the last axis make up for looking up where they begin ...
@@ -41,9 +42,9 @@ class End(NamedTuple):
 
 
 def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bool:
-    """Whether sums along several axes are as fast in one loop as in regions and phases (measured: bench/NOTES.md).
+    """Whether sums are as fast in one loop as in regions and phases (measured: bench/NOTES.md).
 
-    Not where an axis may be sharded: a gather would collect it.
+    Not of an array whose type says how it is sharded. Where XLA knows alone, a gather collects sharded pooled axes.
     """
     known = all(map(is_int, x.shape)) and 0 not in x.shape
     if not known or any(part for part in jax.typeof(x).sharding.spec):
@@ -64,6 +65,26 @@ def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bo
     if len(axes) == 1:
         return False
     return most <= max(TAPS, TAPS_AN_ELEMENT * strides)
+
+
+def kept_sums(
+    x: Array, axes: Sequence[int], taps: Sequence[Phases], end: End | None = None
+) -> Array:
+    """`gathered_sums` on CPU, computed once: else every tap would compute again what x is made of.
+
+    A branch of a conditional as of `kernels.materialise`, whose result has a known shape.
+    """
+    whole = [Cut(0, sum(phase.out for phase in each), 1) for each in taps]
+    dtype = end.dtype if end else kernels.accumulator(x.dtype)
+
+    def summed(x: Array) -> Array:
+        return gathered_sums(x, axes, taps, end)
+
+    def unused(x: Array) -> Array:
+        return missing(x, axes, whole, 0).astype(dtype)
+
+    taken = lax.optimization_barrier(jnp.asarray(True))
+    return lax.optimization_barrier(lax.cond(taken, summed, unused, x))
 
 
 def gathered_sums(
@@ -107,7 +128,7 @@ def _row_major(x: Array, axis: int) -> Array:
 def _rounded(x: Array, dtype: kernels.DType) -> Array:
     """x in `dtype`. XLA for CPU rounds to bfloat16 slower than it adds up 9 elements: that is done by bits."""
     if not (x.dtype == jnp.float32 and dtype == jnp.bfloat16):
-        return kernels.cast(x, dtype)
+        return x.astype(dtype)
     bits = lax.bitcast_convert_type(x, jnp.uint32)
     high = lax.shift_right_logical(bits, np.uint32(16))
     nearest = lax.shift_right_logical(

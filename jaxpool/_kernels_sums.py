@@ -13,13 +13,14 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
+import jax
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool import _taps
 from jaxpool._kernels_fold import add, window_fold, window_unfold
-from jaxpool._kernels_gather import End, gathered_sums, worth_gathering
+from jaxpool._kernels_gather import End, kept_sums, worth_gathering
 from jaxpool._kernels_phases import interleave, narrow
 from jaxpool._kernels_regions import missing, pieces, put_together
 from jaxpool._taps import Cut, Phases, Taps
@@ -128,9 +129,12 @@ def _sums(sources: Sequence[Source], axes: Sequence[int], end: End | None = None
         return _ended(_in_regions([(x, taps), *sources[1:]], axes, cut=cut), end)
 
     if cut and len(sources) == 1 and worth_gathering(x, axes, taps):
-        gathered = functools.partial(gathered_sums, axes=axes, taps=taps, end=end)
-        uncut = functools.partial(in_regions, cut=False)
-        return lax.platform_dependent(x, cpu=gathered, default=uncut)
+        # Tangents are summed in regions: those jax transposes without scatters, and as often as asked.
+        looked_up = jax.custom_jvp(functools.partial(kept_sums, axes=axes, taps=taps, end=end))
+        looked_up.defjvp(lambda x, dx: (looked_up(*x), in_regions(*dx, cut=True)))
+        return lax.platform_dependent(
+            x, cpu=looked_up, default=functools.partial(in_regions, cut=False)
+        )
     return in_regions(x, cut=cut)
 
 

@@ -48,9 +48,68 @@ def test_nothing_is_kept_between_two_loops(strides, dtype, padding):
     """Of two results with a division, for one of which XLA would add a copy, and a rounding."""
     pool = average((3, 3), strides, padding)
     shape = (8, 64, 64, 64)
+    assert gathers(pool, shape, dtype)
     both = jax.jit(both_ways(pool)).lower(*arguments(pool, shape, dtype)).compile(FUSED)
     x_bytes = np.prod(shape) * jnp.dtype(dtype).itemsize
     assert both.memory_analysis().temp_size_in_bytes < x_bytes // 16
+
+
+@pytest.mark.parametrize("before", [lambda x: x, jnp.tanh], ids=["as it is", "tanh"])
+@pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
+def test_no_tap_computes_again_what_it_reads(strides, before):
+    """A cotangent made of the result, and an input made of another array: both are read by nine taps or four."""
+    pool = average((3, 3), strides, "SAME")
+
+    def loss(x):
+        return (pool(before(x)) ** 2).sum()
+
+    x = jax.ShapeDtypeStruct((8, 64, 64, 64), jnp.float32)
+    compiled = jax.jit(jax.value_and_grad(loss)).lower(x).compile(FUSED)
+    program = compiled.as_text()
+    assert len(re.findall(r" gather\(", program)) > 0
+    for computation in program.split("\n\n"):
+        if " gather(" in computation:
+            assert not re.search(r" (tanh|multiply)\(.*\n(.*\n)* .* gather\(", computation)
+    assert compiled.memory_analysis().temp_size_in_bytes < 2.1 * 4 * np.prod(x.shape)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("op", ["avg_pool", "sum_pool"])
+def test_derivatives_of_any_order(op, dtype):
+    """Rounding by bits has no derivative of its own; the transpose of a gather is a scatter."""
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((1, 16, 16, 32)), dtype)
+    v = jnp.asarray(np.random.default_rng(1).standard_normal(x.shape), dtype)
+    assert gathers(average((3, 3), (2, 2), "SAME"), x.shape, dtype)
+
+    def loss(x):
+        return (getattr(jaxpool, op)(x, (3, 3), (2, 2), "SAME") ** 2).astype(jnp.float32).sum()
+
+    def along_v(x):
+        return (jax.grad(loss)(x) * v).astype(jnp.float32).sum()
+
+    twice = jax.jit(jax.grad(along_v))
+    assert "scatter" not in twice.lower(x).as_text()
+    forward = jax.jvp(jax.grad(loss), (x,), (v,))[1]
+    weights = jax.lax.reduce_window(
+        v.astype(jnp.float32), 0.0, jax.lax.add, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"
+    )
+    (expected,) = jax.vjp(
+        lambda x: jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"),
+        v.astype(jnp.float32),
+    )[1](2 * weights / (81 if op == "avg_pool" else 1))
+    tolerance = 1e-5 if dtype == "float32" else 3e-2
+    scale = np.abs(expected).max()
+    for got in (twice(x), forward):
+        np.testing.assert_allclose(got.astype(jnp.float32), expected, atol=tolerance * scale)
+
+
+def test_sums_are_not_weakly_typed():
+    x = jnp.broadcast_to(jnp.asarray(3), (1, 16, 16, 32))
+    x = jax.lax.full_like(x, 3) + 0
+    pool = jax.jit(lambda x: jaxpool.sum_pool(x * 1, (3, 3), padding="SAME"))
+    assert not jax.eval_shape(
+        pool, jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=True)
+    ).weak_type
 
 
 def test_tables_are_looked_up_on_cpu_alone():
@@ -131,6 +190,7 @@ def test_what_is_not_finite_stays_where_it_is(strides):
 def test_mapped_over_any_axis(place):
     x = np.random.default_rng(0).integers(-9, 9, (3, 2, 20, 21, 32)).astype(np.float32)
     pool = average((3, 3), (2, 2), "SAME", divisor=1)
+    assert gathers(pool, x.shape[1:])
     gradient = jax.grad(lambda x: (pool(x) ** 2).sum())
     for function, out in [(pool, place), (gradient, place)]:
         mapped = jax.vmap(function, place, out)(jnp.moveaxis(x, 0, place))
@@ -144,6 +204,7 @@ def test_averages_as_of_float64(count_include_pad, autodiff):
     x = np.random.default_rng(0).standard_normal((2, 20, 21, 32))
     options = {"count_include_pad": count_include_pad, "autodiff": autodiff}
     pool = average((3, 3), (2, 2), ((1, 1), (0, 2)), **options)
+    assert gathers(pool, x.shape)
     with jax.enable_x64(True):
         y, vjp = jax.vjp(pool, jnp.asarray(x))
         dx = vjp(y)[0]
@@ -168,6 +229,7 @@ def test_rounding_by_bits_is_that_of_a_cast():
 def test_bfloat16_is_rounded_once():
     x = np.random.default_rng(0).standard_normal(WIDE).astype(ml_dtypes.bfloat16)
     pool = average((3, 3), (2, 2), "SAME")
+    assert gathers(pool, WIDE, "bfloat16")
     y = jax.jit(pool)(x)
     expected = jax.jit(pool)(x.astype(np.float32)).astype(jnp.bfloat16)
     assert y.dtype == jnp.bfloat16
@@ -177,6 +239,7 @@ def test_bfloat16_is_rounded_once():
 def test_programs_are_exported():
     pool = average((3, 3), (2, 2), "SAME")
     x, dy = arguments(pool, WIDE)
+    assert gathers(pool, WIDE)
     platforms = ["cpu", "cuda", "tpu"]
     exported = jax.export.export(jax.jit(both_ways(pool)), platforms=platforms)(x, dy)
     values = [np.random.default_rng(0).standard_normal(each.shape) for each in (x, dy)]

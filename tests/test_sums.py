@@ -198,7 +198,7 @@ def test_the_cotangent_of_an_empty_axis_is_empty():
 def test_regions_keep_explicit_shardings(window, strides, dilation, pool):
     """Phases without taps too."""
     mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
-    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 66, 65, 20)), jnp.float32)
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 66, 65, 32)), jnp.float32)
 
     def loss(x):
         function = getattr(jaxpool, pool)
