@@ -103,15 +103,6 @@ def test_derivatives_of_any_order(op, dtype):
         np.testing.assert_allclose(got.astype(jnp.float32), expected, atol=tolerance * scale)
 
 
-def test_sums_are_not_weakly_typed():
-    x = jnp.broadcast_to(jnp.asarray(3), (1, 16, 16, 32))
-    x = jax.lax.full_like(x, 3) + 0
-    pool = jax.jit(lambda x: jaxpool.sum_pool(x * 1, (3, 3), padding="SAME"))
-    assert not jax.eval_shape(
-        pool, jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=True)
-    ).weak_type
-
-
 def test_tables_are_looked_up_on_cpu_alone():
     pool = average((3, 3), (2, 2), "SAME")
     assert gathers(pool, WIDE) > 0
