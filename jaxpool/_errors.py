@@ -14,7 +14,10 @@ LONGEST = 200  # characters of a value that a message shows
 
 
 class ArgumentError(Exception):
-    """Why an argument cannot be taken: `argument` must be `rule`, got `value`; `hint` says what to do."""
+    """Why an argument cannot be taken: `argument` must be `rule`, got `value`; `hint` says what to do.
+
+    `of` names the attribute of the argument whose value it is, if it is not the argument's own.
+    """
 
     def __init__(
         self,
@@ -23,10 +26,13 @@ class ArgumentError(Exception):
         value: Any,
         hint: str,
         kind: type[Exception] = ValueError,
+        *,
+        of: str = "",
     ) -> None:
-        super().__init__(argument, rule, value, hint, kind)
+        super().__init__(argument, rule, value, hint, kind, of)
         self.argument, self.rule, self.value = argument, rule, value
         self.hint, self.kind = hint, kind
+        self.source = f"{argument}.{of}" if of else argument
 
 
 def _shortened(text: str) -> str:
@@ -43,6 +49,8 @@ def calling(function: str, **context: Any) -> Iterator[None]:
     except ArgumentError as error:
         shown = ", ".join(f"{name}={value}" for name, value in context.items())
         got = _shortened(repr(error.value))
-        message = f"jaxpool.{function}: `{error.argument}` must be {error.rule}; got {error.argument}={got}"
+        message = (
+            f"jaxpool.{function}: `{error.argument}` must be {error.rule}; got {error.source}={got}"
+        )
         message += f" ({shown}). " if shown else ". "
         raise error.kind(message + error.hint) from None

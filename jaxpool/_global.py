@@ -55,7 +55,7 @@ def _inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     if axes is None and len(shape) < 3:
         rule = "an array of at least 3 axes, batch, pooled and channels"
         hint = "Pass axes=... to pool an array without batch or channel axis."
-        raise ArgumentError("x", rule, len(shape), hint)
+        raise ArgumentError("x", rule, len(shape), hint, of="ndim")
     inner = tuple(range(1, len(shape) - 1)) if axes is None else axes
     pooled = normalise_axes(inner, len(shape), None)
     known_sizes(shape, pooled)

@@ -110,9 +110,9 @@ def known_sizes(shape: Sequence[Any], axes: Sequence[int]) -> tuple[int, ...]:
         if not is_int(shape[axis]):
             rule = f"of known size along pooled axis {axis}"
             hint = "Batch and channel axes may be symbolic, pooled axes not."
-            raise ArgumentError("x", rule, shape[axis], hint)
+            raise ArgumentError("x", rule, shape[axis], hint, of=f"shape[{axis}]")
         if shape[axis] == 0:
             rule = f"of at least one element along pooled axis {axis}"
             hint = "Batch and channel axes may be empty, pooled axes not."
-            raise ArgumentError("x", rule, 0, hint)
+            raise ArgumentError("x", rule, 0, hint, of=f"shape[{axis}]")
     return tuple(operator.index(shape[axis]) for axis in axes)

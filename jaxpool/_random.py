@@ -177,7 +177,7 @@ def fractional_op(
         if not is_int(shape[axis]):
             hint = "Batch and channel axes may be symbolic, pooled axes not."
             rule = f"of known size along pooled axis {axis}"
-            raise ArgumentError("x", rule, shape[axis], hint)
+            raise ArgumentError("x", rule, shape[axis], hint, of=f"shape[{axis}]")
         if width > shape[axis]:
             rule = f"at most the input, {shape[axis]} along axis {axis}"
             raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")

@@ -58,7 +58,8 @@ def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     for entry in axes:
         if not is_int(shape[entry]):
             hint = "Axes that are not reduced may be symbolic."
-            raise ArgumentError("x", f"of known size along axis {entry}", shape[entry], hint)
+            rule, source = f"of known size along axis {entry}", f"shape[{entry}]"
+            raise ArgumentError("x", rule, shape[entry], hint, of=source)
     return axes
 
 

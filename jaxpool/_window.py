@@ -215,6 +215,7 @@ def normalise_axes(axes: Any, ndim: int, count: int | None, array: str = "x") ->
                 f"an array of at least {count + 1} axes, {count} pooled and channels",
                 ndim,
                 hint,
+                of="ndim",
             )
         return tuple(range(ndim - 1 - count, ndim - 1))
     rule = f"distinct ints from {-ndim} to {ndim - 1}"
@@ -376,7 +377,8 @@ def make_window(
     for axis in where:
         if not is_int(shape[axis]):
             hint = "Batch and channel axes may be symbolic, pooled axes not."
-            raise ArgumentError("x", f"of known size along pooled axis {axis}", shape[axis], hint)
+            rule, source = f"of known size along pooled axis {axis}", f"shape[{axis}]"
+            raise ArgumentError("x", rule, shape[axis], hint, of=source)
         sizes.append(operator.index(shape[axis]))
     return _resolve(tuple(sizes), where, window, step, dilation, pads, ceil_mode, empty)
 

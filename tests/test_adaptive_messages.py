@@ -64,7 +64,7 @@ MESSAGES = [
     (
         {"output_shape": (3, 2, 1, 1)},
         ValueError,
-        "`x` must be an array of at least 5 axes, 4 pooled and channels; got x=4 "
+        "`x` must be an array of at least 5 axes, 4 pooled and channels; got x.ndim=4 "
         f"({CONTEXT}=(3, 2, 1, 1)). Pass axes=... to pool an array without a channel axis, or add "
         "the axis with x[..., None].",
     ),
@@ -100,14 +100,14 @@ def test_messages_about_x():
         f([1.0], (2,))
     message = (
         "jaxpool.adaptive_max_pool: `x` must be of at least one element along pooled axis 1; got "
-        "x=0 (x.shape=(2, 0, 3), output_shape=(2,)). Batch and channel axes may be empty, pooled "
+        "x.shape[1]=0 (x.shape=(2, 0, 3), output_shape=(2,)). Batch and channel axes may be empty, pooled "
         "axes not."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         f(np.zeros((2, 0, 3), np.float32), (2,))
     (n,) = jax.export.symbolic_shape("n")
     message = (
-        "jaxpool.adaptive_max_pool: `x` must be of known size along pooled axis 1; got x=n "
+        "jaxpool.adaptive_max_pool: `x` must be of known size along pooled axis 1; got x.shape[1]=n "
         "(x.shape=(2, n, 3), output_shape=(2,)). Batch and channel axes may be symbolic, pooled "
         "axes not."
     )

@@ -113,7 +113,7 @@ MESSAGES = [
         lambda: jaxpool.max_unpool(Y[0, 0], AT[0, 0], (4, 4)),
         ValueError,
         "jaxpool.max_unpool: `y` must be an array of at least 3 axes, 2 pooled and channels; got "
-        "y=2 (y.shape=(2, 3), spatial_shape=(4, 4)). Pass axes=... to pool an array without a "
+        "y.ndim=2 (y.shape=(2, 3), spatial_shape=(4, 4)). Pass axes=... to pool an array without a "
         "channel axis, or add the axis with y[..., None].",
     ),
 ]

@@ -235,7 +235,7 @@ def test_what_equinox_refuses(name, args, x):
 def test_our_voice():
     message = (
         "jaxpool.compat.equinox.MaxPool2d: `x` must be one example of 3 axes, channels first; got "
-        "x=4 (x.shape=(1, 1, 4, 6), kernel_size=(2, 2)). Use jax.vmap over a batch."
+        "x.ndim=4 (x.shape=(1, 1, 4, 6), kernel_size=(2, 2)). Use jax.vmap over a batch."
     )
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         ours.MaxPool2d(2)(X[None])

@@ -336,7 +336,7 @@ def test_messages_about_x(name):
         f(np.float32(1))
     (size,) = jax.export.symbolic_shape("n")
     message = (
-        f"jaxpool.{name}: `x` must be of known size along axis 0; got x=n (x.shape=(n,)). "
+        f"jaxpool.{name}: `x` must be of known size along axis 0; got x.shape[0]=n (x.shape=(n,)). "
         "Axes that are not reduced may be symbolic."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):

@@ -158,7 +158,7 @@ def test_averages(argument, value, kind, rule, hint):
         (
             {"window_shape": (2, 2, 2, 2)},
             ValueError,
-            "`x` must be an array of at least 5 axes, 4 pooled and channels; got x=4 "
+            "`x` must be an array of at least 5 axes, 4 pooled and channels; got x.ndim=4 "
             f"(x.shape=(1, 4, 4, 1), window_shape=(2, 2, 2, 2)). {CHANNELS}",
         ),
         (
@@ -238,7 +238,7 @@ def test_a_sum_of_bools():
 
 def test_a_pooled_axis_of_unknown_size():
     message = (
-        "jaxpool.max_pool: `x` must be of known size along pooled axis 1; got x=h "
+        "jaxpool.max_pool: `x` must be of known size along pooled axis 1; got x.shape[1]=h "
         "(x.shape=(1, h, 4, 1), window_shape=(2, 2)). Batch and channel axes may be symbolic, "
         "pooled axes not."
     )

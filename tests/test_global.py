@@ -303,13 +303,13 @@ def test_messages_about_x(name):
     context = ", levels=(1, 2)" if name == "spatial_pyramid_pool" else ""
     message = (
         f"jaxpool.{name}: `x` must be an array of at least 3 axes, batch, pooled and channels; got "
-        f"x=2 (x.shape=(2, 3){context}). Pass axes=... to pool an array without batch or channel "
+        f"x.ndim=2 (x.shape=(2, 3){context}). Pass axes=... to pool an array without batch or channel "
         "axis."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         f(np.zeros((2, 3), np.float32))
     message = (
-        f"jaxpool.{name}: `x` must be of at least one element along pooled axis 1; got x=0 "
+        f"jaxpool.{name}: `x` must be of at least one element along pooled axis 1; got x.shape[1]=0 "
         f"(x.shape=(2, 0, 3){context}). Batch and channel axes may be empty, pooled axes not."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

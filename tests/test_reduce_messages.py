@@ -100,7 +100,7 @@ def test_messages_about_x():
         jaxpool.min(np.zeros(2, np.int32), initial=jnp.float32(1))
     batch = jax.export.symbolic_shape("b")[0]
     message = (
-        "jaxpool.max: `x` must be of known size along axis 0; got x=b (x.shape=(b,)). "
+        "jaxpool.max: `x` must be of known size along axis 0; got x.shape[0]=b (x.shape=(b,)). "
         "Axes that are not reduced may be symbolic."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):

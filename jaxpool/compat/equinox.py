@@ -85,7 +85,8 @@ class Pool(eqx.nn.Pool):
         with calling(name, **{"x.shape": shape, "kernel_size": self.kernel_size}):
             if len(shape) != rank + 1:
                 rule = f"one example of {rank + 1} axes, channels first"
-                raise ArgumentError("x", rule, len(shape), "Use jax.vmap over a batch.")
+                hint = "Use jax.vmap over a batch."
+                raise ArgumentError("x", rule, len(shape), hint, of="ndim")
             if not rank == len(self.kernel_size) == len(self.stride):
                 rule = f"as long as the {rank} pooled axes, like `stride`"
                 raise ArgumentError("kernel_size", rule, self.kernel_size, "Pass one an axis.")
@@ -194,7 +195,7 @@ class AdaptivePool(eqx.nn.AdaptivePool):
             rank = len(self.target_shape)
             if x.ndim != rank + 1:
                 rule = f"one example of {rank + 1} axes, channels first"
-                raise ArgumentError("x", rule, x.ndim, "Use jax.vmap over a batch.")
+                raise ArgumentError("x", rule, x.ndim, "Use jax.vmap over a batch.", of="ndim")
             outs = [operator.index(out) for out in self.target_shape]
             if not all(1 <= out <= size for out, size in zip(outs, x.shape[1:], strict=True)):
                 rule = "ints from 1 to the size of each pooled axis"
