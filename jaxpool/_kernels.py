@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._steps import Step
-from jaxpool._window import Window
+from jaxpool._window import Window, is_int
 
 DType = Any
 
@@ -36,6 +37,41 @@ def accumulator(dtype: DType) -> DType:
 def cast(x: Array, dtype: DType) -> Array:
     """x in `dtype`; as it is, weak types included, where that is its own."""
     return x if x.dtype == dtype else x.astype(dtype)
+
+
+class End(NamedTuple):
+    """What becomes of sums, in the pass that adds them up."""
+
+    dtype: DType  # what they are rounded to
+    divide: Callable[[Array], Array] = lambda total: total
+
+
+def finished(total: Array, end: End | None, *, by_bits: bool = False) -> Array:
+    """Sums as `end` says; `by_bits` rounds to bfloat16 as fast as it is read, in a loop without branches."""
+    if end is None:
+        return total
+    divided = end.divide(cast(total, accumulator(total.dtype)))
+    if by_bits and divided.dtype == jnp.float32 and end.dtype == jnp.bfloat16:
+        return _rounded_by_bits(divided)
+    return divided.astype(end.dtype)
+
+
+def _rounded_by_bits(x: Array) -> Array:
+    """float32 as bfloat16. XLA for CPU rounds slower than it adds up 9 elements."""
+    bits = lax.bitcast_convert_type(x, jnp.uint32)
+    high = lax.shift_right_logical(bits, np.uint32(16))
+    nearest = lax.shift_right_logical(
+        bits + np.uint32(0x7FFF) + (high & np.uint32(1)), np.uint32(16)
+    )
+    quiet = high | np.uint32(0x40)  # a NaN stays one
+    rounded = lax.select(x != x, quiet, nearest).astype(jnp.uint16)
+    return lax.bitcast_convert_type(rounded, jnp.bfloat16)
+
+
+def bytes_of(x: Array) -> float:
+    """How many bytes x has; infinite where its shape is not known. The axes of a vmap are not seen."""
+    known = all(map(is_int, x.shape))
+    return math.prod(x.shape) * x.dtype.itemsize if known else math.inf
 
 
 def least(dtype: DType) -> Any:

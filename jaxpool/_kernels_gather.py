@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -19,52 +18,50 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool import _taps
+from jaxpool._kernels import End
 from jaxpool._kernels_regions import missing
 from jaxpool._taps import Cut, Phases
 from jaxpool._window import is_int
 
 # So many neighbours after the last axis make up for looking up where they begin ...
 WIDE_ROW = 24
-# ... for up to so many taps, or so many an element of x.
-TAPS = 9
-TAPS_AN_ELEMENT = 4
-# Loops that test bounds at a quarter of the positions lose to it for up to so many taps of a stride's phases.
-TAPS_OF_PHASES = 16
+# ... for up to so many taps, or forwards so many an element of x.
+GATHERED_TAPS = 9
+GATHERED_TAPS_AN_ELEMENT = 4
+# Cotangents of strided windows win from this share of positions at the ends on, for up to so many taps a phase.
+MANY_ENDS = 1 / 4
+TAPS_OF_MANY_ENDS = 16
+# Without strides regions win from this share on.
+MOSTLY_ENDS = 1 / 3
 # Positions of an axis for which a program may hold tables, at most.
-LONGEST = 1 << 14
+LONGEST_TABLE = 1 << 14
 
 
-class End(NamedTuple):
-    """What becomes of sums, in the pass that adds them up."""
+def can_gather(x: Array, taps: Sequence[Phases]) -> bool:
+    """Whether elements of x may be looked up: not where its type says how it is sharded.
 
-    divide: Callable[[Array], Array]
-    dtype: kernels.DType  # what they are rounded to
+    Where XLA alone knows, a gather collects pooled axes that are sharded, and what it gives is not sharded.
+    """
+    if not all(map(is_int, x.shape)) or any(part for part in jax.typeof(x).sharding.spec):
+        return False
+    return all(each[0].out * len(each) <= LONGEST_TABLE for each in taps)
 
 
 def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bool:
-    """Whether sums are as fast in one loop as in regions and phases (measured: bench/NOTES.md).
-
-    Not of an array whose type says how it is sharded. Where XLA knows alone, a gather collects sharded pooled axes.
-    """
-    known = all(map(is_int, x.shape)) and 0 not in x.shape
-    if not known or any(part for part in jax.typeof(x).sharding.spec):
+    """Whether sums can be looked up and are as fast so as in regions and phases (measured: bench/NOTES.md)."""
+    if not can_gather(x, taps) or math.prod(x.shape[axes[-1] + 1 :]) < WIDE_ROW:
         return False
-    row = math.prod(x.shape[max(axes) + 1 :])
-    longest = max(each[0].out * len(each) for each in taps)
-    if row < WIDE_ROW or longest > LONGEST:
-        return False
-    strides = math.prod(each[0].stride for each in taps)
-    phases = math.prod(len(each) for each in taps)
-    inner = math.prod(max(0, stop - first) for each in taps for first, stop in [each[0].complete])
-    outs = math.prod(each[0].out for each in taps)
-    if phases == 1 and (inner == outs or (strides == 1 and 3 * inner < 2 * outs)):
+    strided = any(each[0].stride > 1 for each in taps)
+    spread = any(len(each) > 1 for each in taps)  # the transpose of strided sums
+    inner, outs = _taps.complete_of_all([each[0] for each in taps])
+    ends = 1 - inner / outs
+    if not spread and (ends == 0 or (not strided and ends > MOSTLY_ENDS)):
         return False
     most = math.prod(max(len(phase.offsets) for phase in each) for each in taps)
-    if phases > 1 and 4 * inner < 3 * outs:
-        return most <= TAPS_OF_PHASES
-    if len(axes) == 1:
-        return False
-    return most <= max(TAPS, TAPS_AN_ELEMENT * strides)
+    if spread and ends > MANY_ENDS:
+        return most <= TAPS_OF_MANY_ENDS
+    strides = math.prod(each[0].stride for each in taps)
+    return len(axes) > 1 and most <= max(GATHERED_TAPS, GATHERED_TAPS_AN_ELEMENT * strides)
 
 
 def kept_sums(
@@ -92,7 +89,7 @@ def gathered_sums(
 ) -> Array:
     """At each position of all phases the sum of its elements, one axis after the other in one loop."""
     wide = kernels.accumulator(x.dtype)
-    for axis, phases in sorted(zip(axes, taps, strict=True), reverse=True):
+    for axis, phases in reversed([*zip(axes, taps, strict=True)]):
         terms = []
         for elements, exist in zip(*_taps.tables(phases), strict=True):
             term = kernels.cast(_gather(x, axis, elements), wide)
@@ -101,7 +98,7 @@ def gathered_sums(
                 term = lax.select(shown, term, lax.full_like(term, 0))
             terms.append(term)
         x = functools.reduce(lax.add, terms)
-    return _row_major(_rounded(end.divide(x), end.dtype) if end else x, min(axes))
+    return _row_major(kernels.finished(x, end, by_bits=True), axes[0])
 
 
 def _gather(x: Array, axis: int, elements: np.ndarray) -> Array:
@@ -123,16 +120,3 @@ def _row_major(x: Array, axis: int) -> Array:
         return x
     merged = lax.reshape(x, (math.prod(x.shape[: axis + 1]), *x.shape[axis + 1 :]))
     return lax.reshape(lax.optimization_barrier(merged), x.shape)
-
-
-def _rounded(x: Array, dtype: kernels.DType) -> Array:
-    """x in `dtype`. XLA for CPU rounds to bfloat16 slower than it adds up 9 elements: that is done by bits."""
-    if not (x.dtype == jnp.float32 and dtype == jnp.bfloat16):
-        return x.astype(dtype)
-    bits = lax.bitcast_convert_type(x, jnp.uint32)
-    high = lax.shift_right_logical(bits, np.uint32(16))
-    nearest = lax.shift_right_logical(
-        bits + np.uint32(0x7FFF) + (high & np.uint32(1)), np.uint32(16)
-    )
-    quiet = high | np.uint32(0x40)  # a NaN stays one
-    return lax.bitcast_convert_type(lax.select(x != x, quiet, nearest).astype(jnp.uint16), dtype)

@@ -22,22 +22,20 @@ from jaxpool import _taps
 from jaxpool._kernels_phases import Term, assemble
 from jaxpool._steps import flat_step
 from jaxpool._taps import Cut, Taps
-from jaxpool._window import Window, is_int
+from jaxpool._window import Window
 
-# Bytes from which a copy costs more than the longer program. The axes of a vmap are not seen.
+# Bytes from which a copy costs more than the longer program.
 LARGE = 1 << 18
 
 
 def large(x: Array) -> bool:
     """Whether a copy of x costs more than a longer program."""
-    return all(is_int(size) for size in x.shape) and x.size * x.dtype.itemsize >= LARGE
+    return LARGE <= kernels.bytes_of(x) < math.inf
 
 
 def mostly_complete(taps: Sequence[Taps]) -> bool:
     """Whether something is missing at some positions, but at less than half of all."""
-    ends = [each.complete for each in taps]
-    inner = math.prod(max(0, stop - first) for first, stop in ends)
-    outs = math.prod(each.out for each in taps)
+    inner, outs = _taps.complete_of_all(taps)
     return inner < outs < 2 * inner
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 
 import jax
@@ -19,14 +20,15 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool import _taps
+from jaxpool._kernels import End
 from jaxpool._kernels_fold import add, window_fold, window_unfold
-from jaxpool._kernels_gather import End, kept_sums, worth_gathering
+from jaxpool._kernels_gather import kept_sums, worth_gathering
 from jaxpool._kernels_phases import interleave, narrow
 from jaxpool._kernels_regions import missing, pieces, put_together
 from jaxpool._taps import Cut, Phases, Taps
-from jaxpool._window import Axis, Window, is_int
+from jaxpool._window import Axis, Window
 
-# Bytes from which regions are worth their longer program. The axes of a vmap are not seen.
+# Bytes from which regions are worth their longer program.
 WORTH_REGIONS = 1 << 11
 # Bytes from which that holds for all regions of more than two axes.
 WORTH_MANY_AXES = 1 << 16
@@ -68,7 +70,7 @@ def _nested(
 ) -> Array | None:
     """`_added` as sums of sums, the minor axis first: fewer terms of one expression."""
     total: Array | None = x
-    for which in sorted(range(len(axes)), key=lambda which: axes[which], reverse=True):
+    for which in reversed(range(len(axes))):
         if total is not None:
             total = _added(total, [axes[which]], [taps[which]], [cuts[which]])
     return total
@@ -94,7 +96,7 @@ def _region(
         else part
         for phases, part in parts.items()
     }
-    minor_first = sorted(range(len(axes)), key=lambda which: axes[which], reverse=True)
+    minor_first = [*reversed(range(len(axes)))]
     return interleave(filled, axes, [cut.phases for cut in cuts], minor_first)
 
 
@@ -104,7 +106,7 @@ def _worth_cutting(sources: Sequence[Source], axes: Sequence[int]) -> bool:
     Along one axis a loop over few taps tests bounds as fast, unless it is wide and interleaves phases.
     """
     x, (phases, *_) = sources[0]
-    if all(is_int(size) for size in x.shape) and x.size * x.dtype.itemsize < WORTH_REGIONS:
+    if kernels.bytes_of(x) < WORTH_REGIONS:
         return False
     if len(axes) > 1:
         return True
@@ -112,21 +114,13 @@ def _worth_cutting(sources: Sequence[Source], axes: Sequence[int]) -> bool:
     return taps > TESTED_TAPS or (len(phases) > 1 and not narrow(x, axes))
 
 
-def _ended(total: Array, end: End | None) -> Array:
-    """Sums, divided and rounded."""
-    if end is None:
-        return total
-    wide = kernels.cast(total, kernels.accumulator(total.dtype))
-    return end.divide(wide).astype(end.dtype)
-
-
 def _sums(sources: Sequence[Source], axes: Sequence[int], end: End | None = None) -> Array:
-    """In one pass: at each position the sum of what is added up of all sources."""
+    """In one pass: at each position the sum of what is added up of all sources, along ascending axes."""
     x, taps = sources[0]
     cut = _worth_cutting(sources, axes)
 
     def in_regions(x: Array, *, cut: bool) -> Array:
-        return _ended(_in_regions([(x, taps), *sources[1:]], axes, cut=cut), end)
+        return kernels.finished(_in_regions([(x, taps), *sources[1:]], axes, cut=cut), end)
 
     if cut and len(sources) == 1 and worth_gathering(x, axes, taps):
         # Tangents are summed in regions: those jax transposes without scatters, and as often as asked.
@@ -164,8 +158,7 @@ def _flat(dims: Sequence[Axis], x: Array, *, spread: bool = False) -> bool:
     longest = max(dim.window for dim in dims)
     size = math.prod(dim.window for dim in dims)
     strides = math.prod(dim.stride for dim in dims)
-    known = all(is_int(length) for length in x.shape)
-    small = len(dims) > 2 and known and x.size * x.dtype.itemsize < WORTH_MANY_AXES
+    small = len(dims) > 2 and kernels.bytes_of(x) < WORTH_MANY_AXES
     if small or size * 3 ** len(dims) > TERMS or (spread and strides > PASS_TAPS):
         return False
     if spread and strides > 1:
@@ -186,7 +179,7 @@ def _apart(
         x = kernels.materialise(functools.partial(kernel, dims=group, end=None), x)
     if groups:
         return kernel(x, dims=groups[-1], end=end)
-    return _ended(x, end)
+    return kernels.finished(x, end)
 
 
 def _factors(long: int) -> tuple[int, int]:
@@ -204,7 +197,7 @@ def _sum_along(x: Array, dim: Axis, end: End | None) -> Array:
         return _sums([(x, [_taps.of_outputs(dim)])], [dim.axis], end)
     if dim.stride > 1 or dim.window > LONGEST_OF_TWO:
         x = kernels.cast(x, kernels.accumulator(x.dtype))
-        return _ended(window_fold((x,), (0,), Window((dim,)), add)[0], end)
+        return kernels.finished(window_fold((x,), (0,), Window((dim,)), add)[0], end)
     length, count = _factors(dim.window)
     reach = length * dim.dilation
     begin = max(-dim.low, dim.dilation - reach)
@@ -220,13 +213,12 @@ def _sum_along(x: Array, dim: Axis, end: End | None) -> Array:
     return _sums(sources, [dim.axis], end)
 
 
-def window_sum(x: Array, window: Window, end: End | None = None) -> Array:
-    """The sum over each window, padding counting as 0: as `end` says, or as accumulated."""
-    wide = kernels.accumulator(x.dtype)
+def window_sum(x: Array, window: Window, end: End) -> Array:
+    """The sum over each window, padding counting as 0, as `end` says."""
     whole = tuple(dim.axis for dim in window.dims if dim.whole)
     if whole:
-        x = jnp.sum(x, axis=whole, keepdims=True, dtype=wide)
-    rest = sorted((dim for dim in window.dims if not dim.whole and not dim.idle), key=_place)
+        x = jnp.sum(x, axis=whole, keepdims=True, dtype=kernels.accumulator(x.dtype))
+    rest = [dim for dim in _ascending(window) if not dim.whole and not dim.idle]
 
     def kernel(x: Array, dims: Sequence[Axis], end: End | None) -> Array:
         if len(dims) == 1:
@@ -235,23 +227,19 @@ def window_sum(x: Array, window: Window, end: End | None = None) -> Array:
         return _sums(sources, [dim.axis for dim in dims], end)
 
     fits = functools.partial(_flat, x=x)
-    y = _apart(x, _passes(rest, fits), kernel, end)
-    return y if end else kernels.cast(y, wide)
+    return _apart(x, _passes(rest, fits), kernel, end)
 
 
-def _place(dim: Axis) -> int:
-    return dim.axis
+def _ascending(window: Window) -> list[Axis]:
+    return sorted(window.dims, key=operator.attrgetter("axis"))
 
 
-def window_spread(dy: Array, window: Window, end: End | None = None) -> Array:
-    """The transpose of `window_sum`: each input position gets the sum of dy over the windows that cover it.
-
-    As `end` says, or in the type in which sums of dy are accumulated, its own where windows do not meet.
-    """
+def window_spread(dy: Array, window: Window, end: End) -> Array:
+    """The transpose of `window_sum`: at each input position the sum of dy over the windows that cover it."""
     if 0 in window.input_shape:
-        return lax.full(window.unpooled(dy.shape), 0, end.dtype if end else dy.dtype)
+        return lax.full(window.unpooled(dy.shape), 0, end.dtype)
     rest = []
-    for dim in sorted(window.dims, key=_place):
+    for dim in _ascending(window):
         if dim.whole:
             shape = list(dy.shape)
             shape[dim.axis] = dim.size
@@ -281,7 +269,7 @@ def _spread_along(dy: Array, dim: Axis, end: End | None) -> Array:
         return _sum_along(dy, mirrored, end)
     if dim.window * dim.stride > LONGEST_OF_TWO:
         dy = kernels.cast(dy, kernels.accumulator(dy.dtype))
-        return _ended(window_unfold((dy,), (0,), Window((dim,)), add)[0], end)
+        return kernels.finished(window_unfold((dy,), (0,), Window((dim,)), add)[0], end)
     return _sums([(dy, [_taps.of_inputs(dim)])], [dim.axis], end)
 
 

@@ -110,7 +110,9 @@ def scaled_sums(
     scale = lax.stop_gradient(scale)
     if not window.overlapping:
         highest = window_max(scale, window, lowest)
-        around = lax.max(window_spread(highest, window), scale)  # what no window reaches
+        around = lax.max(
+            window_spread(highest, window, kernels.End(highest.dtype)), scale
+        )  # what no window reaches
         terms = _rewritten((scale, *sums), around, weigh)
         return highest, *(apply(SumPool(window), "jvp", term) for term in terms)
 

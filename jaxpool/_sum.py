@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Literal
 
@@ -14,20 +15,24 @@ from jaxpool import _kernels as kernels
 from jaxpool._arrays import as_array
 from jaxpool._errors import ArgumentError, calling
 from jaxpool._kernels_fold import window_sum_polyphase
-from jaxpool._kernels_gather import End
 from jaxpool._kernels_sums import window_spread, window_sum
 from jaxpool._rules import Autodiff, Op, apply, choice
-from jaxpool._window import Ints, Padding, Window, make_window
+from jaxpool._window import Axis, Ints, Padding, Window, make_window
 
 
 def element_counts(window: Window, kind: Literal["counted", "real"], y: Array) -> np.ndarray:
     """How many elements each window has, at least 1, in the rank and type of the output y."""
     counts = np.ones((1,) * y.ndim, y.dtype)
     for dim in window.dims:
-        count = dim.real if kind == "real" else dim.counted
-        taps = np.asarray([max(1, count(o)) for o in range(dim.out)], y.dtype)
-        counts = counts * kernels.along(taps, dim.axis, y.ndim)
+        along = np.asarray(_counts_along(dim, kind), y.dtype)
+        counts = counts * kernels.along(along, dim.axis, y.ndim)
     return counts
+
+
+@functools.lru_cache(maxsize=16)  # asked for several times a trace; long axes make long tuples
+def _counts_along(dim: Axis, kind: Literal["counted", "real"]) -> tuple[int, ...]:
+    count = dim.real if kind == "real" else dim.counted
+    return tuple(max(1, count(output)) for output in range(dim.out))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +45,7 @@ class SumPool(Op):
     keeps = False
 
     def primal(self, x: Array) -> tuple[Array, tuple[()]]:
-        return window_sum(x, self.window, End(self._divided, x.dtype)), ()
+        return window_sum(x, self.window, kernels.End(x.dtype, self._divided)), ()
 
     def linear(self, residual: tuple[()], x_dot: Array) -> Array:
         total = window_sum_polyphase(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window)
@@ -49,8 +54,9 @@ class SumPool(Op):
     def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
         wide = dy.astype(kernels.accumulator(dy.dtype))
         if self._divisor(wide).ndim == 0:  # one division an element of x, not one a term
-            return (window_spread(dy, self.window, End(self._divided, dy.dtype)),)
-        return (window_spread(self._divided(wide), self.window).astype(dy.dtype),)
+            end = kernels.End(dy.dtype, self._divided)
+            return (window_spread(dy, self.window, end),)
+        return (window_spread(self._divided(wide), self.window, kernels.End(dy.dtype)),)
 
     def _divided(self, y: Array) -> Array:
         return y if self.divide == "not" else y / jnp.asarray(self._divisor(y))

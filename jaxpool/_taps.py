@@ -1,4 +1,4 @@
-"""Which elements meet at a position along an axis, and regions in which few are missing. Pure Python, no jax.
+"""Which elements meet at a position along an axis, and regions in which few are missing. NumPy, no jax.
 
 A sum over windows and its transpose are the same thing to compute: every position of the result
 adds up elements at fixed offsets from it, as far as they exist. With strides the transpose has as
@@ -7,6 +7,7 @@ many sets of offsets as a stride has positions, its phases, which take turns alo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -37,6 +38,13 @@ class Taps(NamedTuple):
         ends = [self.inside(offset, 0, self.out) for offset in self.offsets]
         firsts, stops = zip(*ends, strict=True) if ends else ((0,), (self.out,))
         return max(firsts), min(stops)
+
+
+def complete_of_all(taps: Sequence[Taps]) -> tuple[int, int]:
+    """At how many positions along all axes every element exists, and how many there are."""
+    ends = [each.complete for each in taps]
+    inner = math.prod(max(0, stop - first) for first, stop in ends)
+    return inner, math.prod(each.out for each in taps)
 
 
 Phases = tuple[Taps, ...]  # position p of phase q is position `p * len(phases) + q` of the result

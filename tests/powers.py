@@ -1,7 +1,7 @@
 """What lp_pool and gem_pool should give: value, and what each element gets of the cotangent."""
 
 import numpy as np
-from gathered import Gathered
+from side_by_side import Gathered
 
 GEOMETRIES = {
     "overlapping": ((2, 4, 5, 2), {"window_shape": (3, 2), "padding": "SAME"}),

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from compat_cases import HASTY
-from gathered import Gathered
+from side_by_side import Gathered
 
 import jaxpool
 

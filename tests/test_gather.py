@@ -11,6 +11,7 @@ from compat_cases import FUSED
 from geometry import window_of
 
 import jaxpool
+from jaxpool import _kernels as kernels
 from jaxpool import _kernels_gather as gather
 from jaxpool import _taps as taps
 
@@ -35,10 +36,12 @@ def arguments(pool, shape, dtype="float32"):
 
 
 def gathers(pool, shape, dtype="float32", platform="cpu"):
-    lowered = jax.jit(both_ways(pool)).trace(*arguments(pool, shape, dtype))
-    return len(
-        re.findall(r"stablehlo\.gather", lowered.lower(lowering_platforms=(platform,)).as_text())
-    )
+    return lookups(both_ways(pool), *arguments(pool, shape, dtype), platform=platform)
+
+
+def lookups(function, *xs, platform="cpu"):
+    lowered = jax.jit(function).trace(*xs).lower(lowering_platforms=(platform,))
+    return lowered.as_text().count('"stablehlo.gather"(')
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
@@ -52,6 +55,16 @@ def test_nothing_is_kept_between_two_loops(strides, dtype, padding):
     both = jax.jit(both_ways(pool)).lower(*arguments(pool, shape, dtype)).compile(FUSED)
     x_bytes = np.prod(shape) * jnp.dtype(dtype).itemsize
     assert both.memory_analysis().temp_size_in_bytes < x_bytes // 16
+
+
+@pytest.mark.parametrize(("strides", "most"), [((1, 1), 2.1), ((2, 2), 0.6)])
+def test_cotangents_divided_by_counts_are_rounded_in_the_loop(strides, most):
+    """What remains is dy in float32, divided."""
+    pool = average((3, 3), strides, "SAME", count_include_pad=False)
+    x, dy = arguments(pool, (8, 64, 64, 64), "bfloat16")
+    compiled = jax.jit(lambda x, dy: jax.vjp(pool, x)[1](dy)).lower(x, dy).compile(FUSED)
+    kept = compiled.memory_analysis().temp_size_in_bytes / (2 * np.prod(x.shape))
+    assert kept < most
 
 
 @pytest.mark.parametrize("before", [lambda x: x, jnp.tanh], ids=["as it is", "tanh"])
@@ -120,6 +133,7 @@ def test_tables_are_looked_up_on_cpu_alone():
         (WIDE, 7, 2, "SAME", (1, 2), 0),
         (WIDE, 7, 2, "VALID", (1, 2), 1),  # a quarter of the positions at the ends
         (WIDE, 31, 2, "VALID", (1, 2), 1),  # an axis at a time
+        (WIDE, 40, 2, "VALID", (1, 2), 0),  # 20 taps a phase
         (WIDE, 2, 2, "VALID", (1, 2), 0),  # windows that do not meet
         ((2, 64, 64, 16), 3, 2, "SAME", (1, 2), 0),  # narrow
         ((2, 64, 64, 4, 8), 3, 2, "SAME", (1, 2), 2),  # wide by two axes
@@ -135,9 +149,10 @@ def test_tables_are_looked_up_on_cpu_alone():
 def test_where_tables_are_looked_up(shape, window, strides, padding, axes, ways):
     count = len(axes)
     pool = average((window,) * count, (strides,) * count, padding, axes=axes)
-    forward = jax.jit(pool).lower(jax.ShapeDtypeStruct(shape, jnp.float32)).as_text()
-    assert ("stablehlo.gather" in forward) == (ways == 2)
-    assert (gathers(pool, shape) > 0) == (ways > 0)
+    x, dy = arguments(pool, shape)
+    forward = lookups(pool, x)
+    assert (forward > 0) == (ways == 2)
+    assert (lookups(both_ways(pool), x, dy) > forward) == (ways > 0)
 
 
 def test_of_elements_that_do_not_exist_the_nearest_is_looked_up():
@@ -209,7 +224,8 @@ def test_rounding_by_bits_is_that_of_a_cast():
     every = np.arange(1 << 16, dtype=np.uint32) << 16
     low = np.asarray([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
     x = (every[:, None] | low).ravel().view(np.float32)
-    got = np.asarray(jax.jit(lambda x: gather._rounded(x, jnp.bfloat16))(x))
+    end = kernels.End(jnp.bfloat16)
+    got = np.asarray(jax.jit(lambda x: kernels.finished(x, end, by_bits=True))(x))
     with np.errstate(invalid="ignore"):
         expected = x.astype(ml_dtypes.bfloat16)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(x))

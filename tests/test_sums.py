@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import jaxpool
 from jaxpool import _kernels_sums as sums
 from jaxpool import _taps as taps
+from jaxpool._kernels import End
 from jaxpool._window import Axis, make_window
 
 GEOMETRIES = [
@@ -75,19 +76,16 @@ def spread_by_loops(dy, window):
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_the_same_sums_as_by_loops(geometry, dtype, how, monkeypatch):
-    least = 1 << 60 if how == "tested" else 0
-    monkeypatch.setattr(sums, "WORTH_REGIONS", least)
-    monkeypatch.setattr(sums, "WORTH_MANY_AXES", least)
+    monkeypatch.setattr(sums, "_worth_cutting", lambda *_: how != "tested")
+    monkeypatch.setattr(sums, "WORTH_MANY_AXES", 1 << 60 if how == "tested" else 0)
     monkeypatch.setattr(sums, "worth_gathering", lambda *_: how == "gathered")
     window = window_of(*geometry)
     rng = np.random.default_rng(3)
     x = rng.integers(-1, 2, geometry[0]).astype(dtype)
     dy = rng.integers(-1, 2, window.pooled(geometry[0])).astype(dtype)
-    y = jax.jit(lambda x: sums.window_sum(x, window))(x)
-    assert y.dtype == np.float32
+    y = jax.jit(lambda x: sums.window_sum(x, window, End(np.float32)))(x)
     np.testing.assert_array_equal(y, by_loops(x.astype(np.float32), window))
-    dx = jax.jit(lambda dy: sums.window_spread(dy, window))(dy)
-    assert dx.dtype == (np.float32 if window.overlapping else dtype)
+    dx = jax.jit(lambda dy: sums.window_spread(dy, window, End(np.float32)))(dy)
     np.testing.assert_array_equal(dx, spread_by_loops(dy.astype(np.float32), window))
 
 
@@ -188,7 +186,8 @@ def test_the_order_of_axes_changes_nothing():
 
 def test_the_cotangent_of_an_empty_axis_is_empty():
     window = make_window((1, 0, 3), (3,), (2,), ((2, 2),), axes=(1,), empty="keep")
-    assert sums.window_spread(jnp.ones(window.pooled((1, 0, 3))), window).shape == (1, 0, 3)
+    dx = sums.window_spread(jnp.ones(window.pooled((1, 0, 3))), window, End(np.float16))
+    assert (dx.shape, dx.dtype) == ((1, 0, 3), np.float16)
 
 
 @pytest.mark.parametrize("pool", ["avg_pool", "max_pool"])
