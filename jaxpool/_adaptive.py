@@ -13,14 +13,16 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool import _kernels_adaptive as adaptive
-from jaxpool._arrays import as_array, vary_together
+from jaxpool._arrays import as_array
 from jaxpool._errors import calling
 from jaxpool._kernels_reduce import pack, unpack
+from jaxpool._kernels_regions import missing
 from jaxpool._kernels_select import Order, Ties
 from jaxpool._max import SelectPool, pool_op
 from jaxpool._ragged import Sizes, adaptive_window
 from jaxpool._rules import Autodiff, Op, apply, apply_kept, choice
 from jaxpool._sum import SumPool, element_counts
+from jaxpool._taps import Cut
 from jaxpool._window import Axis, Window, check_countable
 
 
@@ -35,8 +37,7 @@ class OnGrid(Op):
 
     def linear(self, residual: Any, *tangents: Array) -> Array:
         (x_dot,) = tangents
-        zeros = lax.full(self.window.pooled(x_dot.shape), 0, x_dot.dtype)
-        (y,) = vary_together([zeros], x_dot)
+        y = missing(x_dot, self.window.axes, [Cut(0, dim.out, 1) for dim in self.window.dims], 0)
         (y_dot,) = jax.linear_transpose(functools.partial(self.transpose, residual), y)((x_dot,))
         return y_dot
 

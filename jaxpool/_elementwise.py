@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool import _kernels as kernels
 from jaxpool._arrays import check_real, is_array
@@ -172,6 +174,31 @@ def _operands(kind: Kind, xs: tuple[Any, ...], names: tuple[str, ...] = ()) -> l
     return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)]
 
 
+def sharded_alike(xs: Sequence[Array]) -> list[Array]:
+    """xs of one shape and sharding, where the type of any of them says how it is sharded; else as they are.
+
+    What jax does for its own elementwise functions. Cotangents of what is repeated are added up in float32.
+    """
+    specs = [(jax.typeof(x).sharding.spec, x) for x in xs]
+    meshes = [jax.typeof(x).sharding.mesh for spec, x in specs if any(spec)]
+    if not meshes:
+        return list(xs)
+    shape = jnp.broadcast_shapes(*[x.shape for x in xs])
+    merged: list[Any] = [None] * len(shape)
+    for spec, x in specs:
+        for axis, part in enumerate(spec, len(shape) - x.ndim):
+            merged[axis] = merged[axis] or part
+    sharding = NamedSharding(meshes[0], PartitionSpec(*merged))
+
+    def alike(x: Array) -> Array:
+        if x.shape != shape:
+            wide = kernels.cast(x, kernels.accumulator(x.dtype))
+            x = kernels.cast(jnp.broadcast_to(wide, shape), x.dtype)
+        return reshard(x, sharding)
+
+    return [alike(x) for x in xs]
+
+
 def _extreme(
     name: str,
     kind: Kind,
@@ -184,7 +211,7 @@ def _extreme(
     with calling(name):
         choice("ties", ties, ("split", "first", "last"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
-        arrays = _operands(kind, xs, names)
+        arrays = sharded_alike(_operands(kind, xs, names))
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
     return apply(Extreme(kind, ties, shapes, dtypes, nan), autodiff, *arrays)
 

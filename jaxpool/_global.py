@@ -40,7 +40,7 @@ class MeanOver(Op):
         (x,) = tangents
         wide = x.astype(kernels.accumulator(x.dtype))
         if residual:
-            counting = jnp.broadcast_to(residual[0], x.shape)
+            counting = kernels.broadcast_like(residual[0], x)
             wide = lax.select(counting, wide, lax.full_like(wide, 0))
             held = total(counting.astype(np.int32), self.axes)
             count = lax.max(held, lax.full_like(held, 1)).astype(wide.dtype)
@@ -131,8 +131,7 @@ def global_max_pool(
       `keras.layers.GlobalMaxPooling2D`; `where` as in `jax.numpy.max`.
     """
     x, pooled, mask = _checked("global_max_pool", x, axes, where, keepdims, ties)
-    whole = None if mask is None else jnp.broadcast_to(mask, x.shape)
-    return reduce(x, pooled, "max", ties, "jvp", keepdims, whole)
+    return reduce(x, pooled, "max", ties, "jvp", keepdims, mask)
 
 
 def global_avg_pool(

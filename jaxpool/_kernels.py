@@ -164,6 +164,14 @@ def concatenate(parts: Sequence[Array], axis: int) -> Array:
     return lax.squeeze(lax.concatenate(apart, axis), [parts[0].ndim])
 
 
+def broadcast_like(value: Any, like: Array) -> Array:
+    """Ints or bools broadcast to the shape of `like`, and sharded as its type says."""
+    whole = jnp.broadcast_to(jnp.asarray(value), like.shape)
+    if not any(jax.typeof(like).sharding.spec):
+        return whole
+    return lax.bitwise_or(whole, lax.full_like(like, 0, whole.dtype))
+
+
 def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
     """A vector as an array of rank `ndim` that lies along `axis`."""
     shape = [1] * ndim

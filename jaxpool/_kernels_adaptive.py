@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,31 +92,34 @@ def from_grid(grid: Array, window: Window) -> Array:
 # On the grid every window is a block of taps, and `window` is what `grid_window` gave.
 
 
-def _blocks(shape: Sequence[Any], window: Window) -> tuple[list[Any], list[int], list[int]]:
-    """The shape of a grid with taps on axes of their own, which those are, and the others."""
-    widths = {dim.axis: dim.window for dim in window.dims}
-    parted: list[Any] = []
-    taps, rest = {}, []
-    for axis, size in enumerate(shape):
-        rest.append(len(parted))
-        parted.append(size // widths.get(axis, 1))
-        if axis in widths:
-            taps[axis] = len(parted)
-            parted.append(widths[axis])
-    return parted, [taps[axis] for axis in window.axes], rest
+def _blocks(grid: Array, window: Window) -> tuple[Array, list[int]]:
+    """A grid with taps on axes of their own, and which those are.
+
+    An axis at a time: of a type that says how it is sharded, jax splits and merges no more at once.
+    """
+    parted, taps = grid, {}
+    for before, dim in enumerate(sorted(window.dims, key=operator.attrgetter("axis"))):
+        at = dim.axis + before
+        sizes = (parted.shape[at] // dim.window, dim.window)
+        parted = lax.reshape(parted, (*parted.shape[:at], *sizes, *parted.shape[at + 1 :]))
+        taps[dim.axis] = at + 1
+    return parted, [taps[axis] for axis in window.axes]
 
 
 def block_sum(grid: Array, window: Window) -> Array:
     """The sum over each window, in the type of the grid."""
-    parted, taps, _ = _blocks(grid.shape, window)
-    return jnp.sum(lax.reshape(grid, parted), axis=tuple(taps), dtype=grid.dtype)
+    parted, taps = _blocks(grid, window)
+    return jnp.sum(parted, axis=tuple(taps), dtype=grid.dtype)
 
 
 def spread(y: Array, window: Window) -> Array:
     """The transpose of `block_sum`: each element of y at all taps of its window."""
-    shape = window.unpooled(y.shape)
-    parted, _, rest = _blocks(shape, window)
-    return lax.reshape(lax.broadcast_in_dim(y, parted, rest), shape)
+    for dim in window.dims:
+        shape = [*y.shape[: dim.axis + 1], dim.window, *y.shape[dim.axis + 1 :]]
+        kept = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
+        repeated = lax.broadcast_in_dim(y, shape, kept)
+        y = lax.reshape(repeated, dataclasses.replace(window, dims=(dim,)).unpooled(y.shape))
+    return y
 
 
 def _taps(window: Window, ndim: int, dtype: kernels.DType) -> Array:
@@ -155,8 +159,8 @@ def extreme_value(grid: Array, window: Window, ties: Order) -> Array:
     """The maximum of each window."""
     if not _long(window):
         return select_value(grid, window, "max", ties)
-    parted, taps, _ = _blocks(grid.shape, window)
-    return lax.squeeze(reducing.extreme(lax.reshape(grid, parted), taps, "max"), taps)
+    parted, taps = _blocks(grid, window)
+    return lax.squeeze(reducing.extreme(parted, taps, "max"), taps)
 
 
 def extreme(grid: Array, window: Window, ties: Order) -> tuple[Array, Array]:
@@ -164,8 +168,7 @@ def extreme(grid: Array, window: Window, ties: Order) -> tuple[Array, Array]:
     if not _long(window):
         return select(grid, window, "max", ties)
     y = kernels.materialise(lambda grid: extreme_value(grid, window, ties), grid)
-    parted, taps, _ = _blocks(grid.shape, window)
-    found = lax.reshape(attained(grid, y, window), parted)
+    found, taps = _blocks(attained(grid, y, window), window)
 
     def chosen(last: bool) -> Array:
         rank = lax.squeeze(reducing.first_rank(found, taps, last, False), taps)

@@ -72,7 +72,8 @@ def running_select(
     else:
         takes_over = level(value, best)
     last = max(x.shape[axis] - 1, 0)
-    position = lax.broadcasted_iota(kernels.index_dtype(last + 1), x.shape, axis)
+    places = lax.broadcasted_iota(kernels.index_dtype(last + 1), x.shape, axis)
+    position = lax.full_like(takes_over, 0, places.dtype) + places  # sharded as x
     start = np.asarray(last if reverse else 0, position.dtype)
     taken = lax.select(takes_over, position, lax.full_like(position, start))
     index = _run(taken, axis, lax.min if reverse else lax.max, start, reverse)

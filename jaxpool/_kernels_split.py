@@ -151,7 +151,7 @@ def route_level(dy: Array, x: Array, y: Array, window: Window, kind: Kind) -> Ar
     windows that cover it.
     """
     wide = dy.astype(kernels.accumulator(dy.dtype))
-    (counts,) = _fold_level(x, (jnp.ones(x.shape, wide.dtype),), window, kind)
+    (counts,) = _fold_level(x, (lax.full_like(x, 1, wide.dtype),), window, kind)
     share = _mean_of_tied(wide, counts)
 
     def join(a: State, b: State) -> State:

@@ -7,6 +7,7 @@ from window to window, and where windows begin may be traced.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -93,16 +94,13 @@ def lay_out_at(
 
 def split_windows(tiled: Array, tiles: Window) -> tuple[Array, tuple[int, ...]]:
     """What `lay_out` made with the taps on axes of their own, and which axes these are."""
-    shape: list[Any] = []
     taps = []
-    widths = {dim.axis: dim.window for dim in tiles.dims}
-    for axis, size in enumerate(tiled.shape):
-        if axis in widths:
-            shape += [size // widths[axis], widths[axis]]
-            taps.append(len(shape) - 1)
-        else:
-            shape.append(size)
-    return lax.reshape(tiled, shape), tuple(taps)
+    for before, dim in enumerate(sorted(tiles.dims, key=operator.attrgetter("axis"))):
+        at = dim.axis + before
+        sizes = (tiled.shape[at] // dim.window, dim.window)
+        tiled = lax.reshape(tiled, (*tiled.shape[:at], *sizes, *tiled.shape[at + 1 :]))
+        taps.append(at + 1)
+    return tiled, tuple(taps)
 
 
 def _holds(index: Array, tiles: Window) -> Array:
@@ -130,7 +128,7 @@ def first_greatest(tiled: Array, tiles: Window) -> Array:
     split, taps = split_windows(tiled, tiles)
     number, _ = _numbers(tiles, tiled.ndim)
     tied = level(split, jnp.broadcast_to(jnp.max(split, axis=taps, keepdims=True), split.shape))
-    numbers = jnp.broadcast_to(jnp.asarray(number), split.shape)
+    numbers = kernels.broadcast_like(number, split)
     first = jnp.min(lax.select(tied, numbers, lax.full_like(numbers, tiles.size)), axis=taps)
     return first.astype(kernels.index_dtype(tiles.size))
 

@@ -12,7 +12,7 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool._arrays import as_array, check_real, is_array
-from jaxpool._elementwise import Extreme
+from jaxpool._elementwise import Extreme, sharded_alike
 from jaxpool._errors import ArgumentError, calling
 from jaxpool._kernels_select import Kind, Ties
 from jaxpool._rules import Autodiff, apply, apply_given, choice
@@ -31,12 +31,16 @@ def reduce(
     keepdims: bool = False,
     where: Array | None = None,
 ) -> Array:
-    """The extreme over distinct non-negative `axes`, of what is `where`, or else the identity."""
+    """The extreme over distinct non-negative `axes`, of what is `where`, or else the identity.
+
+    `where` broadcasts to x.
+    """
     if not axes:
         wide = None if where is None else lax.expand_dims(where, [x.ndim])
         return reduce(lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=wide)
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
-    y = apply(op, autodiff, x) if where is None else apply_given(op, x, where)[0]
+    given = () if where is None else (kernels.broadcast_like(where, x),)
+    y = apply_given(op, x, *given)[0] if given else apply(op, autodiff, x)
     return y if keepdims else lax.squeeze(y, axes)
 
 
@@ -146,7 +150,8 @@ def _reduction(
     y = reduce(x, axes, kind, ties, autodiff, keepdims, mask)
     if start is None:
         return y
-    op = Extreme(kind, "first", (y.shape, ()), (y.dtype, y.dtype))
+    y, start = sharded_alike([y, start])
+    op = Extreme(kind, "first", (y.shape, start.shape), (y.dtype, y.dtype))
     return apply(op, autodiff, y, start)
 
 
