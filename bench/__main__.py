@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,21 @@ def main(argv: list[str] | None = None) -> int:
     return _write(runs, arguments)
 
 
+def _regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"not a regular expression: {error}") from None
+    return text
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m bench",
@@ -55,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--filter",
         action="append",
+        type=_regex,
         default=[],
         metavar="REGEX",
         help="only cases whose name or [tags] match; may be repeated, all must match",
@@ -73,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         help="may be repeated (default: forward_and_vjp)",
     )
     add("--device", choices=("cpu", "gpu", "tpu"), default="cpu")
-    add("--threads", type=int, default=2, help="threads a framework on the CPU (default: 2)")
+    add("--threads", type=_positive, default=2, help="threads a framework on the CPU (default: 2)")
     add(
         "--budget",
         type=float,

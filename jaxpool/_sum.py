@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from typing import Any, Literal
 
 import numpy as np
@@ -137,7 +136,10 @@ def sum_pool(
     return apply(SumPool(window), autodiff, x)
 
 
-def _divisor(divisor: Any, count_include_pad: Any) -> Literal["counted", "real"] | float:
+def _divisor(
+    divisor: Any, count_include_pad: Any, dtype: Any
+) -> Literal["counted", "real"] | float:
+    """What an average divides by, in `dtype`, the type in which its sums are accumulated."""
     if not isinstance(count_include_pad, bool):
         raise ArgumentError(
             "count_include_pad", "True or False", count_include_pad, "Pass a bool.", TypeError
@@ -147,18 +149,14 @@ def _divisor(divisor: Any, count_include_pad: Any) -> Literal["counted", "real"]
     number = isinstance(divisor, (int, float, np.integer, np.floating)) and not isinstance(
         divisor, bool
     )
+    rule, hint = "a number other than 0", "Leave it out to divide by the count."
     if not number:
-        raise ArgumentError(
-            "divisor",
-            "a number other than 0",
-            divisor,
-            "Leave it out to divide by the count.",
-            TypeError,
-        )
-    if divisor == 0 or not math.isfinite(divisor):
-        raise ArgumentError(
-            "divisor", "a number other than 0", divisor, "Leave it out to divide by the count."
-        )
+        raise ArgumentError("divisor", rule, divisor, hint, TypeError)
+    size = abs(divisor.item() if isinstance(divisor, np.generic) else divisor)
+    if size == 0:
+        raise ArgumentError("divisor", rule, divisor, hint)
+    if not float(jnp.finfo(dtype).tiny) <= size <= float(jnp.finfo(dtype).max):
+        raise ArgumentError("divisor", f"{rule} that {dtype} holds", divisor, hint)
     return float(divisor)
 
 
@@ -233,7 +231,8 @@ def avg_pool(
             ceil_mode=ceil_mode,
             axes=axes,
         )
-        divide = _divisor(divisor, count_include_pad)
+        wide = kernels.accumulator(x.dtype) if kernels.is_float(x.dtype) else np.dtype(np.float32)
+        divide = _divisor(divisor, count_include_pad, wide)
         choice("autodiff", autodiff, ("vjp", "jvp"))
     if not kernels.is_float(x.dtype):
         x = x.astype(jnp.float32)

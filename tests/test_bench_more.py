@@ -13,6 +13,7 @@ pytest.importorskip("flax", reason="the nets of the benchmark suite are written 
 
 import jaxpool
 from bench import report, train_steps
+from bench.__main__ import main
 from bench._case import ARGMAX, CUMMAX, UNPOOL
 from bench._jax_peer import jaxpool_op, outputs_of
 from bench._lax_pools import LAX_POOLS
@@ -283,3 +284,16 @@ def test_report_shows_accelerate_beside_train_steps_alone():
         "Not run:\n\n- torch: torch is away (max 2 stride 2, 1x4x1)\n"
         f"- accelerate: it failed ({STEPS[1].name})\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--filter", "("], "argument --filter: not a regular expression"),
+        (["--threads", "0"], "argument --threads: must be at least 1"),
+    ],
+)
+def test_arguments_that_cannot_be_right(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err

@@ -99,10 +99,15 @@ CHOOSING = [
     ("ties", 0, TypeError, TIES, "Leave it out for 'first'."),
 ]
 NUMBER = "a number other than 0"
+HELD = "a number other than 0 that float32 holds"
 COUNT = "Leave it out to divide by the count."
 AVERAGING = [
     ("divisor", 0, ValueError, NUMBER, COUNT),
     ("divisor", 0.0, ValueError, NUMBER, COUNT),
+    ("divisor", 1e60, ValueError, HELD, COUNT),
+    ("divisor", -1e-60, ValueError, HELD, COUNT),
+    ("divisor", 10**60, ValueError, HELD, COUNT),
+    ("divisor", float("nan"), ValueError, HELD, COUNT),
     ("divisor", "2", TypeError, NUMBER, COUNT),
     ("divisor", True, TypeError, NUMBER, COUNT),
     ("divisor", 1j, TypeError, NUMBER, COUNT),
