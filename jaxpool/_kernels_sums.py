@@ -22,7 +22,7 @@ from jaxpool import _kernels as kernels
 from jaxpool import _taps
 from jaxpool._kernels import End
 from jaxpool._kernels_fold import add, window_fold, window_unfold
-from jaxpool._kernels_gather import kept_sums, worth_gathering
+from jaxpool._kernels_gather import TAPS_OF_MANY_ENDS, can_gather, kept_sums, worth_gathering
 from jaxpool._kernels_phases import interleave, narrow
 from jaxpool._kernels_regions import missing, pieces, put_together
 from jaxpool._taps import Cut, Phases, Taps
@@ -46,6 +46,8 @@ TERMS = 1 << 10
 LONGEST = 32
 # ... and up to so many in two, or in the phases of so many strides.
 LONGEST_OF_TWO = 256
+# Cotangents of so many phases are put together of long sums, if more taps are added up than one loop takes.
+FEW_PHASES = 8
 # Taps along one axis for which one loop tests bounds and still vectorises.
 TESTED_TAPS = 9
 # Regions at either end of an axis that is passed over alone: XLA writes up to 8 regions as loops of one program.
@@ -123,13 +125,26 @@ def _sums(sources: Sequence[Source], axes: Sequence[int], end: End | None = None
         return kernels.finished(_in_regions([(x, taps), *sources[1:]], axes, cut=cut), end)
 
     if cut and len(sources) == 1 and worth_gathering(x, axes, taps):
-        # Tangents are summed in regions: those jax transposes without scatters, and as often as asked.
-        looked_up = jax.custom_jvp(functools.partial(kept_sums, axes=axes, taps=taps, end=end))
-        looked_up.defjvp(lambda x, dx: (looked_up(*x), in_regions(*dx, cut=True)))
-        return lax.platform_dependent(
-            x, cpu=looked_up, default=functools.partial(in_regions, cut=False)
-        )
+        apart = functools.partial(in_regions, cut=True)
+        return _looked_up(x, axes, taps, end, apart, functools.partial(in_regions, cut=False))
     return in_regions(x, cut=cut)
+
+
+def _looked_up(
+    x: Array,
+    axes: Sequence[int],
+    taps: Sequence[Phases],
+    end: End | None,
+    tangents: Callable[[Array], Array],
+    elsewhere: Callable[[Array], Array],
+) -> Array:
+    """The sums of `kept_sums` on CPU, and what `elsewhere` adds up on other platforms.
+
+    `tangents` adds those up: jax transposes it without scatters, and as often as asked.
+    """
+    sums = jax.custom_jvp(functools.partial(kept_sums, axes=axes, taps=taps, end=end))
+    sums.defjvp(lambda x, dx: (sums(*x), tangents(*dx)))
+    return lax.platform_dependent(x, cpu=sums, default=elsewhere)
 
 
 def _in_regions(sources: Sequence[Source], axes: Sequence[int], *, cut: bool) -> Array:
@@ -191,10 +206,13 @@ def _factors(long: int) -> tuple[int, int]:
     return root, long // root
 
 
-def _sum_along(x: Array, dim: Axis, end: End | None) -> Array:
-    """The sum over windows along one axis."""
-    if dim.window <= LONGEST:
+def _sum_along(x: Array, dim: Axis, end: End | None, longest: int = LONGEST) -> Array:
+    """The sum over windows along one axis, of up to `longest` taps in one pass."""
+    if dim.window <= longest:
         return _sums([(x, [_taps.of_outputs(dim)])], [dim.axis], end)
+    block = _block(dim)
+    if block > 1:
+        return _sum_of_blocks(x, dim, block, end)
     if dim.stride > 1 or dim.window > LONGEST_OF_TWO:
         x = kernels.cast(x, kernels.accumulator(x.dtype))
         return kernels.finished(window_fold((x,), (0,), Window((dim,)), add)[0], end)
@@ -210,6 +228,26 @@ def _sum_along(x: Array, dim: Axis, end: End | None) -> Array:
     sources = [(sums, [(Taps(starts, 1, stop - begin, dim.out),)])]
     if rest:
         sources.append((x, [(Taps(rest, 1, dim.size, dim.out),)]))
+    return _sums(sources, [dim.axis], end)
+
+
+def _block(dim: Axis) -> int:
+    """How long the blocks are of which a window with strides is best added up; 1 where none is good."""
+    lengths = [1] + [n for n in range(2, LONGEST + 1) if dim.stride % n == 0 and dim.dilation == 1]
+    terms, block = min((dim.window // n + dim.window % n, n) for n in lengths)
+    return block if terms <= LONGEST else 1
+
+
+def _sum_of_blocks(x: Array, dim: Axis, block: int, end: End | None) -> Array:
+    """`_sum_along` for long windows with strides: of blocks that do not meet, and then of the blocks of each window."""
+    count, apart = dim.window // block, dim.stride // block
+    blocks = (dim.out - 1) * apart + count
+    part = Taps(tuple(tap - dim.low for tap in range(block)), block, dim.size, blocks)
+    sums = kernels.materialise(lambda x: _sums([(x, [(part,)])], [dim.axis]), x)
+    sources: list[Source] = [(sums, [(Taps(tuple(range(count)), apart, blocks, dim.out),)])]
+    rest = tuple(tap - dim.low for tap in range(block * count, dim.window))
+    if rest:
+        sources.append((x, [(Taps(rest, dim.stride, dim.size, dim.out),)]))
     return _sums(sources, [dim.axis], end)
 
 
@@ -267,10 +305,40 @@ def _spread_along(dy: Array, dim: Axis, end: End | None) -> Array:
         low = dim.span - 1 - dim.low
         mirrored = Axis(dim.axis, dim.out, dim.window, 1, dim.dilation, low, dim.low, dim.size)
         return _sum_along(dy, mirrored, end)
-    if dim.window * dim.stride > LONGEST_OF_TWO:
+    phases = _taps.of_inputs(dim)
+    few = max(len(taps.offsets) for taps in phases) <= TAPS_OF_MANY_ENDS
+    if not few and dim.dilation == 1 and dim.stride <= FEW_PHASES and dim.window <= LONGEST_OF_TWO:
+        return _spread_of_blocks(dy, dim, end)
+    if dim.window * dim.stride <= LONGEST_OF_TWO:
+        return _sums([(dy, [phases])], [dim.axis], end)
+
+    def unfolded(dy: Array) -> Array:
         dy = kernels.cast(dy, kernels.accumulator(dy.dtype))
         return kernels.finished(window_unfold((dy,), (0,), Window((dim,)), add)[0], end)
-    return _sums([(dy, [_taps.of_inputs(dim)])], [dim.axis], end)
+
+    if few and can_gather(dy, [phases]):
+        return _looked_up(dy, [dim.axis], [phases], end, unfolded, unfolded)
+    return unfolded(dy)
+
+
+def _spread_of_blocks(dy: Array, dim: Axis, end: End | None) -> Array:
+    """The transpose of `_sum_of_blocks` with blocks as long as a stride, all of which lie in the same windows but one.
+
+    The sums of the windows that cover a whole block are kept; the last window covers a part of it.
+    """
+    count, rest = divmod(dim.window, dim.stride)
+    blocks = Axis(dim.axis, dim.out, count, 1, 1, count - 1, count - 1, dim.out + count - 1)
+    sums = kernels.materialise(lambda dy: _sum_along(dy, blocks, None, TESTED_TAPS), dy)
+    whole, part = [], []
+    for phase in range(min(dim.stride, dim.size)):
+        block, place = divmod(phase + dim.low, dim.stride)
+        out = len(range(phase, dim.size, dim.stride))
+        whole.append(Taps((block,), 1, blocks.out, out))
+        part.append(Taps((block - count,) if place < rest else (), 1, dim.out, out))
+    sources: list[Source] = [(sums, [tuple(whole)])]
+    if rest:
+        sources.append((dy, [tuple(part)]))
+    return _sums(sources, [dim.axis], end)
 
 
 def _repeat(dy: Array, dim: Axis) -> Array:

@@ -116,6 +116,23 @@ def test_derivatives_of_any_order(op, dtype):
         np.testing.assert_allclose(got.astype(jnp.float32), expected, atol=tolerance * scale)
 
 
+def test_second_derivatives_of_long_windows_with_strides():
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((1, 70, 66, 2)), jnp.float32)
+    v = jnp.asarray(np.random.default_rng(1).standard_normal(x.shape), jnp.float32)
+    pool = average((31, 31), (20, 20), "SAME")
+    assert gathers(pool, x.shape)
+
+    def theirs(x):
+        return jax.lax.reduce_window(
+            x, 0.0, jax.lax.add, (1, 31, 31, 1), (1, 20, 20, 1), "SAME"
+        ) / (31 * 31)
+
+    def twice(pool):
+        return jax.grad(lambda x: (jax.grad(lambda x: (pool(x) ** 2).sum())(x) * v).sum())(x)
+
+    np.testing.assert_allclose(twice(pool), twice(theirs), rtol=1e-4, atol=1e-7)
+
+
 def test_tables_are_looked_up_on_cpu_alone():
     pool = average((3, 3), (2, 2), "SAME")
     assert gathers(pool, WIDE) > 0
@@ -134,6 +151,8 @@ def test_tables_are_looked_up_on_cpu_alone():
         (WIDE, 7, 2, "VALID", (1, 2), 1),  # a quarter of the positions at the ends
         (WIDE, 31, 2, "VALID", (1, 2), 1),  # an axis at a time
         (WIDE, 40, 2, "VALID", (1, 2), 0),  # 20 taps a phase
+        (WIDE, 31, 20, "SAME", (1, 2), 1),  # many phases
+        ((2, 64, 64, 1), 31, 20, "SAME", (1, 2), 1),
         (WIDE, 2, 2, "VALID", (1, 2), 0),  # windows that do not meet
         ((2, 64, 64, 16), 3, 2, "SAME", (1, 2), 0),  # narrow
         ((2, 64, 64, 4, 8), 3, 2, "SAME", (1, 2), 2),  # wide by two axes

@@ -31,6 +31,7 @@ def room(pool, shape):
         ((2, 64, 64, 32), 5, 5, "VALID", (1, 2)),
         ((2, 65, 64, 32), 7, 7, "SAME", (1, 2)),
         ((2, 64, 64, 32), 13, 1, "SAME", (1, 2)),
+        ((4, 4096, 32), 64, 32, "SAME", (1,)),
         ((2, 128, 128, 1), 3, 1, "SAME", (1, 2)),
         ((2, 112, 112, 3), 3, 2, "SAME", (1, 2)),
         ((2, 16, 112, 112), 3, 1, "SAME", (2, 3)),
@@ -60,3 +61,14 @@ def test_no_more_memory_than_lax(shape, window, strides, padding, axes, pool):
 
     predicates = 1 << 10  # of conditionals, and tuples
     assert room(ours, shape) <= room(theirs, shape) + predicates
+
+
+@pytest.mark.parametrize(("window", "strides"), [(31, 16), (31, 20), (63, 40)])
+def test_long_averages_with_strides_keep_little_between_two_axes(window, strides):
+    shape = (2, 128, 128, 16)
+
+    def pool(x):
+        return jaxpool.avg_pool(x, (window, window), (strides, strides), "SAME")
+
+    x = 4 * 2 * 128 * 128 * 16
+    assert room(pool, shape) < x + 4 * jax.eval_shape(pool, jnp.ones(shape)).size + x / 7

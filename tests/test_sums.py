@@ -39,6 +39,14 @@ GEOMETRIES = [
     ((90,), (37,), (1,), ((20, 3),), 1, False, (0,)),  # 6 * 6 + 1
     ((200, 1), (40,), (1,), 50, 3, False, (0,)),
     ((2, 150, 1), (70,), (2,), "SAME", 1, False, None),
+    ((1, 131, 2), (64,), (32,), "SAME", 1, False, None),  # blocks alone
+    ((2, 100, 1), (63,), (40,), ((30, 11),), 1, True, None),  # blocks of 20 and a rest
+    ((99, 2), (127,), (64,), 63, 1, False, (0,)),  # blocks of 16
+    ((1, 150, 2), (41,), (37,), "SAME", 1, False, None),  # a stride without blocks
+    ((1, 90, 3), (34,), (2,), ((33, 5),), 1, False, None),  # 17 taps of each phase
+    ((1, 90, 1), (61,), (3,), "SAME_LOWER", 1, False, None),  # 20 and a rest
+    ((120, 1), (40,), (8,), "VALID", 2, False, (0,)),
+    ((1, 300, 1), (300,), (15,), 290, 1, False, None),  # 20 taps of each of 15 phases
     ((1500,), (1100,), (1,), "SAME", 1, False, (0,)),
     ((1, 8, 1), (2,), (3,), ((4, 5),), 1, False, None),  # some windows are padding alone
 ]
