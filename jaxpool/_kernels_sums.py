@@ -46,7 +46,7 @@ TERMS = 1 << 10
 LONGEST = 32
 # ... and up to so many in two, or in the phases of so many strides.
 LONGEST_OF_TWO = 256
-# Cotangents of so many phases are put together of long sums, if more taps are added up than one loop takes.
+# Cotangents of more phases are looked up on CPU; those of fewer and of many taps are put together of sums.
 FEW_PHASES = 8
 # Taps along one axis for which one loop tests bounds and still vectorises.
 TESTED_TAPS = 9
@@ -309,16 +309,22 @@ def _spread_along(dy: Array, dim: Axis, end: End | None) -> Array:
     few = max(len(taps.offsets) for taps in phases) <= TAPS_OF_MANY_ENDS
     if not few and dim.dilation == 1 and dim.stride <= FEW_PHASES and dim.window <= LONGEST_OF_TWO:
         return _spread_of_blocks(dy, dim, end)
-    if dim.window * dim.stride <= LONGEST_OF_TWO:
+    look_up = few and can_gather(dy, [phases])
+    short = dim.window * dim.stride <= LONGEST_OF_TWO
+    if short and not (look_up and dim.stride > FEW_PHASES):
         return _sums([(dy, [phases])], [dim.axis], end)
 
-    def unfolded(dy: Array) -> Array:
-        dy = kernels.cast(dy, kernels.accumulator(dy.dtype))
-        return kernels.finished(window_unfold((dy,), (0,), Window((dim,)), add)[0], end)
+    def otherwise(dy: Array) -> Array:
+        if short:
+            total = _in_regions([(dy, [phases])], [dim.axis], cut=False)
+        else:
+            dy = kernels.cast(dy, kernels.accumulator(dy.dtype))
+            (total,) = window_unfold((dy,), (0,), Window((dim,)), add)
+        return kernels.finished(total, end)
 
-    if few and can_gather(dy, [phases]):
-        return _looked_up(dy, [dim.axis], [phases], end, unfolded, unfolded)
-    return unfolded(dy)
+    if look_up:
+        return _looked_up(dy, [dim.axis], [phases], end, otherwise, otherwise)
+    return otherwise(dy)
 
 
 def _spread_of_blocks(dy: Array, dim: Axis, end: End | None) -> Array:
