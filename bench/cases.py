@@ -145,6 +145,9 @@ def _special() -> Iterator[Case]:
     for op, padding in itertools.product(("max_pool", "avg_pool"), ("VALID", "SAME")):
         yield pool(op, (8, 64, 64, 32), 3, 1, padding, "dilation", dilation=2)
         yield pool(op, (8, 64, 64, 32), 3, 2, padding, "dilation", dilation=2)
+    for window, stride in ((20, 10), (31, 16), (63, 2)):  # long windows that meet
+        yield pool("avg_pool", (4, 128, 128, 32), window, stride, "SAME")
+    yield pool("avg_pool", (64, 4096, 32), 64, 32, "VALID")
     for window in (3, 31, 63):  # one shape, to read off what a large window costs over a small one
         yield pool("max_pool", (1, 128, 128, 16), window, 1, "SAME", "large_window", "slow")
         yield pool("avg_pool", (1, 128, 128, 16), window, 1, "SAME", "large_window", "slow")
