@@ -177,7 +177,8 @@ def _operands(kind: Kind, xs: tuple[Any, ...], names: tuple[str, ...] = ()) -> l
 def sharded_alike(xs: Sequence[Array]) -> list[Array]:
     """xs of one shape and sharding, where the type of any of them says how it is sharded; else as they are.
 
-    What jax does for its own elementwise functions. Cotangents of what is repeated are added up in float32.
+    What jax does for its own elementwise functions; where two are sharded differently along one axis, as the first.
+    Cotangents of what is repeated are added up in float32.
     """
     specs = [(jax.typeof(x).sharding.spec, x) for x in xs]
     meshes = [jax.typeof(x).sharding.mesh for spec, x in specs if any(spec)]
@@ -187,7 +188,7 @@ def sharded_alike(xs: Sequence[Array]) -> list[Array]:
     merged: list[Any] = [None] * len(shape)
     for spec, x in specs:
         for axis, part in enumerate(spec, len(shape) - x.ndim):
-            merged[axis] = merged[axis] or part
+            merged[axis] = merged[axis] or (None if part in merged else part)
     sharding = NamedSharding(meshes[0], PartitionSpec(*merged))
 
     def alike(x: Array) -> Array:

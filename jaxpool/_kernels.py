@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.sharding import reshard
 
 from jaxpool._steps import Step
 from jaxpool._window import Window, is_int
@@ -167,9 +168,9 @@ def concatenate(parts: Sequence[Array], axis: int) -> Array:
 def broadcast_like(value: Any, like: Array) -> Array:
     """Ints or bools broadcast to the shape of `like`, and sharded as its type says."""
     whole = jnp.broadcast_to(jnp.asarray(value), like.shape)
-    if not any(jax.typeof(like).sharding.spec):
-        return whole
-    return lax.bitwise_or(whole, lax.full_like(like, 0, whole.dtype))
+    given, wanted = jax.typeof(whole).sharding, jax.typeof(like).sharding
+    known = any(given.spec) or any(wanted.spec)
+    return reshard(whole, wanted) if known and given.spec != wanted.spec else whole
 
 
 def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:

@@ -118,7 +118,7 @@ def spread(y: Array, window: Window) -> Array:
         shape = [*y.shape[: dim.axis + 1], dim.window, *y.shape[dim.axis + 1 :]]
         kept = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
         repeated = lax.broadcast_in_dim(y, shape, kept)
-        y = lax.reshape(repeated, dataclasses.replace(window, dims=(dim,)).unpooled(y.shape))
+        y = lax.reshape(repeated, Window((dim,)).unpooled(y.shape))
     return y
 
 

@@ -233,6 +233,8 @@ def _sum_along(x: Array, dim: Axis, end: End | None, longest: int = LONGEST) -> 
 
 def _block(dim: Axis) -> int:
     """How long the blocks are of which a window with strides is best added up; 1 where none is good."""
+    if dim.stride > 2 * dim.window:  # most of a block would lie in no window
+        return 1
     lengths = [1] + [n for n in range(2, LONGEST + 1) if dim.stride % n == 0 and dim.dilation == 1]
     terms, block = min((dim.window // n + dim.window % n, n) for n in lengths)
     return block if terms <= LONGEST else 1

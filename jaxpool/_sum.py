@@ -156,7 +156,7 @@ def _divisor(
     if size == 0:
         raise ArgumentError("divisor", rule, divisor, hint)
     if not float(jnp.finfo(dtype).tiny) <= size <= float(jnp.finfo(dtype).max):
-        raise ArgumentError("divisor", f"{rule} that {dtype} holds", divisor, hint)
+        raise ArgumentError("divisor", f"{rule} in the range of {dtype}", divisor, hint)
     return float(divisor)
 
 

@@ -66,12 +66,16 @@ def of_outputs(dim: Axis) -> Phases:
 
 def of_inputs(dim: Axis) -> Phases:
     """The windows that an input lies in."""
-    phases = []
-    for phase in range(min(dim.stride, dim.size)):
-        places = [phase + dim.low - tap * dim.dilation for tap in range(dim.window)]
-        offsets = tuple(place // dim.stride for place in places if place % dim.stride == 0)
-        phases.append(Taps(offsets, 1, dim.out, len(range(phase, dim.size, dim.stride))))
-    return tuple(phases)
+    found: list[list[int]] = [[] for _ in range(min(dim.stride, dim.size))]
+    for tap in range(dim.window):
+        place = tap * dim.dilation - dim.low
+        phase = place % dim.stride
+        if phase < len(found):
+            found[phase].append((phase - place) // dim.stride)
+    outs = [len(range(phase, dim.size, dim.stride)) for phase in range(len(found))]
+    return tuple(
+        Taps(tuple(offsets), 1, dim.out, out) for offsets, out in zip(found, outs, strict=True)
+    )
 
 
 def tables(phases: Phases) -> tuple[np.ndarray, np.ndarray]:

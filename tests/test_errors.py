@@ -99,7 +99,7 @@ CHOOSING = [
     ("ties", 0, TypeError, TIES, "Leave it out for 'first'."),
 ]
 NUMBER = "a number other than 0"
-HELD = "a number other than 0 that float32 holds"
+HELD = "a number other than 0 in the range of float32"
 COUNT = "Leave it out to divide by the count."
 AVERAGING = [
     ("divisor", 0, ValueError, NUMBER, COUNT),

@@ -59,3 +59,20 @@ def test_operands_of_other_shardings(op, dtype):
         got = jax.jit(gradients)(sharded, row, along)
     for dx, expected in zip(got, want, strict=True):
         np.testing.assert_array_equal(dx, expected)
+
+
+@pytest.mark.parametrize("spec", [PartitionSpec("i"), PartitionSpec()], ids=str)
+@pytest.mark.parametrize("of_mask", [PartitionSpec(None, "j"), PartitionSpec()], ids=str)
+def test_masks_of_other_shardings(spec, of_mask):
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((4, 6)), jnp.float32)
+    mask = np.arange(24).reshape(4, 6) % 3 > 0
+    mesh = jax.make_mesh((1, 1), ("i", "j"), (AxisType.Explicit,) * 2, devices=jax.devices()[:1])
+
+    def gradient(x, mask):
+        return jax.grad(lambda x: jaxpool.max(x, axis=1, where=mask, initial=0.0).sum())(x)
+
+    want = gradient(x, mask)
+    with jax.set_mesh(mesh):
+        given = jax.device_put(x, NamedSharding(mesh, spec))
+        got = gradient(given, jax.device_put(mask, NamedSharding(mesh, of_mask)))
+    np.testing.assert_array_equal(got, want)
