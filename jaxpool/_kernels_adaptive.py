@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from jaxpool import _kernels as kernels
 from jaxpool import _kernels_reduce as reducing
 from jaxpool._kernels_index import flat_position
 from jaxpool._kernels_select import Order, select, select_value
+from jaxpool._kernels_tiles import split_windows
 from jaxpool._ragged import RaggedAxis
 from jaxpool._window import Window
 
@@ -92,23 +92,9 @@ def from_grid(grid: Array, window: Window) -> Array:
 # On the grid every window is a block of taps, and `window` is what `grid_window` gave.
 
 
-def _blocks(grid: Array, window: Window) -> tuple[Array, list[int]]:
-    """A grid with taps on axes of their own, and which those are.
-
-    An axis at a time: of a type that says how it is sharded, jax splits and merges no more at once.
-    """
-    parted, taps = grid, {}
-    for before, dim in enumerate(sorted(window.dims, key=operator.attrgetter("axis"))):
-        at = dim.axis + before
-        sizes = (parted.shape[at] // dim.window, dim.window)
-        parted = lax.reshape(parted, (*parted.shape[:at], *sizes, *parted.shape[at + 1 :]))
-        taps[dim.axis] = at + 1
-    return parted, [taps[axis] for axis in window.axes]
-
-
 def block_sum(grid: Array, window: Window) -> Array:
     """The sum over each window, in the type of the grid."""
-    parted, taps = _blocks(grid, window)
+    parted, taps = split_windows(grid, window)
     return jnp.sum(parted, axis=tuple(taps), dtype=grid.dtype)
 
 
@@ -159,7 +145,7 @@ def extreme_value(grid: Array, window: Window, ties: Order) -> Array:
     """The maximum of each window."""
     if not _long(window):
         return select_value(grid, window, "max", ties)
-    parted, taps = _blocks(grid, window)
+    parted, taps = split_windows(grid, window)
     return lax.squeeze(reducing.extreme(parted, taps, "max"), taps)
 
 
@@ -168,7 +154,7 @@ def extreme(grid: Array, window: Window, ties: Order) -> tuple[Array, Array]:
     if not _long(window):
         return select(grid, window, "max", ties)
     y = kernels.materialise(lambda grid: extreme_value(grid, window, ties), grid)
-    found, taps = _blocks(attained(grid, y, window), window)
+    found, taps = split_windows(attained(grid, y, window), window)
 
     def chosen(last: bool) -> Array:
         rank = lax.squeeze(reducing.first_rank(found, taps, last, False), taps)

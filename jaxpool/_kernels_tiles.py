@@ -93,14 +93,17 @@ def lay_out_at(
 
 
 def split_windows(tiled: Array, tiles: Window) -> tuple[Array, tuple[int, ...]]:
-    """What `lay_out` made with the taps on axes of their own, and which axes these are."""
-    taps = []
+    """What `lay_out` made with the taps on axes of their own, and which axes these are, in the order of the window's.
+
+    An axis at a time: of a type that says how it is sharded, jax splits no more at once.
+    """
+    taps = {}
     for before, dim in enumerate(sorted(tiles.dims, key=operator.attrgetter("axis"))):
         at = dim.axis + before
         sizes = (tiled.shape[at] // dim.window, dim.window)
         tiled = lax.reshape(tiled, (*tiled.shape[:at], *sizes, *tiled.shape[at + 1 :]))
-        taps.append(at + 1)
-    return tiled, tuple(taps)
+        taps[dim.axis] = at + 1
+    return tiled, tuple(taps[axis] for axis in tiles.axes)
 
 
 def _holds(index: Array, tiles: Window) -> Array:
