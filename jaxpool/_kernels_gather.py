@@ -92,16 +92,16 @@ def gathered_sums(
     for axis, phases in reversed([*zip(axes, taps, strict=True)]):
         terms = []
         for elements, exist in zip(*_taps.tables(phases), strict=True):
-            term = kernels.cast(_gather(x, axis, elements), wide)
+            term = kernels.cast(gather_along(x, axis, elements), wide)
             if not exist.all():
                 shown = lax.broadcast_in_dim(exist, term.shape, (axis,))
                 term = lax.select(shown, term, lax.full_like(term, 0))
             terms.append(term)
         x = functools.reduce(lax.add, terms)
-    return _row_major(kernels.finished(x, end, by_bits=True), axes[0])
+    return row_major(kernels.finished(x, end, by_bits=True), axes[0])
 
 
-def _gather(x: Array, axis: int, elements: np.ndarray) -> Array:
+def gather_along(x: Array, axis: int, elements: np.ndarray) -> Array:
     """The elements of an axis that a vector of positions names."""
     sizes = [1 if a == axis else size for a, size in enumerate(x.shape)]
     others = tuple(a for a in range(x.ndim) if a != axis)
@@ -110,7 +110,7 @@ def _gather(x: Array, axis: int, elements: np.ndarray) -> Array:
     return lax.gather(x, elements[:, None], numbers, sizes, mode=mode)
 
 
-def _row_major(x: Array, axis: int) -> Array:
+def row_major(x: Array, axis: int) -> Array:
     """x, gathered along `axis` last, laid out as it is indexed.
 
     XLA puts the axis of a gather first, and for one of several results it may leave it there and add a copy

@@ -240,6 +240,12 @@ def _blocks_of_terms(step: Step, axes: Sequence[int], blocks: list[int]) -> tupl
     return fewest, not vectorises(fewest)
 
 
+def reads_in_place(step: Step, axes: Sequence[int]) -> bool:
+    """Whether the terms of several arrays are few and taken without copies of them."""
+    blocks, _ = _layout(step, axes, loop_a_phase=False)
+    return len(step.starts) <= FEW_TERMS and not _blocks_of_terms(step, axes, blocks)[1]
+
+
 def _whole(
     parts: dict[Phases, Array], axes: Sequence[int], step: Step, order: Sequence[int]
 ) -> Array:

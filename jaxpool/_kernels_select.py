@@ -19,7 +19,7 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool import _taps
-from jaxpool._kernels_phases import FEW_TERMS, add_pieces, assemble
+from jaxpool._kernels_phases import FEW_TERMS, add_pieces, assemble, reads_in_place
 from jaxpool._kernels_regions import (
     collect,
     large,
@@ -30,6 +30,7 @@ from jaxpool._kernels_regions import (
     put_together,
     within_part,
 )
+from jaxpool._kernels_route import looked_up_route, passes, worth_looking_up
 from jaxpool._steps import Step, select_steps
 from jaxpool._taps import Cut, Taps
 from jaxpool._window import Window
@@ -155,13 +156,12 @@ def _taps_of(step: Step, *, padded: bool) -> list[Taps]:
     return taps
 
 
-def _by_regions(step: Step, value: Array, axes: Sequence[int]) -> bool:
+def _by_regions(taps: Sequence[Taps], step: Step, value: Array, axes: Sequence[int]) -> bool:
     """Whether a step reads a large array where it is, faster than from a padded copy.
 
     Where few elements lie next to each other at a position of an axis with padding, few taps and strides
     are needed.
     """
-    taps = _taps_of(step, padded=False)
     if not large(value) or not mostly_complete(taps):
         return False
     if len(step.shifts) <= FEW_TERMS and min(step.strides) > 1:
@@ -184,11 +184,13 @@ def _select_step(
     """The best piece at each output of a step, and the flat tap it stands at; None: each element stands at tap 0."""
     narrow = kernels.index_dtype(step.count)
     fill = _fill(dtype, kind, ties)
-    cut = _by_regions(step, value, axes)
-    if not cut:
+    taps = _taps_of(step, padded=False)
+    cut = _by_regions(taps, step, value, axes)
+    inner, outs = _taps.complete_of_all(taps)
+    if inner < outs and not cut:
+        taps = _taps_of(step, padded=True)
         value = kernels.pad_step(value, axes, step, fill)
         index = None if index is None else kernels.pad_step(index, axes, step, 0)
-    taps = _taps_of(step, padded=not cut)
     grid = _grid(step)
     places = {shift: which for which, shift in enumerate(step.shifts)}
     arrays = [value] if index is None else [value, index.astype(narrow)]
@@ -198,7 +200,7 @@ def _select_step(
 
     def region(cuts: list[Cut]) -> tuple[Array, Array]:
         own, own_taps = arrays, taps
-        if cut and not tested:
+        if cut and not tested and not all(map(_taps.covers, taps, cuts)):
             own = [
                 padded_part(x, axes, taps, cuts, losing)
                 for x, losing in zip(arrays, fills, strict=True)
@@ -354,6 +356,22 @@ def _sender(step: Step, ties: Order) -> Callable[[int, Array, Array], Array]:
 
 def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
     """The transpose of `pick`: each element of dy added to the position its window chose, zeros elsewhere."""
+
+    def by_steps(dy: Array, index: Array) -> Array:
+        return _route_by_steps(dy, index, window, ties)
+
+    step, *later = select_steps(window)
+    in_place = not later and reads_in_place(step, window.axes)
+    if not worth_looking_up(dy, window, in_place=in_place):
+        return by_steps(dy, index)
+    # jax transposes the tangents without scatters, and as often as asked.
+    groups = passes(window)
+    looked_up = jax.custom_jvp(functools.partial(looked_up_route, groups=groups))
+    looked_up.defjvp(lambda xs, dxs: (looked_up(*xs), by_steps(dxs[0], xs[1])))
+    return lax.platform_dependent(dy, index, cpu=looked_up, default=by_steps)
+
+
+def _route_by_steps(dy: Array, index: Array, window: Window, ties: Order) -> Array:
     dx = kernels.widen(dy, window)
     first, *later = select_steps(window)
     if not later:
@@ -363,9 +381,10 @@ def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
         return assemble(_sender(step, ties), [dx, index], window.axes, step, lax.add)
 
     for step in reversed(later):
-
-        def both(dx: Array, index: Array, step: Step = step) -> tuple[Array, Array]:
-            return before(dx, index, step), _lower_index(step, window.axes, ties, index)
-
-        dx, index = kernels.materialise(both, dx, index)
+        # Apart: what is linear in dy is transposed without the rest.
+        lower = functools.partial(_lower_index, step, window.axes, ties)
+        dx, index = (
+            kernels.materialise(functools.partial(before, step=step), dx, index),
+            kernels.materialise(lower, index),
+        )
     return before(dx, index, first).astype(dy.dtype)

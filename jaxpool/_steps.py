@@ -18,7 +18,9 @@ from jaxpool._window import Axis, Window
 
 # A window of up to so many taps is one step: fewer passes over memory than axis by axis.
 FLAT_TAPS = 16
-# Forwards, so is one that overlaps, of so many taps an input element and `LONGEST` in all.
+# Forwards, so is one that overlaps of so many taps, ...
+FLAT_TAPS_OF_OVERLAPS = 9
+# ... or of so many an input element and `LONGEST` in all.
 FLAT_TAPS_AN_ELEMENT = 4
 # Pieces of a step along an axis where windows overlap much: fewer, longer steps, fewer passes over memory.
 PIECES = 8
@@ -149,10 +151,12 @@ def flat_step(window: Window) -> Step:
     return Step(shifts, tuple(range(window.size)), 1, strides, sizes, window.output_shape, sides)
 
 
-def _few_an_element(window: Window) -> bool:
+def _flat_forward(window: Window) -> bool:
+    if not window.overlapping:
+        return window.size <= FLAT_TAPS
     strides = math.prod(dim.stride for dim in window.dims)
-    few = window.size <= min(FLAT_TAPS_AN_ELEMENT * strides, LONGEST)
-    return few and any(dim.span > dim.stride for dim in window.dims)
+    few_an_element = window.size <= min(FLAT_TAPS_AN_ELEMENT * strides, LONGEST)
+    return few_an_element or window.size <= FLAT_TAPS_OF_OVERLAPS
 
 
 @functools.lru_cache(maxsize=1024)
@@ -164,7 +168,7 @@ def select_steps(window: Window, *, forward: bool = False) -> tuple[Step, ...]:
     nothing, all of it. The flat tap that steps find says nothing of them: backwards there may be
     others.
     """
-    if window.size <= FLAT_TAPS or (forward and _few_an_element(window)):
+    if _flat_forward(window) if forward else window.size <= FLAT_TAPS:
         return (flat_step(window),)
     rank = len(window.dims)
     at_once = not forward and all(dim.needed <= (1 + LITTLE) * dim.size for dim in window.dims)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from compat_cases import FUSED
 from geometry import window_of
+from lookups import arguments, both_ways, gathers, lookups
 
 import jaxpool
 from jaxpool import _kernels as kernels
@@ -20,28 +21,6 @@ WIDE = (2, 64, 64, 32)
 
 def average(window, strides, padding, **options):
     return lambda x: jaxpool.avg_pool(x, window, strides, padding, **options)
-
-
-def both_ways(pool):
-    def both(x, dy):
-        y, vjp = jax.vjp(pool, x)
-        return y, vjp(dy)[0]
-
-    return both
-
-
-def arguments(pool, shape, dtype="float32"):
-    x = jax.ShapeDtypeStruct(shape, dtype)
-    return x, jax.eval_shape(pool, x)
-
-
-def gathers(pool, shape, dtype="float32", platform="cpu"):
-    return lookups(both_ways(pool), *arguments(pool, shape, dtype), platform=platform)
-
-
-def lookups(function, *xs, platform="cpu"):
-    lowered = jax.jit(function).trace(*xs).lower(lowering_platforms=(platform,))
-    return lowered.as_text().count('"stablehlo.gather"(')
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])

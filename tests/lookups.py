@@ -1,0 +1,25 @@
+"""Programs of a pool and its gradient, and what they look up in tables."""
+
+import jax
+
+
+def both_ways(pool):
+    def both(x, dy):
+        y, vjp = jax.vjp(pool, x)
+        return y, vjp(dy)[0]
+
+    return both
+
+
+def arguments(pool, shape, dtype="float32"):
+    x = jax.ShapeDtypeStruct(shape, dtype)
+    return x, jax.eval_shape(pool, x)
+
+
+def gathers(pool, shape, dtype="float32", platform="cpu"):
+    return lookups(both_ways(pool), *arguments(pool, shape, dtype), platform=platform)
+
+
+def lookups(function, *xs, platform="cpu"):
+    lowered = jax.jit(function).trace(*xs).lower(lowering_platforms=(platform,))
+    return lowered.as_text().count('"stablehlo.gather"(')
