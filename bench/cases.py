@@ -145,9 +145,12 @@ def _special() -> Iterator[Case]:
     for op, padding in itertools.product(("max_pool", "avg_pool"), ("VALID", "SAME")):
         yield pool(op, (8, 64, 64, 32), 3, 1, padding, "dilation", dilation=2)
         yield pool(op, (8, 64, 64, 32), 3, 2, padding, "dilation", dilation=2)
-    for window, stride in ((20, 10), (31, 16), (63, 2)):  # long windows that meet
-        yield pool("avg_pool", (4, 128, 128, 32), window, stride, "SAME")
-    yield pool("avg_pool", (64, 4096, 32), 64, 32, "VALID")
+    for op in ("max_pool", "avg_pool"):  # long windows that meet
+        for window, stride in ((20, 10), (31, 16), (63, 2)):
+            yield pool(op, (4, 128, 128, 32), window, stride, "SAME")
+        yield pool(op, (64, 4096, 32), 64, 32, "VALID")
+    for window, stride in ((4, 3), (5, 3), (13, 6), (20, 2), (4, 1)):
+        yield pool("max_pool", (8, 64, 64, 64), window, stride, "SAME")
     for window in (3, 31, 63):  # one shape, to read off what a large window costs over a small one
         yield pool("max_pool", (1, 128, 128, 16), window, 1, "SAME", "large_window", "slow")
         yield pool("avg_pool", (1, 128, 128, 16), window, 1, "SAME", "large_window", "slow")

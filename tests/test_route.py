@@ -89,7 +89,8 @@ def test_indices_that_fill_their_type(taps):
     x = jnp.asarray(
         np.random.default_rng(0).permutation(4 * (2 * taps + 3)).reshape(4, -1, 1), jnp.float32
     )
-    x = x.at[:, -4].set(x.max() + 1)  # the last tap of the last window
+    last = x.max() + 1
+    x = x.at[0, taps].set(last).at[1, -4].set(last)  # the first and the last tap of the last window
     both = both_ways(pool((taps,), (taps,), ((0, 0),)))
     y = jax.eval_shape(pool((taps,), (taps,), ((0, 0),)), x)
     dx = both(x, jnp.ones(y.shape))[1]
