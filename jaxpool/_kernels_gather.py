@@ -23,8 +23,9 @@ from jaxpool._kernels_regions import missing
 from jaxpool._taps import Cut, Phases
 from jaxpool._window import is_int
 
-# So many neighbours after the last axis make up for looking up where they begin ...
-WIDE_ROW = 24
+# So many neighbours after the last axis make up for looking up where they begin, with strides more, ...
+WIDE_ROW = 12
+WIDE_ROW_OF_STRIDES = 20
 # ... for up to so many taps, or forwards so many an element of x.
 GATHERED_TAPS = 9
 GATHERED_TAPS_AN_ELEMENT = 4
@@ -49,10 +50,12 @@ def can_gather(x: Array, taps: Sequence[Phases]) -> bool:
 
 def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bool:
     """Whether sums can be looked up and are as fast so as in regions and phases (measured: bench/NOTES.md)."""
-    if not can_gather(x, taps) or math.prod(x.shape[axes[-1] + 1 :]) < WIDE_ROW:
-        return False
     strided = any(each[0].stride > 1 for each in taps)
     spread = any(len(each) > 1 for each in taps)  # the transpose of strided sums
+    narrow_float = x.dtype != kernels.accumulator(x.dtype)
+    least = WIDE_ROW_OF_STRIDES if (strided or spread) and not narrow_float else WIDE_ROW
+    if not can_gather(x, taps) or math.prod(x.shape[axes[-1] + 1 :]) < least:
+        return False
     inner, outs = _taps.complete_of_all([each[0] for each in taps])
     ends = 1 - inner / outs
     if not spread and (ends == 0 or (not strided and ends > MOSTLY_ENDS)):

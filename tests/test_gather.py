@@ -171,6 +171,22 @@ def test_positions_that_no_window_reaches():
     assert not gather.gathered_sums(dy, (1, 2), phases).any()
 
 
+@pytest.mark.parametrize(
+    ("channels", "strides", "dtype", "looked_up"),
+    [
+        (20, 2, "float32", True),
+        (19, 2, "float32", False),
+        (12, 1, "float32", True),
+        (11, 1, "float32", False),
+        (12, 2, "bfloat16", True),
+        (11, 2, "float16", False),
+    ],
+)
+def test_narrow_rows(channels, strides, dtype, looked_up):
+    pool = average((3, 3), (strides, strides), "SAME")
+    assert (gathers(pool, (2, 64, 64, channels), dtype) > 0) == looked_up
+
+
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
 def test_what_is_not_finite_stays_where_it_is(strides):
     """Masked, not multiplied by 0."""
