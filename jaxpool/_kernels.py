@@ -35,6 +35,11 @@ def accumulator(dtype: DType) -> DType:
     )
 
 
+def is_narrow_float(dtype: DType) -> bool:
+    """Whether sums of `dtype` are accumulated in a wider type."""
+    return accumulator(dtype) != jnp.dtype(dtype)
+
+
 def cast(x: Array, dtype: DType) -> Array:
     """x in `dtype`; as it is, weak types included, where that is its own."""
     return x if x.dtype == dtype else x.astype(dtype)
@@ -186,7 +191,7 @@ def widen(dy: Array, window: Window) -> Array:
     The wide array is kept apart: a cast inside every term of a backward pass does not vectorise on CPU.
     """
     wide = accumulator(dy.dtype)
-    if wide == dy.dtype or not window.overlapping:
+    if not (is_narrow_float(dy.dtype) and window.overlapping):
         return dy
     return materialise(lambda dy: dy.astype(wide), dy)
 

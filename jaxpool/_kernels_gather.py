@@ -52,7 +52,7 @@ def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bo
     """Whether sums can be looked up and are as fast so as in regions and phases (measured: bench/NOTES.md)."""
     strided = any(each[0].stride > 1 for each in taps)
     spread = any(len(each) > 1 for each in taps)  # the transpose of strided sums
-    narrow_float = x.dtype != kernels.accumulator(x.dtype)
+    narrow_float = kernels.is_narrow_float(x.dtype)
     least = WIDE_ROW_OF_STRIDES if (strided or spread) and not narrow_float else WIDE_ROW
     if not can_gather(x, taps) or math.prod(x.shape[axes[-1] + 1 :]) < least:
         return False

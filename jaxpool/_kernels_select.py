@@ -1,9 +1,4 @@
-"""Windowed selection: the extreme element with the index of its tap, and the two linear maps that an index defines.
-
-`select` gives each window's maximum or minimum and the flat row-major tap it stands at. `pick`
-reads any array at those taps (the derivative of `select`); `route` sends a cotangent back to them
-(the transpose of `pick`): dense, no scatter.
-"""
+"""Windowed selection: each window's maximum or minimum, and the flat row-major tap it stands at."""
 
 from __future__ import annotations
 
@@ -19,9 +14,8 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool import _taps
-from jaxpool._kernels_phases import FEW_TERMS, add_pieces, assemble, reads_in_place
+from jaxpool._kernels_phases import FEW_TERMS
 from jaxpool._kernels_regions import (
-    collect,
     large,
     missing,
     mostly_complete,
@@ -30,7 +24,6 @@ from jaxpool._kernels_regions import (
     put_together,
     within_part,
 )
-from jaxpool._kernels_route import looked_up_route, passes, worth_looking_up
 from jaxpool._steps import Step, select_steps
 from jaxpool._taps import Cut, Taps
 from jaxpool._window import Window
@@ -170,6 +163,12 @@ def _by_regions(taps: Sequence[Taps], step: Step, value: Array, axes: Sequence[i
     return math.prod(value.shape[max(ends) + 1 :]) >= kernels.WIDE
 
 
+def _complete(taps: Taps, cut: Cut) -> bool:
+    """Whether every element exists at the positions of a region."""
+    first, stop = taps.complete
+    return first <= cut.first and cut.stop <= stop
+
+
 def _select_step(
     step: Step,
     value: Array,
@@ -195,12 +194,12 @@ def _select_step(
     places = {shift: which for which, shift in enumerate(step.shifts)}
     arrays = [value] if index is None else [value, index.astype(narrow)]
     fills = [fill, np.zeros((), narrow)][: len(arrays)]
-    # Of more terms, or in one of several steps, regions are read from padded copies of their own.
+    # Of more terms, or in one of several steps, regions at the ends are read from padded copies of their own.
     tested = one_step and len(step.shifts) <= FEW_TERMS
 
     def region(cuts: list[Cut]) -> tuple[Array, Array]:
         own, own_taps = arrays, taps
-        if cut and not tested and not all(map(_taps.covers, taps, cuts)):
+        if cut and not tested and not all(map(_complete, taps, cuts)):
             own = [
                 padded_part(x, axes, taps, cuts, losing)
                 for x, losing in zip(arrays, fills, strict=True)
@@ -278,113 +277,3 @@ def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Ar
     if bound is not None:
         index = jnp.minimum(index, bound) if ties == "last" else jnp.maximum(index, bound)
     return from_sort_key(value, x.dtype, kind, ties), index
-
-
-def _chosen(step: Step, which: int, index: Array, ties: Order) -> Array:
-    """Where `index`, the flat tap within a window, lies in piece `which`; in an overlap, in the one `ties` picks."""
-    starts, last = step.starts, which == len(step.starts) - 1
-    if ties != "last":
-        low = starts[which - 1] + step.reach if which else 0
-        high = starts[which] + step.reach
-    else:
-        low, high = starts[which], starts[-1] if last else starts[which + 1]
-    if len(starts) == 1:
-        return lax.full_like(index, True, bool)
-    from_low = lax.full_like(index, low)
-    if last:
-        return lax.ge(index, from_low)
-    if high == low + 1:
-        return lax.eq(index, from_low)
-    below = lax.lt(index, lax.full_like(index, high))
-    return below if low == 0 else lax.bitwise_and(lax.ge(index, from_low), below)
-
-
-def _within(step: Step, ties: Order) -> Callable[[int, Array], Array]:
-    """Of each output, the flat tap within piece q where that piece was chosen, else 0."""
-    dtype = kernels.index_dtype(step.reach)
-
-    def within(q: int, index: Array) -> Array:
-        lower = index - lax.full_like(index, step.starts[q])
-        kept = lax.select(_chosen(step, q, index, ties), lower, lax.full_like(index, 0))
-        return kept.astype(dtype)
-
-    return within
-
-
-def _lower_index(step: Step, axes: tuple[int, ...], ties: Order, index: Array) -> Array:
-    """The index before a step from the index after it: what each intermediate element was chosen as.
-
-    All windows that chose an intermediate element agree on where it came from, so joining them by
-    max loses nothing; an element that none chose gets 0, and nothing is read from it or sent to it.
-    """
-    return assemble(_within(step, ties), [index], axes, step, lax.max)
-
-
-def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
-    """The elements of x at the taps `index`: linear in x, and written for the way jax transposes it."""
-    steps = select_steps(window)
-    indices = [index]
-    for step in reversed(steps[1:]):
-        lower = functools.partial(_lower_index, step, window.axes, ties)
-        indices.append(kernels.materialise(lower, indices[-1]))
-
-    def picked(value: Array, index: Array, step: Step) -> Array:
-        def kept(q: int, piece: Array, index: Array) -> Array:
-            return lax.select(_chosen(step, q, index, ties), piece, lax.full_like(piece, 0))
-
-        return add_pieces(kept, value, [index], window.axes, step)
-
-    value = x.astype(kernels.accumulator(x.dtype))
-    for step, chosen in zip(steps, reversed(indices), strict=True):
-        kernel = functools.partial(picked, step=step)
-        value = (
-            kernel(value, chosen)
-            if step is steps[-1]
-            else kernels.materialise(kernel, value, chosen)
-        )
-    return value.astype(x.dtype)
-
-
-def _sender(step: Step, ties: Order) -> Callable[[int, Array, Array], Array]:
-    """What each output sends to piece q: its cotangent where it chose that piece, else 0."""
-
-    def sent(q: int, dy: Array, index: Array) -> Array:
-        return lax.select(_chosen(step, q, index, ties), dy, lax.full_like(dy, 0))
-
-    return sent
-
-
-def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
-    """The transpose of `pick`: each element of dy added to the position its window chose, zeros elsewhere."""
-
-    def by_steps(dy: Array, index: Array) -> Array:
-        return _route_by_steps(dy, index, window, ties)
-
-    step, *later = select_steps(window)
-    in_place = not later and reads_in_place(step, window.axes)
-    if not worth_looking_up(dy, window, in_place=in_place):
-        return by_steps(dy, index)
-    # jax transposes the tangents without scatters, and as often as asked.
-    groups = passes(window)
-    looked_up = jax.custom_jvp(functools.partial(looked_up_route, groups=groups))
-    looked_up.defjvp(lambda xs, dxs: (looked_up(*xs), by_steps(dxs[0], xs[1])))
-    return lax.platform_dependent(dy, index, cpu=looked_up, default=by_steps)
-
-
-def _route_by_steps(dy: Array, index: Array, window: Window, ties: Order) -> Array:
-    dx = kernels.widen(dy, window)
-    first, *later = select_steps(window)
-    if not later:
-        return collect(_sender(first, ties), (dx, index), window).astype(dy.dtype)
-
-    def before(dx: Array, index: Array, step: Step) -> Array:
-        return assemble(_sender(step, ties), [dx, index], window.axes, step, lax.add)
-
-    for step in reversed(later):
-        # Apart: what is linear in dy is transposed without the rest.
-        lower = functools.partial(_lower_index, step, window.axes, ties)
-        dx, index = (
-            kernels.materialise(functools.partial(before, step=step), dx, index),
-            kernels.materialise(lower, index),
-        )
-    return before(dx, index, first).astype(dy.dtype)

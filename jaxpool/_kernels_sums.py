@@ -177,7 +177,7 @@ def _flat(dims: Sequence[Axis], x: Array, *, spread: bool = False) -> bool:
     if small or size * 3 ** len(dims) > TERMS or (spread and strides > PASS_TAPS):
         return False
     if spread and strides > 1:
-        if x.dtype != kernels.accumulator(x.dtype):
+        if kernels.is_narrow_float(x.dtype):
             return len(dims) <= 2 and longest <= SHORT
         few = SPREAD_TAPS_AN_ELEMENT
     elif len(dims) == 2 and longest <= SHORT_OF_TWO and dims[-1].axis < x.ndim - 1:

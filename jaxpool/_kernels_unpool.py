@@ -17,22 +17,24 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool import _kernels_index as index
-from jaxpool._kernels_select import route
+from jaxpool._kernels_route import route, route_by_steps
+from jaxpool._kernels_select import Order
 from jaxpool._steps import LONGEST
 from jaxpool._window import Axis, Window, is_int
 
 
 def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
     """Elements of y at their position in zeros of `sizes`; the last of those that collide stays."""
-    return _by_windows(index.put_last, y, position, axes, sizes)
+    return _by_windows(route, index.put_last, y, position, axes, sizes)
 
 
 def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
-    """Likewise, but those that collide are added: linear in y."""
-    return _by_windows(index.add_at, y, position, axes, sizes)
+    """Likewise, but those that collide are added: linear in y, and written for the way jax transposes it."""
+    return _by_windows(route_by_steps, index.add_at, y, position, axes, sizes)
 
 
 def _by_windows(
+    routed: Callable[[Array, Array, Window, Order], Array],
     scattered: Callable[..., Array],
     y: Array,
     position: Array,
@@ -50,7 +52,7 @@ def _by_windows(
 
     # Flat, or XLA gives both branches the transposed layout that the scatter prefers.
     def dense(y: Array, tap: Array, position: Array) -> Array:
-        return lax.reshape(route(y, tap, window, "first"), (math.prod(shape),))
+        return lax.reshape(routed(y, tap, window, "first"), (math.prod(shape),))
 
     def sparse(y: Array, tap: Array, position: Array) -> Array:
         return lax.reshape(scattered(y, position, axes, sizes), (math.prod(shape),))

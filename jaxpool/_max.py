@@ -10,7 +10,8 @@ from jax import Array
 from jaxpool import _kernels as kernels
 from jaxpool._arrays import as_array
 from jaxpool._errors import calling
-from jaxpool._kernels_select import Kind, Order, Ties, pick, route, select, select_value
+from jaxpool._kernels_route import pick, route
+from jaxpool._kernels_select import Kind, Order, Ties, select, select_value
 from jaxpool._kernels_split import Words, pick_level, pick_tied, route_level, route_tied, tie_masks
 from jaxpool._rules import Autodiff, Op, apply, choice
 from jaxpool._steps import FLAT_TAPS

@@ -16,7 +16,7 @@ import math
 
 from jaxpool._window import Axis, Window
 
-# A window of up to so many taps is one step: fewer passes over memory than axis by axis.
+# A window of up to so many taps is one step: fewer passes over memory than axis by axis; forwards, if none meet.
 FLAT_TAPS = 16
 # Forwards, so is one that overlaps of so many taps, ...
 FLAT_TAPS_OF_OVERLAPS = 9

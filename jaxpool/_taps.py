@@ -58,12 +58,6 @@ class Cut(NamedTuple):
     phases: int
 
 
-def covers(taps: Taps, cut: Cut) -> bool:
-    """Whether every element exists at the positions of a region."""
-    first, stop = taps.complete
-    return first <= cut.first and cut.stop <= stop
-
-
 def of_outputs(dim: Axis) -> Phases:
     """The inputs that a window adds up."""
     offsets = tuple(tap * dim.dilation - dim.low for tap in range(dim.window))

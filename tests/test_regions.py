@@ -12,7 +12,8 @@ import jaxpool
 from jaxpool import _kernels as kernels
 from jaxpool import _kernels_regions as regions
 from jaxpool import _kernels_select as selecting
-from jaxpool._kernels_select import route, select, select_value
+from jaxpool._kernels_route import route
+from jaxpool._kernels_select import select, select_value
 from jaxpool._window import make_window
 
 GEOMETRIES = [

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._kernels_select import pick, route, select
+from jaxpool._kernels_route import pick, route
+from jaxpool._kernels_select import select
 from jaxpool._steps import LONGEST, select_steps
 from jaxpool._window import make_window
 from jaxpool.testing import oracle

@@ -186,6 +186,23 @@ def test_transformations_of_unpooling():
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "window", "channels"), [("bfloat16", 2, 32), ("float32", 5, 3), ("float16", 3, 1)]
+)
+def test_gradients_where_elements_are_looked_up(dtype, window, channels):
+    """Values of such windows are; the linear map is not, which jax transposes: without a scatter."""
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.permutation(2 * 20 * 20 * channels).reshape(2, 20, 20, channels) % 256)
+    y, indices = jaxpool.max_pool_with_argmax(x.astype(dtype), (window,) * 2, (window,) * 2)
+    unpool = functools.partial(jaxpool.max_unpool, indices=indices, spatial_shape=(20, 20))
+    assert "gather" in jax.jit(unpool).lower(y).as_text()
+    dx = jnp.asarray(rng.integers(-3, 4, x.shape), dtype)
+    pullback = jax.jit(jax.vjp(unpool, y)[1])
+    assert "scatter" not in pullback.lower(dx).as_text()
+    (dy,) = pullback(dx)
+    np.testing.assert_array_equal(dy, read_oracle(np.asarray(dx), np.asarray(indices), (1, 2)))
+
+
 def test_unpooling_maps_over_indices():
     y = np.ones((2, 3, 1), np.float32)
     indices = np.array([[0, 1, 2], [3, 9, 0]], np.int32)[..., None]
