@@ -38,9 +38,8 @@ WIDE_PHASES = 24
 FEW_TAPS = 8
 
 Group = tuple[Axis, ...]  # axes that one loop goes over
-Column = tuple[
-    np.ndarray, np.ndarray
-]  # along an axis: a window that covers each position, and its tap there
+# Along an axis: a window that covers each position, and its tap there.
+Column = tuple[np.ndarray, np.ndarray]
 
 
 def _covering(dim: Axis) -> int:
@@ -107,7 +106,7 @@ def looked_up_route(dy: Array, index: Array, groups: Sequence[Group]) -> Array:
 
 
 def _columns(dim: Axis, unit: int, none: int) -> list[Column]:
-    """The windows that cover each position of an axis, and its tap in them times `unit`; `none` for a window less."""
+    """The windows that cover each position of an axis, and its tap in them times `unit`; `none` where there is no such window."""
     windows, exist = _taps.tables(_taps.of_inputs(dim))
     taps = (np.arange(dim.size) + dim.low - windows * dim.stride) // dim.dilation * unit
     return [*zip(windows, np.where(exist, taps, none), strict=True)]
