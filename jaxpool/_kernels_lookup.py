@@ -106,7 +106,7 @@ def looked_up_route(dy: Array, index: Array, groups: Sequence[Group]) -> Array:
 
 
 def _columns(dim: Axis, unit: int, none: int) -> list[Column]:
-    """The windows that cover each position of an axis, and its tap in them times `unit`; `none` where there is no such window."""
+    """The windows that cover each position of an axis, and its tap in them times `unit`; `none` where none does."""
     windows, exist = _taps.tables(_taps.of_inputs(dim))
     taps = (np.arange(dim.size) + dim.low - windows * dim.stride) // dim.dilation * unit
     return [*zip(windows, np.where(exist, taps, none), strict=True)]
