@@ -49,14 +49,15 @@ class End(NamedTuple):
     """What becomes of sums, in the pass that adds them up."""
 
     dtype: DType  # what they are rounded to
-    divide: Callable[[Array], Array] = lambda total: total
+    divide: Callable[[Array], Array] | None = None
 
 
 def finished(total: Array, end: End | None, *, by_bits: bool = False) -> Array:
     """Sums as `end` says; `by_bits` rounds to bfloat16 as fast as it is read, in a loop without branches."""
     if end is None:
         return total
-    divided = end.divide(cast(total, accumulator(total.dtype)))
+    wide = cast(total, accumulator(total.dtype))
+    divided = wide if end.divide is None else end.divide(wide)
     if by_bits and divided.dtype == jnp.float32 and end.dtype == jnp.bfloat16:
         return _rounded_by_bits(divided)
     return divided.astype(end.dtype)

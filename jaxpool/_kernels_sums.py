@@ -26,7 +26,7 @@ from jaxpool._kernels_gather import TAPS_OF_MANY_ENDS, can_gather, kept_sums, wo
 from jaxpool._kernels_phases import interleave, narrow
 from jaxpool._kernels_regions import missing, pieces, put_together
 from jaxpool._taps import Cut, Phases, Taps
-from jaxpool._window import Axis, Window
+from jaxpool._window import Axis, Window, is_int
 
 # Bytes from which regions are worth their longer program.
 WORTH_REGIONS = 1 << 11
@@ -50,6 +50,8 @@ LONGEST_OF_TWO = 256
 FEW_PHASES = 8
 # Taps along one axis for which one loop tests bounds and still vectorises.
 TESTED_TAPS = 9
+# Over rows of fewer neighbours LLVM does not vectorise rounding to float16: what is repeated is rounded before.
+ROUNDED_ROW = 64
 # Regions at either end of an axis that is passed over alone: XLA writes up to 8 regions as loops of one program.
 ENDS = 3
 
@@ -278,18 +280,21 @@ def window_spread(dy: Array, window: Window, end: End) -> Array:
     """The transpose of `window_sum`: at each input position the sum of dy over the windows that cover it."""
     if 0 in window.input_shape:
         return lax.full(window.unpooled(dy.shape), 0, end.dtype)
-    rest = []
-    for dim in _ascending(window):
+    used = [dim for dim in _ascending(window) if not dim.idle]
+    alone = [dim for dim in used if dim.whole or (dim.window <= dim.stride and dim.dilation == 1)]
+    rest = [dim for dim in used if dim not in alone]
+    last: End | None = end
+    if not rest:
+        sent = functools.partial(kernels.finished, end=end)
+        dy = kernels.materialise(sent, dy) if _finished_apart(dy, window, end) else sent(dy)
+        last = None
+    for dim in alone:
         if dim.whole:
             shape = list(dy.shape)
             shape[dim.axis] = dim.size
             dy = lax.broadcast_in_dim(dy, shape, range(dy.ndim))
-        elif dim.idle:
-            continue
-        elif dim.window <= dim.stride and dim.dilation == 1:
-            dy = _repeat(dy, dim)
         else:
-            rest.append(dim)
+            dy = _repeat(dy, dim)
 
     def kernel(dy: Array, dims: Sequence[Axis], end: End | None) -> Array:
         if len(dims) == 1:
@@ -298,7 +303,15 @@ def window_spread(dy: Array, window: Window, end: End) -> Array:
         return _sums(sources, [dim.axis for dim in dims], end)
 
     fits = functools.partial(_flat, x=dy, spread=True)
-    return _apart(dy, _passes(rest, fits), kernel, end)
+    return _apart(dy, _passes(rest, fits), kernel, last)
+
+
+def _finished_apart(dy: Array, window: Window, end: End) -> bool:
+    """Whether cotangents that are not added up are finished in a loop of their own."""
+    row = dy.shape[max(window.axes, default=-1) + 1 :]
+    short = all(map(is_int, row)) and math.prod(row) < ROUNDED_ROW
+    rounded = end.divide is not None or dy.dtype != end.dtype
+    return short and rounded and end.dtype == jnp.float16
 
 
 def _spread_along(dy: Array, dim: Axis, end: End | None) -> Array:

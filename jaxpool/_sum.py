@@ -44,7 +44,7 @@ class SumPool(Op):
     keeps = False
 
     def primal(self, x: Array) -> tuple[Array, tuple[()]]:
-        return window_sum(x, self.window, kernels.End(x.dtype, self._divided)), ()
+        return window_sum(x, self.window, self._end(x.dtype)), ()
 
     def linear(self, residual: tuple[()], x_dot: Array) -> Array:
         total = window_sum_polyphase(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window)
@@ -53,9 +53,11 @@ class SumPool(Op):
     def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
         wide = dy.astype(kernels.accumulator(dy.dtype))
         if self._divisor(wide).ndim == 0:  # one division an element of x, not one a term
-            end = kernels.End(dy.dtype, self._divided)
-            return (window_spread(dy, self.window, end),)
+            return (window_spread(dy, self.window, self._end(dy.dtype)),)
         return (window_spread(self._divided(wide), self.window, kernels.End(dy.dtype)),)
+
+    def _end(self, dtype: kernels.DType) -> kernels.End:
+        return kernels.End(dtype, None if self.divide == "not" else self._divided)
 
     def _divided(self, y: Array) -> Array:
         return y if self.divide == "not" else y / jnp.asarray(self._divisor(y))

@@ -198,6 +198,28 @@ def test_the_cotangent_of_an_empty_axis_is_empty():
     assert (dx.shape, dx.dtype) == ((1, 0, 3), np.float16)
 
 
+@pytest.mark.parametrize(
+    ("pool", "dtype", "channels", "apart"),
+    [
+        ("avg_pool", jnp.float16, 32, True),
+        ("avg_pool", jnp.float16, 64, False),
+        ("avg_pool", jnp.float32, 32, False),
+        ("sum_pool", jnp.float16, 32, False),
+    ],
+)
+def test_what_is_repeated_is_rounded_to_float16_before(pool, dtype, channels, apart):
+    x = jnp.zeros((2, 8, 6, channels), dtype)
+    y, vjp = jax.vjp(lambda x: getattr(jaxpool, pool)(x, (4, 2), (4, 3)), x)
+    dy = jnp.asarray(np.random.default_rng(0).standard_normal(y.shape), dtype)
+    count = np.float32(8 if pool == "avg_pool" else 1)
+    want = np.zeros(x.shape, dtype)
+    want.reshape(2, 2, 4, 2, 3, channels)[..., :2, :] = (np.asarray(dy, np.float32) / count).astype(
+        dtype
+    )[:, :, None, :, None]
+    np.testing.assert_array_equal(vjp(dy)[0], want)
+    assert (" cond[" in str(jax.make_jaxpr(vjp)(dy))) is apart
+
+
 @pytest.mark.parametrize("pool", ["avg_pool", "max_pool"])
 @pytest.mark.parametrize(
     ("window", "strides", "dilation"), [(3, 1, 1), (3, 2, 1), (2, 4, 2), (13, 2, 1), (40, 1, 1)]
