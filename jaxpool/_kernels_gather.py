@@ -23,9 +23,9 @@ from jaxpool._kernels_regions import missing
 from jaxpool._taps import Cut, Phases
 from jaxpool._window import is_int
 
-# So many neighbours after the last axis make up for looking up where they begin, with strides more, ...
+# So many neighbours after the last axis make up for looking up where they begin, in phases of two axes more, ...
 WIDE_ROW = 12
-WIDE_ROW_OF_STRIDES = 20
+WIDE_ROW_OF_PHASES = 20
 # ... for up to so many taps, or forwards so many an element of x.
 GATHERED_TAPS = 9
 GATHERED_TAPS_AN_ELEMENT = 4
@@ -34,6 +34,9 @@ MANY_ENDS = 1 / 4
 TAPS_OF_MANY_ENDS = 16
 # Without strides regions win from this share on.
 MOSTLY_ENDS = 1 / 3
+# Of three axes and more regions lose up to so many taps: of phases, or whose ends test bounds, over short rows too.
+TAPS_OF_MANY_AXES = 27
+TESTED_ROW = 4
 # Positions of an axis for which a program may hold tables, at most.
 LONGEST_TABLE = 1 << 14
 
@@ -52,19 +55,29 @@ def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bo
     """Whether sums can be looked up and are as fast so as in regions and phases (measured: bench/NOTES.md)."""
     strided = any(each[0].stride > 1 for each in taps)
     spread = any(len(each) > 1 for each in taps)  # the transpose of strided sums
-    narrow_float = kernels.is_narrow_float(x.dtype)
-    least = WIDE_ROW_OF_STRIDES if (strided or spread) and not narrow_float else WIDE_ROW
+    many = len(axes) > 2
+    tested = many and not (strided or spread) and any(map(_tested, taps))
+    wide_phases = spread and not many and not kernels.is_narrow_float(x.dtype)
+    least = TESTED_ROW if tested else WIDE_ROW_OF_PHASES if wide_phases else WIDE_ROW
     if not can_gather(x, taps) or math.prod(x.shape[axes[-1] + 1 :]) < least:
         return False
+    most = math.prod(max(len(phase.offsets) for phase in each) for each in taps)
+    if many and (spread or tested):
+        return most <= TAPS_OF_MANY_AXES
     inner, outs = _taps.complete_of_all([each[0] for each in taps])
     ends = 1 - inner / outs
     if not spread and (ends == 0 or (not strided and ends > MOSTLY_ENDS)):
         return False
-    most = math.prod(max(len(phase.offsets) for phase in each) for each in taps)
     if spread and ends > MANY_ENDS:
         return most <= TAPS_OF_MANY_ENDS
     strides = math.prod(each[0].stride for each in taps)
     return len(axes) > 1 and most <= max(GATHERED_TAPS, GATHERED_TAPS_AN_ELEMENT * strides)
+
+
+def _tested(phases: Phases) -> bool:
+    """Whether a region at an end of an axis has several positions, which do not lack the same elements."""
+    first, stop = phases[0].complete
+    return max(first, phases[0].out - stop) > 1
 
 
 def kept_sums(

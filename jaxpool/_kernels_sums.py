@@ -180,7 +180,8 @@ def _flat(dims: Sequence[Axis], x: Array, *, spread: bool = False) -> bool:
         return False
     if spread and strides > 1:
         if kernels.is_narrow_float(x.dtype):
-            return len(dims) <= 2 and longest <= SHORT
+            axes, taps = [dim.axis for dim in dims], [_taps.of_inputs(dim) for dim in dims]
+            return longest <= SHORT and (len(dims) <= 2 or worth_gathering(x, axes, taps))
         few = SPREAD_TAPS_AN_ELEMENT
     elif len(dims) == 2 and longest <= SHORT_OF_TWO and dims[-1].axis < x.ndim - 1:
         return True

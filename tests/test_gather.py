@@ -134,7 +134,7 @@ def test_tables_are_looked_up_on_cpu_alone():
         (WIDE, 31, 20, "SAME", (1, 2), 1),  # many phases
         ((2, 64, 64, 1), 31, 20, "SAME", (1, 2), 1),
         (WIDE, 2, 2, "VALID", (1, 2), 0),  # windows that do not meet
-        ((2, 64, 64, 16), 3, 2, "SAME", (1, 2), 0),  # narrow
+        ((2, 64, 64, 11), 3, 2, "SAME", (1, 2), 0),  # narrow
         ((2, 64, 64, 4, 8), 3, 2, "SAME", (1, 2), 2),  # wide by two axes
         ((2, 32, 64, 64), 3, 2, "SAME", (2, 3), 0),
         ((8, 7, 7, 512), 3, 1, "SAME", (1, 2), 0),  # mostly ends
@@ -142,12 +142,26 @@ def test_tables_are_looked_up_on_cpu_alone():
         ((2, 512, 32), 3, 2, "SAME", (1,), 0),
         ((1, 8, 40_000, 32), 3, 2, "SAME", (1, 2), 0),  # long tables
         ((2, 16, 16, 16, 32), 3, 2, "SAME", (1, 2, 3), 2),
+        ((2, 16, 16, 16, 12), 3, (1, 2, 2), "VALID", (1, 2, 3), 1),  # 12 taps a phase
+        ((2, 16, 16, 16, 11), 3, 2, "SAME", (1, 2, 3), 0),
+        ((2, 16, 16, 16, 32), 3, 1, "SAME", (1, 2, 3), 0),
+        (
+            (2, 16, 16, 16, 4),
+            3,
+            1,
+            "VALID",
+            (1, 2, 3),
+            1,
+        ),  # bounds to test, of two positions at either end
+        ((2, 16, 16, 16, 3), 3, 1, "VALID", (1, 2, 3), 0),
+        ((2, 16, 16, 16, 32), (4, 3, 3), 1, "VALID", (1, 2, 3), 0),  # 36 taps
         ((1, 3, 3, 32), 3, 1, "SAME", (1, 2), 0),  # small
     ],
 )
 def test_where_tables_are_looked_up(shape, window, strides, padding, axes, ways):
     count = len(axes)
-    pool = average((window,) * count, (strides,) * count, padding, axes=axes)
+    window, strides = np.broadcast_to(window, count), np.broadcast_to(strides, count)
+    pool = average(tuple(window.tolist()), tuple(strides.tolist()), padding, axes=axes)
     x, dy = arguments(pool, shape)
     forward = lookups(pool, x)
     assert (forward > 0) == (ways == 2)
@@ -172,19 +186,24 @@ def test_positions_that_no_window_reaches():
 
 
 @pytest.mark.parametrize(
-    ("channels", "strides", "dtype", "looked_up"),
+    ("channels", "strides", "dtype", "ways"),
     [
-        (20, 2, "float32", True),
-        (19, 2, "float32", False),
-        (12, 1, "float32", True),
-        (11, 1, "float32", False),
-        (12, 2, "bfloat16", True),
-        (11, 2, "float16", False),
+        (20, 2, "float32", 2),
+        (19, 2, "float32", 1),  # cotangents in phases
+        (12, 2, "float32", 1),
+        (11, 2, "float32", 0),
+        (12, 1, "float32", 2),
+        (11, 1, "float32", 0),
+        (12, 2, "bfloat16", 2),
+        (11, 2, "float16", 0),
     ],
 )
-def test_narrow_rows(channels, strides, dtype, looked_up):
+def test_narrow_rows(channels, strides, dtype, ways):
     pool = average((3, 3), (strides, strides), "SAME")
-    assert (gathers(pool, (2, 64, 64, channels), dtype) > 0) == looked_up
+    x, dy = arguments(pool, (2, 64, 64, channels), dtype)
+    forward = lookups(pool, x)
+    assert (forward > 0) == (ways > 0)
+    assert (lookups(both_ways(pool), x, dy) > forward) == (ways == 2)
 
 
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
