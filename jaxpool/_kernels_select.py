@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -26,9 +26,18 @@ from jaxpool._kernels_regions import (
 )
 from jaxpool._steps import Step, select_steps
 from jaxpool._taps import Cut, Taps
-from jaxpool._window import Window
+from jaxpool._window import Window, is_int
 
 Kind = Literal["max", "min"]
+# Rows of so many neighbours are parts of longer ones in steps along an axis that others follow; ...
+SHORTEST_ROW = 4
+SHORT_ROW = 12
+SHORT_ROW_OF_MANY_AXES = 16
+# ... of so many, and one more of 16 bits, in steps along the last axis.
+END_TO_END = 9, 15
+# Over rows of so many neighbours, indices of so few taps are found in float32.
+UNROLLED_ROWS = 9, 19
+UNROLLED_TAPS = 4
 _MAGNITUDE = np.int16(2**15 - 1)  # all bits but the sign; as a float, a NaN
 _NAN_KEY = {"max": np.int16(2**15 - 1), "min": np.int16(-(2**15))}
 Ties = Literal["first", "last", "split"]
@@ -169,6 +178,13 @@ def _complete(taps: Taps, cut: Cut) -> bool:
     return first <= cut.first and cut.stop <= stop
 
 
+def _in_float(step: Step, value: Array, axes: Sequence[int]) -> bool:
+    """Whether an index of few taps is found in float32: of bytes, LLVM unrolls loops over rows so short."""
+    row = value.shape[max(axes) + 1 :]
+    short = all(map(is_int, row)) and UNROLLED_ROWS[0] <= math.prod(row) <= UNROLLED_ROWS[1]
+    return short and value.dtype == jnp.float32 and len(step.starts) <= UNROLLED_TAPS
+
+
 def _select_step(
     step: Step,
     value: Array,
@@ -182,6 +198,7 @@ def _select_step(
 ) -> tuple[Array, Array]:
     """The best piece at each output of a step, and the flat tap it stands at; None: each element stands at tap 0."""
     narrow = kernels.index_dtype(step.count)
+    found_in = jnp.dtype(jnp.float32) if index is None and _in_float(step, value, axes) else narrow
     fill = _fill(dtype, kind, ties)
     taps = _taps_of(step, padded=False)
     cut = _by_regions(taps, step, value, axes)
@@ -209,7 +226,7 @@ def _select_step(
         for tap, (part, *rest), around in pieces(own, axes, own_taps, cuts):
             place = places[tuple(starts[one] for starts, one in zip(grid, tap, strict=True))]
             challenger = kernels.pad(part, axes, around, fill)
-            found = lax.full_like(challenger, step.starts[place], narrow)
+            found = lax.full_like(challenger, step.starts[place], found_in)
             if rest:
                 found = found + kernels.pad(rest[0], axes, around, 0)
             if best is None:
@@ -218,11 +235,62 @@ def _select_step(
             take = _takes(challenger, best[0], kind, ties, dtype)
             best = lax.select(take, challenger, best[0]), lax.select(take, found, best[1])
         if best is not None:
-            return best
+            return best[0], kernels.cast(best[1], narrow)
         nothing = missing(value, axes, cuts, fill)
         return nothing, lax.full_like(nothing, step.starts[-1 if ties == "last" else 0], narrow)
 
     return put_together(axes, [_taps.cuts([(each,)], int(cut)) for each in taps], region)
+
+
+def _select_rows(
+    step: Step, *found: Array, wanted: int, last: bool, axes: tuple[int, ...], **how: Any
+) -> tuple[Array, ...]:
+    """The `wanted` first results of `_select_step`, computed once unless it is the last.
+
+    On CPU short rows are parts of long ones there.
+    """
+
+    def one(step: Step, axes: tuple[int, ...], value: Array, *index: Array) -> tuple[Array, ...]:
+        return _select_step(step, value, *(index or [None]), axes=axes, **how)[:wanted]
+
+    def plain(*found: Array) -> tuple[Array, ...]:
+        kernel = functools.partial(one, step, axes)
+        return kernel(*found) if last else kernels.materialise(kernel, *found)
+
+    value = found[0]
+    long = _long_rows(step, value, axes)
+    if long is None:
+        return plain(*found)
+    axis, merged = long
+
+    def in_long_rows(*found: Array) -> tuple[Array, ...]:
+        # Kept apart: XLA would reshape in the loop, and pass over short rows again.
+        rows = [each.reshape(*each.shape[:axis], merged.unpadded[0], -1) for each in found]
+        best = kernels.materialise(functools.partial(one, merged, (axis,)), *rows)
+        shape = list(value.shape)
+        for which, out in zip(axes, step.outs, strict=True):
+            shape[which] = out
+        return tuple(lax.reshape(each, shape) for each in best)
+
+    return lax.platform_dependent(*found, cpu=in_long_rows, default=plain)
+
+
+def _long_rows(step: Step, value: Array, axes: Sequence[int]) -> tuple[int, Step] | None:
+    """The axis of a step that is seen as one over all that follows it, or over rows put end to end; None: it is not.
+
+    Not where the type of x says how it is sharded: a reshape would ask for another.
+    """
+    which = step.axis
+    if which is None or not large(value) or any(part for part in jax.typeof(value).sharding.spec):
+        return None
+    axis, one = axes[which], step.along(which)
+    row = math.prod(value.shape[max(axes) + 1 :])
+    if axis == max(axes):
+        most = END_TO_END[1] + (value.dtype.itemsize < 4)
+        between = END_TO_END[0] <= row <= most
+        return (axis, one.stretched(row)) if one.strides == (1,) and between else None
+    most = SHORT_ROW if len(axes) <= 2 else SHORT_ROW_OF_MANY_AXES
+    return (axis, one) if SHORTEST_ROW <= row <= most else None
 
 
 def _takes(challenger: Array, best: Array, kind: Kind, ties: Order, dtype: kernels.DType) -> Array:
@@ -242,23 +310,21 @@ def _fill(dtype: kernels.DType, kind: Kind, ties: Order) -> np.ndarray:
         return np.asarray(sort_key(jnp.asarray(kernels.losing(dtype, kind)), kind, ties))
 
 
-def _selecting(
-    window: Window, kind: Kind, ties: Order, dtype: kernels.DType
-) -> list[Callable[[Array, Array | None], tuple[Array, Array]]]:
-    """What each step of a pool does to value and index."""
+def _select(x: Array, window: Window, kind: Kind, ties: Order, *, wanted: int) -> tuple[Array, ...]:
+    """The keys of each window's extreme, and if two are wanted the flat tap it stands at, padding counted."""
     steps = select_steps(window, forward=True)
-    how = {"axes": window.axes, "kind": kind, "ties": ties, "dtype": dtype}
-    one = functools.partial(_select_step, **how, one_step=len(steps) == 1)
-    return [functools.partial(one, step) for step in steps]
+    how: dict[str, Any] = {"kind": kind, "ties": ties, "dtype": x.dtype}
+    how |= {"axes": window.axes, "wanted": wanted, "one_step": len(steps) == 1}
+    found: tuple[Array, ...] = (sort_key(x, kind, ties),)
+    for step in steps:
+        found = _select_rows(step, *found, last=step is steps[-1], **how)
+    return found
 
 
 def select_value(x: Array, window: Window, kind: Kind, ties: Order) -> Array:
     """Each window's extreme alone."""
-    value = sort_key(x, kind, ties)
-    *earlier, last = _selecting(window, kind, ties, x.dtype)
-    for step in earlier:
-        value = kernels.materialise(lambda value, step=step: step(value, None)[0], value)
-    return from_sort_key(last(value, None)[0], x.dtype, kind, ties)
+    (value,) = _select(x, window, kind, ties, wanted=1)
+    return from_sort_key(value, x.dtype, kind, ties)
 
 
 def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Array]:
@@ -268,11 +334,7 @@ def select(x: Array, window: Window, kind: Kind, ties: Order) -> tuple[Array, Ar
     greater; the real elements of such a window all tie with it, and the index is moved to the first
     (or last) of those.
     """
-    value, index = sort_key(x, kind, ties), None
-    *earlier, last = _selecting(window, kind, ties, x.dtype)
-    for step in earlier:
-        value, index = kernels.materialise(step, value, index)
-    value, index = last(value, index)
+    value, index = _select(x, window, kind, ties, wanted=2)
     bound = _real_bound(window, x.ndim, ties)
     if bound is not None:
         index = jnp.minimum(index, bound) if ties == "last" else jnp.maximum(index, bound)

@@ -66,6 +66,32 @@ class Step:
         return tuple(block for block, _ in pairs), tuple(phase for _, phase in pairs)
 
     @property
+    def axis(self) -> int | None:
+        """The pooled axis along which alone pieces differ and something is padded or left out, by its number."""
+        columns = zip(zip(*self.shifts, strict=True), self.strides, self.sides, strict=True)
+        taken = [any(column) or stride > 1 or any(side) for column, stride, side in columns]
+        return taken.index(True) if sum(taken) == 1 else None
+
+    def along(self, which: int) -> Step:
+        """The step seen from one axis."""
+        return dataclasses.replace(
+            self,
+            shifts=tuple((shift[which],) for shift in self.shifts),
+            strides=(self.strides[which],),
+            sizes=(self.sizes[which],),
+            outs=(self.outs[which],),
+            sides=(self.sides[which],),
+        )
+
+    def stretched(self, row: int) -> Step:
+        """A step along one axis, without strides, in which each position is as many as a row has."""
+        shifts = tuple((shift * row,) for (shift,) in self.shifts)
+        ((low, high),) = self.sides
+        sides = ((low * row, high * row),)
+        sizes, outs = (self.sizes[0] * row,), (self.outs[0] * row,)
+        return dataclasses.replace(self, shifts=shifts, sizes=sizes, outs=outs, sides=sides)
+
+    @property
     def phases(self) -> tuple[int, ...]:
         """Along each axis, the phases in use: those after the last are no piece's."""
         used = [self.placed(piece)[1] for piece in range(len(self.starts))]
@@ -156,7 +182,28 @@ def _flat_forward(window: Window) -> bool:
         return window.size <= FLAT_TAPS
     strides = math.prod(dim.stride for dim in window.dims)
     few_an_element = window.size <= min(FLAT_TAPS_AN_ELEMENT * strides, LONGEST)
-    return few_an_element or window.size <= FLAT_TAPS_OF_OVERLAPS
+    two_axes = sum(not dim.idle for dim in window.dims) <= 2
+    return (few_an_element and two_axes) or window.size <= FLAT_TAPS_OF_OVERLAPS
+
+
+def _first_step(window: Window) -> Step | None:
+    """Forwards, of three axes and more the last two in one step, if they have strides and few taps."""
+    others, minor = window.dims[:-2], window.dims[-2:]
+    of_minor = Window(minor)
+    strided = any(dim.stride > 1 for dim in minor)
+    if not (others and strided and of_minor.size <= FLAT_TAPS_OF_OVERLAPS):
+        return None
+    flat, sizes = flat_step(of_minor), tuple(dim.size for dim in others)
+    nothing = tuple(0 for _ in others)
+    return Step(
+        shifts=tuple(nothing + shift for shift in flat.shifts),
+        starts=flat.starts,
+        reach=1,
+        strides=tuple(1 for _ in others) + flat.strides,
+        sizes=sizes + flat.sizes,
+        outs=sizes + flat.outs,
+        sides=tuple((0, 0) for _ in others) + flat.sides,
+    )
 
 
 @functools.lru_cache(maxsize=1024)
@@ -175,7 +222,11 @@ def select_steps(window: Window, *, forward: bool = False) -> tuple[Step, ...]:
     unpadded = [True] * rank
     sizes = list(window.input_shape)
     steps = []
-    for which in reversed(range(rank)):
+    first = _first_step(window) if forward else None
+    if first:
+        steps.append(first)
+        sizes = list(first.outs)
+    for which in reversed(range(rank - 2 if first else rank)):
         dim = window.dims[which]
         if dim.idle:
             continue
