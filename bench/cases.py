@@ -151,6 +151,16 @@ def _special() -> Iterator[Case]:
         yield pool(op, (64, 4096, 32), 64, 32, "VALID")
     for window, stride in ((4, 3), (5, 3), (13, 6), (20, 2), (4, 1)):
         yield pool("max_pool", (8, 64, 64, 64), window, stride, "SAME")
+    for op in (
+        "max_pool",
+        "avg_pool",
+    ):  # volumes, and short rows: what a scan of geometries found slow
+        yield pool(op, (4, 25, 25, 25, 16), 3, 1, "SAME")
+        yield pool(op, (4, 25, 25, 25, 16), 3, 1, "VALID")
+        yield pool(op, (4, 21, 21, 21, 32), 3, 2, "SAME")
+        yield pool(op, (4, 64, 64, 64, 1), 3, 1, "VALID")
+        yield pool(op, (4, 180, 180, 8), 13, 1, "SAME")
+        yield pool(op, (4, 140, 140, 12), 4, 1, "SAME", dtype="float16")
     for window in (3, 31, 63):  # one shape, to read off what a large window costs over a small one
         yield pool("max_pool", (1, 128, 128, 16), window, 1, "SAME", "large_window", "slow")
         yield pool("avg_pool", (1, 128, 128, 16), window, 1, "SAME", "large_window", "slow")

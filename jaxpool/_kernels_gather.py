@@ -56,7 +56,7 @@ def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bo
     strided = any(each[0].stride > 1 for each in taps)
     spread = any(len(each) > 1 for each in taps)  # the transpose of strided sums
     many = len(axes) > 2
-    tested = many and not (strided or spread) and any(map(_tested, taps))
+    tested = many and tests_bounds(taps)
     wide_phases = spread and not many and not kernels.is_narrow_float(x.dtype)
     least = TESTED_ROW if tested else WIDE_ROW_OF_PHASES if wide_phases else WIDE_ROW
     if not can_gather(x, taps) or math.prod(x.shape[axes[-1] + 1 :]) < least:
@@ -74,10 +74,13 @@ def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bo
     return len(axes) > 1 and most <= max(GATHERED_TAPS, GATHERED_TAPS_AN_ELEMENT * strides)
 
 
-def _tested(phases: Phases) -> bool:
-    """Whether a region at an end of an axis has several positions, which do not lack the same elements."""
-    first, stop = phases[0].complete
-    return max(first, phases[0].out - stop) > 1
+def tests_bounds(taps: Sequence[Phases]) -> bool:
+    """Whether sums without strides test bounds: at an end of an axis several positions lack different elements."""
+    ends = [each[0].complete for each in taps]
+    several = any(
+        max(first, each[0].out - stop) > 1 for each, (first, stop) in zip(taps, ends, strict=True)
+    )
+    return several and all(len(each) == 1 and each[0].stride == 1 for each in taps)
 
 
 def kept_sums(

@@ -22,7 +22,13 @@ from jaxpool import _kernels as kernels
 from jaxpool import _taps
 from jaxpool._kernels import End
 from jaxpool._kernels_fold import add, window_fold, window_unfold
-from jaxpool._kernels_gather import TAPS_OF_MANY_ENDS, can_gather, kept_sums, worth_gathering
+from jaxpool._kernels_gather import (
+    TAPS_OF_MANY_ENDS,
+    can_gather,
+    kept_sums,
+    tests_bounds,
+    worth_gathering,
+)
 from jaxpool._kernels_phases import interleave, narrow
 from jaxpool._kernels_regions import missing, pieces, put_together
 from jaxpool._taps import Cut, Phases, Taps
@@ -178,9 +184,12 @@ def _flat(dims: Sequence[Axis], x: Array, *, spread: bool = False) -> bool:
     small = len(dims) > 2 and kernels.bytes_of(x) < WORTH_MANY_AXES
     if small or size * 3 ** len(dims) > TERMS or (spread and strides > PASS_TAPS):
         return False
+    axes = [dim.axis for dim in dims]
+    taps = [(_taps.of_inputs if spread else _taps.of_outputs)(dim) for dim in dims]
+    if len(dims) > 2 and tests_bounds(taps) and not worth_gathering(x, axes, taps):
+        return False
     if spread and strides > 1:
         if kernels.is_narrow_float(x.dtype):
-            axes, taps = [dim.axis for dim in dims], [_taps.of_inputs(dim) for dim in dims]
             return longest <= SHORT and (len(dims) <= 2 or worth_gathering(x, axes, taps))
         few = SPREAD_TAPS_AN_ELEMENT
     elif len(dims) == 2 and longest <= SHORT_OF_TWO and dims[-1].axis < x.ndim - 1:

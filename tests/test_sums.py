@@ -1,5 +1,6 @@
 """Sums over windows and their transpose, pass by pass: against loops in NumPy, in integers, so to the bit."""
 
+import functools
 import itertools
 
 import jax
@@ -177,6 +178,30 @@ def test_programs_stay_short(shape, window, strides, dilation):
         return jaxpool.avg_pool(x, window, strides, **options).sum()
 
     assert str(jax.make_jaxpr(jax.grad(loss))(x)).count("\n") < 2000
+
+
+@pytest.mark.parametrize(
+    ("padding", "dilation", "channels", "forward", "backward"),
+    [
+        ("SAME", 1, 1, [3], [3]),
+        ("VALID", 1, 1, [3], [2, 1]),  # backwards two positions at either end test bounds
+        ("SAME", 2, 3, [2, 1], [2, 1]),
+        ("SAME", 2, 4, [3], [3]),  # looked up
+    ],
+)
+def test_three_axes_that_test_bounds_are_two_passes(padding, dilation, channels, forward, backward):
+    shape = (1, 32, 32, 32, channels)
+    window = window_of(shape, (3, 3, 3), (1, 1, 1), padding, dilation, False, None)
+    x, dy = (jax.ShapeDtypeStruct(each, jnp.float32) for each in (shape, window.pooled(shape)))
+    found = []
+
+    def passes(x, dy):
+        for array, spread in ((x, False), (dy, True)):
+            fits = functools.partial(sums._flat, x=array, spread=spread)
+            found.append([len(group) for group in sums._passes(window.dims, fits)])
+
+    jax.eval_shape(passes, x, dy)
+    assert found == [forward, backward]
 
 
 def test_the_order_of_axes_changes_nothing():
