@@ -23,7 +23,7 @@ from jaxpool._kernels_regions import missing
 from jaxpool._taps import Cut, Phases
 from jaxpool._window import is_int
 
-# So many neighbours after the last axis make up for looking up where they begin, in phases of two axes more, ...
+# So many neighbours after the last axis make up for looking up where they begin, in phases of up to two axes more, ...
 WIDE_ROW = 12
 WIDE_ROW_OF_PHASES = 20
 # ... for up to so many taps, or forwards so many an element of x.
@@ -34,7 +34,7 @@ MANY_ENDS = 1 / 4
 TAPS_OF_MANY_ENDS = 16
 # Without strides regions win from this share on.
 MOSTLY_ENDS = 1 / 3
-# Of three axes and more regions lose up to so many taps: of phases, or whose ends test bounds, over short rows too.
+# Of three axes and more regions lose up to so many taps: of phases, or whose ends are long, over short rows too.
 TAPS_OF_MANY_AXES = 27
 TESTED_ROW = 4
 # Positions of an axis for which a program may hold tables, at most.
@@ -56,7 +56,7 @@ def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bo
     strided = any(each[0].stride > 1 for each in taps)
     spread = any(len(each) > 1 for each in taps)  # the transpose of strided sums
     many = len(axes) > 2
-    tested = many and tests_bounds(taps)
+    tested = many and long_ends(taps)
     wide_phases = spread and not many and not kernels.is_narrow_float(x.dtype)
     least = TESTED_ROW if tested else WIDE_ROW_OF_PHASES if wide_phases else WIDE_ROW
     if not can_gather(x, taps) or math.prod(x.shape[axes[-1] + 1 :]) < least:
@@ -74,8 +74,8 @@ def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bo
     return len(axes) > 1 and most <= max(GATHERED_TAPS, GATHERED_TAPS_AN_ELEMENT * strides)
 
 
-def tests_bounds(taps: Sequence[Phases]) -> bool:
-    """Whether sums without strides test bounds: at an end of an axis several positions lack different elements."""
+def long_ends(taps: Sequence[Phases]) -> bool:
+    """Whether sums without strides have an end of several positions: a region of those may test bounds."""
     ends = [each[0].complete for each in taps]
     several = any(
         max(first, each[0].out - stop) > 1 for each, (first, stop) in zip(taps, ends, strict=True)

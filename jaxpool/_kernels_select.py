@@ -33,7 +33,7 @@ Kind = Literal["max", "min"]
 SHORTEST_ROW = 4
 SHORT_ROW = 12
 SHORT_ROW_OF_MANY_AXES = 16
-# ... of so many, and one more of 16 bits, in steps along the last axis.
+# ... of so many, and one more of narrower types than 32 bits, in steps along the last axis.
 END_TO_END = 9, 15
 # Over rows of so many neighbours, indices of so few taps are found in float32.
 UNROLLED_ROWS = 9, 19
@@ -166,7 +166,9 @@ def _by_regions(taps: Sequence[Taps], step: Step, value: Array, axes: Sequence[i
     """
     if not large(value) or not mostly_complete(taps):
         return False
-    if len(step.shifts) <= FEW_TERMS and min(step.strides) > 1:
+    alone = step.axis if len(axes) <= 2 else None
+    strides = step.strides if alone is None else [step.strides[alone]]
+    if len(step.shifts) <= FEW_TERMS and min(strides) > 1:
         return True
     ends = [axis for axis, each in zip(axes, taps, strict=True) if each.complete != (0, each.out)]
     return math.prod(value.shape[max(ends) + 1 :]) >= kernels.WIDE
@@ -265,7 +267,9 @@ def _select_rows(
 
     def in_long_rows(*found: Array) -> tuple[Array, ...]:
         # Kept apart: XLA would reshape in the loop, and pass over short rows again.
-        rows = [each.reshape(*each.shape[:axis], merged.unpadded[0], -1) for each in found]
+        # Merging or splitting one axis only, which jax 0.10 wants under vmap over a sharded one.
+        rest = () if axis == max(axes) else (-1,)
+        rows = [each.reshape(*each.shape[:axis], merged.unpadded[0], *rest) for each in found]
         best = kernels.materialise(functools.partial(one, merged, (axis,)), *rows)
         shape = list(value.shape)
         for which, out in zip(axes, step.outs, strict=True):
@@ -276,7 +280,7 @@ def _select_rows(
 
 
 def _long_rows(step: Step, value: Array, axes: Sequence[int]) -> tuple[int, Step] | None:
-    """The axis of a step that is seen as one over all that follows it, or over rows put end to end; None: it is not.
+    """A step over long rows and its axis: all that follows that is one axis, or rows are put end to end; None: neither.
 
     Not where the type of x says how it is sharded: a reshape would ask for another.
     """

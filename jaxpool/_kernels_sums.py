@@ -26,7 +26,7 @@ from jaxpool._kernels_gather import (
     TAPS_OF_MANY_ENDS,
     can_gather,
     kept_sums,
-    tests_bounds,
+    long_ends,
     worth_gathering,
 )
 from jaxpool._kernels_phases import interleave, narrow
@@ -186,7 +186,7 @@ def _flat(dims: Sequence[Axis], x: Array, *, spread: bool = False) -> bool:
         return False
     axes = [dim.axis for dim in dims]
     taps = [(_taps.of_inputs if spread else _taps.of_outputs)(dim) for dim in dims]
-    if len(dims) > 2 and tests_bounds(taps) and not worth_gathering(x, axes, taps):
+    if len(dims) > 2 and long_ends(taps) and not worth_gathering(x, axes, taps):
         return False
     if spread and strides > 1:
         if kernels.is_narrow_float(x.dtype):
@@ -296,7 +296,11 @@ def window_spread(dy: Array, window: Window, end: End) -> Array:
     last: End | None = end
     if not rest:
         sent = functools.partial(kernels.finished, end=end)
-        dy = kernels.materialise(sent, dy) if _finished_apart(dy, window, end) else sent(dy)
+        apart = functools.partial(kernels.materialise, sent)
+        if alone and _finished_apart(dy, window, end):
+            dy = lax.platform_dependent(dy, cpu=apart, default=sent)
+        else:
+            dy = sent(dy)
         last = None
     for dim in alone:
         if dim.whole:
@@ -317,7 +321,7 @@ def window_spread(dy: Array, window: Window, end: End) -> Array:
 
 
 def _finished_apart(dy: Array, window: Window, end: End) -> bool:
-    """Whether cotangents that are not added up are finished in a loop of their own."""
+    """Whether cotangents that are repeated and not added up are finished in a loop of their own, on CPU."""
     row = dy.shape[max(window.axes, default=-1) + 1 :]
     short = all(map(is_int, row)) and math.prod(row) < ROUNDED_ROW
     rounded = end.divide is not None or dy.dtype != end.dtype

@@ -67,7 +67,7 @@ class Step:
 
     @property
     def axis(self) -> int | None:
-        """The pooled axis along which alone pieces differ and something is padded or left out, by its number."""
+        """The pooled axis along which alone pieces differ and something is padded or left out; None: there are more."""
         columns = zip(zip(*self.shifts, strict=True), self.strides, self.sides, strict=True)
         taken = [any(column) or stride > 1 or any(side) for column, stride, side in columns]
         return taken.index(True) if sum(taken) == 1 else None
@@ -182,16 +182,21 @@ def _flat_forward(window: Window) -> bool:
         return window.size <= FLAT_TAPS
     strides = math.prod(dim.stride for dim in window.dims)
     few_an_element = window.size <= min(FLAT_TAPS_AN_ELEMENT * strides, LONGEST)
-    two_axes = sum(not dim.idle for dim in window.dims) <= 2
-    return (few_an_element and two_axes) or window.size <= FLAT_TAPS_OF_OVERLAPS
+    return few_an_element or window.size <= FLAT_TAPS_OF_OVERLAPS
 
 
 def _first_step(window: Window) -> Step | None:
-    """Forwards, of three axes and more the last two in one step, if they have strides and few taps."""
+    """Forwards, of three axes and more the last two in one step, if they have strides and few taps.
+
+    As one step, all taps of windows that overlap would be a program of many regions, each of many taps.
+    """
     others, minor = window.dims[:-2], window.dims[-2:]
     of_minor = Window(minor)
     strided = any(dim.stride > 1 for dim in minor)
-    if not (others and strided and of_minor.size <= FLAT_TAPS_OF_OVERLAPS):
+    many = window.overlapping and window.size > FLAT_TAPS_OF_OVERLAPS
+    if not (others and strided and many and of_minor.size <= FLAT_TAPS_OF_OVERLAPS):
+        return None
+    if all(dim.idle for dim in others):
         return None
     flat, sizes = flat_step(of_minor), tuple(dim.size for dim in others)
     nothing = tuple(0 for _ in others)
@@ -215,14 +220,15 @@ def select_steps(window: Window, *, forward: bool = False) -> tuple[Step, ...]:
     nothing, all of it. The flat tap that steps find says nothing of them: backwards there may be
     others.
     """
-    if _flat_forward(window) if forward else window.size <= FLAT_TAPS:
+    first = _first_step(window) if forward else None
+    flat = _flat_forward(window) if forward else window.size <= FLAT_TAPS
+    if flat and first is None:
         return (flat_step(window),)
     rank = len(window.dims)
     at_once = not forward and all(dim.needed <= (1 + LITTLE) * dim.size for dim in window.dims)
     unpadded = [True] * rank
     sizes = list(window.input_shape)
     steps = []
-    first = _first_step(window) if forward else None
     if first:
         steps.append(first)
         sizes = list(first.outs)

@@ -26,6 +26,7 @@ GEOMETRIES = [
     (((1, 9, 8, 11, 10), (3, 3, 3), (1, 1, 1), "SAME", 1, False, (3, 1, 2)), 3),
     (((1, 9, 8, 11, 4), (3, 3, 3), (2, 2, 2), "SAME", 1, False, None), 1),
     (((1, 9, 8, 11, 3), (3, 3, 3), (2, 2, 2), "SAME", 1, False, None), 0),
+    (((1, 9, 8, 11, 8), (3, 3, 3), (2, 2, 2), ((4, 0), (0, 1), (3, 3)), 2, True, (2, 1, 3)), 1),
     (((2, 31, 2, 5), (3,), (1,), "SAME", 1, False, (1,)), 1),  # both that follow are the row
     (((2, 31, 11), (9,), (2,), "SAME_LOWER", 1, False, None), 0),
 ]
@@ -156,18 +157,43 @@ def test_short_rows_stay_as_they_are_elsewhere():
         ((4, 4, 4), (2, 2, 2), [4, 4, 4]),  # 16 taps
         ((2, 2, 2), (1, 1, 1), [8]),
         ((13, 3, 3), (2, 2, 2), [9, 13]),
+        ((2, 3, 4), (2, 2, 2), [24]),
+        ((3, 3, 3), (3, 3, 3), [3, 3, 3]),  # that do not meet
         ((1, 3, 3), (1, 2, 2), [9]),
     ],
 )
-def test_three_axes_in_two_steps(window, strides, counts, monkeypatch):
+def test_three_axes_in_two_steps(window, strides, counts):
+    geometry = window_of((1, 15, 9, 10, 3), window, strides, "SAME", 1, False, None)
+    assert [len(step.starts) for step in select_steps(geometry, forward=True)] == counts
+
+
+@pytest.mark.parametrize("ties", ["first", "last", "last_nan"])
+@pytest.mark.parametrize(
+    ("axes", "padding", "dilation", "ceil"),
+    [
+        ((1, 2, 3), "SAME", 1, False),
+        ((3, 1, 2), ((2, 0), (0, 1), (1, 2)), 1, True),
+        ((2, 3, 1), "VALID", 2, False),
+    ],
+)
+def test_two_steps_select_as_one(axes, padding, dilation, ceil, ties, monkeypatch):
     x = numbers((1, 15, 9, 10, 3), "float32")
-    geometry = window_of(x.shape, window, strides, "SAME", 1, False, None)
-    found = select_steps(geometry, forward=True)
-    assert [len(step.starts) for step in found] == counts
-    two = select(x, geometry, "max", "last")
-    monkeypatch.setattr(steps, "_first_step", lambda window: None)
-    select_steps.cache_clear()
-    try:
-        jax.tree.map(np.testing.assert_array_equal, two, select(x, geometry, "max", "last"))
-    finally:
-        select_steps.cache_clear()
+    geometry = window_of(x.shape, (3, 3, 3), (2, 2, 2), padding, dilation, ceil, axes)
+    assert len(select_steps(geometry, forward=True)) == 2
+    two = select(x, geometry, "max", ties)
+    monkeypatch.setattr(selecting, "select_steps", lambda window, **_: (steps.flat_step(window),))
+    jax.tree.map(np.testing.assert_array_equal, two, select(x, geometry, "max", ties))
+
+
+def test_rows_under_vmap_over_a_sharded_axis():
+    mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
+    x = numbers((2, 4, 48, 48, 12), "float32")
+
+    def pools(x):
+        return jax.vmap(lambda x: jaxpool.max_pool(x, (5, 5), (1, 1), "SAME"))(x)
+
+    want = pools(x)
+    with jax.set_mesh(mesh):
+        there = jax.device_put(x, jax.NamedSharding(mesh, jax.P("b")))
+        np.testing.assert_array_equal(pools(there), want)
+        assert jax.grad(lambda x: pools(x).sum())(there).shape == x.shape
