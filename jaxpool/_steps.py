@@ -20,7 +20,7 @@ from jaxpool._window import Axis, Window
 FLAT_TAPS = 16
 # Forwards, so is one that overlaps of so many taps, ...
 FLAT_TAPS_OF_OVERLAPS = 9
-# ... or of so many an input element and `LONGEST` in all.
+# ... or, along two axes or without strides in the last two, of so many an input element and `LONGEST` in all.
 FLAT_TAPS_AN_ELEMENT = 4
 # Pieces of a step along an axis where windows overlap much: fewer, longer steps, fewer passes over memory.
 PIECES = 8
@@ -215,7 +215,7 @@ def _first_step(window: Window) -> Step | None:
 def select_steps(window: Window, *, forward: bool = False) -> tuple[Step, ...]:
     """The steps of a max or min pool, from the input to the output; each pads what it begins with.
 
-    Axis by axis, the minor one first, so that row-major order decides ties. Much padding is done
+    Axis by axis or the last two at once, the minor one first, so that row-major order decides ties. Much padding is done
     when the turn of its axis comes, so that steps before pass over less; forwards, where it copies
     nothing, all of it. The flat tap that steps find says nothing of them: backwards there may be
     others.
