@@ -215,10 +215,10 @@ def _first_step(window: Window) -> Step | None:
 def select_steps(window: Window, *, forward: bool = False) -> tuple[Step, ...]:
     """The steps of a max or min pool, from the input to the output; each pads what it begins with.
 
-    Axis by axis or the last two at once, the minor one first, so that row-major order decides ties. Much padding is done
-    when the turn of its axis comes, so that steps before pass over less; forwards, where it copies
-    nothing, all of it. The flat tap that steps find says nothing of them: backwards there may be
-    others.
+    Axis by axis or the last two at once, the minor one first, so that row-major order decides
+    ties. Much padding is done when the turn of its axis comes, so that steps before pass over less;
+    forwards, where it copies nothing, all of it. The flat tap that steps find says nothing of them:
+    backwards there may be others.
     """
     first = _first_step(window) if forward else None
     flat = _flat_forward(window) if forward else window.size <= FLAT_TAPS
