@@ -81,6 +81,17 @@ def bytes_of(x: Array) -> float:
     return math.prod(x.shape) * x.dtype.itemsize if known else math.inf
 
 
+def row(x: Array, axes: Sequence[int]) -> float:
+    """How many elements lie next to each other at a position of `axes`; infinite where not known."""
+    inside = x.shape[max(axes, default=-1) + 1 :]
+    return math.prod(inside) if all(map(is_int, inside)) else math.inf
+
+
+def is_sharded(x: Array) -> bool:
+    """Whether the type of x says that it is sharded; of a mesh whose axes XLA alone knows it does not."""
+    return any(part for part in jax.typeof(x).sharding.spec)
+
+
 def least(dtype: DType) -> Any:
     """The smallest value of `dtype`: what a maximum is padded with, and never selects."""
     if jnp.issubdtype(dtype, jnp.bool_):

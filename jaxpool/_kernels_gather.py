@@ -11,7 +11,6 @@ import functools
 import math
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -46,7 +45,7 @@ def can_gather(x: Array, taps: Sequence[Phases]) -> bool:
 
     Where XLA alone knows, a gather collects pooled axes that are sharded, and what it gives is not sharded.
     """
-    if not all(map(is_int, x.shape)) or any(part for part in jax.typeof(x).sharding.spec):
+    if not all(map(is_int, x.shape)) or kernels.is_sharded(x):
         return False
     return all(each[0].out * len(each) <= LONGEST_TABLE for each in taps)
 
@@ -59,7 +58,7 @@ def worth_gathering(x: Array, axes: Sequence[int], taps: Sequence[Phases]) -> bo
     tested = many and long_ends(taps)
     wide_phases = spread and not many and not kernels.is_narrow_float(x.dtype)
     least = TESTED_ROW if tested else WIDE_ROW_OF_PHASES if wide_phases else WIDE_ROW
-    if not can_gather(x, taps) or math.prod(x.shape[axes[-1] + 1 :]) < least:
+    if not can_gather(x, taps) or kernels.row(x, axes) < least:
         return False
     most = math.prod(max(len(phase.offsets) for phase in each) for each in taps)
     if many and (spread or tested):

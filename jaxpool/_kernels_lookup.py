@@ -72,7 +72,7 @@ def groups_looked_up(dy: Array, window: Window) -> list[Group]:
 
 
 def _worth(dy: Array, window: Window, loops: int, most: int) -> bool:
-    row = math.prod(dy.shape[max(window.axes) + 1 :])
+    row = kernels.row(dy, window.axes)
     narrow = kernels.is_narrow_float(dy.dtype)
     if most == 1:
         return window.size > FEW_TAPS or (narrow and row >= kernels.WIDE)

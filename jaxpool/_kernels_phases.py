@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Sequence
 
 from jax import Array, lax
@@ -16,7 +15,6 @@ from jax import numpy as jnp
 
 from jaxpool import _kernels as kernels
 from jaxpool._steps import Step
-from jaxpool._window import is_int
 
 Term = Callable[..., Array]
 Phases = tuple[int, ...]
@@ -195,8 +193,7 @@ def narrow(array: Array, axes: Sequence[int]) -> bool:
 
     Terms are then read from padded arrays; else each is padded (measured: bench/NOTES.md).
     """
-    inside = array.shape[max(axes, default=-1) + 1 :]
-    return all(is_int(size) for size in inside) and math.prod(inside) < kernels.WIDE
+    return kernels.row(array, axes) < kernels.WIDE
 
 
 def _layout(step: Step, axes: Sequence[int], *, loop_a_phase: bool) -> tuple[list[int], list[int]]:

@@ -26,7 +26,7 @@ from jaxpool._kernels_regions import (
 )
 from jaxpool._steps import Step, select_steps
 from jaxpool._taps import Cut, Taps
-from jaxpool._window import Window, is_int
+from jaxpool._window import Window
 
 Kind = Literal["max", "min"]
 # Rows of so many neighbours are parts of longer ones in steps along an axis that others follow; ...
@@ -171,7 +171,7 @@ def _by_regions(taps: Sequence[Taps], step: Step, value: Array, axes: Sequence[i
     if len(step.shifts) <= FEW_TERMS and min(strides) > 1:
         return True
     ends = [axis for axis, each in zip(axes, taps, strict=True) if each.complete != (0, each.out)]
-    return math.prod(value.shape[max(ends) + 1 :]) >= kernels.WIDE
+    return kernels.row(value, ends) >= kernels.WIDE
 
 
 def _complete(taps: Taps, cut: Cut) -> bool:
@@ -182,8 +182,7 @@ def _complete(taps: Taps, cut: Cut) -> bool:
 
 def _in_float(step: Step, value: Array, axes: Sequence[int]) -> bool:
     """Whether an index of few taps is found in float32: of bytes, LLVM unrolls loops over rows so short."""
-    row = value.shape[max(axes) + 1 :]
-    short = all(map(is_int, row)) and UNROLLED_ROWS[0] <= math.prod(row) <= UNROLLED_ROWS[1]
+    short = UNROLLED_ROWS[0] <= kernels.row(value, axes) <= UNROLLED_ROWS[1]
     return short and value.dtype == jnp.float32 and len(step.starts) <= UNROLLED_TAPS
 
 
@@ -285,10 +284,10 @@ def _long_rows(step: Step, value: Array, axes: Sequence[int]) -> tuple[int, Step
     Not where the type of x says how it is sharded: a reshape would ask for another.
     """
     which = step.axis
-    if which is None or not large(value) or any(part for part in jax.typeof(value).sharding.spec):
+    if which is None or not large(value) or kernels.is_sharded(value):
         return None
     axis, one = axes[which], step.along(which)
-    row = math.prod(value.shape[max(axes) + 1 :])
+    row = int(kernels.row(value, axes))  # known, as that of all that is large
     if axis == max(axes):
         most = END_TO_END[1] + (value.dtype.itemsize < 4)
         between = END_TO_END[0] <= row <= most

@@ -32,7 +32,7 @@ from jaxpool._kernels_gather import (
 from jaxpool._kernels_phases import interleave, narrow
 from jaxpool._kernels_regions import missing, pieces, put_together
 from jaxpool._taps import Cut, Phases, Taps
-from jaxpool._window import Axis, Window, is_int
+from jaxpool._window import Axis, Window
 
 # Bytes from which regions are worth their longer program.
 WORTH_REGIONS = 1 << 11
@@ -322,8 +322,7 @@ def window_spread(dy: Array, window: Window, end: End) -> Array:
 
 def _finished_apart(dy: Array, window: Window, end: End) -> bool:
     """Whether cotangents that are repeated and not added up are finished in a loop of their own, on CPU."""
-    row = dy.shape[max(window.axes, default=-1) + 1 :]
-    short = all(map(is_int, row)) and math.prod(row) < ROUNDED_ROW
+    short = kernels.row(dy, window.axes) < ROUNDED_ROW
     rounded = end.divide is not None or dy.dtype != end.dtype
     return short and rounded and end.dtype == jnp.float16
 

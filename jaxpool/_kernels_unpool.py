@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -42,7 +41,7 @@ def _by_windows(
     sizes: Sequence[int],
 ) -> Array:
     window = _own_windows(y, axes, sizes)
-    sharded = any(entry is not None for entry in jax.typeof(y).sharding.spec)
+    sharded = kernels.is_sharded(y)
     if window is None or sharded:  # what is explicitly sharded cannot be made flat
         return scattered(y, position, axes, sizes)
     tap, own = _taps(position, window)
