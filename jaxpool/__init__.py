@@ -1,21 +1,21 @@
 """Pooling and elementwise max for JAX, with derivatives of their own."""
 
-from jaxpool._accelerate import accelerate
-from jaxpool._adaptive import (
+from jaxpool._accelerate.accelerate import accelerate
+from jaxpool._api.adaptive import (
     adaptive_avg_pool,
     adaptive_max_pool,
     adaptive_max_pool_with_argmax,
 )
-from jaxpool._argmax import max_pool_with_argmax, max_unpool
-from jaxpool._cumulative import cummax, cummin
-from jaxpool._elementwise import fmax, fmin, maximum, minimum
-from jaxpool._global import global_avg_pool, global_max_pool, spatial_pyramid_pool
-from jaxpool._max import max_pool, min_pool
-from jaxpool._power import gem_pool, lp_pool
-from jaxpool._random import fractional_max_pool, stochastic_pool
-from jaxpool._reduce import max, maxout, min
-from jaxpool._soft import logsumexp_pool, softmax_pool
-from jaxpool._sum import avg_pool, sum_pool
+from jaxpool._api.argmax import max_pool_with_argmax, max_unpool
+from jaxpool._api.avg_pool import avg_pool, sum_pool
+from jaxpool._api.cumulative import cummax, cummin
+from jaxpool._api.elementwise import fmax, fmin, maximum, minimum
+from jaxpool._api.max_pool import max_pool, min_pool
+from jaxpool._api.power import gem_pool, lp_pool
+from jaxpool._api.random import fractional_max_pool, stochastic_pool
+from jaxpool._api.reduce import max, maxout, min
+from jaxpool._api.soft import logsumexp_pool, softmax_pool
+from jaxpool._api.whole import global_avg_pool, global_max_pool, spatial_pyramid_pool
 
 __version__ = "0.1.0"
 

@@ -1,6 +1,6 @@
 """Windows from rows of a table."""
 
-from jaxpool._window import Window, make_window
+from jaxpool._geometry.window import Window, make_window
 
 
 def window_of(shape, window, strides, padding, dilation, ceil_mode, axes) -> Window:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxpool._window import make_window
+from jaxpool._geometry.window import make_window
 
 
 class Gathered:

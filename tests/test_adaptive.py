@@ -9,10 +9,10 @@ import pytest
 from adaptive_pools import INF, MODES, NAN, TIES, average, column, drawn, maximum, small_integers
 
 import jaxpool
-from jaxpool._adaptive import adaptive_max_op
-from jaxpool._kernels_adaptive import adaptive_position
-from jaxpool._ragged import adaptive_window
-from jaxpool._rules import apply_kept
+from jaxpool._api.adaptive import adaptive_max_op
+from jaxpool._geometry.adaptive import adaptive_window
+from jaxpool._kernels.adaptive import adaptive_position
+from jaxpool._ops.op import apply_kept
 from jaxpool.testing import _oracle_adaptive as oracle
 from jaxpool.testing._oracle import is_floating
 

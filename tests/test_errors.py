@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, calling
 
 X = np.zeros((1, 4, 4, 1), np.float32)
 POOLS = ("max_pool", "min_pool", "avg_pool", "sum_pool")

@@ -10,8 +10,8 @@ import pytest
 from chance import FLOATS, INTEGERS, KEY, THREEFRY, check_transforms, column
 
 import jaxpool
-from jaxpool._random import fractional_op
-from jaxpool._rules import apply_given
+from jaxpool._api.random import fractional_op
+from jaxpool._ops.op import apply_given
 from jaxpool.testing import draw_values
 
 pytestmark = pytest.mark.usefixtures("strict")

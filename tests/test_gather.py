@@ -12,9 +12,9 @@ from geometry import window_of
 from lookups import arguments, both_ways, gathers, lookups
 
 import jaxpool
-from jaxpool import _kernels as kernels
-from jaxpool import _kernels_gather as gather
-from jaxpool import _taps as taps
+from jaxpool._geometry import taps
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import gather
 
 WIDE = (2, 64, 64, 32)
 

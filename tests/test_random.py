@@ -10,10 +10,10 @@ from chance import FLOATS, INTEGERS, KEY, THREEFRY, check_transforms, column
 from jax.test_util import check_grads
 
 import jaxpool
-from jaxpool._kernels_tiles import lay_out
-from jaxpool._random import StochasticPool
-from jaxpool._rules import apply_given
-from jaxpool._window import make_window
+from jaxpool._api.random import StochasticPool
+from jaxpool._geometry.window import make_window
+from jaxpool._kernels.patches import lay_out
+from jaxpool._ops.op import apply_given
 from jaxpool.testing import oracle
 
 pytestmark = pytest.mark.usefixtures("strict")

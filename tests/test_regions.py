@@ -9,12 +9,12 @@ import pytest
 from geometry import window_of
 
 import jaxpool
-from jaxpool import _kernels as kernels
-from jaxpool import _kernels_regions as regions
-from jaxpool import _kernels_select as selecting
-from jaxpool._kernels_route import route
-from jaxpool._kernels_select import select, select_value
-from jaxpool._window import make_window
+from jaxpool._geometry.window import make_window
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import regions
+from jaxpool._kernels import select as selecting
+from jaxpool._kernels.route import route
+from jaxpool._kernels.select import select, select_value
 
 GEOMETRIES = [
     # shape, window, strides, padding, dilation, ceil, axes

@@ -11,10 +11,10 @@ from geometry import window_of
 from lookups import arguments, both_ways, gathers, lookups
 
 import jaxpool
-from jaxpool._kernels_lookup import groups_looked_up
-from jaxpool._kernels_route import route, route_by_steps
-from jaxpool._kernels_select import select
-from jaxpool._max import max_pool
+from jaxpool._api.max_pool import max_pool
+from jaxpool._kernels.lookup import groups_looked_up
+from jaxpool._kernels.route import route, route_by_steps
+from jaxpool._kernels.select import select
 
 WIDE = (2, 64, 64, 32)
 

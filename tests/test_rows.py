@@ -9,11 +9,11 @@ import pytest
 from geometry import window_of
 
 import jaxpool
-from jaxpool import _kernels_regions as regions
-from jaxpool import _kernels_select as selecting
-from jaxpool import _steps as steps
-from jaxpool._kernels_select import select, select_value
-from jaxpool._steps import select_steps
+from jaxpool._kernels import regions
+from jaxpool._kernels import select as selecting
+from jaxpool._kernels.select import select, select_value
+from jaxpool._plan import steps
+from jaxpool._plan.steps import select_steps
 
 GEOMETRIES = [
     # shape, window, strides, padding, dilation, ceil, axes; how many of the steps pass over long rows

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._kernels_route import pick, route
-from jaxpool._kernels_select import select
-from jaxpool._steps import LONGEST, select_steps
-from jaxpool._window import make_window
+from jaxpool._geometry.window import make_window
+from jaxpool._kernels.route import pick, route
+from jaxpool._kernels.select import select
+from jaxpool._plan.steps import LONGEST, select_steps
 from jaxpool.testing import oracle
 
 

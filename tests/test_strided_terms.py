@@ -7,9 +7,8 @@ import pytest
 from geometry import window_of
 
 import jaxpool
-from jaxpool import _kernels_lookup as lookup
-from jaxpool import _kernels_phases as phases
-from jaxpool._kernels_route import pick, route, route_by_steps
+from jaxpool._kernels.dense import lookup, phases
+from jaxpool._kernels.route import pick, route, route_by_steps
 
 GEOMETRIES = [
     # shape, window, strides, padding, dilation, ceil

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxpool
-from jaxpool import _kernels_sums as sums
-from jaxpool import _taps as taps
-from jaxpool._kernels import End
-from jaxpool._window import Axis, make_window
+from jaxpool._geometry import taps
+from jaxpool._geometry.window import Axis, make_window
+from jaxpool._kernels.dense import End, sums
 
 GEOMETRIES = [
     # shape, window, strides, padding, dilation, ceil, axes

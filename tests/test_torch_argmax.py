@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._random import fractional_op
-from jaxpool._rules import apply_given
+from jaxpool._api.random import fractional_op
+from jaxpool._ops.op import apply_given
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: nothing to compare with")
 

@@ -16,10 +16,10 @@ import pytest
 from compat_cases import HASTY, ints
 
 import jaxpool
-from jaxpool._errors import ArgumentError
-from jaxpool._random import fractional_op
-from jaxpool._rules import apply_given
-from jaxpool._window import make_window
+from jaxpool._api.random import fractional_op
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._geometry.window import make_window
+from jaxpool._ops.op import apply_given
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: nothing to compare with")
 F = torch.nn.functional

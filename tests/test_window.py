@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from jaxpool._errors import ArgumentError
-from jaxpool._window import Window, full_window, is_int, make_window
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._geometry.window import Window, full_window, is_int, make_window
 from jaxpool.testing import Geometry, geometries
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arrays import as_array
-from jaxpool._errors import ArgumentError, calling
-from jaxpool._window import Window, is_int, is_sequence, make_window
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._geometry.window import Window, is_int, is_sequence, make_window
 
 Sizes = int | Sequence[int]
 

@@ -9,15 +9,15 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool import _elementwise as elementwise
-from jaxpool._arrays import is_array
-from jaxpool._cumulative import Running
-from jaxpool._errors import ArgumentError
-from jaxpool._kernels_select import Kind
-from jaxpool._reduce import reduce
-from jaxpool._rules import apply_kept
-from jaxpool._whole import Reduction
-from jaxpool._window import is_sequence
+from jaxpool._api import elementwise
+from jaxpool._api.cumulative import Running
+from jaxpool._api.reduce import reduce
+from jaxpool._arguments.arrays import is_array
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._geometry.window import is_sequence
+from jaxpool._kernels.select import Kind
+from jaxpool._ops.op import apply_kept
+from jaxpool._ops.reduction import Reduction
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import BOOL, FLOATS, INTS
 

@@ -9,8 +9,8 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arrays import is_array
-from jaxpool._errors import ArgumentError, calling
+from jaxpool._arguments.arrays import is_array
+from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool.compat._lax import Pads, Reducer, reduce_window, window_sum
 
 __all__ = ["avg_pool", "max_pool", "min_pool", "pool"]

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool.compat._lax import reduce_window, window_sum
 
 __all__ = ["AvgPool", "MaxPool", "avg_pool", "max_pool"]

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._window import Axis, Window, make_window
+from jaxpool._geometry.window import Axis, Window, make_window
 
 Ties = Literal["first", "last", "split"]
 Position = tuple[int, ...]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpool import _kernels as kernels
+from jaxpool._kernels import dense as kernels
 from jaxpool.testing import _oracle
 from jaxpool.testing._oracle import Answer, Rule, Term, Ties
 

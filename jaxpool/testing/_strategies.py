@@ -11,8 +11,8 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from jaxpool._errors import ArgumentError
-from jaxpool._window import Window, make_window
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._geometry.window import Window, make_window
 from jaxpool.testing import _oracle
 
 Kind = Literal["max", "min", "avg", "sum"]

@@ -1,0 +1,158 @@
+"""One line for existing models: `accelerate`.
+
+Mechanism. Every windowed max, min and sum of a JAX program, from whatever library, passes through
+`bind` of one of four public primitives, `jax.lax.reduce_window_max_p` and its kin. The first call
+of `accelerate` puts a dispatcher in front of these. While an accelerated function runs or is
+traced, the dispatcher calls our pools (with `autodiff="jvp"`); at all other times it passes the
+call on. "While" is a value of `jax.make_user_context`: a part of the keys of all of jax's caches,
+so that functions jitted before are traced anew, and local to a thread.
+
+Why there. Derivatives are those of our pools, so none of jax's rule tables is touched, and each
+transformation works that works on a `jax.custom_jvp` function. No boundary is crossed and no jaxpr
+rewritten, so structure, names, donation, static arguments, effects, and state that a function
+changes in place (Flax NNX, Keras) stay as they are. Taking `jax.lax.reduce_window` itself would do
+the same but miss code that imported it by name, and jaxprs that are evaluated or differentiated
+again; overriding the lowering would miss `jax.jit(accelerate(f))` and every derivative.
+
+What stays lax's: general reductions, `base_dilation`, negative padding, complex numbers, arrays
+with explicit sharding along a pooled axis, windows of one element, and running reductions in the
+form to which lax lowers `cumsum` and `cummax` (`report` names each). Also programs that were
+finished elsewhere: a nested jaxpr of `jax.make_jaxpr` that is run but not transformed,
+`jax.export`, a pullback or linearised function made outside, and Python that runs in another
+thread, such as host callbacks. `jax.experimental.jet` fails on what is taken over: it has no rules
+for custom derivatives.
+
+Where the numbers differ: the order in which the elements of a window and overlapping cotangents
+are added; NaN keeps its cotangent; the cotangent of a window of -inf goes to an element, never to
+padding; 8- and 16-bit floats add in float32; types without an infinity are padded with their least
+value. A window that is all padding keeps lax's value.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import jax
+
+from jaxpool._accelerate.bind import Handover, Report, handing_over, install
+from jaxpool._arguments.arrays import is_array
+from jaxpool._arguments.errors import ArgumentError, calling
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_STAGES = ("lower", "trace", "eval_shape")  # methods of a jitted function that trace it
+_LIBRARIES = ("flax", "haiku", "keras")
+
+
+def accelerate(fn: F, *, report: Report | None = None) -> F:
+    """`fn` with its windowed max, min and sum, and their derivatives, computed by jaxpool.
+
+    Works on a forward pass or a whole train step, with `grad`, `jit`, `scan`, `while_loop`, `cond`,
+    `checkpoint`, `vmap`, `shard_map` and functions with custom derivatives inside, whichever
+    library wrote its layers, and composes with all of them from outside:
+    `jax.jit(accelerate(f))`, `accelerate(jax.jit(f))`, `jax.grad(accelerate(f))`. Names, signature,
+    donation and static arguments stay. What cannot be taken over runs as before. A function jitted
+    before is traced once more, for its calls from here.
+
+    Gradient: of a max or min as of `max_pool` and `min_pool` with `ties="first"`, of a sum as of
+    `sum_pool`; forward and reverse mode, any order. It equals lax's where lax is right, to the bit
+    where windows do not overlap.
+
+    Args:
+      fn: a function: a train step, a loss, `model.apply` (Flax Linen, Haiku), `model.fit` (Keras),
+        jitted or not. State that it changes in place is changed in place. Objects that hold
+        parameters are refused: as functions they would hide them from `jax.grad`.
+      report: called with each reduction as it is traced, once: `print` to read them, `found.append`
+        to collect them. Each has `kind`, `shape`, `where`, `taken_over` and, if it was not, the
+        `reason`. With it, functions that were jitted before are traced for this call of
+        `accelerate` alone, so that nothing is missed.
+
+    Returns:
+      A function that takes and returns what fn does; with `lower`, `trace` and `eval_shape` if fn
+      is jitted.
+
+    Raises:
+      TypeError: fn is a model, a class, a generator or coroutine function, a compiled program.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jax import lax
+      >>> import jaxpool
+      >>> def loss(x):
+      ...     return lax.reduce_window(x, -jnp.inf, lax.max, (2,), (2,), "VALID").sum()
+      >>> x = jnp.array([1.0, jnp.nan, 5.0, 2.0])
+      >>> jax.grad(jaxpool.accelerate(loss))(x)
+      Array([0., 1., 1., 0.], dtype=float32)
+      >>> found = []
+      >>> jaxpool.accelerate(loss, report=found.append)(x)
+      Array(nan, dtype=float32)
+      >>> [(reduction.kind, reduction.taken_over) for reduction in found]
+      [('max', True)]
+
+    References:
+      The window arithmetic of `jax.lax.reduce_window`.
+    """
+    with calling("accelerate"):
+        _check(fn, report)
+    if isinstance(fn, jax.tree_util.Partial):
+        inner = accelerate(fn.func, report=report)
+        return cast(F, jax.tree_util.Partial(inner, *fn.args, **fn.keywords))
+    install()
+    handover = None if report is None else Handover(report)
+    accelerated = _within(handover, fn)
+    for stage in _STAGES:
+        if hasattr(fn, stage):
+            setattr(accelerated, stage, _within(handover, getattr(fn, stage)))
+    return accelerated
+
+
+def _within(handover: Handover | None, fn: Any) -> Any:
+    @functools.wraps(fn)
+    def accelerated(*args: Any, **kwargs: Any) -> Any:
+        with handing_over(handover):
+            return fn(*args, **kwargs)
+
+    if not hasattr(fn, "__name__"):
+        accelerated.__name__ = getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
+    return accelerated
+
+
+def _check(fn: Any, report: Any) -> None:
+    def refuse(hint: str) -> ArgumentError:
+        shown = fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn)
+        return ArgumentError("fn", "a function", shown, hint, TypeError)
+
+    if not callable(fn):
+        form = "accelerate(model.apply)" if hasattr(fn, "apply") else "a train step or a loss"
+        raise refuse(f"Pass {form}.")
+    if inspect.isclass(fn):
+        raise refuse("Pass a function that makes and calls it.")
+    if isinstance(fn, jax.stages.Compiled):
+        raise refuse("It is compiled already: accelerate the function, then compile that.")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise refuse("A generator runs after its call: accelerate the function that it calls.")
+    if inspect.iscoroutinefunction(fn):
+        raise refuse("A coroutine runs after its call: accelerate the function that it awaits.")
+    if _holds_state(fn):
+        raise refuse(
+            "It is a model or a layer. Pass a train step or a loss that takes it as an argument, "
+            "model.apply for Flax Linen, or model.fit for Keras."
+        )
+    if report is not None and not callable(report):
+        rule = "a function of one argument"
+        raise ArgumentError("report", rule, report, "Pass print or a list's append.", TypeError)
+
+
+def _holds_state(fn: Any) -> bool:
+    """Whether fn is a model: a module or layer of a library, or any pytree with arrays."""
+    if isinstance(fn, jax.tree_util.Partial):
+        return False
+    if any(
+        cls.__name__ in ("Module", "Layer") and cls.__module__.split(".")[0] in _LIBRARIES
+        for cls in type(fn).__mro__
+    ):
+        return True
+    return any(is_array(leaf) for leaf in jax.tree_util.tree_leaves(fn))

@@ -1,0 +1,66 @@
+"""What `accelerate` met: each windowed reduction of a program, taken over or not, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import sysconfig
+from types import FrameType
+
+import jax
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_OWN = (os.path.dirname(os.path.abspath(jax.__file__)) + os.sep, _PACKAGE + os.sep)
+_INSTALLED = (
+    *(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib", "stdlib")),
+    "<frozen",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction:
+    """A windowed reduction in a traced program; axes in the order of the array's."""
+
+    kind: str  # "max", "min", "sum" or "other"
+    dtype: str
+    shape: tuple[object, ...]
+    window_shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    where: str  # file, line and function of the caller
+    reason: str | None = None  # why it was left to lax; None if it was taken over
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether our kernels compute it."""
+        return self.reason is None
+
+    def __str__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        what = f"{self.kind} of {self.dtype}[{shape}], window {self.window_shape}"
+        if any(stride != 1 for stride in self.strides):
+            what += f", strides {self.strides}"
+        if any(any(sides) for sides in self.padding):
+            what += f", padding {self.padding}"
+        fate = "taken over" if self.reason is None else f"left to lax ({self.reason})"
+        return f"{self.where}: {what}: {fate}"
+
+
+def caller() -> str:
+    """The innermost line of the user's program; of a library if no other is on the stack."""
+    frame: FrameType | None = sys._getframe(1)
+    library = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_OWN):
+            if not file.startswith(_INSTALLED):
+                return _line(frame)
+            library = library or _line(frame)
+        frame = frame.f_back
+    return library or "unknown"
+
+
+def _line(frame: FrameType) -> str:
+    code = frame.f_code
+    return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} ({code.co_qualname})"

@@ -1,0 +1,241 @@
+"""Average and sum pooling."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._geometry.window import Axis, Ints, Padding, Window, make_window
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels.fold import window_sum_polyphase
+from jaxpool._kernels.sums import window_spread, window_sum
+from jaxpool._ops.op import Autodiff, Op, apply, choice
+
+
+def element_counts(window: Window, kind: Literal["counted", "real"], y: Array) -> np.ndarray:
+    """How many elements each window has, at least 1, in the rank and type of the output y."""
+    counts = np.ones((1,) * y.ndim, y.dtype)
+    for dim in window.dims:
+        along = np.asarray(_counts_along(dim, kind), y.dtype)
+        counts = counts * kernels.along(along, dim.axis, y.ndim)
+    return counts
+
+
+@functools.lru_cache(maxsize=16)  # asked for several times a trace; long axes make long tuples
+def _counts_along(dim: Axis, kind: Literal["counted", "real"]) -> tuple[int, ...]:
+    count = dim.real if kind == "real" else dim.counted
+    return tuple(max(1, count(output)) for output in range(dim.out))
+
+
+@dataclasses.dataclass(frozen=True)
+class SumPool(Op):
+    """The sum over each window, divided by what `divide` says; keeps nothing."""
+
+    window: Window
+    divide: Literal["not", "counted", "real"] | float = "not"
+
+    keeps = False
+
+    def primal(self, x: Array) -> tuple[Array, tuple[()]]:
+        return window_sum(x, self.window, self._end(x.dtype)), ()
+
+    def linear(self, residual: tuple[()], x_dot: Array) -> Array:
+        total = window_sum_polyphase(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window)
+        return self._divided(total).astype(x_dot.dtype)
+
+    def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
+        wide = dy.astype(kernels.accumulator(dy.dtype))
+        if self._divisor(wide).ndim == 0:  # one division an element of x, not one a term
+            return (window_spread(dy, self.window, self._end(dy.dtype)),)
+        return (window_spread(self._divided(wide), self.window, kernels.End(dy.dtype)),)
+
+    def _end(self, dtype: kernels.DType) -> kernels.End:
+        return kernels.End(dtype, None if self.divide == "not" else self._divided)
+
+    def _divided(self, y: Array) -> Array:
+        return y if self.divide == "not" else y / jnp.asarray(self._divisor(y))
+
+    def _divisor(self, y: Array) -> np.ndarray:
+        """What y is divided by, in its type: a scalar, or a table that broadcasts to y."""
+        if self.divide == "not":
+            return np.ones((), y.dtype)
+        if not isinstance(self.divide, str):
+            return np.asarray(self.divide, y.dtype)
+        counts = element_counts(self.window, self.divide, y)
+        return counts.ravel()[0:1].reshape(()) if (counts == counts.flat[0]).all() else counts
+
+
+def sum_pool(
+    x: Any,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the sum of each window.
+
+    `y[b, i, j, c] = sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B
+    batch, H W spatial, C channels, strides s, low padding p (which counts as 0), dilation d and
+    taps u, v inside the window.
+
+    Gradient: each element gets the sum of the cotangents of the windows that cover it. Nothing is
+      kept for the backward.
+    8- and 16-bit floats are added in float32 and rounded once, forward and backward.
+
+    Args:
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats or integers.
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      strides: likewise; None is 1.
+      padding: as in `max_pool`.
+      window_dilation: distance between neighbouring taps; None is 1.
+      ceil_mode: round the output size up.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      Array of the shape that `max_pool` gives; the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind, or x is bool.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.sum_pool(jnp.arange(5.0)[:, None], (3,)).ravel()
+      Array([3., 6., 9.], dtype=float32)
+
+    References:
+      The window arithmetic of `jax.lax.reduce_window`.
+    """
+    x = as_array("sum_pool", x)
+    with calling("sum_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
+        if x.dtype == jnp.bool_:
+            rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
+            raise ArgumentError("x", rule, x.dtype, hint, TypeError)
+        window = make_window(
+            x.shape,
+            window_shape,
+            strides,
+            padding,
+            window_dilation=window_dilation,
+            ceil_mode=ceil_mode,
+            axes=axes,
+        )
+        choice("autodiff", autodiff, ("vjp", "jvp"))
+    return apply(SumPool(window), autodiff, x)
+
+
+def _divisor(
+    divisor: Any, count_include_pad: Any, dtype: Any
+) -> Literal["counted", "real"] | float:
+    """What an average divides by, in `dtype`, the type in which its sums are accumulated."""
+    if not isinstance(count_include_pad, bool):
+        raise ArgumentError(
+            "count_include_pad", "True or False", count_include_pad, "Pass a bool.", TypeError
+        )
+    if divisor is None:
+        return "counted" if count_include_pad else "real"
+    number = isinstance(divisor, (int, float, np.integer, np.floating)) and not isinstance(
+        divisor, bool
+    )
+    rule, hint = "a number other than 0", "Leave it out to divide by the count."
+    if not number:
+        raise ArgumentError("divisor", rule, divisor, hint, TypeError)
+    size = abs(divisor.item() if isinstance(divisor, np.generic) else divisor)
+    if size == 0:
+        raise ArgumentError("divisor", rule, divisor, hint)
+    if not float(jnp.finfo(dtype).tiny) <= size <= float(jnp.finfo(dtype).max):
+        raise ArgumentError("divisor", f"{rule} in the range of {dtype}", divisor, hint)
+    return float(divisor)
+
+
+def avg_pool(
+    x: Any,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    count_include_pad: bool = True,
+    *,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+    divisor: float | None = None,
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the average of each window.
+
+    `y[b, i, j, c] = 1 / n * sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with
+    B batch, H W spatial, C channels, strides s, low padding p (which counts as 0), dilation d and
+    taps u, v inside the window. n is the window's size, the number of its real elements, or
+    `divisor`.
+
+    Gradient: each cotangent is spread evenly, `dy / n` to every real element of its window;
+      overlapping windows add up.
+    Nothing is kept for the backward. 8- and 16-bit floats are added in float32 and rounded once,
+    forward and backward.
+
+    Args:
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
+        bool.
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      strides: likewise; None is 1.
+      padding: as in `max_pool`.
+      count_include_pad: True divides by the size of the window, padding counted but a ceil overhang
+        not; False by the number of real elements.
+      window_dilation: distance between neighbouring taps; None is 1.
+      ceil_mode: round the output size up.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+      divisor: a number other than 0 to divide by in place of a count.
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
+      bool.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([1.0, 3.0, 2.0, 6.0])[:, None]
+      >>> jaxpool.avg_pool(x, (2,), (2,)).ravel()
+      Array([2., 4.], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.avg_pool(x, (2,), (1,)).sum())(x).ravel()
+      Array([0.5, 1. , 1. , 0.5], dtype=float32)
+
+    References:
+      `count_include_pad` of `torch.nn.functional.avg_pool2d` and of `flax.linen.avg_pool`.
+    """
+    x = as_array("avg_pool", x)
+    with calling("avg_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
+        window = make_window(
+            x.shape,
+            window_shape,
+            strides,
+            padding,
+            window_dilation=window_dilation,
+            ceil_mode=ceil_mode,
+            axes=axes,
+        )
+        wide = kernels.accumulator(x.dtype) if kernels.is_float(x.dtype) else np.dtype(np.float32)
+        divide = _divisor(divisor, count_include_pad, wide)
+        choice("autodiff", autodiff, ("vjp", "jvp"))
+    if not kernels.is_float(x.dtype):
+        x = x.astype(jnp.float32)
+    return apply(SumPool(window, divide), autodiff, x)

@@ -1,0 +1,156 @@
+"""Running maximum and minimum along an axis."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from jax import Array
+
+from jaxpool._api.reduce import reduced_axes
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._geometry.window import is_int
+from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
+from jaxpool._kernels.select import Kind
+from jaxpool._ops.op import Autodiff, Op, apply, choice
+
+Which = Literal["first", "last"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Running(Op):
+    """The extreme of all elements up to each one; keeps that element's position."""
+
+    kind: Kind
+    ties: Which
+    axis: int
+    reverse: bool
+
+    keeps = False  # the kernels keep their steps
+
+    def value(self, x: Array) -> Array:
+        return running(x, self.axis, self.kind, self.reverse)
+
+    def primal(self, x: Array) -> tuple[Array, Array]:
+        return running_select(x, self.axis, self.kind, self.ties, self.reverse)
+
+    def linear(self, index: Array, x_dot: Array) -> Array:
+        return run_copies(x_dot, index, self.axis, self.reverse)
+
+    def transpose(self, index: Array, dy: Array) -> tuple[Array]:
+        return (run_sums(dy, index, self.axis, self.reverse),)
+
+
+def _cumulative(
+    name: str, kind: Kind, x: Any, axis: Any, reverse: Any, ties: Any, autodiff: Any
+) -> Array:
+    x = as_array(name, x)
+    with calling(name, **{"x.shape": x.shape}):
+        if not x.ndim:
+            hint = "Add one with x[None]."
+            raise ArgumentError("x", "an array of at least one axis", x.shape, hint)
+        rule = f"an int from {-x.ndim} to {x.ndim - 1}"
+        if not is_int(axis):
+            raise ArgumentError("axis", rule, axis, "Reshape x to run along several.", TypeError)
+        if not -x.ndim <= axis < x.ndim:
+            raise ArgumentError("axis", rule, axis, "Name an axis of x.")
+        (at,) = reduced_axes(axis, x.shape)
+        if not isinstance(reverse, bool):
+            raise ArgumentError("reverse", "True or False", reverse, "Pass a bool.", TypeError)
+        choice("ties", ties, ("first", "last"))
+        choice("autodiff", autodiff, ("vjp", "jvp"))
+    return apply(Running(kind, ties, at, reverse), autodiff, x)
+
+
+def cummax(
+    x: Any,
+    axis: int = -1,
+    *,
+    reverse: bool = False,
+    ties: Which = "first",
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the running maximum along an axis.
+
+    `y[..., i] = max over j <= i of x[..., j]`, over `j >= i` in reverse.
+
+    Gradient: the cotangent of each output goes to the one element it is, the sum of all of them to
+    an element that stays the maximum, zeros to all others. NaN is larger than every number: from
+    the first NaN on the output is NaN, and its cotangent goes to a NaN. The choice depends on the
+    values alone, not on the order in which they are compared. The residual is one unsigned index an
+    output. 8- and 16-bit cotangents add in float32 and are rounded once. The backward holds no
+    scatter.
+
+    Args:
+      x: array of at least one axis; floats, integers and bool (where max is "or").
+      axis: the axis to run along, of known size; negative ones count from the end.
+      reverse: whether to run from the end to the start.
+      ties: which of equal elements gets the cotangent, in the order of the axis, in reverse too:
+        the "first" or the "last".
+      autodiff: "vjp", or "jvp" for `jax.jvp`, `jax.linearize` and `jax.jacfwd` too.
+
+    Returns:
+      Array of the shape and dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value; `ties="split"` is one.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([1.0, 3.0, 2.0, 3.0, 4.0])
+      >>> jaxpool.cummax(x)
+      Array([1., 3., 3., 3., 4.], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.cummax(x).sum())(x)
+      Array([1., 3., 0., 0., 1.], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.cummax(x, ties="last").sum())(x)
+      Array([1., 2., 0., 1., 1.], dtype=float32)
+
+    References:
+      `jax.lax.cummax`, whose ties are split by the shape of its scan; `torch.cummax`, which takes
+      the last.
+    """
+    return _cumulative("cummax", "max", x, axis, reverse, ties, autodiff)
+
+
+def cummin(
+    x: Any,
+    axis: int = -1,
+    *,
+    reverse: bool = False,
+    ties: Which = "first",
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the running minimum along an axis.
+
+    `y[..., i] = min over j <= i of x[..., j]`, over `j >= i` in reverse.
+
+    Gradient: as of `cummax`, to the one element that is the minimum. NaN is smaller than every number.
+
+    Args:
+      x: array of at least one axis; floats, integers and bool (where min is "and").
+      axis: the axis to run along, of known size.
+      reverse: whether to run from the end to the start.
+      ties: which of equal elements gets the cotangent, in the order of the axis: "first" or "last".
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      Array of the shape and dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value; `ties="split"` is one.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.cummin(jnp.array([[4, 3, 5], [1, 2, 0]]), reverse=True)
+      Array([[3, 3, 5],
+             [0, 0, 0]], dtype=int32)
+
+    References:
+      `jax.lax.cummin`, `torch.cummin`.
+    """
+    return _cumulative("cummin", "min", x, axis, reverse, ties, autodiff)

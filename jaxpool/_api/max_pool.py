@@ -1,0 +1,251 @@
+"""Max and min pooling."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jax import Array
+
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.errors import calling
+from jaxpool._geometry.window import Ints, Padding, Window, make_window
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels.route import pick, route
+from jaxpool._kernels.select import Kind, Order, Ties, select, select_value
+from jaxpool._kernels.ties import Words, pick_level, pick_tied, route_level, route_tied, tie_masks
+from jaxpool._ops.op import Autodiff, Op, apply, choice
+from jaxpool._ops.reduction import Reduction
+from jaxpool._plan.steps import FLAT_TAPS
+
+MASKED_TAPS = 128  # windows of more taps keep x and y for `ties="split"`: a program of one mask a tap grows too large
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectPool(Op):
+    """A max or min pool whose cotangent goes to one element; keeps that element's tap, one integer an output."""
+
+    window: Window
+    kind: Kind
+    ties: Order
+
+    def value(self, x: Array) -> Array:
+        return select_value(x, self.window, self.kind, self.ties)
+
+    def primal(self, x: Array) -> tuple[Array, Array]:
+        return select(x, self.window, self.kind, self.ties)
+
+    def linear(self, index: Array, x_dot: Array) -> Array:
+        return pick(x_dot, index, self.window, self.ties)
+
+    def transpose(self, index: Array, dy: Array) -> tuple[Array]:
+        return (route(dy, index, self.window, self.ties),)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskPool(Op):
+    """A max or min pool whose cotangent is split among tied elements; keeps one bit a tap."""
+
+    window: Window
+    kind: Kind
+
+    def value(self, x: Array) -> Array:
+        return select_value(x, self.window, self.kind, "first")
+
+    def primal(self, x: Array) -> tuple[Array, Words]:
+        y = self.value(x)
+        fill = kernels.losing(x.dtype, self.kind)
+        return y, tie_masks(x, y, self.window, fill)
+
+    def linear(self, words: Words, x_dot: Array) -> Array:
+        return pick_tied(x_dot, words, self.window)
+
+    def transpose(self, words: Words, dy: Array) -> tuple[Array]:
+        return (route_tied(dy, words, self.window),)
+
+
+@dataclasses.dataclass(frozen=True)
+class LevelPool(Op):
+    """A max or min pool over large windows whose cotangent is split among tied elements; keeps x and y."""
+
+    window: Window
+    kind: Kind
+
+    def value(self, x: Array) -> Array:
+        return select_value(x, self.window, self.kind, "first")
+
+    def primal(self, x: Array) -> tuple[Array, tuple[Array, Array]]:
+        y = self.value(x)
+        return y, (x, y)
+
+    def linear(self, residual: tuple[Array, Array], x_dot: Array) -> Array:
+        return pick_level(x_dot, residual[0], self.window, self.kind)
+
+    def transpose(self, residual: tuple[Array, Array], dy: Array) -> tuple[Array]:
+        return (route_level(dy, *residual, self.window, self.kind),)
+
+
+def pool_op(window: Window, kind: Kind, ties: Ties) -> Op:
+    """The op of a max or min pool."""
+    if window.size > FLAT_TAPS and all(dim.whole for dim in window.dims):
+        return Reduction(kind, ties, window.axes, window.input_shape)
+    if ties != "split":
+        return SelectPool(window, kind, ties)
+    return (MaskPool if window.size <= MASKED_TAPS else LevelPool)(window, kind)
+
+
+def checked(
+    name: str, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
+) -> tuple[Array, Window]:
+    """The input and the window of a max or min pool; what is wrong raises in the name of `name`."""
+    x = as_array(name, x)
+    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+        window = make_window(x.shape, window_shape, **geometry)
+        choice("ties", ties, ("first", "last", "split"))
+        choice("autodiff", autodiff, ("vjp", "jvp"))
+    return x, window
+
+
+def _pool(
+    name: str, kind: Kind, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
+) -> Array:
+    x, window = checked(name, x, window_shape, ties, autodiff, **geometry)
+    return apply(pool_op(window, kind, ties), autodiff, x)
+
+
+def max_pool(
+    x: Any,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+    ties: Ties = "first",
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the largest element of each window.
+
+    `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B
+    batch, H W spatial, C channels, strides s, low padding p, dilation d and taps u, v inside the
+    window; any number of pooled axes works alike.
+
+    Gradient: the cotangent of each output goes to the element that was chosen, overlapping windows
+    add up, all others get zeros. The residual is one unsigned index an output element (with
+    `ties="split"` one bit a tap).
+    NaN is larger than every number: the output is NaN and the cotangent goes to the NaN that `ties`
+    chooses. -inf is an ordinary value. Padding is never chosen, whatever the type. Overlapping
+    cotangents of 8- and 16-bit floats add in float32 and are rounded once. The backward holds no
+    scatter: the same bits on every run.
+
+    Args:
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
+        bool (where max is "or"). Pooled axes must have a known size; batch and channel axes may be
+        of size 0.
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      strides: likewise; None is 1.
+      padding: "VALID", "SAME" (what is odd goes to the end), "SAME_LOWER", a non-negative int, or
+        one int or one (low, high) pair a pooled axis.
+      window_dilation: distance between neighbouring taps, one positive int a pooled axis; None is
+        1.
+      ceil_mode: round the output size up; a last window that would begin beyond the input and its
+        low padding is dropped.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Row-major
+        order follows `axes`.
+      ties: which of equal elements gets the cotangent: "first" or "last" in row-major order, or
+        "split" among all.
+      autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
+        `jax.linearize` and `jax.jacfwd` too.
+
+    Returns:
+      Array of the shape of x but for the pooled axes, of size `floor((size + low + high - span) /
+      stride) + 1` with `span = (window - 1) * dilation + 1`; the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([1.0, 3.0, 2.0, 5.0]).reshape(1, 4, 1)
+      >>> jaxpool.max_pool(x, (2,), (2,)).ravel()
+      Array([3., 5.], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.max_pool(x, (2,), (2,)).sum())(x).ravel()
+      Array([0., 1., 0., 1.], dtype=float32)
+
+    References:
+      The window arithmetic of `jax.lax.reduce_window`, `ceil_mode` of
+      `torch.nn.functional.max_pool2d`.
+    """
+    geometry = {
+        "strides": strides,
+        "padding": padding,
+        "window_dilation": window_dilation,
+        "ceil_mode": ceil_mode,
+        "axes": axes,
+    }
+    return _pool("max_pool", "max", x, window_shape, ties, autodiff, **geometry)
+
+
+def min_pool(
+    x: Any,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+    ties: Ties = "first",
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the smallest element of each window.
+
+    `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, letters as
+    in `max_pool`.
+
+    Gradient: as of `max_pool`, to the element chosen. NaN is smaller than every number, so it is
+      chosen before them;
+    +inf is an ordinary value, and padding is never chosen.
+
+    Args:
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
+        bool (where min is "and").
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      strides: likewise; None is 1.
+      padding: as in `max_pool`.
+      window_dilation: distance between neighbouring taps; None is 1.
+      ceil_mode: round the output size up.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+      ties: which of equal elements gets the cotangent: "first", "last" or "split".
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      Array of the shape that `max_pool` gives; the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.min_pool(jnp.array([[4, 3], [1, 2], [0, 5]]), (2,))
+      Array([[1, 2],
+             [0, 2]], dtype=int32)
+
+    References:
+      The window arithmetic of `jax.lax.reduce_window`.
+    """
+    geometry = {
+        "strides": strides,
+        "padding": padding,
+        "window_dilation": window_dilation,
+        "ceil_mode": ceil_mode,
+        "axes": axes,
+    }
+    return _pool("min_pool", "min", x, window_shape, ties, autodiff, **geometry)

@@ -1,0 +1,274 @@
+"""Power means and norms: Lp and generalised-mean pooling."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._api.avg_pool import SumPool, element_counts
+from jaxpool._api.coefficients import coefficient, number, within
+from jaxpool._api.max_pool import SelectPool
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.errors import calling
+from jaxpool._geometry.window import Ints, Padding, Window, make_window
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels.fold import State, window_max, window_unfold
+from jaxpool._ops.op import Op, apply, compose
+from jaxpool._ops.scaled import departure, keep, lay_out, power, scaled_sums, size, size_to, widened
+
+
+def _smaller(a: State, b: State) -> State:
+    return (lax.min(a[0], b[0]),)
+
+
+@dataclasses.dataclass(frozen=True)
+class NormPool(Op):
+    """`(sum of |x|^p)^(1/p)`; for p = inf the maximum of |x|."""
+
+    window: Window
+    p: float
+
+    def value(self, x: Array) -> Array:
+        if self.p == math.inf:
+            return apply(SelectPool(self.window, "max", "first"), "jvp", size(x))
+        return apply(SumPool(self.window), "jvp", size(x)) if self.p == 1 else self._norm(x)
+
+    def _norm(self, x: Array) -> Array:
+        wide = widened(x, self.window)
+        p, sizes = within(self.p, wide.dtype), lax.stop_gradient(size(wide))
+        (largest,) = keep((window_max(sizes, self.window, 0),))
+        endless = jnp.isinf(largest)
+        wide = jnp.where(jnp.isinf(sizes), 0, wide)
+        scale = self._scale(jnp.where(jnp.isinf(sizes), 0, sizes), largest)
+        total, scale = self._total(size_to(wide / scale, p), scale, largest, p)
+        usual = jnp.logical_not(jnp.logical_or(total == 0, endless))
+        total = jnp.where(usual, total, 1)
+        root = lax.sqrt(total) if p == 2 else lax.exp(lax.log(total) / p)
+        y = jnp.where(usual, scale * root, jnp.where(endless, np.inf, 0))
+        return y.astype(x.dtype)
+
+    def _scale(self, sizes: Array, largest: Array) -> Array:
+        """What to divide each element by: the least maximum of its windows, so that none exceeds 1.
+
+        Windows of nothing but zeros, or with an infinity or a NaN, do not take part.
+        """
+        usual = jnp.logical_and(largest > 0, largest < np.inf)
+        candidates = jnp.where(usual, largest, np.inf)
+        (least,) = window_unfold((candidates,), (np.inf,), self.window, _smaller)
+        alone = lax.max(sizes, lax.full_like(sizes, 1))
+        scale = jnp.where(jnp.isinf(least), alone, lax.max(least, _floor(least)))
+        return keep((scale,))[0]
+
+    def _total(self, powers: Array, scale: Array, largest: Array, p: float) -> tuple[Array, Array]:
+        """The sum of each window, and the scale at which it is written."""
+        if self.window.overlapping:
+            highest, total = scaled_sums(scale, (powers,), self.window, power(p), 0)
+            return total, highest
+        return apply(SumPool(self.window), "jvp", powers), lax.max(largest, _floor(largest))
+
+
+def _floor(x: Array) -> Array:
+    """The least scale: so large that its inverse can be squared."""
+    return lax.full_like(x, math.sqrt(jnp.finfo(x.dtype).tiny))
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanPool(Op):
+    """`mean(max(x, eps)^p)^(1/p)`; `p` is None if an array comes with x."""
+
+    window: Window
+    p: float | None
+    eps: float
+
+    def value(self, x: Array, *given: Array) -> Array:
+        wide = widened(x, self.window)
+        least = max(self.eps, float(jnp.finfo(wide.dtype).tiny))
+        exponent = within(given[0] if given else self.p, wide.dtype)
+        wide = lax.max(wide, lax.full_like(wide, least))
+        wide, window, p, real = lay_out(wide, self.window, exponent)
+        up = p > 0  # a mean of negative power is that of the inverses, inverted
+        height = lax.stop_gradient(jnp.where(real, jnp.where(up, wide, 1 / wide), 0))
+        powers = jnp.where(real, lax.exp(departure(lax.log(wide)) * p), 0)
+        highest, total = scaled_sums(height, (powers,), window, power(abs(p)), 0)
+        total = lax.reshape(total, self.window.pooled(x.shape))
+        counts = element_counts(self.window, "real", total)
+        scale = lax.reshape(jnp.where(up, highest, 1 / highest), total.shape)
+        endless = jnp.isinf(scale)
+        mean = jnp.where(endless, 1, total / counts)
+        y = jnp.where(endless, 1, scale) * lax.exp(lax.log(mean) / exponent)
+        return jnp.where(endless, np.inf, y).astype(x.dtype)
+
+
+def _prepared(x: Array) -> Array:
+    return x if kernels.is_float(x.dtype) else x.astype(jnp.float32)
+
+
+def lp_pool(
+    x: Any,
+    p: float,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+) -> Array:
+    """Computes the p-norm of each window.
+
+    `y[b, i, j, c] = (sum over (u, v) of |x[b, i * s - p0 + u * d, j * s - p0 + v * d, c]|^p)^(1/p)`,
+    with B batch, H W spatial, C channels, strides s, low padding p0 (which adds 0), dilation d and
+    taps u, v inside the window. p = 1 is the sum of the sizes, p = 2 the Euclidean norm, p = inf the
+    largest size. Sizes are divided by the largest around before they are raised: nothing overflows,
+    and a window of small ones is as exact as one of large ones, unless the largest is below the
+    square root of the least number (1e-19 in float32).
+
+    Gradient: an element gets `sign(x) * (|x| / y)^(p - 1)` of the cotangent, and 0 where it is 0
+    itself and p <= 1, or where y is 0. For p = inf that is what the first largest element gets. An
+    infinite y has gradient 0 but for p = 1 and inf. Forward and reverse mode, to any order. Kept for
+    the backward is x. A NaN makes the output of its windows NaN. 8- and 16-bit floats are computed
+    in float32 and rounded once.
+
+    Args:
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
+        bool.
+      p: a Python number above 0, or `math.inf`; for one that is traced use `gem_pool`.
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      strides: likewise; None is 1.
+      padding: as in `max_pool`.
+      window_dilation: distance between neighbouring taps; None is 1.
+      ceil_mode: round the output size up; a window cut short is the norm of what it has.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+
+    Returns:
+      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
+      bool.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([3.0, -4.0, 0.0, 0.0])[:, None]
+      >>> jaxpool.lp_pool(x, 2, (2,), (2,)).ravel()
+      Array([5., 0.], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.lp_pool(x, 2, (2,), (2,)).sum())(x).ravel()
+      Array([ 0.6, -0.8,  0. ,  0. ], dtype=float32)
+
+    References:
+      `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` raises x itself, so that an odd p gives NaN
+      where a sum is negative, and scales windows cut short as if they were whole.
+    """
+    x = as_array("lp_pool", x)
+    with calling("lp_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
+        exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
+        window = make_window(
+            x.shape,
+            window_shape,
+            strides,
+            padding,
+            window_dilation=window_dilation,
+            ceil_mode=ceil_mode,
+            axes=axes,
+        )
+    return compose(NormPool(window, exponent), _prepared(x))
+
+
+def gem_pool(
+    x: Any,
+    p: float | Array,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    eps: float = 1e-6,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+) -> Array:
+    """Computes the generalised mean of each window: GeM.
+
+    `y[b, i, j, c] = (mean over (u, v) of max(x[b, i * s - p0 + u * d, j * s - p0 + v * d, c], eps)^p)^(1/p)`,
+    with B batch, H W spatial, C channels, strides s, low padding p0, dilation d and taps u, v inside
+    the window. The mean is over the real elements: padding and a ceil overhang count as nothing.
+    p = 1 is the average, p = -1 the harmonic mean; the maximum is approached as p grows. Elements
+    are divided by the largest of their part of the window before they are raised: nothing overflows.
+    A p near 0 costs digits, in proportion to 1 / |p|.
+
+    Gradient: of the mean for x above eps, half of it at eps, 0 below; likewise for p if it is an
+    array: learn it. Forward and reverse mode, to any order. Kept for the backward are x and p. An
+    output that is infinite has gradient 0. A NaN makes the output and gradient of its windows NaN.
+    8- and 16-bit floats are computed in float32 and rounded once.
+
+    Args:
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
+        bool.
+      p: a finite number other than 0, or an array of such that broadcasts against the output:
+        `(C,)` is one a channel. An array may be traced, its values are not checked; one for each
+        output along a pooled axis takes the memory of all windows side by side.
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      strides: likewise; None is 1.
+      padding: as in `max_pool`.
+      eps: a finite number above 0, the least that an element counts.
+      window_dilation: distance between neighbouring taps; None is 1.
+      ceil_mode: round the output size up.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+
+    Returns:
+      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
+      bool.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> rounded = lambda y: [round(value, 2) for value in y.ravel().tolist()]
+      >>> x = jnp.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
+      >>> rounded(jaxpool.gem_pool(x, 1, (3,)))
+      [2.0, 2.0]
+      >>> p = jnp.array([3.0, 10.0])
+      >>> rounded(jaxpool.gem_pool(x, p, (3,)))
+      [2.29, 2.69]
+      >>> rounded(jax.grad(lambda p: jaxpool.gem_pool(x, p, (3,)).sum())(p))
+      [0.11, 0.03]
+
+    References:
+      Radenovic, Tolias and Chum, "Fine-tuning CNN Image Retrieval with No Human Annotation",
+      arXiv:1711.02512.
+    """
+    x = as_array("gem_pool", x)
+    with calling("gem_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
+        window = make_window(
+            x.shape,
+            window_shape,
+            strides,
+            padding,
+            window_dilation=window_dilation,
+            ceil_mode=ceil_mode,
+            axes=axes,
+        )
+        least = number(
+            "eps",
+            eps,
+            "a finite number above 0",
+            "Leave it out for 1e-6.",
+            lambda e: 0 < e < math.inf,
+        )
+        rule, shape = "a finite number other than 0", window.pooled(x.shape)
+        exponent = coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
+    x = _prepared(x)
+    if isinstance(exponent, float):
+        return compose(MeanPool(window, exponent, least), x)
+    return compose(MeanPool(window, None, least), x, exponent)

@@ -1,0 +1,325 @@
+"""Pooling with chance: windows of random place, and random elements of windows."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._arguments.arrays import as_array, is_array
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._geometry.window import (
+    Ints,
+    Padding,
+    Window,
+    check_countable,
+    is_int,
+    is_sequence,
+    make_window,
+    normalise_axes,
+    per_axis,
+)
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels.patches import (
+    first_greatest,
+    lay_out,
+    lay_out_at,
+    split_windows,
+    tangent_at,
+    tiles_of,
+    tiling,
+    value_at,
+)
+from jaxpool._kernels.positions import flat_position, read_at
+from jaxpool._kernels.select import Order, select
+from jaxpool._ops.op import Op, apply_given
+
+
+def _check_key(key: Any, rule: str, hint: str) -> None:
+    """Raises unless `key` is one PRNG key, typed or of the raw words of the default kind."""
+    if is_array(key):
+        typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+        raw = not typed and key.dtype == np.uint32 and key.ndim > 0
+        if typed and key.shape == ():
+            return
+        if raw and key.shape == jax.eval_shape(jax.random.PRNGKey, 0).shape:
+            return
+        raise ArgumentError("key", rule, f"{key.dtype}{list(key.shape)}", hint, TypeError)
+    raise ArgumentError("key", rule, key, hint, TypeError)
+
+
+def chance_dtype(dtype: kernels.DType) -> kernels.DType:
+    """The type of the random numbers for a pool of `dtype`."""
+    return jnp.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+def _starts(sample: Array, size: int, width: int, out: int) -> Array:
+    """Where `out` windows of `width` begin over `size` positions; the last axis of `sample`, of 1."""
+    last = lax.full_like(sample, size - width, np.int32)
+    if out == 1:
+        return last
+    dtype = sample.dtype.type
+    alpha = dtype(size - width) / dtype(out - 1)
+    i = np.arange(out - 1, dtype=dtype).reshape((1,) * (sample.ndim - 1) + (-1,))
+    before = ((i + sample) * alpha).astype(np.int32) - (sample * alpha).astype(np.int32)
+    return lax.concatenate([before, last], sample.ndim - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class FractionalPool(Op):
+    """The maximum of windows that random numbers place; keeps the position of each maximum.
+
+    The random numbers, one array an axis, have the shape of the input with 1 along pooled axes.
+    """
+
+    axes: tuple[int, ...]
+    window_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    sizes: tuple[int, ...]
+    ties: Order = "first"
+
+    def primal(self, x: Array, *samples: Array) -> tuple[Array, Array]:
+        dims = zip(self.axes, self.sizes, self.window_shape, self.output_shape, strict=True)
+        starts = [
+            jnp.moveaxis(_starts(jnp.moveaxis(sample, axis, -1), size, width, out), -1, axis)
+            for sample, (axis, size, width, out) in zip(samples, dims, strict=True)
+        ]
+        tiles = tiling(self.axes, self.window_shape, self.output_shape)
+        tiled = lay_out_at(x, self.axes, self.window_shape, starts)
+        y, tap = select(tiled, tiles, "max", self.ties)
+        ones = (1,) * len(self.axes)
+        return y, flat_position(tap, self.axes, self.window_shape, starts, ones, self.sizes)
+
+    def linear(self, position: Array, x_dot: Array) -> Array:
+        return read_at(x_dot, position, self.axes)
+
+
+def fractional_max_pool(
+    key: Any,
+    x: Any,
+    window_shape: Ints,
+    output_shape: tuple[int, ...],
+    *,
+    axes: tuple[int, ...] | None = None,
+) -> Array:
+    """Computes the largest element of windows that lie at pseudo-random distances.
+
+    `y[b, i, j, c] = max over (u, v) of x[b, start(i) + u, start(j) + v, c]` with
+    `start(i) = int((i + r) * a) - int(r * a)`, `a = (L - k) / (n - 1)` and, for the last window,
+    `start(n - 1) = L - k`; L is the size of the axis, k the window along it, n the number of
+    windows, B batch, H W spatial, C channels. r is uniform in [0, 1), drawn for each axis of each
+    batch entry and channel. Windows may overlap and, where k < a, leave gaps.
+
+    Gradient: the cotangent of each output goes to the element that was chosen, the first of equal
+    ones in row-major order, overlapping windows add up, all others get zeros. NaN is larger than
+    every number; -inf is an ordinary value. The residual is one int32 an output element. 8- and
+    16-bit floats add in float32 and are rounded once. Forward and reverse mode, to any order. On a
+    GPU the order in which overlapping cotangents are added is not fixed.
+
+    Args:
+      key: a PRNG key, as of `jax.random.key(0)`. The same key places the same windows.
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
+        bool. Each axis that is not pooled has windows of its own.
+      window_shape: one positive int a pooled axis, or one int for all of them.
+      output_shape: a tuple with the number of windows along each pooled axis: a positive int of at
+        most `size - window + 1`.
+      axes: the pooled axes; None is the `len(output_shape)` axes before the last one.
+
+    Returns:
+      Array of the shape of x but for the pooled axes, of the sizes `output_shape`; the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or the windows do not fit.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.arange(10)[:, None]
+      >>> jaxpool.fractional_max_pool(jax.random.key(0), x, (2,), (6,)).ravel()
+      Array([1, 3, 4, 6, 7, 9], dtype=int32)
+
+    References:
+      Graham, Fractional Max-Pooling, arXiv:1412.6071; the windows of
+      `torch.nn.functional.fractional_max_pool2d`.
+    """
+    name = "fractional_max_pool"
+    with calling(name):
+        _check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
+    x = as_array(name, x)
+    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+        op = fractional_op(x.shape, window_shape, output_shape, axes)
+        check_countable("x", op.sizes)
+    lanes = [1 if axis in op.axes else size for axis, size in enumerate(x.shape)]
+    samples = jax.random.uniform(key, (len(op.axes), *lanes), chance_dtype(x.dtype))
+    return apply_given(op, x, *samples)[0]
+
+
+def fractional_op(
+    shape: tuple[Any, ...], window_shape: Any, output_shape: Any, axes: Any
+) -> FractionalPool:
+    """The arguments of a fractional pool over an array of `shape`, checked."""
+    if not is_sequence(output_shape) or not output_shape:
+        rule = "a tuple of positive ints, one a pooled axis"
+        kind = ValueError if is_sequence(output_shape) else TypeError
+        hint = "Pass a tuple such as (4, 4)."
+        raise ArgumentError("output_shape", rule, output_shape, hint, kind)
+    rank = len(output_shape)
+    where = normalise_axes(axes, len(shape), rank)
+    window = per_axis("window_shape", window_shape, rank)
+    outs = per_axis("output_shape", output_shape, rank)
+    for axis, width, out in zip(where, window, outs, strict=True):
+        if not is_int(shape[axis]):
+            hint = "Batch and channel axes may be symbolic, pooled axes not."
+            rule = f"of known size along pooled axis {axis}"
+            raise ArgumentError("x", rule, shape[axis], hint, of=f"shape[{axis}]")
+        if width > shape[axis]:
+            rule = f"at most the input, {shape[axis]} along axis {axis}"
+            raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")
+        if out > shape[axis] - width + 1:
+            rule = f"at most size - window + 1, {shape[axis] - width + 1} along axis {axis}"
+            hint = "Ask for fewer windows, or smaller ones."
+            raise ArgumentError("output_shape", rule, output_shape, hint)
+    return FractionalPool(where, window, outs, tuple(int(shape[axis]) for axis in where))
+
+
+def _weight_dtype(dtype: kernels.DType) -> kernels.DType:
+    """The type in which elements of `dtype` are weighed."""
+    return kernels.accumulator(dtype) if kernels.is_float(dtype) else jnp.dtype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class StochasticPool(Op):
+    """An element of each window, drawn with the weight max(x, 0); keeps its tap.
+
+    `noise` holds a Gumbel variate for each tap of each window: the maximum of `log(weight) + noise`
+    falls on a tap with the probability of its weight.
+    """
+
+    window: Window
+
+    def primal(self, x: Array, noise: Array) -> tuple[Array, Array]:
+        weight = lax.max(x.astype(noise.dtype), lax.full_like(noise, 0, shape=x.shape))
+        # All that is real ties where all weights are 0, and stands above the padding.
+        lowest = lax.full_like(weight, jnp.finfo(weight.dtype).min)
+        score = lay_out(lax.max(lax.log(weight), lowest), self.window, -np.inf) + noise
+        tiles = tiles_of(self.window)
+        index = first_greatest(score, tiles)
+        return value_at(lay_out(x, self.window, 0), index, tiles), index
+
+    def linear(self, index: Array, x_dot: Array) -> Array:
+        tiled = lay_out(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window, 0)
+        return tangent_at(tiled, index, tiles_of(self.window)).astype(x_dot.dtype)
+
+
+def _first_real(window: Window, ndim: int) -> np.ndarray:
+    """Where the first real tap of each window lies, in an array laid out by `lay_out`."""
+    mask = np.ones((1,) * ndim, np.bool_)
+    for dim in window.dims:
+        first = [tap == dim.first_real(o) for o in range(dim.out) for tap in range(dim.window)]
+        mask = mask & kernels.along(np.array(first), dim.axis, ndim)
+    return mask
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _expected(x: Array, window: Window) -> Array:
+    """The mean of each window weighted by max(x, 0): what a draw gives on average.
+
+    Weights are divided by the window's greatest, which the mean does not depend on; it is kept to
+    where its reciprocal, by which some compilers multiply, is a normal number.
+    """
+    tiles = tiles_of(window)
+    tiled = lay_out(x.astype(_weight_dtype(x.dtype)), window, 0)
+    value, taps = split_windows(tiled, tiles)
+    weight = jax.nn.relu(value)
+    first = jnp.broadcast_to(jnp.asarray(_first_real(window, x.ndim)), tiled.shape)
+    first = split_windows(first, tiles)[0]
+    greatest = lax.stop_gradient(jnp.max(weight, axis=taps, keepdims=True))
+    none, endless = greatest == 0, greatest == np.inf
+    tiny = jnp.finfo(weight.dtype).tiny
+    scaled = jnp.where(endless, lax.full_like(weight, 1), weight) / jnp.clip(
+        greatest, tiny, 1 / tiny
+    )
+    share = jnp.where(endless, (weight == np.inf).astype(weight.dtype), scaled)
+    share = jnp.where(none, first.astype(weight.dtype), share)
+    share = share / jnp.sum(share, axis=taps, keepdims=True)
+    # A share of 0 takes nothing, even of an infinity.
+    terms = share * jnp.where(share == 0, lax.full_like(value, 0), value)
+    return jnp.sum(terms, axis=taps).astype(x.dtype if kernels.is_float(x.dtype) else value.dtype)
+
+
+def stochastic_pool(
+    key: Any,
+    x: Any,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    axes: tuple[int, ...] | None = None,
+) -> Array:
+    """Draws one element of each window, in proportion to its value.
+
+    `y[b, i, j, c] = x[b, i * s - p + u, j * s - p + v, c]` with (u, v) drawn with the probability
+    `w[u, v] / sum(w)`, where `w[u, v] = max(x[b, i * s - p + u, j * s - p + v, c], 0)`, with B
+    batch, H W spatial, C channels, strides s, low padding p and taps u, v inside the window. Every
+    window draws for itself, also where windows overlap. With `key=None`, for evaluation, the mean
+    of a draw: `y = sum(w * x) / sum(w)`. A window whose weights are all 0 gives its first element,
+    both ways.
+
+    Gradient: of a draw, the cotangent goes to the element drawn, overlapping windows add up, all
+    others get zeros; the residual is one unsigned index an output element. With `key=None` it is
+    the derivative of the formula, 0 for elements of weight 0. Padding is never drawn and weighs
+    nothing. A NaN in a window is drawn before all else and makes the mean NaN; so does +inf before
+    all numbers, and the mean is +inf. 8- and 16-bit floats are weighed and added in float32 and
+    rounded once. Forward and reverse mode, to any order; no scatter.
+
+    Args:
+      key: a PRNG key, as of `jax.random.key(0)`, or None to take the weighted mean. The same key
+        draws the same elements.
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
+        bool.
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      strides: likewise; None is 1.
+      padding: as in `max_pool`.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+
+    Returns:
+      Array of the shape that `max_pool` gives; the dtype of x, but float32 for the mean of integers
+      or bool.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([1.0, 3.0, 0.0, 2.0])[:, None]
+      >>> jaxpool.stochastic_pool(jax.random.key(0), x, (2,), (2,)).ravel()
+      Array([3., 2.], dtype=float32)
+      >>> jaxpool.stochastic_pool(None, x, (2,), (2,)).ravel()
+      Array([2.5, 2. ], dtype=float32)
+
+    References:
+      Zeiler and Fergus, Stochastic Pooling for Regularization of Deep Convolutional Neural
+      Networks, arXiv:1301.3557.
+    """
+    name = "stochastic_pool"
+    with calling(name):
+        if key is not None:
+            rule, hint = "a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate."
+            _check_key(key, rule, hint)
+    x = as_array(name, x)
+    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+        window = make_window(x.shape, window_shape, strides, padding, axes=axes)
+    if key is None:
+        return _expected(x, window)
+    shape = tiles_of(window).unpooled(x.shape)
+    noise = jax.random.gumbel(key, shape, _weight_dtype(x.dtype))
+    return apply_given(StochasticPool(window), x, noise)[0]

@@ -1,0 +1,306 @@
+"""Maximum and minimum along whole axes, and maxout."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._api.elementwise import Extreme, sharded_alike
+from jaxpool._arguments.arrays import as_array, check_real, is_array
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._geometry.window import is_int, is_sequence
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels.select import Kind, Ties
+from jaxpool._ops.op import Autodiff, apply, apply_given, choice
+from jaxpool._ops.reduction import Reduction
+
+Axis = int | Sequence[int] | None
+
+
+def reduce(
+    x: Array,
+    axes: tuple[int, ...],
+    kind: Kind,
+    ties: Ties,
+    autodiff: Autodiff,
+    keepdims: bool = False,
+    where: Array | None = None,
+) -> Array:
+    """The extreme over distinct non-negative `axes`, of what is `where`, or else the identity.
+
+    `where` broadcasts to x.
+    """
+    if not axes:
+        wide = None if where is None else lax.expand_dims(where, [x.ndim])
+        return reduce(lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=wide)
+    op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
+    given = () if where is None else (kernels.broadcast_like(where, x),)
+    y = apply_given(op, x, *given)[0] if given else apply(op, autodiff, x)
+    return y if keepdims else lax.squeeze(y, axes)
+
+
+# Arguments
+
+
+def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
+    """`axis` as distinct non-negative axes of known size; None is all of them."""
+    ndim = len(shape)
+    rule = f"None, an int or distinct ints from {-ndim} to {ndim - 1}" if ndim else "None or ()"
+    entries = tuple(range(ndim)) if axis is None else axis if is_sequence(axis) else (axis,)
+    if not all(is_int(entry) for entry in entries):
+        raise ArgumentError("axis", rule, axis, "Pass an int or a tuple of ints.", TypeError)
+    axes = tuple(operator.index(entry) for entry in entries)
+    inside = all(-ndim <= entry < ndim for entry in axes)
+    axes = tuple(entry % ndim for entry in axes) if inside else ()
+    if not inside or len(set(axes)) != len(axes):
+        raise ArgumentError("axis", rule, axis, "Name each axis of x once.")
+    for entry in axes:
+        if not is_int(shape[entry]):
+            hint = "Axes that are not reduced may be symbolic."
+            rule, source = f"of known size along axis {entry}", f"shape[{entry}]"
+            raise ArgumentError("x", rule, shape[entry], hint, of=source)
+    return axes
+
+
+def mask_of(where: Any, shape: Sequence[Any]) -> Array:
+    """`where` as an array of bools of `shape`."""
+    if not is_array(where) and not isinstance(where, bool):
+        hint = "Pass jnp.asarray(where)."
+        raise ArgumentError("where", "an array of bools", where, hint, TypeError)
+    mask = jnp.asarray(where)
+    if mask.dtype != jnp.bool_:
+        hint = "Pass where != 0."
+        raise ArgumentError("where", "an array of bools", mask.dtype, hint, TypeError)
+    try:
+        return jnp.broadcast_to(mask, shape)
+    except ValueError:
+        rule = "of a shape that broadcasts to that of x"
+        raise ArgumentError("where", rule, mask.shape, "Reshape it first.") from None
+
+
+def _holds(dtype: Any, value: Any) -> bool:
+    """Whether a number is one of `dtype`, but for rounding and overflow to infinity."""
+    if dtype == jnp.bool_:
+        return isinstance(value, bool)
+    if not kernels.is_float(dtype):
+        info = jnp.iinfo(dtype)
+        return bool(info.min <= value <= info.max and value == int(value))
+    with np.errstate(all="ignore"):
+        held = np.asarray(value, np.float64).astype(dtype).astype(np.float64)
+    return bool(np.isnan(held)) == (value != value)
+
+
+def _initial(initial: Any, dtype: Any) -> Array:
+    """`initial` as an array without axes."""
+    rule = "a number or an array without axes"
+    number = isinstance(initial, (bool, int, float))
+    if not number and not is_array(initial):
+        raise ArgumentError("initial", rule, initial, "Pass a number.", TypeError)
+    if not number and np.ndim(initial):
+        hint = "For an array use jaxpool.maximum or jaxpool.minimum on the result."
+        raise ArgumentError("initial", rule, np.shape(initial), hint)
+    known = initial.item() if isinstance(initial, (np.ndarray, np.generic)) else initial
+    if not isinstance(known, (bool, int, float)):
+        array = jnp.asarray(initial)
+        check_real("initial", array)
+        if kernels.is_float(array.dtype) and not kernels.is_float(dtype):
+            raise ArgumentError("initial", f"of a type that {dtype} holds", array.dtype, "Cast it.")
+        return array.astype(dtype)
+    try:
+        held = _holds(dtype, known)
+    except OverflowError:
+        held = False
+    if not held:
+        raise ArgumentError("initial", f"a number that {dtype} holds", known, "Pass another.")
+    return jnp.asarray(known, dtype)
+
+
+def _reduction(
+    name: str,
+    kind: Kind,
+    x: Any,
+    axis: Any,
+    keepdims: Any,
+    where: Any,
+    initial: Any,
+    ties: Any,
+    autodiff: Any,
+) -> Array:
+    x = as_array(name, x)
+    with calling(name, **{"x.shape": x.shape}):
+        axes = reduced_axes(axis, x.shape)
+        if not isinstance(keepdims, bool):
+            raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)
+        choice("ties", ties, ("split", "first", "last"))
+        choice("autodiff", autodiff, ("vjp", "jvp"))
+        mask = None if where is None else mask_of(where, x.shape)
+        if initial is None and where is not None:
+            hint = "It is the result where nothing counts."
+            raise ArgumentError("initial", "given where `where` is", None, hint)
+        for entry in axes:
+            if initial is None and x.shape[entry] == 0:
+                rule = f"given to reduce axis {entry} of size 0"
+                raise ArgumentError("initial", rule, None, "It is the result of no elements.")
+        start = None if initial is None else _initial(initial, x.dtype)
+    y = reduce(x, axes, kind, ties, autodiff, keepdims, mask)
+    if start is None:
+        return y
+    y, start = sharded_alike([y, start])
+    op = Extreme(kind, "first", (y.shape, start.shape), (y.dtype, y.dtype))
+    return apply(op, autodiff, y, start)
+
+
+def max(
+    x: Any,
+    axis: Axis = None,
+    *,
+    keepdims: bool = False,
+    where: Any = None,
+    initial: Any = None,
+    ties: Ties = "split",
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the largest element along axes.
+
+    `y[i] = max over j of x[i, j]`, with i the axes that stay and j those that are reduced.
+
+    Gradient: the cotangent is divided equally among the elements that attain the maximum, or goes
+    to the one that `ties` chooses; all others get zeros. NaN is larger than every number: the
+    output is NaN and its cotangent goes to the NaNs alone. -inf is an ordinary value. The residual
+    is one bit an element of x, with `ties="first"` or `"last"` one unsigned index an output. The
+    backward holds no scatter.
+
+    Args:
+      x: array of any shape; floats, integers and bool (where max is "or").
+      axis: an int, a tuple of distinct ints, or None for all axes; negative ones count from the
+        end. Row-major order follows it. Reduced axes must have a known size.
+      keepdims: whether reduced axes stay, of size 1.
+      where: array of bools that broadcasts to x: the elements that count. Needs `initial`.
+      initial: number or array without axes, cast to the dtype of x: the least that the result can
+        be. It takes no share in a tie with an element, and gets the cotangent where it is greater.
+      ties: which of equal elements gets the cotangent: "split" among all, the "first" or the "last".
+      autodiff: "vjp", or "jvp" for `jax.jvp`, `jax.linearize` and `jax.jacfwd` too.
+
+    Returns:
+      Array of the shape of x without the reduced axes, or with each of size 1; the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or `initial` is missing with `where` or an empty
+        axis.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([[1.0, 3.0, 3.0], [5.0, 4.0, 2.0]])
+      >>> jaxpool.max(x, axis=1)
+      Array([3., 5.], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.max(x, axis=1).sum())(x)
+      Array([[0. , 0.5, 0.5],
+             [1. , 0. , 0. ]], dtype=float32)
+
+    References:
+      The arguments of `jax.numpy.max`, whose ties split too; its gradient at a NaN is NaN.
+    """
+    return _reduction("max", "max", x, axis, keepdims, where, initial, ties, autodiff)
+
+
+def min(
+    x: Any,
+    axis: Axis = None,
+    *,
+    keepdims: bool = False,
+    where: Any = None,
+    initial: Any = None,
+    ties: Ties = "split",
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the smallest element along axes.
+
+    `y[i] = min over j of x[i, j]`, with i the axes that stay and j those that are reduced.
+
+    Gradient: as of `max`, to the elements that attain the minimum. NaN is smaller than every number.
+
+    Args:
+      x: array of any shape; floats, integers and bool (where min is "and").
+      axis: an int, a tuple of distinct ints, or None for all axes.
+      keepdims: whether reduced axes stay, of size 1.
+      where: array of bools that broadcasts to x: the elements that count. Needs `initial`.
+      initial: number or array without axes: the greatest that the result can be.
+      ties: which of equal elements gets the cotangent: "split" among all, the "first" or the "last".
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      Array of the shape of x without the reduced axes, or with each of size 1; the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or `initial` is missing with `where` or an empty
+        axis.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([[4, 3], [1, 2]])
+      >>> jaxpool.min(x), jaxpool.min(x, axis=0, where=x > 1, initial=9)
+      (Array(1, dtype=int32), Array([4, 2], dtype=int32))
+
+    References:
+      The arguments of `jax.numpy.min`.
+    """
+    return _reduction("min", "min", x, axis, keepdims, where, initial, ties, autodiff)
+
+
+def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Array:
+    """Computes the maximum of each group of neighbours along an axis, the maxout unit.
+
+    `y[..., g] = max over j < k of x[..., g * k + j]`, with G groups and k = size / G.
+
+    Gradient: as of `max`: the cotangent of a group goes to the element that attains its maximum.
+    Works in forward and reverse mode.
+
+    Args:
+      x: array of any shape but (); floats, integers and bool.
+      groups: how many outputs, a positive int that divides the size of the axis.
+      axis: the axis along which neighbours are grouped, of known size.
+      ties: which of equal elements gets the cotangent: "split" among all, the "first" or the "last".
+
+    Returns:
+      Array of the shape of x with `groups` along the axis; the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or `groups` does not divide the size of the axis.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([1.0, 3.0, 5.0, 4.0])
+      >>> jaxpool.maxout(x, 2)
+      Array([3., 5.], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.maxout(x, 2).sum())(x)
+      Array([0., 1., 1., 0.], dtype=float32)
+
+    References:
+      Goodfellow et al., Maxout Networks, arXiv:1302.4389.
+    """
+    x = as_array("maxout", x)
+    with calling("maxout", **{"x.shape": x.shape, "axis": axis}):
+        if not is_int(axis):
+            raise ArgumentError("axis", "an int", axis, "Call maxout once an axis.", TypeError)
+        (at,) = reduced_axes(axis, x.shape)
+        size = x.shape[at]
+        rule = f"a positive int that divides the axis of size {size}"
+        if not is_int(groups):
+            raise ArgumentError("groups", rule, groups, "Pass the number of outputs.", TypeError)
+        count = operator.index(groups)
+        if count < 1 or size < count or size % count:
+            raise ArgumentError("groups", rule, groups, "Each group has as many elements.")
+        choice("ties", ties, ("split", "first", "last"))
+    grouped = lax.reshape(x, (*x.shape[:at], count, size // count, *x.shape[at + 1 :]))
+    return reduce(grouped, (at + 1,), "max", ties, "jvp")

@@ -1,0 +1,231 @@
+"""Soft maxima: logsumexp and softmax pooling."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._api.coefficients import coefficient, within
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.errors import calling
+from jaxpool._geometry.window import Ints, Padding, Window, make_window
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels.fold import State
+from jaxpool._ops.op import Op, compose
+from jaxpool._ops.scaled import departure, exponential, lay_out, scaled_sums, widened
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftPool(Op):
+    """What the exponentials of each window make; `temperature` is None if an array comes with x."""
+
+    window: Window
+    temperature: float | None
+
+    def value(self, x: Array, *given: Array) -> Array:
+        wide = widened(x, self.window)
+        temperature = within(given[0] if given else self.temperature, wide.dtype)
+        wide, window, heat, real = lay_out(wide, self.window, temperature)
+        y = self.soft(wide, window, heat, real)
+        return lax.reshape(y, self.window.pooled(x.shape)).astype(x.dtype)
+
+    def soft(self, x: Array, window: Window, heat: Any, real: np.ndarray) -> Array:
+        """The output, given x in the type to compute in, and which of its elements are real."""
+        raise TypeError(f"{type(self).__name__} describes no value")
+
+
+def _exponentials(
+    x: Array, window: Window, heat: Any, real: np.ndarray, *, moment: bool = False
+) -> State:
+    """The maximum m of each window, the sum of `e = exp((x - m) / heat)`, and of `e * (x - m)`."""
+    rise = departure(x)
+    total = jnp.where(real, lax.exp(rise / heat), 0)
+    sums = (total, rise * total) if moment else (total,)
+    highest = jnp.where(real, x, -np.inf)
+    return scaled_sums(highest, sums, window, exponential(1 / heat), -np.inf)
+
+
+class LogSumExpPool(SoftPool):
+    """`heat * log(sum of exp(x / heat))`."""
+
+    def soft(self, x: Array, window: Window, heat: Any, real: np.ndarray) -> Array:
+        highest, total = _exponentials(x, window, heat, real)
+        return highest + heat * lax.log(total)
+
+
+class SoftmaxPool(SoftPool):
+    """The mean of x, weighted by `exp(x / heat)`."""
+
+    def soft(self, x: Array, window: Window, heat: Any, real: np.ndarray) -> Array:
+        highest, total, rest = _exponentials(x, window, heat, real, moment=True)
+        return highest + rest / total
+
+
+def _pool(
+    op: type[SoftPool], name: str, x: Any, window_shape: Any, temperature: Any, **geometry: Any
+) -> Array:
+    x = as_array(name, x)
+    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+        window = make_window(x.shape, window_shape, **geometry)
+        rule, shape = "a finite number above 0", window.pooled(x.shape)
+        heat = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
+    if not kernels.is_float(x.dtype):
+        x = x.astype(jnp.float32)
+    if isinstance(heat, float):
+        return compose(op(window, heat), x)
+    return compose(op(window, None), x, heat)
+
+
+def logsumexp_pool(
+    x: Any,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    temperature: float | Array = 1.0,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+) -> Array:
+    """Computes a smooth maximum of each window, the logarithm of its summed exponentials.
+
+    `y[b, i, j, c] = T * log(sum over (u, v) of exp(x[b, i * s - p + u * d, j * s - p + v * d, c] / T))`,
+    with B batch, H W spatial, C channels, temperature T, strides s, low padding p (which adds
+    nothing), dilation d and taps u, v inside the window. It exceeds the maximum by at most
+    `T * log(n)`, n the size of the window, and approaches it as T goes to 0. Nothing overflows:
+    every exponential is taken relative to the maximum of its part of the window.
+
+    Gradient: the cotangent of each output is shared out by `softmax(x / T)` over its window. Forward
+    and reverse mode, to any order, for `temperature` too if it is an array. Kept for the backward
+    is x. An infinity is an ordinary value: a window of nothing but -inf gives -inf and its elements
+    equal shares, those that are +inf share among themselves. A NaN makes the output and the
+    gradient of its windows NaN. 8- and 16-bit floats are computed in float32 and rounded once.
+
+    Args:
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
+        bool.
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      strides: likewise; None is 1.
+      padding: as in `max_pool`.
+      temperature: a finite number above 0, or an array of such that broadcasts against the output,
+        traced or not, whose values are not checked; one for each output along a pooled axis takes
+        the memory of all windows side by side.
+      window_dilation: distance between neighbouring taps; None is 1.
+      ceil_mode: round the output size up.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+
+    Returns:
+      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
+      bool.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> rounded = lambda y: [round(value, 2) for value in y.ravel().tolist()]
+      >>> x = jnp.array([1e4, 1e4, 0.0, 3.0])[:, None]
+      >>> rounded(jaxpool.logsumexp_pool(x, (2,), (2,)))
+      [10000.69, 3.05]
+      >>> rounded(jaxpool.logsumexp_pool(x, (2,), (2,), temperature=0.01))
+      [10000.01, 3.0]
+      >>> rounded(jax.grad(lambda x: jaxpool.logsumexp_pool(x, (2,), (2,)).sum())(x))
+      [0.5, 0.5, 0.05, 0.95]
+
+    References:
+      Pinheiro and Collobert, "From Image-level to Pixel-level Labeling with Convolutional
+      Networks", arXiv:1411.6228; there the mean stands in place of the sum.
+    """
+    return _pool(
+        LogSumExpPool,
+        "logsumexp_pool",
+        x,
+        window_shape,
+        temperature,
+        strides=strides,
+        padding=padding,
+        window_dilation=window_dilation,
+        ceil_mode=ceil_mode,
+        axes=axes,
+    )
+
+
+def softmax_pool(
+    x: Any,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    temperature: float | Array = 1.0,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+) -> Array:
+    """Computes the mean of each window, its elements weighted by their softmax: SoftPool.
+
+    `y[b, i, j, c] = sum over (u, v) of w * x[b, i * s - p + u * d, j * s - p + v * d, c]` with
+    `w = softmax(x / T)` over the window, B batch, H W spatial, C channels, temperature T, strides s,
+    low padding p (of weight 0), dilation d and taps u, v inside the window. It lies between the
+    mean, which it approaches as T grows, and the maximum, which it approaches as T goes to 0.
+
+    Gradient: an element gets `w * (1 + (x - y) / T)` of the cotangent, the weights being part of
+    what is differentiated. Forward and reverse mode, to any order, for `temperature` too if it is
+    an array. Kept for the backward is x. An infinity is an ordinary value: -inf has weight 0 beside
+    anything larger, and a window of one infinity alone gives it and its elements equal shares. A
+    NaN makes the output and the gradient of its windows NaN. 8- and 16-bit floats are computed in
+    float32 and rounded once.
+
+    Args:
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
+        bool.
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      strides: likewise; None is 1.
+      padding: as in `max_pool`.
+      temperature: a finite number above 0, or an array of such, as in `logsumexp_pool`.
+      window_dilation: distance between neighbouring taps; None is 1.
+      ceil_mode: round the output size up.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+
+    Returns:
+      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
+      bool.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
+        hold nothing but padding.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> rounded = lambda y: [round(value, 2) for value in y.ravel().tolist()]
+      >>> x = jnp.array([1.0, 1.0, 0.0, 3.0])[:, None]
+      >>> rounded(jaxpool.softmax_pool(x, (2,), (2,)))
+      [1.0, 2.86]
+      >>> rounded(jaxpool.softmax_pool(x, (2,), (2,), temperature=0.1))
+      [1.0, 3.0]
+
+    References:
+      Stergiou, Poppe and Kalliatakis, "Refining activation downsampling with SoftPool",
+      arXiv:2101.00440.
+    """
+    return _pool(
+        SoftmaxPool,
+        "softmax_pool",
+        x,
+        window_shape,
+        temperature,
+        strides=strides,
+        padding=padding,
+        window_dilation=window_dilation,
+        ceil_mode=ceil_mode,
+        axes=axes,
+    )

@@ -1,0 +1,253 @@
+"""Pooling over whole axes, and the pyramid of ever finer grids."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._api.adaptive import adaptive_avg_op, adaptive_max_op
+from jaxpool._api.reduce import mask_of, reduce
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._geometry.adaptive import adaptive_window, known_sizes
+from jaxpool._geometry.window import is_int, is_sequence, normalise_axes
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels.reduce import total
+from jaxpool._kernels.select import Ties
+from jaxpool._ops.op import Op, apply, apply_given, choice
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanOver(Op):
+    """The mean over `axes`, kept as axes of size 1; may be given a mask of what counts, and keeps it."""
+
+    axes: tuple[int, ...]
+
+    keeps = False
+
+    def primal(self, *xs: Array) -> tuple[Array, tuple[Array, ...]]:
+        x, *mask = xs
+        return self.linear(tuple(mask), x), tuple(mask)
+
+    def linear(self, residual: tuple[Array, ...], *tangents: Array) -> Array:
+        (x,) = tangents
+        wide = x.astype(kernels.accumulator(x.dtype))
+        if residual:
+            counting = kernels.broadcast_like(residual[0], x)
+            wide = lax.select(counting, wide, lax.full_like(wide, 0))
+            held = total(counting.astype(np.int32), self.axes)
+            count = lax.max(held, lax.full_like(held, 1)).astype(wide.dtype)
+        else:
+            size = math.prod(x.shape[axis] for axis in self.axes)
+            count = lax.full((), size, wide.dtype)
+        return (total(wide, self.axes) / count).astype(x.dtype)
+
+
+def _inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
+    """The pooled axes; None is all but the first and the last."""
+    if axes is None and len(shape) < 3:
+        rule = "an array of at least 3 axes, batch, pooled and channels"
+        hint = "Pass axes=... to pool an array without batch or channel axis."
+        raise ArgumentError("x", rule, len(shape), hint, of="ndim")
+    inner = tuple(range(1, len(shape) - 1)) if axes is None else axes
+    pooled = normalise_axes(inner, len(shape), None)
+    known_sizes(shape, pooled)
+    return pooled
+
+
+def _checked(
+    name: str, x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
+) -> tuple[Array, tuple[int, ...], Array | None]:
+    x = as_array(name, x)
+    with calling(name, **{"x.shape": x.shape}):
+        pooled = _inner_axes(axes, x.shape)
+        mask = None
+        if where is not None:
+            mask_of(where, x.shape)
+            mask = jnp.asarray(where)
+            mask = lax.expand_dims(mask, range(x.ndim - mask.ndim))
+        if not isinstance(keepdims, bool):
+            raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)
+        choice("ties", ties, ("first", "last", "split"))
+    return x, pooled, mask
+
+
+def global_max_pool(
+    x: Any,
+    *,
+    axes: tuple[int, ...] | None = None,
+    where: Any = None,
+    keepdims: bool = False,
+    ties: Ties = "first",
+) -> Array:
+    """Computes the largest element over whole axes.
+
+    `y[b, c] = max over (h, w) with where[b, h, w, c] of x[b, h, w, c]`, with B batch, H W spatial,
+    C channels; any number of pooled axes works alike.
+
+    Gradient: the cotangent goes to the element that was chosen, all others get zeros, those that
+    `where` leaves out in any case, whatever stands there. NaN is larger than every number. -inf is
+    an ordinary value. Works in forward and reverse mode, to any order. The residual is one unsigned
+    index an output element (with `ties="split"` one bit an element of x); no scatter.
+
+    Args:
+      x: array of shape `(B, *spatial, C)`, or any shape with `axes` given; floats, integers and
+        bool (where max is "or"). Pooled axes have a known size of at least 1.
+      axes: the pooled axes; None is all but the first and the last. Row-major order follows `axes`.
+      where: array of bools that broadcasts to x, the elements that count; None is all. Where it is
+        False throughout, the result is the least value of the type (-inf, if there is one) and the
+        gradient 0.
+      keepdims: whether pooled axes stay, of size 1.
+      ties: which of equal elements gets the cotangent: "first" or "last" in row-major order, or
+        "split" among all.
+
+    Returns:
+      Array of shape `(B, C)`, or that of x without the pooled axes, or with each of size 1; the
+      dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or a pooled axis has no elements.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([[1.0, 5.0, 3.0], [4.0, 2.0, 9.0]])[..., None]
+      >>> jaxpool.global_max_pool(x).ravel()
+      Array([5., 9.], dtype=float32)
+      >>> length = jnp.array([1, 2])
+      >>> mask = jnp.arange(3) < length[:, None]
+      >>> jaxpool.global_max_pool(x, where=mask[..., None]).ravel()
+      Array([1., 4.], dtype=float32)
+
+    References:
+      `keras.layers.GlobalMaxPooling2D`; `where` as in `jax.numpy.max`.
+    """
+    x, pooled, mask = _checked("global_max_pool", x, axes, where, keepdims, ties)
+    return reduce(x, pooled, "max", ties, "jvp", keepdims, mask)
+
+
+def global_avg_pool(
+    x: Any, *, axes: tuple[int, ...] | None = None, where: Any = None, keepdims: bool = False
+) -> Array:
+    """Computes the average over whole axes.
+
+    `y[b, c] = 1 / n * sum over (h, w) with where[b, h, w, c] of x[b, h, w, c]`, with B batch, H W
+    spatial, C channels and n the number of elements that count; any number of pooled axes works
+    alike.
+
+    Gradient: `dy / n` to every element that counts, 0 to the others, whatever stands there. Works in
+    forward and reverse mode, to any order. 8- and 16-bit floats are added in float32 and rounded
+    once, forward and backward.
+
+    Args:
+      x: array of shape `(B, *spatial, C)`, or any shape with `axes` given; floats, integers or
+        bool. Pooled axes have a known size of at least 1.
+      axes: the pooled axes; None is all but the first and the last.
+      where: array of bools that broadcasts to x, the elements that count; None is all. Where it is
+        False throughout, the result and the gradient are 0.
+      keepdims: whether pooled axes stay, of size 1.
+
+    Returns:
+      Array of shape `(B, C)`, or that of x without the pooled axes, or with each of size 1; the
+      dtype of x for floats, float32 for integers and bool.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or a pooled axis has no elements.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([[1.0, 5.0, 3.0], [4.0, 2.0, 9.0]])[..., None]
+      >>> jaxpool.global_avg_pool(x).ravel()
+      Array([3., 5.], dtype=float32)
+      >>> mask = jnp.arange(3) < jnp.array([0, 2])[:, None]
+      >>> jaxpool.global_avg_pool(x, where=mask[..., None]).ravel()
+      Array([0., 3.], dtype=float32)
+
+    References:
+      `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which gives NaN where it
+      is False throughout.
+    """
+    x, pooled, mask = _checked("global_avg_pool", x, axes, where, keepdims)
+    dtype = x.dtype if kernels.is_float(x.dtype) else jnp.dtype(jnp.float32)
+    given = () if mask is None else (mask,)
+    y = apply_given(MeanOver(pooled), x.astype(dtype), *given)[0]
+    return y if keepdims else lax.squeeze(y, pooled)
+
+
+def spatial_pyramid_pool(
+    x: Any,
+    levels: Sequence[int],
+    *,
+    kind: Literal["max", "avg"] = "max",
+    axes: tuple[int, ...] | None = None,
+) -> Array:
+    """Computes adaptive pools of several sizes, as one vector of a length that no input size changes.
+
+    `y[b, (l, i, j, c)] = pool(x, (n_l, n_l))[b, i, j, c]`, with levels `n_l` from coarse to fine, the
+    bins i j of each in row-major order, B batch and C channels, which vary fastest; any number of
+    pooled axes works alike.
+
+    Gradient: as of `adaptive_max_pool`, the first of equal elements, or of `adaptive_avg_pool`;
+    the levels add up. Works in forward and reverse mode, to any order.
+
+    Args:
+      x: array of shape `(B, *spatial, C)`, or any shape with `axes` given; floats, integers and
+        bool. Pooled axes have a known size of at least 1.
+      levels: a tuple of positive ints, how many windows each level has along every pooled axis.
+        They are taken in ascending order.
+      kind: "max" or "avg".
+      axes: the pooled axes; None is all but the first and the last. Of the others the last one is
+        the channel axis.
+
+    Returns:
+      Array of shape `(..., C * sum of n_l**k)`, k the number of pooled axes; the dtype of x, float32
+      for averages of integers and bool.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or a pooled axis has no elements.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.arange(16.0).reshape(1, 4, 4, 1)
+      >>> jaxpool.spatial_pyramid_pool(x, (1, 2))
+      Array([[15.,  5.,  7., 13., 15.]], dtype=float32)
+
+    References:
+      He et al., Spatial Pyramid Pooling in Deep Convolutional Networks, arXiv:1406.4729.
+    """
+    name = "spatial_pyramid_pool"
+    x = as_array(name, x)
+    with calling(name, **{"x.shape": x.shape, "levels": levels}):
+        rule, hint = "a tuple of positive ints", "Pass a tuple such as (1, 2, 4)."
+        if not is_sequence(levels) or not all(is_int(level) for level in levels):
+            raise ArgumentError("levels", rule, levels, hint, TypeError)
+        if not levels or any(level < 1 for level in levels):
+            raise ArgumentError("levels", rule, levels, hint)
+        choice("kind", kind, ("max", "avg"))
+        pooled = _inner_axes(axes, x.shape)
+    rest = [axis for axis in range(x.ndim) if axis not in pooled]
+    channels = rest[-1:]
+    x = lax.transpose(x, [*rest[:-1], *pooled, *channels])
+    spatial = tuple(range(len(rest) - len(channels), x.ndim - len(channels)))
+    if kind == "avg" and not kernels.is_float(x.dtype):
+        x = x.astype(jnp.float32)
+    parts = []
+    for count in sorted(operator.index(level) for level in levels):
+        window = adaptive_window(x.shape, count, spatial)
+        op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)
+        y = apply(op, "jvp", x)
+        flat = math.prod(y.shape[spatial[0] :])
+        parts.append(lax.reshape(y, (*y.shape[: spatial[0]], flat)))
+    return lax.concatenate(parts, parts[0].ndim - 1)

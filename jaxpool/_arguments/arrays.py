@@ -1,0 +1,71 @@
+"""What counts as an array, checked before anything is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._arguments.errors import ArgumentError, calling
+
+
+def is_array(x: Any) -> bool:
+    """Whether x is an array of jax or NumPy, or an object that says how to become one."""
+    return isinstance(x, (jax.Array, np.ndarray, np.generic)) or hasattr(x, "__jax_array__")
+
+
+def check_real(argument: str, x: Array) -> None:
+    """Raises unless the elements of x can be ordered."""
+    real = (
+        jnp.issubdtype(x.dtype, jnp.floating)
+        or jnp.issubdtype(x.dtype, jnp.integer)
+        or x.dtype == jnp.bool_
+    )
+    if not real:
+        raise ArgumentError(
+            argument,
+            "an array of floats, integers or bools",
+            x.dtype,
+            "Convert it first.",
+            TypeError,
+        )
+
+
+def as_array(function: str, x: Any, argument: str = "x") -> Array:
+    """x as a jax array; lists, scalars, strings and None raise in the name of `function`."""
+    with calling(function):
+        if not is_array(x):
+            raise ArgumentError(
+                argument, "an array", x, f"Pass jnp.asarray({argument}).", TypeError
+            )
+        if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
+            rule = "an array of floats, integers or bools"
+            raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError)
+        array = jnp.asarray(x)
+        check_real(argument, array)
+    return array
+
+
+def varying(x: Array) -> frozenset[Any]:
+    """The manual axes of a `shard_map` over which x is known to vary."""
+    kind = jax.typeof(x)
+    kind = getattr(kind, "manual_axis_type", kind)
+    axes: frozenset[Any] = getattr(kind, "varying", getattr(kind, "vma", frozenset()))
+    return axes
+
+
+def vary_together(xs: Sequence[Array], *others: Array) -> tuple[Array, ...]:
+    """xs, all varying over each manual axis over which any of them, or of `others`, varies.
+
+    The rules of custom derivatives want that a tangent or a cotangent varies as its array does. A
+    cotangent that leaves here is added up over the axes that its array did not vary over.
+    """
+    axes = sorted(frozenset[Any]().union(*map(varying, (*xs, *others))), key=str)
+    missing = [tuple(axis for axis in axes if axis not in varying(x)) for x in xs]
+    return tuple(
+        lax.pcast(x, more, to="varying") if more else x for x, more in zip(xs, missing, strict=True)
+    )

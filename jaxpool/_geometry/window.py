@@ -1,0 +1,388 @@
+"""Geometry of windowed pooling: what was asked, checked and turned into numbers. Pure Python, no jax.
+
+A `Window` knows the pooled axes, the sizes in and out and where each tap of each output window
+lies. Forward, backward, oracle and sharding all read it, so that they cannot disagree about a size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from jaxpool._arguments.errors import ArgumentError
+
+Padding = str | int | Sequence[int] | Sequence[tuple[int, int]]
+Ints = int | Sequence[int]
+PADDINGS = ("VALID", "SAME", "SAME_LOWER")
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One pooled axis: output `o` looks at input positions `o * stride - low + tap * dilation`, `tap < window`."""
+
+    axis: int
+    size: int
+    window: int
+    stride: int
+    dilation: int
+    low: int
+    high: int
+    out: int
+
+    @property
+    def span(self) -> int:
+        """Positions from the first tap to the last, both counted."""
+        return (self.window - 1) * self.dilation + 1
+
+    @property
+    def needed(self) -> int:
+        """Padded positions that the output windows reach, from the first of the low padding on."""
+        return (self.out - 1) * self.stride + self.span
+
+    @property
+    def tail(self) -> int:
+        """What stands after the input in those positions: padding and ceil overhang, or a cropped rest if negative."""
+        return self.needed - self.low - self.size
+
+    @property
+    def padded(self) -> bool:
+        """Whether any window has a tap outside the input."""
+        return self.low > 0 or self.tail > 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether each window is one element, and each element one window."""
+        return self.window == self.stride == 1 and self.size == self.out and self.low == 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether one window covers the axis, all of it and nothing else."""
+        return self.out == 1 and self.window == self.size and self.dilation == 1 and not self.padded
+
+    def first_real(self, output: int) -> int:
+        """The first tap of window `output` that lies at or after the input's start."""
+        return min(self.window, max(0, -((output * self.stride - self.low) // self.dilation)))
+
+    def last_real(self, output: int) -> int:
+        """The last tap of window `output` that lies before the input's end."""
+        return min(
+            self.window - 1, (self.size - 1 - (output * self.stride - self.low)) // self.dilation
+        )
+
+    def real(self, output: int) -> int:
+        """How many taps of window `output` lie in the input."""
+        return max(0, self.last_real(output) - self.first_real(output) + 1)
+
+    def counted(self, output: int) -> int:
+        """How many taps lie in the input or its explicit padding: a ceil overhang does not count."""
+        end = self.size + self.low + self.high - output * self.stride
+        return min(self.window, max(0, -(-end // self.dilation)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """A pool over some axes of an array, in the order that decides ties and indices. Hashable, static under jit."""
+
+    dims: tuple[Axis, ...]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Pooled axes of the array, none negative."""
+        return tuple(dim.axis for dim in self.dims)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Sizes of the pooled axes before pooling."""
+        return tuple(dim.size for dim in self.dims)
+
+    @property
+    def window_shape(self) -> tuple[int, ...]:
+        """Taps along each pooled axis."""
+        return tuple(dim.window for dim in self.dims)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Sizes of the pooled axes after pooling."""
+        return tuple(dim.out for dim in self.dims)
+
+    @property
+    def size(self) -> int:
+        """Taps of one window."""
+        return math.prod(self.window_shape)
+
+    @property
+    def padded(self) -> bool:
+        """Whether any window has a tap outside the input."""
+        return any(dim.padded for dim in self.dims)
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether an input element can belong to more than one window."""
+        return any(dim.out > 1 and _overlap(dim) for dim in self.dims)
+
+    def taps(self) -> Iterator[tuple[int, ...]]:
+        """Every tap of a window, in row-major order."""
+        for flat in range(self.size):
+            yield self.unravel(flat)
+
+    def unravel(self, flat: int) -> tuple[int, ...]:
+        """The tap along each axis of a flat row-major tap."""
+        tap = []
+        for width in reversed(self.window_shape):
+            flat, last = divmod(flat, width)
+            tap.append(last)
+        return tuple(reversed(tap))
+
+    def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """The shape of the output for an input of `shape`."""
+        return self._with(shape, self.output_shape)
+
+    def unpooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """The shape of the input for an output of `shape`."""
+        return self._with(shape, self.input_shape)
+
+    def _with(self, shape: Sequence[Any], sizes: tuple[int, ...]) -> tuple[Any, ...]:
+        new = list(shape)
+        for axis, size in zip(self.axes, sizes, strict=True):
+            new[axis] = size
+        return tuple(new)
+
+
+def _overlap(dim: Axis) -> bool:
+    """Whether two windows share a position: tap a of one meets tap b of a later one."""
+    return any(
+        (tap * dim.dilation) % dim.stride == 0 and tap * dim.dilation // dim.stride < dim.out
+        for tap in range(1, dim.window)
+    )
+
+
+def is_int(value: Any) -> bool:
+    """Whether `value` counts as an int: NumPy's integers do, a bool does not."""
+    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
+        return False
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
+def is_sequence(value: Any) -> bool:
+    """Whether `value` is a tuple or a list, the two forms in which sizes may be given."""
+    return isinstance(value, (tuple, list))
+
+
+def per_axis(argument: str, value: Any, rank: int, *, least: int = 1) -> tuple[int, ...]:
+    """`value` as one int of at least `least` for each of `rank` pooled axes; an int counts for every axis."""
+    rule = f"an int or {rank} ints of at least {least}, one a pooled axis"
+    hint = f"Pass a tuple such as {(2,) * rank}."
+    if is_int(value):
+        values = (operator.index(value),) * rank
+    elif not is_sequence(value) or not all(is_int(entry) for entry in value):
+        raise ArgumentError(argument, rule, value, hint, TypeError)
+    else:
+        values = tuple(operator.index(entry) for entry in value)
+    if len(values) != rank or any(entry < least for entry in values):
+        raise ArgumentError(argument, rule, value, hint)
+    return values
+
+
+def normalise_axes(axes: Any, ndim: int, count: int | None, array: str = "x") -> tuple[int, ...]:
+    """Distinct non-negative axes of an array of rank `ndim`; None is the `count` before the last.
+
+    `array` is the name of the argument whose axes they are.
+    """
+    if axes is None:
+        if count is None:
+            raise ArgumentError(
+                "axes",
+                "given when `window_shape` is an int",
+                None,
+                "Pass axes=(1, 2), say.",
+                TypeError,
+            )
+        if ndim < count + 1:
+            hint = (
+                "Pass axes=... to pool an array without a channel axis, "
+                f"or add the axis with {array}[..., None]."
+            )
+            raise ArgumentError(
+                array,
+                f"an array of at least {count + 1} axes, {count} pooled and channels",
+                ndim,
+                hint,
+                of="ndim",
+            )
+        return tuple(range(ndim - 1 - count, ndim - 1))
+    rule = f"distinct ints from {-ndim} to {ndim - 1}"
+    if not is_sequence(axes) or not all(is_int(axis) for axis in axes):
+        raise ArgumentError("axes", rule, axes, "Pass a tuple such as (1, 2).", TypeError)
+    whole = tuple(operator.index(axis) for axis in axes)
+    inside = all(-ndim <= axis < ndim for axis in whole)
+    normal = tuple(axis % ndim for axis in whole) if inside else ()
+    if not normal or len(set(normal)) != len(normal):
+        raise ArgumentError("axes", rule, axes, f"Name each pooled axis of {array} once.")
+    if count is not None and len(normal) != count:
+        raise ArgumentError(
+            "axes",
+            f"{count} axes, one for each entry of the shape",
+            axes,
+            "Make the lengths agree.",
+        )
+    return normal
+
+
+def check_countable(argument: str, sizes: Sequence[int]) -> None:
+    """Raises unless an int32 can name every position of axes of `sizes`."""
+    if math.prod(sizes) >= 2**31:
+        rule = "of fewer than 2**31 positions along the pooled axes, which int32 indices can name"
+        raise ArgumentError(argument, rule, tuple(sizes), "Pool parts of the array.")
+
+
+def _pads(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
+    """`padding` as a name or as one (low, high) pair an axis."""
+    rule = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair a pooled axis"
+    hint = f"Pass 'SAME' or pairs such as {((1, 1),) * rank}."
+    if isinstance(padding, str):
+        if padding not in PADDINGS:
+            raise ArgumentError("padding", rule, padding, hint)
+        return padding
+    if is_int(padding):
+        entries: tuple[Any, ...] = (padding,) * rank
+    elif is_sequence(padding):
+        entries = tuple(padding)
+    else:
+        raise ArgumentError("padding", rule, padding, hint, TypeError)
+    if entries and all(is_int(entry) for entry in entries):
+        pairs = tuple((operator.index(entry), operator.index(entry)) for entry in entries)
+    elif all(
+        is_sequence(entry) and len(entry) == 2 and all(is_int(side) for side in entry)
+        for entry in entries
+    ):
+        pairs = tuple((operator.index(low), operator.index(high)) for low, high in entries)
+    else:
+        raise ArgumentError("padding", rule, padding, hint, TypeError)
+    if len(pairs) != rank or any(side < 0 for pair in pairs for side in pair):
+        raise ArgumentError("padding", rule, padding, hint)
+    return pairs
+
+
+def _output_size(total: int, span: int, stride: int, reach: int, ceil_mode: bool) -> int:
+    """Windows along an axis of `total` padded positions; `reach` is the input with its low padding."""
+    if not ceil_mode:
+        return (total - span) // stride + 1 if total >= span else 0
+    out = max(0, -(-(total - span) // stride) + 1)
+    return out - 1 if out > 0 and (out - 1) * stride >= reach else out
+
+
+def _axis(
+    axis: int,
+    size: int,
+    window: int,
+    stride: int,
+    dilation: int,
+    pads: str | tuple[int, int],
+    ceil: bool,
+) -> Axis:
+    span = (window - 1) * dilation + 1
+    if isinstance(pads, tuple):
+        low, high = pads
+    elif pads == "VALID":
+        low = high = 0
+    else:
+        total = max((-(-size // stride) - 1) * stride + span - size, 0)
+        low = total // 2 if pads == "SAME" else total - total // 2
+        high = total - low
+    out = _output_size(size + low + high, span, stride, size + low, ceil)
+    return Axis(axis, size, window, stride, dilation, low, high, out)
+
+
+@functools.lru_cache(maxsize=4096)
+def _resolve(
+    sizes: tuple[int, ...],
+    axes: tuple[int, ...],
+    window_shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilation: tuple[int, ...],
+    pads: tuple[tuple[int, int], ...] | str,
+    ceil_mode: bool,
+    empty: Literal["raise", "keep"],
+) -> Window:
+    dims = []
+    for i, axis in enumerate(axes):
+        sides = pads if isinstance(pads, str) else pads[i]
+        dim = _axis(axis, sizes[i], window_shape[i], strides[i], dilation[i], sides, ceil_mode)
+        if dim.out <= 0:
+            rule = f"at most the padded input, {dim.size + dim.low + dim.high} along axis {axis} (it spans {dim.span})"
+            raise ArgumentError(
+                "window_shape", rule, window_shape, "Use a smaller window or more padding."
+            )
+        if empty == "raise":
+            for output in range(dim.out):
+                if not dim.real(output):
+                    rule = f"such that every window holds a real element; window {output} along axis {axis} holds none"
+                    shown = pads if isinstance(pads, str) else tuple(pads)
+                    raise ArgumentError(
+                        "padding", rule, shown, "Use less padding or a larger window."
+                    )
+        dims.append(dim)
+    return Window(tuple(dims))
+
+
+def make_window(
+    shape: Sequence[Any],
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: Sequence[int] | None = None,
+    empty: Literal["raise", "keep"] = "raise",
+) -> Window:
+    """Checks the arguments of a pool over an array of `shape` and turns them into a `Window`.
+
+    Raises `ArgumentError`. `empty="keep"` lets windows without a real element through, as lax does.
+    """
+    if not is_int(window_shape) and not is_sequence(window_shape):
+        rule = "an int or a tuple of positive ints, one a pooled axis"
+        raise ArgumentError(
+            "window_shape", rule, window_shape, "Pass a tuple such as (2, 2).", TypeError
+        )
+    if is_sequence(window_shape) and not window_shape:
+        raise ArgumentError(
+            "window_shape",
+            "at least one positive int",
+            window_shape,
+            "Pass a tuple such as (2, 2).",
+        )
+    count = None if is_int(window_shape) else len(window_shape)  # type: ignore[arg-type]
+    where = normalise_axes(axes, len(shape), count)
+    rank = len(where)
+    window = per_axis("window_shape", window_shape, rank)
+    step = (1,) * rank if strides is None else per_axis("strides", strides, rank)
+    dilation = (
+        (1,) * rank
+        if window_dilation is None
+        else per_axis("window_dilation", window_dilation, rank)
+    )
+    pads = _pads(padding, rank)
+    if not isinstance(ceil_mode, bool):
+        raise ArgumentError("ceil_mode", "True or False", ceil_mode, "Pass a bool.", TypeError)
+    sizes = []
+    for axis in where:
+        if not is_int(shape[axis]):
+            hint = "Batch and channel axes may be symbolic, pooled axes not."
+            rule, source = f"of known size along pooled axis {axis}", f"shape[{axis}]"
+            raise ArgumentError("x", rule, shape[axis], hint, of=source)
+        sizes.append(operator.index(shape[axis]))
+    return _resolve(tuple(sizes), where, window, step, dilation, pads, ceil_mode, empty)
+
+
+def full_window(shape: Sequence[Any], axes: Sequence[int]) -> Window:
+    """One window over the whole of `axes`, non-negative and distinct."""
+    return Window(tuple(Axis(axis, shape[axis], shape[axis], 1, 1, 0, 0, 1) for axis in axes))

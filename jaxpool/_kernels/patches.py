@@ -1,0 +1,151 @@
+"""Windows laid out side by side: each pooled axis gets every window's taps, one window after another.
+
+What overlapped is repeated, so that every element belongs to one window: a choice may then differ
+from window to window, and where windows begin may be traced.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._geometry.window import Axis, Window
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels.select import decode, encode
+from jaxpool._kernels.ties import level
+
+DIRECT_TAPS = 8  # along one axis, a window of so many taps is laid out by a slice for each
+
+
+def tiling(axes: Sequence[int], window_shape: Sequence[int], outs: Sequence[int]) -> Window:
+    """`outs` windows of `window_shape` that lie side by side along `axes`."""
+    return Window(
+        tuple(
+            Axis(axis, out * width, width, width, 1, 0, 0, out)
+            for axis, width, out in zip(axes, window_shape, outs, strict=True)
+        )
+    )
+
+
+def tiles_of(window: Window) -> Window:
+    """The windows of `window`, side by side: what `lay_out` makes."""
+    return tiling(window.axes, window.window_shape, window.output_shape)
+
+
+def _side_by_side(taps: Array, axis: int) -> Array:
+    """Windows along `axis` and their taps along the axis after it, as one axis."""
+    shape = list(taps.shape)
+    shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]
+    return lax.reshape(taps, shape)
+
+
+def _taps(x: Array, axis: int, taps: int, dilation: int, stride: int, out: int) -> Array:
+    """The taps of `out` windows along `axis`, on a new axis after it.
+
+    A long window is put together from overlapping parts: about 2 sqrt(taps) slices in place of one
+    a tap.
+    """
+
+    def at(x: Array, tap: int) -> Array:
+        return kernels.view(x, [axis], [tap * dilation], [out], [stride])
+
+    if taps <= DIRECT_TAPS:
+        return jnp.stack([at(x, tap) for tap in range(taps)], axis=axis + 1)
+    length = math.isqrt(taps - 1) + 1
+    parts = _taps(x, axis, length, dilation, 1, (out - 1) * stride + 1 + (taps - length) * dilation)
+    starts = [*range(0, taps - length, length), taps - length]
+    pieces = [at(parts, start) for start in starts]
+    twice = starts[-2] + length - starts[-1]
+    pieces[-1] = lax.slice_in_dim(pieces[-1], twice, length, axis=axis + 1)
+    return lax.concatenate(pieces, axis + 1)
+
+
+def lay_out(x: Array, window: Window, fill: Any) -> Array:
+    """The windows of x side by side, `fill` in the padding; slices alone, and linear in x."""
+    x = kernels.pad_input(x, window, fill)
+    for dim in window.dims:
+        if dim.dilation > 1 or (dim.stride != dim.window and dim.out > 1):
+            taps = _taps(x, dim.axis, dim.window, dim.dilation, dim.stride, dim.out)
+            x = _side_by_side(taps, dim.axis)
+    return x
+
+
+def lay_out_at(
+    x: Array, axes: Sequence[int], window_shape: Sequence[int], starts: Sequence[Array]
+) -> Array:
+    """The windows of x that begin at `starts`, side by side.
+
+    `starts[i]` is an int32 array of the rank of x that holds the windows along `axes[i]`, 1 along
+    the other pooled axes, and the size of x along all others.
+    """
+    for axis, width, start in zip(axes, window_shape, starts, strict=True):
+        within = lax.broadcasted_iota(np.int32, (*start.shape[: axis + 1], width), axis + 1)
+        within = lax.expand_dims(within, range(axis + 2, x.ndim + 1))
+        at = _side_by_side(lax.expand_dims(start, (axis + 1,)) + within, axis)
+        x = jnp.take_along_axis(x, at, axis=axis, mode="promise_in_bounds")
+    return x
+
+
+def split_windows(tiled: Array, tiles: Window) -> tuple[Array, tuple[int, ...]]:
+    """What `lay_out` made with the taps on axes of their own, and which axes these are, in the order of the window's.
+
+    An axis at a time: of a type that says how it is sharded, jax splits no more at once.
+    """
+    taps = {}
+    for before, dim in enumerate(sorted(tiles.dims, key=operator.attrgetter("axis"))):
+        at = dim.axis + before
+        sizes = (tiled.shape[at] // dim.window, dim.window)
+        tiled = lax.reshape(tiled, (*tiled.shape[:at], *sizes, *tiled.shape[at + 1 :]))
+        taps[dim.axis] = at + 1
+    return tiled, tuple(taps[axis] for axis in tiles.axes)
+
+
+def _holds(index: Array, tiles: Window) -> Array:
+    """Where the tap `index` of each window lies, in an array that `split_windows` gave."""
+    number, taps = _numbers(tiles, index.ndim)
+    return lax.expand_dims(index.astype(np.int32), taps) == jnp.asarray(number)
+
+
+def _numbers(tiles: Window, ndim: int) -> tuple[np.ndarray, tuple[int, ...]]:
+    """The flat row-major number of each tap, broadcastable to split windows, and their tap axes."""
+    axes = sorted(tiles.axes)
+    taps = {axis: axis + 1 + axes.index(axis) for axis in axes}
+    number = np.zeros((1,) * (ndim + len(axes)), np.int32)
+    for dim in tiles.dims:
+        line = kernels.along(np.arange(dim.window, dtype=np.int32), taps[dim.axis], number.ndim)
+        number = number * np.int32(dim.window) + line
+    return number, tuple(taps[axis] for axis in axes)
+
+
+def first_greatest(tiled: Array, tiles: Window) -> Array:
+    """The flat tap of the greatest element of each window, the first of equal ones, NaN above all.
+
+    A reduction over the taps, so the program does not grow with the window.
+    """
+    split, taps = split_windows(tiled, tiles)
+    number, _ = _numbers(tiles, tiled.ndim)
+    tied = level(split, jnp.broadcast_to(jnp.max(split, axis=taps, keepdims=True), split.shape))
+    numbers = kernels.broadcast_like(number, split)
+    first = jnp.min(lax.select(tied, numbers, lax.full_like(numbers, tiles.size)), axis=taps)
+    return first.astype(kernels.index_dtype(tiles.size))
+
+
+def value_at(tiled: Array, index: Array, tiles: Window) -> Array:
+    """The element of each window at the flat tap `index`, of any type."""
+    split, taps = split_windows(decode(tiled), tiles)
+    here = jnp.broadcast_to(_holds(index, tiles), split.shape)
+    rest = lax.full_like(split, kernels.least(split.dtype))
+    return encode(jnp.max(lax.select(here, split, rest), axis=taps), tiled.dtype)
+
+
+def tangent_at(tiled: Array, index: Array, tiles: Window) -> Array:
+    """As `value_at`, linear in `tiled`."""
+    split, taps = split_windows(tiled, tiles)
+    here = jnp.broadcast_to(_holds(index, tiles), split.shape)
+    return jnp.sum(lax.select(here, split, lax.full_like(split, 0)), axis=taps, dtype=split.dtype)

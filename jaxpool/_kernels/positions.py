@@ -1,0 +1,124 @@
+"""Flat positions: from the tap of a window to where it lies, and elements read and put there.
+
+A position is an int32, row-major over the pooled axes of the unpadded input, in the order of
+`axes`. Every other axis is a lane: positions count within their own lane.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._geometry.window import Window
+from jaxpool._kernels import dense as kernels
+
+
+def flat_position(
+    tap: Array,
+    axes: Sequence[int],
+    window_shape: Sequence[int],
+    starts: Sequence[Any],
+    dilation: Sequence[int],
+    sizes: Sequence[int],
+) -> Array:
+    """Where the flat row-major `tap` of each window lies in an input of `sizes` along `axes`.
+
+    `starts[i]` holds the position of the first tap along `axes[i]`, which may lie before the input:
+    an int32 array of the rank of `tap` that broadcasts to it, known or traced.
+    """
+    rest = tap.astype(np.int32)
+    flat, unit = lax.full_like(rest, 0), 1
+    for i in reversed(range(len(axes))):
+        width = lax.full_like(rest, window_shape[i])
+        rest, along = lax.div(rest, width), lax.rem(rest, width)
+        flat = flat + (starts[i] + along * np.int32(dilation[i])) * np.int32(unit)
+        unit *= sizes[i]
+    return flat
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def window_position(tap: Array, window: Window) -> Array:
+    """Where `tap`, an index that `select` gave, lies in the unpadded input of `window`."""
+    starts = [
+        kernels.along(np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low, dim.axis, tap.ndim)
+        for dim in window.dims
+    ]
+    dilation = [dim.dilation for dim in window.dims]
+    return flat_position(
+        tap, window.axes, window.window_shape, starts, dilation, window.input_shape
+    )
+
+
+def checked_position(indices: Array, count: int) -> Array:
+    """`indices` of any integer type as positions; what is not within `count` becomes `count`."""
+    if jnp.dtype(indices.dtype).itemsize < 4:
+        indices = indices.astype(np.int32)
+    limit = lax.full_like(indices, count)
+    inside = lax.bitwise_and(lax.ge(indices, lax.full_like(indices, 0)), lax.lt(indices, limit))
+    return lax.select(inside, indices, limit).astype(np.int32)
+
+
+def _flat(x: Array, axes: Sequence[int]) -> Array:
+    """x with `axes` at the end, in their order and as one."""
+    moved = jnp.moveaxis(x, axes, range(-len(axes), 0))
+    lanes = moved.shape[: x.ndim - len(axes)]
+    return lax.reshape(moved, (*lanes, math.prod(moved.shape[len(lanes) :])))
+
+
+def _unflat(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+    """Undoes `_flat`; the axes come back with `sizes`."""
+    return jnp.moveaxis(lax.reshape(x, (*x.shape[:-1], *sizes)), range(-len(axes), 0), axes)
+
+
+def _gather(x: Array, position: Array) -> Array:
+    """The elements of the last axis of x at `position`; 0 for a position beyond its ends."""
+    lanes = tuple(range(x.ndim - 1))
+    numbers = lax.GatherDimensionNumbers((), (len(lanes),), (len(lanes),), lanes, lanes)
+    mode = lax.GatherScatterMode.FILL_OR_DROP
+    return lax.gather(x, position[..., None], numbers, (1,) * x.ndim, mode=mode, fill_value=0)
+
+
+def _scatter(scatter: Any, base: Array, position: Array, updates: Array) -> Array:
+    """`scatter` of `updates` into the last axis of `base`, those beyond its ends dropped."""
+    lanes = tuple(range(base.ndim - 1))
+    numbers = lax.ScatterDimensionNumbers((), (len(lanes),), (len(lanes),), lanes, lanes)
+    mode = lax.GatherScatterMode.FILL_OR_DROP
+    return scatter(base, position[..., None], updates, numbers, mode=mode)
+
+
+def read_at(x: Array, position: Array, axes: Sequence[int]) -> Array:
+    """The elements of x at `position`, in its shape: linear in x, its transpose adds in float32."""
+    wide = x.astype(kernels.accumulator(x.dtype))
+    read = _gather(_flat(wide, axes), _flat(position, axes))
+    return _unflat(read, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
+
+
+def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+    """The transpose of `read_at`: elements of y at their position in an array of `sizes`, added."""
+    updates = _flat(y.astype(kernels.accumulator(y.dtype)), axes)
+    base = jnp.zeros((*updates.shape[:-1], math.prod(sizes)), updates.dtype)
+    return _unflat(
+        _scatter(lax.scatter_add, base, _flat(position, axes), updates), axes, sizes
+    ).astype(y.dtype)
+
+
+def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+    """Elements of y at their position in zeros of `sizes`; the last of those that collide stays.
+
+    A scatter writes in no particular order. So what is scattered is not y but which element of y
+    wants the position, joined by maximum: the greatest number is the last in row-major order, and
+    a maximum of integers is the same in whatever order it is taken. A gather then fetches winners;
+    a position that nobody wants holds -1, for which it gives 0.
+    """
+    elements, where = _flat(y, axes), _flat(position, axes)
+    order = lax.broadcasted_iota(np.int32, where.shape, where.ndim - 1)
+    nobody = jnp.full((*where.shape[:-1], math.prod(sizes)), -1, np.int32)
+    winner = _scatter(lax.scatter_max, nobody, where, order)
+    return _unflat(_gather(elements, winner), axes, sizes)

@@ -1,0 +1,112 @@
+"""Extremes over whole axes, and who attained them: an index or one bit an element.
+
+All arrays keep their reduced axes, of size 1 in results. `mask` says which elements count.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels.select import Kind, decode, decoded_losing, encode
+from jaxpool._kernels.ties import level
+
+BYTE = 8  # bits of a word
+
+
+def extreme(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None = None) -> Array:
+    """The largest or smallest element; where none counts, the least or greatest value of the type."""
+    value = decode(x)
+    fill = decoded_losing(x.dtype, kind)
+    if mask is not None:
+        value = lax.select(mask, value, lax.full_like(value, fill))
+    y = lax.reduce(value, fill, lax.max if kind == "max" else lax.min, axes)
+    return encode(lax.expand_dims(y, axes), x.dtype)
+
+
+def attained(x: Array, y: Array, mask: Array | None = None) -> Array:
+    """Where an element that counts ties with the extreme y."""
+    value, best = decode(x), decode(y)
+    tied = level(value, jnp.broadcast_to(best, value.shape))
+    return tied if mask is None else lax.bitwise_and(tied, mask)
+
+
+def total(x: Array, axes: Sequence[int]) -> Array:
+    """The sum over `axes`, in the type of x."""
+    return jnp.sum(x, axis=tuple(axes), keepdims=True, dtype=x.dtype)
+
+
+# One index an output: the rank of the chosen element
+
+
+def _ranks(like: Array, axes: Sequence[int], dtype: kernels.DType, last: bool) -> Array:
+    """Row-major positions in the order of `axes`, counted from the end if `last`; sharded as `like`."""
+    rank = lax.full_like(like, 0, dtype)
+    for axis in axes:
+        size = np.asarray(like.shape[axis]).astype(
+            dtype
+        )  # 256 in a uint8 is 0, and so is what it scales
+        line = [1] * like.ndim
+        line[axis] = like.shape[axis]
+        step = lax.broadcasted_iota(dtype, line, axis)
+        if last:
+            step = lax.full_like(step, max(like.shape[axis] - 1, 0)) - step
+        rank = rank * size + step
+    return rank
+
+
+def first_rank(tied: Array, axes: Sequence[int], last: bool, masked: bool) -> Array:
+    """The least rank of a tied element; where no element is, the greatest value of the type."""
+    size = math.prod(tied.shape[axis] for axis in axes)
+    dtype = kernels.index_dtype(size + masked)
+    none = np.asarray(np.iinfo(dtype).max, dtype)
+    rank = _ranks(tied, axes, dtype, last)
+    chosen = lax.select(tied, rank, lax.full_like(rank, none))
+    return lax.expand_dims(lax.reduce(chosen, none, lax.min, axes), axes)
+
+
+def has_rank(rank: Array, shape: Sequence[int], axes: Sequence[int], last: bool) -> Array:
+    """Where the element of that rank stands in an array of `shape`."""
+    whole = jnp.broadcast_to(rank, shape)
+    return lax.eq(_ranks(whole, axes, rank.dtype, last), whole)
+
+
+# One bit an element: bit b of a byte belongs to block b of eight along an axis
+
+
+def _blocks(size: int) -> tuple[int, list[tuple[int, int]]]:
+    """How long a block is, and where each begins and ends; the last ones may be short or missing."""
+    length = -(-size // BYTE)
+    return length, [(first, min(first + length, size)) for first in range(0, size, length or 1)]
+
+
+def pack(bits: Array, axis: int) -> Array:
+    """Booleans as bytes, an eighth as many along `axis`."""
+    length, blocks = _blocks(bits.shape[axis])
+    words = []
+    for bit, (first, end) in enumerate(blocks):
+        block = lax.slice_in_dim(bits, first, end, axis=axis).astype(np.uint8)
+        whole = kernels.pad(block, [axis], [(0, length - (end - first), 0)], 0)
+        words.append(lax.shift_left(whole, lax.full_like(whole, bit)))
+    return functools.reduce(lax.bitwise_or, words) if words else bits.astype(np.uint8)
+
+
+def unpack(words: Array, size: int, axis: int) -> Array:
+    """Undoes `pack` for `size` booleans along `axis`."""
+    parts = []
+    for bit, (first, end) in enumerate(_blocks(size)[1]):
+        block = lax.slice_in_dim(words, 0, end - first, axis=axis)
+        found = lax.bitwise_and(block, lax.full_like(block, 1 << bit))
+        parts.append(lax.ne(found, lax.full_like(found, 0)))
+    return lax.concatenate(parts, axis) if parts else words.astype(np.bool_)
+
+
+def count_bits(words: Array, axes: Sequence[int]) -> Array:
+    """How many bits are set over `axes`."""
+    return total(lax.population_count(words).astype(np.int32), axes)

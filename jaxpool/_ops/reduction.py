@@ -1,0 +1,74 @@
+"""Maxima and minima over whole axes: the op behind reductions, global pools and windows as large as their axes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import reduce as reducing
+from jaxpool._kernels.select import Kind, Ties
+from jaxpool._ops.op import Op
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction(Op):
+    """The extreme over `axes` of `sizes`, kept as axes of size 1; may be given a mask of what counts.
+
+    Keeps the chosen element's index, or with "split" one bit an element. Zeros of both signs tie, and
+    which sign the result has is not determined.
+    """
+
+    kind: Kind
+    ties: Ties
+    axes: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    keeps = False
+
+    @property
+    def _packed(self) -> int:
+        """The axis along which bits are packed: the longest."""
+        return max(zip(self.sizes, self.axes, strict=True))[1]
+
+    def value(self, *xs: Array) -> Array:
+        x, *mask = xs
+        return reducing.extreme(x, self.axes, self.kind, *mask)
+
+    def primal(self, *xs: Array) -> tuple[Array, Array]:
+        x, *mask = xs
+        y = self.value(*xs)
+        tied = reducing.attained(x, y, *mask)
+        if self.ties == "split":
+            return y, reducing.pack(tied, self._packed)
+        return y, reducing.first_rank(tied, self.axes, self.ties == "last", bool(mask))
+
+    def _won(self, winners: Array, shape: Sequence[Any]) -> Array:
+        if self.ties != "split":
+            return reducing.has_rank(winners, shape, self.axes, self.ties == "last")
+        return reducing.unpack(winners, shape[self._packed], self._packed)
+
+    def _share(self, total: Array, winners: Array) -> Array:
+        """The total, divided by how many won; where nothing counts, none takes a share."""
+        if self.ties != "split":
+            return total
+        count = reducing.count_bits(winners, self.axes)
+        return total / lax.max(count, lax.full_like(count, 1)).astype(total.dtype)
+
+    def linear(self, winners: Array, *tangents: Array) -> Array:
+        (x_dot,) = tangents
+        wide = x_dot.astype(kernels.accumulator(x_dot.dtype))
+        won = lax.select(self._won(winners, wide.shape), wide, lax.full_like(wide, 0))
+        return self._share(reducing.total(won, self.axes), winners).astype(x_dot.dtype)
+
+    def transpose(self, winners: Array, dy: Array) -> tuple[Array]:
+        share = self._share(dy.astype(kernels.accumulator(dy.dtype)), winners).astype(dy.dtype)
+        shape = list(dy.shape)
+        for axis, size in zip(self.axes, self.sizes, strict=True):
+            shape[axis] = size
+        dx = jnp.broadcast_to(share, shape)
+        return (lax.select(self._won(winners, shape), dx, lax.full_like(dx, 0)),)
