@@ -7,7 +7,6 @@ where on the grid is known before anything runs: both ways are gathers, neither 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -20,48 +19,25 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import dense as kernels
 from jaxpool._kernels import reduce as reducing
+from jaxpool._kernels import slices
+from jaxpool._kernels.compare import Order
+from jaxpool._kernels.dtypes import DType, is_float
+from jaxpool._kernels.keep import keep
 from jaxpool._kernels.patches import split_windows
 from jaxpool._kernels.positions import flat_position
-from jaxpool._kernels.select import Order, select, select_value
-
-FEW = 16  # a position that lies in at most so many windows is read from them one by one
-LONG = 64  # windows of more taps along an axis are reduced as blocks, not tap by tap
-
-
-def ragged(window: Window) -> list[RaggedAxis]:
-    """The axes whose windows are not of one length."""
-    return [dim for dim in window.dims if isinstance(dim, RaggedAxis)]
-
-
-def ordinary(window: Window) -> bool:
-    """Whether the windows are those of an ordinary pool, and short enough to take tap by tap."""
-    return not ragged(window) and not _long(window)
-
-
-def _front(window: Window, ndim: int) -> list[int]:
-    """The axes of an array, ragged ones first."""
-    first = [dim.axis for dim in ragged(window)]
-    return first + [axis for axis in range(ndim) if axis not in first]
+from jaxpool._kernels.select import select, select_value
+from jaxpool._plan.adaptive_pool import AdaptivePlan, front, grid_window, ragged
 
 
 def to_front(x: Array, window: Window) -> Array:
     """x with its ragged axes in front."""
-    return lax.transpose(x, _front(window, x.ndim))
+    return lax.transpose(x, front(window, x.ndim))
 
 
 def from_front(x: Array, window: Window) -> Array:
     """Undoes `to_front`."""
-    return lax.transpose(x, [int(axis) for axis in np.argsort(_front(window, x.ndim))])
-
-
-def grid_window(window: Window, ndim: int) -> Window:
-    """The windows as they lie on the grid of an array of rank `ndim`."""
-    front = _front(window, ndim)
-    return Window(
-        tuple(dataclasses.replace(dim, axis=front.index(dim.axis)) for dim in window.dims)
-    )
+    return lax.transpose(x, [int(axis) for axis in np.argsort(front(window, x.ndim))])
 
 
 def to_grid(x: Array, window: Window, fill: Any) -> Array:
@@ -73,14 +49,14 @@ def to_grid(x: Array, window: Window, fill: Any) -> Array:
     return grid
 
 
-def from_grid(grid: Array, window: Window) -> Array:
+def from_grid(grid: Array, window: Window, plan: AdaptivePlan) -> Array:
     """The transpose of `to_grid`: what lies on the grid several times is added up."""
     for axis, dim in enumerate(ragged(window)):
         read = functools.partial(
             jnp.take, axis=axis, mode="fill", unique_indices=True, fill_value=0
         )
         count = len(dim.places)
-        if count <= FEW:
+        if plan.one_by_one[axis]:
             grid = functools.reduce(lax.add, [read(grid, places) for places in dim.places])
         else:
             grid = read(grid, dim.places.T.reshape(-1))
@@ -101,20 +77,17 @@ def block_sum(grid: Array, window: Window) -> Array:
 def spread(y: Array, window: Window) -> Array:
     """The transpose of `block_sum`: each element of y at all taps of its window."""
     for dim in window.dims:
-        shape = [*y.shape[: dim.axis + 1], dim.window, *y.shape[dim.axis + 1 :]]
-        kept = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
-        repeated = lax.broadcast_in_dim(y, shape, kept)
-        y = lax.reshape(repeated, Window((dim,)).unpooled(y.shape))
+        y = slices.repeat(y, dim.axis, dim.window)
     return y
 
 
-def _taps(window: Window, ndim: int, dtype: kernels.DType) -> Array:
+def _taps(window: Window, ndim: int, dtype: DType) -> Array:
     """The flat row-major tap of its window at each place of the grid, 1 along all other axes."""
     total = jnp.zeros((1,) * ndim, dtype)
     for i, dim in enumerate(window.dims):
         unit = math.prod(window.window_shape[i + 1 :])
         taps = np.tile(np.arange(dim.window) * unit, dim.out).astype(dtype)
-        taps = kernels.along(taps, dim.axis, ndim)
+        taps = slices.along(taps, dim.axis, ndim)
         shape = np.broadcast_shapes(total.shape, taps.shape)
         total = jnp.broadcast_to(total, shape) + jnp.broadcast_to(taps, shape)
     return total
@@ -132,38 +105,32 @@ def held(window: Window, shape: Sequence[Any]) -> Array:
     for dim in window.dims:
         taps = np.arange(dim.window)
         inside = np.concatenate([taps <= dim.last_real(o) for o in range(dim.out)])
-        row = jnp.broadcast_to(kernels.along(inside, dim.axis, len(shape)), shape)
+        row = jnp.broadcast_to(slices.along(inside, dim.axis, len(shape)), shape)
         total = lax.bitwise_and(total, row)
     return total
 
 
-def _long(window: Window) -> bool:
-    return max(window.window_shape) > LONG
-
-
-def extreme_value(grid: Array, window: Window, ties: Order) -> Array:
+def extreme_value(grid: Array, window: Window, ties: Order, plan: AdaptivePlan) -> Array:
     """The maximum of each window."""
-    if not _long(window):
-        return select_value(grid, window, "max", ties)
+    if plan.max:
+        return select_value(grid, "max", ties, plan.max)
     parted, taps = split_windows(grid, window)
     return lax.squeeze(reducing.extreme(parted, taps, "max"), taps)
 
 
-def extreme(grid: Array, window: Window, ties: Order) -> tuple[Array, Array]:
+def extreme(grid: Array, window: Window, ties: Order, plan: AdaptivePlan) -> tuple[Array, Array]:
     """The maximum of each window, and the flat tap at which it stands."""
-    if not _long(window):
-        return select(grid, window, "max", ties)
-    y = kernels.materialise(lambda grid: extreme_value(grid, window, ties), grid)
+    if plan.max:
+        return select(grid, window, "max", ties, plan.max)
+    y = keep(plan.keep, lambda grid: extreme_value(grid, window, ties, plan), grid)
     found, taps = split_windows(attained(grid, y, window), window)
 
     def chosen(last: bool) -> Array:
         rank = lax.squeeze(reducing.first_rank(found, taps, last, False), taps)
         return lax.full_like(rank, window.size - 1) - rank if last else rank
 
-    if ties != "last_nan":
+    if ties != "last_nan" or not is_float(y.dtype):
         return y, chosen(ties == "last")
-    if not kernels.is_float(y.dtype):
-        return y, chosen(False)
     return y, lax.select(jnp.isnan(y), chosen(True), chosen(False))
 
 
@@ -182,7 +149,7 @@ def adaptive_position(tap: Array, window: Window) -> Array:
             first, size = [dim.start(o) for o in range(dim.out)], dim.length
         else:
             first, size = [o * dim.stride for o in range(dim.out)], dim.size
-        starts.append(kernels.along(np.asarray(first, np.int32), dim.axis, tap.ndim))
+        starts.append(slices.along(np.asarray(first, np.int32), dim.axis, tap.ndim))
         sizes.append(size)
     ones = (1,) * len(sizes)
     position = flat_position(tap, placed.axes, placed.window_shape, starts, ones, sizes)

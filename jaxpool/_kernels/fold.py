@@ -1,13 +1,15 @@
 """Windowed folds: an associative `join` over all elements of a window, or over all windows of an element.
 
 A state is a tuple of arrays of one shape. Unlike a selection, a fold takes every element exactly
-once, so it halves a window into parts that do not overlap; a long window costs about 2 log2(length)
-joins an axis.
+once, so it halves a window into parts that do not overlap:
+
+    7 taps    [a b c d e f g] = [a b c] join [d e f] join [g]
+
+A long window costs about 2 log2(length) joins an axis. Folds are plain JAX, differentiated by it.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,13 +17,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.phases import polyphase_pieces
-from jaxpool._plan.steps import FLAT_TAPS, flat_step
-
-# The sum over up to so many taps along one axis is written for its transpose in one step.
-SUM_TAPS = 27
-DIRECT_TAPS = 6  # along one axis, so many elements are joined one by one, longer windows by halves
+from jaxpool._kernels import slices
+from jaxpool._plan.fold import in_one_go, kept_before
 
 State = tuple[Array, ...]
 Join = Callable[[State, State], State]
@@ -29,26 +26,18 @@ Keep = Callable[[State], State]
 
 
 def _fold_axis(
-    state: State,
-    join: Join,
-    keep: Keep,
-    axis: int,
-    taps: int,
-    dilation: int,
-    stride: int,
-    out: int,
+    state: State, join: Join, keep: Keep, axis: int, taps: int, dilation: int, stride: int, out: int
 ) -> State:
     """`out` windows of `taps` elements, `dilation` apart, the windows `stride` apart."""
 
     def at(state: State, tap: int) -> State:
-        return tuple(
-            kernels.view(array, [axis], [tap * dilation], [out], [stride]) for array in state
-        )
+        starts, outs, strides = [tap * dilation], [out], [stride]
+        return tuple(slices.view(array, [axis], starts, outs, strides) for array in state)
 
-    if taps <= max(DIRECT_TAPS, stride):
+    if in_one_go(taps, stride):
         total = at(state, 0)
         for tap in range(1, taps):
-            total = join(total if tap % DIRECT_TAPS else keep(total), at(state, tap))
+            total = join(keep(total) if kept_before(tap) else total, at(state, tap))
         return keep(total)
     half = taps // 2
     reach = (out - 1) * stride + 1 + half * dilation
@@ -68,71 +57,39 @@ def window_fold(
 
     `keep` is applied to what every step gives.
     """
-    state = tuple(
-        kernels.pad_input(array, window, fill) for array, fill in zip(state, fills, strict=True)
-    )
+    pairs = zip(state, fills, strict=True)
+    state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)
     for dim in reversed(window.dims):
-        state = _fold_axis(
-            state, join, keep, dim.axis, dim.window, dim.dilation, dim.stride, dim.out
-        )
+        sizes = (dim.window, dim.dilation, dim.stride, dim.out)
+        state = _fold_axis(state, join, keep, dim.axis, *sizes)
     return state
 
 
 def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
     """`join` over the windows that cover each input element; one that no window covers gets `fills`."""
     for dim in window.dims:
-        sides = [(dim.span - 1, dim.span - 1, dim.stride - 1)]
-        apart = tuple(
-            kernels.pad(array, [dim.axis], sides, fill)
-            for array, fill in zip(state, fills, strict=True)
-        )
-        state = _fold_axis(apart, join, _as_is, dim.axis, dim.window, dim.dilation, 1, dim.needed)
+        around = [(dim.span - 1, dim.span - 1, dim.stride - 1)]
         crop = [(-dim.low, -dim.tail, 0)]
-        state = tuple(
-            kernels.pad(array, [dim.axis], crop, fill)
-            for array, fill in zip(state, fills, strict=True)
-        )
+
+        def padded(state: State, sides: list[slices.Sides], axis: int = dim.axis) -> State:
+            pairs = zip(state, fills, strict=True)
+            return tuple(slices.pad(array, [axis], sides, fill) for array, fill in pairs)
+
+        sizes = (dim.window, dim.dilation, 1, dim.needed)
+        apart = _fold_axis(padded(state, around), join, _as_is, dim.axis, *sizes)
+        state = padded(apart, crop)
     return state
 
 
 def add(a: State, b: State) -> State:
+    """The join of sums."""
     return (lax.add(a[0], b[0]),)
-
-
-def _parts(window: Window) -> tuple[tuple[int, ...], Window]:
-    """The axes that one window covers, and the window over the others."""
-    whole = tuple(dim.axis for dim in window.dims if dim.whole)
-    return whole, Window(tuple(dim for dim in window.dims if dim.axis not in whole))
-
-
-def window_sum_polyphase(x: Array, window: Window) -> Array:
-    """`window_sum`, written for the way jax transposes it."""
-    whole, rest = _parts(window)
-    if whole:
-        x = jnp.sum(x, axis=whole, keepdims=True, dtype=x.dtype)
-    if not rest.dims:
-        return x
-    if rest.size <= FLAT_TAPS:
-        return _sum_of_pieces(x, rest)
-    *earlier, last = [Window((dim,)) for dim in reversed(rest.dims)]
-    for own in earlier:
-        x = kernels.materialise(functools.partial(_axis_sum_polyphase, window=own), x)
-    return _axis_sum_polyphase(x, last)
-
-
-def _axis_sum_polyphase(x: Array, window: Window) -> Array:
-    if window.size <= SUM_TAPS:
-        return _sum_of_pieces(x, window)
-    return window_fold((x,), (0,), window, add)[0]
-
-
-def _sum_of_pieces(x: Array, window: Window) -> Array:
-    return functools.reduce(lax.add, polyphase_pieces(x, window.axes, flat_step(window)))
 
 
 def window_max(x: Array, window: Window, fill: Any) -> Array:
     """The maximum of each window, for those who need not know where it is; padding holds `fill`."""
-    whole, rest = _parts(window)
+    whole = tuple(dim.axis for dim in window.dims if dim.whole)
+    rest = Window(tuple(dim for dim in window.dims if not dim.whole))
     if whole:
         x = jnp.max(x, axis=whole, keepdims=True)
     return window_fold((x,), (fill,), rest, lambda a, b: (lax.max(a[0], b[0]),))[0]

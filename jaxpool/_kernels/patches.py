@@ -6,7 +6,6 @@ from window to window, and where windows begin may be traced.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -16,11 +15,9 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
-from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.select import decode, encode
-from jaxpool._kernels.ties import level
-
-DIRECT_TAPS = 8  # along one axis, a window of so many taps is laid out by a slice for each
+from jaxpool._kernels import slices
+from jaxpool._kernels.compare import decode, encode, level
+from jaxpool._kernels.dtypes import index_dtype, least
 
 
 def tiling(axes: Sequence[int], window_shape: Sequence[int], outs: Sequence[int]) -> Window:
@@ -45,34 +42,19 @@ def _side_by_side(taps: Array, axis: int) -> Array:
     return lax.reshape(taps, shape)
 
 
-def _taps(x: Array, axis: int, taps: int, dilation: int, stride: int, out: int) -> Array:
-    """The taps of `out` windows along `axis`, on a new axis after it.
-
-    A long window is put together from overlapping parts: about 2 sqrt(taps) slices in place of one
-    a tap.
-    """
-
-    def at(x: Array, tap: int) -> Array:
-        return kernels.view(x, [axis], [tap * dilation], [out], [stride])
-
-    if taps <= DIRECT_TAPS:
-        return jnp.stack([at(x, tap) for tap in range(taps)], axis=axis + 1)
-    length = math.isqrt(taps - 1) + 1
-    parts = _taps(x, axis, length, dilation, 1, (out - 1) * stride + 1 + (taps - length) * dilation)
-    starts = [*range(0, taps - length, length), taps - length]
-    pieces = [at(parts, start) for start in starts]
-    twice = starts[-2] + length - starts[-1]
-    pieces[-1] = lax.slice_in_dim(pieces[-1], twice, length, axis=axis + 1)
-    return lax.concatenate(pieces, axis + 1)
+def _taps(x: Array, dim: Axis) -> Array:
+    """The taps of each window along an axis of padded x, on a new axis after it."""
+    starts = [tap * dim.dilation for tap in range(dim.window)]
+    taps = [slices.view(x, [dim.axis], [start], [dim.out], [dim.stride]) for start in starts]
+    return jnp.stack(taps, axis=dim.axis + 1)
 
 
 def lay_out(x: Array, window: Window, fill: Any) -> Array:
     """The windows of x side by side, `fill` in the padding; slices alone, and linear in x."""
-    x = kernels.pad_input(x, window, fill)
+    x = slices.pad_input(x, window, fill)
     for dim in window.dims:
         if dim.dilation > 1 or (dim.stride != dim.window and dim.out > 1):
-            taps = _taps(x, dim.axis, dim.window, dim.dilation, dim.stride, dim.out)
-            x = _side_by_side(taps, dim.axis)
+            x = _side_by_side(_taps(x, dim), dim.axis)
     return x
 
 
@@ -118,7 +100,7 @@ def _numbers(tiles: Window, ndim: int) -> tuple[np.ndarray, tuple[int, ...]]:
     taps = {axis: axis + 1 + axes.index(axis) for axis in axes}
     number = np.zeros((1,) * (ndim + len(axes)), np.int32)
     for dim in tiles.dims:
-        line = kernels.along(np.arange(dim.window, dtype=np.int32), taps[dim.axis], number.ndim)
+        line = slices.along(np.arange(dim.window, dtype=np.int32), taps[dim.axis], number.ndim)
         number = number * np.int32(dim.window) + line
     return number, tuple(taps[axis] for axis in axes)
 
@@ -131,16 +113,16 @@ def first_greatest(tiled: Array, tiles: Window) -> Array:
     split, taps = split_windows(tiled, tiles)
     number, _ = _numbers(tiles, tiled.ndim)
     tied = level(split, jnp.broadcast_to(jnp.max(split, axis=taps, keepdims=True), split.shape))
-    numbers = kernels.broadcast_like(number, split)
+    numbers = slices.broadcast_like(number, split)
     first = jnp.min(lax.select(tied, numbers, lax.full_like(numbers, tiles.size)), axis=taps)
-    return first.astype(kernels.index_dtype(tiles.size))
+    return first.astype(index_dtype(tiles.size))
 
 
 def value_at(tiled: Array, index: Array, tiles: Window) -> Array:
     """The element of each window at the flat tap `index`, of any type."""
     split, taps = split_windows(decode(tiled), tiles)
     here = jnp.broadcast_to(_holds(index, tiles), split.shape)
-    rest = lax.full_like(split, kernels.least(split.dtype))
+    rest = lax.full_like(split, least(split.dtype))
     return encode(jnp.max(lax.select(here, split, rest), axis=taps), tiled.dtype)
 
 

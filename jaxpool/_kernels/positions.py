@@ -17,7 +17,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import slices
+from jaxpool._kernels.dtypes import accumulator
 
 
 def flat_position(
@@ -47,7 +48,7 @@ def flat_position(
 def window_position(tap: Array, window: Window) -> Array:
     """Where `tap`, an index that `select` gave, lies in the unpadded input of `window`."""
     starts = [
-        kernels.along(np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low, dim.axis, tap.ndim)
+        slices.along(np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low, dim.axis, tap.ndim)
         for dim in window.dims
     ]
     dilation = [dim.dilation for dim in window.dims]
@@ -95,14 +96,14 @@ def _scatter(scatter: Any, base: Array, position: Array, updates: Array) -> Arra
 
 def read_at(x: Array, position: Array, axes: Sequence[int]) -> Array:
     """The elements of x at `position`, in its shape: linear in x, its transpose adds in float32."""
-    wide = x.astype(kernels.accumulator(x.dtype))
+    wide = x.astype(accumulator(x.dtype))
     read = _gather(_flat(wide, axes), _flat(position, axes))
     return _unflat(read, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
 
 
 def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
     """The transpose of `read_at`: elements of y at their position in an array of `sizes`, added."""
-    updates = _flat(y.astype(kernels.accumulator(y.dtype)), axes)
+    updates = _flat(y.astype(accumulator(y.dtype)), axes)
     base = jnp.zeros((*updates.shape[:-1], math.prod(sizes)), updates.dtype)
     return _unflat(
         _scatter(lax.scatter_add, base, _flat(position, axes), updates), axes, sizes

@@ -13,9 +13,9 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.select import Kind, decode, decoded_losing, encode
-from jaxpool._kernels.ties import level
+from jaxpool._kernels import slices
+from jaxpool._kernels.compare import decode, decoded_losing, encode, level
+from jaxpool._kernels.dtypes import DType, Kind, index_dtype
 
 BYTE = 8  # bits of a word
 
@@ -45,7 +45,7 @@ def total(x: Array, axes: Sequence[int]) -> Array:
 # One index an output: the rank of the chosen element
 
 
-def _ranks(like: Array, axes: Sequence[int], dtype: kernels.DType, last: bool) -> Array:
+def _ranks(like: Array, axes: Sequence[int], dtype: DType, last: bool) -> Array:
     """Row-major positions in the order of `axes`, counted from the end if `last`; sharded as `like`."""
     rank = lax.full_like(like, 0, dtype)
     for axis in axes:
@@ -64,7 +64,7 @@ def _ranks(like: Array, axes: Sequence[int], dtype: kernels.DType, last: bool) -
 def first_rank(tied: Array, axes: Sequence[int], last: bool, masked: bool) -> Array:
     """The least rank of a tied element; where no element is, the greatest value of the type."""
     size = math.prod(tied.shape[axis] for axis in axes)
-    dtype = kernels.index_dtype(size + masked)
+    dtype = index_dtype(size + masked)
     none = np.asarray(np.iinfo(dtype).max, dtype)
     rank = _ranks(tied, axes, dtype, last)
     chosen = lax.select(tied, rank, lax.full_like(rank, none))
@@ -92,7 +92,7 @@ def pack(bits: Array, axis: int) -> Array:
     words = []
     for bit, (first, end) in enumerate(blocks):
         block = lax.slice_in_dim(bits, first, end, axis=axis).astype(np.uint8)
-        whole = kernels.pad(block, [axis], [(0, length - (end - first), 0)], 0)
+        whole = slices.pad(block, [axis], [(0, length - (end - first), 0)], 0)
         words.append(lax.shift_left(whole, lax.full_like(whole, bit)))
     return functools.reduce(lax.bitwise_or, words) if words else bits.astype(np.uint8)
 

@@ -1,130 +1,137 @@
 """The two linear maps that the index of a selection defines: dense, no scatter.
 
-`pick` reads any array at the taps that `select` found (its derivative); `route` sends a cotangent
-back to them (the transpose of `pick`).
+    pick    y[o]  = x[element that window o chose]
+    route   dx[i] = sum of dy[o] over the windows o that chose element i
+
+`pick` is the derivative of a selection, `route` its transpose.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Sequence
 
-import jax
 from jax import Array, lax
 
-from jaxpool._geometry.window import Window
-from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.lookup import groups_looked_up, looked_up_route
-from jaxpool._kernels.phases import add_pieces, assemble
-from jaxpool._kernels.regions import collect
-from jaxpool._kernels.select import Order
-from jaxpool._plan.steps import Step, select_steps
+from jaxpool._kernels.compare import Order
+from jaxpool._kernels.cpu import tables
+from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
+from jaxpool._kernels.keep import keep
+from jaxpool._kernels.passes import Grow, Source, carry_out
+from jaxpool._plan.layout import in_one_region
+from jaxpool._plan.max_pool import MaxPlan, Pass
+from jaxpool._plan.steps import Step
 
 
-def _chosen(step: Step, which: int, index: Array, ties: Order) -> Array:
-    """Where `index`, the flat tap within a window, lies in piece `which`; in an overlap, in the one `ties` picks."""
-    starts, last = step.starts, which == len(step.starts) - 1
-    if ties != "last":
-        low = starts[which - 1] + step.reach if which else 0
-        high = starts[which] + step.reach
-    else:
-        low, high = starts[which], starts[-1] if last else starts[which + 1]
-    if len(starts) == 1:
-        return lax.full_like(index, True, bool)
-    from_low = lax.full_like(index, low)
-    if last:
-        return lax.ge(index, from_low)
-    if high == low + 1:
-        return lax.eq(index, from_low)
-    below = lax.lt(index, lax.full_like(index, high))
-    return below if low == 0 else lax.bitwise_and(lax.ge(index, from_low), below)
+class _Pieces:
+    """Which flat taps belong to each piece of a step: where two pieces overlap, to the one that `ties` picks."""
+
+    def __init__(self, step: Step, ties: Order) -> None:
+        starts, ends = step.starts, [start + step.reach for start in step.starts]
+        last = ties == "last"
+        self._first = dict(zip(starts, starts if last else [0, *ends[:-1]], strict=True))
+        self._end = dict(zip(starts, [*starts[1:], ends[-1]] if last else ends, strict=True))
+        self._count = step.count
+
+    def chosen(self, piece: int, index: Array) -> Array:
+        """Where `index` lies in the piece that begins with tap `piece`."""
+        first, end = self._first[piece], self._end[piece]
+        if end == first + 1:
+            return lax.eq(index, lax.full_like(index, first))
+        after = lax.ge(index, lax.full_like(index, first))
+        if end == self._count:
+            return after
+        before = lax.lt(index, lax.full_like(index, end))
+        return before if first == 0 else lax.bitwise_and(after, before)
 
 
-def _within(step: Step, ties: Order) -> Callable[[int, Array], Array]:
-    """Of each output, the flat tap within piece q where that piece was chosen, else 0."""
-    dtype = kernels.index_dtype(step.reach)
+def _sent(dy: Array, index: Array, pass_: Pass, ties: Order) -> Array:
+    """What each element before a step gets from the outputs that chose a piece that begins with it."""
+    pieces = _Pieces(pass_.step, ties)
 
-    def within(q: int, index: Array) -> Array:
-        lower = index - lax.full_like(index, step.starts[q])
-        kept = lax.select(_chosen(step, q, index, ties), lower, lax.full_like(index, 0))
-        return kept.astype(dtype)
+    def term(piece: int, parts: Sequence[Array], grow: Grow) -> Array:
+        dy, index = parts
+        return grow(lax.select(pieces.chosen(piece, index), dy, lax.full_like(dy, 0)), 0)
 
-    return within
+    source = Source([dy, index], [0, 0], pass_.step.transposed)
+    sum_: Array = carry_out(pass_.layout, pass_.step.axes, [source], term, lax.add)
+    return sum_
 
 
-def _lower_index(step: Step, axes: tuple[int, ...], ties: Order, index: Array) -> Array:
+def _lowered(index: Array, pass_: Pass, ties: Order) -> Array:
     """The index before a step from the index after it: what each intermediate element was chosen as.
 
     All windows that chose an intermediate element agree on where it came from, so joining them by
     max loses nothing; an element that none chose gets 0, and nothing is read from it or sent to it.
     """
-    return assemble(_within(step, ties), [index], axes, step, lax.max)
+    pieces, dtype = _Pieces(pass_.step, ties), index_dtype(pass_.step.reach)
+
+    def term(piece: int, parts: Sequence[Array], grow: Grow) -> Array:
+        (index,) = parts
+        within = index - lax.full_like(index, piece)
+        kept = lax.select(pieces.chosen(piece, index), within, lax.full_like(index, 0))
+        return grow(kept.astype(dtype), 0)
+
+    layout = pass_.lower or pass_.layout
+    source = Source([index], [0], pass_.step.transposed)
+    joined: Array = carry_out(layout, pass_.step.axes, [source], term, lax.max)
+    return joined
 
 
-def pick(x: Array, index: Array, window: Window, ties: Order) -> Array:
-    """The elements of x at the taps `index`: linear in x, and written for the way jax transposes it."""
-    steps = select_steps(window)
-    indices = [index]
-    for step in reversed(steps[1:]):
-        lower = functools.partial(_lower_index, step, window.axes, ties)
-        indices.append(kernels.materialise(lower, indices[-1]))
-
-    def picked(value: Array, index: Array, step: Step) -> Array:
-        def kept(q: int, piece: Array, index: Array) -> Array:
-            return lax.select(_chosen(step, q, index, ties), piece, lax.full_like(piece, 0))
-
-        return add_pieces(kept, value, [index], window.axes, step)
-
-    value = x.astype(kernels.accumulator(x.dtype))
-    for step, chosen in zip(steps, reversed(indices), strict=True):
-        kernel = functools.partial(picked, step=step)
-        value = (
-            kernel(value, chosen)
-            if step is steps[-1]
-            else kernels.materialise(kernel, value, chosen)
-        )
-    return value.astype(x.dtype)
+def _through_tables(dy: Array, index: Array, pass_: Pass, dtype: DType | None) -> Array:
+    """`_sent`, looked up; rounded to `dtype` if this is the last pass."""
+    dx = tables.sent(dy, index, pass_.step)
+    return tables.row_major(
+        dx if dtype is None else tables.rounded(dx, dtype), min(pass_.step.axes)
+    )
 
 
-def _sender(step: Step, ties: Order) -> Callable[[int, Array, Array], Array]:
-    """What each output sends to piece q: its cotangent where it chose that piece, else 0."""
-
-    def sent(q: int, dy: Array, index: Array) -> Array:
-        return lax.select(_chosen(step, q, index, ties), dy, lax.full_like(dy, 0))
-
-    return sent
-
-
-def route(dy: Array, index: Array, window: Window, ties: Order) -> Array:
-    """The transpose of `pick`: each element of dy added to the position its window chose, zeros elsewhere.
+def route(dy: Array, index: Array, ties: Order, plan: MaxPlan) -> Array:
+    """Each element of dy added to the position its window chose, zeros elsewhere.
 
     `index` is one that `select` gave, or any of windows that do not meet.
     """
-    by_steps = functools.partial(route_by_steps, window=window, ties=ties)
-    groups = groups_looked_up(dy, window)
-    if not groups:
-        return by_steps(dy, index)
-    # The tangents are not looked up: jax transposes them without scatters, and as often as asked.
-    looked_up = jax.custom_jvp(functools.partial(looked_up_route, groups=groups))
-    looked_up.defjvp(lambda xs, dxs: (looked_up(*xs), by_steps(dxs[0], xs[1])))
-    return lax.platform_dependent(dy, index, cpu=looked_up, default=by_steps)
+    dx = dy
+    if plan.widen != "never":
+        wide = functools.partial(cast, dtype=accumulator(dy.dtype))
+        dx = keep(plan.keep, wide, dx) if plan.widen == "apart" else wide(dx)
+    for pass_ in plan.backward:
+        last = pass_ is plan.backward[-1]
+        in_tables = pass_.layout.reading == "tables"
+        if in_tables:
+            dtype = dy.dtype if last else None
+            send = functools.partial(_through_tables, pass_=pass_, dtype=dtype)
+            lower = functools.partial(tables.lowered, step=pass_.step)
+        else:
+            send = functools.partial(_sent, pass_=pass_, ties=ties)
+            lower = functools.partial(_lowered, pass_=pass_, ties=ties)
+        sent = keep(plan.keep, send, dx, index) if in_tables or not last else send(dx, index)
+        index = index if last else keep(plan.keep, lower, index)
+        dx = sent
+    return cast(dx, dy.dtype)
 
 
-def route_by_steps(dy: Array, index: Array, window: Window, ties: Order) -> Array:
-    """`route`, for those whom jax transposes."""
-    dx = kernels.widen(dy, window)
-    first, *later = select_steps(window)
-    if not later:
-        return collect(_sender(first, ties), (dx, index), window).astype(dy.dtype)
+def pick(x: Array, index: Array, ties: Order, plan: MaxPlan) -> Array:
+    """The elements of x at the taps `index`."""
+    indices = [index]
+    for pass_ in plan.tangent[:-1]:
+        lowered = functools.partial(_lowered, pass_=pass_, ties=ties)
+        indices.append(keep(plan.keep, lowered, indices[-1]))
 
-    def before(dx: Array, index: Array, step: Step) -> Array:
-        return assemble(_sender(step, ties), [dx, index], window.axes, step, lax.add)
+    def picked(x: Array, index: Array, pass_: Pass) -> Array:
+        pieces, step = _Pieces(pass_.step, ties), pass_.step
 
-    for step in reversed(later):
-        # Apart: what is linear in dy is transposed without the rest.
-        lower = functools.partial(_lower_index, step, window.axes, ties)
-        dx, index = (
-            kernels.materialise(functools.partial(before, step=step), dx, index),
-            kernels.materialise(lower, index),
-        )
-    return before(dx, index, first).astype(dy.dtype)
+        def term(piece: int, parts: Sequence[Array], grow: Grow) -> Array:
+            (part,) = parts
+            return lax.select(pieces.chosen(piece, index), part, lax.full_like(part, 0))
+
+        layout = in_one_region(step.axes, step.phases)
+        y: Array = carry_out(layout, step.axes, [Source([x], [0], step.phases)], term, lax.add)
+        return y
+
+    y = cast(x, accumulator(x.dtype))
+    for pass_, chosen in zip(reversed(plan.tangent), reversed(indices), strict=True):
+        kernel = functools.partial(picked, pass_=pass_)
+        last = pass_ is plan.tangent[0]
+        y = kernel(y, chosen) if last else keep(plan.keep, kernel, y, chosen)
+    return cast(y, x.dtype)

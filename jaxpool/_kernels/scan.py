@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from jax import Array, lax
 
-from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.select import Kind, Order, decode, decoded_losing, encode, wins
-from jaxpool._kernels.ties import level
+from jaxpool._kernels import slices
+from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
+from jaxpool._kernels.dtypes import Kind, accumulator, index_dtype
+from jaxpool._kernels.keep import keep
+from jaxpool._plan.max_pool import Keep
 
 
-def _shift(x: Array, axis: int, by: int, fill: object) -> Array:
-    """Element i is what was element `i - by`."""
-    return kernels.pad(x, [axis], [(by, -by, 0)], fill)
+def _shift(x: Array, axis: int, far: int, fill: object) -> Array:
+    """Element i is what was element `i - far`."""
+    return slices.pad(x, [axis], [(far, -far, 0)], fill)
 
 
 def _distances(x: Array, axis: int, reverse: bool) -> Iterator[int]:
@@ -30,19 +32,23 @@ def _distances(x: Array, axis: int, reverse: bool) -> Iterator[int]:
         yield -(1 << step) if reverse else 1 << step
 
 
-def _run(x: Array, axis: int, join: Callable[..., Array], fill: object, reverse: bool) -> Array:
+def _run(
+    x: Array, axis: int, join: Callable[..., Array], fill: object, reverse: bool, by: Keep
+) -> Array:
     """`join` over all elements up to each one; idempotent, with `fill` its identity."""
-    for by in _distances(x, axis, reverse):
+    for far in _distances(x, axis, reverse):
 
-        def step(x: Array, by: int = by) -> Array:
-            return join(x, _shift(x, axis, by, fill))
+        def step(x: Array, far: int = far) -> Array:
+            return join(x, _shift(x, axis, far, fill))
 
-        x = kernels.materialise(step, x)
+        x = keep(by, step, x)
     return x
 
 
-def _running(value: Array, fill: np.ndarray, axis: int, kind: Kind, reverse: bool) -> Array:
-    return _run(value, axis, lax.max if kind == "max" else lax.min, fill, reverse)
+def _running(
+    value: Array, fill: np.ndarray, axis: int, kind: Kind, reverse: bool, by: Keep
+) -> Array:
+    return _run(value, axis, lax.max if kind == "max" else lax.min, fill, reverse, by)
 
 
 def _decoded(x: Array, kind: Kind) -> tuple[Array, np.ndarray]:
@@ -50,13 +56,13 @@ def _decoded(x: Array, kind: Kind) -> tuple[Array, np.ndarray]:
     return decode(x), decoded_losing(x.dtype, kind)
 
 
-def running(x: Array, axis: int, kind: Kind, reverse: bool) -> Array:
+def running(x: Array, axis: int, kind: Kind, reverse: bool, by: Keep) -> Array:
     """The extreme of all elements up to each one; NaN beats every number."""
-    return encode(_running(*_decoded(x, kind), axis, kind, reverse), x.dtype)
+    return encode(_running(*_decoded(x, kind), axis, kind, reverse, by), x.dtype)
 
 
 def running_select(
-    x: Array, axis: int, kind: Kind, ties: Order, reverse: bool
+    x: Array, axis: int, kind: Kind, ties: Order, reverse: bool, by: Keep
 ) -> tuple[Array, Array]:
     """The running extreme and the position of the element it is, in the order of the axis.
 
@@ -65,18 +71,18 @@ def running_select(
     the tree of the scan.
     """
     value, fill = _decoded(x, kind)
-    best = _running(value, fill, axis, kind, reverse)
+    best = _running(value, fill, axis, kind, reverse, by)
     if (ties == "first") != reverse:
         before = _shift(best, axis, -1 if reverse else 1, fill)
         takes_over = wins(value, before, kind, "first")
     else:
         takes_over = level(value, best)
     last = max(x.shape[axis] - 1, 0)
-    places = lax.broadcasted_iota(kernels.index_dtype(last + 1), x.shape, axis)
+    places = lax.broadcasted_iota(index_dtype(last + 1), x.shape, axis)
     position = lax.full_like(takes_over, 0, places.dtype) + places  # sharded as x
     start = np.asarray(last if reverse else 0, position.dtype)
     taken = lax.select(takes_over, position, lax.full_like(position, start))
-    index = _run(taken, axis, lax.min if reverse else lax.max, start, reverse)
+    index = _run(taken, axis, lax.min if reverse else lax.max, start, reverse, by)
     return encode(best, x.dtype), index
 
 
@@ -85,25 +91,25 @@ def _begins(index: Array, axis: int) -> Array:
     return lax.eq(index, lax.broadcasted_iota(index.dtype, index.shape, axis))
 
 
-def _add_within(x: Array, index: Array, axis: int, by: int) -> Array:
-    """x, with element `i - by` added to element i of the same run."""
-    same = lax.eq(index, _shift(index, axis, by, 0))
-    other = _shift(x, axis, by, 0)
+def _add_within(x: Array, index: Array, axis: int, far: int) -> Array:
+    """x, with element `i - far` added to element i of the same run."""
+    same = lax.eq(index, _shift(index, axis, far, 0))
+    other = _shift(x, axis, far, 0)
     return x + lax.select(same, other, lax.full_like(other, 0))
 
 
-def run_copies(x: Array, index: Array, axis: int, reverse: bool) -> Array:
-    """The elements of x at `index`: linear in x; its transpose accumulates in float32."""
-    wide = x.astype(kernels.accumulator(x.dtype))
+def run_copies(x: Array, index: Array, axis: int, reverse: bool, by: Keep) -> Array:
+    """The elements of x at `index`."""
+    wide = x.astype(accumulator(x.dtype))
     wide = lax.select(_begins(index, axis), wide, lax.full_like(wide, 0))
-    for by in _distances(x, axis, reverse):
-        wide = kernels.materialise(functools.partial(_add_within, axis=axis, by=by), wide, index)
+    for far in _distances(x, axis, reverse):
+        wide = keep(by, functools.partial(_add_within, axis=axis, far=far), wide, index)
     return wide.astype(x.dtype)
 
 
-def run_sums(dy: Array, index: Array, axis: int, reverse: bool) -> Array:
+def run_sums(dy: Array, index: Array, axis: int, reverse: bool, by: Keep) -> Array:
     """The transpose of `run_copies`: each chosen element gets the sum over its run, zeros elsewhere."""
-    wide = dy.astype(kernels.accumulator(dy.dtype))
-    for by in _distances(dy, axis, reverse):
-        wide = kernels.materialise(functools.partial(_add_within, axis=axis, by=-by), wide, index)
+    wide = dy.astype(accumulator(dy.dtype))
+    for far in _distances(dy, axis, reverse):
+        wide = keep(by, functools.partial(_add_within, axis=axis, far=-far), wide, index)
     return lax.select(_begins(index, axis), wide, lax.full_like(wide, 0)).astype(dy.dtype)

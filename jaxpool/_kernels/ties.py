@@ -8,38 +8,25 @@ gives the pair of the whole.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import slices
+from jaxpool._kernels.compare import ahead, decode, decoded_losing, level
+from jaxpool._kernels.dtypes import DType, Kind, accumulator
 from jaxpool._kernels.fold import State, window_fold, window_unfold
-from jaxpool._kernels.phases import assemble
-from jaxpool._kernels.select import Kind, decode, decoded_losing
-from jaxpool._plan.steps import flat_step
+from jaxpool._kernels.passes import Grow, Source, carry_out
+from jaxpool._plan.max_pool import TiePlan
 
 WORD = 32  # bits of the widest mask
 Words = tuple[Array, ...]
 
 
-def level(a: Array, b: Array) -> Array:
-    """Where a ties with b: NaNs tie with each other, +0 with -0."""
-    if not kernels.is_float(a.dtype):
-        return lax.eq(a, b)
-    return lax.bitwise_or(lax.eq(a, b), lax.bitwise_and(lax.ne(a, a), lax.ne(b, b)))
-
-
-def ahead(a: Array, b: Array, kind: Kind) -> Array:
-    """Where a wins over b. NaN wins over every number."""
-    if not kernels.is_float(a.dtype):
-        return lax.gt(a, b) if kind == "max" else lax.lt(a, b)
-    behind_or_level = lax.le(a, b) if kind == "max" else lax.ge(a, b)
-    return lax.bitwise_and(lax.bitwise_not(behind_or_level), lax.eq(b, b))
-
-
-def word_dtype(bits: int) -> kernels.DType:
+def word_dtype(bits: int) -> DType:
     """The narrowest unsigned type of at least `bits` bits, up to a word."""
     return jnp.dtype(
         next(kind for kind in (np.uint8, np.uint16, np.uint32) if bits <= np.iinfo(kind).bits)
@@ -48,15 +35,14 @@ def word_dtype(bits: int) -> kernels.DType:
 
 def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
     """One bit for each tap of each window, set where the tap holds the extreme y and is no padding; 32 taps a word."""
-    step = flat_step(window)
-    value, best = decode(kernels.pad_input(x, window, fill)), decode(y)
+    value, best = decode(slices.pad_input(x, window, fill)), decode(y)
     words = []
     for first in range(0, window.size, WORD):
         bits = min(WORD, window.size - first)
         dtype = word_dtype(bits)
         word = lax.full_like(best, 0, dtype)
         for bit in range(bits):
-            tied = level(kernels.piece(value, window.axes, step, first + bit), best)
+            tied = level(slices.tap_of(value, window, first + bit), best)
             word = lax.bitwise_or(
                 word, lax.shift_left(tied.astype(dtype), lax.full_like(word, bit))
             )
@@ -68,26 +54,27 @@ def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
     return tuple(words)
 
 
-def _real_bits(window: Window, first: int, bits: int, ndim: int, dtype: kernels.DType) -> Array:
+def _real_bits(window: Window, first: int, bits: int, ndim: int, dtype: DType) -> Array:
     """For each window, a bit for each of the taps `first`, `first + 1`, ... that lies in the input."""
     total = np.zeros((1,) * ndim, np.uint64)
     for bit in range(bits):
         real = np.ones((1,) * ndim, bool)
         for dim, tap in zip(window.dims, window.unravel(first + bit), strict=True):
             inside = [dim.first_real(o) <= tap <= dim.last_real(o) for o in range(dim.out)]
-            real = real & kernels.along(np.asarray(inside), dim.axis, ndim)
+            real = real & slices.along(np.asarray(inside), dim.axis, ndim)
         total = total | (real.astype(np.uint64) << np.uint64(bit))
     return jnp.asarray(total.astype(dtype))
 
 
-def tied(words: Words, tap: int) -> Array:
+def tied(words: Sequence[Array], tap: int) -> Array:
+    """Where tap `tap` ties."""
     word = words[tap // WORD]
     return lax.ne(
         lax.bitwise_and(word, lax.full_like(word, 1 << (tap % WORD))), lax.full_like(word, 0)
     )
 
 
-def share(total: Array, words: Words) -> Array:
+def share(total: Array, words: Sequence[Array]) -> Array:
     """total, divided by how many taps tie; in a window of nothing but padding none does."""
     counts = [lax.population_count(word).astype(total.dtype) for word in words]
     return total / lax.max(functools.reduce(lax.add, counts), lax.full_like(total, 1))
@@ -95,23 +82,24 @@ def share(total: Array, words: Words) -> Array:
 
 def pick_tied(x: Array, words: Words, window: Window) -> Array:
     """The mean of x over the tied taps of each window."""
-    step = flat_step(window)
-    value = kernels.pad_input(x.astype(kernels.accumulator(x.dtype)), window, 0)
+    value = slices.pad_input(x.astype(accumulator(x.dtype)), window, 0)
     terms = []
     for tap in range(window.size):
-        view = kernels.piece(value, window.axes, step, tap)
+        view = slices.tap_of(value, window, tap)
         terms.append(lax.select(tied(words, tap), view, lax.full_like(view, 0)))
     return share(functools.reduce(lax.add, terms), words).astype(x.dtype)
 
 
-def route_tied(dy: Array, words: Words, window: Window) -> Array:
+def route_tied(dy: Array, words: Words, plan: TiePlan) -> Array:
     """The transpose of `pick_tied`."""
-    part = share(dy.astype(kernels.accumulator(dy.dtype)), words)
+    part = share(dy.astype(accumulator(dy.dtype)), words)
 
-    def sent(tap: int, part: Array, *words: Array) -> Array:
-        return lax.select(tied(words, tap), part, lax.full_like(part, 0))
+    def sent(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
+        part, *words = parts
+        return grow(lax.select(tied(words, tap), part, lax.full_like(part, 0)), 0)
 
-    dx = assemble(sent, [part, *words], window.axes, flat_step(window), lax.add)
+    source = Source([part, *words], [0] * (1 + len(words)), plan.step.transposed)
+    dx: Array = carry_out(plan.layout, plan.step.axes, [source], sent, lax.add)
     return dx.astype(dy.dtype)
 
 
@@ -139,7 +127,7 @@ def _fold_level(x: Array, sums: State, window: Window, kind: Kind) -> State:
 
 def pick_level(tangent: Array, x: Array, window: Window, kind: Kind) -> Array:
     """The mean of `tangent` over the elements of each window of x that reach its extreme."""
-    wide = tangent.astype(kernels.accumulator(tangent.dtype))
+    wide = tangent.astype(accumulator(tangent.dtype))
     sums, counts = _fold_level(x, (wide, lax.full_like(wide, 1)), window, kind)
     return _mean_of_tied(sums, counts).astype(tangent.dtype)
 
@@ -150,7 +138,7 @@ def route_level(dy: Array, x: Array, y: Array, window: Window, kind: Kind) -> Ar
     An element of x reaches the extreme of a window just if it ties with the least extreme of all
     windows that cover it.
     """
-    wide = dy.astype(kernels.accumulator(dy.dtype))
+    wide = dy.astype(accumulator(dy.dtype))
     (counts,) = _fold_level(x, (lax.full_like(x, 1, wide.dtype),), window, kind)
     share = _mean_of_tied(wide, counts)
 

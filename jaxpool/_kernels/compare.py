@@ -1,0 +1,100 @@
+"""How elements are compared: NaN beats every number, NaNs tie with each other, +0 with -0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, is_float, losing
+
+Ties = Literal["first", "last", "split"]
+Order = Literal["first", "last", "last_nan"]  # the third: the first of equal numbers, the last NaN
+
+
+def decode(x: Array) -> Array:
+    """x in the type in which it is compared: narrow floats as float32, bool as uint8; exact, and `encode` undoes it."""
+    if x.dtype == jnp.bool_:
+        return x.astype(jnp.uint8)
+    if x.dtype == jnp.bfloat16:
+        # Its bits are the upper half of a float32's: shifting them vectorises, a cast does not.
+        bits = lax.bitcast_convert_type(x, jnp.uint16).astype(jnp.uint32) << np.uint32(16)
+        return lax.bitcast_convert_type(bits, jnp.float32)
+    if x.dtype == jnp.float8_e8m0fnu:
+        # Its least value is a subnormal float32, which XLA may flush to 0; its bits are in order.
+        bits = lax.bitcast_convert_type(x, jnp.uint8)
+        return jnp.where(bits == np.uint8(255), np.float32(np.nan), bits.astype(jnp.float32))
+    return cast(x, accumulator(x.dtype))
+
+
+def encode(y: Array, dtype: DType) -> Array:
+    """Back from `decode` for values that `dtype` holds exactly."""
+    if dtype == jnp.bfloat16:
+        bits = (lax.bitcast_convert_type(y, jnp.uint32) >> np.uint32(16)).astype(jnp.uint16)
+        return lax.bitcast_convert_type(bits, jnp.bfloat16)
+    if dtype == jnp.float8_e8m0fnu:
+        bits = jnp.where(lax.ne(y, y), np.float32(255), y).astype(jnp.uint8)
+        return lax.bitcast_convert_type(bits, jnp.float8_e8m0fnu)
+    return cast(y, dtype)
+
+
+def constant(convert: Callable[[Array], Array], value: np.ndarray) -> np.ndarray:
+    """`convert(value)`, a constant of the program."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray(convert(jnp.asarray(value)))
+
+
+def decoded_losing(dtype: DType, kind: Kind) -> np.ndarray:
+    """The identity of a maximum or a minimum of `dtype`, decoded."""
+    return constant(decode, losing(dtype, kind))
+
+
+def wins(challenger: Array, best: Array, kind: Kind, ties: Order) -> Array:
+    """Where `challenger` takes the place of `best`, which comes before it."""
+    behind, behind_or_level = (lax.lt, lax.le) if kind == "max" else (lax.gt, lax.ge)
+    if not is_float(best.dtype):
+        return lax.bitwise_not((behind if ties == "last" else behind_or_level)(challenger, best))
+    if ties == "last_nan":
+        ahead = lax.gt if kind == "max" else lax.lt
+        return lax.bitwise_or(ahead(challenger, best), lax.ne(challenger, challenger))
+    if ties == "first":
+        number = lax.eq(best, best)
+        return lax.bitwise_and(lax.bitwise_not(behind_or_level(challenger, best)), number)
+    lost_nan = lax.bitwise_and(lax.ne(best, best), lax.eq(challenger, challenger))
+    return lax.bitwise_not(lax.bitwise_or(behind(challenger, best), lost_nan))
+
+
+def level(a: Array, b: Array) -> Array:
+    """Where a ties with b."""
+    if not is_float(a.dtype):
+        return lax.eq(a, b)
+    return lax.bitwise_or(lax.eq(a, b), lax.bitwise_and(lax.ne(a, a), lax.ne(b, b)))
+
+
+def ahead(a: Array, b: Array, kind: Kind) -> Array:
+    """Where a wins over b."""
+    if not is_float(a.dtype):
+        return lax.gt(a, b) if kind == "max" else lax.lt(a, b)
+    behind_or_level = lax.le(a, b) if kind == "max" else lax.ge(a, b)
+    return lax.bitwise_and(lax.bitwise_not(behind_or_level), lax.eq(b, b))
+
+
+class Keys(NamedTuple):
+    """A type to compare in: how elements get there and back, and who wins there."""
+
+    to: Callable[[Array], Array]
+    back: Callable[[Array], Array]
+    takes: Callable[[Array, Array], Array]  # (challenger, best), in the order of the window
+
+
+def float_keys(dtype: DType, kind: Kind, ties: Order) -> Keys:
+    """Elements compared as numbers."""
+    return Keys(
+        decode,
+        lambda y: encode(y, dtype),
+        lambda challenger, best: wins(challenger, best, kind, ties),
+    )

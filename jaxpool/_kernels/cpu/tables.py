@@ -1,0 +1,127 @@
+"""Passes that look elements up through tables of positions: one loop, where regions and phases are many.
+
+XLA for CPU writes a loop for every region of a result and for every phase of a stride, and LLVM takes
+its time over each. Where each entry of a table serves many neighbours, one loop over them all is as
+fast, compiles in a third of the time, and shares nothing that would be kept in memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._geometry.access import Phases, tables
+from jaxpool._kernels import slices
+from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
+from jaxpool._plan.steps import Step
+
+
+def _read(x: Array, axis: int, elements: np.ndarray) -> Array:
+    """The elements of an axis that a vector of positions names."""
+    sizes = [1 if a == axis else size for a, size in enumerate(x.shape)]
+    others = tuple(a for a in range(x.ndim) if a != axis)
+    numbers = lax.GatherDimensionNumbers(others, (axis,), (axis,))
+    mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
+    return lax.gather(x, elements[:, None], numbers, sizes, mode=mode)
+
+
+def row_major(x: Array, axis: int) -> Array:
+    """x, gathered along `axis` last, laid out as it is indexed.
+
+    XLA puts the axis of a gather first, and for one of several results it may leave it there and add a copy
+    (jax 0.10 and 0.12). The axes before it are merged with it: that keeps them first.
+    """
+    if axis == 0:
+        return x
+    merged = lax.reshape(x, (math.prod(x.shape[: axis + 1]), *x.shape[axis + 1 :]))
+    return lax.reshape(lax.optimization_barrier(merged), x.shape)
+
+
+def rounded(x: Array, dtype: DType) -> Array:
+    """x in `dtype`. XLA for CPU rounds to bfloat16 slower than it adds up 9 elements: here it does so without branches."""
+    if (x.dtype, dtype) != (jnp.float32, jnp.bfloat16):
+        return cast(x, dtype)
+    bits = lax.bitcast_convert_type(x, jnp.uint32)
+    high = lax.shift_right_logical(bits, np.uint32(16))
+    half_to_even = bits + np.uint32(0x7FFF) + (high & np.uint32(1))
+    nearest = lax.shift_right_logical(half_to_even, np.uint32(16))
+    quiet = high | np.uint32(0x40)  # a NaN stays one
+    return lax.bitcast_convert_type(
+        lax.select(x != x, quiet, nearest).astype(jnp.uint16), jnp.bfloat16
+    )
+
+
+def sums(x: Array, axes: Sequence[int], phases: Sequence[Phases]) -> Array:
+    """At each position of all phases the sum of its elements, one axis after the other in one loop."""
+    for axis, each in reversed([*zip(axes, phases, strict=True)]):
+        terms = []
+        for elements, _, exist in tables(each):
+            term = cast(_read(x, axis, elements), accumulator(x.dtype))
+            if not exist.all():
+                shown = lax.broadcast_in_dim(exist, term.shape, (axis,))
+                term = lax.select(shown, term, lax.full_like(term, 0))
+            terms.append(term)
+        x = functools.reduce(lax.add, terms)
+    return x
+
+
+Column = tuple[
+    np.ndarray, np.ndarray, np.ndarray
+]  # a window for each position, its tap, whether it exists
+
+
+def _covering(index: Array, step: Step) -> Iterator[tuple[Sequence[Column], Array, Array]]:
+    """The windows that cover each position, one an axis: where they are, what of `index` is left in them, and
+    whether they chose the position.
+
+    Indices are unsigned. Of an index that lies before the first tap of an element's own the
+    difference wraps beyond `reach`, as it does where there is no such window.
+    """
+    none = step.starts[-1] + step.reach
+    dtype = index_dtype(len(step.axes) * none + step.reach)
+    for choice in itertools.product(*[tables(phases) for phases in step.transposed]):
+        within = cast(_seen(index, step, choice), dtype)
+        for axis, (_, taps, exist) in zip(step.axes, choice, strict=True):
+            first = slices.along(np.where(exist, taps, none).astype(dtype), axis, index.ndim)
+            within = within - jnp.broadcast_to(jnp.asarray(first), within.shape)
+        limit = lax.full_like(within, 0 if step.reach == 1 else step.reach)
+        yield choice, within, (lax.eq if step.reach == 1 else lax.lt)(within, limit)
+
+
+def _seen(x: Array, step: Step, choice: Sequence[Column]) -> Array:
+    """x at a window for each position, the minor axis looked up first."""
+    for axis, (windows, *_) in sorted(
+        zip(step.axes, choice, strict=True), key=lambda pair: -pair[0]
+    ):
+        x = _read(x, axis, windows)
+    return x
+
+
+def sent(dy: Array, index: Array, step: Step) -> Array:
+    """The sum of what the windows that cover each element send it.
+
+    `index` holds the flat tap that each window chose: all windows that chose an element along the
+    first axes agree on where along the others it lies.
+    """
+    terms = []
+    for choice, _, here in _covering(index, step):
+        term = _seen(dy, step, choice)
+        term = lax.select(here, term, lax.full_like(term, 0))
+        terms.append(cast(term, accumulator(dy.dtype)))
+    return functools.reduce(lax.add, terms)
+
+
+def lowered(index: Array, step: Step) -> Array:
+    """The taps along the later axes that are chosen at each position; 0 where none is."""
+    dtype = index_dtype(step.reach)
+    kept = [
+        lax.select(here, within, lax.full_like(within, 0)).astype(dtype)
+        for _, within, here in _covering(index, step)
+    ]
+    return row_major(functools.reduce(lax.max, kept), min(step.axes))
