@@ -19,14 +19,14 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._accelerate.report import Reduction, caller
-from jaxpool._api.avg_pool import SumPool
-from jaxpool._api.elementwise import Extreme
-from jaxpool._api.max_pool import pool_op
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dense as kernels
 from jaxpool._kernels.select import Kind
+from jaxpool._ops.elementwise import Extreme
 from jaxpool._ops.op import apply
+from jaxpool._ops.select_pool import pool_op
+from jaxpool._ops.sum_pool import SumPool
 
 _KINDS = {
     lax.reduce_window_max_p: "max",

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._api.adaptive import adaptive_max_op
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels.adaptive import adaptive_position
+from jaxpool._ops.adaptive_pool import adaptive_max_op
 from jaxpool._ops.op import apply_kept
 from jaxpool.testing import _oracle_adaptive as oracle
 from jaxpool.testing._oracle import is_floating

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._api.max_pool import SelectPool
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels.select import wins
 from jaxpool._ops.op import apply
+from jaxpool._ops.select_pool import SelectPool
 
 WINDOWS = [
     ((3,), (1,), ((1, 1),), None),

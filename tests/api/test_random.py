@@ -9,10 +9,10 @@ import pytest
 from jax.test_util import check_grads
 
 import jaxpool
-from jaxpool._api.random import StochasticPool
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels.patches import lay_out
 from jaxpool._ops.op import apply_given
+from jaxpool._ops.random_pool import StochasticPool
 from jaxpool.testing import oracle
 from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, check_transforms, column
 

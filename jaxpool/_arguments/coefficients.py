@@ -12,7 +12,6 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._kernels import dense as kernels
 
 Holds = Callable[[float], bool]
 
@@ -37,7 +36,7 @@ def coefficient(
         hint = f"Pass a number, or an array that broadcasts against the output, {shape}."
         return number(argument, value, rule, hint, holds)
     array = jnp.asarray(value)
-    if not (kernels.is_float(array.dtype) or jnp.issubdtype(array.dtype, jnp.integer)):
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer)):
         hint = "Convert it first."
         raise ArgumentError(argument, "of floats or integers", array.dtype, hint, TypeError)
     full = (1,) * (len(shape) - array.ndim) + array.shape
@@ -48,12 +47,3 @@ def coefficient(
         shown = f"of a shape that broadcasts against the output, {shape}"
         raise ArgumentError(argument, shown, array.shape, hint)
     return array.reshape(full)
-
-
-def within(value: Any, dtype: kernels.DType) -> Any:
-    """`value` in `dtype`; a number too small or too large to be inverted there is brought back."""
-    if isinstance(value, jax.Array):
-        return value.astype(dtype)
-    info = jnp.finfo(dtype)
-    size = min(max(abs(value), float(info.tiny) * 2**32), float(info.max) / 2**32)
-    return math.copysign(size, value)
