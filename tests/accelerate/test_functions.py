@@ -250,6 +250,29 @@ def generator(x):
     yield x
 
 
+class Generator:
+    def __call__(self, x):
+        yield x
+
+
+class AsyncGenerator:
+    async def __call__(self, x):
+        yield x
+
+
+class Coroutine:
+    async def __call__(self, x):
+        return x
+
+
+class Step:
+    __call__ = functools.partial(generator)
+
+
+YIELDS = "A generator runs after its call: accelerate the function that it calls."
+AWAITS = "A coroutine runs after its call: accelerate the function that it awaits."
+
+
 class Weights:
     def __init__(self):
         self.w = X
@@ -266,8 +289,18 @@ jax.tree_util.register_pytree_node(Weights, lambda it: ((it.w,), None), lambda _
     [
         (Model, "Pass a function that makes and calls it."),
         (COMPILED, "It is compiled already: accelerate the function, then compile that."),
-        (generator, "A generator runs after its call: accelerate the function that it calls."),
-        (coroutine, "A coroutine runs after its call: accelerate the function that it awaits."),
+        (generator, YIELDS),
+        (coroutine, AWAITS),
+        (Generator(), YIELDS),
+        (AsyncGenerator(), YIELDS),
+        (Coroutine(), AWAITS),
+        (Step(), YIELDS),
+        (Generator().__call__, YIELDS),
+        (functools.partial(generator), YIELDS),
+        (functools.partial(Generator().__call__), YIELDS),
+        (functools.partial(functools.partial(AsyncGenerator())), YIELDS),
+        (functools.partial(Coroutine(), 1), AWAITS),
+        (jax.tree_util.Partial(Coroutine()), AWAITS),
         (
             Weights(),
             "It is a model or a layer. Pass a train step or a loss that takes it as an argument, "
