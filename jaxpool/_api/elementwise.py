@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import check_real, is_array
+from jaxpool._arguments.arrays import check_real, is_array, weakly_typed
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._kernels import dense as kernels
@@ -18,8 +18,13 @@ from jaxpool._ops.elementwise import Extreme, NaN, sharded_alike
 from jaxpool._ops.op import Autodiff, apply
 
 
-def _operands(kind: Kind, xs: tuple[Any, ...], names: tuple[str, ...] = ()) -> list[Array]:
-    """xs as arrays: each keeps a floating dtype of its own, all else is converted to the dtype of the result."""
+def _operands(
+    kind: Kind, xs: tuple[Any, ...], names: tuple[str, ...] = ()
+) -> tuple[list[Array], bool]:
+    """xs as arrays, and whether the type of the result is weak.
+
+    Each keeps a floating dtype of its own; all else, weak types too, is converted to the dtype of the result.
+    """
     together = " and ".join(names) or "xs"
     names = names or tuple(f"xs[{i}]" for i in range(len(xs)))
     if len(xs) < 2:
@@ -40,17 +45,15 @@ def _operands(kind: Kind, xs: tuple[Any, ...], names: tuple[str, ...] = ()) -> l
     arrays = [jnp.asarray(x) for x in xs]
     for name, x in zip(names, arrays, strict=True):
         check_real(name, x)
-    dtype = jnp.result_type(*xs)
+    dtype, weak = jax.dtypes.result_type(*xs, return_weak_type_flag=True)
     try:
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
         shapes = ", ".join(str(x.shape) for x in arrays)
         rule = "of shapes that broadcast together"
         raise ArgumentError(together, rule, shapes, "Reshape them first.") from None
-    if all(jax.typeof(x).weak_type for x in arrays):
-        return arrays if len({x.dtype for x in arrays}) == 1 else [x * 1.0 for x in arrays]
     own = [kernels.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
-    return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)]
+    return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)], weak
 
 
 def _extreme(
@@ -65,9 +68,11 @@ def _extreme(
     with calling(name):
         choice("ties", ties, ("split", "first", "last"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
-        arrays = sharded_alike(_operands(kind, xs, names))
+        operands, weak = _operands(kind, xs, names)
+        arrays = sharded_alike(operands)
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
-    return apply(Extreme(kind, ties, shapes, dtypes, nan), autodiff, *arrays)
+    y = apply(Extreme(kind, ties, shapes, dtypes, nan), autodiff, *arrays)
+    return weakly_typed(y) if weak else y
 
 
 def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
@@ -87,7 +92,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`; weak types stay weak.
+      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`, weak where that of `jnp.maximum` is.
 
     Raises:
       TypeError: fewer than two arrays, or one that is none: a list, a string, None.
@@ -123,7 +128,7 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`; weak types stay weak.
+      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`, weak where that of `jnp.maximum` is.
 
     Raises:
       TypeError: fewer than two arrays, or one that is none: a list, a string, None.
@@ -157,7 +162,7 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`; weak types stay weak.
+      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`, weak where that of `jnp.maximum` is.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -192,7 +197,7 @@ def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`; weak types stay weak.
+      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`, weak where that of `jnp.maximum` is.
 
     Raises:
       TypeError: an argument is of the wrong kind.

@@ -19,8 +19,6 @@ from jaxpool._kernels.ties import WORD, Words, level, share, tied, word_dtype
 from jaxpool._ops.op import Op
 
 Shape = tuple[Any, ...]
-
-
 NaN = Literal["wins", "loses"]  # against a number; NaNs tie with each other
 
 
