@@ -4,8 +4,9 @@ import os
 
 import jax
 import pytest
-from compat_cases import HASTY
 from hypothesis import HealthCheck, Phase, settings
+
+from tests.support.compilation import HASTY
 
 # Most of the suite's time is XLA compiling programs that run once, so it compiles in haste. With
 # XLA_FLAGS set, to nothing for one, it compiles as it is told: .ci/run tests the core so as well.

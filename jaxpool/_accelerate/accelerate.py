@@ -132,9 +132,10 @@ def _check(fn: Any, report: Any) -> None:
         raise refuse("Pass a function that makes and calls it.")
     if isinstance(fn, jax.stages.Compiled):
         raise refuse("It is compiled already: accelerate the function, then compile that.")
-    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+    body = _body(fn)
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise refuse("A generator runs after its call: accelerate the function that it calls.")
-    if inspect.iscoroutinefunction(fn):
+    if inspect.iscoroutinefunction(body):
         raise refuse("A coroutine runs after its call: accelerate the function that it awaits.")
     if _holds_state(fn):
         raise refuse(
@@ -144,6 +145,18 @@ def _check(fn: Any, report: Any) -> None:
     if report is not None and not callable(report):
         rule = "a function of one argument"
         raise ArgumentError("report", rule, report, "Pass print or a list's append.", TypeError)
+
+
+def _body(fn: Any) -> Any:
+    """The Python function that a call of `fn` runs: behind partials, a bound method, an object's `__call__`."""
+    fn = _unwrapped(fn)
+    return fn if inspect.isfunction(fn) else _unwrapped(type(fn).__call__)
+
+
+def _unwrapped(fn: Any) -> Any:
+    while isinstance(fn, functools.partial) or inspect.ismethod(fn):
+        fn = fn.func if isinstance(fn, functools.partial) else fn.__func__
+    return fn
 
 
 def _holds_state(fn: Any) -> bool:

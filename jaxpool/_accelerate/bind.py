@@ -19,14 +19,15 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._accelerate.report import Reduction, caller
-from jaxpool._api.avg_pool import SumPool
-from jaxpool._api.elementwise import Extreme
-from jaxpool._api.max_pool import pool_op
+from jaxpool._arguments.arrays import weakly_typed
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dense as kernels
 from jaxpool._kernels.select import Kind
+from jaxpool._ops.elementwise import Extreme
 from jaxpool._ops.op import apply
+from jaxpool._ops.select_pool import pool_op
+from jaxpool._ops.sum_pool import SumPool
 
 _KINDS = {
     lax.reduce_window_max_p: "max",
@@ -111,7 +112,7 @@ def _dispatcher(primitive: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
             return bind(*args, **params)
         if primitive is lax.reduce_window_p:
             return [y]
-        return _weak(y) if aval.weak_type else y
+        return weakly_typed(y) if aval.weak_type else y
 
     return dispatch
 
@@ -213,8 +214,3 @@ def _with_init(kind: str, op: Any, x: Array, init: Any) -> Array:
         return lax.add(y, jnp.broadcast_to(init, y.shape))
     joined = Extreme(cast(Kind, kind), "first", (y.shape, ()), (y.dtype, y.dtype))
     return apply(joined, "jvp", y, init)
-
-
-def _weak(y: Array) -> Array:
-    """y of a weak type, as lax's is for a weakly typed array: no function of jax does it."""
-    return lax.convert_element_type_p.bind(y, new_dtype=y.dtype, weak_type=True, sharding=None)

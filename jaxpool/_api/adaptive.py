@@ -2,148 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from typing import Any
 
-import jax
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.avg_pool import SumPool, element_counts
-from jaxpool._api.max_pool import SelectPool, pool_op
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._geometry.adaptive import Sizes, adaptive_window
-from jaxpool._geometry.taps import Cut
-from jaxpool._geometry.window import Axis, Window, check_countable
+from jaxpool._geometry.window import Window, check_countable
 from jaxpool._kernels import adaptive
 from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.reduce import pack, unpack
-from jaxpool._kernels.regions import missing
-from jaxpool._kernels.select import Order, Ties
-from jaxpool._ops.op import Autodiff, Op, apply, apply_kept, choice
-
-
-class OnGrid(Op):
-    """An op over the windows of a grid that describes its transpose alone.
-
-    The other direction is left to jax: where forward mode is asked for, it scatters, each element
-    to places of its own; the transpose never does.
-    """
-
-    window: Window
-
-    def linear(self, residual: Any, *tangents: Array) -> Array:
-        (x_dot,) = tangents
-        y = missing(x_dot, self.window.axes, [Cut(0, dim.out, 1) for dim in self.window.dims], 0)
-        (y_dot,) = jax.linear_transpose(functools.partial(self.transpose, residual), y)((x_dot,))
-        return y_dot
-
-    def on_grid(self, ndim: int) -> Window:
-        """The windows on the grid of an array of rank `ndim`."""
-        return adaptive.grid_window(self.window, ndim)
-
-    def sent(self, share: Array, dtype: kernels.DType, won: Array | None = None) -> tuple[Array]:
-        """The cotangent of x if each window's share goes to all of its elements, or those that won."""
-        grid = adaptive.spread(share, self.on_grid(share.ndim))
-        if won is not None:
-            grid = lax.select(won, grid, lax.full_like(grid, 0))
-        return (adaptive.from_grid(grid, self.window).astype(dtype),)
-
-    def share(self, dy: Array) -> Array:
-        """The cotangent of each window as the grid has it, in the type in which it is added up."""
-        return adaptive.to_front(dy.astype(kernels.accumulator(dy.dtype)), self.window)
-
-
-@dataclasses.dataclass(frozen=True)
-class AdaptiveSelect(OnGrid):
-    """An adaptive max pool whose cotangent goes to one element; keeps its tap."""
-
-    window: Window
-    ties: Order
-
-    def value(self, x: Array) -> Array:
-        grid = adaptive.to_grid(x, self.window, kernels.least(x.dtype))
-        y = adaptive.extreme_value(grid, self.on_grid(x.ndim), self.ties)
-        return adaptive.from_front(y, self.window)
-
-    def primal(self, x: Array) -> tuple[Array, Array]:
-        grid = _kept_grid(x, self.window, kernels.least(x.dtype))
-        y, tap = adaptive.extreme(grid, self.on_grid(x.ndim), self.ties)
-        return adaptive.from_front(y, self.window), tap
-
-    def transpose(self, tap: Array, dy: Array) -> tuple[Array]:
-        won = adaptive.stands_at(tap, self.on_grid(dy.ndim))
-        return self.sent(self.share(dy), dy.dtype, won)
-
-
-@dataclasses.dataclass(frozen=True)
-class AdaptiveSplit(OnGrid):
-    """An adaptive max pool whose cotangent is split among tied elements; keeps one bit a tap."""
-
-    window: Window
-
-    def value(self, x: Array) -> Array:
-        return AdaptiveSelect(self.window, "first").value(x)
-
-    def primal(self, x: Array) -> tuple[Array, Array]:
-        grid, placed = _kept_grid(x, self.window, kernels.least(x.dtype)), self.on_grid(x.ndim)
-        y = kernels.materialise(lambda grid: adaptive.extreme_value(grid, placed, "first"), grid)
-        won = adaptive.attained(grid, y, placed)
-        return adaptive.from_front(y, self.window), pack(won, _longest(placed).axis)
-
-    def transpose(self, bits: Array, dy: Array) -> tuple[Array]:
-        placed, share = self.on_grid(dy.ndim), self.share(dy)
-        won = unpack(bits, _longest(placed).size, _longest(placed).axis)
-        count = adaptive.block_sum(won.astype(np.int32), placed)
-        return self.sent(share / count.astype(share.dtype), dy.dtype, won)
-
-
-@dataclasses.dataclass(frozen=True)
-class AdaptiveMean(OnGrid):
-    """An adaptive average pool; keeps nothing."""
-
-    window: Window
-
-    keeps = False
-
-    def primal(self, x: Array) -> tuple[Array, tuple[()]]:
-        wide = x.astype(kernels.accumulator(x.dtype))
-        total = adaptive.block_sum(adaptive.to_grid(wide, self.window, 0), self.on_grid(x.ndim))
-        return adaptive.from_front(self._divided(total), self.window).astype(x.dtype), ()
-
-    def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
-        return self.sent(self._divided(self.share(dy)), dy.dtype)
-
-    def _divided(self, y: Array) -> Array:
-        return y / jnp.asarray(element_counts(self.on_grid(y.ndim), "real", y))
-
-
-def _longest(window: Window) -> Axis:
-    """The axis of the grid along which bits are packed."""
-    return max(window.dims, key=lambda dim: dim.size)
-
-
-def _kept_grid(x: Array, window: Window, fill: Any) -> Array:
-    return kernels.materialise(functools.partial(adaptive.to_grid, window=window, fill=fill), x)
-
-
-def adaptive_max_op(window: Window, ties: Ties | Order) -> Op:
-    """The op of an adaptive max pool."""
-    ordinary = adaptive.ordinary(window)
-    if ties == "split":
-        return pool_op(window, "max", ties) if ordinary else AdaptiveSplit(window)
-    if not ordinary:
-        return AdaptiveSelect(window, ties)
-    # The residual of these is the chosen tap: with "last" that of a whole window would be counted from the end.
-    return pool_op(window, "max", ties) if ties == "first" else SelectPool(window, "max", ties)
-
-
-def adaptive_avg_op(window: Window) -> Op:
-    """The op of an adaptive average pool."""
-    return SumPool(window, "counted") if adaptive.ordinary(window) else AdaptiveMean(window)
+from jaxpool._kernels.select import Ties
+from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
+from jaxpool._ops.op import Autodiff, apply, apply_kept
 
 
 def _checked(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.max_pool import SelectPool, checked, pool_op
+from jaxpool._api.max_pool import checked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._geometry.window import (
@@ -23,10 +22,11 @@ from jaxpool._geometry.window import (
     normalise_axes,
     per_axis,
 )
-from jaxpool._kernels.positions import checked_position, window_position
+from jaxpool._kernels.positions import window_position
 from jaxpool._kernels.select import Ties
-from jaxpool._kernels.unpool import add_at, put_last
-from jaxpool._ops.op import Autodiff, Op, apply, apply_given, apply_kept
+from jaxpool._ops.op import Autodiff, apply, apply_given, apply_kept
+from jaxpool._ops.select_pool import SelectPool, pool_op
+from jaxpool._ops.unpool import Unpool
 
 
 def max_pool_with_argmax(
@@ -104,27 +104,6 @@ def max_pool_with_argmax(
     else:
         y, index = apply_kept(SelectPool(window, "max", ties), autodiff, x)
     return y, window_position(index, window)
-
-
-@dataclasses.dataclass(frozen=True)
-class Unpool(Op):
-    """Elements put at their positions along `axes`, of `sizes` after; keeps the positions.
-
-    The linear map adds where positions collide, though of the values the last one stays: so its
-    transpose reads, for every element, the cotangent at its position.
-    """
-
-    axes: tuple[int, ...]
-    sizes: tuple[int, ...]
-
-    keeps = False
-
-    def primal(self, y: Array, indices: Array) -> tuple[Array, Array]:
-        position = checked_position(indices, math.prod(self.sizes))
-        return put_last(y, position, self.axes, self.sizes), position
-
-    def linear(self, position: Array, y_dot: Array) -> Array:
-        return add_at(y_dot, position, self.axes, self.sizes)
 
 
 def max_unpool(

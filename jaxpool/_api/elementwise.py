@@ -2,145 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jax import numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._arguments.arrays import check_real, is_array
+from jaxpool._arguments.arrays import check_real, is_array, weakly_typed
+from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.select import Kind, Order, Ties, decode, encode, wins
-from jaxpool._kernels.ties import WORD, Words, level, share, tied, word_dtype
-from jaxpool._ops.op import Autodiff, Op, apply, choice
-
-Shape = tuple[Any, ...]
-NaN = Literal["wins", "loses"]  # against a number; NaNs tie with each other
+from jaxpool._kernels.select import Kind, Ties
+from jaxpool._ops.elementwise import Extreme, NaN, sharded_alike
+from jaxpool._ops.op import Autodiff, apply
 
 
-def _takes(challenger: Array, best: Array, kind: Kind, ties: Order, nan: NaN) -> Array:
-    """Where `challenger` takes the place of `best`, which comes before it."""
-    if nan == "wins" or not kernels.is_float(best.dtype):
-        return wins(challenger, best, kind, ties)
-    ahead, level_or_ahead = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
-    absent = lax.ne(best, best)
-    if ties == "first":
-        found = lax.bitwise_and(absent, lax.eq(challenger, challenger))
-        return lax.bitwise_or(ahead(challenger, best), found)
-    return lax.bitwise_or(level_or_ahead(challenger, best), absent)
+def _operands(
+    kind: Kind, xs: tuple[Any, ...], names: tuple[str, ...] = ()
+) -> tuple[list[Array], bool]:
+    """xs as arrays, and whether the type of the result is weak.
 
-
-def _tie_mask(xs: list[Array], best: Array) -> Array:
-    """A bit for each of xs, set where it ties with `best`."""
-    mask = lax.full_like(best, 0, word_dtype(len(xs)))
-    for i, x in enumerate(xs):
-        bit = lax.shift_left(level(x, best).astype(mask.dtype), lax.full_like(mask, i))
-        mask = lax.bitwise_or(mask, bit)
-    return mask
-
-
-@dataclasses.dataclass(frozen=True)
-class Extreme(Op):
-    """The elementwise extreme of arrays of `shapes`; keeps which array won, or with "split" a bit for each that did."""
-
-    kind: Kind
-    ties: Ties
-    shapes: tuple[Shape, ...]
-    dtypes: tuple[Any, ...]
-    nan: NaN = "wins"
-
-    keeps = False
-
-    @property
-    def shape(self) -> Shape:
-        return jnp.broadcast_shapes(*self.shapes)
-
-    @property
-    def dtype(self) -> Any:
-        return jnp.result_type(*self.dtypes)
-
-    def _wide(self, x: Array, dtype: Any) -> Array:
-        """x in `dtype`, broadcast to the shape of the result."""
-        x, shape = kernels.cast(x, dtype), self.shape
-        axes = range(len(shape) - x.ndim, len(shape))
-        return lax.broadcast_in_dim(x, shape, axes) if x.shape != shape else x
-
-    def _narrow(self, dx: Array, which: int) -> Array:
-        """The transpose of `_wide`: summed over the axes along which x was repeated."""
-        shape, dtype = self.shapes[which], self.dtypes[which]
-        lead = dx.ndim - len(shape)
-        stretched = [
-            lead + axis for axis, size in enumerate(shape) if size != dx.shape[lead + axis]
-        ]
-        axes = (*range(lead), *stretched)
-        if axes:
-            dx = lax.reshape(jnp.sum(dx, axis=axes, keepdims=True, dtype=dx.dtype), shape)
-        return dx.astype(dtype)
-
-    def value(self, *xs: Array) -> Array:
-        order = "first" if self.ties == "split" else self.ties
-        wide = [decode(self._wide(x, self.dtype)) for x in xs]
-        best = wide[0]
-        for x in wide[1:]:
-            best = lax.select(_takes(x, best, self.kind, order, self.nan), x, best)
-        return encode(best, self.dtype)
-
-    def primal(self, *xs: Array) -> tuple[Array, Words]:
-        wide = [decode(self._wide(x, self.dtype)) for x in xs]
-        if self.ties == "split":
-            y = self.value(*xs)
-            best = decode(y)
-            return y, tuple(_tie_mask(wide[i : i + WORD], best) for i in range(0, len(wide), WORD))
-        best, index = wide[0], lax.full_like(wide[0], 0, kernels.index_dtype(len(xs)))
-        for i, x in enumerate(wide[1:], 1):
-            take = _takes(x, best, self.kind, self.ties, self.nan)
-            best, index = (
-                lax.select(take, x, best),
-                lax.select(take, lax.full_like(index, i), index),
-            )
-        return encode(best, self.dtype), (index,)
-
-    def _won(self, winners: Words, which: int) -> Array:
-        if self.ties != "split":
-            return lax.eq(winners[0], lax.full_like(winners[0], which))
-        return tied(winners, which)
-
-    def _share(self, total: Array, winners: Words) -> Array:
-        """total, divided by how many won."""
-        if self.ties != "split":
-            return total
-        if len(self.shapes) == 2:
-            both = lax.eq(winners[0], lax.full_like(winners[0], 3))
-            return lax.select(both, total * np.asarray(0.5, total.dtype), total)
-        return share(total, winners)
-
-    def linear(self, winners: Words, *tangents: Array | None) -> Array:
-        dtype = kernels.accumulator(self.dtype)
-        terms = []
-        for i, tangent in enumerate(tangents):
-            if tangent is None:
-                continue
-            wide = self._wide(tangent, dtype)
-            terms.append(lax.select(self._won(winners, i), wide, lax.full_like(wide, 0)))
-        return self._share(functools.reduce(lax.add, terms), winners).astype(self.dtype)
-
-    def transpose(self, winners: Words, dy: Array) -> tuple[Array, ...]:
-        part = self._share(dy.astype(kernels.accumulator(dy.dtype)), winners)
-        zeros = lax.full_like(part, 0)
-        return tuple(
-            self._narrow(lax.select(self._won(winners, i), part, zeros), i)
-            for i in range(len(self.shapes))
-        )
-
-
-def _operands(kind: Kind, xs: tuple[Any, ...], names: tuple[str, ...] = ()) -> list[Array]:
-    """xs as arrays: each keeps a floating dtype of its own, all else is converted to the dtype of the result."""
+    Each keeps a floating dtype of its own; all else, weak types too, is converted to the dtype of the result.
+    """
     together = " and ".join(names) or "xs"
     names = names or tuple(f"xs[{i}]" for i in range(len(xs)))
     if len(xs) < 2:
@@ -161,43 +45,15 @@ def _operands(kind: Kind, xs: tuple[Any, ...], names: tuple[str, ...] = ()) -> l
     arrays = [jnp.asarray(x) for x in xs]
     for name, x in zip(names, arrays, strict=True):
         check_real(name, x)
-    dtype = jnp.result_type(*xs)
+    dtype, weak = jax.dtypes.result_type(*xs, return_weak_type_flag=True)
     try:
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
         shapes = ", ".join(str(x.shape) for x in arrays)
         rule = "of shapes that broadcast together"
         raise ArgumentError(together, rule, shapes, "Reshape them first.") from None
-    if all(jax.typeof(x).weak_type for x in arrays):
-        return arrays if len({x.dtype for x in arrays}) == 1 else [x * 1.0 for x in arrays]
     own = [kernels.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
-    return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)]
-
-
-def sharded_alike(xs: Sequence[Array]) -> list[Array]:
-    """xs of one shape and sharding, where the type of any of them says how it is sharded; else as they are.
-
-    What jax does for its own elementwise functions; where two are sharded differently along one axis, as the first.
-    Cotangents of what is repeated are added up in float32.
-    """
-    specs = [(jax.typeof(x).sharding.spec, x) for x in xs]
-    meshes = [jax.typeof(x).sharding.mesh for spec, x in specs if any(spec)]
-    if not meshes:
-        return list(xs)
-    shape = jnp.broadcast_shapes(*[x.shape for x in xs])
-    merged: list[Any] = [None] * len(shape)
-    for spec, x in specs:
-        for axis, part in enumerate(spec, len(shape) - x.ndim):
-            merged[axis] = merged[axis] or (None if part in merged else part)
-    sharding = NamedSharding(meshes[0], PartitionSpec(*merged))
-
-    def alike(x: Array) -> Array:
-        if x.shape != shape:
-            wide = kernels.cast(x, kernels.accumulator(x.dtype))
-            x = kernels.cast(jnp.broadcast_to(wide, shape), x.dtype)
-        return reshard(x, sharding)
-
-    return [alike(x) for x in xs]
+    return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)], weak
 
 
 def _extreme(
@@ -212,9 +68,11 @@ def _extreme(
     with calling(name):
         choice("ties", ties, ("split", "first", "last"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
-        arrays = sharded_alike(_operands(kind, xs, names))
+        operands, weak = _operands(kind, xs, names)
+        arrays = sharded_alike(operands)
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
-    return apply(Extreme(kind, ties, shapes, dtypes, nan), autodiff, *arrays)
+    y = apply(Extreme(kind, ties, shapes, dtypes, nan), autodiff, *arrays)
+    return weakly_typed(y) if weak else y
 
 
 def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
@@ -234,7 +92,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`; weak types stay weak.
+      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`, weak where that of `jnp.maximum` is.
 
     Raises:
       TypeError: fewer than two arrays, or one that is none: a list, a string, None.
@@ -270,7 +128,7 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`; weak types stay weak.
+      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`, weak where that of `jnp.maximum` is.
 
     Raises:
       TypeError: fewer than two arrays, or one that is none: a list, a string, None.
@@ -304,7 +162,7 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`; weak types stay weak.
+      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`, weak where that of `jnp.maximum` is.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -339,7 +197,7 @@ def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`; weak types stay weak.
+      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`, weak where that of `jnp.maximum` is.
 
     Raises:
       TypeError: an argument is of the wrong kind.

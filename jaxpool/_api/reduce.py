@@ -10,41 +10,17 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.elementwise import Extreme, sharded_alike
 from jaxpool._arguments.arrays import as_array, check_real, is_array
+from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._geometry.window import is_int, is_sequence
 from jaxpool._kernels import dense as kernels
 from jaxpool._kernels.select import Kind, Ties
-from jaxpool._ops.op import Autodiff, apply, apply_given, choice
-from jaxpool._ops.reduction import Reduction
+from jaxpool._ops.elementwise import Extreme, sharded_alike
+from jaxpool._ops.op import Autodiff, apply
+from jaxpool._ops.reduction import reduce
 
 Axis = int | Sequence[int] | None
-
-
-def reduce(
-    x: Array,
-    axes: tuple[int, ...],
-    kind: Kind,
-    ties: Ties,
-    autodiff: Autodiff,
-    keepdims: bool = False,
-    where: Array | None = None,
-) -> Array:
-    """The extreme over distinct non-negative `axes`, of what is `where`, or else the identity.
-
-    `where` broadcasts to x.
-    """
-    if not axes:
-        wide = None if where is None else lax.expand_dims(where, [x.ndim])
-        return reduce(lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=wide)
-    op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
-    given = () if where is None else (kernels.broadcast_like(where, x),)
-    y = apply_given(op, x, *given)[0] if given else apply(op, autodiff, x)
-    return y if keepdims else lax.squeeze(y, axes)
-
-
-# Arguments
 
 
 def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:

@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import operator
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.adaptive import adaptive_avg_op, adaptive_max_op
-from jaxpool._api.reduce import mask_of, reduce
+from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._geometry.adaptive import adaptive_window, known_sizes
 from jaxpool._geometry.window import is_int, is_sequence, normalise_axes
 from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.reduce import total
 from jaxpool._kernels.select import Ties
-from jaxpool._ops.op import Op, apply, apply_given, choice
-
-
-@dataclasses.dataclass(frozen=True)
-class MeanOver(Op):
-    """The mean over `axes`, kept as axes of size 1; may be given a mask of what counts, and keeps it."""
-
-    axes: tuple[int, ...]
-
-    keeps = False
-
-    def primal(self, *xs: Array) -> tuple[Array, tuple[Array, ...]]:
-        x, *mask = xs
-        return self.linear(tuple(mask), x), tuple(mask)
-
-    def linear(self, residual: tuple[Array, ...], *tangents: Array) -> Array:
-        (x,) = tangents
-        wide = x.astype(kernels.accumulator(x.dtype))
-        if residual:
-            counting = kernels.broadcast_like(residual[0], x)
-            wide = lax.select(counting, wide, lax.full_like(wide, 0))
-            held = total(counting.astype(np.int32), self.axes)
-            count = lax.max(held, lax.full_like(held, 1)).astype(wide.dtype)
-        else:
-            size = math.prod(x.shape[axis] for axis in self.axes)
-            count = lax.full((), size, wide.dtype)
-        return (total(wide, self.axes) / count).astype(x.dtype)
+from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
+from jaxpool._ops.op import apply, apply_given
+from jaxpool._ops.reduction import MeanOver, reduce
 
 
 def _inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:

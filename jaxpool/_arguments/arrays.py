@@ -50,6 +50,16 @@ def as_array(function: str, x: Any, argument: str = "x") -> Array:
     return array
 
 
+def weakly_typed(x: Array) -> Array:
+    """x of a weak type: beside a strongly typed array it does not decide the dtype of a result.
+
+    jax has no function for it; this is what its own make of the results of Python numbers.
+    """
+    if jax.typeof(x).weak_type:
+        return x
+    return lax.convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
+
+
 def varying(x: Array) -> frozenset[Any]:
     """The manual axes of a `shard_map` over which x is known to vary."""
     kind = jax.typeof(x)

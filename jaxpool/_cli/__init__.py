@@ -1,4 +1,9 @@
-"""The commands behind `python -m jaxpool`, and what they share: refusals, picture paths."""
+"""The commands behind `python -m jaxpool`, and what they share: refusals, picture paths.
+
+A module each holds a command; those with a leading underscore hold the pictures and networks that only
+the demo needs. They use the public functions as any program does, and nothing in the library needs
+them. What a command measures at length is in `bench/`, outside the package.
+"""
 
 import importlib.util
 import os

@@ -22,7 +22,6 @@ from jax import numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from jaxpool._arguments.arrays import vary_together
-from jaxpool._arguments.errors import ArgumentError
 from jaxpool._kernels import dense as kernels
 
 Autodiff = Literal["vjp", "jvp"]
@@ -182,11 +181,3 @@ def compose(op: Op, *xs: Array) -> Array:
     For an op made of pieces that have derivatives. What is kept is `xs`; all else is computed again.
     """
     return op.value(*xs)
-
-
-def choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Raises unless `value` is one of `choices`."""
-    if not isinstance(value, str) or value not in choices:
-        rule = " or ".join([", ".join(map(repr, choices[:-1])), repr(choices[-1])])
-        kind = ValueError if isinstance(value, str) else TypeError
-        raise ArgumentError(argument, rule, value, f"Leave it out for {choices[0]!r}.", kind)

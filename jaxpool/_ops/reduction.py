@@ -1,18 +1,23 @@
-"""Maxima and minima over whole axes: the op behind reductions, global pools and windows as large as their axes."""
+"""Maxima, minima and means over whole axes.
+
+These are the ops behind reductions, global pools and windows as large as their axes.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import dense as kernels
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels.select import Kind, Ties
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Autodiff, Op, apply, apply_given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,3 +77,51 @@ class Reduction(Op):
             shape[axis] = size
         dx = jnp.broadcast_to(share, shape)
         return (lax.select(self._won(winners, shape), dx, lax.full_like(dx, 0)),)
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanOver(Op):
+    """The mean over `axes`, kept as axes of size 1; may be given a mask of what counts, and keeps it."""
+
+    axes: tuple[int, ...]
+
+    keeps = False
+
+    def primal(self, *xs: Array) -> tuple[Array, tuple[Array, ...]]:
+        x, *mask = xs
+        return self.linear(tuple(mask), x), tuple(mask)
+
+    def linear(self, residual: tuple[Array, ...], *tangents: Array) -> Array:
+        (x,) = tangents
+        wide = x.astype(kernels.accumulator(x.dtype))
+        if residual:
+            counting = kernels.broadcast_like(residual[0], x)
+            wide = lax.select(counting, wide, lax.full_like(wide, 0))
+            held = reducing.total(counting.astype(np.int32), self.axes)
+            count = lax.max(held, lax.full_like(held, 1)).astype(wide.dtype)
+        else:
+            size = math.prod(x.shape[axis] for axis in self.axes)
+            count = lax.full((), size, wide.dtype)
+        return (reducing.total(wide, self.axes) / count).astype(x.dtype)
+
+
+def reduce(
+    x: Array,
+    axes: tuple[int, ...],
+    kind: Kind,
+    ties: Ties,
+    autodiff: Autodiff,
+    keepdims: bool = False,
+    where: Array | None = None,
+) -> Array:
+    """The extreme over distinct non-negative `axes`, of what is `where`, or else the identity.
+
+    `where` broadcasts to x.
+    """
+    if not axes:
+        wide = None if where is None else lax.expand_dims(where, [x.ndim])
+        return reduce(lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=wide)
+    op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
+    given = () if where is None else (kernels.broadcast_like(where, x),)
+    y = apply_given(op, x, *given)[0] if given else apply(op, autodiff, x)
+    return y if keepdims else lax.squeeze(y, axes)

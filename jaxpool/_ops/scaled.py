@@ -17,12 +17,12 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.avg_pool import SumPool
 from jaxpool._geometry.window import Window, full_window
 from jaxpool._kernels import dense as kernels
 from jaxpool._kernels.fold import State, window_fold, window_max
 from jaxpool._kernels.sums import window_spread
 from jaxpool._ops.op import apply
+from jaxpool._ops.sum_pool import SumPool
 
 Weigh = Callable[[Array, Array], Array]  # what 1 at a low scale amounts to at a higher one
 
@@ -63,6 +63,15 @@ def widened(x: Array, window: Window) -> Array:
         if not reached.all():
             x = jnp.where(kernels.along(reached, dim.axis, x.ndim), x, 0)
     return x
+
+
+def within(value: Any, dtype: kernels.DType) -> Any:
+    """`value` in `dtype`; a number too small or too large to be inverted there is brought back."""
+    if isinstance(value, jax.Array):
+        return value.astype(dtype)
+    info = jnp.finfo(dtype)
+    size = min(max(abs(value), float(info.tiny) * 2**32), float(info.max) / 2**32)
+    return math.copysign(size, value)
 
 
 def exponential(rate: Any) -> Weigh:

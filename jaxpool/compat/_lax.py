@@ -10,12 +10,12 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.avg_pool import SumPool
-from jaxpool._api.max_pool import pool_op
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dense as kernels
 from jaxpool._ops.op import apply
+from jaxpool._ops.select_pool import pool_op
+from jaxpool._ops.sum_pool import SumPool
 
 Reducer = Callable[[Any, Any], Any]
 Pads = str | Sequence[tuple[int, int]]

@@ -8,12 +8,12 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.avg_pool import SumPool
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import is_sequence
 from jaxpool._kernels import dense as kernels
 from jaxpool._ops.op import apply
+from jaxpool._ops.sum_pool import SumPool
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat import _torch_pool as pools
 from jaxpool.compat._torch_args import BOOL, FLOATS, INTS, Sizes

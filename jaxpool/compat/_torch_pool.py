@@ -8,12 +8,12 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.avg_pool import SumPool
-from jaxpool._api.max_pool import SelectPool
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, check_countable, is_int
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.op import apply, apply_kept
+from jaxpool._ops.select_pool import SelectPool
+from jaxpool._ops.sum_pool import SumPool
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, INTS, Sizes
 

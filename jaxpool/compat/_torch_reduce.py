@@ -10,14 +10,13 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api import elementwise
-from jaxpool._api.cumulative import Running
-from jaxpool._api.reduce import reduce
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import is_sequence
 from jaxpool._kernels.select import Kind
+from jaxpool._ops.cumulative import Running
 from jaxpool._ops.op import apply_kept
-from jaxpool._ops.reduction import Reduction
+from jaxpool._ops.reduction import Reduction, reduce
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import BOOL, FLOATS, INTS
 

@@ -1,6 +1,10 @@
 """Tools to hold a pool to this library's conventions: strategies, a NumPy oracle and a check.
 
 They need the `testing` extra (`pip install jaxpool[testing]`); `import jaxpool` leaves them alone.
+
+The oracle shares the geometry of windows with the library and computes with loops over NumPy arrays, so
+that what it says does not depend on how a kernel computes. Helpers of this repository's own tests are in
+`tests/`.
 """
 
 from jaxpool.testing import _oracle as oracle

@@ -1,0 +1,49 @@
+"""Exponents, temperatures and their kin: a Python number, or an array that stands beside the output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from jaxpool._arguments.errors import ArgumentError
+
+Holds = Callable[[float], bool]
+
+
+def number(argument: str, value: Any, rule: str, hint: str, holds: Holds) -> float:
+    """`value` as a float for which `rule` holds; a bool is no number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ArgumentError(argument, rule, value, hint, TypeError)
+    if math.isnan(value) or not holds(float(value)):
+        raise ArgumentError(argument, rule, value, hint)
+    return float(value)
+
+
+def coefficient(
+    argument: str, value: Any, rule: str, holds: Holds, shape: tuple[Any, ...]
+) -> float | Array:
+    """`value` as a number for which `rule` holds, or as an array of the rank of the output's `shape`.
+
+    The numbers in an array are not looked at: they may be traced.
+    """
+    if not isinstance(value, (jax.Array, np.ndarray)):
+        hint = f"Pass a number, or an array that broadcasts against the output, {shape}."
+        return number(argument, value, rule, hint, holds)
+    array = jnp.asarray(value)
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer)):
+        hint = "Convert it first."
+        raise ArgumentError(argument, "of floats or integers", array.dtype, hint, TypeError)
+    full = (1,) * (len(shape) - array.ndim) + array.shape
+    if len(full) != len(shape) or any(
+        size not in (1, whole) for size, whole in zip(full, shape, strict=True)
+    ):
+        hint = "An array of shape (C,) is one number a channel where channels come last."
+        shown = f"of a shape that broadcasts against the output, {shape}"
+        raise ArgumentError(argument, shown, array.shape, hint)
+    return array.reshape(full)

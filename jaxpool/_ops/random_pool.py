@@ -1,0 +1,138 @@
+"""Pools with chance: the ops, given their random numbers, and the types of these."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._geometry.window import Window
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels.patches import (
+    first_greatest,
+    lay_out,
+    lay_out_at,
+    split_windows,
+    tangent_at,
+    tiles_of,
+    tiling,
+    value_at,
+)
+from jaxpool._kernels.positions import flat_position, read_at
+from jaxpool._kernels.select import Order, select
+from jaxpool._ops.op import Op
+
+
+def chance_dtype(dtype: kernels.DType) -> kernels.DType:
+    """The type of the random numbers for a pool of `dtype`."""
+    return jnp.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+def _starts(sample: Array, size: int, width: int, out: int) -> Array:
+    """Where `out` windows of `width` begin over `size` positions; the last axis of `sample`, of 1."""
+    last = lax.full_like(sample, size - width, np.int32)
+    if out == 1:
+        return last
+    dtype = sample.dtype.type
+    alpha = dtype(size - width) / dtype(out - 1)
+    i = np.arange(out - 1, dtype=dtype).reshape((1,) * (sample.ndim - 1) + (-1,))
+    before = ((i + sample) * alpha).astype(np.int32) - (sample * alpha).astype(np.int32)
+    return lax.concatenate([before, last], sample.ndim - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class FractionalPool(Op):
+    """The maximum of windows that random numbers place; keeps the position of each maximum.
+
+    The random numbers, one array an axis, have the shape of the input with 1 along pooled axes.
+    """
+
+    axes: tuple[int, ...]
+    window_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    sizes: tuple[int, ...]
+    ties: Order = "first"
+
+    def primal(self, x: Array, *samples: Array) -> tuple[Array, Array]:
+        dims = zip(self.axes, self.sizes, self.window_shape, self.output_shape, strict=True)
+        starts = [
+            jnp.moveaxis(_starts(jnp.moveaxis(sample, axis, -1), size, width, out), -1, axis)
+            for sample, (axis, size, width, out) in zip(samples, dims, strict=True)
+        ]
+        tiles = tiling(self.axes, self.window_shape, self.output_shape)
+        tiled = lay_out_at(x, self.axes, self.window_shape, starts)
+        y, tap = select(tiled, tiles, "max", self.ties)
+        ones = (1,) * len(self.axes)
+        return y, flat_position(tap, self.axes, self.window_shape, starts, ones, self.sizes)
+
+    def linear(self, position: Array, x_dot: Array) -> Array:
+        return read_at(x_dot, position, self.axes)
+
+
+def weight_dtype(dtype: kernels.DType) -> kernels.DType:
+    """The type in which elements of `dtype` are weighed."""
+    return kernels.accumulator(dtype) if kernels.is_float(dtype) else jnp.dtype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class StochasticPool(Op):
+    """An element of each window, drawn with the weight max(x, 0); keeps its tap.
+
+    `noise` holds a Gumbel variate for each tap of each window: the maximum of `log(weight) + noise`
+    falls on a tap with the probability of its weight.
+    """
+
+    window: Window
+
+    def primal(self, x: Array, noise: Array) -> tuple[Array, Array]:
+        weight = lax.max(x.astype(noise.dtype), lax.full_like(noise, 0, shape=x.shape))
+        # All that is real ties where all weights are 0, and stands above the padding.
+        lowest = lax.full_like(weight, jnp.finfo(weight.dtype).min)
+        score = lay_out(lax.max(lax.log(weight), lowest), self.window, -np.inf) + noise
+        tiles = tiles_of(self.window)
+        index = first_greatest(score, tiles)
+        return value_at(lay_out(x, self.window, 0), index, tiles), index
+
+    def linear(self, index: Array, x_dot: Array) -> Array:
+        tiled = lay_out(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window, 0)
+        return tangent_at(tiled, index, tiles_of(self.window)).astype(x_dot.dtype)
+
+
+def _first_real(window: Window, ndim: int) -> np.ndarray:
+    """Where the first real tap of each window lies, in an array laid out by `lay_out`."""
+    mask = np.ones((1,) * ndim, np.bool_)
+    for dim in window.dims:
+        first = [tap == dim.first_real(o) for o in range(dim.out) for tap in range(dim.window)]
+        mask = mask & kernels.along(np.array(first), dim.axis, ndim)
+    return mask
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def expected_draw(x: Array, window: Window) -> Array:
+    """The mean of each window weighted by max(x, 0): what a draw gives on average.
+
+    Weights are divided by the window's greatest, which the mean does not depend on; it is kept to
+    where its reciprocal, by which some compilers multiply, is a normal number.
+    """
+    tiles = tiles_of(window)
+    tiled = lay_out(x.astype(weight_dtype(x.dtype)), window, 0)
+    value, taps = split_windows(tiled, tiles)
+    weight = jax.nn.relu(value)
+    first = jnp.broadcast_to(jnp.asarray(_first_real(window, x.ndim)), tiled.shape)
+    first = split_windows(first, tiles)[0]
+    greatest = lax.stop_gradient(jnp.max(weight, axis=taps, keepdims=True))
+    none, endless = greatest == 0, greatest == np.inf
+    tiny = jnp.finfo(weight.dtype).tiny
+    scaled = jnp.where(endless, lax.full_like(weight, 1), weight) / jnp.clip(
+        greatest, tiny, 1 / tiny
+    )
+    share = jnp.where(endless, (weight == np.inf).astype(weight.dtype), scaled)
+    share = jnp.where(none, first.astype(weight.dtype), share)
+    share = share / jnp.sum(share, axis=taps, keepdims=True)
+    # A share of 0 takes nothing, even of an infinity.
+    terms = share * jnp.where(share == 0, lax.full_like(value, 0), value)
+    return jnp.sum(terms, axis=taps).astype(x.dtype if kernels.is_float(x.dtype) else value.dtype)

@@ -1,0 +1,70 @@
+"""Sums over windows and what they are divided by: the op of sum and average pools."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Literal
+
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from jaxpool._geometry.window import Axis, Window
+from jaxpool._kernels import dense as kernels
+from jaxpool._kernels.fold import window_sum_polyphase
+from jaxpool._kernels.sums import window_spread, window_sum
+from jaxpool._ops.op import Op
+
+
+def element_counts(window: Window, kind: Literal["counted", "real"], y: Array) -> np.ndarray:
+    """How many elements each window has, at least 1, in the rank and type of the output y."""
+    counts = np.ones((1,) * y.ndim, y.dtype)
+    for dim in window.dims:
+        along = np.asarray(_counts_along(dim, kind), y.dtype)
+        counts = counts * kernels.along(along, dim.axis, y.ndim)
+    return counts
+
+
+@functools.lru_cache(maxsize=16)  # asked for several times a trace; long axes make long tuples
+def _counts_along(dim: Axis, kind: Literal["counted", "real"]) -> tuple[int, ...]:
+    count = dim.real if kind == "real" else dim.counted
+    return tuple(max(1, count(output)) for output in range(dim.out))
+
+
+@dataclasses.dataclass(frozen=True)
+class SumPool(Op):
+    """The sum over each window, divided by what `divide` says; keeps nothing."""
+
+    window: Window
+    divide: Literal["not", "counted", "real"] | float = "not"
+
+    keeps = False
+
+    def primal(self, x: Array) -> tuple[Array, tuple[()]]:
+        return window_sum(x, self.window, self._end(x.dtype)), ()
+
+    def linear(self, residual: tuple[()], x_dot: Array) -> Array:
+        total = window_sum_polyphase(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window)
+        return self._divided(total).astype(x_dot.dtype)
+
+    def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
+        wide = dy.astype(kernels.accumulator(dy.dtype))
+        if self._divisor(wide).ndim == 0:  # one division an element of x, not one a term
+            return (window_spread(dy, self.window, self._end(dy.dtype)),)
+        return (window_spread(self._divided(wide), self.window, kernels.End(dy.dtype)),)
+
+    def _end(self, dtype: kernels.DType) -> kernels.End:
+        return kernels.End(dtype, None if self.divide == "not" else self._divided)
+
+    def _divided(self, y: Array) -> Array:
+        return y if self.divide == "not" else y / jnp.asarray(self._divisor(y))
+
+    def _divisor(self, y: Array) -> np.ndarray:
+        """What y is divided by, in its type: a scalar, or a table that broadcasts to y."""
+        if self.divide == "not":
+            return np.ones((), y.dtype)
+        if not isinstance(self.divide, str):
+            return np.asarray(self.divide, y.dtype)
+        counts = element_counts(self.window, self.divide, y)
+        return counts.ravel()[0:1].reshape(()) if (counts == counts.flat[0]).all() else counts

@@ -1,0 +1,1 @@
+"""`jaxpool.accelerate` on programs of jax and of the layer libraries."""

@@ -1,0 +1,332 @@
+"""`accelerate`: what goes in and comes out, where it begins and ends, its report, what it refuses."""
+
+import functools
+import inspect
+import subprocess
+import sys
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpool
+from jaxpool import accelerate
+from tests.support.accelerated import (
+    X,
+    max_pool,
+    min_pool,
+    numbers,
+    program,
+    sum_pool,
+    taken_over,
+    with_vjp,
+)
+
+# What goes in and comes out
+
+
+def test_structure_keys_and_none():
+    @accelerate
+    def step(state, *, key, nothing):
+        noise = jax.random.normal(key, (2, 2))
+        return {"x": max_pool(state["x"]) + noise, "key": jax.random.split(key), "none": nothing}
+
+    key = jax.random.key(0)
+    for run in (step, jax.jit(step)):
+        out = run({"x": X, "other": (1, [])}, key=key, nothing=None)
+        assert out["none"] is None
+        assert jnp.issubdtype(out["key"].dtype, jax.dtypes.prng_key)
+        np.testing.assert_array_equal(out["x"], max_pool(X) + jax.random.normal(key, (2, 2)))
+
+
+def test_objects_pass_through_by_identity():
+    marker, seen = object(), []
+    assert accelerate(lambda thing: seen.append(thing) or thing)(marker) is marker
+    assert seen == [marker]
+
+
+def test_closures_over_arrays():
+    weights = numbers(2, 2)
+    fast = accelerate(jax.jit(lambda x: max_pool(x) @ weights))
+    np.testing.assert_array_equal(fast(X), max_pool(X) @ weights)
+
+
+def test_donation_and_static_arguments_stay():
+    @functools.partial(jax.jit, donate_argnums=0, static_argnames="kind")
+    def step(x, kind):
+        return x + {"max": max_pool, "sum": sum_pool}[kind](x).sum()
+
+    fast = accelerate(step)
+    assert taken_over(functools.partial(fast, kind="max"), X)
+    given = jnp.array(X)
+    want = X + max_pool(X).sum()
+    np.testing.assert_array_equal(fast(given, kind="max"), want)
+    assert given.is_deleted()
+    given = jnp.array(X)
+    jax.jit(accelerate(lambda x: x + max_pool(x).sum()), donate_argnums=0)(given)
+    assert given.is_deleted()
+
+
+def test_names_and_signatures_stay():
+    def train_step(x, *, window=(2, 2)):
+        """Steps."""
+        return max_pool(x, window)
+
+    for fn in (train_step, jax.jit(train_step)):
+        fast = accelerate(fn)
+        assert (fast.__name__, fast.__doc__) == ("train_step", "Steps.")
+        assert inspect.signature(fast) == inspect.signature(train_step)
+    assert "name=train_step" in program(jax.jit(accelerate(train_step)), X)
+    assert accelerate(functools.partial(train_step, window=(1, 2))).__name__ == "train_step"
+    assert accelerate(jax.jit(train_step)).eval_shape(X).shape == (2, 2)
+    assert "reduce_window" not in str(accelerate(jax.jit(train_step)).trace(X).jaxpr)
+    assert "reduce_window" not in accelerate(jax.jit(train_step)).lower(X).as_text()
+
+
+def test_methods():
+    class Model:
+        scale = 3
+
+        @accelerate
+        def __call__(self, x):
+            return self.scale * max_pool(x)
+
+        def plain(self, x):
+            return self.scale * max_pool(x)
+
+    assert taken_over(Model().__call__, X)
+    assert taken_over(accelerate(Model().plain), X)
+
+
+def test_a_partial_that_is_a_pytree_stays_one():
+    fast = accelerate(jax.tree_util.Partial(lambda w, x: w * max_pool(x), 2.0))
+
+    def loss(f):
+        return f(X).sum()
+
+    assert jax.jit(jax.grad(loss))(fast).args == (max_pool(X).sum(),)
+    assert taken_over(loss, fast)
+
+
+# Where it begins and ends
+
+
+def test_a_function_is_traced_once_more_and_then_cached():
+    traces = []
+
+    @jax.jit
+    def pool(x):
+        traces.append(taken_over(lambda x: max_pool(x), x))
+        return max_pool(x)
+
+    pool(X)
+    for _ in range(2):
+        accelerate(pool)(X)
+        accelerate(lambda x: pool(x))(X)
+        pool(X)
+    assert traces == [False, True]
+
+
+def test_it_ends_with_an_exception():
+    @accelerate
+    def fails(x):
+        assert taken_over(max_pool, x)
+        raise KeyError("mine")
+
+    for _ in range(2):
+        with pytest.raises(KeyError, match="mine"):
+            fails(X)
+        with pytest.raises(KeyError, match="mine"):
+            jax.jit(fails)(X)
+        assert not taken_over(max_pool, X)
+
+
+def test_it_nests():
+    found = []
+
+    def outer(x):
+        within = accelerate(max_pool)(x)
+        return within.sum() + min_pool(x).sum()
+
+    assert taken_over(accelerate(outer, report=found.append), X)
+    assert [reduction.kind for reduction in found] == ["max", "min"]
+    assert accelerate(lambda: accelerate(lambda: taken_over(sum_pool, X))())()
+    assert not taken_over(min_pool, X)
+
+
+def test_other_threads_are_left_alone():
+    inside, leave, results = threading.Event(), threading.Event(), {}
+
+    def held(x):
+        inside.set()
+        assert leave.wait(60)
+        return taken_over(max_pool, x)
+
+    def run(name, fn):
+        results[name] = fn(X)
+
+    one = threading.Thread(target=run, args=("one", accelerate(held)))
+    one.start()
+    assert inside.wait(60)
+    results["here"] = taken_over(max_pool, X)
+    two = threading.Thread(target=run, args=("two", lambda x: taken_over(max_pool, x)))
+    two.start()
+    two.join()
+    results["there"] = accelerate(lambda x: taken_over(max_pool, x))(X)
+    leave.set()
+    one.join()
+    assert results == {"one": True, "here": False, "two": False, "there": True}
+
+
+def test_importing_jaxpool_changes_nothing():
+    code = """
+import sys, jax, jaxpool
+assert "bind" not in vars(jax.lax.reduce_window_max_p)
+assert not {"flax", "haiku", "equinox", "keras"} & set(sys.modules)
+jaxpool.accelerate(abs)
+assert "bind" in vars(jax.lax.reduce_window_max_p)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# The report
+
+
+def test_the_report_names_each_reduction_once_with_its_place():
+    found = []
+
+    @jax.jit
+    def pools(x):
+        for _ in range(3):
+            x = max_pool(x, (2, 3), (1, 1), ((0, 1), (1, 1)))  # the line that is reported
+        return lax.reduce_window(x, 1.0, lax.mul, (2, 1)), sum_pool(x)
+
+    pools(X)
+    accelerate(pools)(X)  # jitted and accelerated before: nothing is missed
+    fast = accelerate(pools, report=found.append)
+    fast(X)
+    fast(X)
+    assert [(entry.kind, entry.taken_over) for entry in found] == [
+        ("max", True),
+        ("other", False),
+        ("sum", True),
+    ]
+    lines, first = inspect.getsourcelines(max_pool)
+    place = f"accelerated.py:{first + len(lines) - 1} (max_pool)"
+    assert str(found[0]) == (
+        f"{place}: max of float32[4, 4], window (2, 3), padding ((0, 1), (1, 1)): taken over"
+    )
+    assert str(found[1]).endswith(
+        ": other of float32[4, 4], window (2, 1): left to lax "
+        "(the reduction is no max, min or sum of two numbers)"
+    )
+    assert "strides (2, 2)" in str(found[2])
+
+
+def test_the_report_of_a_program_that_is_never_run():
+    found = []
+    jax.eval_shape(accelerate(jax.grad(lambda x: max_pool(x).sum()), report=found.append), X)
+    assert [entry.taken_over for entry in found] == [True]
+
+
+# What is refused
+
+COMPILED = jax.jit(lambda x: x).lower(1.0).compile()
+
+
+class Model:
+    def __call__(self, x):
+        return x
+
+
+async def coroutine(x):
+    return x
+
+
+def generator(x):
+    yield x
+
+
+class Generator:
+    def __call__(self, x):
+        yield x
+
+
+class AsyncGenerator:
+    async def __call__(self, x):
+        yield x
+
+
+class Coroutine:
+    async def __call__(self, x):
+        return x
+
+
+class Step:
+    __call__ = functools.partial(generator)
+
+
+YIELDS = "A generator runs after its call: accelerate the function that it calls."
+AWAITS = "A coroutine runs after its call: accelerate the function that it awaits."
+
+
+class Weights:
+    def __init__(self):
+        self.w = X
+
+    def __call__(self, x):
+        return x * self.w
+
+
+jax.tree_util.register_pytree_node(Weights, lambda it: ((it.w,), None), lambda _, w: Weights())
+
+
+@pytest.mark.parametrize(
+    ("fn", "hint"),
+    [
+        (Model, "Pass a function that makes and calls it."),
+        (COMPILED, "It is compiled already: accelerate the function, then compile that."),
+        (generator, YIELDS),
+        (coroutine, AWAITS),
+        (Generator(), YIELDS),
+        (AsyncGenerator(), YIELDS),
+        (Coroutine(), AWAITS),
+        (Step(), YIELDS),
+        (Generator().__call__, YIELDS),
+        (functools.partial(generator), YIELDS),
+        (functools.partial(Generator().__call__), YIELDS),
+        (functools.partial(functools.partial(AsyncGenerator())), YIELDS),
+        (functools.partial(Coroutine(), 1), AWAITS),
+        (jax.tree_util.Partial(Coroutine()), AWAITS),
+        (
+            Weights(),
+            "It is a model or a layer. Pass a train step or a loss that takes it as an argument, "
+            "model.apply for Flax Linen, or model.fit for Keras.",
+        ),
+        (None, "Pass a train step or a loss."),
+    ],
+)
+def test_what_is_no_function_is_refused(fn, hint):
+    shown = fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn)
+    with pytest.raises(TypeError) as error:
+        accelerate(fn)
+    want = f"jaxpool.accelerate: `fn` must be a function; got fn={shown!r}. {hint}"
+    assert str(error.value) == want
+
+
+def test_the_report_must_be_a_function():
+    with pytest.raises(TypeError) as error:
+        accelerate(max_pool, report=[])
+    assert str(error.value) == (
+        "jaxpool.accelerate: `report` must be a function of one argument; got report=[]. "
+        "Pass print or a list's append."
+    )
+
+
+def test_any_other_callable_is_taken():
+    for fn in (Model(), len, functools.partial(max), jnp.sin, jax.custom_jvp(jnp.sin), with_vjp):
+        assert callable(accelerate(fn))
+    assert jaxpool.accelerate(Model())(3) == 3

@@ -1,0 +1,230 @@
+"""`accelerate` on programs of jax alone: every nesting, and what stays as it is."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.lax import reduce_window  # by name, before any call of accelerate
+
+from jaxpool import accelerate
+from tests.support.accelerated import (
+    X,
+    max_pool,
+    min_pool,
+    numbers,
+    program,
+    sum_pool,
+    taken_over,
+    with_vjp,
+)
+
+P = jax.sharding.PartitionSpec
+
+# Every nesting
+
+
+def twice(x):
+    return 2 * max_pool(x)
+
+
+def scanned(x):
+    step = jax.checkpoint(jax.jit(lambda total, row: (total + max_pool(row).sum(), min_pool(row))))
+    return lax.scan(step, 0.0, jnp.stack([x, -x]))
+
+
+@jax.custom_jvp
+def with_jvp(x):
+    return max_pool(x) ** 2
+
+
+@with_jvp.defjvp
+def _with_jvp(primals, tangents):
+    y, y_dot = jax.jvp(max_pool, primals, tangents)
+    return y**2, 2 * y * y_dot
+
+
+def sharded(x):
+    mesh = jax.make_mesh((1,), ("i",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:1])
+    return jax.shard_map(max_pool, mesh=mesh, in_specs=P("i"), out_specs=P("i"))(x)
+
+
+def nested_grad(x):
+    return jax.grad(lambda x: (max_pool(x) ** 2).sum())(x) + jax.grad(lambda x: sum_pool(x)[0, 0])(
+        x
+    )
+
+
+NESTINGS = {
+    "plain": twice,
+    "by name": lambda x: reduce_window(x, -jnp.inf, lax.max, (2, 2), (2, 2), "VALID"),
+    "jit": jax.jit(twice),
+    "checkpoint": jax.checkpoint(twice),
+    "jit in scan in checkpoint": scanned,
+    "map": lambda x: lax.map(max_pool, jnp.stack([x, -x])),
+    "fori": lambda x: lax.fori_loop(0, 2, lambda i, y: y + max_pool(y).sum(), x),
+    "cond": lambda x: lax.cond(x.sum() > 0, max_pool, min_pool, x),
+    "switch": lambda x: lax.switch(1, [min_pool, max_pool, sum_pool], x),
+    "custom_jvp": with_jvp,
+    "custom_vjp": with_vjp,
+    "vmap": lambda x: jax.vmap(jax.vmap(max_pool, 2, 1))(jnp.stack([x, -x], 2)[None]),
+    "shard_map": sharded,
+    "grad": nested_grad,
+    "jvp": lambda x: jax.jvp(lambda x: max_pool(x) * sum_pool(x), (x,), (x[::-1],))[1],
+    "all kinds": lambda x: {"max": max_pool(x), "rest": [min_pool(x), (None, sum_pool(x))]},
+}
+
+
+@pytest.mark.parametrize("name", NESTINGS)  # on whole numbers, whose sums are exact
+def test_every_nesting_is_taken_over_and_equal(name):
+    def loss(x):
+        leaves = [leaf.ravel() for leaf in jax.tree.leaves(NESTINGS[name](x))]
+        return sum(jnp.vdot(leaf, jnp.arange(leaf.size) % 5 - 1.5) for leaf in leaves)
+
+    step = jax.jit(jax.value_and_grad(loss))
+    before = step(X)  # jitted, and every cache of jax filled, before it is accelerated
+    assert not taken_over(step, X)
+
+    jax.tree.map(np.testing.assert_array_equal, accelerate(step)(X), before)
+    for form in (
+        accelerate(step),
+        accelerate(jax.value_and_grad(loss)),
+        jax.value_and_grad(accelerate(loss)),
+        jax.jit(jax.value_and_grad(accelerate(jax.jit(loss)))),
+    ):
+        assert taken_over(form, X)
+    assert not taken_over(step, X)  # and nothing of it is left behind
+
+
+def test_a_while_loop_is_taken_over():
+    def halve(x):
+        return lax.while_loop(lambda x: max_pool(x).sum() > 1, lambda x: x - sum_pool(x).sum(), x)
+
+    assert not taken_over(halve, X)
+    assert taken_over(accelerate(halve), X)
+
+
+def test_transformations_from_outside():
+    def energy(x):
+        return (max_pool(x) ** 3).sum()
+
+    fast = accelerate(energy)
+    for transform in (
+        lambda f: lambda x: jax.jvp(f, (x,), (jnp.cos(x),)),
+        lambda f: lambda x: jax.linearize(f, x)[1](jnp.cos(x)),
+        jax.jacfwd,
+        jax.jacrev,
+        lambda f: lambda x: jax.jvp(jax.grad(f), (x,), (jnp.cos(x),)),
+    ):
+        assert taken_over(transform(fast), X)
+    assert taken_over(jax.vmap(jax.vmap(fast, 2)), jnp.ones((3, 4, 4, 2)))
+    for second in (jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))):
+        want = jnp.diag(6 * X.ravel()) * (jax.grad(energy)(X) != 0).ravel()
+        np.testing.assert_array_equal(second(fast)(X).reshape(16, 16), want)
+    pooled = accelerate(sum_pool)
+    (dx,) = jax.linear_transpose(pooled, X)(numbers(2, 2))
+    np.testing.assert_array_equal(dx, jnp.kron(numbers(2, 2), jnp.ones((2, 2))))
+
+
+def test_a_jaxpr_traced_before():
+    before = jax.make_jaxpr(jax.jit(lambda x: max_pool(jnp.sin(x))))(X)
+    flat = jax.make_jaxpr(max_pool)(X)
+
+    def run(traced, x):
+        return jax.core.eval_jaxpr(traced.jaxpr, traced.consts, x)[0].sum()
+
+    assert taken_over(accelerate(functools.partial(run, flat)), X)
+    assert taken_over(accelerate(jax.grad(functools.partial(run, before))), X)
+
+
+# Programs that stay as they are
+
+
+def test_a_program_without_pools_is_untouched():
+    def step(w, x):
+        return jax.grad(lambda w: jnp.tanh(x @ w).sum())(w), jnp.sort(x), jnp.cumsum(x, 1)
+
+    assert program(accelerate(step), X, X) == program(step, X, X)
+    assert taken_over(accelerate(lambda x: x), X)
+
+
+def test_cumulative_operations_lower_as_before():
+    def cumulative(x):
+        return lax.cummax(x), jnp.cumsum(x), lax.cumlogsumexp(x)
+
+    x, fast = numbers(9), accelerate(jax.jit(cumulative))
+    assert fast.lower(x).as_text() == jax.jit(cumulative).lower(x).as_text()
+
+
+KEPT = {
+    "base_dilation is not 1": lambda x: lax.reduce_window(
+        x, 0.0, lax.add, (2, 2), (1, 1), "VALID", base_dilation=(2, 2)
+    ),
+    "negative padding": lambda x: max_pool(x, padding=((-1, 0), (0, 0))),
+    "every window is one element": lambda x: max_pool(x, (1, 1), (1, 1)),
+    "complex64 has no sum here": lambda x: lax.reduce_window(
+        x + 1j, 0.0, lax.add, (2, 2), (1, 1), "VALID"
+    ),
+    "the reduction is no max, min or sum of two numbers": lambda x: lax.reduce_window(
+        x, 1.0, lax.mul, (2, 2), (1, 1), "VALID"
+    ),
+    "a running reduction: so lax computes cumsum and cummax": lambda x: max_pool(
+        x, (4, 1), (1, 1), ((3, 0), (0, 0))
+    ),
+    "window_shape is not at most the padded input, 4 along axis 0 (it spans 5)": (
+        lambda x: max_pool(x, (5, 1))
+    ),
+    "the initial value of a padded sum may not be 0": lambda x: lax.reduce_window(
+        x, x[0, 0], lax.add, (2, 2), (1, 1), "SAME"
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", KEPT)
+def test_what_is_left_runs_as_before_and_says_why(reason):
+    found = []
+    assert program(accelerate(KEPT[reason], report=found.append), X) == program(KEPT[reason], X)
+    assert [(left.taken_over, left.reason) for left in found] == [(False, reason)]
+
+
+def test_several_operands_are_left():
+    def both(x):
+        def join(a, b):
+            return jax.tree.map(lambda a, b: lax.select(a > b, a, b), a, b)
+
+        return lax.reduce_window((x, x), (-jnp.inf, -jnp.inf), join, (2, 2), (2, 2), "VALID")
+
+    assert program(accelerate(both), X) == program(both, X)
+
+
+def test_sharded_along_a_pooled_axis_is_left():
+    mesh = jax.make_mesh((1,), ("i",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
+    found = []
+    with jax.set_mesh(mesh):
+        fast = accelerate(max_pool, report=found.append)
+        for spec in (P("i"), P()):
+            fast(jax.device_put(X, jax.NamedSharding(mesh, spec)))
+    assert [left.reason for left in found] == ["sharded along a pooled axis", None]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x: max_pool(x, (2,)),
+        lambda x: max_pool(x, (0, 1)),
+        lambda x: max_pool(x, (2, 2), (2,)),
+        lambda x: max_pool(["a"]),
+        lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (1, 1), (1, 1), "FULL"),
+        lambda x: lax.reduce_window(x.astype(jnp.bfloat16), jnp.inf, jnp.minimum, (2, 2)),
+        lambda x: lax.reduce_window(x > 0, False, lax.add, (2, 2)),
+    ],
+)
+def test_errors_are_those_of_lax(wrong):
+    def raised(fn):
+        with pytest.raises((TypeError, ValueError, RuntimeError, AttributeError)) as error:
+            fn(X)
+        return error.type, str(error.value)
+
+    assert raised(accelerate(wrong)) == raised(wrong)

@@ -1,0 +1,125 @@
+"""`accelerate`: values and gradients are those of lax, but where lax is wrong."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jaxpool import accelerate
+from tests.support.accelerated import X, max_pool, min_pool, numbers, sum_pool, taken_over
+
+GEOMETRIES = {
+    "overlapping": ((3, 2), (1, 1), "SAME"),
+    "with gaps": ((2, 1), (3, 2), "VALID"),
+    "padded": ((3, 3), (2, 2), ((1, 2), (0, 1))),
+    "a window of padding": ((2, 2), (2, 2), ((4, 0), (0, 3))),
+    "subsampled": ((1, 1), (2, 3), ((0, 1), (0, 0))),
+    "long": ((1, 6), (1, 1), "SAME_LOWER"),
+}
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_values_and_gradients_are_those_of_lax(name):
+    x = numbers(7, 6)
+
+    @jax.jit
+    def pools(x):
+        def every(x):
+            y = max_pool(x, *GEOMETRIES[name]), min_pool(x, *GEOMETRIES[name])
+            return [*y, sum_pool(x, *GEOMETRIES[name])]
+
+        y, pullback = jax.vjp(every, x)
+        dys = [jnp.cos(jnp.arange(y.size, dtype=y.dtype)).reshape(y.shape) for y in y]
+        return y, pullback([dys[0], dys[1], dys[2]])
+
+    assert taken_over(accelerate(pools), x)
+    want, got = pools(x), accelerate(pools)(x)
+    for wanted, given in zip(want[0], got[0], strict=True):
+        np.testing.assert_array_equal(given, wanted)
+    np.testing.assert_allclose(got[1][0], want[1][0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint32, bool, jnp.bfloat16, np.float16])
+def test_every_dtype(dtype):
+    x = numbers(4, 4).astype(dtype)
+    low, high = (False, True) if dtype is bool else (-jnp.inf, jnp.inf)
+    if jnp.issubdtype(dtype, jnp.integer):
+        low, high = (dtype(getattr(jnp.iinfo(dtype), end)) for end in ("min", "max"))
+
+    def pools(x):
+        y = [lax.reduce_window(x, low, lax.max, (2, 3), (1, 1), "SAME")]
+        y += [lax.reduce_window(x, high, lax.min, (2, 3), (1, 1), "SAME")]
+        return y if dtype is bool else [*y, lax.reduce_window(x, dtype(0), lax.add, (2, 2))]
+
+    assert taken_over(accelerate(pools), x)
+    for given, wanted in zip(accelerate(jax.jit(pools))(x), pools(x), strict=True):
+        assert given.dtype == wanted.dtype
+        np.testing.assert_array_equal(given, wanted)
+
+
+def test_general_reductions_that_are_a_max_min_or_sum():
+    @jax.jit
+    def pools(x, start):
+        given = jnp.array(-jnp.inf)  # traced: jax no longer knows its value
+        return (
+            lax.reduce_window(x, -jnp.inf, jnp.maximum, (2, 2), (2, 2), "SAME"),
+            lax.reduce_window(x, np.float32(np.inf), lambda a, b: lax.min(b, a), (2, 2)),
+            lax.reduce_window(x, 0.0, jnp.add, (3, 2), (1, 1), "SAME"),
+            lax.reduce_window(x, given, lax.max, (2, 2), (2, 2), ((0, 2), (1, 1))),
+            lax.reduce_window(x, start, lax.max, (2, 2), (2, 2), ((0, 2), (0, 0))),
+            lax.reduce_window(x, start, lax.min, (2, 2), (2, 2)),
+            lax.reduce_window(x, start, lax.add, (2, 2), (2, 2)),
+        )
+
+    fast, y, least = accelerate(pools), np.asarray(max_pool(X)), np.asarray(min_pool(X))
+    start = y[0, 0]  # ties with a maximum, which then gets the cotangent
+    assert taken_over(fast, X, start)
+    for given, wanted in zip(fast(X, start), pools(X, start), strict=True):
+        np.testing.assert_array_equal(given, wanted)
+    dx, dstart = jax.grad(lambda *args: sum(map(jnp.sum, fast(*args)[4:])), (0, 1))(X, start)
+    chosen = (y >= start).sum() + (least <= start).sum()
+    assert dx.sum() == 16 + chosen
+    assert dstart == 4 + (2 + 4 + 4 - chosen)  # two windows hold only padding
+
+
+def test_where_lax_is_wrong_the_numbers_are_ours():
+    def routed(x, window, padding):
+        pool = accelerate(lambda x: max_pool(x, window, (1,), padding).sum())
+        return jax.grad(pool)(jnp.array(x)).tolist()
+
+    assert routed([jnp.nan, 5.0, 2.0], (3,), "VALID") == [1, 0, 0]
+    assert routed([-jnp.inf] * 3, (3,), ((1, 1),)) == [2, 1, 0]
+    assert routed([1.0], (1,), ((2, 0),)) == [1]  # two windows of padding: their cotangent is lost
+    ones = jnp.ones(512, jnp.bfloat16)
+    assert accelerate(sum_pool)(ones, (512,), (1,))[0] == 512
+    eighths = jnp.ones(3).astype(jnp.float8_e4m3fn)
+    pooled = accelerate(max_pool)(eighths, (3,), (1,), "SAME")
+    np.testing.assert_array_equal(pooled.astype(np.float32), 1)
+
+
+def test_weak_types_stay_weak():
+    weak = jnp.broadcast_to(1.0, (4, 4))
+    for pool in (max_pool, sum_pool):
+        for fast in (accelerate(pool), accelerate(jax.jit(pool)), jax.jit(accelerate(pool))):
+            assert jax.typeof(fast(weak)).weak_type
+        assert not jax.typeof(accelerate(pool)(X)).weak_type
+        pushed = jax.jvp(accelerate(pool), (weak,), (weak,))
+        assert [jax.typeof(y).weak_type for y in pushed] == [True, True]
+
+
+def test_symbolic_batch_sizes():
+    (batch,) = jax.export.symbolic_shape("batch")
+
+    def exported(fn, *shape):
+        spec = jax.ShapeDtypeStruct(shape, np.float32)
+        return jax.export.export(jax.jit(fn))(spec)
+
+    found = []
+    pool = accelerate(lambda x: max_pool(x, (1, 2), (1, 2)), report=found.append)
+    np.testing.assert_array_equal(exported(pool, batch, 4).call(X), max_pool(X, (1, 2), (1, 2)))
+    exported(accelerate(max_pool, report=found.append), batch, 4)
+    assert [left.reason for left in found] == [
+        None,
+        "x is not of known size along pooled axis 0",
+    ]

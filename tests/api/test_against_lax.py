@@ -1,0 +1,115 @@
+"""Drawn cases against the autodiff of `lax.reduce_window` where lax is right: finite, first tie."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxpool
+from jaxpool.testing import geometries, pool_cases
+from tests.support import lax_pools
+from tests.support.drawn import examples, refilled
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+KINDS = ("max", "min", "avg", "sum")
+PLAIN = geometries(dilation=False, ceil_mode=False)
+
+
+def cases(kind, geometry=PLAIN, dtypes=(np.float32,)):
+    """Cases without what lax lacks: a choice at ties, a divisor."""
+    drawn = pool_cases(
+        kinds=(kind,), geometry=geometry, dtypes=dtypes, values=("ties",), ties=("first",)
+    )
+    return drawn.map(lambda case: dataclasses.replace(case, divisor=None))
+
+
+def both(kind, autodiff="vjp"):
+    ours = functools.partial(getattr(jaxpool, f"{kind}_pool"), autodiff=autodiff)
+    return ours, lax_pools.POOLS[kind]
+
+
+def assert_same(got, want, exact):
+    assert got.dtype == want.dtype
+    if exact:
+        np.testing.assert_array_equal(got, want)
+    else:
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@examples(15)
+@given(data=st.data(), autodiff=st.sampled_from(["vjp", "jvp"]))
+def test_value_and_cotangent_in_jit(kind, autodiff, data):
+    drawn = data.draw(cases(kind))
+    ours, theirs = (
+        jax.jit(functools.partial(lax_pools.value_and_cotangent, pool, **drawn.kwargs()))
+        for pool in both(kind, autodiff)
+    )
+    chosen = kind in ("max", "min")
+    for case in refilled(drawn):
+        (y, dx), (want_y, want_dx) = ours(case.x, case.dy), theirs(case.x, case.dy)
+        assert_same(y, want_y, chosen)
+        assert_same(dx, want_dx, chosen and not case.window().overlapping)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@examples(5)
+@given(data=st.data())
+def test_value_and_cotangent_out_of_jit(kind, data):
+    drawn = data.draw(cases(kind))
+    ours, theirs = both(kind)
+    compiled = jax.jit(functools.partial(lax_pools.value_and_cotangent, theirs, **drawn.kwargs()))
+    for case in refilled(drawn, rounds=1):
+        x, dy = jnp.asarray(case.x), jnp.asarray(case.dy)
+        y, dx = lax_pools.value_and_cotangent(ours, x, dy, **case.kwargs())
+        want_y, want_dx = compiled(x, dy)
+        assert_same(y, want_y, kind in ("max", "min"))
+        assert_same(dx, want_dx, exact=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@examples(6)
+@given(data=st.data())
+def test_value_with_dilation(kind, data):
+    """The forward pass: lax has no reverse mode with dilation."""
+    drawn = data.draw(cases(kind, geometries(ceil_mode=False)))
+    ours, theirs = (jax.jit(functools.partial(pool, **drawn.kwargs())) for pool in both(kind))
+    for case in refilled(drawn):
+        assert_same(ours(case.x), theirs(case.x), kind in ("max", "min"))
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "sum"])
+@examples(6)
+@given(data=st.data())
+def test_integers(kind, data):
+    dtypes = (np.int8, np.uint8, np.int16, np.uint32, np.int32, *((np.bool_,) * (kind != "sum")))
+    drawn = data.draw(cases(kind, dtypes=dtypes))
+    ours, theirs = (jax.jit(functools.partial(pool, **drawn.kwargs())) for pool in both(kind))
+    for case in refilled(drawn, ("ties", "normal", "special", "lowest"), rounds=1):
+        assert_same(ours(case.x), theirs(case.x), exact=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@examples(6)
+@given(data=st.data())
+def test_low_precision_is_float32_rounded_once(kind, data):
+    """Lax in float32 on the same numbers, its results rounded at the end."""
+    dtypes = (jnp.bfloat16, np.float16)
+    drawn = data.draw(cases(kind, geometries(dilation=False, ceil_mode=False), dtypes))
+    ours, theirs = (
+        jax.jit(functools.partial(lax_pools.value_and_cotangent, pool, **drawn.kwargs()))
+        for pool in both(kind)
+    )
+    eps = float(jnp.finfo(drawn.x.dtype).eps)
+    for case in refilled(drawn):
+        got = ours(case.x, case.dy)
+        want = theirs(case.x.astype(np.float32), case.dy.astype(np.float32))
+        for one, other in zip(got, want, strict=True):
+            assert one.dtype == case.x.dtype
+            np.testing.assert_allclose(np.float32(one), other, rtol=eps, atol=1e-5)

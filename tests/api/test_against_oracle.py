@@ -1,0 +1,185 @@
+"""Drawn cases against the NumPy oracle: what lax gets wrong or cannot do, and the rest again."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxpool
+from jaxpool.testing import (
+    PoolCase,
+    assert_pool_matches,
+    draw_values,
+    geometries,
+    pool_cases,
+)
+from tests.support import lax_pools
+from tests.support.drawn import examples, refilled
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+ALL = ("ties", "normal", "special", "lowest")
+DILATED = geometries().filter(lambda geometry: set(geometry.window_dilation or (1,)) != {1})
+CEIL = geometries().filter(lambda geometry: geometry.ceil_mode)
+FLOATS = (np.float32, jnp.bfloat16, np.float16, jnp.float8_e4m3fn, jnp.float8_e5m2)
+
+
+@functools.cache
+def pool(kind, autodiff):
+    """One function for each pair, so that programs are compiled once."""
+    return functools.partial(getattr(jaxpool, f"{kind}_pool"), autodiff=autodiff)
+
+
+def check(drawn, autodiff="vjp", values=ALL):
+    for case in refilled(drawn, values, rounds=1):
+        assert_pool_matches(pool(drawn.kind, autodiff), case)
+
+
+@pytest.mark.parametrize("ties", ["first", "last", "split"])
+@pytest.mark.parametrize("kind", ["max", "min"])
+@examples(8)
+@given(data=st.data(), autodiff=st.sampled_from(["vjp", "jvp"]))
+def test_max_and_min(kind, ties, autodiff, data):
+    """NaN, infinities, -inf beside padding, ties, dilation, ceil mode, every layout."""
+    check(data.draw(pool_cases(kinds=(kind,), ties=(ties,))), autodiff)
+
+
+@pytest.mark.parametrize("kind", ["avg", "sum"])
+@examples(12)
+@given(data=st.data(), autodiff=st.sampled_from(["vjp", "jvp"]))
+def test_avg_and_sum(kind, autodiff, data):
+    check(data.draw(pool_cases(kinds=(kind,))), autodiff)
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
+@examples(8)
+@given(data=st.data())
+def test_dilation_in_reverse(kind, data):
+    check(data.draw(pool_cases(kinds=(kind,), geometry=DILATED)), values=("ties", "normal"))
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
+@examples(8)
+@given(data=st.data())
+def test_ceil_mode(kind, data):
+    check(data.draw(pool_cases(kinds=(kind,), geometry=CEIL)), values=("ties", "normal"))
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
+@examples(8)
+@given(data=st.data())
+def test_low_precision(kind, data):
+    check(data.draw(pool_cases(kinds=(kind,), dtypes=FLOATS[1:])))
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
+@examples(6)
+@given(data=st.data())
+def test_float64(kind, data):
+    with jax.enable_x64(True):
+        check(data.draw(pool_cases(kinds=(kind,), dtypes=(np.float64,))))
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
+@examples(8)
+@given(data=st.data())
+def test_integers(kind, data):
+    dtypes = [np.int8, np.uint8, np.int16, np.int32, np.uint32]
+    dtypes += [np.bool_] if kind in ("max", "min") else []
+    check(data.draw(pool_cases(kinds=(kind,), dtypes=dtypes)))
+
+
+@pytest.mark.slow
+@settings(max_examples=1500)
+@given(case=pool_cases(dtypes=FLOATS), autodiff=st.sampled_from(["vjp", "jvp"]))
+def test_everything_at_length(case, autodiff):
+    check(case, autodiff)
+
+
+# Windows that lax gets wrong, each with why
+
+
+def one_axis(values, window, strides=1, padding="VALID", **more):
+    x = np.array(values, np.float32)[:, None]
+    case = PoolCase("max", x, None, (window,), (strides,), padding, **more)
+    dy = np.arange(1, case.window().output_shape[0] + 1, dtype=np.float32)[:, None]
+    return dataclasses.replace(case, dy=dy)
+
+
+inf, nan = np.inf, np.nan
+WRONG_IN_LAX = {
+    "a NaN and then a number": one_axis([nan, 5, 2], 3),
+    "a NaN between numbers": one_axis([1, nan, 5, 2], 2),
+    "infinities beside padding": one_axis([-inf, -inf, -inf], 3, padding=((1, 1),)),
+    "infinities and low padding alone": one_axis([-inf, -inf], 2, padding=((1, 0),)),
+}
+
+
+@pytest.mark.parametrize("why", WRONG_IN_LAX)
+def test_what_lax_gets_wrong(why):
+    case = WRONG_IN_LAX[why]
+    assert_pool_matches(jaxpool.max_pool, case)
+    with pytest.raises(AssertionError, match="cotangent of"):
+        assert_pool_matches(lax_pools.max_pool, case)
+
+
+@pytest.mark.parametrize("ties", ["first", "last", "split"])
+@pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
+def test_a_cotangent_that_is_not_finite_reaches_the_chosen_elements_alone(ties, autodiff):
+    """A NaN or an infinity that meets a zero in place of a choice would spread over the window."""
+    x = np.tile(np.array([3, 1, 2, 3, 0, 1], np.float32), 2)[:, None]
+    dy = np.array([nan, 1, inf, 2], np.float32)[:, None]
+    case = PoolCase("max", x, dy, (3,), (3,), "VALID", ties=ties)
+    assert_pool_matches(pool("max", autodiff), case)
+    overlapping = PoolCase("max", x, np.resize(dy, (10, 1)), (3,), (1,), "VALID", ties=ties)
+    assert_pool_matches(pool("max", autodiff), overlapping)
+
+
+@pytest.mark.parametrize("kind", ["avg", "sum"])
+def test_a_value_or_cotangent_that_is_not_finite_stays_in_its_windows(kind):
+    """Prefix sums and their differences would carry it further."""
+    x = np.array([1, nan, 2, 3, inf, 4, 5, -inf, 6, 7], np.float32)[:, None]
+    dy = np.array([1, nan, 2, 3, inf, 4, 5, -inf], np.float32)[:, None]
+    assert_pool_matches(pool(kind, "vjp"), PoolCase(kind, x, dy, (3,), (1,), "VALID"))
+    large = np.array([1e30, 1, 2, 3, 4, 5, 6, 7, 8, 9], np.float32)[:, None]
+    assert_pool_matches(pool(kind, "vjp"), PoolCase(kind, large, large[:8], (3,), (1,), "VALID"))
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
+@pytest.mark.parametrize("window", [5, 13, 31])
+def test_large_windows(kind, window):
+    """Those that are built up by doubling, odd and prime sizes, larger than the input's half."""
+    rng = np.random.default_rng(window)
+    for values in ALL:
+        x = draw_values(rng, (2, 40, 2), np.float32, values, greatest=kind == "min")
+        dy = draw_values(rng, (2, 40, 2), np.float32, "ties")
+        case = PoolCase(kind, x, dy, (window,), (1,), "SAME")
+        assert_pool_matches(pool(kind, "vjp"), case)
+        if kind in ("max", "min"):
+            assert_pool_matches(pool(kind, "vjp"), dataclasses.replace(case, ties="last"))
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("ties", ["first", "last", "split"])
+def test_a_window_of_more_than_256_elements(kind, ties):
+    rng = np.random.default_rng(3)
+    x = draw_values(rng, (20, 20, 1), np.float32, "ties")
+    dy = draw_values(rng, (2, 2, 1), np.float32, "normal")
+    case = PoolCase(kind, x, dy, (17, 17), (3, 3), "VALID", ties=ties)
+    assert_pool_matches(pool(kind, "vjp"), case)
+    last = np.zeros((20, 20, 1), np.float32)
+    last[16, 16] = last[19, 19] = 1 if kind == "max" else -1
+    assert_pool_matches(pool(kind, "vjp"), dataclasses.replace(case, x=last))
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 4, 1), (2, 4, 4, 0), (0, 4, 4, 0)])
+@pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
+def test_batch_and_channels_may_be_empty(kind, shape):
+    x = np.zeros(shape, np.float32)
+    dy = np.zeros((shape[0], 2, 2, shape[3]), np.float32)
+    assert_pool_matches(pool(kind, "vjp"), PoolCase(kind, x, dy, (2, 2), (2, 2), "SAME"))

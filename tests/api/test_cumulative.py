@@ -1,0 +1,343 @@
+"""Running maximum and minimum: who gets the cotangent, both modes, dtypes, and no scan tree to be seen."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool.testing import _oracle_reduce as oracle
+from jaxpool.testing import assert_close, draw_values
+from tests.support.compilation import HASTY
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+MODES = ("vjp", "jvp")
+TIES = ("first", "last")
+nan, inf = np.nan, np.inf
+SHAPE = (3, 7, 4)
+
+
+def value_and_cotangent(f, **options):
+    """One program for both."""
+
+    def program(x, dy):
+        y, pullback = jax.vjp(functools.partial(f, **options), x)
+        return y, pullback(dy)[0]
+
+    return jax.jit(program, compiler_options=HASTY)
+
+
+def routed(x, better, ties, reverse=False):
+    """By hand: the running extreme of a list, and where each of its elements stands."""
+    order = range(len(x))[::-1] if reverse else range(len(x))
+    y, index, best = [0.0] * len(x), [0] * len(x), None
+    # "first" and "last" are along the axis: in reverse, the first is the one met last.
+    yields = ties == ("first" if reverse else "last")
+    for i in order:
+        if best is None:
+            best = i
+        elif np.isnan(x[best]) or np.isnan(x[i]):
+            takes = np.isnan(x[i]) and (not np.isnan(x[best]) or yields)
+            best = i if takes else best
+        elif better(x[i], x[best]) or (yields and x[i] == x[best]):
+            best = i
+        y[i], index[i] = x[best], best
+    return np.array(y), np.array(index)
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+BETTER = {"cummax": np.greater, "cummin": np.less}
+CALLS = [
+    ("cummax", 0, False, "vjp"),
+    ("cummax", -2, True, "vjp"),
+    ("cummin", 1, True, "jvp"),
+    slow("cummax", 1, False, "vjp"),
+    slow("cummax", -1, False, "vjp"),
+    slow("cummax", 1, False, "jvp"),
+    slow("cummin", -1, False, "vjp"),
+]
+
+
+@pytest.mark.parametrize(("name", "axis", "reverse", "autodiff"), CALLS)
+@pytest.mark.parametrize("ties", TIES)
+def test_value_and_cotangent(name, axis, reverse, autodiff, ties):
+    options = {"axis": axis, "reverse": reverse, "ties": ties}
+    program = value_and_cotangent(getattr(jaxpool, name), autodiff=autodiff, **options)
+    rng = np.random.default_rng(0)
+    for values in ("ties", "ties", "special", "lowest", "normal"):
+        x = draw_values(rng, SHAPE, np.float32, values, greatest=name == "cummin")
+        dy = draw_values(rng, SHAPE, np.float32, "normal")
+        y, dx = program(x, dy)
+        lines, sums = np.moveaxis(x, axis, 0), np.zeros(SHAPE)
+        for at in np.ndindex(*lines.shape[1:]):
+            line = (slice(None), *at)
+            want, index = routed(lines[line], BETTER[name], ties, reverse)
+            np.testing.assert_array_equal(np.moveaxis(y, axis, 0)[line], want)
+            np.add.at(np.moveaxis(sums, axis, 0)[line], index, np.moveaxis(dy, axis, 0)[line])
+        np.testing.assert_allclose(dx, sums, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        pytest.param((1, 2, 9, 40), id="some"),
+        pytest.param(tuple(range(1, 41)), id="every", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize(
+    ("ties", "reverse"), [("first", False), ("last", False), slow("first", True)]
+)
+def test_the_choice_depends_neither_on_the_length_nor_on_a_tree(ties, reverse, lengths):
+    """The start of one array, or its end: the same elements each time."""
+    rng = np.random.default_rng(1)
+    x = draw_values(rng, (40,), np.float32, "ties")
+    x[20:] += rng.integers(0, 2, 20)
+    dy = rng.integers(1, 100, 40).astype(np.float32)
+    f = functools.partial(jaxpool.cummax, reverse=reverse, ties=ties)
+    parts = [slice(40 - size, None) if reverse else slice(size) for size in lengths]
+
+    def cotangents(x, dy):
+        return [jax.vjp(f, x[part])[1](dy[part])[0] for part in parts]
+
+    got = jax.jit(cotangents, compiler_options=HASTY)(x, dy)
+    for part, dx in zip(parts, got, strict=True):
+        _, index = routed(x[part], np.greater, ties, reverse)
+        np.testing.assert_array_equal(dx, np.bincount(index, dy[part], len(index)))
+
+
+@pytest.mark.parametrize("name", BETTER)
+def test_ties_nan_and_infinity_by_hand(name):
+    sign = 1 if name == "cummax" else -1
+    f = getattr(jaxpool, name)
+    calls = [{"ties": "first"}, {"ties": "last"}, {"ties": "first", "reverse": True}]
+    programs = [value_and_cotangent(f, **options) for options in calls]
+    cases = [
+        # values, then how many outputs each is: with "first", with "last", with "first" in reverse
+        ([1, 3, 2, 3, 4], [1, 3, 0, 0, 1], [1, 2, 0, 1, 1], [0, 0, 0, 0, 5]),
+        ([0.0, -0.0, -1, 0.0, -2], [5, 0, 0, 0, 0], [1, 2, 0, 2, 0], [1, 1, 0, 2, 1]),
+        ([1, nan, 9, nan, 2], [1, 4, 0, 0, 0], [1, 2, 0, 2, 0], [0, 2, 0, 2, 1]),
+        ([-inf, -inf, inf, inf, 0], [2, 0, 3, 0, 0], [1, 1, 1, 2, 0], [0, 0, 3, 1, 1]),
+        ([-inf] * 5, [5, 0, 0, 0, 0], [1, 1, 1, 1, 1], [1, 1, 1, 1, 1]),
+    ]
+    for values, *counts in cases:
+        x = sign * np.array(values, np.float32)
+        for program, count in zip(programs, counts, strict=True):
+            np.testing.assert_array_equal(program(x, np.ones(5, np.float32))[1], count)
+
+
+def test_a_nan_sticks():
+    x = np.array([1, nan, inf, -inf], np.float32)
+    np.testing.assert_array_equal(jaxpool.cummax(x), [1, nan, nan, nan])
+    np.testing.assert_array_equal(jaxpool.cummin(x), [1, nan, nan, nan])
+    np.testing.assert_array_equal(jaxpool.cummin(x, reverse=True), [nan, nan, -inf, -inf])
+
+
+@pytest.mark.parametrize(
+    ("ties", "reverse"),
+    [("first", False), ("last", True), slow("last", False), slow("first", True)],
+)
+@pytest.mark.usefixtures("x64")
+def test_tangents_are_the_transpose_of_cotangents(ties, reverse):
+    """In float64; and both modes give the same cotangents, to rounding."""
+    options = {"axis": 1, "ties": ties, "reverse": reverse}
+    rng = np.random.default_rng(2)
+    x = rng.integers(-2, 3, SHAPE).astype(float)
+    v, w = rng.standard_normal((2, *SHAPE))
+    forward = functools.partial(jaxpool.cummax, **options, autodiff="jvp")
+
+    @functools.partial(jax.jit, compiler_options=HASTY)
+    def both(x, v, w):
+        tangent = jax.jvp(forward, (x,), (v,))[1]
+        modes = [functools.partial(jaxpool.cummax, **options, autodiff=mode) for mode in MODES]
+        return tangent, *(jax.vjp(f, x)[1](w)[0] for f in modes)
+
+    tangent, dx, transposed = both(x, v, w)
+    np.testing.assert_allclose(dx, transposed, rtol=1e-13, atol=1e-15)
+    np.testing.assert_array_equal(tangent, oracle.cummax(x, **options).tangent(v))
+    np.testing.assert_allclose((tangent * w).sum(), (v * dx).sum(), rtol=1e-13)
+
+
+# Dtypes
+
+DTYPES = [
+    *[np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32],
+    *[jnp.bfloat16, np.float16, np.float32],
+    *[getattr(jnp, name) for name in dir(jnp) if name.startswith("float8_")],
+]
+FEW = (np.bool_, np.uint32, jnp.float8_e4m3fn, jnp.float8_e8m0fnu)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [*FEW, *[slow(dtype) for dtype in DTYPES if dtype not in FEW]],
+    ids=lambda dtype: np.dtype(dtype).name,
+)
+def test_dtypes(dtype):
+    rng = np.random.default_rng(3)
+    floating = jnp.issubdtype(dtype, jnp.floating)
+    for name in BETTER:
+        f = functools.partial(getattr(jaxpool, name), axis=1)
+        program = value_and_cotangent(f) if floating else lambda x, dy, f=f: (f(x), None)
+        for values in ("ties", "special", "lowest"):
+            x = draw_values(rng, SHAPE, dtype, values, greatest=name == "cummin")
+            dy = draw_values(rng, SHAPE, dtype, "ties")
+            want = getattr(oracle, name)(x, axis=1)
+            y, dx = program(x, dy)
+            assert_close(y, want.y, 0, f"{name} of {x}")
+            if floating:
+                assert_close(dx, want.cotangent(dy), 0, f"cotangent of {x}")
+
+
+@pytest.mark.usefixtures("x64")
+def test_64_bits():
+    for dtype in (np.int64, np.uint64, np.float64):
+        x = draw_values(np.random.default_rng(4), (2, 3), dtype, "lowest")
+        assert_close(jaxpool.cummax(x), oracle.cummax(x).y, 0, "value")
+    assert jax.grad(lambda x: jaxpool.cummax(x).sum())(x).dtype == np.float64
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_cotangents_add_in_float32(autodiff):
+    """512 ones: in bfloat16 they stay at 256."""
+    x, ones = np.zeros(512, jnp.bfloat16), np.ones(512, jnp.bfloat16)
+    _, dx = value_and_cotangent(jaxpool.cummax, autodiff=autodiff)(x, ones)
+    assert (dx.dtype, dx[0], dx[1:].any()) == (x.dtype, 512, False)
+
+
+# Shapes and transformations
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (1,), (2, 1)])
+def test_axes_of_no_element_and_of_one(shape):
+    x = np.ones(shape, np.float32)
+    for ties in TIES:
+        f = functools.partial(jaxpool.cummax, ties=ties)
+        y, dx = value_and_cotangent(f)(x, x)
+        np.testing.assert_array_equal(y, x)
+        np.testing.assert_array_equal(dx, x)
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_jit_vmap_scan_and_checkpoint(autodiff):
+    f = functools.partial(jaxpool.cummax, axis=0, autodiff=autodiff)
+    xs = np.random.default_rng(5).permutation(24).reshape(2, 6, 2).astype(np.float32)
+
+    def gradient(x):
+        return jax.grad(lambda x: (jax.checkpoint(f)(x) ** 2).sum())(x)
+
+    def results(xs):
+        scanned = jax.lax.scan(lambda c, x: (c, gradient(x)), 0, xs)[1]
+        return jax.vmap(gradient)(xs), scanned
+
+    answer = oracle.cummax(xs, axis=1)
+    for got in jax.jit(results, compiler_options=HASTY)(xs):
+        np.testing.assert_array_equal(got, answer.cotangent(2 * answer.y))
+    assert jax.eval_shape(f, xs).shape == xs.shape
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.usefixtures("x64")
+def test_derivatives_of_second_order(autodiff):
+    """Of `sum(y^2) / 2` the Hessian is diagonal: how many outputs each element is."""
+    f = functools.partial(jaxpool.cummax, autodiff=autodiff)
+    hessian = jax.hessian(lambda x: (f(x) ** 2).sum() / 2)
+    x = np.array([1.0, 3.0, 2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(
+        jax.jit(hessian, compiler_options=HASTY)(x), np.diag([1, 3, 0, 0, 1])
+    )
+
+
+def test_forward_mode_needs_the_other_mode():
+    x = np.array([3.0, 1.0, 4.0], np.float32)
+    with pytest.raises(TypeError, match="custom_vjp"):
+        jax.jvp(jaxpool.cummax, (x,), (x,))
+    f = functools.partial(jaxpool.cummax, autodiff="jvp")
+    np.testing.assert_array_equal(jax.jvp(f, (x,), (2 * x,))[1], [6, 6, 8])
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_what_is_kept_is_one_index_an_output(autodiff):
+    for size, dtype in [(256, np.uint8), (257, np.uint16)]:
+        x = np.zeros((2, size), np.float32)
+        f = jax.jit(functools.partial(jaxpool.cummax, autodiff=autodiff))
+        leaves = jax.tree.leaves(jax.eval_shape(lambda x, f=f: jax.vjp(f, x)[1], x))
+        assert [(leaf.shape, leaf.dtype) for leaf in leaves] == [(x.shape, dtype)]
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_the_backward_is_dense(autodiff):
+    f = functools.partial(jaxpool.cummax, autodiff=autodiff)
+    program = jax.jit(jax.grad(lambda x: (f(x) ** 2).sum())).lower(np.ones(9, np.float32))
+    operations = set(re.findall(r"stablehlo\.(\w+)", program.as_text()))
+    assert "pad" in operations
+    assert not [name for name in operations if re.search("scatter|gather|sort", name)]
+
+
+# Messages
+
+X = np.zeros((2, 3), np.float32)
+AXIS = "an int from -2 to 1"
+SEVERAL = "Reshape x to run along several."
+ERRORS = [
+    ({"axis": 2}, ValueError, "axis", AXIS, "2", "Name an axis of x."),
+    ({"axis": -3}, ValueError, "axis", AXIS, "-3", "Name an axis of x."),
+    ({"axis": None}, TypeError, "axis", AXIS, "None", SEVERAL),
+    ({"axis": (0, 1)}, TypeError, "axis", AXIS, "(0, 1)", SEVERAL),
+    ({"axis": True}, TypeError, "axis", AXIS, "True", SEVERAL),
+    ({"axis": 1.0}, TypeError, "axis", AXIS, "1.0", SEVERAL),
+    ({"reverse": 1}, TypeError, "reverse", "True or False", "1", "Pass a bool."),
+    ({"reverse": None}, TypeError, "reverse", "True or False", "None", "Pass a bool."),
+    (
+        {"ties": "split"},
+        ValueError,
+        "ties",
+        "'first' or 'last'",
+        "'split'",
+        "Leave it out for 'first'.",
+    ),
+    ({"ties": None}, TypeError, "ties", "'first' or 'last'", "None", "Leave it out for 'first'."),
+    (
+        {"autodiff": "fwd"},
+        ValueError,
+        "autodiff",
+        "'vjp' or 'jvp'",
+        "'fwd'",
+        "Leave it out for 'vjp'.",
+    ),
+]
+
+
+@pytest.mark.parametrize("name", BETTER)
+@pytest.mark.parametrize(("options", "kind", "argument", "rule", "got", "hint"), ERRORS)
+def test_messages(name, options, kind, argument, rule, got, hint):
+    message = f"jaxpool.{name}: `{argument}` must be {rule}; got {argument}={got} (x.shape=(2, 3))."
+    with pytest.raises(kind, match=f"^{re.escape(f'{message} {hint}')}$"):
+        getattr(jaxpool, name)(X, **options)
+
+
+@pytest.mark.parametrize("name", BETTER)
+def test_messages_about_x(name):
+    f = getattr(jaxpool, name)
+    message = f"jaxpool.{name}: `x` must be an array; got x=[1, 2]. Pass jnp.asarray(x)."
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        f([1, 2])
+    message = (
+        f"jaxpool.{name}: `x` must be an array of at least one axis; got x=() (x.shape=()). "
+        "Add one with x[None]."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        f(np.float32(1))
+    (size,) = jax.export.symbolic_shape("n")
+    message = (
+        f"jaxpool.{name}: `x` must be of known size along axis 0; got x.shape[0]=n (x.shape=(n,)). "
+        "Axes that are not reduced may be symbolic."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        jax.eval_shape(f, jax.ShapeDtypeStruct((size,), np.float32))

@@ -1,0 +1,213 @@
+"""Elementwise maximum and minimum: operands of every kind, broadcasting, ties, NaN."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.test_util import check_grads
+
+import jaxpool
+from jaxpool.testing import assert_close, draw_values, oracle
+from tests.support.drawn import examples
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+MODES = ("vjp", "jvp")
+TIES = ("split", "first", "last")
+nan, inf = np.nan, np.inf
+# Shapes that broadcast together: programs are shared between examples.
+SHAPES = [
+    ((3, 4), (3, 4)),
+    ((3, 4), (4,)),
+    ((2, 1, 4), (3, 1)),
+    ((), (2, 3)),
+    ((2, 3), (1, 3), (2, 1)),
+    ((5,), (), (1,), (5,)),
+    ((0, 3), (1, 3)),
+    ((), ()),
+]
+
+
+@functools.cache
+def compiled(function, ties, autodiff):
+    f = functools.partial(getattr(jaxpool, function), ties=ties, autodiff=autodiff)
+
+    @jax.jit
+    def value_and_cotangents(dy, *xs):
+        y, pullback = jax.vjp(f, *xs)
+        return y, pullback(dy)
+
+    return value_and_cotangents
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("function", ["maximum", "minimum"])
+@examples(8)
+@given(data=st.data())
+def test_value_and_cotangents(function, ties, autodiff, data):
+    shapes = data.draw(st.sampled_from(SHAPES))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**16)))
+    for values in ("ties", "special"):
+        xs = [draw_values(rng, shape, np.float32, values) for shape in shapes]
+        dy = draw_values(rng, np.broadcast_shapes(*shapes), np.float32, "normal")
+        want = getattr(oracle, function)(*xs, ties=ties)
+        with jax.numpy_rank_promotion("allow"):
+            y, cotangents = compiled(function, ties, autodiff)(dy, *xs)
+        assert_close(y, want.y, 0, "value")
+        for i, (got, expected) in enumerate(zip(cotangents, want.cotangents(dy), strict=True)):
+            assert_close(got, expected, 1e-5, f"cotangent {i}")
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize(
+    ("x", "y", "ties", "shares"),
+    [
+        (1, 1, "split", (0.5, 0.5)),
+        (1, 1, "first", (1, 0)),
+        (1, 1, "last", (0, 1)),
+        (0.0, -0.0, "split", (0.5, 0.5)),
+        (-0.0, 0.0, "first", (1, 0)),
+        (nan, 1, "split", (1, 0)),
+        (inf, nan, "first", (0, 1)),
+        (nan, nan, "split", (0.5, 0.5)),
+        (nan, nan, "last", (0, 1)),
+        (-inf, -inf, "split", (0.5, 0.5)),
+        (inf, inf, "last", (0, 1)),
+    ],
+)
+def test_who_gets_the_cotangent(x, y, ties, shares, autodiff):
+    for function, sign in [(jaxpool.maximum, 1.0), (jaxpool.minimum, -1.0)]:
+        f = functools.partial(function, ties=ties, autodiff=autodiff)
+        assert jax.grad(f, argnums=(0, 1))(x * sign, y * sign) == shares
+
+
+def test_a_three_way_tie_splits_in_thirds_and_sums_to_the_cotangent():
+    f = functools.partial(jaxpool.maximum, ties="split")
+    cotangents = jax.grad(f, argnums=(0, 1, 2, 3))(2.0, 2.0, 1.0, 2.0)
+    np.testing.assert_allclose(cotangents, [1 / 3, 1 / 3, 0, 1 / 3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("count", [8, 9, 17, 33, 40])
+def test_many_operands(count):
+    """More than one bit of the mask's narrowest types, the winner at either end."""
+    xs = [jnp.float32(i in (0, count - 1)) for i in range(count)]
+    for ties, shares in [("split", (0.5, 0.5)), ("first", (1, 0)), ("last", (0, 1))]:
+        f = functools.partial(jaxpool.maximum, ties=ties)
+        y, pullback = jax.vjp(f, *xs)
+        cotangents = pullback(jnp.float32(1))
+        assert y == 1
+        assert (cotangents[0], cotangents[-1]) == shares
+        assert not any(cotangents[1:-1])
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_operands_may_be_numpy_arrays_and_python_numbers(autodiff):
+    x = np.array([1, -2], np.float32)
+    for other in (0.0, 0, np.float32(0), np.zeros(2, np.float32), jnp.zeros(2)):
+        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+            y = jaxpool.maximum(x, other, autodiff=autodiff)
+            gradient = jax.grad(lambda x, o=other: jaxpool.maximum(x, o, autodiff=autodiff).sum())
+        np.testing.assert_array_equal(y, [1, 0])
+        assert y.dtype == np.float32
+        np.testing.assert_array_equal(gradient(x), [1, 0])
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_each_cotangent_has_the_shape_and_dtype_of_its_own_input(autodiff):
+    f = functools.partial(jaxpool.maximum, autodiff=autodiff)
+    xs = (
+        jnp.ones((2, 3), jnp.bfloat16),
+        jnp.ones((3,), jnp.float32),
+        jnp.zeros((1, 1), jnp.float16),
+    )
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        y, pullback = jax.vjp(f, *xs)
+        cotangents = pullback(jnp.ones_like(y))
+    assert y.dtype == np.float32
+    assert [(dx.shape, dx.dtype) for dx in cotangents] == [(x.shape, x.dtype) for x in xs]
+    np.testing.assert_array_equal(np.float32(cotangents[0]), np.full((2, 3), 0.5))
+    np.testing.assert_array_equal(cotangents[1], [1, 1, 1])
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_an_integer_beside_a_float_has_no_gradient_but_takes_part(autodiff):
+    x, n = jnp.array([1.0, 3.0, 2.0]), jnp.array([2, 2, 2])
+    with jax.numpy_dtype_promotion("standard"):
+        f = functools.partial(jaxpool.maximum, autodiff=autodiff)
+        np.testing.assert_array_equal(jax.grad(lambda x: f(x, n).sum())(x), [0, 1, 0.5])
+        _, pullback = jax.vjp(f, x, n)
+        assert pullback(jnp.ones(3))[1].dtype == jax.dtypes.float0
+
+
+def test_integers_and_bools():
+    a, b = jnp.array([1, 5], jnp.int8), jnp.array([2, 4], jnp.int8)
+    assert jaxpool.maximum(a, b).dtype == np.int8
+    np.testing.assert_array_equal(jaxpool.maximum(a, b), [2, 5])
+    np.testing.assert_array_equal(jaxpool.minimum(a, b), [1, 4])
+    p, q = jnp.array([True, True, False]), jnp.array([True, False, False])
+    np.testing.assert_array_equal(jaxpool.maximum(p, q), p | q)
+    np.testing.assert_array_equal(jaxpool.minimum(p, q), p & q)
+    assert jaxpool.minimum(p, q).dtype == np.bool_
+
+
+@pytest.mark.parametrize(
+    "promoted", [(np.int32, np.int8), (np.int8, np.bool_), (np.uint8, np.int8)]
+)
+def test_the_dtype_is_that_of_result_type(promoted):
+    xs = [jnp.ones((2,), dtype) for dtype in promoted]
+    with jax.numpy_dtype_promotion("standard"):
+        assert jaxpool.maximum(*xs).dtype == jnp.result_type(*xs)
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_derivatives_of_second_order_in_float64(autodiff, x64):
+    rng = np.random.default_rng(4)
+    x, y, z = rng.standard_normal((3, 4, 1, 3))
+    y = y[:1]
+
+    def f(x, y, z):
+        with jax.numpy_rank_promotion("allow"):
+            return jaxpool.maximum(jnp.sin(x), y**2, z, autodiff=autodiff)
+
+    modes = ["rev"] if autodiff == "vjp" else ["fwd", "rev"]
+    check_grads(jax.jit(f), (x, y, z), order=2, modes=modes, eps=1e-4)
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_under_vmap_scan_and_checkpoint(autodiff):
+    f = functools.partial(jaxpool.maximum, autodiff=autodiff)
+    x, y = jnp.array([[1.0, 5.0], [3.0, 3.0]]), jnp.array([2.0, 3.0])
+
+    def gradients(x, y):
+        return jax.grad(lambda x, y: f(x, y).sum(), argnums=(0, 1))(x, y)
+
+    dx, dy = jax.vmap(gradients, in_axes=(0, None))(x, y)
+    np.testing.assert_array_equal(dx, [[0, 1], [1, 0.5]])
+    np.testing.assert_array_equal(dy, [[1, 0], [0, 0.5]])
+
+    def running(x):
+        return jax.lax.scan(lambda c, row: (jax.checkpoint(f)(c, row), None), y, x)[0].sum()
+
+    np.testing.assert_array_equal(jax.grad(running)(x), [[0, 1], [1, 0]])
+
+
+def test_forward_mode_needs_the_other_mode():
+    with pytest.raises(TypeError, match="custom_vjp"):
+        jax.jvp(jaxpool.maximum, (1.0, 2.0), (1.0, 1.0))
+    f = functools.partial(jaxpool.maximum, autodiff="jvp")
+    assert jax.jvp(f, (1.0, 2.0), (5.0, 7.0))[1] == 7
+    assert jax.jvp(f, (2.0, 2.0), (5.0, 7.0))[1] == 6
+
+
+def test_the_loser_stays_part_of_the_graph():
+    """Zeros, not None: what an optimizer needs to see."""
+    gradients = jax.grad(lambda p: jaxpool.maximum(p["won"], p["lost"]).sum())(
+        {"won": jnp.full((2, 2), 3.0), "lost": jnp.full((2, 2), -3.0)}
+    )
+    np.testing.assert_array_equal(gradients["won"], np.ones((2, 2)))
+    np.testing.assert_array_equal(gradients["lost"], np.zeros((2, 2)))

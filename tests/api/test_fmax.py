@@ -1,0 +1,311 @@
+"""fmax and fmin: a NaN loses to a number; ties, broadcasting, weak types, both modes, dtypes."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool.testing import _oracle_reduce as oracle
+from jaxpool.testing import assert_close, draw_values
+from tests.support.compilation import HASTY
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+MODES = ("vjp", "jvp")
+TIES = ("split", "first", "last")
+NAMES = ("fmax", "fmin")
+nan, inf = np.nan, np.inf
+SHAPES = [((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 4), (3, 1)), ((), (2, 3)), ((0, 3), (1, 3))]
+
+
+def value_and_cotangents(f):
+    def program(dy, x, y):
+        z, pullback = jax.vjp(f, x, y)
+        return z, pullback(dy)
+
+    return jax.jit(program, compiler_options=HASTY)
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("name", NAMES)
+def test_value_and_cotangents(name, ties, autodiff):
+    f = functools.partial(getattr(jaxpool, name), ties=ties, autodiff=autodiff)
+    program = value_and_cotangents(f)
+    rng = np.random.default_rng(0)
+    for shapes in SHAPES:
+        for values in ("ties", "special", "special", "lowest", "normal"):
+            x, y = (draw_values(rng, shape, np.float32, values) for shape in shapes)
+            dy = draw_values(rng, np.broadcast_shapes(*shapes), np.float32, "normal")
+            want = getattr(oracle, name)(x, y, ties=ties)
+            with jax.numpy_rank_promotion("allow"):
+                z, cotangents = program(dy, x, y)
+            assert_close(z, want.y, 0, f"value of {x}, {y}")
+            for got, expected in zip(cotangents, want.cotangents(dy), strict=True):
+                assert_close(got, expected, 1e-5, f"cotangent at {x}, {y}")
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize(
+    ("x", "y", "ties", "value", "shares"),
+    [
+        (nan, 1, "split", 1, (0, 1)),
+        (1, nan, "split", 1, (1, 0)),
+        (nan, -inf, "first", -inf, (0, 1)),
+        (-inf, nan, "last", -inf, (1, 0)),
+        (nan, inf, "first", inf, (0, 1)),
+        (nan, nan, "split", nan, (0.5, 0.5)),
+        (nan, nan, "first", nan, (1, 0)),
+        (nan, nan, "last", nan, (0, 1)),
+        (1, 1, "split", 1, (0.5, 0.5)),
+        (1, 1, "first", 1, (1, 0)),
+        (1, 1, "last", 1, (0, 1)),
+        (0.0, -0.0, "split", 0, (0.5, 0.5)),
+        (-0.0, 0.0, "first", 0, (1, 0)),
+        (-inf, -inf, "last", -inf, (0, 1)),
+        (2, 1, "last", 2, (1, 0)),
+    ],
+)
+def test_who_gets_the_cotangent(x, y, ties, value, shares, autodiff):
+    for function, sign in [(jaxpool.fmax, 1.0), (jaxpool.fmin, -1.0)]:
+        f = functools.partial(function, ties=ties, autodiff=autodiff)
+        np.testing.assert_array_equal(f(x * sign, y * sign), np.float32(value * sign))
+        assert jax.grad(f, argnums=(0, 1))(x * sign, y * sign) == shares
+
+
+def test_values_are_those_of_numpy():
+    x, y = np.meshgrid(np.array([nan, -inf, -1, 0, 2, inf], np.float32), np.float32([nan, 0, inf]))
+    np.testing.assert_array_equal(jaxpool.fmax(x, y), np.fmax(x, y))
+    np.testing.assert_array_equal(jaxpool.fmin(x, y), np.fmin(x, y))
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("ties", TIES)
+def test_tangents_are_the_transpose_of_cotangents(ties):
+    rng = np.random.default_rng(1)
+    x, y = rng.choice([nan, -1.0, 0.0, 1.0], (2, 40))
+    dx, dy, dz = rng.standard_normal((3, 40))
+    f = functools.partial(jaxpool.fmin, ties=ties, autodiff="jvp")
+    tangent = jax.jvp(f, (x, y), (dx, dy))[1]
+    np.testing.assert_allclose(tangent, oracle.fmin(x, y, ties=ties).tangent(dx, dy), rtol=1e-14)
+    left, right = jax.vjp(f, x, y)[1](dz)
+    np.testing.assert_allclose((tangent * dz).sum(), (dx * left + dy * right).sum(), rtol=1e-12)
+    other = jax.vjp(functools.partial(jaxpool.fmin, ties=ties), x, y)[1](dz)
+    np.testing.assert_array_equal(other, [left, right])
+
+
+# Operands and their types
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numpy_arrays_and_python_numbers(name):
+    f, x = getattr(jaxpool, name), np.array([1, nan, -2], np.float32)
+    want = [1, 0, 0] if name == "fmax" else [0, 0, -2]
+    for other in (0.0, 0, np.float32(0), np.zeros(3, np.float32), jnp.zeros(3)):
+        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+            for z in (f(x, other), f(other, x)):
+                np.testing.assert_array_equal(z, want)
+                assert z.dtype == np.float32
+    assert f(1, 2) == (2 if name == "fmax" else 1)
+    assert jax.typeof(f(1, 2.5)).weak_type
+
+
+def test_weak_types_and_result_type():
+    x = jnp.ones((2,), jnp.bfloat16)
+    for number in (0, 0.0):
+        assert jaxpool.fmax(x, number).dtype == jnp.bfloat16
+    assert jaxpool.fmax(jnp.ones((2,), np.int8), 3).dtype == np.int8
+    for promoted in [(np.int8, np.float32), (np.int32, np.int8), (np.uint8, np.int8)]:
+        x, y = (jnp.ones((2,), dtype) for dtype in promoted)
+        with jax.numpy_dtype_promotion("standard"):
+            assert jaxpool.fmin(x, y).dtype == jnp.result_type(x, y)
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_each_cotangent_has_the_shape_and_dtype_of_its_own_input(autodiff):
+    x, y = jnp.ones((2, 3), jnp.bfloat16), jnp.array([[1.0, nan, 0.0]])
+    f = functools.partial(jaxpool.fmax, autodiff=autodiff)
+    with jax.numpy_dtype_promotion("standard"):
+        z, pullback = jax.vjp(f, x, y)
+        dx, dy = pullback(jnp.ones_like(z))
+    assert (z.dtype, dx.dtype, dy.dtype) == (np.float32, jnp.bfloat16, np.float32)
+    np.testing.assert_array_equal(np.float32(dx), [[0.5, 1, 1]] * 2)
+    np.testing.assert_array_equal(dy, [[1, 0, 0]])
+
+
+def test_what_is_repeated_adds_in_float32():
+    """512 ones: in bfloat16 they stay at 256."""
+    x, nans = jnp.zeros((), jnp.bfloat16), jnp.full(512, nan, jnp.bfloat16)
+    with jax.numpy_rank_promotion("allow"):
+        dx, losers = jax.grad(lambda x, y: jaxpool.fmax(x, y).sum(), argnums=(0, 1))(x, nans)
+    assert (dx.dtype, dx) == (jnp.bfloat16, 512)
+    assert not losers.any()
+
+
+DTYPES = [
+    *[np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32],
+    *[jnp.bfloat16, np.float16, np.float32],
+    *[getattr(jnp, name) for name in dir(jnp) if name.startswith("float8_")],
+]
+
+
+FEW = (np.bool_, np.int8, np.uint32, jnp.bfloat16, jnp.float8_e4m3fn, jnp.float8_e8m0fnu)
+MORE = [pytest.param(dtype, marks=pytest.mark.slow) for dtype in DTYPES if dtype not in FEW]
+
+
+@pytest.mark.parametrize("dtype", [*FEW, *MORE], ids=lambda dtype: np.dtype(dtype).name)
+def test_dtypes(dtype):
+    rng = np.random.default_rng(2)
+    floating = jnp.issubdtype(dtype, jnp.floating)
+    for name, ties in [("fmax", "split"), ("fmin", "last")]:
+        f = functools.partial(getattr(jaxpool, name), ties=ties)
+        program = value_and_cotangents(f) if floating else lambda dy, *xs, f=f: (f(*xs), None)
+        for values in ("ties", "special", "lowest"):
+            x, y, dy = (draw_values(rng, (40,), dtype, values) for _ in range(3))
+            if floating:
+                dy = draw_values(rng, (40,), dtype, "ties")
+            want = getattr(oracle, name)(x, y, ties=ties)
+            z, cotangents = program(dy, x, y)
+            assert_close(z, want.y, 0, f"{name} of {x}, {y}")
+            if floating:
+                for got, expected in zip(cotangents, want.cotangents(dy), strict=True):
+                    assert_close(got, expected, 0, f"cotangent at {x}, {y}")
+
+
+def test_64_bits(x64):
+    rng = np.random.default_rng(3)
+    for dtype in (np.int64, np.uint64, np.float64):
+        x, y = (draw_values(rng, (9,), dtype, "special") for _ in range(2))
+        assert_close(jaxpool.fmax(x, y), oracle.fmax(x, y).y, 0, "value")
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_an_integer_beside_a_float_has_no_gradient_but_takes_part(autodiff):
+    x, n = jnp.array([nan, 3.0, 2.0]), jnp.array([2, 2, 2])
+    with jax.numpy_dtype_promotion("standard"):
+        z, pullback = jax.vjp(functools.partial(jaxpool.fmax, autodiff=autodiff), x, n)
+    dx, dn = pullback(jnp.ones(3))
+    np.testing.assert_array_equal(z, [2, 3, 2])
+    np.testing.assert_array_equal(dx, [0, 1, 0.5])
+    assert dn.dtype == jax.dtypes.float0
+
+
+# Transformations
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_jit_vmap_scan_and_checkpoint(autodiff):
+    f = functools.partial(jaxpool.fmax, autodiff=autodiff)
+    x, y = jnp.array([[1.0, nan], [3.0, 3.0]]), jnp.array([2.0, 3.0])
+
+    def gradients(x, y):
+        return jax.grad(lambda x, y: f(x, y).sum(), argnums=(0, 1))(x, y)
+
+    dx, dy = jax.jit(jax.vmap(gradients, in_axes=(0, None)))(x, y)
+    np.testing.assert_array_equal(dx, [[0, 0], [1, 0.5]])
+    np.testing.assert_array_equal(dy, [[1, 1], [0, 0.5]])
+
+    def running(x):
+        return jax.lax.scan(lambda c, row: (jax.checkpoint(f)(c, row), None), y, x)[0].sum()
+
+    np.testing.assert_array_equal(jax.jit(jax.grad(running))(x), [[0, 0], [1, 0.5]])
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_derivatives_of_second_order(autodiff):
+    """Of `fmax(sin x, y^2)`, where the NaN in y lets x win."""
+    x, y = jnp.array([1.0, 0.5, 0.5]), jnp.array([0.1, nan, 2.0])
+
+    def loss(x, y):
+        return jaxpool.fmax(jnp.sin(x), jnp.where(jnp.isnan(y), y, y**2), autodiff=autodiff).sum()
+
+    second = jax.hessian(loss, argnums=0)(x, y)
+    np.testing.assert_allclose(second, np.diag([-np.sin(1), -np.sin(0.5), 0]), rtol=1e-6)
+
+
+def test_forward_mode_needs_the_other_mode():
+    with pytest.raises(TypeError, match="custom_vjp"):
+        jax.jvp(jaxpool.fmax, (1.0, nan), (1.0, 1.0))
+    f = functools.partial(jaxpool.fmax, autodiff="jvp")
+    assert jax.jvp(f, (1.0, nan), (5.0, 7.0))[1] == 5
+    assert jax.jvp(f, (nan, nan), (5.0, 7.0))[1] == 6
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_what_is_kept_is_a_byte_an_output(autodiff):
+    x, y = np.zeros((2, 3), np.float32), np.zeros((2, 1), np.float32)
+    for ties in TIES:
+        f = jax.jit(functools.partial(jaxpool.fmax, ties=ties, autodiff=autodiff))
+        leaves = jax.tree.leaves(jax.eval_shape(lambda x, y, f=f: jax.vjp(f, x, y)[1], x, y))
+        assert [(leaf.shape, leaf.dtype) for leaf in leaves] == [((2, 3), np.uint8)]
+
+
+# Messages
+
+ONES = np.ones(3, np.float32)
+ORDERED = "an array of floats, integers or bools"
+CHOICE = "'split', 'first' or 'last'"
+ERRORS = [
+    (
+        (ONES, [1]),
+        {},
+        TypeError,
+        "`y` must be an array or a number; got y=[1]. Pass jnp.asarray(y).",
+    ),
+    (
+        (None, 1),
+        {},
+        TypeError,
+        "`x` must be an array or a number; got x=None. Pass jnp.asarray(x).",
+    ),
+    ((1, "1"), {}, TypeError, "`y` must be an array or a number; got y='1'. Pass jnp.asarray(y)."),
+    (
+        (ONES, np.array(["a"])),
+        {},
+        TypeError,
+        f"`y` must be {ORDERED}; got y=dtype('<U1'). Convert it first.",
+    ),
+    (
+        (ONES.astype(np.complex64), ONES),
+        {},
+        TypeError,
+        f"`x` must be {ORDERED}; got x=dtype('complex64'). Convert it first.",
+    ),
+    (
+        (ONES, np.ones(2)),
+        {},
+        ValueError,
+        "`x and y` must be of shapes that broadcast together; got x and y='(3,), (2,)'. "
+        "Reshape them first.",
+    ),
+    (
+        (1, 1),
+        {"ties": "both"},
+        ValueError,
+        f"`ties` must be {CHOICE}; got ties='both'. Leave it out for 'split'.",
+    ),
+    (
+        (1, 1),
+        {"autodiff": None},
+        TypeError,
+        "`autodiff` must be 'vjp' or 'jvp'; got autodiff=None. Leave it out for 'vjp'.",
+    ),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("operands", "options", "kind", "message"), ERRORS)
+def test_messages(name, operands, options, kind, message):
+    with pytest.raises(kind, match=f"^{re.escape(f'jaxpool.{name}: {message}')}$"):
+        getattr(jaxpool, name)(*operands, **options)
+
+
+def test_it_takes_two_arrays():
+    with pytest.raises(TypeError, match="fmax"):
+        jaxpool.fmax(ONES)
+    with pytest.raises(TypeError, match="fmax"):
+        jaxpool.fmax(ONES, ONES, ONES)

@@ -1,0 +1,165 @@
+"""Fractional max pooling: its windows by loops, where they fall, and their derivatives."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool._api.random import fractional_op
+from jaxpool._ops.op import apply_given
+from jaxpool.testing import draw_values
+from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, check_transforms, column
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+
+def starts(sample, size, width, out):
+    """Where the windows begin, as PyTorch writes it."""
+    last = size - width
+    if out == 1:
+        return [last]
+    alpha = last / (out - 1)
+    return [int((i + sample) * alpha) - int(sample * alpha) for i in range(out - 1)] + [last]
+
+
+def fractional_oracle(x, samples, window_shape, output_shape, axes):
+    """Loops: value and flat position; `samples[d]` holds the draw of each lane for axis `axes[d]`."""
+    shape = list(x.shape)
+    for axis, out in zip(axes, output_shape, strict=True):
+        shape[axis] = out
+    sizes = [x.shape[axis] for axis in axes]
+    y, position = np.zeros(shape, x.dtype), np.zeros(shape, np.int32)
+    for target in np.ndindex(*shape):
+        lane = tuple(0 if axis in axes else at for axis, at in enumerate(target))
+        begins = [
+            starts(float(sample[lane]), size, width, out)[target[axis]]
+            for sample, size, width, out, axis in zip(
+                samples, sizes, window_shape, output_shape, axes, strict=True
+            )
+        ]
+        best = None
+        for tap in itertools.product(*map(range, window_shape)):
+            at = [begin + t for begin, t in zip(begins, tap, strict=True)]
+            source = list(target)
+            for axis, index in zip(axes, at, strict=True):
+                source[axis] = index
+            value = x[tuple(source)]
+            if best is None or value > best or (np.isnan(value) and not np.isnan(best)):
+                best, position[target] = value, np.ravel_multi_index(at, sizes)
+        y[target] = best
+    return y, position
+
+
+FRACTIONAL = [
+    ((2, 9, 3), (2,), (5,), (1,)),
+    ((2, 7, 9, 2), (2, 3), (4, 5), (1, 2)),
+    ((2, 7, 9, 2), (3, 2), (5, 4), (2, 1)),
+    ((5, 2, 2, 6), (2, 2), (4, 1), (3, 0)),
+    ((2, 4, 5, 3, 1), (2, 1, 3), (2, 5, 1), (1, 2, 3)),
+]
+
+
+@pytest.mark.parametrize(("shape", "window_shape", "output_shape", "axes"), FRACTIONAL)
+def test_fractional_windows_at_given_samples(shape, window_shape, output_shape, axes, x64):
+    op = fractional_op(shape, window_shape, output_shape, axes)
+    lanes = [1 if axis in axes else size for axis, size in enumerate(shape)]
+
+    @jax.jit
+    def both(x, samples, dy):
+        y, pullback, position = jax.vjp(lambda x: apply_given(op, x, *samples), x, has_aux=True)
+        return y, position, pullback(dy)[0]
+
+    rng = np.random.default_rng(0)
+    for kind in ("normal", "ties", "special", "lowest"):
+        x = draw_values(rng, shape, np.float64, kind)
+        samples = rng.random((len(axes), *lanes))
+        want, where = fractional_oracle(x, samples, window_shape, output_shape, axes)
+        dy = np.sign(rng.standard_normal(want.shape))
+        y, position, dx = both(x, samples, dy)
+        np.testing.assert_array_equal(y, want)
+        np.testing.assert_array_equal(position, where)
+        sizes = [shape[axis] for axis in axes]
+        received = np.zeros(shape)
+        for at in np.ndindex(*want.shape):
+            target = list(at)
+            for axis, index in zip(axes, np.unravel_index(where[at], sizes), strict=True):
+                target[axis] = index
+            received[tuple(target)] += dy[at]
+        np.testing.assert_array_equal(dx, received)
+
+
+def test_fractional_windows_differ_by_lane_and_spread_evenly():
+    """The numbers of `arange` show where each window ends."""
+    lanes, size, width, out = 4000, 20, 2, 8
+    x = np.broadcast_to(np.arange(size, dtype=np.int32)[:, None], (size, lanes))
+    begins = np.asarray(jaxpool.fractional_max_pool(KEY, x, (width,), (out,))) - (width - 1)
+    alpha = (size - width) / (out - 1)
+    assert (begins[0] == 0).all()
+    assert (begins[-1] == size - width).all()
+    steps = np.diff(begins, axis=0)
+    assert set(np.unique(steps[:-1])) == {int(alpha), int(alpha) + 1}
+    assert len(np.unique(begins, axis=1).T) > 5
+    np.testing.assert_allclose(begins[:-1].mean(1), alpha * np.arange(out - 1), atol=0.2)
+
+
+def test_fractional_axes_draw_apart_and_keys_decide():
+    x = np.arange(12 * 12, dtype=np.float32).reshape(12, 12)[None, :, :, None].repeat(50, 0)
+    pool = jax.jit(lambda key: jaxpool.fractional_max_pool(key, x, 2, (5, 5)))
+    y = np.asarray(pool(KEY))[..., 0].astype(int)
+    rows, columns = y[:, :, 0] // 12, y[:, 0, :] % 12
+    assert (rows != columns).any()
+    np.testing.assert_array_equal(pool(KEY), pool(KEY))
+    assert (np.asarray(pool(KEY)) != np.asarray(pool(jax.random.key(1)))).any()
+    np.testing.assert_array_equal(pool(jax.random.PRNGKey(0)), pool(THREEFRY))
+
+
+def test_fractional_with_one_window_and_with_all_windows():
+    x = column(5, 1, 2, 3)
+    np.testing.assert_array_equal(jaxpool.fractional_max_pool(KEY, x, (2,), (1,)), column(3))
+    np.testing.assert_array_equal(jaxpool.fractional_max_pool(KEY, x, (4,), (1,)), column(5))
+    every = jaxpool.fractional_max_pool(KEY, x, (2,), (3,))
+    np.testing.assert_array_equal(every, column(5, 2, 3))
+
+
+@pytest.mark.slow
+def test_transformations_of_a_fractional_pool():
+    rng = np.random.default_rng(1)
+    x, v = rng.standard_normal((2, 2, 6, 5, 2)).astype(np.float32)
+    op = fractional_op(x.shape, 2, (4, 3), None)
+    samples = rng.random((2, 2, 1, 1, 2)).astype(np.float32)
+    check_transforms(lambda x: apply_given(op, x, *samples)[0], x, v)
+
+
+@pytest.mark.slow
+def test_fractional_windows_map_over_keys():
+    x = np.random.default_rng(9).random((8, 8, 5)).astype(np.float32)
+    keys = jax.random.split(THREEFRY, 3)
+    pool = functools.partial(jaxpool.fractional_max_pool, x=x, window_shape=2, output_shape=(5, 5))
+    mapped = np.asarray(jax.jit(jax.vmap(pool))(keys))
+    np.testing.assert_array_equal(mapped[2], pool(keys[2]))
+    assert (mapped[0] != mapped[1]).any()
+
+
+def test_fractional_cotangents_add_in_float32():
+    """Twenty ones: added in eight bits they stay at 16."""
+    x = jnp.zeros((40, 1), jnp.float8_e4m3fn).at[20].set(1)
+    pool = functools.partial(
+        jaxpool.fractional_max_pool, KEY, window_shape=(21,), output_shape=(20,)
+    )
+    dx = jax.vjp(pool, x)[1](jnp.ones((20, 1), x.dtype))[0]
+    assert (dx.dtype, dx[20, 0]) == (x.dtype, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=lambda dtype: np.dtype(dtype).name)
+def test_fractional_pool_of_every_type(dtype):
+    """The type changes nothing but itself: the windows are those of float32."""
+    x = draw_values(np.random.default_rng(2), (9, 4), dtype, "ties")
+    pool = functools.partial(jaxpool.fractional_max_pool, KEY, window_shape=3, output_shape=(5,))
+    y = pool(x)
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(np.float32(y), pool(x.astype(np.float32)))

@@ -1,0 +1,396 @@
+"""lp_pool and gem_pool against their formulas, where sums vanish or would overflow, and at their limits."""
+
+import functools
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from tests.support.compilation import HASTY
+from tests.support.powers import GEOMETRIES, mean, norm
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+inf, nan = np.inf, np.nan
+NAMES = ("lp_pool", "gem_pool")
+PLAIN, TILED = GEOMETRIES["overlapping"], GEOMETRIES["tiled, a tail"]
+PAIRS = {"window_shape": (2,)}
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def numbers(shape, scale=2.0, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape) * scale
+
+
+@functools.cache
+def lp_program(p, geometry):
+    def of(x, dy):
+        y, pullback = jax.vjp(lambda x: jaxpool.lp_pool(x, p, **dict(geometry)), x)
+        return y, pullback(dy)[0]
+
+    return jax.jit(of, compiler_options=HASTY)
+
+
+@functools.cache
+def gem_program(geometry):
+    def of(x, p, dy):
+        y, pullback = jax.vjp(lambda x, p: jaxpool.gem_pool(x, p, **dict(geometry)), x, p)
+        return y, *pullback(dy)
+
+    return jax.jit(of, compiler_options=HASTY)
+
+
+def lp(x, p, dy, **geometry):
+    return jax.device_get(lp_program(p, tuple(geometry.items()))(x, dy))
+
+
+def gem(x, p, dy, **geometry):
+    return jax.device_get(gem_program(tuple(geometry.items()))(x, p, dy))
+
+
+QUICK = {
+    (1, "overlapping"),
+    (2, "overlapping"),
+    (0.5, "dilated, channels first"),
+    (3.7, "tiled, a tail"),
+    (inf, "long"),
+}
+CASES = [
+    (p, geometry) if (p, geometry) in QUICK else slow(p, geometry)
+    for p in (1, 2, 3, 0.5, 3.7, inf)
+    for geometry in GEOMETRIES
+]
+
+
+@pytest.mark.parametrize(("p", "geometry"), CASES)
+@pytest.mark.usefixtures("x64")
+def test_norm_and_its_gradient(p, geometry):
+    shape, geometry = GEOMETRIES[geometry]
+    rng = np.random.default_rng(0)
+    for x in (
+        numbers(shape),
+        numbers(shape, 1e200),
+        numbers(shape, 1e-100),
+        rng.integers(-2, 3, shape) * 1.0,
+        rng.choice([0.0, 0.0, 0.0, 3.0], shape),
+    ):
+        want, pullback = norm(x, p, **geometry)
+        dy = numbers(want.shape, seed=1)
+        y, dx = lp(x, p, dy, **geometry)
+        np.testing.assert_allclose(y, want, rtol=1e-12)
+        np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    ["tiled, a tail", *map(slow, ("overlapping", "dilated, channels first", "long"))],
+)
+@pytest.mark.usefixtures("x64")
+def test_mean_and_its_gradients(geometry):
+    shape, geometry = GEOMETRIES[geometry]
+    for seed, (p, scale) in enumerate([(1, 2), (3.7, 2), (0.5, 1e100), (-1, 2), (60, 1e200)]):
+        x = np.maximum(numbers(shape, scale, seed), -1.0)  # some below eps
+        want, pullback, slope = mean(x, p, **geometry)
+        dy = numbers(want.shape, seed=seed + 9)
+        y, dx, dp = gem(x, np.float64(p), dy, **geometry)
+        np.testing.assert_allclose(y, want, rtol=1e-11)
+        np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-11)
+        summed, spread = (slope * dy).sum(), np.abs(slope * dy).sum()
+        np.testing.assert_allclose(dp, summed, atol=1e-9 * spread)
+
+
+@pytest.mark.parametrize("each", ["channel", slow("output")])
+@pytest.mark.usefixtures("x64")
+def test_a_power_for_each_channel_or_each_output(each):
+    shape, geometry = PLAIN
+    x = np.abs(numbers(shape)) + 0.1
+    p = np.array([0.7, 3.0]) if each == "channel" else np.exp(numbers(shape, 0.5, seed=1))
+    want, pullback, slope = mean(x, p, **geometry)
+    dy = numbers(want.shape, seed=2)
+    y, dx, dp = gem(x, p, dy, **geometry)
+    assert dp.shape == p.shape
+    np.testing.assert_allclose(y, want, rtol=1e-12)
+    np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-12)
+    summed = (slope * dy).sum(axis=(0, 1, 2)) if each == "channel" else slope * dy
+    np.testing.assert_allclose(dp, summed, rtol=1e-8, atol=1e-10)
+
+
+def test_a_number_and_an_array_give_the_same():
+    x = np.abs(numbers((3, 2))).astype(np.float32)
+    want = jaxpool.gem_pool(x, 2.0, (3,))
+    for p in (2, np.float64(2), np.int8(2), np.array(2), jnp.array([2, 2])):
+        np.testing.assert_allclose(jaxpool.gem_pool(x, p, (3,)), want, rtol=1e-6)
+    for p in (2.0, np.float64(2), np.int8(2)):
+        np.testing.assert_array_equal(
+            jaxpool.lp_pool(x, p, (3,), (3,)), jaxpool.lp_pool(x, 2, (3,), (3,))
+        )
+
+
+# Where a sum is 0, and where it would overflow
+
+
+def second_order(f, x, v):
+    gradient = jax.grad(lambda x: jnp.sin(f(x)).sum())
+    return gradient(x), *jax.jvp(gradient, (x,), (v,))
+
+
+@pytest.mark.parametrize("p", [2, *map(slow, (1, 3, 0.5, 3.7, inf))])
+def test_a_sum_of_zero_has_gradient_zero_and_a_finite_second_derivative(p):
+    x = np.array([[0, 0, 0, 0, 3, -4]], np.float32).T
+    f = functools.partial(jaxpool.lp_pool, p=p, **PAIRS)
+    gradient, _, second = jax.jit(functools.partial(second_order, f))(x, np.ones_like(x))
+    np.testing.assert_array_equal(gradient[:3], np.zeros((3, 1)))
+    assert np.isfinite(second).all()
+    assert np.abs(gradient[-1]) > 0
+
+
+def test_the_least_number_counts_from_above():
+    """Half of the gradient at eps, none below, whatever the sign."""
+    x = np.array([[0.25, 0.5, 1.0, -3.0]], np.float32).T
+    dx = jax.grad(lambda x: jaxpool.gem_pool(x, 1, (1,), eps=0.5).sum())(x)
+    np.testing.assert_allclose(dx[:, 0], [0, 0.5, 1, 0], rtol=1e-6)
+    np.testing.assert_allclose(jaxpool.gem_pool(x, 1, (4,), eps=0.5), [[0.625]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("p", "geometry"), [(50.0, "tiled, a tail"), slow(50.0, "overlapping"), slow(7, "long")]
+)
+def test_no_overflow_in_float32(p, geometry):
+    shape, geometry = GEOMETRIES[geometry]
+    rng = np.random.default_rng(3)
+    for values in ([1e4, -1e4, 9e3], [1e-4, 2e-4], [1e37, 3e36, 0.0], [1e4, 1e-4]):
+        x = rng.choice(np.array(values, np.float32), shape)
+        want, pullback = norm(x, p, **geometry)
+        dy = numbers(want.shape).astype(np.float32)
+        y, dx = lp(x, p, dy, **geometry)
+        np.testing.assert_allclose(y, want, rtol=2e-5)
+        np.testing.assert_allclose(dx, pullback(dy), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("geometry", ["tiled, a tail", slow("overlapping")])
+def test_no_overflow_of_means_in_float32(geometry):
+    shape, geometry = GEOMETRIES[geometry]
+    rng = np.random.default_rng(3)
+    for values, p in [([1e4, 9e3], 80), ([1e4, 1e-4], -80), ([1e37, 3e36], 3), ([1e4, 1.0], 0.01)]:
+        x = rng.choice(np.array(values, np.float32), shape)
+        want, pullback, _ = mean(x, p, **geometry)
+        dy = numbers(want.shape).astype(np.float32)
+        y, dx, dp = gem(x, np.float32(p), dy, **geometry)
+        np.testing.assert_allclose(y, want, rtol=1e-3 if p == 0.01 else 2e-5)
+        np.testing.assert_allclose(dx, pullback(dy), rtol=1e-3, atol=1e-3)
+        assert np.isfinite(dp)
+
+
+# x, then of the norms of its two pairs and of their means of power 2, the values and the gradient
+SPECIAL = [
+    (
+        [inf, -1.0, 2.0],
+        ([inf, math.sqrt(5)], [0, -1 / math.sqrt(5), 2 / math.sqrt(5)]),
+        ([inf, math.sqrt(2)], [0, 0, 1 / math.sqrt(2)]),
+    ),
+    (
+        [-inf, 3.0, 4.0],
+        ([inf, 5.0], [0, 0.6, 0.8]),
+        (
+            [math.sqrt(4.5), math.sqrt(12.5)],
+            [0, math.sqrt(0.5) + 1.5 / math.sqrt(12.5), 2 / math.sqrt(12.5)],
+        ),
+    ),
+    (
+        [nan, 3.0, 4.0],
+        ([nan, 5.0], [nan, nan, 0.8]),
+        ([nan, math.sqrt(12.5)], [nan, nan, 2 / math.sqrt(12.5)]),
+    ),
+    ([inf, nan, 4.0], ([nan, nan], [0, nan, nan]), ([nan, nan], [nan, nan, nan])),
+]
+
+
+@pytest.mark.parametrize(("values", "norms", "means"), SPECIAL)
+def test_infinities_and_nan(values, norms, means):
+    x, ones = np.array(values, np.float32)[:, None], np.ones((2, 1), np.float32)
+    for (y, dx), results in [
+        (norms, lp(x, 2, ones, **PAIRS)),
+        (means, gem(x, np.float32(2), ones, **PAIRS)),
+    ]:
+        np.testing.assert_allclose(results[0][:, 0], y, rtol=1e-6)
+        np.testing.assert_allclose(results[1][:, 0], dx, rtol=1e-6, atol=1e-6)
+
+
+# Limits
+
+
+def test_an_infinite_power_is_the_largest_size():
+    shape, geometry = PLAIN
+    x = np.random.default_rng(5).integers(-2, 3, shape).astype(np.float32)
+    want, pullback = jax.vjp(lambda x: jaxpool.max_pool(jnp.abs(x), **geometry), x)
+    dy = numbers(want.shape).astype(np.float32)
+    y, dx = lp(x, inf, dy, **geometry)
+    np.testing.assert_array_equal(y, want)
+    # |x| of jax has slope 0 at 0 too.
+    np.testing.assert_allclose(dx, pullback(dy)[0], rtol=1e-6)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_mean_of_power_one_is_the_average():
+    shape, geometry = TILED
+    x = numbers(shape)
+    average = functools.partial(jaxpool.avg_pool, count_include_pad=False, **geometry)
+    want, pullback = jax.vjp(lambda x: average(jnp.maximum(x, 1e-6)), x)
+    dy = numbers(want.shape, seed=1)
+    y, dx, _ = gem(x, np.float64(1), dy, **geometry)
+    np.testing.assert_allclose(y, want, rtol=1e-12)
+    np.testing.assert_allclose(dx, pullback(dy)[0], rtol=1e-9, atol=1e-12)
+
+
+# Dtypes
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "dtype", [jnp.bfloat16, *map(slow, (np.float16, jnp.float8_e4m3fn, jnp.float8_e5m2))]
+)
+def test_narrow_floats_are_computed_in_float32_and_rounded_once(name, dtype):
+    f = functools.partial(getattr(jaxpool, name), p=3, **PAIRS)
+
+    @functools.partial(jax.jit, compiler_options=HASTY)
+    def both(x, dy):
+        y, pullback = jax.vjp(f, x)
+        return y, pullback(dy)[0]
+
+    x, dy = numbers((6, 2)).astype(dtype), numbers((5, 2), seed=1).astype(dtype)
+    for got, want in zip(both(x, dy), both(np.float32(x), np.float32(dy)), strict=True):
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(np.float32(got), np.float32(want.astype(dtype)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_integers_give_float32(name):
+    f = functools.partial(getattr(jaxpool, name), p=1, window_shape=(2,), strides=(2,))
+    for dtype in (np.int8, np.uint16, np.int32, np.bool_):
+        x = np.arange(6).reshape(6, 1).astype(dtype)
+        y = f(x)
+        assert y.dtype == np.float32
+        np.testing.assert_array_equal(y, f(x.astype(np.float32)))
+
+
+# Transformations
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "p"), [("lp_pool", 3.7), ("lp_pool", 2), ("gem_pool", 3.0)])
+@pytest.mark.usefixtures("x64")
+def test_derivatives_to_second_order(name, p):
+    """In x and, of means, in p together, against differences of the gradient."""
+    f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
+    at, along = np.append(np.abs(numbers(4, 1.0)) + 0.2, p), numbers(5, 1.0, seed=3)
+
+    def loss(v):
+        power = v[4:] if name == "gem_pool" else p
+        return (jnp.sin(f(v[:4, None], power)) * np.cos(np.arange(4.0))[:, None]).sum()
+
+    gradient = jax.grad(loss)
+    values = jax.jit(jax.vmap(lambda h: (loss(at + h * along), gradient(at + h * along))))
+    h = 1e-5
+    (below, above), (minus, plus) = values(np.array([-h, h]))
+    second = jax.jit(lambda v: jax.jvp(gradient, (at,), (v,)))
+    slope, hessian_along = second(along)
+    np.testing.assert_allclose((above - below) / (2 * h), slope @ along, rtol=1e-6)
+    np.testing.assert_allclose(hessian_along, (plus - minus) / (2 * h), rtol=1e-5, atol=1e-6)
+    reverse = jax.jit(jax.jacrev(gradient))(at)
+    np.testing.assert_allclose(reverse @ along, hessian_along, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_jit_vmap_and_forward_mode(name):
+    f = functools.partial(getattr(jaxpool, name), p=2, **PAIRS)
+    xs, vs = (np.abs(numbers((2, 4, 1), seed=seed)).astype(np.float32) for seed in (0, 1))
+
+    def results(x, v):
+        y, pullback = jax.vjp(jax.checkpoint(f), x)
+        return y, pullback(y)[0], jax.jvp(f, (x,), (v,))[1]
+
+    y, dx, tangent = jax.jit(jax.vmap(results), compiler_options=HASTY)(xs, vs)
+    np.testing.assert_allclose(y, jax.jit(f)(xs), rtol=1e-6)  # one more batch axis
+    np.testing.assert_allclose((tangent * y).sum(), (vs * dx).sum(), rtol=1e-5)
+
+
+def test_what_is_kept_is_what_was_given():
+    x, p = np.ones((6, 2), np.float32), np.ones(2, np.float32)
+    for f, kept in [
+        (lambda x, p: jaxpool.lp_pool(x, 3, (2,)), [x.shape]),
+        (lambda x, p: jaxpool.gem_pool(x, p, (2,)), [x.shape, (1, 2)]),
+    ]:
+        leaves = jax.tree.leaves(jax.eval_shape(lambda x, p, f=f: jax.vjp(f, x, p)[1], x, p))
+        assert sorted(leaf.shape for leaf in leaves) == sorted(kept)
+
+
+# Messages
+
+X = np.zeros((1, 4, 4, 2), np.float32)
+OUTPUT = "that broadcasts against the output, (1, 3, 3, 2)"
+NORM, POWER, LEAST = (
+    "a number above 0, or inf",
+    "a finite number other than 0",
+    "a finite number above 0",
+)
+ERRORS = [
+    *[("lp_pool", {"p": p}, ValueError, NORM, "Pass 2, say.") for p in (0, -1.5, -inf, nan)],
+    *[("lp_pool", {"p": p}, TypeError, NORM, "Pass 2, say.") for p in (True, None, "2", 2j, [2])],
+    ("lp_pool", {"p": np.array(2.0)}, TypeError, NORM, "Pass 2, say."),
+    *[
+        ("gem_pool", {"p": p}, kind, POWER, f"Pass a number, or an array {OUTPUT}.")
+        for kind, values in [(ValueError, (0, inf, nan)), (TypeError, (True, None, "1", [1.0]))]
+        for p in values
+    ],
+    *[
+        ("gem_pool", {"eps": eps}, kind, LEAST, "Leave it out for 1e-6.")
+        for kind, values in [(ValueError, (0, -1e-6, inf, nan)), (TypeError, (True, None, "0"))]
+        for eps in values
+    ],
+]
+
+
+@pytest.mark.parametrize(("name", "options", "kind", "rule", "hint"), ERRORS)
+def test_messages(name, options, kind, rule, hint):
+    ((argument, value),) = options.items()
+    message = (
+        f"jaxpool.{name}: `{argument}` must be {rule}; got {argument}={value!r} "
+        f"(x.shape=(1, 4, 4, 2), window_shape=(2, 2)). {hint}"
+    )
+    with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+        getattr(jaxpool, name)(X, **{"p": 2, "window_shape": (2, 2)} | options)
+
+
+@pytest.mark.parametrize(
+    ("p", "kind", "rule", "shown", "hint"),
+    [
+        (
+            np.ones(3),
+            ValueError,
+            f"of a shape {OUTPUT}",
+            "(3,)",
+            "An array of shape (C,) is one number a channel where channels come last.",
+        ),
+        (
+            np.ones(2, bool),
+            TypeError,
+            "of floats or integers",
+            "dtype('bool')",
+            "Convert it first.",
+        ),
+    ],
+)
+def test_messages_about_an_array(p, kind, rule, shown, hint):
+    message = (
+        f"jaxpool.gem_pool: `p` must be {rule}; got p={shown} "
+        f"(x.shape=(1, 4, 4, 2), window_shape=(2, 2)). {hint}"
+    )
+    with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+        jaxpool.gem_pool(X, p, (2, 2))

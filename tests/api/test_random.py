@@ -1,0 +1,250 @@
+"""Pools with chance: the draws by loops, their statistics, and their derivatives."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+import jaxpool
+from jaxpool._geometry.window import make_window
+from jaxpool._kernels.patches import lay_out
+from jaxpool._ops.op import apply_given
+from jaxpool._ops.random_pool import StochasticPool
+from jaxpool.testing import oracle
+from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, check_transforms, column
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+INF, NAN = np.inf, np.nan
+
+
+def weights_of(x, geometry):
+    """For each window of one lane, the flat positions of its elements and their probabilities."""
+    window = make_window(x.shape, **geometry)
+    for output, elements in oracle._windows(window):
+        values = np.array([x[(*element, 0)] for element in elements], np.float64)
+        weight = np.maximum(values, 0)
+        if weight.sum() == 0:
+            weight = np.eye(len(values))[0]
+        yield output, elements, weight / weight.sum()
+
+
+GEOMETRY = {"window_shape": (2, 3), "strides": (1, 2), "padding": ((1, 0), (1, 1))}
+
+
+def test_draws_are_in_proportion_to_the_value():
+    x = np.array([[4, 0, 1, 2], [-3, 1, 0, 0], [2, 2, 5, -1]], np.float32)[..., None]
+    lanes = 20_000
+    wide = np.broadcast_to(x, (*x.shape[:2], lanes))
+    labels = np.arange(x.size).reshape(x.shape)
+    op = StochasticPool(make_window(wide.shape, **GEOMETRY))
+    drawn = jaxpool.stochastic_pool(KEY, wide, **GEOMETRY)
+    # The same noise, and elements that tell where they stand.
+    noise_shape = (3 * 2, 2 * 3, lanes)
+    noise = jax.random.gumbel(KEY, noise_shape, np.float32)
+    y, index = jax.jit(lambda x: apply_given(op, x, noise))(wide)
+    np.testing.assert_array_equal(drawn, y)
+    where = op.linear(index, jnp.asarray(np.broadcast_to(labels, wide.shape)))
+    for output, elements, share in weights_of(x, GEOMETRY):
+        flat = np.array([labels[(*element, 0)] for element in elements])
+        counts = np.bincount(np.asarray(where)[output], minlength=x.size)
+        assert counts.sum() == counts[flat].sum() == lanes
+        sigma = np.sqrt(share * (1 - share) / lanes)
+        assert (np.abs(counts[flat] / lanes - share) <= 5 * sigma).all()
+
+
+def test_long_windows_are_laid_out_from_parts():
+    """What `lay_out` makes of numbers that name their places, for odd lengths, strides, dilations."""
+    x = np.arange(60, dtype=np.int32)[:, None]
+    for taps, strides, dilation in [(9, 1, 1), (17, 3, 1), (12, 1, 2), (25, 2, 2)]:
+        window = make_window(x.shape, (taps,), (strides,), 2, window_dilation=(dilation,))
+        (dim,) = window.dims
+        laid_out = jax.jit(lay_out, static_argnums=(1, 2))(x, window, -1)
+        got = np.asarray(laid_out).reshape(dim.out, taps)
+        want = np.arange(dim.out)[:, None] * strides + np.arange(taps) * dilation - 2
+        np.testing.assert_array_equal(got, np.where((want < 0) | (want >= 60), -1, want))
+
+
+def test_overlapping_windows_draw_apart():
+    """Two windows over the same three elements agree as often as chance has it."""
+    x = np.broadcast_to(column(0, 1, 1, 1, 0), (5, 20_000))
+    labelled = x * np.arange(1, 6, dtype=np.float32)[:, None]  # 2, 3, 4 in proportion
+    y = np.asarray(jaxpool.stochastic_pool(KEY, labelled, (4,)))
+    share = np.array([2, 3, 4]) / 9
+    assert abs((y[0] == y[1]).mean() - (share**2).sum()) < 0.02
+
+
+def test_a_key_decides_the_draw():
+    x = np.random.default_rng(3).random((8, 8, 50)).astype(np.float32)
+    pool = functools.partial(jaxpool.stochastic_pool, x=x, window_shape=(2, 2), strides=(2, 2))
+    np.testing.assert_array_equal(pool(KEY), pool(KEY))
+    assert (np.asarray(pool(KEY)) != np.asarray(pool(jax.random.key(1)))).mean() > 0.5
+    np.testing.assert_array_equal(pool(jax.random.PRNGKey(0)), pool(THREEFRY))
+
+
+EDGES = [
+    # values, drawn, its gradient, mean, its gradient
+    ((0, -1), 0, (1, 0), 0, (1, 0)),
+    ((-2, -1), -2, (1, 0), -2, (1, 0)),
+    ((-INF, -INF), -INF, (1, 0), -INF, (1, 0)),
+    ((-INF, 2), 2, (0, 1), 2, (0, 1)),
+    ((1, INF), INF, (0, 1), INF, (0, 1)),
+    ((INF, INF), INF, (1, 0), INF, (0.5, 0.5)),
+    ((NAN, INF), NAN, (1, 0), NAN, (NAN, NAN)),
+    ((1, NAN), NAN, (0, 1), NAN, (NAN, NAN)),
+    ((0, 3e38), 3e38, (0, 1), 3e38, (0, 1)),
+    ((3e38, 3e38), 3e38, None, 3e38, (0.5, 0.5)),
+    ((1e20, 1e20), 1e20, None, 1e20, (0.5, 0.5)),
+    ((2e-38, 0), 2e-38, (1, 0), 2e-38, (1, 0)),
+]
+
+
+@pytest.mark.parametrize(("values", "drawn", "drawn_slope", "mean", "mean_slope"), EDGES)
+def test_edges_of_draw_and_mean(values, drawn, drawn_slope, mean, mean_slope):
+    """Signs, infinities, NaN, values whose squares are out of range."""
+    x = column(*values)
+    for key, want, slope in [(KEY, drawn, drawn_slope), (None, mean, mean_slope)]:
+        y, dx = edge(key, x)
+        np.testing.assert_allclose(y.item(), want, rtol=1e-6)
+        if slope is None:  # either, each as often
+            assert sorted(np.ravel(dx)) == [0, 1]
+        elif not np.isnan(slope).any():
+            np.testing.assert_allclose(dx[:, 0], slope, rtol=1e-6)
+
+
+@jax.jit
+def edge(key, x):
+    y, pullback = jax.vjp(lambda x: jaxpool.stochastic_pool(key, x, (2,)), x)
+    return y, pullback(jnp.ones_like(y))[0]
+
+
+def test_padding_is_neither_drawn_nor_weighed():
+    infinities = column(-INF, -INF, -INF)
+    negative = column(-3, -1, -2)
+    for key in (KEY, None):
+        pool = functools.partial(jaxpool.stochastic_pool, key, window_shape=(3,), padding=1)
+        np.testing.assert_array_equal(pool(infinities), infinities)
+        np.testing.assert_array_equal(pool(negative), column(-3, -3, -1))
+        dx = jax.grad(lambda x, pool=pool: pool(x).sum())(negative)
+        np.testing.assert_array_equal(dx, column(2, 1, 0))
+
+
+@functools.partial(jax.jit, static_argnames="geometry")
+def mean_and_cotangent(x, dy, geometry):
+    pool = functools.partial(jaxpool.stochastic_pool, None, **dict(geometry))
+    y, pullback = jax.vjp(pool, x)
+    return y, pullback(dy)[0]
+
+
+def test_the_mean_is_the_expected_draw(x64):
+    rng = np.random.default_rng(4)
+    for _ in range(5):
+        x = rng.integers(-3, 4, (3, 4, 1)).astype(np.float64)
+        dy = rng.standard_normal((3, 2, 1))
+        y, dx = mean_and_cotangent(x, dy, tuple(GEOMETRY.items()))
+        want = np.zeros_like(x)
+        for output, elements, share in weights_of(x, GEOMETRY):
+            values = np.array([x[(*element, 0)] for element in elements])
+            mean = (share * values).sum()
+            np.testing.assert_allclose(y[*output, 0], mean, rtol=1e-12)
+            total = np.maximum(values, 0).sum()
+            slopes = np.where(values > 0, 2 * values - mean, 0) / total if total else share
+            for element, slope in zip(elements, slopes, strict=True):
+                want[(*element, 0)] += slope * dy[*output, 0]
+        np.testing.assert_allclose(dx, want, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_transformations_of_a_stochastic_pool():
+    rng = np.random.default_rng(5)
+    x, v = rng.standard_normal((2, 2, 5, 6, 2)).astype(np.float32)
+    geometry = {"window_shape": 3, "strides": 2, "padding": "SAME", "axes": (1, 2)}
+    op = StochasticPool(make_window(x.shape, **geometry))
+    noise = jnp.asarray(rng.gumbel(size=(2, 9, 9, 2)).astype(np.float32))
+
+    def pool(x, noise):
+        return apply_given(op, x, noise)[0]
+
+    check_transforms(functools.partial(pool, noise=noise), x, v)
+    mapped = jax.vmap(functools.partial(pool, x))(jnp.stack([noise, -noise]))
+    np.testing.assert_array_equal(mapped[1], pool(x, -noise))
+    check_transforms(functools.partial(jaxpool.stochastic_pool, None, **geometry), x, v)
+
+
+@pytest.mark.slow
+def test_finite_differences_of_the_mean(x64):
+    x = np.random.default_rng(6).permutation(12).reshape(3, 4, 1) / 4 - 1.1
+    pool = jax.jit(lambda x: jaxpool.stochastic_pool(None, x, (2, 2), padding="SAME"))
+    check_grads(pool, (x,), order=2, modes=["rev"], eps=1e-4)
+
+
+def test_a_drawn_cotangent_goes_to_the_element_drawn():
+    """Distinct values name the elements; large windows too, that overlap and are dilated by none."""
+    x = np.random.default_rng(7).permutation(60).astype(np.float32).reshape(20, 3)
+    pool = functools.partial(jaxpool.stochastic_pool, window_shape=(7,), strides=(2,))
+    y, pullback = jax.vjp(lambda x: pool(KEY, x), x)
+    dx = np.asarray(pullback(jnp.ones_like(y))[0])
+    for channel in range(3):
+        want = [(np.asarray(y)[:, channel] == value).sum() for value in x[:, channel]]
+        np.testing.assert_array_equal(dx[:, channel], want)
+
+
+def test_drawn_cotangents_add_in_float32():
+    x = jnp.zeros((40, 1), jnp.float8_e4m3fn).at[20].set(1)
+    for key in (KEY, None):
+        pool = functools.partial(jaxpool.stochastic_pool, key, window_shape=(21,))
+        dx = jax.vjp(pool, x)[1](jnp.ones((20, 1), x.dtype))[0]
+        assert (dx.dtype, dx[20, 0]) == (x.dtype, 20)
+
+
+def test_the_mean_of_low_precision_is_taken_in_float32():
+    x = jnp.ones((1000, 1), jnp.bfloat16)
+    assert jaxpool.stochastic_pool(None, x, (1000,)).item() == 1
+    halves = jnp.full((1000, 1), 60000, jnp.float16)
+    assert jaxpool.stochastic_pool(None, halves, (1000,)).item() == 60000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=lambda dtype: np.dtype(dtype).name)
+def test_stochastic_pool_of_every_type(dtype):
+    x = np.random.default_rng(8).integers(0, 4, (9, 4)).astype(dtype)
+    wide = x.astype(np.float32)
+    for key in (KEY, None):
+        pool = functools.partial(jaxpool.stochastic_pool, key, window_shape=(3,))
+        y, want = pool(x), pool(wide)
+        if key is None and not oracle.is_floating(dtype):
+            assert y.dtype == np.float32
+        else:
+            assert y.dtype == dtype
+            want = np.asarray(want).astype(dtype)
+        np.testing.assert_array_equal(np.float32(y), np.float32(want))
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 2), (2, 4, 0)])
+def test_batch_and_channels_may_be_empty(shape):
+    x = np.zeros(shape, np.float32)
+    want = (shape[0], 2, shape[2])
+    assert jaxpool.fractional_max_pool(KEY, x, (2,), (2,)).shape == want
+    assert jaxpool.stochastic_pool(KEY, x, (2,), (2,)).shape == want
+    assert jaxpool.stochastic_pool(None, x, (2,), (2,)).shape == want
+
+
+def test_residuals_are_indices():
+    x = jnp.ones((4, 6, 3))
+    pools = [
+        (
+            functools.partial(jaxpool.stochastic_pool, KEY, window_shape=2, strides=2, axes=(1,)),
+            np.uint8,
+        ),
+        (
+            functools.partial(jaxpool.fractional_max_pool, KEY, window_shape=2, output_shape=(3,)),
+            np.int32,
+        ),
+    ]
+    for pool, dtype in pools:
+        _, pullback = jax.vjp(pool, x)
+        kept = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
+        assert [(leaf.dtype, leaf.shape) for leaf in kept] == [(dtype, (4, 3, 3))]

@@ -1,0 +1,212 @@
+"""logsumexp_pool and softmax_pool against their formulas, at their limits; what they say of wrong arguments."""
+
+import functools
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from tests.support.soft_pools import GEOMETRIES, NAMES, ONE_QUICK, PLAIN, formula, numbers, run
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    [g if g != "long" else pytest.param(g, marks=pytest.mark.slow) for g in GEOMETRIES],
+)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("x64")
+def test_value_and_gradient(name, geometry):
+    shape, geometry = GEOMETRIES[geometry]
+    for seed, (t, shift) in enumerate([(1.0, 0), (0.3, 0), (30.0, 0), (0.01, 1e4), (1.0, -1e4)]):
+        x = numbers(shape, seed=seed) + shift
+        want, pullback, slope = formula(name, x, t, **geometry)
+        dy = numbers(want.shape, seed=seed + 9)
+        y, dx, dt = run(name, geometry, x, np.float64(t), dy)
+        np.testing.assert_allclose(y, want, rtol=1e-12)
+        np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(dt, (slope * dy).sum(), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ONE_QUICK)
+@pytest.mark.usefixtures("x64")
+def test_a_temperature_for_each_channel_or_each_output(name):
+    shape, geometry = PLAIN
+    x = numbers(shape)
+    for t in (np.array([0.5, 2.0]), np.exp(numbers(shape, 0.5, seed=1))):  # SAME: x and y alike
+        want, pullback, slope = formula(name, x, t, **geometry)
+        dy = numbers(want.shape, seed=2)
+        y, dx, dt = run(name, geometry, x, t, dy)
+        assert dt.shape == t.shape
+        np.testing.assert_allclose(y, want, rtol=1e-12)
+        np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-12)
+        summed = (slope * dy).sum(axis=(0, 1, 2)) if t.ndim == 1 else slope * dy
+        np.testing.assert_allclose(dt, summed, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ONE_QUICK)
+def test_a_number_and_an_array_give_the_same(name):
+    shape, geometry = PLAIN
+    x = numbers(shape).astype(np.float32)
+    f = functools.partial(getattr(jaxpool, name), x, **geometry)
+    for t in (2, 2.0, np.float64(2), np.int8(2), np.array(2), jnp.array([2, 2])):
+        np.testing.assert_allclose(f(temperature=t), f(temperature=2.0), rtol=1e-6)
+    np.testing.assert_array_equal(f(), f(temperature=1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("x64")
+def test_derivatives_to_third_order(name):
+    """In x and T together."""
+    f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
+    w = np.cos(np.arange(4.0))[:, None]
+    at = np.append(numbers(4, 1.0), 0.8)
+
+    def loss(v):
+        return (jnp.sin(f(v[:4, None], temperature=v[4:])) * w).sum()
+
+    along = numbers(5, 1.0, seed=3)
+    gradient = jax.grad(loss)
+
+    def second(v):
+        return jax.jvp(gradient, (v,), (along,))[1]
+
+    gradients = jax.jit(jax.vmap(lambda h: gradient(at + h * along)))
+    seconds = jax.jit(lambda h: jax.jvp(lambda h: second(at + h * along), (h,), (1.0,)))
+    h = 1e-4
+    minus, plus = gradients(np.array([-h, h]))
+    hessian_along, third = seconds(0.0)
+    np.testing.assert_allclose(hessian_along, (plus - minus) / (2 * h), rtol=1e-5, atol=1e-7)
+    numeric = (seconds(h)[0] - seconds(-h)[0]) / (2 * h)
+    np.testing.assert_allclose(third, numeric, rtol=1e-5, atol=1e-7)
+    if name == "logsumexp_pool":
+        reverse = jax.jit(jax.jacrev(gradient))(at)
+        np.testing.assert_allclose(reverse @ along, hessian_along, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(reverse, reverse.T, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("x64")
+def test_tangents_are_the_transpose_of_cotangents(name):
+    shape, geometry = PLAIN
+    f = functools.partial(getattr(jaxpool, name), **geometry)
+    x, v = numbers(shape), numbers(shape, seed=1)
+    y, tangent = jax.jit(lambda x, v: jax.jvp(f, (x,), (v,)))(x, v)
+    dy = numbers(y.shape, seed=2)
+    _, dx, _ = run(name, geometry, x, np.float64(1), dy)
+    np.testing.assert_allclose((tangent * dy).sum(), (v * dx).sum(), rtol=1e-11)
+
+
+# Limits
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("x64")
+def test_a_low_temperature_gives_the_maximum_and_its_gradient(name):
+    shape, geometry = PLAIN
+    x = np.random.default_rng(0).permutation(80).reshape(shape) / 8.0
+    want, pullback = jax.vjp(lambda x: jaxpool.max_pool(x, **geometry), x)
+    dy = numbers(want.shape)
+    y, dx, _ = run(name, geometry, x, np.float64(1e-4), dy)
+    np.testing.assert_array_equal(y, want)
+    np.testing.assert_allclose(dx, pullback(dy)[0], rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_high_temperature_gives_the_mean():
+    shape, geometry = PLAIN
+    x = numbers(shape)
+    mean = jaxpool.avg_pool(x, count_include_pad=False, **geometry)
+    ones = np.ones(mean.shape)
+    y, dx, _ = run("softmax_pool", geometry, x, np.float64(1e9), ones)
+    np.testing.assert_allclose(y, mean, atol=1e-7)
+    want = jax.grad(lambda x: jaxpool.avg_pool(x, count_include_pad=False, **geometry).sum())(x)
+    np.testing.assert_allclose(dx, want, rtol=1e-7)
+    y, dx, _ = run("logsumexp_pool", geometry, x, np.float64(1e9), ones)
+    count = jaxpool.sum_pool(np.ones(shape), **geometry)
+    np.testing.assert_allclose(y - 1e9 * np.log(count), mean, atol=1e-5)
+    np.testing.assert_allclose(dx, want, rtol=1e-7)
+
+
+def test_a_constant_is_its_own_softmax_pool_and_padding_has_no_weight():
+    shape, geometry = PLAIN
+    x = np.full(shape, -7.0, np.float32)
+    np.testing.assert_array_equal(jaxpool.softmax_pool(x, **geometry), x)
+    count = np.asarray(jaxpool.sum_pool(np.ones(shape, np.float32), **geometry))
+    y = jaxpool.logsumexp_pool(x, **geometry)
+    np.testing.assert_allclose(y, -7 + np.log(count), rtol=1e-6)
+
+
+def test_one_full_window_is_the_logsumexp_and_the_softmax_of_jax():
+    x = numbers((6, 7, 3)).astype(np.float32)
+    got = jaxpool.logsumexp_pool(x, (6, 7), (6, 7))[0, 0]
+    np.testing.assert_allclose(got, jax.nn.logsumexp(x, axis=(0, 1)), rtol=1e-6)
+    got = jaxpool.softmax_pool(x, (6, 7), (6, 7))[0, 0]
+    want = (jax.nn.softmax(x, axis=(0, 1)) * x).sum(axis=(0, 1))
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+# Errors
+
+
+def raised(call):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call()
+    return type(caught.value), str(caught.value)
+
+
+X = np.zeros((1, 4, 4, 2), np.float32)
+RULE = "a finite number above 0"
+BESIDE = "a number, or an array that broadcasts against the output, (1, 3, 3, 2)."
+CHANNELS = "An array of shape (C,) is one number a channel where channels come last."
+SHAPED = "of a shape that broadcasts against the output, (1, 3, 3, 2)"
+ERRORS = [
+    (0, ValueError, RULE, 0, f"Pass {BESIDE}"),
+    (-1.5, ValueError, RULE, -1.5, f"Pass {BESIDE}"),
+    (math.inf, ValueError, RULE, math.inf, f"Pass {BESIDE}"),
+    (math.nan, ValueError, RULE, math.nan, f"Pass {BESIDE}"),
+    (True, TypeError, RULE, True, f"Pass {BESIDE}"),
+    (None, TypeError, RULE, None, f"Pass {BESIDE}"),
+    ("1", TypeError, RULE, "1", f"Pass {BESIDE}"),
+    ([1.0, 2.0], TypeError, RULE, [1.0, 2.0], f"Pass {BESIDE}"),
+    (1j, TypeError, RULE, 1j, f"Pass {BESIDE}"),
+    (np.ones(3), ValueError, SHAPED, (3,), CHANNELS),
+    (np.ones((4, 4, 2)), ValueError, SHAPED, (4, 4, 2), CHANNELS),
+    (np.ones((1, 1, 1, 1, 1)), ValueError, SHAPED, (1, 1, 1, 1, 1), CHANNELS),
+    (
+        np.ones(2, bool),
+        TypeError,
+        "of floats or integers",
+        np.dtype(bool),
+        "Convert it first.",
+    ),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_messages_about_the_temperature(name):
+    f = getattr(jaxpool, name)
+    for value, kind, rule, shown, hint in ERRORS:
+        want = (
+            f"jaxpool.{name}: `temperature` must be {rule}; got temperature={shown!r} "
+            f"(x.shape=(1, 4, 4, 2), window_shape=(2, 2)). {hint}"
+        )
+        assert raised(lambda value=value: f(X, (2, 2), temperature=value)) == (kind, want)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_messages_about_the_array_and_the_geometry(name):
+    f = getattr(jaxpool, name)
+    assert raised(lambda: f([1.0], (1,))) == (
+        TypeError,
+        f"jaxpool.{name}: `x` must be an array; got x=[1.0]. Pass jnp.asarray(x).",
+    )
+    kind, message = raised(lambda: f(X, (2, 2), (0, 1)))
+    assert kind is ValueError
+    assert re.match(rf"jaxpool\.{name}: `strides` must be an int or 2 ints of at least 1", message)

@@ -1,0 +1,182 @@
+"""logsumexp_pool and softmax_pool at what overflows, at infinities and NaN; dtypes and transformations."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from tests.support.soft_pools import GEOMETRIES, HALVES, NAMES, ONE_QUICK, formula, numbers, run
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+inf, nan = np.inf, np.nan
+
+# What overflows, infinities and NaN
+
+
+@pytest.mark.parametrize("geometry", ["overlapping", "tiled, a tail"])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_overflow_in_float32(name, geometry):
+    shape, geometry = GEOMETRIES[geometry]
+    rng = np.random.default_rng(4)
+    for values, t in [
+        ([1e4, -1e4], 1.0),
+        ([1e4, 1e4 + 0.01, -1e4], 1e-3),
+        ([1e4, -1e4, 0.0], 1e-30),
+        ([3e38, -3e38, 0.0], 1.0),
+        ([1e30, -1e30], 1e25),
+    ]:
+        x = rng.choice(np.array(values, np.float32), shape)
+        want, pullback, _ = formula(name, x, t, **geometry)
+        dy = numbers(want.shape).astype(np.float32)
+        y, dx, dt = run(name, geometry, x, np.float32(t), dy)
+        np.testing.assert_allclose(y, want, rtol=3e-7)
+        np.testing.assert_allclose(dx, pullback(dy), rtol=1e-5, atol=1e-5)
+        assert np.isfinite(dt) or t < 1e-19  # whose inverse has no square
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("t", [1e-300, 1e300])
+def test_a_number_beyond_the_range_of_the_type(name, t):
+    x = np.array([[1.0], [1.0], [0.5], [3.0]], np.float32)
+    f = functools.partial(getattr(jaxpool, name), window_shape=(2,), strides=(2,), temperature=t)
+    dx = jax.grad(lambda x: f(x).sum())(x)
+    even = [0.5, 0.5, 0.0, 1.0] if t < 1 else [0.5, 0.5, 0.5, 0.5]
+    np.testing.assert_allclose(dx[:, 0], even)
+    if t < 1 or name == "softmax_pool":
+        np.testing.assert_allclose(f(x)[:, 0], [1.0, 3.0 if t < 1 else 1.75])
+
+
+# x, the two outputs of windows of 2, and the gradients of their sum
+SPECIAL = [
+    ([-inf, -inf, -inf], [-inf, -inf], [0.5, 1.0, 0.5]),
+    ([-inf, -inf, 1.0], [-inf, 1.0], [0.5, 0.5, 1.0]),
+    ([inf, inf, 1.0], [inf, inf], [0.5, 1.5, 0.0]),
+    ([inf, -inf, 1.0], [inf, 1.0], [1.0, 0.0, 1.0]),
+    ([-inf, 1e4, -inf], [1e4, 1e4], [0.0, 2.0, 0.0]),
+    ([nan, -inf, 2.0], [nan, 2.0], [nan, nan, 1.0]),
+    ([inf, nan, 2.0], [nan, nan], [nan, nan, nan]),
+    ([2.0, -inf, nan], [2.0, nan], [1.0, nan, nan]),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_infinities_and_nan(name):
+    for strides in (1, 2):
+        geometry = {"window_shape": (2,), "strides": (strides,)}
+        for x, y, dx in SPECIAL:
+            x = np.array(x, np.float32)[:, None]
+            got = run(name, geometry, x, np.float32(1), np.ones((3 - strides, 1), np.float32))
+            if strides == 1:
+                np.testing.assert_array_equal(got[0][:, 0], y)
+                np.testing.assert_array_equal(got[1][:, 0], dx)
+            else:
+                np.testing.assert_array_equal(got[0][:, 0], y[:1])
+                assert got[1][2, 0] == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_infinities_where_a_window_is_put_together_from_halves(name):
+    x = numbers((20, 2)).astype(np.float32)
+    x[:, 1], x[3, 0] = -inf, inf
+    dy = np.ones((20, 2), np.float32)
+    y, dx, _ = run(name, HALVES, x, np.float32(1), dy)
+    reached = np.abs(np.arange(20) - 3) <= 3
+    np.testing.assert_array_equal(np.isposinf(y[:, 0]), reached)
+    assert dx[3, 0] == reached.sum()
+    assert np.all(np.isneginf(y[:, 1]))
+    np.testing.assert_allclose(dx.sum(axis=0), [20, 20], rtol=1e-6)
+
+
+# Dtypes
+
+
+@pytest.mark.parametrize("name", ONE_QUICK)
+def test_narrow_floats_are_computed_in_float32_and_rounded_once(name):
+    f = functools.partial(getattr(jaxpool, name), **HALVES)
+    for dtype in (jnp.bfloat16, np.float16, jnp.float8_e4m3fn, jnp.float8_e5m2):
+        x, dy = numbers((20, 2)).astype(dtype), numbers((20, 2), seed=1).astype(dtype)
+        wide = [np.float32(array) for array in (x, dy)]
+        y, dx, _ = run(name, HALVES, wide[0], np.float32(1), wide[1])
+        assert f(x).dtype == dtype
+        np.testing.assert_array_equal(np.float32(f(x)), np.float32(y.astype(dtype)))
+        if dtype in (jnp.bfloat16, jnp.float8_e4m3fn):
+            got = jax.jit(lambda x, dy: jax.vjp(f, x)[1](dy)[0])(x, dy)
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(np.float32(got), np.float32(dx.astype(dtype)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.bool_])
+def test_integers_give_float32(name, dtype):
+    x = np.arange(6).reshape(6, 1).astype(dtype)
+    f = functools.partial(getattr(jaxpool, name), window_shape=(2,))
+    y = f(x)
+    assert y.dtype == np.float32
+    np.testing.assert_array_equal(y, f(x.astype(np.float32)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batch_and_channels_may_be_empty(name):
+    f = functools.partial(getattr(jaxpool, name), window_shape=(2,))
+    assert f(np.zeros((0, 4, 3), np.float32)).shape == (0, 3, 3)
+    assert jax.grad(lambda x: f(x).sum())(jnp.zeros((4, 0))).shape == (4, 0)
+
+
+# Transformations
+
+
+@pytest.mark.parametrize("name", ONE_QUICK)
+def test_vmap_scan_checkpoint_and_shapes(name):
+    f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
+    xs = numbers((4, 6, 2)).astype(np.float32)
+
+    def gradient(x):
+        return jax.grad(lambda x: (jax.checkpoint(f)(x) ** 2).sum())(x)
+
+    want = gradient(xs)  # one more batch axis
+    np.testing.assert_allclose(jax.jit(jax.vmap(gradient))(xs), want, rtol=1e-5, atol=1e-6)
+    scanned = jax.jit(lambda xs: jax.lax.scan(lambda c, x: (c, gradient(x)), 0, xs)[1])(xs)
+    np.testing.assert_allclose(scanned, want, rtol=1e-5, atol=1e-6)
+    assert jax.eval_shape(f, xs).shape == xs.shape
+    pullback = jax.vjp(f, xs)[1]
+    assert [leaf.shape for leaf in jax.tree.leaves(pullback)] == [xs.shape]
+
+
+@pytest.mark.parametrize("name", ONE_QUICK)
+def test_symbolic_batch_and_channels(name):
+    f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
+    gradient = jax.jit(jax.grad(lambda x: (f(x) ** 2).sum()))
+    batch, channels = jax.export.symbolic_shape("b, c")
+    shape = jax.ShapeDtypeStruct((batch, 6, channels), np.float32)
+    exported = jax.export.export(gradient)(shape)
+    x = numbers((4, 6, 2)).astype(np.float32)
+    np.testing.assert_allclose(exported.call(x), gradient(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ONE_QUICK)
+def test_inside_shard_map(name):
+    f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
+    mesh = jax.make_mesh((1,), ("b",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("b")
+    mapped = jax.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec)
+    x = numbers((4, 6, 2)).astype(np.float32)
+    got = jax.jit(jax.grad(lambda x: (mapped(x) ** 2).sum()))(x)
+    want = jax.grad(lambda x: (f(x) ** 2).sum())(x)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ONE_QUICK)
+def test_a_large_window_is_a_short_program(name):
+    def length(window, **options):
+        f = functools.partial(getattr(jaxpool, name), window_shape=window, **options)
+        gradient = jax.grad(lambda x: f(x).sum())
+        return len(str(jax.make_jaxpr(gradient)(np.zeros((80, 80, 1), np.float32))))
+
+    small = length((3, 3), padding="SAME")
+    assert length((63, 63), padding="SAME") < 8 * small
+    assert length((80, 80)) < small
+    assert length((40, 40), strides=40) < 3 * small

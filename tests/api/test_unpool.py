@@ -1,0 +1,270 @@
+"""Unpooling against loops: collisions, indices out of range, types and transformations."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxpool
+from jaxpool.testing import geometries, pool_cases
+from tests.support.argmax_pools import FLOATS, INTEGERS, column, frozen, pooled
+from tests.support.drawn import examples, refilled
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+
+def unpooled_oracle(y, indices, spatial_shape, axes):
+    """Loops: in row-major order, what comes later overwrites."""
+    moved = np.moveaxis(y, axes, range(-len(axes), 0))
+    where = np.moveaxis(indices, axes, range(-len(axes), 0))
+    lanes = moved.shape[: y.ndim - len(axes)]
+    x = np.zeros((*lanes, int(np.prod(spatial_shape))), y.dtype)
+    for lane in np.ndindex(*lanes):
+        for value, at in zip(moved[lane].ravel(), where[lane].ravel(), strict=True):
+            if 0 <= int(at) < x.shape[-1]:
+                x[*lane, int(at)] = value
+    return np.moveaxis(x.reshape(*lanes, *spatial_shape), range(-len(axes), 0), axes)
+
+
+def read_oracle(dx, indices, axes):
+    """Loops: what stands at each index, 0 where it is out of range."""
+    moved = np.moveaxis(dx, axes, range(-len(axes), 0)).reshape(
+        *[size for axis, size in enumerate(dx.shape) if axis not in axes], -1
+    )
+    where = np.moveaxis(indices, axes, range(-len(axes), 0))
+    dy = np.zeros(where.shape, dx.dtype)
+    for position in np.ndindex(*where.shape):
+        at = int(where[position])
+        if 0 <= at < moved.shape[-1]:
+            dy[position] = moved[*position[: moved.ndim - 1], at]
+    return np.moveaxis(dy, range(-len(axes), 0), axes)
+
+
+@functools.partial(jax.jit, static_argnames=("spatial_shape", "axes"))
+def unpooled(y, indices, dx, spatial_shape, axes):
+    """The unpooled array and the cotangent of y; the indices are traced."""
+    unpool = functools.partial(jaxpool.max_unpool, spatial_shape=spatial_shape, axes=axes)
+    x, pullback = jax.vjp(lambda y: unpool(y, indices), y)
+    return x, pullback(dx)[0]
+
+
+LAYOUTS = [
+    ((2, 5, 3), (7,), (1,)),
+    ((2, 3, 4, 3), (4, 5), (1, 2)),
+    ((2, 3, 4, 3), (4, 5), (2, 1)),
+    ((3, 4, 2, 3), (4, 5), (3, 0)),
+    ((2, 2, 2, 2, 2), (3, 2, 2), (1, 2, 3)),
+]
+
+
+@pytest.mark.parametrize(("shape", "spatial_shape", "axes"), LAYOUTS)
+def test_unpooling_with_collisions_and_indices_out_of_range(shape, spatial_shape, axes):
+    rng = np.random.default_rng(3)
+    count = int(np.prod(spatial_shape))
+    out = list(shape)
+    for axis, size in zip(axes, spatial_shape, strict=True):
+        out[axis] = size
+    for least, most in [(0, count), (0, 3), (-2, count + 3)]:
+        y, dx = (rng.standard_normal(size).astype(np.float32) for size in (shape, out))
+        indices = rng.integers(least, most, shape).astype(np.int32)
+        x, dy = unpooled(y, indices, dx, spatial_shape, axes)
+        np.testing.assert_array_equal(x, unpooled_oracle(y, indices, spatial_shape, axes))
+        np.testing.assert_array_equal(dy, read_oracle(dx, indices, axes))
+
+
+def test_the_axes_before_the_last_are_the_default():
+    y, indices = np.ones((2, 3, 2, 5), np.float32), np.zeros((2, 3, 2, 5), np.int32)
+    want = jaxpool.max_unpool(y, indices, (4, 4), axes=(1, 2))
+    np.testing.assert_array_equal(jaxpool.max_unpool(y, indices, [4, 4]), want)
+
+
+def test_the_last_wins_among_many():
+    """Many enough that a scatter would be divided among threads."""
+    rng = np.random.default_rng(4)
+    y = np.arange(40_000, dtype=np.float32)[None, :, None]
+    indices = rng.integers(0, 50, y.shape).astype(np.int32)
+    last = np.zeros(50, np.float32)
+    last[indices.ravel()] = y.ravel()
+    for _ in range(3):
+        np.testing.assert_array_equal(jaxpool.max_unpool(y, indices, (50,)).ravel(), last)
+
+
+def test_losers_get_their_cotangent_and_tangents_add():
+    y, indices = column(1, 2, 3), column(2, 2, 0, dtype=np.int32)
+    unpool = functools.partial(jaxpool.max_unpool, indices=indices, spatial_shape=(4,))
+    x, pullback = jax.vjp(unpool, y)
+    np.testing.assert_array_equal(x, column(3, 0, 2, 0))
+    np.testing.assert_array_equal(pullback(column(10, 20, 30, 40))[0], column(30, 30, 10))
+    tangent = jax.jvp(unpool, (y,), (column(1, 10, 100),))[1]
+    np.testing.assert_array_equal(tangent, column(100, 0, 11, 0))
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
+)
+def test_indices_of_every_type_are_dropped_out_of_range(dtype, x64):
+    """Also those that would be in range once cut to 32 bits."""
+    info = np.iinfo(dtype)
+    values = [0, info.min, 5, info.max, 6, 3 if info.bits < 64 else 2**32 + 1]
+    indices = np.array(values, np.uint64 if info.min == 0 else np.int64).astype(dtype)[:, None]
+    y = column(1, 2, 3, 4, 5, 6)
+    x, dy = unpooled(y, indices, column(1, 2, 3, 4, 5, 6), (6,), (0,))
+    want = unpooled_oracle(y, indices, (6,), (0,))
+    np.testing.assert_array_equal(x, want)
+    np.testing.assert_array_equal(dy, read_oracle(column(1, 2, 3, 4, 5, 6), indices, (0,)))
+
+
+def test_an_index_type_too_narrow_for_the_sizes():
+    y, indices = column(1, 2), column(0, 255, dtype=np.uint8)
+    x = jaxpool.max_unpool(y, indices, (1000,))
+    assert (x[0, 0], x[255, 0], x.sum()) == (1, 2, 3)
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=lambda dtype: np.dtype(dtype).name)
+def test_unpooling_of_every_type(dtype):
+    y = np.array([[1], [0], [1]]).astype(dtype)
+    x = jaxpool.max_unpool(y, column(3, 1, 0, dtype=np.int32), (4,))
+    assert x.dtype == dtype
+    np.testing.assert_array_equal(np.asarray(x).astype(int), column(1, 0, 0, 1, dtype=int))
+
+
+def test_colliding_tangents_add_in_float32():
+    y = jnp.ones((600, 1), jnp.bfloat16)
+    unpool = functools.partial(
+        jaxpool.max_unpool, indices=np.zeros((600, 1), np.int32), spatial_shape=(2,)
+    )
+    assert jax.jvp(unpool, (y,), (y,))[1][0, 0] == 600
+
+
+def test_transpose_of_unpooling(x64):
+    rng = np.random.default_rng(5)
+    indices = rng.integers(0, 12, (2, 5, 3))
+    y, v = rng.standard_normal((2, 2, 5, 3))
+    unpool = jax.jit(lambda y: jaxpool.max_unpool(y, jnp.asarray(indices), (12,)))
+    w = rng.standard_normal((2, 12, 3))
+    _, tangent = jax.jvp(unpool, (y,), (v,))
+    cotangent = jax.vjp(unpool, y)[1](w)[0]
+    np.testing.assert_allclose((tangent * w).sum(), (v * cotangent).sum(), rtol=1e-12)
+
+
+def test_transformations_of_unpooling():
+    """At distinct indices unpooling is linear: `at[].set` is its twin."""
+    y = np.arange(6, dtype=np.float32).reshape(2, 3, 1)
+    indices = np.array([[3, 0, 4], [1, 2, 0]], np.int32)[..., None]
+    v = np.cos(y)
+
+    def twin(y):
+        zeros = jnp.zeros((2, 5, 1))
+        return zeros.at[np.arange(2)[:, None], indices[..., 0]].set(y)
+
+    def ours(y):
+        return jaxpool.max_unpool(y, indices, (5,))
+
+    def transformed(unpool):
+        def loss(y):
+            return (unpool(y) ** 3).sum()
+
+        return [
+            jax.vmap(unpool, in_axes=3, out_axes=1)(jnp.stack([y, v], 3)),
+            jax.grad(loss)(y),
+            jax.hessian(loss)(y),
+            jax.jacfwd(jax.grad(loss))(y),
+            jax.jacrev(jax.jacfwd(loss))(y),
+            jax.linearize(unpool, y)[1](v),
+            jax.grad(jax.checkpoint(loss))(y),
+        ]
+
+    for got, want in zip(
+        jax.jit(transformed, static_argnums=0)(ours),
+        jax.jit(transformed, static_argnums=0)(twin),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "window", "channels"), [("bfloat16", 2, 32), ("float32", 5, 3), ("float16", 3, 1)]
+)
+def test_gradients_where_elements_are_looked_up(dtype, window, channels):
+    """Values of such windows are; the linear map is not, which jax transposes: without a scatter."""
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.permutation(2 * 20 * 20 * channels).reshape(2, 20, 20, channels) % 256)
+    y, indices = jaxpool.max_pool_with_argmax(x.astype(dtype), (window,) * 2, (window,) * 2)
+    unpool = functools.partial(jaxpool.max_unpool, indices=indices, spatial_shape=(20, 20))
+    assert "gather" in jax.jit(unpool).lower(y).as_text()
+    dx = jnp.asarray(rng.integers(-3, 4, x.shape), dtype)
+    pullback = jax.jit(jax.vjp(unpool, y)[1])
+    assert "scatter" not in pullback.lower(dx).as_text()
+    (dy,) = pullback(dx)
+    np.testing.assert_array_equal(dy, read_oracle(np.asarray(dx), np.asarray(indices), (1, 2)))
+
+
+def test_unpooling_maps_over_indices():
+    y = np.ones((2, 3, 1), np.float32)
+    indices = np.array([[0, 1, 2], [3, 9, 0]], np.int32)[..., None]
+    unpool = jax.vmap(lambda y, indices: jaxpool.max_unpool(y, indices, (4,)))
+    np.testing.assert_array_equal(unpool(y, indices)[..., 0], [[1, 1, 1, 0], [1, 0, 0, 1]])
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3), (2, 2, 0), (0, 2, 0)])
+def test_batch_and_channels_may_be_empty(shape):
+    x = np.zeros((shape[0], 4, shape[2]), np.float32)
+    y, indices = jaxpool.max_pool_with_argmax(x, (2,), (2,))
+    assert y.shape == indices.shape == shape
+    assert jaxpool.max_unpool(y, indices, (4,)).shape == x.shape
+
+
+@examples(4)
+@given(data=st.data())
+def test_unpooling_puts_every_maximum_back(data):
+    drawn = data.draw(pool_cases(kinds=("max",), ties=("first",), geometry=geometries(max_size=6)))
+    window = drawn.window()
+    for case in refilled(drawn, ("ties", "special", "lowest"), rounds=1):
+        y, indices, _ = pooled(case.x, case.dy, frozen(**case.geometry()))
+        x, again = unpooled(y, indices, np.asarray(case.x), window.input_shape, window.axes)
+        np.testing.assert_array_equal(
+            x, unpooled_oracle(np.asarray(y), np.asarray(indices), window.input_shape, window.axes)
+        )
+        np.testing.assert_array_equal(again, y)  # x read at the indices is y
+        chosen = np.asarray(x) != 0
+        np.testing.assert_array_equal(np.asarray(x)[chosen], case.x[chosen])
+
+
+def test_symbolic_batch_and_channels():
+    def there_and_back(x):
+        y, indices = jaxpool.max_pool_with_argmax(x, (2, 2), (2, 2))
+        return jaxpool.max_unpool(y, indices, (4, 4))
+
+    batch, channels = jax.export.symbolic_shape("b, c")
+    spec = jax.ShapeDtypeStruct((batch, 4, 4, channels), np.float32)
+    exported = jax.export.export(jax.jit(there_and_back))(spec)
+    x = np.random.default_rng(6).standard_normal((3, 4, 4, 2)).astype(np.float32)
+    np.testing.assert_array_equal(exported.call(x), there_and_back(x))
+
+
+def test_explicit_sharding_of_channels_is_kept():
+    mesh = jax.make_mesh((1,), ("c",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
+    with jax.set_mesh(mesh):
+        spec = jax.sharding.PartitionSpec(None, None, "c")
+        y = jax.device_put(jnp.ones((2, 3, 4)), jax.NamedSharding(mesh, spec))
+        indices = jax.device_put(np.full((2, 3, 4), 5), jax.NamedSharding(mesh, spec))
+        x = jax.jit(lambda y, i: jaxpool.max_unpool(y, i, (6,)))(y, indices)
+    assert (np.asarray(x)[:, 5] == 1).all()
+    assert np.asarray(x).sum() == 8
+
+
+def test_positions_in_windows_of_their_own_and_out_of_them():
+    """Both ways of unpooling give what loops give; sizes that windows do not fill leave a rest."""
+    rng = np.random.default_rng(4)
+    y = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
+    rows, columns = np.arange(3)[:, None, None] * 2, np.arange(4)[:, None] * 3
+    own = (rows + rng.integers(0, 2, y.shape)) * 13 + columns + rng.integers(0, 3, y.shape)
+    for indices in (own, np.where(rng.random(y.shape) < 0.1, 90, own)):
+        dx = rng.standard_normal((2, 7, 13, 5)).astype(np.float32)
+        x, dy = unpooled(y, indices, dx, spatial_shape=(7, 13), axes=(1, 2))
+        np.testing.assert_array_equal(x, unpooled_oracle(y, indices, (7, 13), (1, 2)))
+        np.testing.assert_array_equal(dy, read_oracle(dx, indices, (1, 2)))

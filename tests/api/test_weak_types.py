@@ -1,0 +1,88 @@
+"""Elementwise maximum and minimum have a weak type exactly where `jnp.maximum` has one."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+
+FUNCTIONS = ("maximum", "minimum", "fmax", "fmin")
+MODES = ("vjp", "jvp")
+NUMBERS = (True, 2, 2.5)
+STRONG = [np.bool_, np.int8, np.int32, np.uint8, np.float32, jnp.bfloat16]
+ARRAYS = {np.dtype(dtype).name: jnp.ones(3, dtype) for dtype in STRONG}
+for number in (2, 2.5):
+    weak = jnp.broadcast_to(jnp.asarray(number), 3)
+    ARRAYS[f"weak {weak.dtype}"] = weak
+
+each_array = pytest.mark.parametrize("x", ARRAYS.values(), ids=ARRAYS)
+each_function = pytest.mark.parametrize("function", FUNCTIONS)
+each_mode = pytest.mark.parametrize("autodiff", MODES)
+
+
+def kind(y):
+    return y.dtype.name, y.weak_type
+
+
+def kind_of(f, *xs):
+    """The dtype of `f(*xs)` and whether its type is weak, or that the types do not promote."""
+    try:
+        return kind(jax.eval_shape(lambda: f(*xs)))  # called like this, Python numbers stay such
+    except jax.dtypes.TypePromotionError:
+        return "refused"
+
+
+@pytest.mark.parametrize("promotion", ["standard", "strict"])
+@each_function
+@each_array
+def test_of_an_array_and_anything(x, function, promotion):
+    with jax.numpy_dtype_promotion(promotion), jax.numpy_rank_promotion("allow"):
+        for other in (*NUMBERS, *ARRAYS.values()):
+            for pair in [(x, other), (other, x)]:
+                got = kind_of(getattr(jaxpool, function), *pair)
+                assert got == kind_of(jnp.maximum, *pair), other
+
+
+@each_array
+def test_of_three(x):
+    for second, third in itertools.product((*NUMBERS, *ARRAYS.values()), NUMBERS):
+        for triple in itertools.permutations((x, second, third)):
+            want = kind_of(lambda *xs: functools.reduce(jnp.maximum, xs), *triple)
+            assert kind_of(jaxpool.maximum, *triple) == want, triple
+            assert kind_of(jaxpool.minimum, *triple) == want, triple
+
+
+@each_function
+def test_of_numbers(function):
+    for pair in itertools.product(NUMBERS, repeat=2):
+        assert kind_of(getattr(jaxpool, function), *pair) == kind_of(jnp.maximum, *pair), pair
+
+
+@each_mode
+def test_a_number_does_not_decide_the_dtype_of_what_follows(autodiff):
+    weights = jnp.array([1, 2, 4], jnp.bfloat16)
+    for x, number in [(jnp.arange(3), 0.5), (jnp.arange(3, dtype=jnp.int8), 0.5)]:
+        for f in (jaxpool.maximum, jax.jit(jaxpool.maximum, static_argnames="autodiff")):
+            y = f(x, number, autodiff=autodiff) * weights
+            assert y.dtype == jnp.bfloat16
+            np.testing.assert_array_equal(y.astype(np.float32), [0.5, 2, 8])
+
+
+@each_mode
+@each_array
+def test_derivatives_have_the_type_of_their_own_primal(x, autodiff):
+    f = functools.partial(jaxpool.maximum, autodiff=autodiff)
+    weak = ARRAYS["weak float32"]
+    y, pullback = jax.vjp(f, x, weak)
+    cotangents = pullback(jnp.ones_like(y))
+    for cotangent, primal in zip(cotangents, (x, weak), strict=True):
+        floating = jnp.issubdtype(primal.dtype, jnp.floating)
+        assert cotangent.dtype == (primal.dtype if floating else jax.dtypes.float0)
+    if autodiff == "jvp":
+        f = functools.partial(f, x)
+        primal, tangent = jax.eval_shape(lambda: jax.jvp(f, (weak,), (weak,)))
+        assert kind(primal) == kind(tangent) == kind_of(jnp.maximum, x, weak)

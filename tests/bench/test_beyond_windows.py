@@ -1,0 +1,298 @@
+"""The benchmark suite beyond plain windows: ops with positions, adaptive pools, whole axes, train steps."""
+
+import importlib
+import re
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+pytest.importorskip("flax", reason="the nets of the benchmark suite are written in Flax")
+
+import jaxpool
+from bench import report, train_steps
+from bench.__main__ import main
+from bench._case import ARGMAX, CUMMAX, UNPOOL
+from bench._jax_peer import jaxpool_op, outputs_of
+from bench._lax_pools import LAX_POOLS
+from bench._peer import Work
+from bench.cases import MODES, adaptive, over, pool, select, unpool
+from bench.oracle import Reference
+from bench.peers import OURS, RIVALS, peers
+from bench.results import CaseResult, Row, Run
+from bench.run import run_case
+from bench.timing import Timing
+
+NEW = select(["small", "adaptive|argmax|whole axes"])
+STEPS = select(["small", "train"])
+# A step takes seconds to compile: windows that overlap stand for the others.
+QUICK_STEPS = [
+    pytest.param(case, marks=[pytest.mark.slow] * (case.net != "ResNetStem")) for case in STEPS
+]
+# What a peer is known to lack: a pattern of the case's name and mode.
+NOTHING = "(?!)"
+LACKS = {
+    "jaxpool": NOTHING,
+    "lax": "to 5x5|argmax|unpool",
+    "torch": NOTHING,
+    "torch-channels-last": "cummax",
+    "tensorflow": "adaptive|unpool|cummax|argmax.*vjp",
+}
+# A bare forward compiles half of the same again: it is left to those that do not compile.
+RUNS = [(n, m) for n in LACKS for m in MODES if m != "forward" or n not in ("jaxpool", "lax")]
+
+
+def names(cases):
+    return [case.name for case in cases]
+
+
+@pytest.fixture(scope="module")
+def contenders():
+    """Every peer that is installed, by name."""
+    made = peers(RIVALS, device="cpu", threads=2, tensorflow_python=None)
+    yield {peer.name: peer for peer in made if peer.version() is not None}
+    for peer in made:
+        peer.close()
+
+
+def a_row(**fields):
+    return Row(Timing(1.0, 1.0, 1.0, 1), **fields)
+
+
+def test_there_is_a_small_case_of_every_new_op_and_net():
+    assert {case.op for case in NEW} == {
+        "adaptive_max_pool",
+        "adaptive_avg_pool",
+        ARGMAX,
+        UNPOOL,
+        CUMMAX,
+        "max",
+    }
+    assert {case.net for case in STEPS} == set(train_steps.NETS)
+
+
+@pytest.mark.parametrize(("name", "mode"), RUNS)
+@pytest.mark.parametrize("case", NEW, ids=names(NEW))
+def test_peer_agrees_with_the_oracle_or_says_what_it_lacks(contenders, name, case, mode):
+    if name not in contenders:
+        pytest.skip(f"{name} is not installed")
+    row = run_case(case, mode, [contenders[name]], 0.0).rows[name]
+    if re.search(LACKS[name], f"{case.name}, {mode}"):
+        assert row.timing is None
+        assert row.why_not.startswith(
+            ("lax has no", "TensorFlow has no", "elementwise and running")
+        )
+    else:
+        assert row.why_not is None
+        assert not row.wrong
+
+
+@pytest.mark.parametrize("case", NEW, ids=names(NEW))
+def test_output_shape_is_that_of_jaxpool(case):
+    y, *positions = outputs_of(jax.eval_shape(jaxpool_op(case), *case.inputs()))
+    assert y.shape == case.output_shape
+    assert [p.shape for p in positions] == [case.output_shape] * (case.op == ARGMAX)
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        (adaptive("adaptive_max_pool", (8, 64, 64, 3), 5), "adaptive_max to 5x5, 8x64x64x3"),
+        (unpool((2, 4, 3, 3), 2), "max_unpool 2x2 stride 2 to 8x6, 2x4x3x3"),
+        (over("max", (2, 5, 6, 3), (1, 2)), "max over 1 and 2, 2x5x6x3"),
+        (over("cummax", (2, 9, 3), (1,)), "cummax over 1, 2x9x3"),
+    ],
+)
+def test_names_tell_sizes_and_axes(case, name):
+    assert case.name == name
+
+
+@pytest.mark.parametrize(
+    ("case", "forward", "both"),
+    [
+        # x and y; and twice that with, for a maximum, an index a window of 4x4 or 14x14 or 56x56
+        (adaptive("adaptive_avg_pool", (1, 16, 16, 1), 4), 4 * 272, 8 * 272),
+        (adaptive("adaptive_max_pool", (1, 16, 16, 1), 4), 4 * 272, 8 * 272 + 2 * 16),
+        (adaptive("adaptive_max_pool", (1, 64, 64, 1), 5), 4 * 4121, 8 * 4121 + 2 * 25),
+        (adaptive("adaptive_max_pool", (1, 56, 56, 1), 1), 4 * 3137, 8 * 3137 + 2 * 2),
+        # positions as four bytes beside those of a plain pool
+        (pool(ARGMAX, (1, 4, 4, 1), 2, 2), 4 * (16 + 4 + 4), 8 * (16 + 4) + 2 * 4 + 4 * 4),
+        (unpool((1, 2, 2, 1), 2), 4 * (4 + 4 + 16), 8 * (4 + 4 + 16)),
+        (over("cummax", (1, 8, 1), (1,)), 4 * 16, 8 * 16),
+        (over("max", (1, 4, 2, 1), (1, 2)), 4 * 9, 8 * 9),
+    ],
+)
+def test_floor_counts_every_array_once(case, forward, both):
+    assert [case.floor_bytes(mode) for mode in MODES] == [forward, both]
+
+
+def expected(case, x, dy):
+    """The oracle's outputs and dx as flat lists, for one batch entry and channel."""
+    outputs, (dx,) = Reference(
+        case,
+        [np.float64(a).reshape(case.shape) for a in x],
+        np.float64(dy).reshape(case.output_shape),
+    ).expected()
+    return [y.ravel().tolist() for y in outputs], dx.ravel().tolist()
+
+
+def test_oracle_adds_what_overlapping_adaptive_windows_send_and_takes_the_first():
+    case = adaptive("adaptive_max_pool", (1, 3, 1), 2)
+    assert expected(case, [[5, 7, 7]], [1, 2]) == ([[7, 7]], [0, 3, 0])
+    case = adaptive("adaptive_avg_pool", (1, 3, 1), 2)
+    assert expected(case, [[1, 3, 8]], [2, 4]) == ([[2, 5.5]], [1, 3, 2])
+
+
+def test_oracle_counts_positions_without_the_padding():
+    case = pool(ARGMAX, (1, 2, 2, 1), 2, 2, 1)
+    outputs, dx = expected(case, [[4, 3, 2, 1]], [1, 2, 3, 4])
+    assert outputs == [[4, 3, 2, 1], [0, 1, 2, 3]]
+    assert dx == [1, 2, 3, 4]
+
+
+def test_oracle_unpools_to_positions_and_reads_the_cotangent_there():
+    case = unpool((1, 1, 2, 1), 2)
+    outputs, dx = expected(case, [[5, 6], [4, 3]], range(8))
+    assert outputs == [[0, 0, 0, 6, 5, 0, 0, 0]]
+    assert dx == [4, 3]
+
+
+def test_oracle_sends_running_maxima_to_the_first_of_the_tied():
+    case = over("cummax", (1, 5, 1), (1,))
+    assert expected(case, [[1, 3, 3, 2, 4]], [1, 2, 4, 8, 16]) == (
+        [[1, 3, 3, 3, 4]],
+        [1, 14, 0, 0, 16],
+    )
+
+
+def test_oracle_divides_among_the_tied_of_whole_axes():
+    case = over("max", (1, 2, 2, 1), (1, 2))
+    assert expected(case, [[7, 1, 7, 0]], [3]) == ([[7]], [1.5, 0, 1.5, 0])
+
+
+def test_wrong_positions_are_marked():
+    case = pool(ARGMAX, (1, 4, 4, 1), 2, 2)
+    work = Work(case, "forward")
+    (y, positions), _ = work.reference.expected()
+    assert work.reference.difference((y, positions)) == 0
+    assert work.reference.difference((y, positions + 1)) == 1 > work.reference.tolerance(False)
+
+
+def test_positions_to_unpool_are_those_a_pool_could_give():
+    case = unpool((2, 4, 3, 5), 2)
+    x, positions = case.inputs()
+    filled = jaxpool.max_unpool(jnp.abs(x), positions, case.output)
+    _, found = jaxpool.max_pool_with_argmax(filled, case.window, case.strides)
+    assert np.array_equal(found, positions)
+    assert len(np.unique(positions)) > 24  # any place in a window, not one corner of each
+
+
+def test_pools_of_lax_alone_are_those_of_jaxpool():
+    x = np.random.default_rng(0).integers(-2, 3, (2, 4, 6, 3)).astype(np.float32)  # with ties
+    y, positions = LAX_POOLS.max_pool_with_argmax(x, (2, 2), (2, 2))
+    for ours, theirs in zip(
+        jaxpool.max_pool_with_argmax(x, (2, 2), (2, 2)), (y, positions), strict=True
+    ):
+        assert np.array_equal(ours, theirs)
+    assert np.array_equal(
+        LAX_POOLS.max_unpool(y, positions, (4, 6)), jaxpool.max_unpool(y, positions, (4, 6))
+    )
+
+
+@pytest.mark.parametrize("case", QUICK_STEPS, ids=names(STEPS))
+def test_train_step_is_the_same_with_every_pool(contenders, case):
+    rivals = [contenders[name] for name in (OURS, "lax", "accelerate")]
+    rows = run_case(case, "forward_and_vjp", rivals, 0.0).rows
+    assert [row.why_not for row in rows.values()] == [None] * 3
+    assert not any(row.wrong for row in rows.values())
+    assert all(row.compile_s and row.peak_bytes for row in rows.values())
+
+
+@pytest.mark.slow
+def test_a_train_step_without_the_gradient_of_unpooling_is_marked(contenders, monkeypatch):
+    def without_gradient(x, *arguments, unpool=jaxpool.max_unpool):
+        return unpool(jax.lax.stop_gradient(x), *arguments)
+
+    monkeypatch.setattr(jaxpool, "max_unpool", without_gradient)
+    (case,) = (case for case in STEPS if case.net == "UNet")
+    assert run_case(case, "forward_and_vjp", [contenders[OURS]], 0.0).rows[OURS].wrong
+
+
+@pytest.mark.parametrize("net", ["LeNet", "UNet"])
+def test_accelerated_train_step_leaves_no_pool_to_lax(net):
+    (case,) = (case for case in STEPS if case.net == net)
+    arguments = jax.eval_shape(lambda: train_steps._arguments(Work(case, "forward_and_vjp")))
+    scatters = {
+        name: "select_and_scatter"
+        in jax.jit(train_steps.step_of(case, name)).lower(*arguments).as_text()
+        for name in ("lax", "accelerate", "jaxpool")
+    }
+    assert scatters == {"lax": True, "accelerate": False, "jaxpool": False}
+
+
+def test_u_net_is_scored_a_pixel():
+    (case,) = (case for case in STEPS if case.net == "UNet")
+    work = Work(case, "forward_and_vjp")
+    _, images, labels = jax.eval_shape(lambda: train_steps._arguments(work))
+    assert labels.shape == images.shape[:3]
+
+
+def test_accelerate_says_that_it_is_for_train_steps(contenders):
+    case = pool("max_pool", (1, 4, 1), 2, 2)
+    row = run_case(case, "forward", [contenders["accelerate"]], 0.0).rows["accelerate"]
+    assert row.why_not == "accelerate is timed on whole train steps"
+
+
+def test_command_line_knows_every_peer():
+    assert importlib.import_module("bench.__main__")._RIVALS == RIVALS
+
+
+def test_report_shows_accelerate_beside_train_steps_alone():
+    def result(case, **rows):
+        return CaseResult(case, 0, {"jaxpool": a_row(), "lax": a_row(), **rows})
+
+    window = result(
+        pool("max_pool", (1, 4, 1), 2, 2),
+        accelerate=Row(why_not="whole train steps"),
+        torch=Row(why_not="torch is away"),
+    )
+    step = result(
+        STEPS[0],
+        accelerate=Row(Timing(0.5, 0.5, 0.5, 1), compile_s=1.0),
+        torch=Row(why_not="no whole steps"),
+    )
+    failed = result(STEPS[1], accelerate=Row(why_not="it failed"))
+    machine = {"cpu": "", "cores": 2, "cache_bytes": None, "transparent_huge_pages": ""}
+    conditions = {
+        "date": "",
+        "device": "cpu",
+        "threads": 2,
+        "huge_pages": False,
+        "load": 0,
+        "machine": machine,
+        "versions": {},
+    }
+    text = report.markdown(Run("forward_and_vjp", conditions, (window, step, failed)))
+    windows, _, steps = text.partition("### Train steps")
+    assert "accelerate" not in windows
+    assert "| lax / accelerate |" in steps
+    assert "| 1000 | 1000 | 500 | 1.00 | 2.00 |" in steps
+    assert "compile, s: accelerate" in steps
+    assert text.endswith(
+        "Not run:\n\n- torch: torch is away (max 2 stride 2, 1x4x1)\n"
+        f"- accelerate: it failed ({STEPS[1].name})\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--filter", "("], "argument --filter: not a regular expression"),
+        (["--threads", "0"], "argument --threads: must be at least 1"),
+    ],
+)
+def test_arguments_that_cannot_be_right(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err

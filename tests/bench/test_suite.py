@@ -1,0 +1,213 @@
+"""The benchmark suite: its table, its oracle, its timer and its report."""
+
+import itertools
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from bench import report
+from bench._jax_peer import AddOnePeer, JaxPeer, lax_op
+from bench._peer import Unsupported, Work
+from bench._tf_peer import PYTHON_VARIABLE, TensorFlowPeer
+from bench.cases import CASES, Case, pool, select
+from bench.oracle import Reference
+from bench.results import CaseResult, Row, Run
+from bench.run import run_case
+from bench.timing import Timing, take_turns, timed_calls
+from bench.twins import Twin, twins
+
+SMALL = select(["small"])
+# Windows that lax has; the other ops are in test_beyond_windows.py.
+WINDOWS = [case for case in SMALL if not set(case.tags) & {"adaptive", "argmax", "train"}]
+
+
+def names(cases):
+    return [case.name for case in cases]
+
+
+def test_every_case_has_its_own_name():
+    assert len(set(names(CASES))) == len(CASES)
+
+
+def test_small_cases_are_left_out_unless_asked_for():
+    assert SMALL
+    assert not set(names(select())) & set(names(SMALL))
+
+
+def test_filters_must_all_match_name_or_tags():
+    chosen = select(["^max 3x3", "table"])
+    assert chosen
+    assert all(case.op == "max_pool" and "table" in case.tags for case in chosen)
+
+
+@pytest.mark.parametrize("case", SMALL, ids=names(SMALL))
+def test_case_survives_json(case):
+    assert Case.from_json(json.loads(json.dumps(case.to_json()))) == case
+
+
+@pytest.mark.parametrize("case", WINDOWS, ids=names(WINDOWS))
+def test_output_shape_is_that_of_lax(case):
+    y = jax.eval_shape(lax_op(case), *case.inputs())
+    assert y.shape == case.output_shape
+
+
+@pytest.mark.parametrize(
+    ("case", "mode", "expected"),
+    [
+        (pool("max_pool", (1, 4, 4, 1), 2, 2), "forward", 4 * (16 + 4)),
+        (pool("max_pool", (1, 4, 4, 1), 2, 2), "forward_and_vjp", 2 * 4 * (16 + 4) + 2 * 4),
+        (pool("avg_pool", (1, 4, 4, 1), 2, 2), "forward_and_vjp", 2 * 4 * (16 + 4)),
+        (Case("maximum", (8,), arity=2), "forward_and_vjp", 2 * 4 * (3 * 8)),
+    ],
+)
+def test_floor_counts_every_array_once(case, mode, expected):
+    assert case.floor_bytes(mode) == expected
+
+
+@pytest.mark.parametrize("case", WINDOWS, ids=names(WINDOWS))
+def test_oracle_agrees_with_lax(case):
+    mode = case.modes[-1]
+    if any(d > 1 for d in case.dilation):
+        mode = "forward"  # lax has no reverse mode with window dilation
+    result = run_case(case, mode, [JaxPeer("lax", "jax", lax_op, "cpu")], 0.0)
+    row = result.rows["lax"]
+    assert row.why_not is None
+    assert not row.wrong
+
+
+def test_oracle_sends_the_cotangent_to_the_first_of_a_tie():
+    case = pool("max_pool", (1, 3, 1), 3)
+    reference = Reference(case, (np.ones((1, 3, 1)),), np.full((1, 1, 1), 2.0))
+    _, (dx,) = reference.expected()
+    assert dx.ravel().tolist() == [2.0, 0.0, 0.0]
+
+
+def test_a_wrong_result_is_marked():
+    def off_by_one(case):
+        op = lax_op(case)
+        return lambda x: op(x) + 1
+
+    case = pool("max_pool", (1, 4, 1), 2, 2)
+    row = run_case(case, "forward", [JaxPeer("off", "jax", off_by_one, "cpu")], 0.0).rows["off"]
+    assert row.wrong
+    assert row.difference == pytest.approx(1.0)
+
+
+def test_a_peer_that_fails_has_a_reason_and_ends_nothing():
+    class Failing:
+        name = "failing"
+
+        def prepare(self, work):
+            raise ValueError("no such thing\nsecond line")
+
+    case = pool("max_pool", (1, 4, 1), 2, 2)
+    rows = run_case(case, "forward", [Failing(), AddOnePeer("cpu")], 0.0).rows
+    assert rows["failing"].why_not == "ValueError: no such thing"
+    assert rows["x+1"].timing is not None
+
+
+def test_tensorflow_is_skipped_with_a_word_when_absent(monkeypatch):
+    monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
+    peer = TensorFlowPeer("cpu", 2, None)
+    assert peer.version() is None
+    with pytest.raises(Unsupported, match=PYTHON_VARIABLE):
+        peer.prepare(Work(pool("max_pool", (1, 4, 1), 2, 2), "forward"))
+
+
+def test_turns_alternate():
+    order = []
+    first = timed_calls(lambda: order.append("first"))
+    second = timed_calls(lambda: order.append("second"))
+    timings = take_turns({"first": first, "second": second}, 0.0)
+    assert timings["first"].samples > 0
+    runs = [name for name, _ in itertools.groupby(order)]
+    assert runs[:4] == ["first", "second", "first", "second"]
+
+
+def test_a_call_longer_than_the_budget_is_timed_once():
+    calls = []
+
+    def slow(count):
+        calls.append(count)
+        return [10.0] * count
+
+    assert take_turns({"slow": slow}, 0.0)["slow"] == Timing(10.0, 10.0, 10.0, 1)
+    assert calls == [1, 1]
+
+
+def conditions(huge_pages):
+    return {
+        "date": "2020-01-01",
+        "device": "cpu",
+        "threads": 2,
+        "huge_pages": huge_pages,
+        "budget_s": 1.0,
+        "load": 0.0,
+        "machine": {
+            "cpu": "a processor",
+            "cores": 2,
+            "cache_bytes": 1,
+            "transparent_huge_pages": "madvise",
+        },
+        "versions": {"jax": "1"},
+    }
+
+
+def made_up_run(huge_pages=False):
+    def row(ms, **fields):
+        return Row(Timing(ms / 1e3, ms / 1e3, ms / 1e3, 5), difference=0.0, **fields)
+
+    first, second = (pool("max_pool", (2, 8, 8, 1), window, 1) for window in (2, 3))
+    return Run(
+        "forward_and_vjp",
+        conditions(huge_pages),
+        (
+            CaseResult(first, 100, {"jaxpool": row(1.0), "lax": row(2.0), "copy": row(1.0)}),
+            CaseResult(
+                second,
+                100,
+                {"jaxpool": row(9.0), "lax": row(72.0, wrong=True), "copy": row(3.0)},
+            ),
+        ),
+    )
+
+
+def test_comparison_is_a_geometric_mean():
+    found = report.compare(made_up_run().results, "lax")
+    assert found is not None
+    assert found.mean == pytest.approx(math.sqrt(2 * 8))
+    assert found.worst == pytest.approx(2)
+    assert found.slower == ()
+
+
+def test_report_tells_floor_and_wrong_answers():
+    text = report.markdown(made_up_run())
+    assert "| 72.0 ! |" in text
+    assert "Beyond 1.5: max 3x3 stride 1, 2x8x8x1 (3.00)." in text
+    assert "Wrong by more than rounding" in text
+
+
+def test_markdown_file_keeps_the_sections_of_other_conditions(tmp_path):
+    path = tmp_path / "RESULTS.md"
+    report.update_file(path, [made_up_run(huge_pages=True)])
+    report.update_file(path, [made_up_run(huge_pages=False)])
+    once = path.read_text()
+    assert once.count("\n## ") == 2
+    report.update_file(path, [made_up_run(huge_pages=False)])
+    assert path.read_text() == once
+
+
+def test_channels_first_is_held_against_channels_last():
+    last = pool("max_pool", (2, 8, 9, 3), 2, 2)
+    first = pool("max_pool", (2, 3, 8, 9), 2, 2, channels_first=True)
+    timings = ((last, 1.0), (first, 1.4))
+    results = [CaseResult(case, 1, {"jaxpool": Row(Timing(s, s, s, 1))}) for case, s in timings]
+    assert list(twins(results, "jaxpool")) == [Twin(first.name, last.name, 1.4, 1.5)]
+
+
+def test_run_survives_json():
+    run = made_up_run()
+    assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run

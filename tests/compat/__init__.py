@@ -1,0 +1,1 @@
+"""The drop-ins of `jaxpool.compat`, each beside its original."""

@@ -1,0 +1,247 @@
+"""The drop-ins for Flax beside `flax.linen.pooling`."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jaxpool.compat import flax as ours
+from tests.support.compat_cases import (
+    Call,
+    both_raise,
+    compare,
+    drawn_calls,
+    geometries,
+    ints,
+    same,
+)
+
+theirs = pytest.importorskip("flax.linen.pooling")
+
+NAMES = ("max_pool", "min_pool", "avg_pool", "pool")
+X = jnp.arange(24.0).reshape(1, 4, 6, 1)
+
+
+def drawn_geometry(rng):
+    """A shape and window, strides and padding for it."""
+    rank, batch = rng.integers(1, 4), rng.integers(0, 3)
+    shape = (*ints(rng, batch, 1, 2), *ints(rng, rank, 3, 7 if rank < 3 else 4), 2)
+    strides = None if rng.random() < 0.2 else ints(rng, rank, 1, 3)
+    padding = rng.choice(["VALID", "SAME", "SAME_LOWER", "same"])
+    if batch < 2 and rng.random() < 0.4:
+        padding = tuple(ints(rng, 2, 0, 3) for _ in range(rank))
+    return shape, (ints(rng, rank, 1, 3), strides, str(padding) if batch > 1 else padding)
+
+
+def dtype_of(rng):
+    return (np.float32, np.float32, np.float32, np.int32, np.uint8, jnp.bfloat16)[rng.integers(6)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_signature(name):
+    parameters = [
+        [(p.name, p.kind, p.default) for p in inspect.signature(fn).parameters.values()]
+        for fn in (getattr(ours, name), getattr(theirs, name))
+    ]
+    assert parameters[0] == parameters[1]
+
+
+def call(name, shape, args, **options):
+    """`name` of both modules with `args` after the array."""
+    mine, original = getattr(ours, name), getattr(theirs, name)
+    says = f"{name}{shape, *args}"
+    return Call(lambda x: mine(x, *args), lambda x: original(x, *args), shape, says, **options)
+
+
+@drawn_calls
+@pytest.mark.parametrize("name", ["max_pool", "min_pool"])
+def test_extremes(name, calls):
+    compare(
+        call(name, *drawn_geometry(rng), exact=True, dtype=dtype_of(rng))
+        for rng in geometries(calls)
+    )
+
+
+@drawn_calls
+def test_averages(calls):
+    cases = []
+    for rng in geometries(calls):
+        shape, args = drawn_geometry(rng)
+        cases.append(call("avg_pool", shape, (*args, bool(rng.integers(2))), dtype=dtype_of(rng)))
+    compare(cases)
+
+
+@drawn_calls
+def test_pool(calls):
+    reductions = [(-np.inf, lax.max), (np.float32(np.inf), lax.min), (0, lax.add)]
+    cases = []
+    for rng in geometries(calls):
+        shape, args = drawn_geometry(rng)
+        cases.append(call("pool", shape, (*reductions[rng.integers(3)], *args)))
+    compare(cases)
+
+
+@pytest.mark.parametrize(
+    ("init", "reducer"),
+    [(1.0, lax.mul), (-jnp.inf, jnp.maximum), (0.0, lax.max), (5.0, lax.add)],
+)
+def test_any_other_reduction_is_lax_own(init, reducer):
+    got, want = (m.pool(X, init, reducer, (2, 2), None, "SAME") for m in (ours, theirs))
+    same(got, want, 0, "value")
+
+
+@pytest.mark.parametrize("window_shape", [(2, 2), (2, 1), (4, 6)])
+def test_the_kernels_are_ours(window_shape):
+    for name in NAMES[:3]:
+        program = jax.make_jaxpr(
+            jax.grad(lambda x, n=name: getattr(ours, n)(x, window_shape).sum())
+        )
+        assert "reduce_window" not in str(program(X))
+
+
+ODD = [
+    ((2, 2), None, ((3, 4), (0, 0))),  # windows of padding alone
+    ((9, 9), None, "VALID"),  # no window fits
+    ((1, 1), (2, 2), "VALID"),
+    ((1, 1), None, "VALID"),
+    ((1,), (2,), ((1, 1),)),
+    ((), None, "VALID"),
+    ((2, 2, 2), None, "SAME"),  # the batch axis pooled too
+    ((2, 2), (), "valid"),
+    ((2, 2), 0, "SAME"),
+    ((np.int64(2), 2), (np.int32(2), 1), [[1, 0], [0, 1]]),
+    ((2, 2), None, np.ones((2, 2), int)),
+]
+
+
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
+def test_odd_arguments_that_flax_takes(name):
+    shapes = [X.shape if len(args[0]) != 1 else (4, 6, 1) for args in ODD]
+    calls = [call(name, shape, args) for shape, args in zip(shapes, ODD, strict=True)]
+    compare(calls, ("normal", "ties"))
+
+
+def test_averages_of_padding_alone():
+    pools = [lambda x, m=m: m.avg_pool(x, (2,), None, ((3, 0),), False) for m in (ours, theirs)]
+    x = X.reshape(4, 6)
+    (y, dx), (want_y, want_dx) = (
+        jax.value_and_grad(lambda x, p=p: p(x)[2:].sum())(x) for p in pools
+    )
+    same(pools[0](x), pools[1](x), 1e-6, "value")
+    assert np.isnan(pools[0](x)[0]).all()
+    same(y, want_y, 1e-6, "sum")
+    same(dx, want_dx, 1e-6, "gradient")
+
+
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_forwards_that_have_no_gradient_in_flax(name):
+    for padding in [((-1, 0), (0, 0)), ((-1, 0), (-3, 2)), ((-4, 0), (0, 0))]:
+        same(*(getattr(m, name)(X, (2, 2), None, padding) for m in (ours, theirs)), 1e-6, name)
+
+
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
+def test_axes_of_size_0(name):
+    shapes = [(0, 4, 6, 1), (1, 4, 6, 0), (1, 0, 6, 1)]
+    paddings = ["VALID", "SAME", ((1, 1), (1, 1))]
+    compare(
+        [call(name, shape, ((2, 2), None, padding)) for shape in shapes for padding in paddings],
+        ("normal",),
+    )
+
+
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_forward_mode(name):
+    each = call(name, X.shape, ((2, 3), (2, 1), "SAME"))
+    got, want = (jax.jvp(fn, (X,), (jnp.sin(X),))[1] for fn in (each.ours, each.theirs))
+    same(got, want, 1e-6, name)
+
+
+REFUSED = [
+    {"window_shape": [2, 2]},
+    {"window_shape": 2},
+    {"window_shape": (2, 2, 2, 2)},
+    {"window_shape": (0, 2)},
+    {"window_shape": (-1, 2)},
+    {"window_shape": np.array([2, 2])},
+    {"window_shape": (jnp.int32(2), 2)},
+    {"window_shape": "22"},
+    {"strides": [2, 2]},
+    {"strides": 2},
+    {"strides": (2,)},
+    {"strides": (0, 1)},
+    {"strides": (-1, 1)},
+    {"strides": (2.0, 1)},
+    {"strides": (2, 2, 2)},
+    {"strides": np.array([2, 2])},
+    {"padding": "Foo"},
+    {"padding": 1},
+    {"padding": (1, 1)},
+    {"padding": ((1, 1),)},
+    {"padding": ((1, 1, 1), (1, 1, 1))},
+    {"padding": None},
+    {"inputs": [[1.0, 2.0]]},
+    {"inputs": None},
+    {"inputs": jnp.ones((4, 6))},
+    {"inputs": jnp.ones((2, 2, 4, 6, 1)), "padding": ((1, 1), (1, 1))},
+]
+
+
+@pytest.mark.parametrize("wrong", REFUSED, ids=str)
+def test_what_flax_refuses(wrong):
+    args = {"inputs": X, "window_shape": (2, 2)} | wrong
+    for name in NAMES[:3]:
+        both_raise(getattr(ours, name), getattr(theirs, name), **args)
+
+
+def test_bools_have_no_average():
+    both_raise(ours.avg_pool, theirs.avg_pool, X > 3, (2, 2))
+
+
+def test_float8_has_no_average_without_padding():
+    x = X.astype(jnp.float8_e5m2)
+    both_raise(ours.avg_pool, theirs.avg_pool, x, (2, 2), None, "SAME", False)
+
+
+def test_our_voice():
+    message = (
+        "jaxpool.compat.flax.max_pool: `strides` must be as long as `window_shape`, 2; got "
+        "strides=(2,) (inputs.shape=(1, 4, 6, 1)). Make the lengths agree."
+    )
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        ours.max_pool(X, (2, 2), (2,))
+    assert str(caught.value) == message
+
+
+# What differs, as the docstrings say.
+
+
+def test_a_nan_gets_the_cotangent_of_its_window():
+    x = jnp.array([[jnp.nan], [5.0], [2.0]])
+    got, want = (jax.grad(lambda x, m=m: m.max_pool(x, (3,)).sum())(x) for m in (ours, theirs))
+    np.testing.assert_array_equal(got.ravel(), [1, 0, 0])
+    np.testing.assert_array_equal(want.ravel(), [0, 1, 0])
+
+
+def test_minus_infinity_beside_padding_keeps_its_cotangent():
+    x = jnp.full((3, 1), -jnp.inf)
+    got, want = (
+        jax.grad(lambda x, m=m: m.max_pool(x, (3,), None, "SAME").sum())(x) for m in (ours, theirs)
+    )
+    np.testing.assert_array_equal(got.ravel(), [2, 1, 0])
+    np.testing.assert_array_equal(want.ravel(), [1, 1, 0])
+
+
+def test_narrow_sums_are_rounded_once():
+    x = jnp.ones((512, 1), jnp.bfloat16)
+    got, want = (m.avg_pool(x, (512,)) for m in (ours, theirs))
+    assert float(got[0, 0]) == 1
+    assert float(want[0, 0]) <= 1  # 0.5 where the sum saturates at 256
+
+
+def test_padding_is_never_chosen_without_an_infinity():
+    x = jnp.array([[-3.0], [-2.0]]).astype(jnp.float8_e4m3fn)
+    y = ours.max_pool(x, (3,), None, ((1, 1),))
+    np.testing.assert_array_equal(y.astype(jnp.float32).ravel(), [-2, -2])

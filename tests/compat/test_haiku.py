@@ -1,0 +1,210 @@
+"""The drop-ins for Haiku beside `haiku`."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.support.compat_cases import (
+    Call,
+    both_raise,
+    compare,
+    drawn_calls,
+    geometries,
+    ints,
+    same,
+)
+
+hk = pytest.importorskip("haiku")
+
+from jaxpool.compat import haiku as ours  # noqa: E402
+
+NAMES = ("max_pool", "avg_pool", "MaxPool", "AvgPool")
+X = jnp.arange(24.0).reshape(1, 4, 6, 1)
+INTS_WARN = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def drawn_sizes(rng, ndim, greatest):
+    """An int, or a tuple or list with one entry for some of the last axes."""
+    if rng.random() < 0.4:
+        return int(rng.integers(1, greatest + 1))
+    sizes = ints(rng, rng.integers(1, ndim + 1), 1, greatest)
+    return list(sizes) if rng.random() < 0.2 else sizes
+
+
+def drawn_call(rng):
+    """A shape and all arguments after the array."""
+    ndim = int(rng.integers(2, 5))
+    shape = ints(rng, ndim, 2, 6)
+    axis = rng.choice([-1, -1, 1, 0, 1 - ndim, ndim - 1])
+    args = (
+        drawn_sizes(rng, ndim, 3),
+        drawn_sizes(rng, ndim, 3),
+        str(rng.choice(["SAME", "VALID"])),
+        None if rng.random() < 0.2 else int(axis),
+    )
+    return shape, args
+
+
+def dtype_of(rng):
+    return (np.float32, np.float32, np.float32, np.int32, np.uint8, jnp.bfloat16)[rng.integers(6)]
+
+
+def call(name, shape, args, **options):
+    mine, original = getattr(ours, name), getattr(hk, name)
+    return Call(
+        lambda x: mine(x, *args),
+        lambda x: original(x, *args),
+        shape,
+        f"{name}{shape, *args}",
+        **options,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_signature(name):
+    parameters = [
+        [(p.name, p.kind, p.default) for p in inspect.signature(fn).parameters.values()]
+        for fn in (getattr(ours, name), getattr(hk, name))
+    ]
+    assert parameters[0] == parameters[1]
+
+
+@INTS_WARN
+@drawn_calls
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
+def test_functions(name, calls):
+    compare(
+        call(name, *drawn_call(rng), exact=name == "max_pool", dtype=dtype_of(rng))
+        for rng in geometries(calls)
+    )
+
+
+@INTS_WARN
+@pytest.mark.parametrize("name", ["MaxPool", "AvgPool"])
+def test_modules(name):
+    def net(module):
+        def run(x):
+            layer = getattr(module, name)(2, (2, 1, 1), padding="SAME", channel_axis=-1)
+            named = getattr(module, name)((2, 1), 1, "VALID", name="named")
+            assert isinstance(layer, hk.Module)
+            assert isinstance(repr(layer), str)
+            return named(layer(x)), layer.module_name, named.module_name
+
+        return hk.transform(run)
+
+    mine, original = net(ours), net(hk)
+    assert mine.init(None, X) == original.init(None, X) == {}
+    (y, *names), (want, *want_names) = (each.apply({}, None, X) for each in (mine, original))
+    same(y, want, 1e-6, name)
+    assert names == want_names
+
+
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
+def test_an_int_warns_as_in_haiku(name):
+    for module in (ours, hk):
+        for sizes in [(2, (1, 1)), ((2, 1), 3)]:
+            with pytest.warns(DeprecationWarning, match="vmap"):
+                getattr(module, name)(X, *sizes, "SAME")
+        getattr(module, name)(X, 1, (2, 1), "SAME")
+
+
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
+def test_the_kernels_are_ours(name):
+    pool = getattr(ours, name)
+    program = jax.make_jaxpr(jax.grad(lambda x: pool(x, (2, 2, 1), (2, 1, 1), "SAME").sum()))
+    assert "reduce_window" not in str(program(X))
+
+
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
+def test_forward_mode(name):
+    each = call(name, X.shape, ((2, 3, 1), (2, 1, 1), "SAME"))
+    got, want = (jax.jvp(fn, (X,), (jnp.sin(X),))[1] for fn in (each.ours, each.theirs))
+    same(got, want, 1e-6, name)
+
+
+@INTS_WARN
+@pytest.mark.parametrize(
+    ("value", "args"),
+    [
+        ([[1.0, 2.0], [3.0, 4.0]], (2, 1, "SAME")),  # lists are arrays to Haiku
+        (np.float64([[1.0, 2.0], [3.0, 4.0]]), ((2,), (1,), "SAME")),
+        (X, ((), (), "VALID")),
+        (X, ((9, 9, 1), (1, 1, 1), "VALID")),  # no window fits
+        (X, (True, True, "SAME")),
+        (jnp.zeros((0, 4, 1)), ((2, 1), (1, 1), "SAME")),
+        (jnp.float32(3), (2, 2, "SAME")),
+    ],
+)
+def test_odd_arguments_that_haiku_takes(value, args):
+    for name in ("max_pool", "avg_pool"):
+        try:
+            want = getattr(hk, name)(value, *args)
+        except Exception:
+            both_raise(getattr(ours, name), getattr(hk, name), value, *args)
+        else:
+            same(getattr(ours, name)(value, *args), want, 1e-6, name)
+
+
+REFUSED = [
+    {"padding": "same"},
+    {"padding": ((0, 0), (0, 0))},
+    {"padding": None},
+    {"window_shape": (1, 1, 1, 1, 1)},
+    {"window_shape": (0, 1)},
+    {"window_shape": 2.0},
+    {"window_shape": None},
+    {"strides": (0, 1), "padding": "VALID"},
+    {"strides": -1},
+    {"strides": None},
+    {"window_shape": 2, "channel_axis": 4},
+    {"window_shape": 2, "channel_axis": -4},
+    {"value": None},
+    {"value": "image"},
+]
+
+
+@INTS_WARN
+@pytest.mark.parametrize("wrong", REFUSED, ids=str)
+def test_what_haiku_refuses(wrong):
+    args = {"value": X, "window_shape": (2, 1), "strides": (1, 1), "padding": "SAME"} | wrong
+    for name in ("max_pool", "avg_pool"):
+        both_raise(getattr(ours, name), getattr(hk, name), **args)
+
+
+def test_our_voice():
+    message = (
+        "jaxpool.compat.haiku.max_pool: `padding` must be 'SAME' or 'VALID'; got padding='same'. "
+        "Pass one of the two."
+    )
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        ours.max_pool(X, (2, 1), (1, 1), "same")
+    assert str(caught.value) == message
+
+
+# What differs, as the docstrings say.
+
+
+def test_a_nan_gets_the_cotangent_of_its_window():
+    x = jnp.array([[jnp.nan], [5.0], [2.0]])
+    got, want = (
+        jax.grad(lambda x, m=m: m.max_pool(x, (3, 1), (1, 1), "VALID").sum())(x) for m in (ours, hk)
+    )
+    np.testing.assert_array_equal(got.ravel(), [1, 0, 0])
+    np.testing.assert_array_equal(want.ravel(), [0, 1, 0])
+
+
+def test_minus_infinity_beside_padding_keeps_its_cotangent():
+    x = jnp.full((3, 1), -jnp.inf)
+    got, want = (
+        jax.grad(lambda x, m=m: m.max_pool(x, (3, 1), (1, 1), "SAME").sum())(x) for m in (ours, hk)
+    )
+    np.testing.assert_array_equal(got.ravel(), [2, 1, 0])
+    np.testing.assert_array_equal(want.ravel(), [1, 1, 0])
+
+
+def test_narrow_sums_are_rounded_once():
+    y = ours.avg_pool(jnp.ones((512, 1), jnp.bfloat16), (512, 1), (1, 1), "VALID")
+    assert float(y[0, 0]) == 1

@@ -1,0 +1,338 @@
+"""The drop-ins for PyTorch beside `torch` and `torch.nn.functional`."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool.compat import torch as ours
+from tests.support.compat_cases import VALUES, drawn_array, drawn_calls, geometries, ints
+from tests.support.compilation import HASTY
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+NAN, INF = float("nan"), float("inf")
+POOLS = [name for name in ours.__all__ if "pool" in name]
+LAYOUTS = {1: (4, 9), 2: (3, 7), 3: (2, 5)}  # sizes that pooled axes are drawn from
+
+
+def original(name):
+    return getattr(F, name) if "pool" in name else getattr(torch, name)
+
+
+def tensor(x):
+    x = np.asarray(x)
+    if x.dtype == jnp.bfloat16:
+        return torch.from_numpy(x.astype(np.float32)).to(torch.bfloat16)
+    return torch.from_numpy(np.array(x))
+
+
+def array(value):
+    value = value.detach()
+    return value.to(torch.float32).numpy() if value.dtype == torch.bfloat16 else value.numpy()
+
+
+def parts(result):
+    """The values and the indices of a result, None where there are none."""
+    return tuple(result) if isinstance(result, tuple) else (result, None)
+
+
+def cotangent(y):
+    return np.asarray(1 + 0.5 * np.sin(np.arange(y.size, dtype=np.float32))).reshape(y.shape)
+
+
+@dataclasses.dataclass
+class Case:
+    """One call: a function and all arguments but its arrays, which have `shapes`."""
+
+    name: str
+    shapes: tuple
+    args: tuple = ()
+    kwargs: dict = dataclasses.field(default_factory=dict)
+    dtype: object = np.float32
+    lenient: float = 1.0  # how much more error to allow
+    same_at_nan: bool = True  # whether cotangents agree where values are special
+
+    def ours(self, *xs):
+        return parts(getattr(ours, self.name)(*xs, *self.args, **self.kwargs))
+
+    def theirs(self, *xs):
+        xs = [tensor(x) for x in xs]
+        for x in xs:
+            x.requires_grad_(x.is_floating_point())
+        y, indices = parts(original(self.name)(*xs, *self.args, **self.kwargs))
+        if not y.is_floating_point():
+            return array(y), None if indices is None else array(indices), None
+        if y.requires_grad:
+            y.backward(torch.from_numpy(cotangent(array(y))).to(y.dtype))
+        grads = [np.zeros(x.shape) if x.grad is None else array(x.grad) for x in xs]
+        return array(y), None if indices is None else array(indices), grads
+
+    def run(self, *xs):
+        if not jnp.issubdtype(self.dtype, jnp.floating):
+            y, indices = self.ours(*xs)
+            return y, indices, None
+        y, pullback, indices = jax.vjp(self.ours, *xs, has_aux=True)
+        return y, indices, pullback(jnp.asarray(cotangent(y)).astype(y.dtype))
+
+    def check(self, kind, got, want):
+        says = f"of {self.name} of {self.shapes} with {self.args} {self.kwargs} on {kind}"
+        floating = jnp.issubdtype(self.dtype, jnp.floating)
+        eps = float(jnp.finfo(self.dtype).eps) if floating else 0
+        (y, indices, grads), (want_y, want_indices, want_grads) = got, want
+        near(y, want_y, 8 * eps * self.lenient, f"value {says}")
+        if want_indices is not None:
+            assert indices.dtype == np.int32
+            np.testing.assert_array_equal(indices, want_indices, f"indices {says}")
+        if grads is not None and (kind != "special" or self.same_at_nan):
+            for dx, want_dx in zip(grads, want_grads, strict=True):
+                near(dx, want_dx, 16 * eps * self.lenient, f"cotangent {says}")
+
+
+def near(got, want, tolerance, says):
+    assert got.shape == want.shape, says
+    got = np.asarray(got.astype(jnp.float32) if got.dtype == jnp.bfloat16 else got)
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=says)
+
+
+def compare(cases, values=VALUES):
+    """Asserts that ours and PyTorch's agree, on each of `values`; a call that PyTorch refuses, so do we."""
+    rng = np.random.default_rng(0)
+    taken = []
+    for case in cases:
+        xs = [drawn_array(rng, shape, "normal", case.dtype) for shape in case.shapes]
+        try:
+            case.theirs(*xs)
+        except (RuntimeError, TypeError, ValueError, IndexError):
+            with pytest.raises((TypeError, ValueError)):
+                case.ours(*xs)
+        else:
+            taken.append(case)
+    assert taken
+    for first in range(0, len(taken), 8):
+        some = taken[first : first + 8]
+        run = jax.jit(
+            lambda each, some=some: [case.run(*xs) for case, xs in zip(some, each, strict=True)],
+            compiler_options=HASTY,
+        )
+        for kind in values:
+            each = [
+                tuple(drawn_array(rng, shape, kind, case.dtype) for shape in case.shapes)
+                for case in some
+            ]
+            for case, xs, got in zip(some, each, run(each), strict=True):
+                case.check(kind, got, case.theirs(*xs))
+
+
+def drawn_shape(rng, rank):
+    least, greatest = LAYOUTS[rank]
+    shape = ints(rng, rng.integers(1, 3), 1, 2)
+    return (*shape, *ints(rng, rank, least, greatest))
+
+
+def drawn_sizes(rng, rank, least, greatest):
+    """An int, one in a tuple, or one an axis."""
+    form = rng.random()
+    if form < 0.4:
+        return int(rng.integers(least, greatest + 1))
+    sizes = ints(rng, rank if form > 0.5 else 1, least, greatest)
+    return list(sizes) if rng.random() < 0.2 else sizes
+
+
+def drawn_window(rng, rank):
+    kernel = drawn_sizes(rng, rank, 1, 3)
+    stride = None if rng.random() < 0.3 else drawn_sizes(rng, rank, 1, 3)
+    if rng.random() < 0.1:
+        return kernel, stride, drawn_sizes(rng, rank, 0, 1)  # which the kernel may be too small for
+    padding = tuple(int(rng.integers(0, width // 2 + 1)) for width in full(kernel, rank))
+    return kernel, stride, padding[0] if len(set(padding)) == 1 else padding
+
+
+def full(sizes, rank):
+    """One int an axis."""
+    sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    return sizes * rank if len(sizes) == 1 else sizes
+
+
+def dtype_of(rng, *more):
+    return (np.float32, np.float32, np.float32, np.float16, jnp.bfloat16, *more)[
+        rng.integers(5 + len(more))
+    ]
+
+
+@drawn_calls
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_max_pools(rank, calls):
+    cases = []
+    for rng in geometries(calls):
+        args = (*drawn_window(rng, rank), drawn_sizes(rng, rank, 1, 2), bool(rng.integers(2)))
+        args = (*args, bool(rng.integers(2)))
+        shape, dtype = drawn_shape(rng, rank), dtype_of(rng, np.int32, np.uint8)
+        cases.append(Case(f"max_pool{rank}d", (shape,), args, dtype=dtype))
+    compare(cases)
+
+
+@drawn_calls
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_average_pools(rank, calls):
+    cases = []
+    for rng in geometries(calls):
+        args = (*drawn_window(rng, rank), bool(rng.integers(2)), bool(rng.integers(2)))
+        if rank > 1 and rng.random() < 0.3:
+            args = (*args, int(rng.choice([-3, 1, 5])))
+        dtype = dtype_of(rng) if rank < 3 else np.float32
+        cases.append(Case(f"avg_pool{rank}d", (drawn_shape(rng, rank),), args, dtype=dtype))
+    compare(cases)
+
+
+@drawn_calls
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_lp_pools(rank, calls):
+    cases = []
+    for rng in geometries(calls):
+        norm = [1, 2, 2.0, 3, 0.5, -1, INF, -INF, True][rng.integers(9)]
+        kernel, stride, _ = drawn_window(rng, rank)
+        shape = drawn_shape(rng, rank)
+        ceil_mode = bool(rng.integers(2)) and norm in (INF, -INF)
+        args = (norm, kernel, stride, ceil_mode)
+        cases.append(Case(f"lp_pool{rank}d", (shape,), args, lenient=16))
+    compare(cases, ("normal", "normal", "ties", "ties"))  # powers of infinities are the C library's
+
+
+@drawn_calls
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_adaptive_pools(kind, rank, calls):
+    cases = []
+    for rng in geometries(calls):
+        shape = drawn_shape(rng, rank)
+        target = drawn_sizes(rng, rank, 1, 8)
+        if rank > 1 and rng.random() < 0.3:
+            target = [None, *ints(rng, rank - 1, 1, 4)]
+        args = (target, bool(rng.integers(2))) if kind == "max" else (target,)
+        cases.append(Case(f"adaptive_{kind}_pool{rank}d", (shape,), args, dtype=dtype_of(rng)))
+    compare(cases)
+
+
+@pytest.fixture
+def one_thread():
+    """Of colliding indices PyTorch unpools the one whose thread is last: with one thread, the last."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
+@drawn_calls
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_unpooling(rank, calls):
+    cases = []
+    for rng in geometries(calls):
+        kernel, stride, padding = drawn_window(rng, rank)
+        stride = full(stride or kernel, rank)
+        kernel, padding = full(kernel, rank), full(padding, rank)
+        shape = drawn_shape(rng, rank)
+        x = tensor(drawn_array(rng, shape, "normal"))
+        pool = original(f"max_pool{rank}d")
+        try:
+            y, indices = pool(x, kernel, stride, padding, return_indices=True)
+        except RuntimeError:
+            continue
+        size = [None, shape[-rank:], (1, 1, *shape[-rank:]), (9,) * rank][rng.integers(4)]
+        kwargs = {"kernel_size": kernel, "stride": stride, "padding": padding, "output_size": size}
+        extra = ("indices", array(indices))
+        cases.append(Indexed(f"max_unpool{rank}d", (tuple(y.shape),), (), kwargs, extra=extra))
+    compare(cases)
+
+
+@dataclasses.dataclass
+class Indexed(Case):
+    """A call with an array more, that has no gradient: its name and its values."""
+
+    extra: tuple = ()
+
+    def with_extra(self, function, convert, *xs):
+        name, values = self.extra
+        whole = self.kwargs
+        try:
+            self.kwargs = whole | {name: convert(values)}
+            return function(*xs)
+        finally:
+            self.kwargs = whole
+
+    def ours(self, *xs):
+        return self.with_extra(super().ours, jnp.asarray, *xs)
+
+    def theirs(self, *xs):
+        return self.with_extra(super().theirs, torch.from_numpy, *xs)
+
+
+@drawn_calls
+@pytest.mark.parametrize("rank", [2, 3])
+def test_fractional_pools(rank, calls):
+    cases = []
+    for rng in geometries(calls):
+        shape = drawn_shape(rng, rank)
+        shape = shape if len(shape) > rank else (1, *shape)
+        kernel = drawn_sizes(rng, rank, 1, 3)
+        outs = tuple(int(rng.integers(1, size + 1)) for size in shape[-rank:])
+        batch = shape[0] if len(shape) == rank + 2 else 1
+        samples = rng.random((batch, shape[-rank - 1], rank)).astype(np.float32)
+        kwargs = {"output_size": outs, "return_indices": bool(rng.integers(2))}
+        if rng.random() < 0.4:
+            kwargs = {"output_ratio": tuple(float(r) for r in rng.uniform(0.2, 0.8, rank))}
+        name = f"fractional_max_pool{rank}d"
+        extra = ("_random_samples", samples)
+        cases.append(Indexed(name, (shape,), (kernel,), kwargs, extra=extra))
+    compare(cases)
+
+
+@drawn_calls
+@pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin", "max", "min"])
+def test_two_arrays(name, calls):
+    shapes = [((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 3), (4, 1)), ((5,), ()), ((2, 3), (3, 2))]
+    cases = []
+    for rng in geometries(calls):
+        dtype = dtype_of(rng, np.int32, np.int8, np.bool_)
+        shape = shapes[rng.integers(len(shapes))]
+        cases.append(Case(name, shape, dtype=dtype, same_at_nan=name in ("fmax", "fmin")))
+    compare(cases)
+
+
+@drawn_calls
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_max_and_min(name, calls):
+    cases = []
+    for rng in geometries(calls):
+        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 5)
+        args = [(), (int(rng.integers(-2, 2)),), (0, True), (-1, False)][rng.integers(4)]
+        cases.append(Case(name, (shape,), args, dtype=dtype_of(rng, np.int32, np.bool_)))
+    compare(cases)
+
+
+@drawn_calls
+@pytest.mark.parametrize("name", ["amax", "amin"])
+def test_amax_and_amin(name, calls):
+    cases = []
+    for rng in geometries(calls):
+        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 5)
+        dim = [(), 0, -1, (0,), (0, 1), [1, -1], None, (1, -2)][rng.integers(8)]
+        args = (dim, bool(rng.integers(2)))
+        dtype = dtype_of(rng, np.int32, np.bool_)
+        cases.append(Case(name, (shape,), args, dtype=dtype, same_at_nan=False))
+    compare(cases)
+
+
+@drawn_calls
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_cummax_and_cummin(name, calls):
+    cases = []
+    for rng in geometries(calls):
+        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 6)
+        args = (int(rng.integers(-2, 2)),)
+        cases.append(Case(name, (shape,), args, dtype=dtype_of(rng, np.int32, np.bool_)))
+    compare(cases)

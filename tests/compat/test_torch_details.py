@@ -1,0 +1,292 @@
+"""The drop-ins for PyTorch: signatures, types, what differs."""
+
+import functools
+import inspect
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool.compat import torch as ours
+from tests.support.compilation import HASTY
+
+torch = pytest.importorskip("torch")
+
+F = torch.nn.functional
+NAN, INF = float("nan"), float("inf")
+X = np.sin(np.arange(2 * 3 * 6 * 8.0, dtype=np.float32)).reshape(2, 3, 6, 8)
+
+
+def original(name):
+    return getattr(F, name) if "pool" in name else getattr(torch, name)
+
+
+def convert(value):
+    return (
+        torch.from_numpy(np.array(value)) if isinstance(value, (np.ndarray, jax.Array)) else value
+    )
+
+
+# Signatures, of those that Python can see; the others as PyTorch documents them.
+
+SIGNATURES = {
+    "max_pool2d": "(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, "
+    "return_indices=False)",
+    "avg_pool1d": "(input, kernel_size, stride=None, padding=0, ceil_mode=False, "
+    "count_include_pad=True)",
+    "avg_pool2d": "(input, kernel_size, stride=None, padding=0, ceil_mode=False, "
+    "count_include_pad=True, divisor_override=None)",
+    "adaptive_max_pool2d": "(input, output_size, return_indices=False)",
+    "adaptive_avg_pool1d": "(input, output_size)",
+    "fractional_max_pool2d": "(input, kernel_size, output_size=None, output_ratio=None, "
+    "return_indices=False, _random_samples=None, *, key=None)",
+    "maximum": "(input, other)",
+    "amax": "(input, dim=(), keepdim=False)",
+    "cummax": "(input, dim)",
+}
+SAME = {
+    "max_pool1d": "max_pool2d",
+    "max_pool3d": "max_pool2d",
+    "avg_pool3d": "avg_pool2d",
+    "adaptive_max_pool1d": "adaptive_max_pool2d",
+    "adaptive_max_pool3d": "adaptive_max_pool2d",
+    "fractional_max_pool3d": "fractional_max_pool2d",
+    "minimum": "maximum",
+    "fmax": "maximum",
+    "fmin": "maximum",
+    "amin": "amax",
+    "cummin": "cummax",
+}
+
+
+def bare(fn):
+    """A signature without annotations."""
+    signature = inspect.signature(fn)
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
+
+
+@pytest.mark.parametrize("name", sorted({*SIGNATURES, *SAME}))
+def test_documented_signature(name):
+    assert bare(getattr(ours, name)) == SIGNATURES[SAME.get(name, name)]
+    parameters = [p for p in inspect.signature(getattr(ours, name)).parameters if p != "key"]
+    assert all(
+        p in original(name).__doc__ for p in parameters if p not in ("input", "_random_samples")
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f"{kind}_pool{rank}d" for kind in ("lp", "adaptive_avg") for rank in (1, 2, 3)]
+    + [f"max_unpool{rank}d" for rank in (1, 2, 3)],
+)
+def test_signature(name):
+    if name != "adaptive_avg_pool1d":
+        assert bare(getattr(ours, name)) == bare(original(name))
+
+
+def test_no_pytorch_is_needed_and_no_drop_in_imported():
+    code = (
+        "import sys, jaxpool; assert not any('jaxpool.compat' in name for name in sys.modules);"
+        "import jaxpool.compat.torch; assert 'torch' not in sys.modules;"
+        "import jaxpool.compat.flax; assert 'flax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "bool", "uint16"]
+
+
+@pytest.mark.parametrize("name", [n for n in ours.__all__ if "min" not in n and n[-2:] != "3d"])
+def test_types(name):
+    """Each type is taken by both or refused by both."""
+    rank = int(name[-2]) if "pool" in name else 0
+    for dtype in [*DTYPES, "complex64"]:
+        if name.startswith("lp") and dtype == "bool":
+            continue  # refused with an int norm, as integers are: see below
+        with jax.enable_x64(dtype == "float64"):
+            x = np.ones((1, 2, *(4,) * rank), dtype)
+            args, kwargs = (2,) if "adaptive" in name else (1,), {}
+            if name in ("maximum", "fmax", "fmin"):
+                args = (x,)
+            elif name.startswith("lp"):
+                args = (2, 1)
+            elif "unpool" in name:
+                args = (np.zeros(x.shape, np.int64), 1)
+            elif "fractional" in name:
+                args, kwargs = (1, 2), {"_random_samples": np.zeros((1, 2, rank), dtype)}
+            try:
+                want = original(name)(
+                    *map(convert, (x, *args)), **{key: convert(v) for key, v in kwargs.items()}
+                )
+            except (RuntimeError, TypeError):
+                with pytest.raises(TypeError):
+                    getattr(ours, name)(x, *args, **kwargs)
+            else:
+                got = getattr(ours, name)(jnp.asarray(x), *args, **kwargs)
+                got, want = (each[0] if isinstance(each, tuple) else each for each in (got, want))
+                assert str(got.dtype) == str(want.dtype).removeprefix("torch.")
+
+
+def test_int64_averages_round_towards_zero():
+    with jax.enable_x64(True):
+        x = np.random.default_rng(0).integers(-9, 9, (1, 2, 5, 6))
+        for args in [(2,), (3, 2, 1), (3, 1, 1, True, False), (2, 2, 0, False, True, -3)]:
+            got, want = ours.avg_pool2d(x, *args), F.avg_pool2d(torch.from_numpy(x), *args)
+            assert got.dtype == np.int64
+            np.testing.assert_array_equal(got, want)
+
+
+def test_the_common_type_of_two_arrays():
+    names = ["bool", "int8", "uint8", "int32", "float16", "float32"]
+    values = [np.ones(shape, name) for name in names for shape in ((2,), ())]
+    for x in values:
+        for y in values:
+            got, want = jax.eval_shape(ours.maximum, x, y), torch.maximum(convert(x), convert(y))
+            assert str(got.dtype) == str(want.dtype).removeprefix("torch."), (x, y)
+
+
+def test_cotangents_have_the_types_of_their_operands():
+    x, y = jnp.ones((2, 3), jnp.float16), jnp.zeros((3,), jnp.float32)
+    dx, dy = jax.grad(lambda x, y: ours.maximum(x, y).sum(), (0, 1))(x, y)
+    assert (dx.dtype, dx.shape) == (jnp.float16, (2, 3))
+    assert (dy.dtype, dy.shape) == (jnp.float32, (3,))
+
+
+def test_results_have_names():
+    for name in ("max", "min", "cummax", "cummin"):
+        result, want = getattr(ours, name)(X, 1), original(name)(torch.from_numpy(X), 1)
+        np.testing.assert_array_equal(result.values, want.values)
+        np.testing.assert_array_equal(result.indices, want.indices)
+    assert isinstance(ours.max(X), jax.Array)
+    np.testing.assert_array_equal(ours.max(X, other=-X), np.maximum(X, -X))
+    np.testing.assert_array_equal(ours.max(jnp.asarray(X), jnp.asarray(-X)), np.maximum(X, -X))
+    np.testing.assert_array_equal(ours.max(X, np.int64(1)).values, X.max(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("max_pool2d", (2,)),
+        ("avg_pool2d", (3, 2, 1)),
+        ("lp_pool2d", (2, 2)),
+        ("adaptive_max_pool2d", (4,)),
+        ("adaptive_avg_pool2d", (4,)),
+        ("amax", (1,)),
+        ("max", ()),
+    ],
+)
+def test_forward_mode_and_jit(name, args):
+    """In one program, its tangents are the transpose of its cotangents."""
+
+    @functools.partial(jax.jit, compiler_options=HASTY)
+    def both(x, tangent):
+        def pool(x):
+            return getattr(ours, name)(x, *args)
+
+        y, y_dot = jax.jvp(pool, (x,), (tangent,))
+        dy = jnp.cos(jnp.arange(y.size, dtype=y.dtype)).reshape(y.shape)
+        return (y_dot * dy).sum(), (jax.vjp(pool, x)[1](dy)[0] * tangent).sum()
+
+    np.testing.assert_allclose(*both(jnp.asarray(X), np.cos(X)), rtol=1e-4)
+
+
+def test_drawing_windows_needs_a_key():
+    with pytest.raises(TypeError, match=r"jax\.random\.key"):
+        ours.fractional_max_pool2d(X, 2, 3)
+    key = jax.random.key(0)
+    for dtype in (jnp.float32, jnp.bfloat16):
+        x = jnp.asarray(X).astype(dtype)
+        y, indices = ours.fractional_max_pool2d(x, 2, 3, return_indices=True, key=key)
+        assert (y.dtype, y.shape) == (dtype, (2, 3, 3, 3))
+        flat = x.reshape(2, 3, -1)
+        found = jnp.take_along_axis(flat, indices.reshape(2, 3, -1), 2).reshape(y.shape)
+        np.testing.assert_array_equal(found, y)
+        np.testing.assert_array_equal(ours.fractional_max_pool2d(x, 2, 3, key=key), y)
+
+
+def test_no_windows():
+    for name, size in [("adaptive_max_pool2d", 0), ("adaptive_avg_pool2d", (0, 2))]:
+        got, want = getattr(ours, name)(X, size), original(name)(torch.from_numpy(X), size)
+        assert got.shape == tuple(want.shape)
+    y, indices = ours.adaptive_max_pool1d(X[0], 0, True)
+    assert y.shape == indices.shape == (3, 6, 0)
+
+
+def test_a_dilated_window_on_padding_alone():
+    x = np.full((1, 3), -2, np.float32)
+    got = ours.max_pool1d(x, 2, 1, 1, 4)
+    np.testing.assert_array_equal(got, F.max_pool1d(torch.from_numpy(x), 2, 1, 1, 4))
+    np.testing.assert_array_equal(got, [[-INF]])
+
+
+def test_our_voice():
+    message = (
+        "jaxpool.compat.torch.max_pool2d: `padding` must be at most half the window; got padding=2 "
+        "(input.shape=(2, 3, 6, 8), kernel_size=2). Use jaxpool.max_pool."
+    )
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        ours.max_pool2d(X, 2, padding=2)
+    assert str(caught.value) == message
+
+
+# What differs, as the docstrings say.
+
+
+def gradients(fn, *xs):
+    return [np.asarray(dx) for dx in jax.grad(lambda *xs: fn(*xs).sum(), range(len(xs)))(*xs)]
+
+
+def test_a_nan_gets_one_cotangent():
+    x, y = np.float32([NAN, 1, NAN]), np.float32([1, NAN, NAN])
+    for name in ("maximum", "minimum", "max", "min"):
+        dx, dy = gradients(getattr(ours, name), x, y)
+        np.testing.assert_array_equal(dx, [1, 0, 0.5])
+        np.testing.assert_array_equal(dy, [0, 1, 0.5])
+        a, b = (torch.from_numpy(v).requires_grad_() for v in (x, y))
+        original(name)(a, b).sum().backward()
+        np.testing.assert_array_equal(a.grad, [1, 1, 1])
+
+
+def test_nans_share_the_cotangent_of_amax():
+    x = np.float32([[NAN, 1, NAN], [1, 2, 0]])
+    (dx,) = gradients(lambda x: ours.amax(x, 1), x)
+    np.testing.assert_array_equal(dx, [[0.5, 0, 0.5], [0, 1, 0]])
+    a = torch.from_numpy(x).requires_grad_()
+    torch.amax(a, 1).sum().backward()
+    assert torch.isnan(a.grad[0]).all()
+
+
+def test_the_norm_of_a_window_cut_off():
+    x = np.float32([[3, 4, 5]])
+    np.testing.assert_allclose(ours.lp_pool1d(x, 2, 2, None, True), [[5, 5]], rtol=1e-6)
+    want = F.lp_pool1d(torch.from_numpy(x), 2, 2, None, True)
+    np.testing.assert_allclose(want, [[5, 5 * 2**0.5]], rtol=1e-6)
+
+
+def test_norms_of_integers():
+    x = np.int32([[3, 4, -5, 12]])
+    got, want = ours.lp_pool1d(x, 2.0, 2), F.lp_pool2d(torch.from_numpy(x)[None], 2.0, (1, 2))[0]
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert got.dtype == np.float32
+    for refused_too in (x, x > 0):
+        with pytest.raises(TypeError, match=r"norm_type=2\.0"):
+            ours.lp_pool1d(refused_too, 2, 2)
+
+
+def test_narrow_sums_are_rounded_once():
+    x = jnp.ones((1, 1, 3000), jnp.bfloat16)
+    (dx,) = jax.grad(lambda x: ours.avg_pool1d(x, 600, 1).sum(), (0,))(x)
+    np.testing.assert_allclose(float(dx[0, 0, 1500]), 1, rtol=1e-2)
+
+
+def test_indices_of_another_type_than_int64():
+    y, indices = ours.max_pool2d(X, 2, return_indices=True)
+    assert indices.dtype == np.int32
+    for dtype in (np.int32, np.uint8):
+        x = ours.max_unpool2d(y, indices.astype(dtype), 2)
+        want = F.max_unpool2d(convert(y), torch.from_numpy(np.int64(indices)), 2)
+        np.testing.assert_array_equal(x, want)

@@ -1,0 +1,208 @@
+"""The drop-ins for PyTorch: what PyTorch refuses, they refuse."""
+
+import inspect
+
+import jax
+import numpy as np
+import pytest
+
+from jaxpool.compat import torch as ours
+from tests.support.compat_cases import both_raise
+
+torch = pytest.importorskip("torch")
+
+F = torch.nn.functional
+X = np.sin(np.arange(2 * 3 * 6 * 8.0, dtype=np.float32)).reshape(2, 3, 6, 8)
+
+
+def original(name):
+    return getattr(F, name) if "pool" in name else getattr(torch, name)
+
+
+def convert(value):
+    return (
+        torch.from_numpy(np.array(value)) if isinstance(value, (np.ndarray, jax.Array)) else value
+    )
+
+
+def refused(name, *args, **kwargs):
+    """Both refuse these arguments; arrays among them become tensors."""
+    both_raise(
+        lambda: getattr(ours, name)(*args, **kwargs),
+        lambda: original(name)(
+            *map(convert, args), **{key: convert(value) for key, value in kwargs.items()}
+        ),
+    )
+
+
+WINDOWED = {
+    "kernel_size": [0, -1, 2.0, True, None, (), "2", (2.0, 2), (True, 2), (2, 2, 2, 2), 20],
+    "stride": [0, -1, 1.5, True, (1, 1, 1, 1), "1"],
+    "padding": [2, -1, 0.5, None, (), True, "same", ((1, 1), (1, 1)), (1, 1, 1, 1)],
+    "dilation": [0, -1, 0.5, None, (), (1, 1, 1, 1)],
+    "ceil_mode": [1, 0, None, "a", np.True_],
+    "count_include_pad": [1, 0, None, "a", np.True_],
+    "divisor_override": [0, 1.0, "a", True, np.True_],
+}
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["max", "avg"])
+def test_wrong_arguments_of_windowed_pools(kind, rank):
+    name = f"{kind}_pool{rank}d"
+    x = X[0] if rank == 1 else X
+    taken = inspect.signature(getattr(ours, name)).parameters
+    for argument, values in WINDOWED.items():
+        for value in values if argument in taken else ():
+            refused(name, x, **({"kernel_size": 2} | {argument: value}))
+
+
+@pytest.mark.parametrize("name", [name for name in ours.__all__ if "pool" in name])
+def test_wrong_shapes(name):
+    rank, kind = int(name[-2]), name.split("_pool")[0]
+    for shape in [
+        (),
+        (6,),
+        (2,) * rank,
+        (2,) * (rank + 3),
+        (1, 2, *(0,) * rank),
+        (1, 0, *(4,) * rank),
+    ]:
+        if kind == "adaptive_avg" and rank < 3 and len(shape) == rank + 2 and 0 not in shape[2:]:
+            continue  # the only pool that takes no channels
+        x = np.zeros(shape, np.float32)
+        args = {"lp": (2, 1), "fractional_max": (1, 1), "adaptive_avg": (2,)}.get(kind, (1,))
+        if "unpool" in name:
+            args = (np.zeros(shape, np.int64), 1)
+        if "fractional" in name:
+            samples = np.zeros((1, shape[-rank - 1] if len(shape) > rank else 1, rank), np.float32)
+            refused(name, x, *args, _random_samples=samples)
+        else:
+            refused(name, x, *args)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["max", "avg"])
+def test_wrong_sizes_of_adaptive_pools(kind, rank):
+    x = X[0] if rank == 1 else X
+    wrong = [-1, 2.0, True, None, (), "2", (2, 2, 2, 2), (2.0,) * rank, (True,) * rank]
+    for size in [*wrong, *([(None,)] if rank == 1 else [(2,), (None,)])]:
+        refused(f"adaptive_{kind}_pool{rank}d", x, size)
+
+
+def test_wrong_arguments_of_lp_pools():
+    for norm in (0, "2", None, (2,)):
+        refused("lp_pool2d", X, norm, 2)
+    for kernel in ((2,), (2, 2, 2), 2.0, True, 0, "2", None):
+        refused("lp_pool2d", X, 2, kernel)
+        refused("lp_pool1d", X[0], 2, kernel)
+    refused("lp_pool3d", X, 2, (2, 2))
+    refused("lp_pool2d", X, 2, 2, 0)
+    refused("lp_pool2d", X, 2, 2, None, 1)
+    refused("lp_pool2d", np.int32(X), 2, 2)
+
+
+def test_wrong_arguments_of_unpooling():
+    y, indices = (a.numpy() for a in F.max_pool2d(torch.from_numpy(X), 2, return_indices=True))
+    for kwargs in [
+        {"kernel_size": (2,)},
+        {"kernel_size": (2, 2, 2)},
+        {"kernel_size": 2.5},
+        {"kernel_size": -1},
+        {"stride": ()},
+        {"stride": -2},
+        {"padding": (1,)},
+        {"padding": 1},
+        {"padding": 5},
+        {"output_size": (8, 9)},
+        {"output_size": (4, 8)},
+        {"output_size": 7},
+        {"output_size": (7,)},
+        {"output_size": (7.0, 9)},
+        {"output_size": (5, 7)},
+    ]:
+        refused("max_unpool2d", y, indices, **({"kernel_size": 2} | kwargs))
+    refused("max_unpool2d", y, indices[:, :1], 2)
+    refused("max_unpool2d", y, indices.astype(np.float32), 2)
+    refused("max_unpool2d", y, indices + 100, 2)
+    refused("max_unpool2d", y, indices * 0 - 1, 2)
+
+
+def test_wrong_arguments_of_fractional_pools():
+    x, samples = X[:1], np.full((1, 3, 2), 0.3, np.float32)
+    for kwargs in [
+        {},
+        {"output_size": (3,)},
+        {"output_size": (3, 3, 3)},
+        {"output_size": -1},
+        {"output_size": 6},
+        {"output_size": 2.0},
+        {"output_ratio": 0.5},
+        {"output_ratio": (0.5,)},
+        {"output_ratio": (0.5, 0.5, 0.5)},
+        {"output_ratio": (1.5, 0.5)},
+        {"output_size": 3, "kernel_size": (2,)},
+        {"output_size": 3, "kernel_size": 2.0},
+        {"output_size": 3, "kernel_size": True},
+        {"output_size": 1, "kernel_size": 7},
+    ]:
+        refused(
+            "fractional_max_pool2d", x, **({"kernel_size": 2} | kwargs), _random_samples=samples
+        )
+    for wrong in (
+        samples[0],
+        samples[:, :2],
+        samples[..., :1],
+        samples.astype(np.float16),
+        samples.tolist(),
+        samples[:0],
+    ):
+        refused("fractional_max_pool2d", x, 2, 3, _random_samples=wrong)
+    volume = np.zeros((1, 2, 4, 4, 4), np.float32)
+    samples = np.full((1, 2, 3), 0.3, np.float32)
+    for kwargs in ({"output_size": (2, 2)}, {"output_ratio": (0.5, 0.5)}, {"output_size": 3}):
+        refused("fractional_max_pool3d", volume, 2, **kwargs, _random_samples=samples)
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
+def test_wrong_operands(name):
+    for wrong in (2.0, 3, True, [1.0], None, "a", X[..., :3], X.astype(np.complex64)):
+        refused(name, X, wrong)
+        refused(name, wrong, X)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_wrong_arguments_of_max_and_min(name):
+    for args in [
+        (None,),
+        ((0, 1),),
+        ((0,),),
+        (1.0,),
+        (True,),
+        (4,),
+        (-5,),
+        ("a",),
+        (1, 1),
+        (1, None),
+    ]:
+        refused(name, X, *args)
+    for kwargs in ({"keepdim": True}, {"dim": 1, "other": X}, {"dim": None}, {"other": 2.0}):
+        refused(name, X, **kwargs)
+    for x, *args in [(3.0, 4.0), ([1.0],), (np.zeros((0, 3), np.float32),)]:
+        refused(name, x, *args)
+    refused(name, np.zeros((0, 3), np.float32), 0)
+    refused(name, np.float32(3) * np.ones(()), 1)
+
+
+@pytest.mark.parametrize("name", ["amax", "amin", "cummax", "cummin"])
+def test_wrong_axes(name):
+    wrong = [4, -5, 1.0, True, "a"]
+    wrong += [(1, 1), (1, -3), (True,), (1.0,)] if name[0] == "a" else [None, (0,), ()]
+    for dim in wrong:
+        refused(name, X, dim)
+    if name[0] == "a":
+        refused(name, X, 0, 1)
+        refused(name, np.zeros((0, 3), np.float32))
+        refused(name, np.zeros((0, 3), np.float32), 0)
+    else:
+        refused(name, X)

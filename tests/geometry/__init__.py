@@ -1,0 +1,1 @@
+"""Windows as numbers: `jaxpool._geometry`, without arrays."""

@@ -1,0 +1,198 @@
+"""Geometry: what the arguments mean in numbers, against loops over every tap and against lax."""
+
+import dataclasses
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._geometry.window import Window, full_window, is_int, make_window
+from jaxpool.testing import Geometry, geometries
+from tests.support import lax_pools
+
+
+def window_of(geometry: Geometry) -> Window:
+    fields = dataclasses.asdict(geometry)
+    return make_window(fields.pop("shape"), **fields)
+
+
+def tap_positions(dim, output):
+    return [output * dim.stride - dim.low + tap * dim.dilation for tap in range(dim.window)]
+
+
+@given(geometries())
+def test_real_taps_are_those_that_lie_in_the_input(geometry):
+    for dim in window_of(geometry).dims:
+        for output in range(dim.out):
+            inside = [
+                tap for tap, at in enumerate(tap_positions(dim, output)) if 0 <= at < dim.size
+            ]
+            assert dim.real(output) == len(inside)
+            assert inside == list(range(dim.first_real(output), dim.last_real(output) + 1))
+
+
+@given(geometries())
+def test_counted_taps_are_those_in_the_input_and_its_explicit_padding(geometry):
+    for dim in window_of(geometry).dims:
+        for output in range(dim.out):
+            reach = range(-dim.low, dim.size + dim.high)
+            assert dim.counted(output) == sum(at in reach for at in tap_positions(dim, output))
+
+
+@given(geometries())
+def test_needed_tail_and_padded_say_how_far_the_taps_reach(geometry):
+    window = window_of(geometry)
+    for dim in window.dims:
+        reached = [at for output in range(dim.out) for at in tap_positions(dim, output)]
+        assert min(reached) == -dim.low
+        assert dim.needed == max(reached) + dim.low + 1
+        assert dim.tail == max(reached) + 1 - dim.size
+        assert dim.padded == (min(reached) < 0 or max(reached) >= dim.size)
+    assert window.padded == any(dim.padded for dim in window.dims)
+
+
+@given(geometries())
+def test_overlapping_says_whether_an_element_belongs_to_two_windows(geometry):
+    window = window_of(geometry)
+    reached = [
+        position
+        for output in np.ndindex(*window.output_shape)
+        for position in itertools.product(
+            *(tap_positions(dim, o) for dim, o in zip(window.dims, output, strict=True))
+        )
+    ]
+    inside = [
+        position
+        for position in reached
+        if all(0 <= at < dim.size for at, dim in zip(position, window.dims, strict=True))
+    ]
+    if window.overlapping:
+        assert len(set(reached)) < len(reached)  # padding included: it may be cautious there
+    else:
+        assert len(set(inside)) == len(inside)
+
+
+@given(geometries(ceil_mode=False))
+def test_output_shape_is_that_of_lax(geometry):
+    fields = dataclasses.asdict(geometry)
+    x = jax.ShapeDtypeStruct(fields.pop("shape"), np.float32)
+    fields.pop("ceil_mode")
+    expected = jax.eval_shape(lambda x: lax_pools.max_pool(x, **fields), x).shape
+    window = window_of(geometry)
+    assert window.pooled(x.shape) == expected
+    assert window.unpooled(expected) == x.shape
+
+
+# (size, window, stride, padding, dilation) -> PyTorch's output sizes without and with ceil_mode
+CEIL_SIZES = [
+    ((5, 2, 2, 0, 1), 2, 3),
+    ((6, 2, 2, 0, 1), 3, 3),
+    ((7, 3, 2, 0, 1), 3, 3),
+    ((8, 3, 2, 0, 1), 3, 4),
+    ((8, 3, 2, 1, 1), 4, 5),
+    ((6, 3, 3, 1, 1), 2, 3),
+    ((5, 2, 3, 1, 1), 2, 2),  # a third window would start in the high padding
+    ((4, 1, 3, 0, 1), 2, 2),
+    ((4, 1, 2, 0, 1), 2, 2),  # a third window would start beyond the input
+    ((9, 3, 2, 0, 2), 3, 3),
+    ((10, 3, 2, 0, 2), 3, 4),
+    ((10, 3, 4, 1, 3), 2, 3),
+]
+
+
+@pytest.mark.parametrize(("sizes", "floor", "ceil"), CEIL_SIZES)
+def test_ceil_mode_rounds_up_and_drops_a_window_that_starts_beyond_the_input(sizes, floor, ceil):
+    size, window, stride, padding, dilation = sizes
+    arguments = {"strides": (stride,), "padding": padding, "window_dilation": (dilation,)}
+    assert make_window((size, 1), (window,), **arguments).output_shape == (floor,)
+    rounded_up = make_window((size, 1), (window,), **arguments, ceil_mode=True)
+    assert rounded_up.output_shape == (ceil,)
+
+
+@pytest.mark.parametrize(
+    ("padding", "low", "high"),
+    [
+        ("VALID", 0, 0),
+        ("SAME", 1, 2),
+        ("SAME_LOWER", 2, 1),
+        (1, 1, 1),
+        ((2,), 2, 2),
+        ([2], 2, 2),
+        (((0, 3),), 0, 3),
+        ([[1, 0]], 1, 0),
+        (np.int64(2), 2, 2),
+    ],
+)
+def test_forms_of_padding(padding, low, high):
+    (dim,) = make_window((7, 1), (4,), (1,), padding).dims
+    assert (dim.low, dim.high) == (low, high)
+
+
+@pytest.mark.parametrize("value", [2, np.int32(2), (2, 2), [2, 2], (np.int64(2), 2)])
+@pytest.mark.parametrize("argument", ["window_shape", "strides", "window_dilation"])
+def test_an_int_counts_for_every_axis_and_lists_are_tuples(argument, value):
+    arguments = {"window_shape": (2, 2), "axes": (1, 2)} | {argument: value}
+    written_out = arguments | {argument: (2, 2)}
+    assert make_window((1, 9, 9, 1), **arguments) == make_window((1, 9, 9, 1), **written_out)
+
+
+def test_strides_default_to_one():
+    assert make_window((6, 6, 1), (2, 2)).output_shape == (5, 5)
+
+
+def test_same_padding_counts_the_dilated_window():
+    window = make_window((8, 1), (3,), (2,), "SAME", window_dilation=(3,))
+    assert window.output_shape == (4,)
+    assert (window.dims[0].low, window.dims[0].high) == (2, 3)
+
+
+def test_axes_default_to_those_before_the_channels_and_may_be_negative():
+    assert make_window((2, 3, 8, 9, 4), (2, 2)).axes == (2, 3)
+    assert make_window((2, 3, 8, 9), (2, 2), axes=(-2, -1)).axes == (2, 3)
+    assert make_window((2, 3, 8, 9), (2, 1), axes=(3, 1)).window_shape == (2, 1)
+
+
+def test_taps_are_row_major_in_the_order_of_axes():
+    window = make_window((5, 5), (2, 3), axes=(1, 0))
+    assert list(window.taps()) == list(itertools.product(range(2), range(3)))
+    assert window.size == math.prod(window.window_shape) == 6
+    assert [window.unravel(flat) for flat in range(6)] == list(window.taps())
+
+
+def test_a_window_is_frozen_and_hashable_and_equal_to_its_twin():
+    one = make_window([4, 4, 1], [2, 2], 2, "SAME")
+    two = make_window((4, 4, 1), (2, 2), (2, 2), "SAME")
+    assert one == two
+    assert hash(one) == hash(two)
+    assert len({one, two, make_window((4, 4, 1), (2, 2))}) == 2
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.dims = ()
+
+
+def test_full_window_takes_the_whole_of_its_axes():
+    window = full_window((2, 3, 5), (2, 1))
+    assert window.window_shape == window.input_shape == (5, 3)
+    assert window.output_shape == (1, 1)
+    assert not window.padded
+    assert not window.overlapping
+
+
+def test_empty_windows_raise_unless_they_are_kept():
+    with pytest.raises(ArgumentError):
+        make_window((2, 1), (1,), (1,), 1)
+    kept = make_window((2, 1), (1,), (1,), 1, empty="keep")
+    assert [kept.dims[0].real(output) for output in range(4)] == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("value", [1, np.int8(1), np.uint64(1)])
+def test_what_counts_as_an_int(value):
+    assert is_int(value)
+
+
+@pytest.mark.parametrize("value", [True, np.True_, 1.0, "1", None, (1,)])
+def test_what_does_not_count_as_an_int(value):
+    assert not is_int(value)

@@ -1,0 +1,1 @@
+"""Derivative rules and what they keep for the backward pass: `jaxpool._ops`. Transformations have their own folder."""

@@ -1,0 +1,1 @@
+"""Which form a kernel takes: `jaxpool._plan`."""

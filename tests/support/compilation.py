@@ -1,0 +1,10 @@
+"""How XLA compiles what the tests run."""
+
+import jaxlib
+
+# How XLA compiles programs that run once: what counts is how long it takes.
+HASTY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+if jaxlib.__version__.startswith("0.10."):  # later ones do not know it
+    HASTY["xla_cpu_use_fusion_emitters"] = False
+# What decides over memory, back as users have it.
+FUSED = {option: True for option in HASTY if option == "xla_cpu_use_fusion_emitters"}

@@ -1,0 +1,363 @@
+"""The ops of the table of transformations, and beside each a twin in plain jnp that jax differentiates by itself.
+
+A twin lays the windows of a plane side by side, by a constant matrix, and is a formula along the
+last axis: right wherever no two elements tie, in every mode and to every order.
+"""
+
+import dataclasses
+import functools
+import inspect
+import itertools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxpool
+from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce
+from tests.support import lax_pools
+
+SHAPE = (2, 4, 3, 2)  # batch, two pooled axes, channels
+PLANE = SHAPE[1:3]
+MODES = ("vjp", "jvp")
+
+
+def numbers(shape=SHAPE):
+    """Distinct numbers of distinct sizes, a tenth apart, none of them 0."""
+    size = int(np.prod(shape))
+    return (np.random.default_rng(1).permutation(size) / 10 - size / 20 + 0.03).reshape(shape)
+
+
+# Twins
+
+
+def spans(size, window, stride=1, low=0, dilation=1, out=None):
+    """The positions of each window along an axis of `size`; padding left out."""
+    out = (size + 2 * low - (window - 1) * dilation - 1) // stride + 1 if out is None else out
+    taps = [[i * stride - low + t * dilation for t in range(window)] for i in range(out)]
+    return [[position for position in window if 0 <= position < size] for window in taps]
+
+
+def adaptive(size, out):
+    return [list(range(i * size // out, -(-(i + 1) * size // out))) for i in range(out)]
+
+
+def whole(size):
+    return [list(range(size))]
+
+
+SAME = (spans(4, 3, low=1), spans(3, 2, out=3))  # of a 3x2 window: what is odd goes to the end
+
+
+class Windows:
+    """Windows over a plane, from the positions of each along both axes."""
+
+    def __init__(self, rows, columns):
+        self.shape = (len(rows), len(columns))
+        lists = [
+            [row * PLANE[1] + column for row, column in itertools.product(*window)]
+            for window in itertools.product(rows, columns)
+        ]
+        taps = max(map(len, lists))
+        padded = np.array([list_ + [-1] * (taps - len(list_)) for list_ in lists])
+        self.positions = padded.reshape(*self.shape, taps)
+        self.real = self.positions >= 0
+        self.matrix = (self.positions.reshape(-1) == np.arange(12)[:, None]).astype(np.float64)
+
+    def __call__(self, x, fill):
+        """The elements of each window along a new last axis, `fill` where there is none."""
+        lanes = jnp.moveaxis(x, -1, -3).reshape(*x.shape[:-3], x.shape[-1], 12)
+        taken = (lanes @ self.matrix).reshape(*lanes.shape[:-1], *self.positions.shape)
+        return jnp.moveaxis(jnp.where(self.real, taken, fill), -4, -2)
+
+    @property
+    def taps(self):
+        """Which taps are real, and where each lies, as they stand in the windows of an array."""
+        return self.real[:, :, None], self.positions[:, :, None]
+
+
+def greatest(rows, columns):
+    return lambda x: Windows(rows, columns)(x, -np.inf).max(-1)
+
+
+def least(rows, columns):
+    return lambda x: Windows(rows, columns)(x, np.inf).min(-1)
+
+
+def total(rows, columns):
+    return lambda x: Windows(rows, columns)(x, 0).sum(-1)
+
+
+def mean(rows, columns):
+    windows = Windows(rows, columns)
+    return lambda x: windows(x, 0).sum(-1) / windows.taps[0].sum(-1)
+
+
+def greatest_and_where(rows, columns):
+    windows = Windows(rows, columns)
+
+    def twin(x):
+        taken = windows(x, -np.inf)
+        at = jax.nn.one_hot(taken.argmax(-1), taken.shape[-1], dtype=x.dtype)
+        return jnp.stack([taken.max(-1), (at * windows.taps[1]).sum(-1)], -1)
+
+    return twin
+
+
+def soft(formula, rows, columns):
+    """A formula of the elements of a window and of which of them are real."""
+    windows = Windows(rows, columns)
+    return lambda x: formula(windows(x, 1), windows.taps[0])
+
+
+def norm(p):
+    return lambda x, real: jnp.where(real, jnp.abs(x) ** p, 0).sum(-1) ** (1 / p)
+
+
+def norm_mean(p):
+    return lambda x, real: (jnp.where(real, (x + 4) ** p, 0).sum(-1) / real.sum(-1)) ** (1 / p)
+
+
+def by_value(x, real):
+    return ((x + 4) ** 2).sum(-1) / (x + 4).sum(-1)
+
+
+def weighted(x, real):
+    weight = jnp.where(real, jnp.exp(x / 2), 0)
+    return (weight * x).sum(-1) / weight.sum(-1)
+
+
+def log_sum_exp(x, real):
+    return 2 * jnp.log(jnp.where(real, jnp.exp(x / 2), 0).sum(-1))
+
+
+def chosen(f, rows, columns):
+    """The elements that f chose, at random: which ones f itself must say."""
+    windows = Windows(rows, columns)
+
+    def twin(x):
+        taken = windows(x, 1e9)
+        which = jnp.abs(taken - jax.lax.stop_gradient(f(x))[..., None]).argmin(-1)
+        return (taken * jax.nn.one_hot(which, taken.shape[-1], dtype=x.dtype)).sum(-1)
+
+    return twin
+
+
+def pyramid(x):
+    one, two = (adaptive(4, 1), adaptive(3, 1)), (adaptive(4, 2), adaptive(3, 2))
+    levels = [greatest(*one)(x), greatest(*two)(x)]
+    return jnp.concatenate([y.reshape(*y.shape[:-3], -1) for y in levels], -1)
+
+
+# Ops
+
+
+def operands(x):
+    """Three arrays that broadcast together."""
+    return x[:, 0], x[:, 1, :1], x[:, 2, :, :1]
+
+
+def both(answer):
+    """A pool and its indices as one array."""
+    y, indices = answer
+    return jnp.stack([y, indices.astype(y.dtype)], -1)
+
+
+MASK = np.arange(12).reshape(1, *PLANE, 1) % 5 != 1
+PLACES = np.random.default_rng(2).permutation(30)[:12].reshape(1, *PLANE, 1).astype(np.int32)
+KEY = 7
+
+
+def unpool(x):
+    return jaxpool.max_unpool(x, jnp.broadcast_to(PLACES, x.shape), (5, 6))
+
+
+def unpool_twin(x):
+    lanes = jnp.moveaxis(x, -1, -3).reshape(*x.shape[:-3], x.shape[-1], 12)
+    y = lanes @ (PLACES.reshape(12, 1) == np.arange(30)).astype(np.float64)
+    return jnp.moveaxis(y.reshape(*lanes.shape[:-1], 5, 6), -3, -1)
+
+
+def stochastic(x):
+    return jaxpool.stochastic_pool(jax.random.key(KEY), x, (2, 2), (2, 1))
+
+
+def expected(x):
+    return jaxpool.stochastic_pool(None, x + 4, *TWO)
+
+
+def fractional(x):
+    return jaxpool.fractional_max_pool(jax.random.key(KEY), x, (2, 2), (2, 2))
+
+
+def mean_power(x):
+    return 2.5 + 0.1 * jnp.tanh(x.mean((-3, -2), keepdims=True))
+
+
+def gem(x):
+    return jaxpool.gem_pool(x + 4, mean_power(x), (3, 2), padding="SAME")
+
+
+def gem_twin(x):
+    power = mean_power(x)
+    real = Windows(*SAME).taps[0]
+    taken = Windows(*SAME)(x + 4, 1)
+    powers = jnp.where(real, taken ** power[..., None], 0).sum(-1) / real.sum(-1)
+    return powers ** (1 / power)
+
+
+@jaxpool.accelerate
+def foreign(x):
+    """A model that knows nothing of jaxpool."""
+    y = lax_pools.max_pool(x, (3, 2), padding=((1, 1), (0, 1)))
+    return y + lax_pools.avg_pool(x, (3, 2), padding=((1, 1), (0, 1)))
+
+
+def masked_max(x):
+    return jnp.maximum(jnp.where(MASK, x, -9).max((1, 2)), -1.0)
+
+
+def identity(x):
+    return (x,)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """An op at fixed arguments: `f` is a function of x, and of `autodiff` if it has that argument.
+
+    `answer` is what the oracle says of `operands(x)`, where it knows the op.
+    """
+
+    op: str
+    f: Callable
+    twin: Callable
+    has_modes: bool = False
+    answer: Callable | None = None
+    operands: Callable = identity
+
+    def modes(self):
+        """The op in each of its modes; an op without the argument has one, for both."""
+        if not self.has_modes:
+            return {"both": self.f}
+        return {mode: functools.partial(self.f, autodiff=mode) for mode in MODES}
+
+
+def by_oracle(op):
+    """The oracle of an op, or None; of a pool and its indices, that of the pool, which has both."""
+    named = op.removesuffix("_with_argmax")
+    rooms = (_oracle, _oracle_adaptive, _oracle_reduce)
+    return next((getattr(room, named) for room in rooms if hasattr(room, named)), None)
+
+
+def row(op, twin, *args, finish=lambda y: y, split=identity, **kwargs):
+    """A row for a function of arrays."""
+    function = getattr(jaxpool, op)
+    named = by_oracle(op)
+    return Row(
+        op,
+        lambda x, **mode: finish(function(*split(x), *args, **kwargs, **mode)),
+        twin,
+        "autodiff" in inspect.signature(function).parameters,
+        named and (lambda x: named(*split(x), *args, **kwargs)),
+        split,
+    )
+
+
+def elementwise(op, twin, count, **kwargs):
+    return row(
+        op,
+        lambda x: functools.reduce(twin, operands(x)[:count]),
+        split=lambda x: operands(x)[:count],
+        **kwargs,
+    )
+
+
+def same(op, twin, *args, **kwargs):
+    return row(op, twin(*SAME), *args, (3, 2), padding="SAME", **kwargs)
+
+
+ADAPTIVE = (adaptive(4, 3), adaptive(3, 2))
+EVEN = (spans(4, 2, 2), spans(3, 3))
+PAIRS = (spans(4, 2, 2), [[0], [1], [2]])
+DILATED = (spans(4, 2, low=1, dilation=2), spans(3, 2))
+LARGE = ([list(range(4))] * 4, [list(range(3))] * 3)  # what a 13x11 window sees of the plane
+UP = ([list(range(i + 1)) for i in range(4)], [[0], [1], [2]])
+DOWN = ([[0], [1], [2], [3]], [list(range(i, 3)) for i in range(3)])
+ALL = (whole(4), whole(3))
+TWO = ((2, 1), (2, 1))  # the window and the strides of PAIRS
+
+ROWS = {
+    "max_pool": same("max_pool", greatest),
+    "min_pool": row("min_pool", least(*EVEN), (2, 3), (2, 1), ties="last"),
+    "max_pool_with_argmax": same("max_pool_with_argmax", greatest_and_where, finish=both),
+    "avg_pool": same("avg_pool", mean, count_include_pad=False),
+    "sum_pool": row("sum_pool", total(*EVEN), (2, 3), (2, 1)),
+    "adaptive_max_pool": row("adaptive_max_pool", greatest(*ADAPTIVE), (3, 2)),
+    "adaptive_max_pool_with_argmax": row(
+        "adaptive_max_pool_with_argmax", greatest_and_where(*ADAPTIVE), (3, 2), finish=both
+    ),
+    "adaptive_avg_pool": row("adaptive_avg_pool", mean(*ADAPTIVE), (3, 2)),
+    "maximum": elementwise("maximum", jnp.maximum, 3),
+    "minimum": elementwise("minimum", jnp.minimum, 2, ties="last"),
+    "fmax": elementwise("fmax", jnp.maximum, 2),
+    "fmin": elementwise("fmin", jnp.minimum, 2, ties="first"),
+    "max": row("max", masked_max, axis=(1, 2), where=MASK, initial=-1.0),
+    "min": row("min", lambda x: x.min(1), axis=1, ties="first"),
+    "cummax": row("cummax", greatest(*UP), axis=1),
+    "cummin": row("cummin", least(*DOWN), axis=2, reverse=True, ties="last"),
+    "max_unpool": Row("max_unpool", unpool, unpool_twin),
+    "lp_pool": row("lp_pool", soft(norm(3), *PAIRS), 3, *TWO),
+    "logsumexp_pool": row("logsumexp_pool", soft(log_sum_exp, *PAIRS), *TWO, temperature=2.0),
+    "softmax_pool": row("softmax_pool", soft(weighted, *PAIRS), *TWO, temperature=2.0),
+    "gem_pool": row("gem_pool", soft(norm_mean(3), *PAIRS), 3, *TWO, split=lambda x: (x + 4,)),
+    "fractional_max_pool": Row("fractional_max_pool", fractional, chosen(fractional, *ALL)),
+    "stochastic_pool": Row(
+        "stochastic_pool", stochastic, chosen(stochastic, spans(4, 2, 2), spans(3, 2))
+    ),
+    "global_max_pool": row("global_max_pool", lambda x: greatest(*ALL)(x)[:, 0, 0]),
+    "global_avg_pool": row("global_avg_pool", lambda x: mean(*ALL)(x)[:, 0, 0]),
+    "spatial_pyramid_pool": row("spatial_pyramid_pool", pyramid, (1, 2)),
+    "maxout": row("maxout", greatest(*PAIRS), 2, axis=1),
+    "accelerate": Row("accelerate", foreign, lambda x: greatest(*SAME)(x) + total(*SAME)(x) / 6),
+}
+# Other kernels of the same ops.
+VARIANTS = {
+    "max_pool, split": same("max_pool", greatest, ties="split"),
+    "max_pool, large": row(
+        "max_pool", greatest(*LARGE), (13, 11), padding="SAME", ties="split", strides=(1, 1)
+    ),
+    "max_pool, large, first": row("max_pool", greatest(*LARGE), (13, 11), padding="SAME"),
+    "max_pool, dilated": row(
+        "max_pool",
+        greatest(*DILATED),
+        (2, 2),
+        padding=((1, 1), (0, 0)),
+        window_dilation=(2, 1),
+        axes=(1, 2),
+        ties="last",
+    ),
+    "avg_pool, strided": row("avg_pool", mean(*PAIRS), *TWO),
+    "adaptive_max_pool, split": row("adaptive_max_pool", greatest(*ADAPTIVE), (3, 2), ties="split"),
+    "adaptive_max_pool, even": row("adaptive_max_pool", greatest(*PAIRS), (2, 3), ties="last"),
+    "max_pool_with_argmax, split": same(
+        "max_pool_with_argmax", greatest_and_where, finish=both, ties="split"
+    ),
+    "maximum, first": elementwise("maximum", jnp.maximum, 3, ties="first"),
+    "fmin, split": elementwise("fmin", jnp.minimum, 3 - 1, ties="split"),
+    "max, last": row("max", masked_max, axis=(1, 2), where=MASK, initial=-1.0, ties="last"),
+    "cummax, last": row("cummax", greatest(*UP), axis=1, ties="last"),
+    "lp_pool, overlapping": same("lp_pool", lambda *at: soft(norm(3), *at), 3),
+    "lp_pool, inf": same("lp_pool", lambda *at: lambda x: greatest(*at)(jnp.abs(x)), np.inf),
+    "logsumexp_pool, overlapping": same(
+        "logsumexp_pool", lambda *at: soft(log_sum_exp, *at), temperature=2.0
+    ),
+    "softmax_pool, overlapping": same(
+        "softmax_pool", lambda *at: soft(weighted, *at), temperature=2.0
+    ),
+    "gem_pool, power of an array": Row("gem_pool", gem, gem_twin),
+    "stochastic_pool, mean": Row("stochastic_pool", expected, soft(by_value, *PAIRS)),
+    "global_max_pool, split": row(
+        "global_max_pool", lambda x: greatest(*ALL)(x)[:, 0, 0], ties="split"
+    ),
+}

@@ -1,0 +1,307 @@
+"""The transformations of the table: each takes a function of an array and the array, and gives arrays.
+
+All of a group but "outside" run in one program, for an op in each of its modes and for its twin.
+"""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from tests.support.compilation import HASTY
+
+
+def weights(shape):
+    return jnp.asarray(np.cos(np.arange(np.prod(shape), dtype=np.float64)).reshape(shape))
+
+
+def loss(f):
+    """A scalar with derivatives of every order, of a function that sees its elements in their order."""
+
+    def scalar(x):
+        y = f(jnp.sin(x / 3) * 3)
+        return (jnp.cos(y) * weights(y.shape)).sum()
+
+    return scalar
+
+
+def square(f):
+    """A scalar that takes any shape, also a symbolic one."""
+    return lambda x: (f(x) ** 2).sum()
+
+
+def vjp(f):
+    return jax.grad(lambda x: (f(x) * weights(jnp.shape(f(x)))).sum())
+
+
+def jvp(f):
+    return lambda x: jax.jvp(f, (x,), (weights(x.shape),))[1]
+
+
+def nested(*transforms):
+    """Derivatives of derivatives of the loss, the innermost last, as in "jvp of vjp"."""
+
+    def cell(f, x):
+        g = loss(f)
+        for transform in reversed(transforms):
+            g = transform(g)
+        return g(x)
+
+    return cell
+
+
+def orders(innermost):
+    """Every nesting to third order whose innermost derivative is of a mode."""
+    modes = {"vjp": vjp, "jvp": jvp}
+    return {
+        " of ".join((*outer, innermost)): nested(*[modes[mode] for mode in (*outer, innermost)])
+        for count in range(3)
+        for outer in itertools.product(modes, repeat=count)
+    }
+
+
+STEP = 1e-4
+
+
+def differences(g):
+    """The derivative along the weights, from the values alone."""
+
+    def cell(f, x):
+        ahead, behind = (g(f)(x + h * weights(x.shape)) for h in (STEP, -STEP))
+        return (ahead - behind) / (2 * STEP)
+
+    return cell
+
+
+# What a twin, which has derivatives, gives in place of a difference.
+DIFFERENCES = {
+    "jvp, by differences": nested(jvp),
+    "jvp of vjp, by differences": nested(jvp, vjp),
+    "jvp of vjp of vjp, by differences": nested(jvp, vjp, vjp),
+}
+
+
+def small(f, x):
+    """The loss as a function of two numbers, for whole Hessians, in steps that keep the order."""
+    directions = weights((2, *x.shape)) / 1000
+    return lambda t: loss(f)(x + jnp.tensordot(t, directions, 1))
+
+
+ONES = np.full(2, 1e-3)
+
+
+def mapped(axis, of):
+    """`of(f)` over an axis of a stack."""
+
+    def cell(f, x):
+        stack = jnp.stack([x, x[::-1], -x], axis)
+        rank = jax.eval_shape(of(f), x).ndim
+        return jax.vmap(of(f), axis, min(axis, rank))(stack)
+
+    return cell
+
+
+def scan(f):
+    """The loss after three rounds, each small enough to keep the order of the elements."""
+
+    def many(x):
+        def body(carry, _):
+            y = f(carry)
+            return carry + y.sum() * weights(x.shape) / 1e5, y
+
+        last, ys = jax.lax.scan(body, x, length=3)
+        return loss(lambda x: x)(last) + (ys**2).sum()
+
+    return many
+
+
+def branch(f):
+    return lambda x: jax.lax.cond(x.reshape(-1)[0] < 1e9, loss(f), lambda x: x.sum(), x)
+
+
+def loop(f):
+    """Rounds as many as a condition wants, which reverse mode cannot undo."""
+
+    def rounds(x):
+        def body(carry):
+            count, x = carry
+            return count + 1, x + f(x).sum() * weights(x.shape) / 1e5
+
+        return jax.lax.while_loop(lambda carry: carry[0] < 3, body, (0, x))[1]
+
+    return rounds
+
+
+policies = jax.checkpoint_policies
+OFFLOADED = {"offload_src": "device", "offload_dst": "pinned_host"}
+POLICIES = {
+    **{
+        name: getattr(policies, name)
+        for name in (
+            "everything_saveable",
+            "nothing_saveable",
+            "dots_saveable",
+            "checkpoint_dots",
+            "dots_with_no_batch_dims_saveable",
+            "checkpoint_dots_with_no_batch_dims",
+        )
+    },
+    "save_only_these_names": policies.save_only_these_names("y"),
+    "save_anything_except_these_names": policies.save_anything_except_these_names("y"),
+    "save_any_names_but_these": policies.save_any_names_but_these("y"),
+    "save_from_both_policies": policies.save_from_both_policies(
+        policies.dots_saveable, policies.save_only_these_names("y")
+    ),
+    "offload_dot_with_no_batch_dims": policies.offload_dot_with_no_batch_dims(
+        "device", "pinned_host"
+    ),
+    "save_and_offload_only_these_names": policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["y"], names_which_can_be_offloaded=[], **OFFLOADED
+    ),
+}
+
+
+def checkpointed(policy):
+    def named(f):
+        return lambda x: checkpoint_name(f(x), "y")
+
+    return lambda f, x: jax.grad(jax.checkpoint(loss(named(f)), policy=policy))(x)
+
+
+def sharded(of):
+    """`of(f)` on a batch over all devices, in a `shard_map` that checks what varies over them."""
+
+    def cell(f, x):
+        mesh = jax.make_mesh((len(jax.devices()),), ("i",), (AxisType.Auto,))
+        spread = jax.shard_map(of(f), mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=True)
+        return spread(x)
+
+    return cell
+
+
+def sharded_inside(f, x):
+    return jax.grad(loss(lambda x: sharded(lambda f: f)(f, x)))(x)
+
+
+def summed(f, x):
+    """The gradient of what all devices have together."""
+
+    def of(f):
+        return jax.grad(lambda x: jax.lax.psum(square(f)(x), "i"))
+
+    return sharded(of)(f, x)
+
+
+def symbolic(of):
+    """`of(f)` exported once for any batch and any channels, at two sizes of them."""
+
+    def cell(f, x):
+        batch, channels = jax.export.symbolic_shape("b, c")
+        spec = jax.ShapeDtypeStruct((batch, *x.shape[1:-1], channels), x.dtype)
+        exported = jax.export.export(jax.jit(of(f)))(spec)
+        return [exported.call(x), exported.call(x[:1, ..., :1])]
+
+    return cell
+
+
+def along(f):
+    """The tangent for a tangent equal to x, of any size."""
+    return lambda x: jax.jvp(f, (x,), (x,))[1]
+
+
+def donated(f, x):
+    x = jnp.array(x)
+    dx = jax.jit(jax.grad(loss(f)), donate_argnums=0, compiler_options=HASTY)(x)
+    assert x.is_deleted()
+    return dx
+
+
+def pullback(f, x):
+    y, back = jax.vjp(f, x)
+    return back(weights(y.shape))[0]
+
+
+# Groups: REVERSE for every mode, FORWARD for those that have forward mode.
+
+REVERSE = {
+    "first": {
+        "value": lambda f, x: f(x),
+        **{name: orders("vjp")[name] for name in ("vjp", "vjp of vjp", "jvp of vjp")},
+    },
+    "differences": {
+        "jvp, by differences": differences(loss),
+        "jvp of vjp, by differences": differences(lambda f: jax.grad(loss(f))),
+        "jvp of vjp of vjp, by differences": differences(lambda f: vjp(jax.grad(loss(f)))),
+    },
+    "orders": {
+        "vjp of jit": lambda f, x: jax.grad(loss(jax.jit(f)))(x),
+        **{name: cell for name, cell in orders("vjp").items() if name.count("of") == 2},
+        "hessian": lambda f, x: jax.hessian(small(f, x))(ONES),
+        "jacrev of jacrev": lambda f, x: jax.jacrev(jax.jacrev(small(f, x)))(ONES),
+    },
+    "vmap": {
+        f"vmap of vjp, axis {axis}": mapped(axis, lambda f: jax.grad(loss(f))) for axis in range(5)
+    }
+    | {
+        "vjp of vmap": lambda f, x: jax.grad(loss(lambda x: mapped(2, lambda f: f)(f, x)))(x),
+        "vmap of vmap": lambda f, x: jax.vmap(jax.vmap(jax.grad(loss(f)), 1, 1), 3, 3)(
+            jnp.stack([jnp.stack([x, -x], 1)] * 2, 3)
+        ),
+    },
+    "control": {
+        "scan": lambda f, x: jax.grad(scan(f))(x),
+        "checkpoint in scan": lambda f, x: jax.grad(scan(jax.checkpoint(f)))(x),
+        "checkpoint of scan": lambda f, x: jax.grad(jax.checkpoint(scan(f)))(x),
+        "cond": lambda f, x: jax.grad(branch(f))(x),
+        "while": lambda f, x: loop(f)(x),
+    },
+    "checkpoint": {f"checkpoint, {name}": checkpointed(policy) for name, policy in POLICIES.items()}
+    | {"checkpoint": lambda f, x: jax.grad(jax.checkpoint(loss(f)))(x)},
+    "shard_map": {
+        "shard_map of vjp": sharded(lambda f: jax.grad(loss(f))),
+        "vjp of shard_map": sharded_inside,
+        "vjp of psum in shard_map": summed,
+    },
+    "outside": {
+        "value, not jitted": lambda f, x: f(x),
+        "vjp, not jitted": pullback,
+        "eval_shape": lambda f, x: np.zeros(jax.eval_shape(f, x).shape),
+        "eval_shape of vjp": lambda f, x: np.zeros(jax.eval_shape(jax.grad(loss(f)), x).shape),
+        "export": symbolic(lambda f: f),
+        "export of vjp": symbolic(lambda f: jax.grad(square(f))),
+        "donated": donated,
+    },
+}
+FORWARD = {
+    "differences": {},
+    "first": {name: orders("jvp")[name] for name in ("jvp", "vjp of jvp", "jvp of jvp")}
+    | {"linearize": lambda f, x: jax.linearize(f, x)[1](weights(x.shape))},
+    "orders": {
+        "jvp of jit": lambda f, x: jvp(jax.jit(f))(x),
+        **{name: cell for name, cell in orders("jvp").items() if name.count("of") == 2},
+        "jacfwd": lambda f, x: jax.jacfwd(small(f, x))(ONES),
+        "jacfwd of jacfwd": lambda f, x: jax.jacfwd(jax.jacfwd(small(f, x)))(ONES),
+        "jacrev of jacfwd": lambda f, x: jax.jacrev(jax.jacfwd(small(f, x)))(ONES),
+    },
+    "vmap": {f"vmap of jvp, axis {axis}": mapped(axis, jvp) for axis in range(5)}
+    | {"jvp of vmap": lambda f, x: jvp(lambda x: mapped(2, lambda f: f)(f, x))(x)},
+    "control": {
+        "jvp of scan": lambda f, x: jvp(scan(f))(x),
+        "jvp of cond": lambda f, x: jvp(branch(f))(x),
+        "jvp of while": lambda f, x: jvp(loop(f))(x),
+    },
+    "checkpoint": {"jvp of checkpoint": lambda f, x: jvp(jax.checkpoint(loss(f)))(x)},
+    "shard_map": {
+        "shard_map of jvp": sharded(jvp),
+        "jvp of shard_map": lambda f, x: jvp(lambda x: sharded(lambda f: f)(f, x))(x),
+    },
+    "outside": {
+        "jvp, not jitted": lambda f, x: jvp(f)(x),
+        "linearize, not jitted": lambda f, x: jax.linearize(f, x)[1](weights(x.shape)),
+        "export of jvp": symbolic(lambda f: along(square(f))),
+    },
+}

@@ -1,0 +1,46 @@
+"""Imports inside the library go one way: each room imports only from rooms before it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import jaxpool
+
+ROOMS = ["_arguments", "_geometry", "_plan", "_kernels", "_ops", "_api"]
+ENTRANCES = ["_accelerate", "compat", "testing", "_cli"]  # each after all rooms, none after another
+PACKAGE = Path(jaxpool.__file__).parent
+
+
+def imported(path):
+    """The modules that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def imports_of(room):
+    """Each file of a room with each module it imports."""
+    files = sorted((PACKAGE / room).rglob("*.py"))
+    assert files
+    return [(str(path.relative_to(PACKAGE)), name) for path in files for name in imported(path)]
+
+
+@pytest.mark.parametrize("room", ROOMS + ENTRANCES)
+def test_a_room_imports_only_from_rooms_before_it(room):
+    before = ROOMS[: ROOMS.index(room)] if room in ROOMS else ROOMS
+    imports = [(file, name.split(".")) for file, name in imports_of(room)]
+    inside = [(file, parts[1]) for file, parts in imports if parts[0] == "jaxpool" and parts[1:]]
+    assert [pair for pair in inside if pair[1] not in [*before, room]] == []
+
+
+@pytest.mark.parametrize("room", ["_arguments", "_geometry", "_plan", "_kernels", "_ops"])
+def test_only_public_functions_and_entrances_import_the_package_itself(room):
+    assert [file for file, name in imports_of(room) if name == "jaxpool"] == []
+
+
+@pytest.mark.parametrize("room", ["_geometry", "_plan"])
+def test_geometry_and_plans_are_pure_python(room):
+    assert [pair for pair in imports_of(room) if pair[1].split(".")[0] == "jax"] == []

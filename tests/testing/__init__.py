@@ -1,0 +1,1 @@
+"""`jaxpool.testing`: the oracle and `assert_pool_matches` themselves."""

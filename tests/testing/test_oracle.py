@@ -1,0 +1,61 @@
+"""The oracle and `assert_pool_matches` themselves, by hand."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool.testing import PoolCase, assert_pool_matches, oracle
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+
+def test_the_oracle_knows_the_chosen_positions():
+    x = np.array([[1, 7], [7, 0]], np.float32)[:, :, None]
+    answer = oracle.max_pool(x, (2, 2), (1, 1), 1)
+    np.testing.assert_array_equal(answer.indices[:, :, 0], [[0, 1, 1], [2, 1, 1], [2, 2, 3]])
+    assert oracle.max_pool(x, (2, 2), ties="last").indices.item() == 2
+    assert oracle.max_pool(x, (2, 2), ties="split").indices is None
+
+
+def test_the_oracle_splits_ties_and_maps_tangents():
+    answer = oracle.max_pool(np.array([[2.0], [2.0], [1.0]]), (3,), ties="split")
+    np.testing.assert_array_equal(answer.cotangent(np.array([[6.0]])), [[3], [3], [0]])
+    np.testing.assert_array_equal(answer.tangent(np.array([[1.0], [3.0], [9.0]])), [[2]])
+
+
+def test_the_oracle_sums_without_error_and_rounds_once():
+    x = np.ones((512, 1), jnp.bfloat16)
+    assert oracle.sum_pool(x, (512,)).y.item() == 512
+    cancelling = np.array([[1e30], [1.0], [-1e30]], np.float32)
+    assert oracle.sum_pool(cancelling, (3,)).y.item() == 1
+    assert oracle.sum_pool(np.full((2, 1), 100, np.int8), (2,)).y.item() == 200 - 256
+
+
+def test_the_oracle_divides_by_what_is_asked():
+    x = np.full((3, 1), 6.0, np.float32)
+    for divided, kwargs in [
+        ([4, 4], {}),
+        ([6, 6], {"count_include_pad": False}),
+        ([6, 6], {"divisor": 2}),
+    ]:
+        answer = oracle.avg_pool(x, (3,), (2,), 1, **kwargs)
+        np.testing.assert_array_equal(answer.y[:, 0], divided)
+    overhang = oracle.avg_pool(x, (2,), (2,), ceil_mode=True)
+    np.testing.assert_array_equal(overhang.y[:, 0], [6, 6])
+
+
+def test_assert_pool_matches_tells_values_cotangents_shapes_and_dtypes_apart():
+    x, dy = (np.array(values, np.float32)[:, None] for values in ([1, 1, 0, 2], [1, 2]))
+    case = PoolCase("max", x, dy, (2,), (2,), "VALID")
+    assert_pool_matches(jaxpool.max_pool, case)
+    assert_pool_matches(jaxpool.max_pool, case, jit=False)
+    for wrong, message in [
+        (jaxpool.min_pool, "value of"),
+        (lambda x, **kwargs: jaxpool.max_pool(x, **kwargs, ties="last"), "cotangent of"),
+        (lambda x, **kwargs: jaxpool.max_pool(x, **kwargs)[:1], "want float32"),
+        (lambda x, **kwargs: jaxpool.max_pool(x, **kwargs).astype(jnp.bfloat16), "got bfloat16"),
+        (lambda x, **kwargs: jaxpool.max_pool(x, **kwargs) * np.float32(np.nan), "value of"),
+    ]:
+        with pytest.raises(AssertionError, match=message):
+            assert_pool_matches(wrong, case)

@@ -1,0 +1,74 @@
+"""Peak memory of forward and backward, by what XLA says of the compiled program: never above lax's autodiff."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxpool
+from tests.support.compilation import FUSED
+
+
+def room(pool, shape):
+    """Bytes of the results and of what is in between, forward and backward."""
+    x = jax.ShapeDtypeStruct(shape, jnp.float32)
+    dy = jax.eval_shape(pool, x)
+
+    def both(x, dy):
+        y, vjp = jax.vjp(pool, x)
+        return y, vjp(dy)
+
+    memory = jax.jit(both).lower(x, dy).compile(FUSED).memory_analysis()
+    return memory.temp_size_in_bytes + memory.output_size_in_bytes
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "strides", "padding", "axes"),
+    [
+        ((2, 112, 112, 64), 3, 2, 1, (1, 2)),
+        ((2, 64, 64, 32), 3, 1, "SAME", (1, 2)),
+        ((2, 64, 64, 32), 5, 1, "VALID", (1, 2)),
+        ((2, 64, 64, 32), 5, 2, "SAME", (1, 2)),
+        ((2, 64, 64, 32), 5, 5, "VALID", (1, 2)),
+        ((2, 65, 64, 32), 7, 7, "SAME", (1, 2)),
+        ((2, 64, 64, 32), 13, 1, "SAME", (1, 2)),
+        ((4, 4096, 32), 64, 32, "SAME", (1,)),
+        ((2, 128, 128, 1), 3, 1, "SAME", (1, 2)),
+        ((2, 112, 112, 3), 3, 2, "SAME", (1, 2)),
+        ((2, 16, 112, 112), 3, 1, "SAME", (2, 3)),
+        ((2, 16, 112, 112), 3, 2, "SAME", (2, 3)),
+        ((16, 8, 1024), 3, 2, "SAME", (2,)),
+        ((1, 16, 32, 32, 16), 3, 2, "SAME", (1, 2, 3)),
+    ],
+)
+@pytest.mark.parametrize("pool", ["avg_pool", "max_pool"])
+def test_no_more_memory_than_lax(shape, window, strides, padding, axes, pool):
+    every = [window if axis in axes else 1 for axis in range(len(shape))]
+    apart = [strides if axis in axes else 1 for axis in range(len(shape))]
+    sides = padding
+    if isinstance(padding, int):
+        sides = [(padding,) * 2 if axis in axes else (0, 0) for axis in range(len(shape))]
+
+    def theirs(x):
+        if pool == "max_pool":
+            return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, every, apart, sides)
+        total = jax.lax.reduce_window(x, 0.0, jax.lax.add, every, apart, sides)
+        return total / window ** len(axes)
+
+    def ours(x):
+        count = len(axes)
+        function = getattr(jaxpool, pool)
+        return function(x, (window,) * count, (strides,) * count, padding, axes=axes)
+
+    predicates = 1 << 10  # of conditionals, and tuples
+    assert room(ours, shape) <= room(theirs, shape) + predicates
+
+
+@pytest.mark.parametrize(("window", "strides"), [(31, 16), (31, 20), (63, 40)])
+def test_long_averages_with_strides_keep_little_between_two_axes(window, strides):
+    shape = (2, 128, 128, 16)
+
+    def pool(x):
+        return jaxpool.avg_pool(x, (window, window), (strides, strides), "SAME")
+
+    x = 4 * 2 * 128 * 128 * 16
+    assert room(pool, shape) < x + 4 * jax.eval_shape(pool, jnp.ones(shape)).size + x / 7

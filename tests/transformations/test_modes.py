@@ -1,0 +1,184 @@
+"""Forward mode beside reverse mode at ties, NaN, infinities and padding; and what to pass for it."""
+
+import functools
+import inspect
+import pathlib
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from tests.support import lax_pools
+from tests.support.compilation import HASTY
+from tests.support.transform_rows import by_oracle, operands
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+SHAPE = (1, 4, 3, 2)
+POOL = {"window_shape": (3, 2), "padding": ((1, 1), (0, 1))}
+GRID = {"output_shape": (3, 2)}
+CALLS = {
+    "max_pool": POOL,
+    "min_pool": POOL | {"strides": (2, 1)},
+    "max_pool_with_argmax": POOL | {"window_dilation": (1, 2), "padding": 1},
+    "avg_pool": POOL | {"count_include_pad": False},
+    "sum_pool": POOL,
+    "adaptive_max_pool": GRID,
+    "adaptive_max_pool_with_argmax": GRID,
+    "adaptive_avg_pool": GRID,
+    "maximum": {},
+    "minimum": {},
+    "fmax": {},
+    "fmin": {},
+    "max": {"axis": (1, 2)},
+    "min": {"axis": 1, "initial": 0.5, "where": np.arange(12).reshape(4, 3, 1) % 4 != 1},
+    "cummax": {"axis": 1},
+    "cummin": {"axis": 2, "reverse": True},
+}
+ARRAYS = {"maximum": 3, "minimum": 2, "fmax": 2, "fmin": 2}  # how many, where it is not one
+
+
+def takes(name, argument):
+    return argument in inspect.signature(getattr(jaxpool, name)).parameters
+
+
+def orders_of_ties(name):
+    if not takes(name, "ties"):
+        return [None]
+    return ["first", "last"] + ([] if name.startswith("cum") else ["split"])
+
+
+def arrays(name, x):
+    return operands(x)[: ARRAYS[name]] if name in ARRAYS else (x,)
+
+
+def options(name, ties):
+    return CALLS[name] | ({} if ties is None else {"ties": ties})
+
+
+def function(name, ties=None, **mode):
+    def f(x):
+        y = getattr(jaxpool, name)(*arrays(name, x), **options(name, ties), **mode)
+        return y[0] if name.endswith("argmax") else y
+
+    return f
+
+
+def hard():
+    """Arrays of ties, of NaN among numbers and alone, and of infinities among numbers and alone."""
+    rng = np.random.default_rng(3)
+    choices = [[-1.0, 0.0, -0.0, 1.0], [np.nan, 1.0, 2.0], [-np.inf, 0.0, np.inf]]
+    drawn = [rng.choice(values, SHAPE) for values in choices]
+    everywhere = [np.full(SHAPE, value) for value in (-np.inf, np.inf, np.nan, 2.0)]
+    return np.stack(drawn + everywhere)
+
+
+@functools.cache
+def both_products(name, ties):
+    """For each of `hard()` the tangent for v and the cotangent for w; then v and w."""
+    f = function(name, ties, autodiff="jvp")
+    rng = np.random.default_rng(4)
+    v = rng.standard_normal(SHAPE)
+    w = rng.standard_normal(jax.eval_shape(f, v).shape)
+
+    def of(x):
+        return jax.jvp(f, (x,), (v,))[1], jax.vjp(f, x)[1](w)[0]
+
+    tangents, cotangents = jax.jit(jax.vmap(of), compiler_options=HASTY)(hard())
+    return np.asarray(tangents), np.asarray(cotangents), v, w
+
+
+CASES = [(name, ties) for name in CALLS for ties in orders_of_ties(name)]
+
+
+@pytest.mark.parametrize(("name", "ties"), CASES)
+def test_a_tangent_is_what_reverse_mode_implies(name, ties):
+    tangents, cotangents, v, w = both_products(name, ties)
+    assert np.isfinite(tangents).all()
+    assert np.isfinite(cotangents).all()
+    for tangent, cotangent in zip(tangents, cotangents, strict=True):
+        np.testing.assert_allclose((tangent * w).sum(), (v * cotangent).sum(), rtol=1e-11)
+
+
+@pytest.mark.parametrize(("name", "ties"), CASES)
+def test_a_tangent_is_that_of_the_element_the_oracle_chooses(name, ties):
+    tangents, _, v, _ = both_products(name, ties)
+    parts = arrays(name, jnp.asarray(v))
+    for x, tangent in zip(hard(), tangents, strict=True):
+        answer = by_oracle(name)(*arrays(name, x), **options(name, ties))
+        more = [np.zeros(shape) for shape, _ in answer.inputs[len(parts) :]]  # of `initial`
+        np.testing.assert_allclose(tangent, answer.tangent(*parts, *more), rtol=1e-12, atol=1e-14)
+
+
+def test_those_of_lax_do_not_agree_with_each_other():
+    """Lest the tests above hold for any pool: lax has two derivatives but where all elements are equal."""
+    f = functools.partial(lax_pools.max_pool, **POOL)
+    rng = np.random.default_rng(4)
+    v, w = rng.standard_normal(SHAPE), rng.standard_normal(jax.eval_shape(f, hard()[0]).shape)
+    apart = []
+    for x in hard():
+        tangent = jax.jvp(f, (x,), (v,))[1]
+        cotangent = jax.vjp(f, x)[1](w)[0]
+        apart.append(not np.isclose((tangent * w).sum(), (v * cotangent).sum()))
+    # At ties and beside infinities its tangent depends on how XLA compiles it.
+    _, beside_nan, _, *everywhere = apart
+    assert beside_nan
+    assert everywhere == [True, False, True, False]
+
+
+# What to pass for forward mode
+
+FORWARD = {
+    "jvp": lambda f, x: jax.jvp(f, (x,), (x,)),
+    "linearize": lambda f, x: jax.linearize(f, x)[1](x),
+    "jacfwd": lambda f, x: jax.jacfwd(f)(x),
+    "jvp of vmap": lambda f, x: jax.jvp(jax.vmap(f), (x[None],), (x[None],)),
+    "jvp of jit": lambda f, x: jax.jvp(jax.jit(f), (x,), (x,)),
+    "jvp of checkpoint": lambda f, x: jax.jvp(jax.checkpoint(f), (x,), (x,)),
+}
+
+
+def test_every_op_with_the_argument_is_here():
+    assert {name for name in jaxpool.__all__ if takes(name, "autodiff")} == set(CALLS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_where_the_default_meets_forward_mode_the_advice_works(name):
+    x = np.ones(SHAPE)
+    default, advised = function(name), function(name, autodiff="jvp")
+    for transform in FORWARD.values():
+        with pytest.raises(TypeError, match=r"forward-mode autodiff .* custom_vjp"):
+            jax.jit(functools.partial(transform, default)).lower(x)
+        jax.eval_shape(functools.partial(transform, advised), x)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_so_does_it_where_reverse_mode_meets_that(name):
+    """Of `grad` of `jvp` jax raises another error, which names what it lacks."""
+
+    def derivative(f, x):
+        return jax.grad(lambda x: jax.jvp(f, (x,), (x,))[1].sum())(x)
+
+    x = np.ones(SHAPE)
+    with pytest.raises(NotImplementedError, match="custom_lin"):
+        jax.eval_shape(functools.partial(derivative, function(name)), x)
+    jax.eval_shape(functools.partial(derivative, function(name, autodiff="jvp")), x)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_docstring_says_what_to_pass(name):
+    text = inspect.getdoc(getattr(jaxpool, name))
+    (says,) = re.findall(r"^ *autodiff: (.*(?:\n {4,}.*)*)", text, re.MULTILINE)
+    assert '"vjp"' in says
+    assert re.search(r'"jvp" for\s+(`jax\.jvp`|forward mode)', says)
+
+
+def test_the_readme_says_what_to_pass():
+    text = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+    (line,) = re.findall(
+        r"^\| `jvp`, `linearize`, `jacfwd`, `grad` of `jvp` \| (.*)$", text, re.MULTILINE
+    )
+    assert line.startswith('`autodiff="jvp"`')

@@ -1,0 +1,174 @@
+"""A table: every op by every transformation by both derivative modes, in float64.
+
+Against a twin that jax differentiates, itself held to the oracle and to differences. The rows are
+in `transform_rows`, the columns in `transform_table`. A test is an op with a group of
+transformations; what it reports are cells.
+"""
+
+import functools
+import inspect
+import os
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+import jaxpool
+from tests.support.compilation import HASTY
+from tests.support.transform_rows import MODES, ROWS, SHAPE, VARIANTS, numbers
+from tests.support.transform_table import DIFFERENCES, FORWARD, POLICIES, REVERSE, weights
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+TABLE = ROWS | VARIANTS
+# Quick is the first group for each op, and `shard_map` for one op of each way to describe a derivative.
+QUICK = [(name, "first") for name in ROWS] + [
+    (name, "shard_map") for name in ("max_pool", "avg_pool", "adaptive_max_pool", "max", "lp_pool")
+]
+
+
+def columns(mode, group):
+    """The transformations of a group that a mode takes."""
+    return REVERSE[group] | ({} if mode == "vjp" else FORWARD[group])
+
+
+def cells(name, group):
+    """The results of an op in each mode and of its twin, by transformation."""
+
+    def program(x):
+        modes = TABLE[name].modes()
+        got = {
+            mode: {column: cell(f, x) for column, cell in columns(mode, group).items()}
+            for mode, f in modes.items()
+        }
+        twin = {
+            column: DIFFERENCES.get(column, cell)(TABLE[name].twin, x)
+            for column, cell in columns("both", group).items()
+        }
+        return got, twin
+
+    if group == "outside":
+        return program(numbers())
+    return jax.jit(program, compiler_options=HASTY)(numbers())
+
+
+def off(got, want, column):
+    """Whether a cell is not what it should be."""
+    rtol, atol = (1e-5, 1e-6) if column in DIFFERENCES else (1e-9, 1e-11)
+    pairs = list(zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True))
+    return not pairs or not all(
+        a.shape == b.shape and np.allclose(a, b, rtol=rtol, atol=atol) for a, b in pairs
+    )
+
+
+def rows_by_groups():
+    for name in TABLE:
+        for group in REVERSE:
+            marks = () if (name, group) in QUICK else pytest.mark.slow
+            yield pytest.param(name, group, id=f"{name}-{group}", marks=marks)
+
+
+@pytest.mark.parametrize(("name", "group"), list(rows_by_groups()))
+def test_every_cell(name, group):
+    got, twin = cells(name, group)
+    assert set(got) == set(MODES if TABLE[name].has_modes else ("both",))
+    wrong = [
+        f"{column} ({mode})"
+        for mode, results in got.items()
+        for column, result in results.items()
+        if off(result, twin[column], column)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_an_operand_that_is_the_same_on_all_devices_of_a_shard_map(autodiff):
+    """Its cotangents are added up over the devices, as jax does for `jnp.maximum`."""
+    mesh = jax.make_mesh((len(jax.devices()),), ("i",), (AxisType.Auto,))
+
+    def loss(maximum, x, level):
+        def local(x, level):
+            return jax.lax.psum((maximum(x, level) ** 2).sum(), "i")
+
+        return jax.shard_map(local, mesh=mesh, in_specs=(P("i"), P()), out_specs=P())(x, level)
+
+    ours = functools.partial(loss, functools.partial(jaxpool.maximum, autodiff=autodiff))
+    arguments = numbers(), jnp.asarray(0.5)
+    got = jax.jit(jax.grad(ours, (0, 1)))(*arguments)
+    want = jax.jit(jax.grad(functools.partial(loss, jnp.maximum), (0, 1)))(*arguments)
+    for dx, expected in zip(got, want, strict=True):
+        np.testing.assert_allclose(dx, expected, rtol=1e-12)
+
+
+# The table is whole
+
+
+def test_every_op_is_in_the_table():
+    assert {row.op for row in ROWS.values()} == set(jaxpool.__all__)
+    assert len(ROWS) == len(jaxpool.__all__)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_an_op_that_has_modes_is_tried_in_both(name):
+    row = TABLE[name]
+    arguments = inspect.signature(getattr(jaxpool, row.op)).parameters
+    assert row.has_modes == ("autodiff" in arguments)
+
+
+def test_every_policy_of_jax_is_in_the_table():
+    assert set(POLICIES) == {name for name in dir(jax.checkpoint_policies) if name[0] != "_"}
+    assert all(f"checkpoint, {name}" in REVERSE["checkpoint"] for name in POLICIES)
+
+
+def test_every_transformation_of_the_contract_is_in_the_table():
+    names = [name for groups in (REVERSE, FORWARD) for group in groups.values() for name in group]
+    orders = ("vjp of vjp", "jvp of vjp", "vjp of jvp", "vjp of vjp of vjp", "jvp of jvp of jvp")
+    words = (
+        *("jit", "vmap", "scan", "cond", "while", "checkpoint", "eval_shape", "export", "donated"),
+        *("shard_map", "hessian", "jacfwd", "jacrev", "linearize"),
+    )
+    assert set(orders) <= set(names)
+    assert [word for word in words if not any(re.search(rf"\b{word}\b", n) for n in names)] == []
+    for group in REVERSE:
+        assert len(columns("both", group)) == len(REVERSE[group]) + len(FORWARD[group])
+
+
+# The twins are right
+
+
+@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if row.answer])
+def test_a_twin_is_what_the_oracle_says(name):
+    row, x = TABLE[name], numbers()
+    answer = row.answer(x)
+    y, back = jax.vjp(row.twin, x)
+    if row.op.endswith("argmax"):
+        if answer.indices is not None:
+            np.testing.assert_array_equal(y[..., 1], answer.indices)
+        y, back = jax.vjp(lambda x: row.twin(x)[..., 0], x)
+    np.testing.assert_allclose(y, answer.y.reshape(y.shape), rtol=1e-12)  # without axes kept by it
+    dy = np.asarray(weights(y.shape))
+    cotangents = map(jnp.asarray, answer.cotangents(dy.reshape(answer.y.shape)))
+    parts, back_to_x = jax.vjp(row.operands, x)
+    (want,) = back_to_x(tuple(part for part, _ in zip(cotangents, parts, strict=False)))
+    np.testing.assert_allclose(back(dy)[0], want, rtol=1e-12, atol=1e-14)
+
+
+# More than one device
+
+
+@pytest.mark.slow
+def test_shard_map_over_two_devices():
+    """The cells of `shard_map` once more, where a batch is really spread."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={SHAPE[0]}"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    select = ["-k", "shard_map and not two_devices", "-m", "slow or not slow"]
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([*command, *select], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert f"{len(TABLE) + len(MODES)} passed" in done.stdout
