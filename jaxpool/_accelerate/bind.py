@@ -22,8 +22,8 @@ from jaxpool._accelerate.report import Reduction, caller
 from jaxpool._arguments.arrays import weakly_typed
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
-from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.select import Kind
+from jaxpool._kernels import dtypes
+from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.elementwise import Extreme
 from jaxpool._ops.op import apply
 from jaxpool._ops.select_pool import pool_op
@@ -204,7 +204,7 @@ def _with_init(kind: str, op: Any, x: Array, init: Any) -> Array:
     if start.dtype != x.dtype or start.shape:
         raise _LeftError("the initial value is no scalar of the array's dtype")
     if not isinstance(init, jax.core.Tracer):
-        identity = {"max": kernels.least, "min": kernels.greatest, "sum": lambda dtype: 0}
+        identity = {"max": dtypes.least, "min": dtypes.greatest, "sum": lambda dtype: 0}
         if np.asarray(init) == identity[kind](x.dtype):
             return apply(op, "jvp", x)
     if kind == "sum" and op.window.padded:

@@ -12,9 +12,8 @@ from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._geometry.adaptive import Sizes, adaptive_window
 from jaxpool._geometry.window import Window, check_countable
-from jaxpool._kernels import adaptive
-from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.select import Ties
+from jaxpool._kernels import adaptive, dtypes
+from jaxpool._kernels.compare import Ties
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.op import Autodiff, apply, apply_kept
 
@@ -198,6 +197,6 @@ def adaptive_avg_pool(
       `equinox.nn.AdaptiveAvgPool2d` differ where N does not divide H.
     """
     x, window = _checked("adaptive_avg_pool", x, output_shape, axes, autodiff)
-    if not kernels.is_float(x.dtype):
+    if not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)
     return apply(adaptive_avg_op(window), autodiff, x)

@@ -22,8 +22,8 @@ from jaxpool._geometry.window import (
     normalise_axes,
     per_axis,
 )
+from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.positions import window_position
-from jaxpool._kernels.select import Ties
 from jaxpool._ops.op import Autodiff, apply, apply_given, apply_kept
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.unpool import Unpool

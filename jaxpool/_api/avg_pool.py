@@ -12,7 +12,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._geometry.window import Ints, Padding, make_window
-from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import dtypes
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.sum_pool import SumPool
 
@@ -178,9 +178,9 @@ def avg_pool(
             ceil_mode=ceil_mode,
             axes=axes,
         )
-        wide = kernels.accumulator(x.dtype) if kernels.is_float(x.dtype) else np.dtype(np.float32)
+        wide = dtypes.accumulator(x.dtype) if dtypes.is_float(x.dtype) else np.dtype(np.float32)
         divide = _divisor(divisor, count_include_pad, wide)
         choice("autodiff", autodiff, ("vjp", "jvp"))
-    if not kernels.is_float(x.dtype):
+    if not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)
     return apply(SumPool(window, divide), autodiff, x)

@@ -11,7 +11,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._geometry.window import is_int
-from jaxpool._kernels.select import Kind
+from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.cumulative import Running, Which
 from jaxpool._ops.op import Autodiff, apply
 

@@ -12,8 +12,9 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import check_real, is_array, weakly_typed
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.select import Kind, Ties
+from jaxpool._kernels import dtypes
+from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.elementwise import Extreme, NaN, sharded_alike
 from jaxpool._ops.op import Autodiff, apply
 
@@ -52,7 +53,7 @@ def _operands(
         shapes = ", ".join(str(x.shape) for x in arrays)
         rule = "of shapes that broadcast together"
         raise ArgumentError(together, rule, shapes, "Reshape them first.") from None
-    own = [kernels.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
+    own = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
     return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)], weak
 
 

@@ -10,7 +10,8 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._geometry.window import Ints, Padding, Window, make_window
-from jaxpool._kernels.select import Kind, Ties
+from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.select_pool import pool_op
 

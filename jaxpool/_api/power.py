@@ -12,13 +12,13 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.coefficients import coefficient, number
 from jaxpool._arguments.errors import calling
 from jaxpool._geometry.window import Ints, Padding, make_window
-from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import dtypes
 from jaxpool._ops.op import compose
 from jaxpool._ops.power_pool import MeanPool, NormPool
 
 
 def _prepared(x: Array) -> Array:
-    return x if kernels.is_float(x.dtype) else x.astype(jnp.float32)
+    return x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
 
 
 def lp_pool(

@@ -14,8 +14,9 @@ from jaxpool._arguments.arrays import as_array, check_real, is_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._geometry.window import is_int, is_sequence
-from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.select import Kind, Ties
+from jaxpool._kernels import dtypes
+from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.elementwise import Extreme, sharded_alike
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.reduction import reduce
@@ -63,7 +64,7 @@ def _holds(dtype: Any, value: Any) -> bool:
     """Whether a number is one of `dtype`, but for rounding and overflow to infinity."""
     if dtype == jnp.bool_:
         return isinstance(value, bool)
-    if not kernels.is_float(dtype):
+    if not dtypes.is_float(dtype):
         info = jnp.iinfo(dtype)
         return bool(info.min <= value <= info.max and value == int(value))
     with np.errstate(all="ignore"):
@@ -84,7 +85,7 @@ def _initial(initial: Any, dtype: Any) -> Array:
     if not isinstance(known, (bool, int, float)):
         array = jnp.asarray(initial)
         check_real("initial", array)
-        if kernels.is_float(array.dtype) and not kernels.is_float(dtype):
+        if dtypes.is_float(array.dtype) and not dtypes.is_float(dtype):
             raise ArgumentError("initial", f"of a type that {dtype} holds", array.dtype, "Cast it.")
         return array.astype(dtype)
     try:

@@ -12,7 +12,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.coefficients import coefficient
 from jaxpool._arguments.errors import calling
 from jaxpool._geometry.window import Ints, Padding, make_window
-from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import dtypes
 from jaxpool._ops.op import compose
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
 
@@ -25,7 +25,7 @@ def _pool(
         window = make_window(x.shape, window_shape, **geometry)
         rule, shape = "a finite number above 0", window.pooled(x.shape)
         heat = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
-    if not kernels.is_float(x.dtype):
+    if not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)
     if isinstance(heat, float):
         return compose(op(window, heat), x)

@@ -16,8 +16,8 @@ from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._geometry.adaptive import adaptive_window, known_sizes
 from jaxpool._geometry.window import is_int, is_sequence, normalise_axes
-from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.select import Ties
+from jaxpool._kernels import dtypes
+from jaxpool._kernels.compare import Ties
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.op import apply, apply_given
 from jaxpool._ops.reduction import MeanOver, reduce
@@ -151,9 +151,11 @@ def global_avg_pool(
       is False throughout.
     """
     x, pooled, mask = _checked("global_avg_pool", x, axes, where, keepdims)
-    dtype = x.dtype if kernels.is_float(x.dtype) else jnp.dtype(jnp.float32)
+    dtype = x.dtype if dtypes.is_float(x.dtype) else jnp.dtype(jnp.float32)
     given = () if mask is None else (mask,)
-    y = apply_given(MeanOver(pooled), x.astype(dtype), *given)[0]
+    y = apply_given(
+        MeanOver(pooled, tuple(x.shape[axis] for axis in pooled)), x.astype(dtype), *given
+    )[0]
     return y if keepdims else lax.squeeze(y, pooled)
 
 
@@ -214,7 +216,7 @@ def spatial_pyramid_pool(
     channels = rest[-1:]
     x = lax.transpose(x, [*rest[:-1], *pooled, *channels])
     spatial = tuple(range(len(rest) - len(channels), x.ndim - len(channels)))
-    if kind == "avg" and not kernels.is_float(x.dtype):
+    if kind == "avg" and not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)
     parts = []
     for count in sorted(operator.index(level) for level in levels):

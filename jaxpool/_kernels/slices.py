@@ -59,6 +59,11 @@ def empty_along(x: Array, axes: Sequence[int]) -> Array:
     return x
 
 
+def zeros_like(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+    """Zeros of the type of x but for the sizes of `axes`, sharded as x."""
+    return pad(empty_along(x, axes), axes, [(0, size, 0) for size in sizes], 0)
+
+
 def interleave(
     parts: dict[tuple[int, ...], Array], axes: Sequence[int], order: Sequence[int]
 ) -> Array:

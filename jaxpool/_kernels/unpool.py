@@ -16,23 +16,20 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import positions, slices
-from jaxpool._kernels.dtypes import index_dtype
-from jaxpool._kernels.route import route
-from jaxpool._plan.unpool import UnpoolPlan
 
 
 def put_last(
-    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], plan: UnpoolPlan
+    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], own: Window | None
 ) -> Array:
     """Elements of y at their position in zeros of `sizes`; the last of those that collide stays."""
-    return _by_windows(positions.put_last, y, position, axes, sizes, plan)
+    return _by_windows(positions.put_last, y, position, axes, sizes, own)
 
 
 def add_at(
-    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], plan: UnpoolPlan
+    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], own: Window | None
 ) -> Array:
     """Likewise, but those that collide are added."""
-    return _by_windows(positions.add_at, y, position, axes, sizes, plan)
+    return _by_windows(positions.add_at, y, position, axes, sizes, own)
 
 
 def _by_windows(
@@ -41,38 +38,39 @@ def _by_windows(
     position: Array,
     axes: Sequence[int],
     sizes: Sequence[int],
-    plan: UnpoolPlan,
+    own: Window | None,
 ) -> Array:
-    if plan.window is None or plan.route is None:
+    """`scattered`, or if all elements lie in windows of their `own`, each repeated and compared with where it is."""
+    if own is None:
         return scattered(y, position, axes, sizes)
-    how, shape = plan.route, plan.window.unpooled(y.shape)
-    tap, own = _taps(position, plan.window)
+    shape = own.unpooled(y.shape)
 
     # Flat, or XLA gives both branches the transposed layout that the scatter prefers.
-    def dense(y: Array, tap: Array, position: Array) -> Array:
-        return lax.reshape(route(y, tap, "first", how), (math.prod(shape),))
+    def dense(y: Array, position: Array) -> Array:
+        wanted, value, here = position, y, np.zeros((1,) * y.ndim, np.int32)
+        for dim in own.dims:
+            wanted, value = (slices.repeat(x, dim.axis, dim.window) for x in (wanted, value))
+            line = slices.along(np.arange(dim.out * dim.window, dtype=np.int32), dim.axis, y.ndim)
+            here = here * np.int32(dim.size) + line
+        put = lax.select(
+            wanted == jnp.broadcast_to(here, wanted.shape), value, lax.full_like(value, 0)
+        )
+        rest = [(0, dim.size - dim.out * dim.window, 0) for dim in own.dims]
+        return lax.reshape(slices.pad(put, own.axes, rest, 0), (math.prod(shape),))
 
-    def sparse(y: Array, tap: Array, position: Array) -> Array:
+    def sparse(y: Array, position: Array) -> Array:
         return lax.reshape(scattered(y, position, axes, sizes), (math.prod(shape),))
 
-    return lax.reshape(lax.cond(own, dense, sparse, y, tap, position), shape)
+    stay = _lie_in_own(position, own)
+    return lax.reshape(lax.cond(stay, dense, sparse, y, position), shape)
 
 
-def _taps(position: Array, window: Window) -> tuple[Array, Array]:
-    """The tap of its window that each position is, and whether all of them are."""
-    rest, tap = position, lax.full_like(position, 0)
-    own, unit = lax.full_like(position, True, bool), 1
-    for dim in reversed(window.dims):
-        size = lax.full_like(rest, dim.size)
-        first = slices.along(
-            np.arange(dim.out, dtype=np.int32) * np.int32(dim.stride), dim.axis, tap.ndim
-        )
-        rest, along = lax.div(rest, size), lax.rem(rest, size) - first
-        inside = lax.bitwise_and(
-            lax.ge(along, lax.full_like(along, 0)), lax.lt(along, lax.full_like(along, dim.window))
-        )
-        own = lax.bitwise_and(own, inside)
-        tap = tap + along * np.int32(unit)
-        unit *= dim.window
-    own = lax.bitwise_and(own, lax.eq(rest, lax.full_like(rest, 0)))
-    return tap.astype(index_dtype(window.size)), jnp.all(own)
+def _lie_in_own(position: Array, own: Window) -> Array:
+    """Whether every position lies in the window of its element."""
+    inside, rest = lax.full_like(position, True, bool), position
+    for dim in reversed(own.dims):
+        first = np.arange(dim.out, dtype=np.int32) * np.int32(dim.stride)
+        tap = rest % np.int32(dim.size) - slices.along(first, dim.axis, position.ndim)
+        inside = inside & (tap >= 0) & (tap < dim.window)
+        rest = rest // np.int32(dim.size)
+    return jnp.all(inside & (rest == 0))

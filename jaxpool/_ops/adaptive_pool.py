@@ -11,38 +11,39 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.taps import Cut
 from jaxpool._geometry.window import Axis, Window
-from jaxpool._kernels import adaptive
-from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import adaptive, slices
+from jaxpool._kernels.compare import Order, Ties
+from jaxpool._kernels.dtypes import DType, accumulator, least
+from jaxpool._kernels.keep import keep
 from jaxpool._kernels.reduce import pack, unpack
-from jaxpool._kernels.regions import missing
-from jaxpool._kernels.select import Order, Ties
 from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
+from jaxpool._plan.adaptive_pool import needs_no_grid
+from jaxpool._plan.max_pool import keep_on
+from jaxpool._plan.problem import Platform
 
 
 class OnGrid(Op):
     """An op over the windows of a grid that describes its transpose alone.
 
-    The other direction is left to jax: where forward mode is asked for, it scatters, each element
-    to places of its own; the transpose never does.
+    The other direction is left to jax: it scatters, each element to places of its own; the transpose
+    never does.
     """
 
     window: Window
 
-    def linear(self, residual: Any, *tangents: Array) -> Array:
-        (x_dot,) = tangents
-        y = missing(x_dot, self.window.axes, [Cut(0, dim.out, 1) for dim in self.window.dims], 0)
-        (y_dot,) = jax.linear_transpose(functools.partial(self.transpose, residual), y)((x_dot,))
-        return y_dot
+    def linear(self, on: Platform, residual: Any, x_dot: Array) -> Any:
+        y = slices.zeros_like(x_dot, self.window.axes, self.window.output_shape)
+        back = functools.partial(self.transpose, on, residual)
+        return jax.linear_transpose(back, y)((x_dot,))[0]
 
     def on_grid(self, ndim: int) -> Window:
         """The windows on the grid of an array of rank `ndim`."""
         return adaptive.grid_window(self.window, ndim)
 
-    def sent(self, share: Array, dtype: kernels.DType, won: Array | None = None) -> tuple[Array]:
+    def sent(self, share: Array, dtype: DType, won: Array | None = None) -> tuple[Array]:
         """The cotangent of x if each window's share goes to all of its elements, or those that won."""
         grid = adaptive.spread(share, self.on_grid(share.ndim))
         if won is not None:
@@ -51,7 +52,15 @@ class OnGrid(Op):
 
     def share(self, dy: Array) -> Array:
         """The cotangent of each window as the grid has it, in the type in which it is added up."""
-        return adaptive.to_front(dy.astype(kernels.accumulator(dy.dtype)), self.window)
+        return adaptive.to_front(dy.astype(accumulator(dy.dtype)), self.window)
+
+    def found(self, on: Platform, x: Array) -> tuple[Array, Array, Window]:
+        """The grid of x, the maximum of each window, both kept, and the windows on it."""
+        placed, by = self.on_grid(x.ndim), keep_on(on)
+        fill = least(x.dtype)
+        grid = keep(by, functools.partial(adaptive.to_grid, window=self.window, fill=fill), x)
+        y = keep(by, functools.partial(adaptive.extreme_value, window=placed), grid)
+        return grid, y, placed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,17 +70,16 @@ class AdaptiveSelect(OnGrid):
     window: Window
     ties: Order
 
-    def value(self, x: Array) -> Array:
-        grid = adaptive.to_grid(x, self.window, kernels.least(x.dtype))
-        y = adaptive.extreme_value(grid, self.on_grid(x.ndim), self.ties)
-        return adaptive.from_front(y, self.window)
+    def value(self, on: Platform, x: Array) -> Array:
+        grid = adaptive.to_grid(x, self.window, least(x.dtype))
+        return adaptive.from_front(adaptive.extreme_value(grid, self.on_grid(x.ndim)), self.window)
 
-    def primal(self, x: Array) -> tuple[Array, Array]:
-        grid = _kept_grid(x, self.window, kernels.least(x.dtype))
-        y, tap = adaptive.extreme(grid, self.on_grid(x.ndim), self.ties)
-        return adaptive.from_front(y, self.window), tap
+    def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
+        grid, y, placed = self.found(on, x)
+        find = functools.partial(adaptive.extreme, window=placed, ties=self.ties)
+        return adaptive.from_front(y, self.window), keep(keep_on(on), find, grid, y)
 
-    def transpose(self, tap: Array, dy: Array) -> tuple[Array]:
+    def transpose(self, on: Platform, tap: Array, dy: Array) -> tuple[Array]:
         won = adaptive.stands_at(tap, self.on_grid(dy.ndim))
         return self.sent(self.share(dy), dy.dtype, won)
 
@@ -82,16 +90,15 @@ class AdaptiveSplit(OnGrid):
 
     window: Window
 
-    def value(self, x: Array) -> Array:
-        return AdaptiveSelect(self.window, "first").value(x)
+    def value(self, on: Platform, x: Array) -> Array:
+        return AdaptiveSelect(self.window, "first").value(on, x)
 
-    def primal(self, x: Array) -> tuple[Array, Array]:
-        grid, placed = _kept_grid(x, self.window, kernels.least(x.dtype)), self.on_grid(x.ndim)
-        y = kernels.materialise(lambda grid: adaptive.extreme_value(grid, placed, "first"), grid)
+    def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
+        grid, y, placed = self.found(on, x)
         won = adaptive.attained(grid, y, placed)
         return adaptive.from_front(y, self.window), pack(won, _longest(placed).axis)
 
-    def transpose(self, bits: Array, dy: Array) -> tuple[Array]:
+    def transpose(self, on: Platform, bits: Array, dy: Array) -> tuple[Array]:
         placed, share = self.on_grid(dy.ndim), self.share(dy)
         won = unpack(bits, _longest(placed).size, _longest(placed).axis)
         count = adaptive.block_sum(won.astype(np.int32), placed)
@@ -104,14 +111,14 @@ class AdaptiveMean(OnGrid):
 
     window: Window
 
-    keeps = False
+    linear_in_x = True
 
-    def primal(self, x: Array) -> tuple[Array, tuple[()]]:
-        wide = x.astype(kernels.accumulator(x.dtype))
+    def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
+        wide = x.astype(accumulator(x.dtype))
         total = adaptive.block_sum(adaptive.to_grid(wide, self.window, 0), self.on_grid(x.ndim))
-        return adaptive.from_front(self._divided(total), self.window).astype(x.dtype), ()
+        return adaptive.from_front(self._divided(total), self.window).astype(x.dtype)
 
-    def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
+    def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         return self.sent(self._divided(self.share(dy)), dy.dtype)
 
     def _divided(self, y: Array) -> Array:
@@ -123,13 +130,9 @@ def _longest(window: Window) -> Axis:
     return max(window.dims, key=lambda dim: dim.size)
 
 
-def _kept_grid(x: Array, window: Window, fill: Any) -> Array:
-    return kernels.materialise(functools.partial(adaptive.to_grid, window=window, fill=fill), x)
-
-
 def adaptive_max_op(window: Window, ties: Ties | Order) -> Op:
     """The op of an adaptive max pool."""
-    ordinary = adaptive.ordinary(window)
+    ordinary = needs_no_grid(window)
     if ties == "split":
         return pool_op(window, "max", ties) if ordinary else AdaptiveSplit(window)
     if not ordinary:
@@ -140,4 +143,4 @@ def adaptive_max_op(window: Window, ties: Ties | Order) -> Op:
 
 def adaptive_avg_op(window: Window) -> Op:
     """The op of an adaptive average pool."""
-    return SumPool(window, "counted") if adaptive.ordinary(window) else AdaptiveMean(window)
+    return SumPool(window, "counted") if needs_no_grid(window) else AdaptiveMean(window)

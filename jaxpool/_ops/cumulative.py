@@ -7,9 +7,11 @@ from typing import Literal
 
 from jax import Array
 
+from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
-from jaxpool._kernels.select import Kind
 from jaxpool._ops.op import Op
+from jaxpool._plan.max_pool import keep_on
+from jaxpool._plan.problem import Platform
 
 Which = Literal["first", "last"]
 
@@ -23,16 +25,14 @@ class Running(Op):
     axis: int
     reverse: bool
 
-    keeps = False  # the kernels keep their steps
+    def value(self, on: Platform, x: Array) -> Array:
+        return running(x, self.axis, self.kind, self.reverse, keep_on(on))
 
-    def value(self, x: Array) -> Array:
-        return running(x, self.axis, self.kind, self.reverse)
+    def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
+        return running_select(x, self.axis, self.kind, self.ties, self.reverse, keep_on(on))
 
-    def primal(self, x: Array) -> tuple[Array, Array]:
-        return running_select(x, self.axis, self.kind, self.ties, self.reverse)
+    def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
+        return run_copies(x_dot, index, self.axis, self.reverse, keep_on(on))
 
-    def linear(self, index: Array, x_dot: Array) -> Array:
-        return run_copies(x_dot, index, self.axis, self.reverse)
-
-    def transpose(self, index: Array, dy: Array) -> tuple[Array]:
-        return (run_sums(dy, index, self.axis, self.reverse),)
+    def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
+        return (run_sums(dy, index, self.axis, self.reverse, keep_on(on)),)

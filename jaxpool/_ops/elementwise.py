@@ -13,10 +13,11 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.select import Kind, Order, Ties, decode, encode, wins
-from jaxpool._kernels.ties import WORD, Words, level, share, tied, word_dtype
+from jaxpool._kernels.compare import Order, Ties, decode, encode, level, wins
+from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype, is_float
+from jaxpool._kernels.ties import WORD, Words, share, tied, word_dtype
 from jaxpool._ops.op import Op
+from jaxpool._plan.problem import Platform
 
 Shape = tuple[Any, ...]
 NaN = Literal["wins", "loses"]  # against a number; NaNs tie with each other
@@ -24,7 +25,7 @@ NaN = Literal["wins", "loses"]  # against a number; NaNs tie with each other
 
 def _takes(challenger: Array, best: Array, kind: Kind, ties: Order, nan: NaN) -> Array:
     """Where `challenger` takes the place of `best`, which comes before it."""
-    if nan == "wins" or not kernels.is_float(best.dtype):
+    if nan == "wins" or not is_float(best.dtype):
         return wins(challenger, best, kind, ties)
     ahead, level_or_ahead = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
     absent = lax.ne(best, best)
@@ -53,7 +54,9 @@ class Extreme(Op):
     dtypes: tuple[Any, ...]
     nan: NaN = "wins"
 
-    keeps = False
+    @property
+    def inputs(self) -> int:  # type: ignore[override]
+        return len(self.shapes)
 
     @property
     def shape(self) -> Shape:
@@ -65,7 +68,7 @@ class Extreme(Op):
 
     def _wide(self, x: Array, dtype: Any) -> Array:
         """x in `dtype`, broadcast to the shape of the result."""
-        x, shape = kernels.cast(x, dtype), self.shape
+        x, shape = cast(x, dtype), self.shape
         axes = range(len(shape) - x.ndim, len(shape))
         return lax.broadcast_in_dim(x, shape, axes) if x.shape != shape else x
 
@@ -81,7 +84,7 @@ class Extreme(Op):
             dx = lax.reshape(jnp.sum(dx, axis=axes, keepdims=True, dtype=dx.dtype), shape)
         return dx.astype(dtype)
 
-    def value(self, *xs: Array) -> Array:
+    def value(self, on: Platform, *xs: Array) -> Array:
         order = "first" if self.ties == "split" else self.ties
         wide = [decode(self._wide(x, self.dtype)) for x in xs]
         best = wide[0]
@@ -89,13 +92,13 @@ class Extreme(Op):
             best = lax.select(_takes(x, best, self.kind, order, self.nan), x, best)
         return encode(best, self.dtype)
 
-    def primal(self, *xs: Array) -> tuple[Array, Words]:
+    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Words]:
         wide = [decode(self._wide(x, self.dtype)) for x in xs]
         if self.ties == "split":
-            y = self.value(*xs)
+            y = self.value(on, *xs)
             best = decode(y)
             return y, tuple(_tie_mask(wide[i : i + WORD], best) for i in range(0, len(wide), WORD))
-        best, index = wide[0], lax.full_like(wide[0], 0, kernels.index_dtype(len(xs)))
+        best, index = wide[0], lax.full_like(wide[0], 0, index_dtype(len(xs)))
         for i, x in enumerate(wide[1:], 1):
             take = _takes(x, best, self.kind, self.ties, self.nan)
             best, index = (
@@ -118,8 +121,8 @@ class Extreme(Op):
             return lax.select(both, total * np.asarray(0.5, total.dtype), total)
         return share(total, winners)
 
-    def linear(self, winners: Words, *tangents: Array | None) -> Array:
-        dtype = kernels.accumulator(self.dtype)
+    def linear(self, on: Platform, winners: Words, *tangents: Array | None) -> Array:
+        dtype = accumulator(self.dtype)
         terms = []
         for i, tangent in enumerate(tangents):
             if tangent is None:
@@ -128,8 +131,8 @@ class Extreme(Op):
             terms.append(lax.select(self._won(winners, i), wide, lax.full_like(wide, 0)))
         return self._share(functools.reduce(lax.add, terms), winners).astype(self.dtype)
 
-    def transpose(self, winners: Words, dy: Array) -> tuple[Array, ...]:
-        part = self._share(dy.astype(kernels.accumulator(dy.dtype)), winners)
+    def transpose(self, on: Platform, winners: Words, dy: Array) -> tuple[Array, ...]:
+        part = self._share(dy.astype(accumulator(dy.dtype)), winners)
         zeros = lax.full_like(part, 0)
         return tuple(
             self._narrow(lax.select(self._won(winners, i), part, zeros), i)
@@ -156,8 +159,8 @@ def sharded_alike(xs: Sequence[Array]) -> list[Array]:
 
     def alike(x: Array) -> Array:
         if x.shape != shape:
-            wide = kernels.cast(x, kernels.accumulator(x.dtype))
-            x = kernels.cast(jnp.broadcast_to(wide, shape), x.dtype)
+            wide = cast(x, accumulator(x.dtype))
+            x = cast(jnp.broadcast_to(wide, shape), x.dtype)
         return reshard(x, sharding)
 
     return [alike(x) for x in xs]

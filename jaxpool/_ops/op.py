@@ -3,12 +3,11 @@
 An `Op` says what is computed, what is kept, the linear map from tangents and its transpose. `apply`
 attaches the rules:
 
-- "vjp": reverse mode is the op's own transpose. The forward rule can itself be differentiated
+- "vjp": reverse mode alone, by `jax.custom_vjp`. The forward rule can itself be differentiated
   (that is what `jax.hessian` does), through `_attach`.
-- "jvp": forward mode is the op's linear map; jax transposes it for reverse mode.
+- "jvp": forward mode, by `jax.custom_jvp`, and by its transpose reverse mode.
 
-In both, `jax.checkpoint` around the linear maps keeps the residual to what the op returns: without
-it, partial evaluation would save a mask for every tap of the window in place of one index.
+Both bind the same two primitives (`linear_map`), so their programs are the same.
 """
 
 from __future__ import annotations
@@ -22,66 +21,50 @@ from jax import numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from jaxpool._arguments.arrays import vary_together
-from jaxpool._kernels import dense as kernels
+from jaxpool._geometry.window import Window, is_int
+from jaxpool._kernels.slices import is_sharded
+from jaxpool._ops.linear_map import compute, linear_map
+from jaxpool._plan.problem import Platform, Problem
 
 Autodiff = Literal["vjp", "jvp"]
 
 
+def problem_of(window: Window, x: Array, on: Platform, shape: Any = None) -> Problem:
+    """The problem of a pool over `window` of x, or of an array of `shape` with the dtype of x."""
+    sizes = tuple(int(n) if is_int(n) else None for n in (x.shape if shape is None else shape))
+    return Problem(window, sizes, x.dtype.name, on, is_sharded(x))
+
+
 class Op:
-    """An operation and its derivative. Subclasses are frozen dataclasses: hashable, static under jit."""
+    """An operation and its derivative, on a platform. Subclasses are frozen dataclasses: hashable, static under jit."""
 
-    keeps = True  # whether to guard the primal from being computed again inside the backward: not if it is cheap
+    inputs = 1
+    linear_in_x = False  # whether it is its own linear map: then nothing is kept but what is given
 
-    def value(self, *xs: Array) -> Array:
+    def value(self, on: Platform, *xs: Array) -> Array:
         """What is computed, when nobody differentiates."""
-        return self.primal(*xs)[0]
+        return self.primal(on, *xs)[0]
 
-    def primal(self, *xs: Array) -> tuple[Array, Any]:
+    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
         """What is computed, and the residual: all that the derivative needs of the inputs."""
         raise TypeError(f"{type(self).__name__} describes no primal")
 
-    def linear(self, residual: Any, *tangents: Array | None) -> Array:
-        """The tangent of the output; linear in `tangents`, its transpose accumulating as `transpose` does.
-
-        Of several tangents those that are zero may be None.
-        """
+    def linear(self, on: Platform, residual: Any, *tangents: Array | None) -> Any:
+        """The tangent of the output; linear in `tangents`. Of several those that are zero may be None."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
-    def transpose(self, residual: Any, dy: Array) -> tuple[Array, ...]:
-        """The cotangents of the inputs; linear in `dy`."""
+    def transpose(self, on: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
+        """The cotangents of the inputs; linear in the cotangents of the outputs."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _value(op: Op, *xs: Array) -> Array:
-    return op.value(*xs)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _primal(op: Op, *xs: Array) -> tuple[Array, Any]:
-    return kernels.materialise(op.primal, *xs) if op.keeps else op.primal(*xs)
-
-
-@functools.partial(jax.checkpoint, prevent_cse=False, static_argnums=0)
-@functools.partial(jax.jit, static_argnums=0)
-def _linear(op: Op, residual: Any, *tangents: Array | None) -> Array:
-    return op.linear(residual, *tangents)
-
-
-@functools.partial(jax.checkpoint, prevent_cse=False, static_argnums=0)
-@functools.partial(jax.jit, static_argnums=0)
-def _transpose(op: Op, residual: Any, dy: Array) -> tuple[Array, ...]:
-    return op.transpose(residual, dy)
-
-
 def _tangent(op: Op, y: Array, residual: Any, tangents: tuple[Any, ...]) -> Array:
-    """The tangent of y. Tangents known to be zero are None to the op: as arrays they would be kept."""
+    """The tangent of y; tangents known to be zero take no part."""
     known = [t for t in tangents if not isinstance(t, SymbolicZero)]
     if not known:
         return lax.full_like(y, 0)
-    arrays = iter(vary_together(known, y))
-    given = [None if isinstance(t, SymbolicZero) else next(arrays) for t in tangents]
-    return _linear(op, residual, *given)
+    given = tuple(not isinstance(t, SymbolicZero) for t in tangents)
+    return linear_map(op, residual, vary_together(known, y), given=given)[0]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -98,13 +81,15 @@ def _attach_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 def _differentiable(op: Op, xs: tuple[Array, ...], *given: Array) -> tuple[Array, Any]:
     """The primal and the residual. AD sees the op's linear map alone and never enters the kernel."""
-    y, residual = _primal(op, *lax.stop_gradient(xs), *given)
+    if op.linear_in_x:
+        return linear_map(op, given, xs, given=(True,))[0], given
+    y, residual = compute(op, "primal", *lax.stop_gradient(xs), *given)
     return _attach(op, y, residual, xs), residual
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _with_vjp(op: Op, *xs: Array) -> Array:
-    return _value(op, *xs)
+    return value(op, *xs)
 
 
 def _with_vjp_fwd(op: Op, *xs: Array) -> tuple[Array, Any]:
@@ -112,7 +97,7 @@ def _with_vjp_fwd(op: Op, *xs: Array) -> tuple[Array, Any]:
 
 
 def _with_vjp_bwd(op: Op, residual: Any, dy: Array) -> tuple[Array, ...]:
-    return tuple(_transpose(op, residual, dy))
+    return _cotangents(op, residual, dy)
 
 
 _with_vjp.defvjp(_with_vjp_fwd, _with_vjp_bwd)
@@ -120,7 +105,7 @@ _with_vjp.defvjp(_with_vjp_fwd, _with_vjp_bwd)
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _with_jvp(op: Op, *xs: Array) -> Array:
-    return _value(op, *xs)
+    return value(op, *xs)
 
 
 @functools.partial(_with_jvp.defjvp, symbolic_zeros=True)
@@ -133,7 +118,7 @@ def _with_jvp_rule(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _kept_with_vjp(op: Op, *xs: Array) -> tuple[Array, Any]:
-    return _primal(op, *xs)
+    return compute(op, "primal", *xs)
 
 
 def _kept_with_vjp_fwd(op: Op, *xs: Array) -> tuple[tuple[Array, Any], Any]:
@@ -142,42 +127,67 @@ def _kept_with_vjp_fwd(op: Op, *xs: Array) -> tuple[tuple[Array, Any], Any]:
 
 
 def _kept_with_vjp_bwd(op: Op, residual: Any, cotangents: tuple[Array, Any]) -> tuple[Array, ...]:
-    return tuple(_transpose(op, residual, cotangents[0]))
+    return _cotangents(op, residual, cotangents[0])
 
 
 _kept_with_vjp.defvjp(_kept_with_vjp_fwd, _kept_with_vjp_bwd)
 
 
+def _cotangents(op: Op, residual: Any, dy: Array) -> tuple[Array, ...]:
+    return tuple(linear_map(op, residual, [dy], given=(True,) * op.inputs, turned=True))
+
+
+def value(op: Op, *xs: Array) -> Array:
+    """What `op` computes of xs, without a derivative unless the op is linear."""
+    if op.linear_in_x:
+        return linear_map(op, (), xs, given=(True,) * len(xs))[0]
+    y: Array = compute(op, "value", *xs)
+    return y
+
+
+def _differentiates(*xs: Array) -> bool:
+    return all(jnp.issubdtype(x.dtype, jnp.floating) for x in xs)
+
+
 def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
     """What `op` computes of `xs`, with its derivative; integers and bools have none."""
-    if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in xs):
-        return _value(op, *xs)
+    if not _differentiates(*xs) or (autodiff == "jvp" and op.linear_in_x):
+        return value(op, *xs)
     return (_with_vjp if autodiff == "vjp" else _with_jvp)(op, *vary_together(xs))
 
 
 def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
     """As `apply`, and the residual too, of integers, which have no derivative."""
-    if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in xs):
-        return _primal(op, *xs)
+    if not _differentiates(*xs):
+        found: tuple[Array, Any] = compute(op, "primal", *xs)
+        return found
     return _kept_with_vjp(op, *xs) if autodiff == "vjp" else _differentiable(op, xs)
 
 
 def apply_given(op: Op, x: Array, *given: Array) -> tuple[Array, Any]:
     """What `op` computes of x and its residual, in both modes; what is `given` has no derivative.
 
-    The primal takes x and `given`. Of the derivatives the op need describe the linear map alone:
-    jax transposes it.
+    The primal takes x and `given`, and a linear op keeps what is given.
     """
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return _primal(op, x, *given)
-    return _differentiable(op, (x,), *given)
+    if op.linear_in_x or _differentiates(x):
+        return _differentiable(op, (x,), *given)
+    found: tuple[Array, Any] = compute(op, "primal", x, *given)
+    return found
+
+
+class Composite:
+    """An operation made of pieces that have derivatives. Subclasses are frozen dataclasses."""
+
+    def value(self, *xs: Array) -> Array:
+        """What is computed."""
+        raise TypeError(f"{type(self).__name__} describes no value")
 
 
 @functools.partial(jax.checkpoint, prevent_cse=False, static_argnums=0)
 @functools.partial(jax.jit, static_argnums=0)
-def compose(op: Op, *xs: Array) -> Array:
-    """What `op` computes of `xs`, its `value` differentiated by jax itself, in both modes.
+def compose(op: Composite, *xs: Array) -> Array:
+    """What `op` computes of `xs`, differentiated by jax itself, in both modes.
 
-    For an op made of pieces that have derivatives. What is kept is `xs`; all else is computed again.
+    What is kept is `xs`; all else is computed again.
     """
     return op.value(*xs)

@@ -11,7 +11,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.fold import State, window_max, window_unfold
-from jaxpool._ops.op import Op, apply
+from jaxpool._ops.op import Composite, apply
 from jaxpool._ops.scaled import (
     departure,
     keep,
@@ -32,7 +32,7 @@ def _smaller(a: State, b: State) -> State:
 
 
 @dataclasses.dataclass(frozen=True)
-class NormPool(Op):
+class NormPool(Composite):
     """`(sum of |x|^p)^(1/p)`; for p = inf the maximum of |x|."""
 
     window: Window
@@ -83,7 +83,7 @@ def _floor(x: Array) -> Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class MeanPool(Op):
+class MeanPool(Composite):
     """`mean(max(x, eps)^p)^(1/p)`; `p` is None if an array comes with x."""
 
     window: Window

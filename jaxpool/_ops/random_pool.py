@@ -11,7 +11,9 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import slices
+from jaxpool._kernels.compare import Order
+from jaxpool._kernels.dtypes import DType, accumulator, is_float
 from jaxpool._kernels.patches import (
     first_greatest,
     lay_out,
@@ -22,12 +24,14 @@ from jaxpool._kernels.patches import (
     tiling,
     value_at,
 )
-from jaxpool._kernels.positions import flat_position, read_at
-from jaxpool._kernels.select import Order, select
-from jaxpool._ops.op import Op
+from jaxpool._kernels.positions import add_at, flat_position, read_at
+from jaxpool._kernels.select import select
+from jaxpool._ops.op import Op, problem_of
+from jaxpool._plan.max_pool import plan_max
+from jaxpool._plan.problem import Platform
 
 
-def chance_dtype(dtype: kernels.DType) -> kernels.DType:
+def chance_dtype(dtype: DType) -> DType:
     """The type of the random numbers for a pool of `dtype`."""
     return jnp.dtype(np.float64 if dtype == np.float64 else np.float32)
 
@@ -57,7 +61,7 @@ class FractionalPool(Op):
     sizes: tuple[int, ...]
     ties: Order = "first"
 
-    def primal(self, x: Array, *samples: Array) -> tuple[Array, Array]:
+    def primal(self, on: Platform, x: Array, *samples: Array) -> tuple[Array, Array]:
         dims = zip(self.axes, self.sizes, self.window_shape, self.output_shape, strict=True)
         starts = [
             jnp.moveaxis(_starts(jnp.moveaxis(sample, axis, -1), size, width, out), -1, axis)
@@ -65,17 +69,21 @@ class FractionalPool(Op):
         ]
         tiles = tiling(self.axes, self.window_shape, self.output_shape)
         tiled = lay_out_at(x, self.axes, self.window_shape, starts)
-        y, tap = select(tiled, tiles, "max", self.ties)
+        plan = plan_max(problem_of(tiles, tiled, on))
+        y, tap = select(tiled, tiles, "max", self.ties, plan)
         ones = (1,) * len(self.axes)
         return y, flat_position(tap, self.axes, self.window_shape, starts, ones, self.sizes)
 
-    def linear(self, position: Array, x_dot: Array) -> Array:
+    def linear(self, on: Platform, position: Array, x_dot: Array) -> Array:
         return read_at(x_dot, position, self.axes)
 
+    def transpose(self, on: Platform, position: Array, dy: Array) -> tuple[Array]:
+        return (add_at(dy, position, self.axes, self.sizes),)
 
-def weight_dtype(dtype: kernels.DType) -> kernels.DType:
+
+def weight_dtype(dtype: DType) -> DType:
     """The type in which elements of `dtype` are weighed."""
-    return kernels.accumulator(dtype) if kernels.is_float(dtype) else jnp.dtype(np.float32)
+    return accumulator(dtype) if is_float(dtype) else jnp.dtype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +96,7 @@ class StochasticPool(Op):
 
     window: Window
 
-    def primal(self, x: Array, noise: Array) -> tuple[Array, Array]:
+    def primal(self, on: Platform, x: Array, noise: Array) -> tuple[Array, Array]:
         weight = lax.max(x.astype(noise.dtype), lax.full_like(noise, 0, shape=x.shape))
         # All that is real ties where all weights are 0, and stands above the padding.
         lowest = lax.full_like(weight, jnp.finfo(weight.dtype).min)
@@ -97,9 +105,18 @@ class StochasticPool(Op):
         index = first_greatest(score, tiles)
         return value_at(lay_out(x, self.window, 0), index, tiles), index
 
-    def linear(self, index: Array, x_dot: Array) -> Array:
-        tiled = lay_out(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window, 0)
-        return tangent_at(tiled, index, tiles_of(self.window)).astype(x_dot.dtype)
+    def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
+        return self._drawn(index, x_dot.astype(accumulator(x_dot.dtype))).astype(x_dot.dtype)
+
+    def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
+        wide = dy.astype(accumulator(dy.dtype))
+        x = slices.zeros_like(wide, self.window.axes, self.window.input_shape)
+        (dx,) = jax.linear_transpose(functools.partial(self._drawn, index), x)(wide)
+        return (dx.astype(dy.dtype),)
+
+    def _drawn(self, index: Array, x: Array) -> Array:
+        """The elements that were drawn: slices and sums alone, which jax transposes without scatters."""
+        return tangent_at(lay_out(x, self.window, 0), index, tiles_of(self.window))
 
 
 def _first_real(window: Window, ndim: int) -> np.ndarray:
@@ -107,7 +124,7 @@ def _first_real(window: Window, ndim: int) -> np.ndarray:
     mask = np.ones((1,) * ndim, np.bool_)
     for dim in window.dims:
         first = [tap == dim.first_real(o) for o in range(dim.out) for tap in range(dim.window)]
-        mask = mask & kernels.along(np.array(first), dim.axis, ndim)
+        mask = mask & slices.along(np.array(first), dim.axis, ndim)
     return mask
 
 
@@ -135,4 +152,4 @@ def expected_draw(x: Array, window: Window) -> Array:
     share = share / jnp.sum(share, axis=taps, keepdims=True)
     # A share of 0 takes nothing, even of an infinity.
     terms = share * jnp.where(share == 0, lax.full_like(value, 0), value)
-    return jnp.sum(terms, axis=taps).astype(x.dtype if kernels.is_float(x.dtype) else value.dtype)
+    return jnp.sum(terms, axis=taps).astype(x.dtype if is_float(x.dtype) else value.dtype)

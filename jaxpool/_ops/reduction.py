@@ -14,10 +14,12 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels import dense as kernels
 from jaxpool._kernels import reduce as reducing
-from jaxpool._kernels.select import Kind, Ties
+from jaxpool._kernels import slices
+from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Kind, accumulator
 from jaxpool._ops.op import Autodiff, Op, apply, apply_given
+from jaxpool._plan.problem import Platform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,20 +35,18 @@ class Reduction(Op):
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    keeps = False
-
     @property
     def _packed(self) -> int:
         """The axis along which bits are packed: the longest."""
         return max(zip(self.sizes, self.axes, strict=True))[1]
 
-    def value(self, *xs: Array) -> Array:
+    def value(self, on: Platform, *xs: Array) -> Array:
         x, *mask = xs
         return reducing.extreme(x, self.axes, self.kind, *mask)
 
-    def primal(self, *xs: Array) -> tuple[Array, Array]:
+    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Array]:
         x, *mask = xs
-        y = self.value(*xs)
+        y = self.value(on, *xs)
         tied = reducing.attained(x, y, *mask)
         if self.ties == "split":
             return y, reducing.pack(tied, self._packed)
@@ -64,14 +64,13 @@ class Reduction(Op):
         count = reducing.count_bits(winners, self.axes)
         return total / lax.max(count, lax.full_like(count, 1)).astype(total.dtype)
 
-    def linear(self, winners: Array, *tangents: Array) -> Array:
-        (x_dot,) = tangents
-        wide = x_dot.astype(kernels.accumulator(x_dot.dtype))
+    def linear(self, on: Platform, winners: Array, x_dot: Array) -> Array:
+        wide = x_dot.astype(accumulator(x_dot.dtype))
         won = lax.select(self._won(winners, wide.shape), wide, lax.full_like(wide, 0))
         return self._share(reducing.total(won, self.axes), winners).astype(x_dot.dtype)
 
-    def transpose(self, winners: Array, dy: Array) -> tuple[Array]:
-        share = self._share(dy.astype(kernels.accumulator(dy.dtype)), winners).astype(dy.dtype)
+    def transpose(self, on: Platform, winners: Array, dy: Array) -> tuple[Array]:
+        share = self._share(dy.astype(accumulator(dy.dtype)), winners).astype(dy.dtype)
         shape = list(dy.shape)
         for axis, size in zip(self.axes, self.sizes, strict=True):
             shape[axis] = size
@@ -81,28 +80,37 @@ class Reduction(Op):
 
 @dataclasses.dataclass(frozen=True)
 class MeanOver(Op):
-    """The mean over `axes`, kept as axes of size 1; may be given a mask of what counts, and keeps it."""
+    """The mean over `axes` of `sizes`, kept as axes of size 1; may be given a mask of what counts, and keeps it."""
 
     axes: tuple[int, ...]
+    sizes: tuple[int, ...]
 
-    keeps = False
+    linear_in_x = True
 
-    def primal(self, *xs: Array) -> tuple[Array, tuple[Array, ...]]:
-        x, *mask = xs
-        return self.linear(tuple(mask), x), tuple(mask)
+    def _counting(self, mask: Array, wide: Array) -> tuple[Array, Array]:
+        """The mask in the shape of `wide`, and how many elements count, at least 1."""
+        counting = slices.broadcast_like(mask, wide)
+        held = reducing.total(counting.astype(np.int32), self.axes)
+        return counting, lax.max(held, lax.full_like(held, 1)).astype(wide.dtype)
 
-    def linear(self, residual: tuple[Array, ...], *tangents: Array) -> Array:
-        (x,) = tangents
-        wide = x.astype(kernels.accumulator(x.dtype))
-        if residual:
-            counting = kernels.broadcast_like(residual[0], x)
+    def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
+        wide = x.astype(accumulator(x.dtype))
+        count = lax.full((), math.prod(self.sizes), wide.dtype)
+        if given:
+            counting, count = self._counting(given[0], wide)
             wide = lax.select(counting, wide, lax.full_like(wide, 0))
-            held = reducing.total(counting.astype(np.int32), self.axes)
-            count = lax.max(held, lax.full_like(held, 1)).astype(wide.dtype)
-        else:
-            size = math.prod(x.shape[axis] for axis in self.axes)
-            count = lax.full((), size, wide.dtype)
         return (reducing.total(wide, self.axes) / count).astype(x.dtype)
+
+    def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
+        wide, shape = dy.astype(accumulator(dy.dtype)), list(dy.shape)
+        for axis, size in zip(self.axes, self.sizes, strict=True):
+            shape[axis] = size
+        if not given:
+            share = wide / lax.full((), math.prod(self.sizes), wide.dtype)
+            return (jnp.broadcast_to(share.astype(dy.dtype), shape),)
+        counting, count = self._counting(given[0], jnp.broadcast_to(wide, shape))
+        dx = jnp.broadcast_to((wide / count).astype(dy.dtype), shape)
+        return (lax.select(counting, dx, lax.full_like(dx, 0)),)
 
 
 def reduce(
@@ -122,6 +130,6 @@ def reduce(
         wide = None if where is None else lax.expand_dims(where, [x.ndim])
         return reduce(lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=wide)
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
-    given = () if where is None else (kernels.broadcast_like(where, x),)
+    given = () if where is None else (slices.broadcast_like(where, x),)
     y = apply_given(op, x, *given)[0] if given else apply(op, autodiff, x)
     return y if keepdims else lax.squeeze(y, axes)

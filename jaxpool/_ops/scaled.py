@@ -8,6 +8,7 @@ they are constants to AD, and jax differentiates what is left, to any order and 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,11 +19,15 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window, full_window
-from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import slices
+from jaxpool._kernels.dtypes import DType, accumulator
 from jaxpool._kernels.fold import State, window_fold, window_max
-from jaxpool._kernels.sums import window_spread
-from jaxpool._ops.op import apply
+from jaxpool._kernels.keep import keep as keep_apart
+from jaxpool._ops.linear_map import linear_map
+from jaxpool._ops.op import Op, apply
 from jaxpool._ops.sum_pool import SumPool
+from jaxpool._plan.max_pool import keep_on
+from jaxpool._plan.problem import Platform
 
 Weigh = Callable[[Array, Array], Array]  # what 1 at a low scale amounts to at a higher one
 
@@ -41,31 +46,42 @@ def _departure_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array
     return departure(*primals), tangents[0]
 
 
-@jax.custom_jvp
+@dataclasses.dataclass(frozen=True)
+class _Kept(Op):
+    """As many arrays as there are `inputs`, computed once; their tangents and cotangents likewise."""
+
+    inputs: int
+
+    linear_in_x = True
+
+    def linear(self, on: Platform, residual: tuple[()], *xs: Array | None) -> State:
+        like = next(x for x in xs if x is not None)
+        every = [lax.full_like(like, 0) if x is None else x for x in xs]
+        kept: State = keep_apart(keep_on(on), lambda *arrays: arrays, *every)
+        return kept
+
+    def transpose(self, on: Platform, residual: tuple[()], *dys: Array) -> State:
+        return self.linear(on, residual, *dys)
+
+
 def keep(state: State) -> State:
-    """The state, computed once, however many read it; its tangents and cotangents likewise."""
-    kept: State = kernels.materialise(lambda *arrays: arrays, *state)
-    return kept
-
-
-@keep.defjvp
-def _keep_jvp(primals: tuple[State], tangents: tuple[State]) -> tuple[State, State]:
-    return keep(*primals), keep(*tangents)
+    """The state, computed once, however many read it."""
+    return tuple(linear_map(_Kept(len(state)), (), state, given=(True,) * len(state)))
 
 
 def widened(x: Array, window: Window) -> Array:
     """x in the type to compute in; an element that no window reaches is 0, lest it be NaN."""
-    x = x.astype(kernels.accumulator(x.dtype))
+    x = x.astype(accumulator(x.dtype))
     for dim in window.dims:
         starts = np.arange(dim.out) * dim.stride - dim.low
         taps = starts[:, None] + np.arange(dim.window) * dim.dilation
         reached = np.isin(np.arange(dim.size), taps)
         if not reached.all():
-            x = jnp.where(kernels.along(reached, dim.axis, x.ndim), x, 0)
+            x = jnp.where(slices.along(reached, dim.axis, x.ndim), x, 0)
     return x
 
 
-def within(value: Any, dtype: kernels.DType) -> Any:
+def within(value: Any, dtype: DType) -> Any:
     """`value` in `dtype`; a number too small or too large to be inverted there is brought back."""
     if isinstance(value, jax.Array):
         return value.astype(dtype)
@@ -119,9 +135,8 @@ def scaled_sums(
     scale = lax.stop_gradient(scale)
     if not window.overlapping:
         highest = window_max(scale, window, lowest)
-        around = lax.max(
-            window_spread(highest, window, kernels.End(highest.dtype)), scale
-        )  # what no window reaches
+        spread = linear_map(SumPool(window), (), [highest], given=(True,), turned=True)[0]
+        around = lax.max(spread, scale)  # what no window reaches
         terms = _rewritten((scale, *sums), around, weigh)
         return highest, *(apply(SumPool(window), "jvp", term) for term in terms)
 
@@ -164,10 +179,10 @@ def lay_out(x: Array, window: Window, rate: Any) -> tuple[Array, Window, Any, np
 
 def _apart(x: Array, window: Window) -> Array:
     """The windows of x side by side: the shape of the output, then one axis of taps a pooled axis."""
-    x = kernels.pad_input(x, window, 1)
+    x = slices.pad_input(x, window, 1)
     for dim in window.dims:
         starts = [tap * dim.dilation for tap in range(dim.window)]
-        taps = [kernels.view(x, [dim.axis], [start], [dim.out], [dim.stride]) for start in starts]
+        taps = [slices.view(x, [dim.axis], [start], [dim.out], [dim.stride]) for start in starts]
         x = jnp.stack(taps, axis=-1)
     return x
 

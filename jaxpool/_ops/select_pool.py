@@ -1,21 +1,32 @@
-"""Max and min pools: the ops by what becomes of ties, and which of them a window gets."""
+"""Max and min pools: which op a window and a choice at ties make."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from jax import Array
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import dense as kernels
+from jaxpool._kernels.compare import Order, Ties
+from jaxpool._kernels.dtypes import Kind, losing
+from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
-from jaxpool._kernels.select import Kind, Order, Ties, select, select_value
+from jaxpool._kernels.select import select, select_value
 from jaxpool._kernels.ties import Words, pick_level, pick_tied, route_level, route_tied, tie_masks
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
-from jaxpool._plan.steps import FLAT_TAPS
+from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties
+from jaxpool._plan.problem import Platform
+from jaxpool._plan.tuning import LIMITS
 
-MASKED_TAPS = 128  # windows of more taps keep x and y for `ties="split"`: a program of one mask a tap grows too large
+
+def _plan(window: Window, x: Array, on: Platform) -> MaxPlan:
+    return plan_max(problem_of(window, x, on))
+
+
+def _plan_back(window: Window, dy: Array, on: Platform) -> MaxPlan:
+    return plan_max(problem_of(window, dy, on, window.unpooled(dy.shape)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,17 +37,22 @@ class SelectPool(Op):
     kind: Kind
     ties: Order
 
-    def value(self, x: Array) -> Array:
-        return select_value(x, self.window, self.kind, self.ties)
+    def value(self, on: Platform, x: Array) -> Array:
+        return select_value(x, self.kind, self.ties, _plan(self.window, x, on))
 
-    def primal(self, x: Array) -> tuple[Array, Array]:
-        return select(x, self.window, self.kind, self.ties)
+    def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
+        plan = _plan(self.window, x, on)
+        kernel = functools.partial(
+            select, window=self.window, kind=self.kind, ties=self.ties, plan=plan
+        )
+        found: tuple[Array, Array] = keep(plan.keep, kernel, x)
+        return found
 
-    def linear(self, index: Array, x_dot: Array) -> Array:
-        return pick(x_dot, index, self.window, self.ties)
+    def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
+        return pick(x_dot, index, self.ties, _plan(self.window, x_dot, on))
 
-    def transpose(self, index: Array, dy: Array) -> tuple[Array]:
-        return (route(dy, index, self.window, self.ties),)
+    def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
+        return (route(dy, index, self.ties, _plan_back(self.window, dy, on)),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,19 +62,23 @@ class MaskPool(Op):
     window: Window
     kind: Kind
 
-    def value(self, x: Array) -> Array:
-        return select_value(x, self.window, self.kind, "first")
+    def value(self, on: Platform, x: Array) -> Array:
+        return select_value(x, self.kind, "first", _plan(self.window, x, on))
 
-    def primal(self, x: Array) -> tuple[Array, Words]:
-        y = self.value(x)
-        fill = kernels.losing(x.dtype, self.kind)
-        return y, tie_masks(x, y, self.window, fill)
+    def primal(self, on: Platform, x: Array) -> tuple[Array, Words]:
+        def kernel(x: Array) -> tuple[Array, Words]:
+            y = self.value(on, x)
+            return y, tie_masks(x, y, self.window, losing(x.dtype, self.kind))
 
-    def linear(self, words: Words, x_dot: Array) -> Array:
+        found: tuple[Array, Words] = keep(_plan(self.window, x, on).keep, kernel, x)
+        return found
+
+    def linear(self, on: Platform, words: Words, x_dot: Array) -> Array:
         return pick_tied(x_dot, words, self.window)
 
-    def transpose(self, words: Words, dy: Array) -> tuple[Array]:
-        return (route_tied(dy, words, self.window),)
+    def transpose(self, on: Platform, words: Words, dy: Array) -> tuple[Array]:
+        plan = plan_ties(problem_of(self.window, dy, on, self.window.unpooled(dy.shape)))
+        return (route_tied(dy, words, plan),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,24 +88,24 @@ class LevelPool(Op):
     window: Window
     kind: Kind
 
-    def value(self, x: Array) -> Array:
-        return select_value(x, self.window, self.kind, "first")
+    def value(self, on: Platform, x: Array) -> Array:
+        return select_value(x, self.kind, "first", _plan(self.window, x, on))
 
-    def primal(self, x: Array) -> tuple[Array, tuple[Array, Array]]:
-        y = self.value(x)
+    def primal(self, on: Platform, x: Array) -> tuple[Array, tuple[Array, Array]]:
+        y: Array = keep(_plan(self.window, x, on).keep, functools.partial(self.value, on), x)
         return y, (x, y)
 
-    def linear(self, residual: tuple[Array, Array], x_dot: Array) -> Array:
+    def linear(self, on: Platform, residual: tuple[Array, Array], x_dot: Array) -> Array:
         return pick_level(x_dot, residual[0], self.window, self.kind)
 
-    def transpose(self, residual: tuple[Array, Array], dy: Array) -> tuple[Array]:
+    def transpose(self, on: Platform, residual: tuple[Array, Array], dy: Array) -> tuple[Array]:
         return (route_level(dy, *residual, self.window, self.kind),)
 
 
 def pool_op(window: Window, kind: Kind, ties: Ties) -> Op:
     """The op of a max or min pool."""
-    if window.size > FLAT_TAPS and all(dim.whole for dim in window.dims):
+    if window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims):
         return Reduction(kind, ties, window.axes, window.input_shape)
     if ties != "split":
         return SelectPool(window, kind, ties)
-    return (MaskPool if window.size <= MASKED_TAPS else LevelPool)(window, kind)
+    return (MaskPool if window.size <= LIMITS.masked_taps else LevelPool)(window, kind)

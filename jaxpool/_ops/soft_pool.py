@@ -11,12 +11,12 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.fold import State
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Composite
 from jaxpool._ops.scaled import departure, exponential, lay_out, scaled_sums, widened, within
 
 
 @dataclasses.dataclass(frozen=True)
-class SoftPool(Op):
+class SoftPool(Composite):
     """What the exponentials of each window make; `temperature` is None if an array comes with x."""
 
     window: Window

@@ -11,10 +11,12 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
-from jaxpool._kernels import dense as kernels
-from jaxpool._kernels.fold import window_sum_polyphase
-from jaxpool._kernels.sums import window_spread, window_sum
-from jaxpool._ops.op import Op
+from jaxpool._kernels import slices
+from jaxpool._kernels.dtypes import DType, accumulator, cast
+from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
+from jaxpool._ops.op import Op, problem_of
+from jaxpool._plan.problem import Platform
+from jaxpool._plan.sum_pool import plan_sum
 
 
 def element_counts(window: Window, kind: Literal["counted", "real"], y: Array) -> np.ndarray:
@@ -22,7 +24,7 @@ def element_counts(window: Window, kind: Literal["counted", "real"], y: Array) -
     counts = np.ones((1,) * y.ndim, y.dtype)
     for dim in window.dims:
         along = np.asarray(_counts_along(dim, kind), y.dtype)
-        counts = counts * kernels.along(along, dim.axis, y.ndim)
+        counts = counts * slices.along(along, dim.axis, y.ndim)
     return counts
 
 
@@ -39,23 +41,22 @@ class SumPool(Op):
     window: Window
     divide: Literal["not", "counted", "real"] | float = "not"
 
-    keeps = False
+    linear_in_x = True
 
-    def primal(self, x: Array) -> tuple[Array, tuple[()]]:
-        return window_sum(x, self.window, self._end(x.dtype)), ()
+    def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
+        plan = plan_sum(problem_of(self.window, x, on))
+        return window_sum(x, plan, self._epilogue(x.dtype))
 
-    def linear(self, residual: tuple[()], x_dot: Array) -> Array:
-        total = window_sum_polyphase(x_dot.astype(kernels.accumulator(x_dot.dtype)), self.window)
-        return self._divided(total).astype(x_dot.dtype)
-
-    def transpose(self, residual: tuple[()], dy: Array) -> tuple[Array]:
-        wide = dy.astype(kernels.accumulator(dy.dtype))
+    def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
+        shape = self.window.unpooled(dy.shape)
+        plan = plan_sum(problem_of(self.window, dy, on, shape), transposed=True)
+        wide = cast(dy, accumulator(dy.dtype))
         if self._divisor(wide).ndim == 0:  # one division an element of x, not one a term
-            return (window_spread(dy, self.window, self._end(dy.dtype)),)
-        return (window_spread(self._divided(wide), self.window, kernels.End(dy.dtype)),)
+            return (window_spread(dy, plan, self._epilogue(dy.dtype)),)
+        return (window_spread(self._divided(wide), plan, Epilogue(dy.dtype)),)
 
-    def _end(self, dtype: kernels.DType) -> kernels.End:
-        return kernels.End(dtype, None if self.divide == "not" else self._divided)
+    def _epilogue(self, dtype: DType) -> Epilogue:
+        return Epilogue(dtype, None if self.divide == "not" else self._divided)
 
     def _divided(self, y: Array) -> Array:
         return y if self.divide == "not" else y / jnp.asarray(self._divisor(y))

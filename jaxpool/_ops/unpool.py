@@ -7,9 +7,13 @@ import math
 
 from jax import Array
 
-from jaxpool._kernels.positions import checked_position
+from jaxpool._geometry.window import Window, is_int
+from jaxpool._kernels.positions import checked_position, read_at
+from jaxpool._kernels.slices import is_sharded
 from jaxpool._kernels.unpool import add_at, put_last
 from jaxpool._ops.op import Op
+from jaxpool._plan.problem import Platform
+from jaxpool._plan.unpool import own_windows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +27,16 @@ class Unpool(Op):
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    keeps = False
-
-    def primal(self, y: Array, indices: Array) -> tuple[Array, Array]:
+    def primal(self, on: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
         position = checked_position(indices, math.prod(self.sizes))
-        return put_last(y, position, self.axes, self.sizes), position
+        return put_last(y, position, self.axes, self.sizes, self._own(on, y)), position
 
-    def linear(self, position: Array, y_dot: Array) -> Array:
-        return add_at(y_dot, position, self.axes, self.sizes)
+    def linear(self, on: Platform, position: Array, y_dot: Array) -> Array:
+        return add_at(y_dot, position, self.axes, self.sizes, self._own(on, y_dot))
+
+    def transpose(self, on: Platform, position: Array, dx: Array) -> tuple[Array]:
+        return (read_at(dx, position, self.axes),)
+
+    def _own(self, on: Platform, y: Array) -> Window | None:
+        shape = [int(size) if is_int(size) else None for size in y.shape]
+        return own_windows(shape, self.axes, self.sizes, on, is_sharded(y))

@@ -18,8 +18,9 @@ from jaxpool._geometry.access import (
 )
 from jaxpool._geometry.window import Axis
 from jaxpool._plan.layout import Layout, in_one_region, in_regions, minor_first, said
-from jaxpool._plan.problem import Problem
+from jaxpool._plan.problem import Platform, Problem
 from jaxpool._plan.steps import Step, flat_step, select_steps
+from jaxpool._plan.tuning import TUNING
 
 Keys = Literal["float", "integer"]
 Keep = Literal["barrier", "conditional"]
@@ -49,9 +50,9 @@ class MaxPlan:
     why: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
 
-def how_kept(problem: Problem) -> Keep:
+def keep_on(platform: Platform) -> Keep:
     """How a result is computed once, however many read it."""
-    return "conditional" if problem.tuning.conditional else "barrier"
+    return "conditional" if TUNING[platform].conditional else "barrier"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -72,7 +73,7 @@ def plan_max(problem: Problem) -> MaxPlan:
         backward = tangent
     return MaxPlan(
         keys="integer" if integer else "float",
-        keep=how_kept(problem),
+        keep=keep_on(problem.platform),
         forward=_forward(problem, integer, why),
         backward=backward,
         tangent=tangent,

@@ -18,7 +18,7 @@ from jaxpool._geometry.access import (
 )
 from jaxpool._geometry.window import Axis
 from jaxpool._plan.layout import Layout, in_one_region, in_regions, said
-from jaxpool._plan.max_pool import Keep, fits_tables, how_kept
+from jaxpool._plan.max_pool import Keep, fits_tables, keep_on
 from jaxpool._plan.problem import Problem
 
 Shape = tuple[int | None, ...]
@@ -64,7 +64,7 @@ def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
     why = [f"axis {dim.axis}: one window, reduced or repeated" for dim in whole]
     why += [f"axis {dim.axis}: windows do not meet, each element is repeated" for dim in separate]
     why += [f"sum over axes {p.axes}: {said(p.layout)}" for p in passes]
-    return SumPlan(transposed, whole, separate, passes, how_kept(problem), tuple(why))
+    return SumPlan(transposed, whole, separate, passes, keep_on(problem.platform), tuple(why))
 
 
 class _Passes:
@@ -208,9 +208,10 @@ class _Passes:
         """The sum over windows along one axis: in one pass, in two, or folded."""
         if dim.window <= self.tuning.longest_sum:
             return [self._pass([dim.axis], ((windows_to_elements(dim),),))]
-        if dim.stride > 1 or dim.window > self.tuning.longest_sum_of_two:
-            return [self._folded(dim)]
-        return self._sum_of_sums(dim)
+        if dim.stride == 1 and dim.window <= self.tuning.longest_sum_of_two:
+            return self._sum_of_sums(dim)
+        block = self._block(dim)
+        return self._sum_of_blocks(dim, block) if block > 1 else [self._folded(dim)]
 
     def _folded(self, dim: Axis) -> SumPass:
         size = dim.size if self.transposed else dim.out
@@ -218,21 +219,42 @@ class _Passes:
         return SumPass((dim.axis,), (), Layout("folded"), fold=dim)
 
     def _sum_of_sums(self, dim: Axis) -> list[SumPass]:
-        """Two passes: sums of neighbouring taps, and sums of those; taps that are left over are read as they are."""
+        """Two passes: sums of neighbouring taps, at every position, and sums of those."""
         each, count = _factors(dim.window)
         reach = each * dim.dilation
         begin = max(-dim.low, dim.dilation - reach)
         stop = min(dim.out - dim.low + (count - 1) * reach, dim.size)
-
-        def access(offsets: list[int], size: int, out: int) -> tuple[Phases, ...]:
-            return ((Access(tuple(offsets), (0,) * len(offsets), 1, size, out),),)
-
         parts = [begin + tap * dim.dilation for tap in range(each)]
         starts = [piece * reach - dim.low - begin for piece in range(count)]
-        over = [tap * dim.dilation - dim.low for tap in range(each * count, dim.window)]
-        rest = access(over, dim.size, dim.out) if over else ()
-        first = self._pass([dim.axis], access(parts, dim.size, stop - begin))
-        return [first, self._pass([dim.axis], access(starts, stop - begin, dim.out), rest)]
+        sums = stop - begin
+        return self._two(
+            dim, _plain(parts, 1, dim.size, sums), _plain(starts, 1, sums, dim.out), each * count
+        )
+
+    def _block(self, dim: Axis) -> int:
+        """How long the blocks are of which a window with strides is best added up; 1 where none is good."""
+        longest = self.tuning.longest_sum
+        if (
+            dim.stride > 2 * dim.window or dim.dilation > 1
+        ):  # most of a block would lie in no window
+            return 1
+        lengths = [n for n in range(1, longest + 1) if dim.stride % n == 0]
+        terms, block = min((dim.window // n + dim.window % n, n) for n in lengths)
+        return block if terms <= longest else 1
+
+    def _sum_of_blocks(self, dim: Axis, block: int) -> list[SumPass]:
+        """Two passes: sums of blocks that do not meet, and sums of the blocks of each window."""
+        count, apart = dim.window // block, dim.stride // block
+        blocks = (dim.out - 1) * apart + count
+        parts = [tap - dim.low for tap in range(block)]
+        last = _plain(range(count), apart, blocks, dim.out)
+        return self._two(dim, _plain(parts, block, dim.size, blocks), last, block * count)
+
+    def _two(self, dim: Axis, first: Access, last: Access, done: int) -> list[SumPass]:
+        """A pass of part sums and one of those; taps from `done` on are read as they are."""
+        over = [tap * dim.dilation - dim.low for tap in range(done, dim.window)]
+        rest = ((_plain(over, dim.stride, dim.size, dim.out),),) if over else ()
+        return [self._pass([dim.axis], ((first,),)), self._pass([dim.axis], ((last,),), rest)]
 
     def _spread_along(self, dim: Axis) -> list[SumPass]:
         """The transpose of `_sum_along`."""
@@ -253,6 +275,11 @@ class _Passes:
             return [self._folded(dim)]
         self._done([dim.axis], [phases])
         return [SumPass((dim.axis,), (phases,), Layout("tables"))]
+
+
+def _plain(offsets: Sequence[int], stride: int, size: int, out: int) -> Access:
+    """An access whose taps nobody asks for."""
+    return Access(tuple(offsets), (0,) * len(offsets), stride, size, out)
 
 
 def _long_ends(phases: Sequence[Phases]) -> bool:

@@ -12,7 +12,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
-from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import dtypes
 from jaxpool._ops.op import apply
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
@@ -28,9 +28,9 @@ def _kind(init: Any, reducer: Reducer) -> Literal["max", "min", "sum"] | None:
     start, dtype = np.asarray(init), jnp.result_type(init)
     if reducer is lax.add and start == 0:
         return "sum"
-    if reducer is lax.max and start == kernels.least(dtype):
+    if reducer is lax.max and start == dtypes.least(dtype):
         return "max"
-    if reducer is lax.min and start == kernels.greatest(dtype):
+    if reducer is lax.min and start == dtypes.greatest(dtype):
         return "min"
     return None
 
@@ -100,5 +100,5 @@ def window_sum(
     x: Array, window_shape: Sequence[int], strides: Sequence[int], padding: Pads
 ) -> Array:
     """The sums of an average: those of narrow floats stay in float32, to be rounded once after the division."""
-    wide = x.astype(kernels.accumulator(x.dtype))
+    wide = x.astype(dtypes.accumulator(x.dtype))
     return reduce_window(wide, 0, lax.add, window_shape, strides, padding)

@@ -11,7 +11,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import is_sequence
-from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import dtypes
 from jaxpool._ops.op import apply
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool.compat import _torch_args as args
@@ -63,7 +63,7 @@ def _lp_pool(
             return pools.max_of(magnitude, window)
         return -pools.max_of(-magnitude, window)
     dtype = x.dtype if x.dtype in FLOATS else jnp.dtype(np.float32)
-    wide = x.astype(kernels.accumulator(dtype))
+    wide = x.astype(dtypes.accumulator(dtype))
     total = apply(SumPool(window), "jvp", wide**norm)
     empty = total == 0  # its root has no gradient; PyTorch's is 0
     root = jnp.where(empty, 1, total) ** (1 / norm)

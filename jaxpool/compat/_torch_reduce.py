@@ -13,7 +13,7 @@ from jaxpool._api import elementwise
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import is_sequence
-from jaxpool._kernels.select import Kind
+from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.cumulative import Running
 from jaxpool._ops.op import apply_kept
 from jaxpool._ops.reduction import Reduction, reduce

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpool._kernels import dense as kernels
+from jaxpool._kernels import dtypes
 from jaxpool.testing import _oracle
 from jaxpool.testing._oracle import Answer, Rule, Term, Ties
 
@@ -65,7 +65,7 @@ def _pool(
 
 def _greatest(ties: Ties, dtype: Any) -> Rule:
     choose = _oracle._choose(max, ties)
-    least = _oracle.exact_values(kernels.least(dtype)).item()
+    least = _oracle.exact_values(dtypes.least(dtype)).item()
     return lambda values: choose(values) if values else (least, [])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxpool._geometry.window import make_window
-from jaxpool._kernels.select import wins
+from jaxpool._kernels.compare import wins
 from jaxpool._ops.op import apply
 from jaxpool._ops.select_pool import SelectPool
 

@@ -1,0 +1,197 @@
+"""Two primitives: what an op computes, and the linear map of its derivative, which has two directions.
+
+`linear_map` couples an op's linear map with its transpose, both written by hand. To jax it is one
+operation: its transpose is itself in the other direction, and its batching rule is `vmap` of either.
+So forward mode, reverse mode and whatever is transposed again run the op's own kernels, and what a
+program keeps for the backward is the residual, whatever the kernels are made of.
+
+Both primitives are lowered for each platform by the plan for it: nothing made for one reaches
+another, and a program that is exported for several holds a form for each.
+
+Only public modules of jax are used: `jax.extend.core.Primitive` and `jax.interpreters`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax import Array
+from jax import numpy as jnp
+from jax.extend import core
+from jax.interpreters import ad, batching, mlir
+
+from jaxpool._plan.problem import Platform
+
+if TYPE_CHECKING:
+    from jaxpool._ops.op import Op
+
+PLATFORMS: dict[str | None, Platform] = {
+    "cpu": "cpu",
+    "cuda": "gpu",
+    "rocm": "gpu",
+    "tpu": "tpu",
+    None: "gpu",  # any other: the portable form
+}
+
+compute_p = core.Primitive("jaxpool")
+linear_p = core.Primitive("jaxpool_linear_map")
+Dims = tuple[int | None, ...]  # of each argument the axis that a vmap maps, None where it has none
+
+
+def compute(op: Op, what: str, *xs: Array) -> Any:
+    """`op.value` or `op.primal` of xs, of which AD knows nothing."""
+    params = (("op", op), ("what", what), ("batch", ()))
+    tree = _types(_compute, tuple(map(jax.typeof, xs)), params, jax.sharding.get_abstract_mesh())[1]
+    return jax.tree.unflatten(tree, compute_p.bind(*xs, **dict(params)))
+
+
+def linear_map(
+    op: Op, residual: Any, xs: Sequence[Array], *, given: tuple[bool, ...], turned: bool = False
+) -> list[Array]:
+    """`op.linear`, of the tangents that are given, or `turned` `op.transpose`, the cotangents of those."""
+    leaves, tree = jax.tree.flatten(residual)
+    found: list[Array] = linear_p.bind(
+        *leaves, *xs, op=op, tree=tree, given=given, turned=turned, batch=()
+    )
+    return found
+
+
+def _mapped(run: Callable[..., Any], batch: tuple[Dims, ...]) -> Callable[..., Any]:
+    for dims in batch:
+        run = jax.vmap(run, in_axes=dims)
+    return run
+
+
+def _compute(*args: Array, op: Op, what: str, batch: tuple[Dims, ...], on: Platform) -> Any:
+    return _mapped(functools.partial(getattr(op, what), on), batch)(*args)
+
+
+def _linear(
+    *args: Array,
+    op: Op,
+    tree: Any,
+    given: tuple[bool, ...],
+    turned: bool,
+    batch: tuple[Dims, ...],
+    on: Platform,
+) -> Any:
+    count = tree.num_leaves
+
+    def run(*args: Array) -> Any:
+        residual = jax.tree.unflatten(tree, args[:count])
+        if turned:
+            dxs = op.transpose(on, residual, *args[count:])
+            return [dx for dx, wanted in zip(dxs, given, strict=True) if wanted]
+        tangents = iter(args[count:])
+        y = op.linear(on, residual, *[next(tangents) if one else None for one in given])
+        return y
+
+    lanes = (0,) * (len(args) - count)
+    return _mapped(run, tuple((*dims, *lanes) for dims in batch))(*args)
+
+
+# Rules of jax
+
+
+@functools.partial(jax.jit, static_argnames=("primitive", "params"))
+def _jitted(*args: Array, primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
+    return primitive.bind(*args, **dict(params))
+
+
+@functools.lru_cache(maxsize=4096)
+def _types(run: Callable[..., Any], avals: Any, params: Any, mesh: Any) -> tuple[Any, Any]:
+    """The types of what `run` gives, and their structure.
+
+    Read off its portable form, so that shardings and manual axes are right too.
+    """
+    portable = functools.partial(run, on="gpu", **dict(params))
+    program, shapes = jax.make_jaxpr(portable, return_shape=True)(*avals)
+    return program.out_avals, jax.tree.structure(shapes)
+
+
+def _define(primitive: Any, run: Callable[..., Any]) -> None:
+    def evaluated(*args: Array, **params: Any) -> Any:
+        with jax.disable_jit(False):
+            return _jitted(*args, primitive=primitive, params=tuple(params.items()))
+
+    def typed(*avals: Any, **params: Any) -> Any:
+        return _types(run, avals, tuple(params.items()), jax.sharding.get_abstract_mesh())[0]
+
+    def leaves(*args: Array, on: Platform, **params: Any) -> Any:
+        return jax.tree.leaves(run(*args, on=on, **params))
+
+    primitive.multiple_results = True
+    primitive.def_impl(evaluated)
+    primitive.def_abstract_eval(typed)
+    for name, platform in PLATFORMS.items():
+        kernel = functools.partial(leaves, on=platform)
+        rule = mlir.lower_fun(kernel, multiple_results=True)
+        mlir.register_lowering(primitive, rule, platform=name)
+
+
+def _batch_compute(args: Any, dims: Any, *, batch: tuple[Dims, ...], **params: Any) -> Any:
+    found = compute_p.bind(*args, batch=(*batch, tuple(dims)), **params)
+    return found, [0] * len(found)
+
+
+def _batch_linear(
+    args: Any, dims: Any, *, tree: Any, batch: tuple[Dims, ...], **params: Any
+) -> Any:
+    """Residuals are mapped where they are; what the map is linear in has the mapped axis in front."""
+    count = tree.num_leaves
+    size = next(x.shape[dim] for x, dim in zip(args, dims, strict=True) if dim is not None)
+    lanes = [
+        jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
+        for x, dim in zip(args[count:], dims[count:], strict=True)
+    ]
+    new = (*batch, tuple(dims[:count]))
+    found = linear_p.bind(*args[:count], *lanes, tree=tree, batch=new, **params)
+    return found, [0] * len(found)
+
+
+def _zero(aval: Any) -> ad.Zero:
+    return ad.Zero(aval.to_tangent_aval())
+
+
+def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
+    """Residuals have no tangents: they are constants to AD."""
+    count = params["tree"].num_leaves
+    ys = linear_p.bind(*primals, **params)
+    dots = tangents[count:]
+    if all(isinstance(dot, ad.Zero) for dot in dots):
+        return ys, [_zero(jax.typeof(y)) for y in ys]
+    dots = [ad.instantiate_zeros(dot) for dot in dots]
+    return ys, linear_p.bind(*primals[:count], *dots, **params)
+
+
+def _transpose_linear(
+    cotangents: Any, *args: Any, tree: Any, turned: bool, given: tuple[bool, ...], **params: Any
+) -> Any:
+    count = tree.num_leaves
+    residual, xs = args[:count], args[count:]
+    rest = {"tree": tree, "turned": not turned, **params}
+    if all(isinstance(ct, ad.Zero) for ct in cotangents):
+        found = [_zero(x.aval) if ad.is_undefined_primal(x) else None for x in xs]
+    elif turned:  # the cotangents are tangents of the inputs now
+        known = iter(cotangents)
+        every = [next(known) if one else None for one in given]
+        now = tuple(ct is not None and not isinstance(ct, ad.Zero) for ct in every)
+        tangents = [ct for ct, one in zip(every, now, strict=True) if one]
+        found = linear_p.bind(*residual, *tangents, given=now, **rest)
+    else:
+        dys = [ad.instantiate_zeros(ct) for ct in cotangents]
+        found = linear_p.bind(*residual, *dys, given=given, **rest)
+        pairs = zip(found, xs, strict=True)
+        found = [ct if ad.is_undefined_primal(x) else None for ct, x in pairs]
+    return [None] * count + list(found)
+
+
+_define(compute_p, _compute)
+_define(linear_p, _linear)
+batching.primitive_batchers[compute_p] = _batch_compute
+batching.primitive_batchers[linear_p] = _batch_linear
+ad.primitive_jvps[linear_p] = _jvp_linear
+ad.primitive_transposes[linear_p] = _transpose_linear
