@@ -144,11 +144,13 @@ def _edges(first: int, stop: int, most: int) -> Iterator[int]:
 
 
 def cuts(sources: Sequence[Phases], most: int) -> tuple[Cut, ...]:
-    """The regions of an axis: where all elements exist, up to `most` before and after it, and a last turn of some phases.
+    """The regions of an axis: where all elements exist, up to `most` before and after, a last turn of some phases.
 
     All of `sources` have the same positions. With `most` 0 all full turns are one region.
     """
     phases = sources[0]
+    if not phases:  # an axis without positions
+        return one_cut(phases)
     full, longest = phases[-1].out, phases[0].out
     starts = [0]
     if most:
@@ -165,4 +167,5 @@ def cuts(sources: Sequence[Phases], most: int) -> tuple[Cut, ...]:
 
 def one_cut(phases: Phases, more: int = 0) -> tuple[Cut, ...]:
     """All positions as one region of full turns, the last of which may reach beyond them, and `more` turns."""
-    return (Cut(0, phases[0].out + more, len(phases)),)
+    turns = max((access.out for access in phases), default=0)
+    return (Cut(0, turns + more, len(phases)),)

@@ -133,10 +133,10 @@ def attained(grid: Array, y: Array, window: Window) -> Array:
     return reducing.attained(grid, spread(y, window), held)
 
 
-def extreme_value(grid: Array, window: Window) -> Array:
+def extreme_value(grid: Array, window: Window, *, loses_nan: bool) -> Array:
     """The maximum of each window."""
     parted, taps = split_windows(grid, window)
-    return lax.squeeze(reducing.extreme(parted, taps, "max"), taps)
+    return lax.squeeze(reducing.extreme(parted, taps, "max", loses_nan=loses_nan), taps)
 
 
 def extreme(grid: Array, y: Array, window: Window, ties: Order) -> Array:

@@ -50,9 +50,7 @@ def carry_out(
     absent: int = 0,
 ) -> Any:
     """The result of a pass along `axes`; where nothing exists, the term of tap `absent` of nothing but fillings."""
-    evaluate = functools.partial(
-        _nested if layout.nested else _region, layout, axes, sources, term, join, absent
-    )
+    evaluate = functools.partial(_region, layout, axes, sources, term, join, absent)
     if layout.regions > 1:
         result = regions.concatenated(axes, layout.cuts, evaluate)
     else:
@@ -63,24 +61,6 @@ def carry_out(
         return slices.pad(x, axes, [(0, length(p) - x.shape[axis], 0) for axis, p in phases], 0)
 
     return jax.tree.map(cropped, result)
-
-
-def _nested(
-    layout: Layout,
-    axes: Sequence[int],
-    sources: Sequence[Source],
-    term: Term,
-    join: Join,
-    absent: int,
-    cuts: Sequence[Cut],
-) -> Any:
-    """A region, the minor axis first: terms of terms, for sums."""
-    ((arrays, fills, phases),) = sources
-    for which in reversed(range(len(axes))):
-        one = [Source(arrays, fills, [phases[which]])]
-        flat = Layout(layout.reading, order=(0,))
-        arrays = [_region(flat, [axes[which]], one, term, join, absent, [cuts[which]])]
-    return arrays[0]
 
 
 def _region(
@@ -107,6 +87,8 @@ def _region(
         return functools.reduce(join, terms) if terms else none()
 
     turns = list(itertools.product(*[range(cut.phases) for cut in cuts]))
+    if not turns:  # an axis without positions
+        return none()
     return jax.tree.map(
         lambda *leaves: slices.interleave(
             dict(zip(turns, leaves, strict=True)), axes, layout.order

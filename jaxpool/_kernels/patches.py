@@ -15,9 +15,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
+from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import decode, encode, level
-from jaxpool._kernels.dtypes import index_dtype, least
 
 
 def tiling(axes: Sequence[int], window_shape: Sequence[int], outs: Sequence[int]) -> Window:
@@ -88,46 +87,19 @@ def split_windows(tiled: Array, tiles: Window) -> tuple[Array, tuple[int, ...]]:
     return tiled, tuple(taps[axis] for axis in tiles.axes)
 
 
-def _holds(index: Array, tiles: Window) -> Array:
-    """Where the tap `index` of each window lies, in an array that `split_windows` gave."""
-    number, taps = _numbers(tiles, index.ndim)
-    return lax.expand_dims(index.astype(np.int32), taps) == jnp.asarray(number)
-
-
-def _numbers(tiles: Window, ndim: int) -> tuple[np.ndarray, tuple[int, ...]]:
-    """The flat row-major number of each tap, broadcastable to split windows, and their tap axes."""
-    axes = sorted(tiles.axes)
-    taps = {axis: axis + 1 + axes.index(axis) for axis in axes}
-    number = np.zeros((1,) * (ndim + len(axes)), np.int32)
-    for dim in tiles.dims:
-        line = slices.along(np.arange(dim.window, dtype=np.int32), taps[dim.axis], number.ndim)
-        number = number * np.int32(dim.window) + line
-    return number, tuple(taps[axis] for axis in axes)
-
-
-def first_greatest(tiled: Array, tiles: Window) -> Array:
+def first_greatest(tiled: Array, tiles: Window, *, loses_nan: bool) -> Array:
     """The flat tap of the greatest element of each window, the first of equal ones, NaN above all.
 
     A reduction over the taps, so the program does not grow with the window.
     """
     split, taps = split_windows(tiled, tiles)
-    number, _ = _numbers(tiles, tiled.ndim)
-    tied = level(split, jnp.broadcast_to(jnp.max(split, axis=taps, keepdims=True), split.shape))
-    numbers = slices.broadcast_like(number, split)
-    first = jnp.min(lax.select(tied, numbers, lax.full_like(numbers, tiles.size)), axis=taps)
-    return first.astype(index_dtype(tiles.size))
+    y = reducing.extreme(split, taps, "max", loses_nan=loses_nan)
+    return lax.squeeze(reducing.first_rank(reducing.attained(split, y), taps, False, False), taps)
 
 
-def value_at(tiled: Array, index: Array, tiles: Window) -> Array:
-    """The element of each window at the flat tap `index`, of any type."""
-    split, taps = split_windows(decode(tiled), tiles)
-    here = jnp.broadcast_to(_holds(index, tiles), split.shape)
-    rest = lax.full_like(split, least(split.dtype))
-    return encode(jnp.max(lax.select(here, split, rest), axis=taps), tiled.dtype)
-
-
-def tangent_at(tiled: Array, index: Array, tiles: Window) -> Array:
-    """As `value_at`, linear in `tiled`."""
+def element_at(tiled: Array, index: Array, tiles: Window) -> Array:
+    """The element of each window at the flat tap `index`: linear in `tiled`."""
     split, taps = split_windows(tiled, tiles)
-    here = jnp.broadcast_to(_holds(index, tiles), split.shape)
-    return jnp.sum(lax.select(here, split, lax.full_like(split, 0)), axis=taps, dtype=split.dtype)
+    here = reducing.has_rank(lax.expand_dims(index, taps), split.shape, taps, False)
+    found = lax.select(here, split, lax.full_like(split, 0))
+    return jnp.sum(found, axis=taps, dtype=split.dtype)

@@ -15,18 +15,36 @@ from jax import numpy as jnp
 
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, encode, level
-from jaxpool._kernels.dtypes import DType, Kind, index_dtype
+from jaxpool._kernels.dtypes import DType, Kind, index_dtype, is_float
 
 BYTE = 8  # bits of a word
 
 
-def extreme(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None = None) -> Array:
-    """The largest or smallest element; where none counts, the least or greatest value of the type."""
+def extreme(
+    x: Array, axes: Sequence[int], kind: Kind, mask: Array | None = None, *, loses_nan: bool
+) -> Array:
+    """The largest or smallest element; where none counts, the least or greatest value of the type.
+
+    Where a platform's reduction `loses_nan`, a sum tells whether there is one, as sums do not lose it.
+    """
     value = decode(x)
     fill = decoded_losing(x.dtype, kind)
     if mask is not None:
         value = lax.select(mask, value, lax.full_like(value, fill))
-    y = lax.reduce(value, fill, lax.max if kind == "max" else lax.min, axes)
+
+    def reduced(value: Array) -> Array:
+        return lax.reduce(value, fill, lax.max if kind == "max" else lax.min, axes)
+
+    def with_nan(value: Array) -> Array:
+        y = reduced(value)
+        found = lax.reduce(lax.ne(value, value), np.False_, lax.bitwise_or, axes)
+        return lax.select(found, lax.full_like(y, np.nan), y)
+
+    if loses_nan and is_float(value.dtype):
+        total = lax.reduce(value, np.zeros((), value.dtype), lax.add, axes)
+        y = lax.cond(jnp.any(lax.ne(total, total)), with_nan, reduced, value)
+    else:
+        y = reduced(value)
     return encode(lax.expand_dims(y, axes), x.dtype)
 
 

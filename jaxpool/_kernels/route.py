@@ -15,7 +15,7 @@ from jax import Array, lax
 
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.cpu import tables
-from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
+from jaxpool._kernels.dtypes import accumulator, cast, index_dtype
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._plan.layout import in_one_region
@@ -78,14 +78,6 @@ def _lowered(index: Array, pass_: Pass, ties: Order) -> Array:
     return joined
 
 
-def _through_tables(dy: Array, index: Array, pass_: Pass, dtype: DType | None) -> Array:
-    """`_sent`, looked up; rounded to `dtype` if this is the last pass."""
-    dx = tables.sent(dy, index, pass_.step)
-    return tables.row_major(
-        dx if dtype is None else tables.rounded(dx, dtype), min(pass_.step.axes)
-    )
-
-
 def route(dy: Array, index: Array, ties: Order, plan: MaxPlan) -> Array:
     """Each element of dy added to the position its window chose, zeros elsewhere.
 
@@ -99,8 +91,8 @@ def route(dy: Array, index: Array, ties: Order, plan: MaxPlan) -> Array:
         last = pass_ is plan.backward[-1]
         in_tables = pass_.layout.reading == "tables"
         if in_tables:
-            dtype = dy.dtype if last else None
-            send = functools.partial(_through_tables, pass_=pass_, dtype=dtype)
+            dtype = dy.dtype if last else accumulator(dy.dtype)
+            send = functools.partial(tables.sent, step=pass_.step, dtype=dtype)
             lower = functools.partial(tables.lowered, step=pass_.step)
         else:
             send = functools.partial(_sent, pass_=pass_, ties=ties)

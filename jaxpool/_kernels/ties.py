@@ -20,7 +20,7 @@ from jaxpool._kernels.compare import ahead, decode, decoded_losing, level
 from jaxpool._kernels.dtypes import DType, Kind, accumulator
 from jaxpool._kernels.fold import State, window_fold, window_unfold
 from jaxpool._kernels.passes import Grow, Source, carry_out
-from jaxpool._plan.max_pool import TiePlan
+from jaxpool._plan.max_pool import Pass
 
 WORD = 32  # bits of the widest mask
 Words = tuple[Array, ...]
@@ -90,7 +90,7 @@ def pick_tied(x: Array, words: Words, window: Window) -> Array:
     return share(functools.reduce(lax.add, terms), words).astype(x.dtype)
 
 
-def route_tied(dy: Array, words: Words, plan: TiePlan) -> Array:
+def route_tied(dy: Array, words: Words, plan: Pass) -> Array:
     """The transpose of `pick_tied`."""
     part = share(dy.astype(accumulator(dy.dtype)), words)
 

@@ -23,6 +23,7 @@ from jaxpool._ops.sum_pool import SumPool, element_counts
 from jaxpool._plan.adaptive_pool import needs_no_grid
 from jaxpool._plan.max_pool import keep_on
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.tuning import TUNING
 
 
 class OnGrid(Op):
@@ -59,7 +60,13 @@ class OnGrid(Op):
         placed, by = self.on_grid(x.ndim), keep_on(on)
         fill = least(x.dtype)
         grid = keep(by, functools.partial(adaptive.to_grid, window=self.window, fill=fill), x)
-        y = keep(by, functools.partial(adaptive.extreme_value, window=placed), grid)
+        y = keep(
+            by,
+            functools.partial(
+                adaptive.extreme_value, window=placed, loses_nan=TUNING[on].loses_nan
+            ),
+            grid,
+        )
         return grid, y, placed
 
 
@@ -72,7 +79,10 @@ class AdaptiveSelect(OnGrid):
 
     def value(self, on: Platform, x: Array) -> Array:
         grid = adaptive.to_grid(x, self.window, least(x.dtype))
-        return adaptive.from_front(adaptive.extreme_value(grid, self.on_grid(x.ndim)), self.window)
+        return adaptive.from_front(
+            adaptive.extreme_value(grid, self.on_grid(x.ndim), loses_nan=TUNING[on].loses_nan),
+            self.window,
+        )
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         grid, y, placed = self.found(on, x)

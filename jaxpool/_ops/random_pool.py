@@ -12,23 +12,23 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import Order
+from jaxpool._kernels.compare import Order, decode, encode
 from jaxpool._kernels.dtypes import DType, accumulator, is_float
 from jaxpool._kernels.patches import (
+    element_at,
     first_greatest,
     lay_out,
     lay_out_at,
     split_windows,
-    tangent_at,
     tiles_of,
     tiling,
-    value_at,
 )
 from jaxpool._kernels.positions import add_at, flat_position, read_at
 from jaxpool._kernels.select import select
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.tuning import TUNING
 
 
 def chance_dtype(dtype: DType) -> DType:
@@ -102,8 +102,9 @@ class StochasticPool(Op):
         lowest = lax.full_like(weight, jnp.finfo(weight.dtype).min)
         score = lay_out(lax.max(lax.log(weight), lowest), self.window, -np.inf) + noise
         tiles = tiles_of(self.window)
-        index = first_greatest(score, tiles)
-        return value_at(lay_out(x, self.window, 0), index, tiles), index
+        index = first_greatest(score, tiles, loses_nan=TUNING[on].loses_nan)
+        value = element_at(lay_out(decode(x), self.window, 0), index, tiles)
+        return encode(value, x.dtype), index
 
     def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
         return self._drawn(index, x_dot.astype(accumulator(x_dot.dtype))).astype(x_dot.dtype)
@@ -116,7 +117,7 @@ class StochasticPool(Op):
 
     def _drawn(self, index: Array, x: Array) -> Array:
         """The elements that were drawn: slices and sums alone, which jax transposes without scatters."""
-        return tangent_at(lay_out(x, self.window, 0), index, tiles_of(self.window))
+        return element_at(lay_out(x, self.window, 0), index, tiles_of(self.window))
 
 
 def _first_real(window: Window, ndim: int) -> np.ndarray:

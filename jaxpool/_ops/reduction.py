@@ -20,6 +20,7 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator
 from jaxpool._ops.op import Autodiff, Op, apply, apply_given
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.tuning import TUNING
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Reduction(Op):
 
     def value(self, on: Platform, *xs: Array) -> Array:
         x, *mask = xs
-        return reducing.extreme(x, self.axes, self.kind, *mask)
+        lost = TUNING[on].loses_nan
+        return reducing.extreme(x, self.axes, self.kind, *mask, loses_nan=lost)
 
     def primal(self, on: Platform, *xs: Array) -> tuple[Array, Array]:
         x, *mask = xs

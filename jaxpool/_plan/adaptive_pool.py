@@ -10,7 +10,7 @@ from jaxpool._plan.tuning import LIMITS
 def needs_no_grid(window: Window) -> bool:
     """Whether the windows are those of an ordinary pool, and short enough to take tap by tap."""
     ragged = any(isinstance(dim, RaggedAxis) for dim in window.dims)
-    return not ragged and max(window.window_shape) <= LIMITS.long_adaptive_window
+    return not ragged and max(window.window_shape) <= LIMITS.adaptive_window
 
 
 def one_by_one(places: int) -> bool:

@@ -13,14 +13,15 @@ from jaxpool._plan.tuning import TUNING, Tuning
 
 Platform = Literal["cpu", "gpu", "tpu"]
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
+Shape = tuple[int | None, ...]  # None where a size is symbolic
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A pool over an array of `shape`, None where a size is symbolic. The axes of a vmap are not seen."""
+    """A pool over an array of `shape`. The axes of a vmap are not seen."""
 
     window: Window
-    shape: tuple[int | None, ...]
+    shape: Shape
     dtype: str
     platform: Platform
     sharded: bool = (
@@ -33,11 +34,6 @@ class Problem:
         return TUNING[self.platform]
 
     @property
-    def is_float(self) -> bool:
-        """Whether the array holds floats, the 8-bit ones included."""
-        return self.dtype.startswith(("float", "bfloat"))
-
-    @property
     def bits(self) -> int:
         """Bits of an element; a bool has 8."""
         found = re.search(r"\d+", self.dtype)
@@ -46,18 +42,18 @@ class Problem:
     @property
     def low_precision(self) -> bool:
         """Whether the array is added up in a wider type: 8- and 16-bit floats are."""
-        return self.is_float and self.bits < 32
+        return self.dtype.startswith(("float", "bfloat")) and self.bits < 32
 
-    def inner(self, axes: Sequence[int], shape: Sequence[int | None] | None = None) -> float:
+    @property
+    def sum_bits(self) -> int:
+        """Bits of the type in which elements are added up."""
+        return 32 if self.low_precision else self.bits
+
+    def inner(self, axes: Sequence[int], shape: Shape | None = None) -> float:
         """How many elements lie next to each other at a position of `axes`; infinite where not known."""
         inside = (self.shape if shape is None else shape)[max(axes, default=-1) + 1 :]
         return math.prod(math.inf if size is None else size for size in inside)
 
-    @property
-    def shape_known(self) -> bool:
-        """Whether every size is known."""
-        return None not in self.shape
-
-    def nbytes(self, shape: Sequence[int | None], bits: int) -> float:
+    def nbytes(self, shape: Shape, bits: int) -> float:
         """How many bytes an array of `shape` has; infinite where not known."""
         return math.prod(math.inf if size is None else size for size in shape) * bits / 8

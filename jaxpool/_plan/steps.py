@@ -20,6 +20,7 @@ import math
 
 from jaxpool._geometry.access import Access, Phases, windows_to_elements
 from jaxpool._geometry.window import Axis, Window
+from jaxpool._plan.problem import Shape
 from jaxpool._plan.tuning import Tuning
 
 
@@ -41,6 +42,16 @@ class Step:
     def count(self) -> int:
         """Flat taps that the index tells apart after this step."""
         return self.starts[-1] + self.reach
+
+    def after(self, shape: Shape) -> Shape:
+        """The shape of what the step gives, from that of what it takes."""
+        outs = dict(zip(self.axes, [access.out for access in self.accesses], strict=True))
+        return tuple(outs.get(axis, size) for axis, size in enumerate(shape))
+
+    def before(self, shape: Shape) -> Shape:
+        """The shape of what the step takes, from that of what it gives."""
+        sizes = dict(zip(self.axes, [access.size for access in self.accesses], strict=True))
+        return tuple(sizes.get(axis, size) for axis, size in enumerate(shape))
 
     @property
     def phases(self) -> tuple[Phases, ...]:
@@ -120,7 +131,7 @@ def _in_one(window: Window, tuning: Tuning, *, forward: bool) -> bool:
         return window.size <= tuning.pass_taps
     strides = math.prod(dim.stride for dim in window.dims)
     few = min(tuning.overlapping_taps_an_element * strides, tuning.longest_pass)
-    return window.size <= max(few, tuning.overlapping_pass_taps)
+    return window.size <= max(few, tuning.overlapping_taps)
 
 
 def _minor_axes_in_one(window: Window, tuning: Tuning) -> bool:
@@ -130,8 +141,8 @@ def _minor_axes_in_one(window: Window, tuning: Tuning) -> bool:
     """
     others, minor = window.dims[:-2], Window(window.dims[-2:])
     strided = any(dim.stride > 1 for dim in minor.dims)
-    many = window.overlapping and window.size > tuning.overlapping_pass_taps
-    few = minor.size <= tuning.overlapping_pass_taps
+    many = window.overlapping and window.size > tuning.overlapping_taps
+    few = minor.size <= tuning.overlapping_taps
     return strided and many and few and not all(dim.idle for dim in others)
 
 

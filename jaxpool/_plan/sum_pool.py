@@ -17,16 +17,14 @@ from jaxpool._geometry.access import (
     windows_to_elements,
 )
 from jaxpool._geometry.window import Axis
-from jaxpool._plan.layout import Layout, in_one_region, in_regions, said
+from jaxpool._plan.layout import Layout, in_one_region, in_regions
 from jaxpool._plan.max_pool import Keep, fits_tables, keep_on
 from jaxpool._plan.problem import Problem
-
-Shape = tuple[int | None, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class SumPass:
-    """What one pass adds up along `axes`: elements of the result of the pass before, and of the array before that."""
+    """What one pass adds up along `axes`: elements of what the pass before gave, and of what that one read."""
 
     axes: tuple[int, ...]
     phases: tuple[Phases, ...]
@@ -37,7 +35,7 @@ class SumPass:
 
 @dataclasses.dataclass(frozen=True)
 class SumPlan:
-    """First what one window covers (`whole`) or windows that do not meet (`separate`), then passes."""
+    """First axes that one window covers (`whole`) or whose windows do not meet (`separate`), then passes."""
 
     transposed: bool
     whole: tuple[Axis, ...]
@@ -50,20 +48,17 @@ class SumPlan:
 @functools.lru_cache(maxsize=4096)
 def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
     """The plan of a sum pool over the array of `problem`, or of the transpose, which reads the pool's result."""
-    used = sorted(
-        (dim for dim in problem.window.dims if not dim.idle), key=operator.attrgetter("axis")
-    )
+    used = [dim for dim in problem.window.dims if not dim.idle]
+    used.sort(key=operator.attrgetter("axis"))
     whole = tuple(dim for dim in used if dim.whole)
-    separate = tuple(
-        dim
-        for dim in used
-        if transposed and not dim.whole and dim.window <= dim.stride and dim.dilation == 1
-    )
-    rest = [dim for dim in used if dim not in whole and dim not in separate]
+    apart = [dim for dim in used if dim.window <= dim.stride and dim.dilation == 1]
+    separate = tuple(dim for dim in apart if transposed and dim not in whole)
+    rest = [dim for dim in used if dim not in (*whole, *separate)]
     passes = tuple(_Passes(problem, transposed, (*whole, *separate)).over(rest))
-    why = [f"axis {dim.axis}: one window, reduced or repeated" for dim in whole]
-    why += [f"axis {dim.axis}: windows do not meet, each element is repeated" for dim in separate]
-    why += [f"sum over axes {p.axes}: {said(p.layout)}" for p in passes]
+    what = "repeated" if transposed else "reduced"
+    why = [f"axis {dim.axis}: one window, {what}" for dim in whole]
+    why += [f"axis {dim.axis}: windows do not meet, elements are repeated" for dim in separate]
+    why += [f"sum over axes {each.axes}: {each.layout}" for each in passes]
     return SumPlan(transposed, whole, separate, passes, keep_on(problem.platform), tuple(why))
 
 
@@ -71,13 +66,12 @@ class _Passes:
     """The passes over axes of an array whose shape is followed from pass to pass."""
 
     def __init__(self, problem: Problem, transposed: bool, done: Sequence[Axis]) -> None:
-        self.problem, self.tuning = problem, problem.tuning
-        self.transposed = transposed
+        self.problem, self.tuning, self.transposed = problem, problem.tuning, transposed
         window, shape = problem.window, problem.shape
-        self.shape: list[int | None] = list(window.pooled(shape) if transposed else shape)
-        self.bits = problem.bits
+        self.shape = list(window.pooled(shape) if transposed else shape)
         for dim in done:
             self.shape[dim.axis] = dim.size if transposed else dim.out
+        self.bits = problem.bits
 
     def over(self, dims: Sequence[Axis]) -> list[SumPass]:
         """Passes over `dims`, the minor ones first."""
@@ -91,10 +85,8 @@ class _Passes:
         for group in groups:
             if len(group) > 1:
                 passes.append(self._pass([dim.axis for dim in group], self._phases(group)))
-            elif self.transposed:
-                passes += self._spread_along(*group)
             else:
-                passes += self._sum_along(*group)
+                passes += (self._spread_along if self.transposed else self._sum_along)(*group)
         return passes
 
     def _phases(self, dims: Sequence[Axis]) -> tuple[Phases, ...]:
@@ -104,51 +96,39 @@ class _Passes:
 
     def _fits_one_pass(self, dims: Sequence[Axis]) -> bool:
         """Whether one pass over all of `dims` is faster than one for each."""
-        tuning, phases = self.tuning, self._phases(dims)
+        tuning = self.tuning
         longest = max(dim.window for dim in dims)
         size = math.prod(dim.window for dim in dims)
         strides = math.prod(dim.stride for dim in dims)
-        volume = len(dims) > 2
-        if volume and self._nbytes() < tuning.sum_region_bytes_of_volumes:
-            return False
-        many_phases = self.transposed and strides > tuning.sum_pass_taps
-        if many_phases or size * 3 ** len(dims) > tuning.sum_terms:
-            return False
-        tables = self._tables_pay([dim.axis for dim in dims], phases)
-        if volume and tuning.in_place and _long_ends(phases) and not tables:
-            return False
+        if len(dims) > 2:
+            through_tables = self._tables_pay([dim.axis for dim in dims], self._phases(dims))
+            return through_tables or (not self.transposed and size <= strides)
+        few = tuning.sum_taps_an_element
         if self.transposed and strides > 1:
             if self.problem.low_precision:
-                return longest <= tuning.short_window and (not volume or tables)
+                return longest <= tuning.short_spread_of_16_bits and strides <= tuning.sum_taps
             few = tuning.spread_taps_an_element
-        else:
-            channels_last = dims[-1].axis < len(self.shape) - 1
-            short = longest <= tuning.short_window_of_two_axes
-            if len(dims) == 2 and channels_last and short:
-                return True
-            few = tuning.sum_taps_an_element
-        short = longest <= tuning.short_window
-        return size <= tuning.sum_pass_taps and (size <= few * strides or short)
-
-    def _nbytes(self) -> float:
-        return self.problem.nbytes(self.shape, self.bits)
-
-    def _done(self, axes: Sequence[int], phases: Sequence[Phases]) -> None:
-        for axis, each in zip(axes, phases, strict=True):
-            self.shape[axis] = length(each)
-        self.bits = 32 if self.problem.low_precision else self.bits
+        if size > tuning.sum_taps or (self.transposed and strides > tuning.sum_taps):
+            return False
+        inner = self.problem.inner([dims[-1].axis])
+        return size <= few * strides or (longest <= tuning.short_window and inner > 1)
 
     def _pass(
         self, axes: Sequence[int], phases: tuple[Phases, ...], rest: tuple[Phases, ...] = ()
     ) -> SumPass:
-        """One pass, in regions if loops are faster with regions of their own at the ends of the axes."""
-        layout = self._layout(tuple(axes), phases, rest)
-        self._done(axes, phases)
+        layout = self._layout(axes, phases, rest)
+        self._done(axes, [length(each) for each in phases])
         return SumPass(tuple(axes), phases, layout, rest)
 
+    def _done(self, axes: Sequence[int], sizes: Sequence[int]) -> None:
+        for axis, size in zip(axes, sizes, strict=True):
+            self.shape[axis] = size
+        self.bits = self.problem.sum_bits
+
     def _layout(
-        self, axes: tuple[int, ...], phases: tuple[Phases, ...], rest: tuple[Phases, ...]
+        self, axes: Sequence[int], phases: tuple[Phases, ...], rest: tuple[Phases, ...]
     ) -> Layout:
+        """In regions, if loops are faster with regions of their own at the ends of the axes; or through tables."""
         if not self.tuning.in_place:
             return in_one_region(axes, phases)
         sources = [phases, rest] if rest else [phases]
@@ -156,53 +136,29 @@ class _Passes:
         if cut and not rest and self._tables_pay(axes, phases):
             return Layout("tables")
         most = 0 if not cut else self.tuning.regions_at_ends if len(axes) == 1 else 1
-        every = [access for each in phases for access in each]
-        meeting = any(len(access.offsets) > access.stride for access in every)
-        nested = cut and len(axes) == 2 and meeting and len(every) == 2
-        return dataclasses.replace(in_regions(axes, sources, "bounded", most), nested=nested)
+        return in_regions(axes, sources, "bounded", most)
 
     def _worth_cutting(self, axes: Sequence[int], sources: Sequence[Sequence[Phases]]) -> bool:
-        """Arrays of unknown size are large. Along one axis a loop over few taps tests bounds as fast,
-        unless it is wide and interleaves phases.
-        """
-        if self._nbytes() < self.tuning.sum_region_bytes:
-            return False
-        if len(axes) > 1:
-            return True
+        """Along one axis a loop over few taps tests bounds as fast, unless it is wide and interleaves phases."""
+        nbytes = self.problem.nbytes(tuple(self.shape), self.bits)  # infinite where not known
+        if nbytes < self.tuning.sum_region_bytes or len(axes) > 1:
+            return nbytes >= self.tuning.sum_region_bytes
         taps = sum(len(access.offsets) for phases in sources for access in phases[0])
-        wide = self.problem.inner(axes, self.shape) >= self.tuning.vector
+        wide = self.problem.inner(axes, tuple(self.shape)) >= self.tuning.vector
         return taps > self.tuning.tested_taps or (len(sources[0][0]) > 1 and wide)
 
     def _tables_pay(self, axes: Sequence[int], phases: tuple[Phases, ...]) -> bool:
-        """Whether sums can be read through tables, and are as fast so as in regions and phases."""
+        """Whether sums over several axes can be read through tables, and are as fast so as in regions and phases."""
         tuning = self.tuning
-        strided = any(each[0].stride > 1 for each in phases)
-        spread = any(len(each) > 1 for each in phases)  # the transpose of strided sums
-        volume = len(axes) > 2
-        tested = volume and _long_ends(phases)
-        wide_phases = spread and not volume and not (self.problem.low_precision and self.bits < 32)
-        least = (
-            tuning.table_row_of_volumes
-            if tested
-            else tuning.table_row_of_phases
-            if wide_phases
-            else tuning.table_row
-        )
-        row = self.problem.inner(axes, self.shape)
-        if row < least or not fits_tables(self.problem, phases):
+        row = self.problem.inner(axes, tuple(self.shape))
+        if len(axes) == 1 or row < tuning.table_row or not fits_tables(self.problem, phases):
             return False
-        most = math.prod(max(len(access.offsets) for access in each) for each in phases)
-        if volume and (spread or tested):
-            return most <= tuning.table_taps_of_volumes
         inner, outs = complete_positions([each[0] for each in phases])
-        ends = 1 - inner / outs
-        if not spread and (ends == 0 or (not strided and ends > tuning.mostly_ends)):
+        if inner == outs and all(len(each) == 1 for each in phases):
             return False
-        if spread and ends > tuning.many_ends:
-            return most <= tuning.table_taps_of_ends
         strides = math.prod(each[0].stride for each in phases)
-        few = max(tuning.table_taps, tuning.table_taps_an_element * strides)
-        return len(axes) > 1 and most <= few
+        most = math.prod(max(len(access.offsets) for access in each) for each in phases)
+        return most <= max(tuning.table_taps, tuning.table_taps_an_element * strides)
 
     def _sum_along(self, dim: Axis) -> list[SumPass]:
         """The sum over windows along one axis: in one pass, in two, or folded."""
@@ -214,8 +170,7 @@ class _Passes:
         return self._sum_of_blocks(dim, block) if block > 1 else [self._folded(dim)]
 
     def _folded(self, dim: Axis) -> SumPass:
-        size = dim.size if self.transposed else dim.out
-        self._done([dim.axis], [(Access((), (), 1, 1, size),)])
+        self._done([dim.axis], [dim.size if self.transposed else dim.out])
         return SumPass((dim.axis,), (), Layout("folded"), fold=dim)
 
     def _sum_of_sums(self, dim: Axis) -> list[SumPass]:
@@ -266,28 +221,20 @@ class _Passes:
                 return self._sum_along(mirrored)
             return [self._folded(dim)]
         phases = elements_to_windows(dim)
-        few = max(len(access.offsets) for access in phases) <= tuning.table_taps_of_ends
+        few = max(len(access.offsets) for access in phases) <= tuning.table_taps_of_axis
         tables = few and fits_tables(self.problem, (phases,))
         short = dim.window * dim.stride <= tuning.longest_sum_of_two
         if short and not (tables and dim.stride > tuning.table_phases):
             return [self._pass([dim.axis], (phases,))]
         if not tables:
             return [self._folded(dim)]
-        self._done([dim.axis], [phases])
+        self._done([dim.axis], [dim.size])
         return [SumPass((dim.axis,), (phases,), Layout("tables"))]
 
 
 def _plain(offsets: Sequence[int], stride: int, size: int, out: int) -> Access:
     """An access whose taps nobody asks for."""
     return Access(tuple(offsets), (0,) * len(offsets), stride, size, out)
-
-
-def _long_ends(phases: Sequence[Phases]) -> bool:
-    """Whether sums without strides have an end of several positions: a region of those may test bounds."""
-    if any(len(each) > 1 or each[0].stride > 1 for each in phases):
-        return False
-    ends = [(each[0].out, *each[0].complete) for each in phases]
-    return any(max(first, out - stop) > 1 for out, first, stop in ends)
 
 
 def _factors(long: int) -> tuple[int, int]:

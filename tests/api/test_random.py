@@ -47,7 +47,7 @@ def test_draws_are_in_proportion_to_the_value():
     noise = jax.random.gumbel(KEY, noise_shape, np.float32)
     y, index = jax.jit(lambda x: apply_given(op, x, noise))(wide)
     np.testing.assert_array_equal(drawn, y)
-    where = op.linear(index, jnp.asarray(np.broadcast_to(labels, wide.shape)))
+    where = op.linear("cpu", index, jnp.asarray(np.broadcast_to(labels, wide.shape)))
     for output, elements, share in weights_of(x, GEOMETRY):
         flat = np.array([labels[(*element, 0)] for element in elements])
         counts = np.bincount(np.asarray(where)[output], minlength=x.size)

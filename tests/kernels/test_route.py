@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxpool._kernels.lookup import groups_looked_up
 
 import jaxpool
 from jaxpool._api.max_pool import max_pool
-from jaxpool._kernels.lookup import groups_looked_up
 from jaxpool._kernels.route import route, route_by_steps
 from jaxpool._kernels.select import select
 from tests.support.compilation import FUSED

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxpool._kernels.dense import End
 
 import jaxpool
 from jaxpool._geometry import taps
 from jaxpool._geometry.window import Axis, make_window
 from jaxpool._kernels import sums
-from jaxpool._kernels.dense import End
 from tests.support.geometry import window_of
 
 GEOMETRIES = [
