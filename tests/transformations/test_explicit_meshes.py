@@ -13,26 +13,32 @@ TABLE = ROWS | VARIANTS
 BATCH, CHANNELS = PartitionSpec("i"), PartitionSpec(None, None, None, "i")
 
 
-@pytest.mark.parametrize("spec", [BATCH, CHANNELS], ids=["batch", "channels"])
-@pytest.mark.parametrize("name", TABLE)
-def test_gradients(name, spec):
-    if TABLE[name].op == "spatial_pyramid_pool" and spec == CHANNELS:
-        pytest.skip("flattened bins: no sharding says where their channels lie")
-    if TABLE[name].op == "maximum" and spec == CHANNELS:
-        pytest.skip("its operand of one channel cannot be sharded along them")
-    x = numbers()
-    mesh = jax.make_mesh((1,), ("i",), (AxisType.Explicit,), devices=jax.devices()[:1])
-    for mode, f in TABLE[name].modes().items():
+# Flattened bins: no sharding says where their channels lie. An operand of one channel: nothing to shard.
+BATCH_ALONE = ("spatial_pyramid_pool", "maximum")
 
-        def gradient(x, f=f):
+
+@pytest.mark.parametrize("name", TABLE)
+def test_gradients(name):
+    """One program without a mesh and one with it, for both modes and all shardings."""
+    mesh = jax.make_mesh((1,), ("i",), (AxisType.Explicit,), devices=jax.devices()[:1])
+    specs = [BATCH] if TABLE[name].op in BATCH_ALONE else [BATCH, CHANNELS]
+
+    @jax.jit
+    def gradients(xs):
+        def gradient(f, x):
             return jax.grad(lambda x: sum((y**2).sum() for y in jax.tree.leaves(f(x))))(x)
 
-        want = jax.jit(gradient)(x)
-        with jax.set_mesh(mesh):
-            given = jax.device_put(x, NamedSharding(mesh, spec))
-            got = jax.jit(gradient)(given)
-        assert got.sharding.is_equivalent_to(given.sharding, x.ndim), mode
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6, err_msg=mode)
+        modes = TABLE[name].modes().items()
+        return {mode: [gradient(f, x) for x in xs] for mode, f in modes}
+
+    wanted = gradients([numbers()])
+    with jax.set_mesh(mesh):
+        given = [jax.device_put(numbers(), NamedSharding(mesh, spec)) for spec in specs]
+        got = gradients(given)
+    for mode, (want,) in wanted.items():
+        for x, dx in zip(given, got[mode], strict=True):
+            assert dx.sharding.is_equivalent_to(x.sharding, x.ndim), (mode, x.sharding)
+            np.testing.assert_allclose(dx, want, rtol=1e-5, atol=1e-6, err_msg=mode)
 
 
 @pytest.mark.parametrize("op", ["maximum", "fmax"])
