@@ -167,19 +167,24 @@ class _Passes:
     def _along(self, dim: Axis) -> list[SumPass]:
         """Passes over one axis: all taps at once, or part sums and sums of those; transposed, in reverse.
 
-        Taps that no part covers are read as they are.
+        Taps that no part covers are read as they are. Without strides the transpose is a sum too.
         """
-        every = self._phases([dim])
-        tables = self.transposed and self._tables_pay([dim.axis], every)
-        if tables or dim.window <= self.tuning.longest_sum:
+        turned = self.transposed and dim.stride > 1
+        if self.transposed and not turned:
+            low = dim.span - 1 - dim.low
+            dim = Axis(dim.axis, dim.out, dim.window, 1, dim.dilation, low, dim.low, dim.size)
+
+        def read(access: Access) -> tuple[Phases, ...]:
+            return (access.transposed() if turned else (access,),)
+
+        every = read(windows_to_elements(dim))
+        if dim.window <= self.tuning.longest_sum or self._tables_pay([dim.axis], every):
             return [self._pass([dim.axis], every)]
         first, last, done = _of_blocks(dim, self.tuning.longest_sum) or _of_neighbours(dim)
         over = [tap * dim.dilation - dim.low for tap in range(done, dim.window)]
-        rest = _plain(over, dim.stride, dim.size, dim.out)
-        passes = [last, first] if self.transposed else [first, last]
-        before, after = (((one.transposed() if self.transposed else (one,)),) for one in passes)
-        left = ((rest.transposed() if self.transposed else (rest,)),) if over else ()
-        return [self._pass([dim.axis], before), self._pass([dim.axis], after, left)]
+        rest = read(_plain(over, dim.stride, dim.size, dim.out)) if over else ()
+        before, after = (last, first) if turned else (first, last)
+        return [self._pass([dim.axis], read(before)), self._pass([dim.axis], read(after), rest)]
 
 
 Parts = tuple[Access, Access, int]  # of part sums, of sums of those, and how many taps they cover
