@@ -53,6 +53,11 @@ class Access:
         firsts, stops = zip(*ends, strict=True) if ends else ((0,), (self.out,))
         return max(firsts), min(stops)
 
+    def moved(self, first: int, begin: int, size: int, out: int) -> Access:
+        """The `out` positions from `first` on, of the `size` elements from `begin` on."""
+        offsets = tuple(self.stride * first + offset - begin for offset in self.offsets)
+        return Access(offsets, self.taps, self.stride, size, out)
+
     def transposed(self) -> Phases:
         """Which positions read each element: element `stride * p + phase` is read by those at `p + offset`."""
         found: list[list[tuple[int, int]]] = [[] for _ in range(min(self.stride, self.size))]

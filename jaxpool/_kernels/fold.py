@@ -81,11 +81,6 @@ def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join
     return state
 
 
-def add(a: State, b: State) -> State:
-    """The join of sums."""
-    return (lax.add(a[0], b[0]),)
-
-
 def window_max(x: Array, window: Window, fill: Any) -> Array:
     """The maximum of each window, for those who need not know where it is; padding holds `fill`."""
     whole = tuple(dim.axis for dim in window.dims if dim.whole)

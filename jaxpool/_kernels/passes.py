@@ -73,8 +73,10 @@ def _region(
     cuts: Sequence[Cut],
 ) -> Any:
     """The positions of `cuts`: those of each phase, interleaved."""
-    pieces = _padded_pieces if layout.reading == "padded" else _existing_pieces
-    readers = [pieces(source, axes, cuts) for source in sources]
+    if layout.reading == "padded":
+        read = [_padded(source, axes, cuts) for source in sources]
+    else:
+        read = [(source, cuts) for source in sources]
 
     def none(tap: int = absent) -> Any:
         sides = [(0, cut.stop - cut.first, 0) for cut in cuts]
@@ -82,7 +84,7 @@ def _region(
         return term(tap, arrays, lambda x, fill: slices.pad(x, axes, sides, fill))
 
     def phase(turn: tuple[int, ...]) -> Any:
-        found = itertools.chain(*[read(turn) for read in readers])
+        found = itertools.chain(*[_pieces(*each, axes, turn) for each in read])
         terms = [term(tap, parts, grow) for tap, parts, grow in found]
         return functools.reduce(join, terms) if terms else none()
 
@@ -97,9 +99,6 @@ def _region(
     )
 
 
-Reader = Callable[[tuple[int, ...]], Iterator[tuple[int, list[Array], Grow]]]
-
-
 def _taps(accesses: Sequence[Access]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """The flat tap and the offsets of each element that a position reads, in the order of the window."""
     pairs = [zip(access.offsets, access.taps, strict=True) for access in accesses]
@@ -107,70 +106,50 @@ def _taps(accesses: Sequence[Access]) -> Iterator[tuple[int, tuple[int, ...]]]:
         yield sum(tap for _, tap in chosen), tuple(offset for offset, _ in chosen)
 
 
-def _existing_pieces(source: Source, axes: Sequence[int], cuts: Sequence[Cut]) -> Reader:
-    """Of each term what exists, read where it is."""
-
-    def read(turn: tuple[int, ...]) -> Iterator[tuple[int, list[Array], Grow]]:
-        accesses = [phases[one] for phases, one in zip(source.phases, turn, strict=True)]
-        strides = [access.stride for access in accesses]
-        for tap, offsets in _taps(accesses):
-            inside = [
-                access.inside(offset, cut.first, cut.stop)
-                for access, offset, cut in zip(accesses, offsets, cuts, strict=True)
-            ]
-            if any(first >= stop for first, stop in inside):
-                continue
-            starts = [
-                stride * first + offset
-                for stride, offset, (first, _) in zip(strides, offsets, inside, strict=True)
-            ]
-            outs = [stop - first for first, stop in inside]
-            sides = [
-                (first - cut.first, cut.stop - stop, 0)
-                for cut, (first, stop) in zip(cuts, inside, strict=True)
-            ]
-            parts = [slices.view(x, axes, starts, outs, strides) for x in source.arrays]
-            yield tap, parts, functools.partial(_grown, axes=axes, sides=sides)
-
-    return read
+def _pieces(
+    source: Source, cuts: Sequence[Cut], axes: Sequence[int], turn: tuple[int, ...]
+) -> Iterator[tuple[int, list[Array], Grow]]:
+    """What exists of each term of a phase, read where it is."""
+    accesses = [phases[one] for phases, one in zip(source.phases, turn, strict=True)]
+    strides = [access.stride for access in accesses]
+    for tap, offsets in _taps(accesses):
+        triples = list(zip(accesses, offsets, cuts, strict=True))
+        inside = [access.inside(offset, cut.first, cut.stop) for access, offset, cut in triples]
+        if any(first >= stop for first, stop in inside):
+            continue
+        starts = [
+            access.stride * first + offset
+            for (access, offset, _), (first, _) in zip(triples, inside, strict=True)
+        ]
+        outs = [stop - first for first, stop in inside]
+        sides = [
+            (first - cut.first, cut.stop - stop, 0)
+            for cut, (first, stop) in zip(cuts, inside, strict=True)
+        ]
+        parts = [slices.view(x, axes, starts, outs, strides) for x in source.arrays]
+        yield tap, parts, functools.partial(_grown, axes=axes, sides=sides)
 
 
 def _grown(x: Array, fill: Any, axes: Sequence[int], sides: Sequence[slices.Sides]) -> Array:
     return slices.pad(x, axes, sides, fill)
 
 
-def _padded_pieces(source: Source, axes: Sequence[int], cuts: Sequence[Cut]) -> Reader:
-    """Each term as a plain slice of arrays that are padded once, as far as the region reaches."""
-    begins, ends = [], []
-    for phases, cut in zip(source.phases, cuts, strict=True):
-        reached = [
-            (access.stride * cut.first + offset, access.stride * (cut.stop - 1) + offset + 1)
-            for access in phases[: cut.phases]
-            for offset in access.offsets
-        ]
-        begins.append(min((begin for begin, _ in reached), default=0))
-        ends.append(max((end for _, end in reached), default=0))
-
-    def extent(x: Array, fill: Any) -> Array:
-        sides = []
-        for axis, begin, end in zip(axes, begins, ends, strict=True):
-            first = min(max(begin, 0), x.shape[axis])
-            stop = max(first, min(end, x.shape[axis]))
-            x = lax.slice_in_dim(x, first, stop, axis=axis)
-            sides.append((first - begin, end - stop, 0))
-        return slices.pad(x, axes, sides, fill)
-
-    arrays = [extent(x, fill) for x, fill in zip(source.arrays, source.fills, strict=True)]
-
-    def read(turn: tuple[int, ...]) -> Iterator[tuple[int, list[Array], Grow]]:
-        accesses = [phases[one] for phases, one in zip(source.phases, turn, strict=True)]
-        strides, outs = [a.stride for a in accesses], [cut.stop - cut.first for cut in cuts]
-        for tap, offsets in _taps(accesses):
-            starts = [
-                stride * cut.first + offset - begin
-                for stride, cut, offset, begin in zip(strides, cuts, offsets, begins, strict=True)
-            ]
-            parts = [slices.view(x, axes, starts, outs, strides) for x in arrays]
-            yield tap, parts, lambda x, fill: x
-
-    return read
+def _padded(
+    source: Source, axes: Sequence[int], cuts: Sequence[Cut]
+) -> tuple[Source, Sequence[Cut]]:
+    """What a region reads of each array, padded once, and the region seen from there: every element exists."""
+    arrays, phases = list(source.arrays), []
+    for axis, every, cut in zip(axes, source.phases, cuts, strict=True):
+        used = [(access.stride, offset) for access in every for offset in access.offsets]
+        begin = min((stride * cut.first + offset for stride, offset in used), default=0)
+        end = max((stride * (cut.stop - 1) + offset + 1 for stride, offset in used), default=0)
+        size, outs = arrays[0].shape[axis], cut.stop - cut.first
+        first = min(max(begin, 0), size)
+        stop = max(first, min(end, size))
+        for which, fill in enumerate(source.fills):
+            x = lax.slice_in_dim(arrays[which], first, stop, axis=axis)
+            arrays[which] = slices.pad(x, [axis], [(first - begin, end - stop, 0)], fill)
+        phases.append(tuple(access.moved(cut.first, begin, end - begin, outs) for access in every))
+    return Source(arrays, source.fills, phases), [
+        Cut(0, cut.stop - cut.first, cut.phases) for cut in cuts
+    ]

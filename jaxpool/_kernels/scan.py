@@ -45,20 +45,15 @@ def _run(
     return x
 
 
-def _running(
-    value: Array, fill: np.ndarray, axis: int, kind: Kind, reverse: bool, by: Keep
-) -> Array:
-    return _run(value, axis, lax.max if kind == "max" else lax.min, fill, reverse, by)
-
-
-def _decoded(x: Array, kind: Kind) -> tuple[Array, np.ndarray]:
-    """x in the type in which it is compared, and what loses to all of it."""
-    return decode(x), decoded_losing(x.dtype, kind)
+def _running(x: Array, axis: int, kind: Kind, reverse: bool, by: Keep) -> tuple[Array, np.ndarray]:
+    """The running extreme in the type in which it is compared, and what loses to all of it."""
+    fill = decoded_losing(x.dtype, kind)
+    return _run(decode(x), axis, lax.max if kind == "max" else lax.min, fill, reverse, by), fill
 
 
 def running(x: Array, axis: int, kind: Kind, reverse: bool, by: Keep) -> Array:
     """The extreme of all elements up to each one; NaN beats every number."""
-    return encode(_running(*_decoded(x, kind), axis, kind, reverse, by), x.dtype)
+    return encode(_running(x, axis, kind, reverse, by)[0], x.dtype)
 
 
 def running_select(
@@ -70,8 +65,8 @@ def running_select(
     with what runs at it. The index is the latest position that took over: by value alone, whatever
     the tree of the scan.
     """
-    value, fill = _decoded(x, kind)
-    best = _running(value, fill, axis, kind, reverse, by)
+    value = decode(x)
+    best, fill = _running(x, axis, kind, reverse, by)
     if (ties == "first") != reverse:
         before = _shift(best, axis, -1 if reverse else 1, fill)
         takes_over = wins(value, before, kind, "first")

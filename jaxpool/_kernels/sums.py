@@ -13,11 +13,10 @@ from typing import NamedTuple
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import Axis
 from jaxpool._kernels import slices
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator, cast
-from jaxpool._kernels.fold import add, window_fold, window_unfold
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._plan.sum_pool import SumPass, SumPlan
@@ -39,25 +38,21 @@ class Epilogue(NamedTuple):
         return cast(self.divided(total), self.dtype)
 
 
-def _pass(pass_: SumPass, transposed: bool, end: Epilogue | None, x: Array, before: Array) -> Array:
+def _pass(pass_: SumPass, end: Epilogue | None, x: Array, before: Array) -> Array:
     """The sums of one pass over x; `before` is what the pass before it has read."""
     wide = accumulator(x.dtype)
     if pass_.layout.reading == "tables":
         total = tables.sums(x, pass_.axes, pass_.phases)
         total = tables.rounded(end.divided(total), end.dtype) if end else total
         return tables.row_major(total, pass_.axes[0])
-    if pass_.fold:
-        fold = window_unfold if transposed else window_fold
-        (total,) = fold((cast(x, wide),), (0,), Window((pass_.fold,)), add)
-    else:
 
-        def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
-            return grow(cast(parts[0], wide), 0)
+    def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
+        return grow(cast(parts[0], wide), 0)
 
-        sources = [Source([x], [0], pass_.phases)]
-        if pass_.rest:
-            sources.append(Source([before], [0], pass_.rest))
-        total = carry_out(pass_.layout, pass_.axes, sources, term, lax.add)
+    sources = [Source([x], [0], pass_.phases)]
+    if pass_.rest:
+        sources.append(Source([before], [0], pass_.rest))
+    total: Array = carry_out(pass_.layout, pass_.axes, sources, term, lax.add)
     return end.applied(total) if end else total
 
 
@@ -66,7 +61,7 @@ def _passes(x: Array, plan: SumPlan, end: Epilogue | None) -> Array:
     before = x
     for pass_ in plan.passes:
         last = pass_ is plan.passes[-1]
-        kernel = functools.partial(_pass, pass_, plan.transposed, end if last else None)
+        kernel = functools.partial(_pass, pass_, end if last else None)
         apart = not last or pass_.layout.reading == "tables"
         x, before = keep(plan.keep, kernel, x, before) if apart else kernel(x, before), x
     return x if plan.passes or end is None else end.applied(x)

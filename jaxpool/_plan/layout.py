@@ -12,13 +12,11 @@ from jaxpool._geometry.access import Cut, Phases, cuts, one_cut
 # "padded": what a region lacks is padded once, then every term is a plain slice.
 # "bounded": every term is a slice of what exists, and padded itself: no copy, but a bound to test in the loop.
 # "tables": one loop in which each term is looked up through a table of positions (CPU).
-# "folded": by halves, for windows too long to be written down in one expression.
-Reading = Literal["padded", "bounded", "tables", "folded"]
+Reading = Literal["padded", "bounded", "tables"]
 _WORDS = {
     "padded": "from a padded copy",
     "bounded": "where it is, bounds tested",
     "tables": "through tables",
-    "folded": "folded by halves",
 }
 
 

@@ -30,7 +30,6 @@ class SumPass:
     phases: tuple[Phases, ...]
     layout: Layout
     rest: tuple[Phases, ...] = ()  # of the array that the pass before has read
-    fold: Axis | None = None  # the windows that are folded, transposed if the plan is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +85,7 @@ class _Passes:
             if len(group) > 1:
                 passes.append(self._pass([dim.axis for dim in group], self._phases(group)))
             else:
-                passes += (self._spread_along if self.transposed else self._sum_along)(*group)
+                passes += self._along(*group)
         return passes
 
     def _phases(self, dims: Sequence[Axis]) -> tuple[Phases, ...]:
@@ -133,7 +132,7 @@ class _Passes:
             return in_one_region(axes, phases)
         sources = [phases, rest] if rest else [phases]
         cut = self._worth_cutting(axes, sources)
-        if cut and not rest and self._tables_pay(axes, phases):
+        if (cut or len(axes) == 1) and not rest and self._tables_pay(axes, phases):
             return Layout("tables")
         most = 0 if not cut else self.tuning.regions_at_ends if len(axes) == 1 else 1
         return in_regions(axes, sources, "bounded", most)
@@ -148,10 +147,15 @@ class _Passes:
         return taps > self.tuning.tested_taps or (len(sources[0][0]) > 1 and wide)
 
     def _tables_pay(self, axes: Sequence[int], phases: tuple[Phases, ...]) -> bool:
-        """Whether sums over several axes can be read through tables, and are as fast so as in regions and phases."""
+        """Whether sums can be read through tables, and are as fast so as in regions and phases."""
         tuning = self.tuning
         row = self.problem.inner(axes, tuple(self.shape))
-        if len(axes) == 1 or row < tuning.table_row or not fits_tables(self.problem, phases):
+        if not fits_tables(self.problem, phases):
+            return False
+        if len(axes) == 1:
+            few = max(len(access.offsets) for access in phases[0]) <= tuning.table_taps_of_axis
+            return few and len(phases[0]) > tuning.table_phases
+        if row < tuning.table_row:
             return False
         inner, outs = complete_positions([each[0] for each in phases])
         if inner == outs and all(len(each) == 1 for each in phases):
@@ -160,87 +164,61 @@ class _Passes:
         most = math.prod(max(len(access.offsets) for access in each) for each in phases)
         return most <= max(tuning.table_taps, tuning.table_taps_an_element * strides)
 
-    def _sum_along(self, dim: Axis) -> list[SumPass]:
-        """The sum over windows along one axis: in one pass, in two, or folded."""
-        if dim.window <= self.tuning.longest_sum:
-            return [self._pass([dim.axis], ((windows_to_elements(dim),),))]
-        if dim.stride == 1 and dim.window <= self.tuning.longest_sum_of_two:
-            return self._sum_of_sums(dim)
-        block = self._block(dim)
-        return self._sum_of_blocks(dim, block) if block > 1 else [self._folded(dim)]
+    def _along(self, dim: Axis) -> list[SumPass]:
+        """Passes over one axis: all taps at once, or part sums and sums of those; transposed, in reverse.
 
-    def _folded(self, dim: Axis) -> SumPass:
-        self._done([dim.axis], [dim.size if self.transposed else dim.out])
-        return SumPass((dim.axis,), (), Layout("folded"), fold=dim)
-
-    def _sum_of_sums(self, dim: Axis) -> list[SumPass]:
-        """Two passes: sums of neighbouring taps, at every position, and sums of those."""
-        each, count = _factors(dim.window)
-        reach = each * dim.dilation
-        begin = max(-dim.low, dim.dilation - reach)
-        stop = min(dim.out - dim.low + (count - 1) * reach, dim.size)
-        parts = [begin + tap * dim.dilation for tap in range(each)]
-        starts = [piece * reach - dim.low - begin for piece in range(count)]
-        sums = stop - begin
-        return self._two(
-            dim, _plain(parts, 1, dim.size, sums), _plain(starts, 1, sums, dim.out), each * count
-        )
-
-    def _block(self, dim: Axis) -> int:
-        """How long the blocks are of which a window with strides is best added up; 1 where none is good."""
-        longest = self.tuning.longest_sum
-        if (
-            dim.stride > 2 * dim.window or dim.dilation > 1
-        ):  # most of a block would lie in no window
-            return 1
-        lengths = [n for n in range(1, longest + 1) if dim.stride % n == 0]
-        terms, block = min((dim.window // n + dim.window % n, n) for n in lengths)
-        return block if terms <= longest else 1
-
-    def _sum_of_blocks(self, dim: Axis, block: int) -> list[SumPass]:
-        """Two passes: sums of blocks that do not meet, and sums of the blocks of each window."""
-        count, apart = dim.window // block, dim.stride // block
-        blocks = (dim.out - 1) * apart + count
-        parts = [tap - dim.low for tap in range(block)]
-        last = _plain(range(count), apart, blocks, dim.out)
-        return self._two(dim, _plain(parts, block, dim.size, blocks), last, block * count)
-
-    def _two(self, dim: Axis, first: Access, last: Access, done: int) -> list[SumPass]:
-        """A pass of part sums and one of those; taps from `done` on are read as they are."""
-        over = [tap * dim.dilation - dim.low for tap in range(done, dim.window)]
-        rest = ((_plain(over, dim.stride, dim.size, dim.out),),) if over else ()
-        return [self._pass([dim.axis], ((first,),)), self._pass([dim.axis], ((last,),), rest)]
-
-    def _spread_along(self, dim: Axis) -> list[SumPass]:
-        """The transpose of `_sum_along`."""
-        tuning = self.tuning
-        if dim.stride == 1:  # windows that are as long, mirrored
+        Taps that no part covers are read as they are. Without strides the transpose is a sum too.
+        """
+        turned = self.transposed and dim.stride > 1
+        if self.transposed and not turned:
             low = dim.span - 1 - dim.low
-            mirrored = Axis(dim.axis, dim.out, dim.window, 1, dim.dilation, low, dim.low, dim.size)
-            if dim.window <= tuning.longest_sum_of_two:
-                return self._sum_along(mirrored)
-            return [self._folded(dim)]
-        phases = elements_to_windows(dim)
-        few = max(len(access.offsets) for access in phases) <= tuning.table_taps_of_axis
-        tables = few and fits_tables(self.problem, (phases,))
-        short = dim.window * dim.stride <= tuning.longest_sum_of_two
-        if short and not (tables and dim.stride > tuning.table_phases):
-            return [self._pass([dim.axis], (phases,))]
-        if not tables:
-            return [self._folded(dim)]
-        self._done([dim.axis], [dim.size])
-        return [SumPass((dim.axis,), (phases,), Layout("tables"))]
+            dim = Axis(dim.axis, dim.out, dim.window, 1, dim.dilation, low, dim.low, dim.size)
+
+        def read(access: Access) -> tuple[Phases, ...]:
+            return (access.transposed() if turned else (access,),)
+
+        every = read(windows_to_elements(dim))
+        if dim.window <= self.tuning.longest_sum or self._tables_pay([dim.axis], every):
+            return [self._pass([dim.axis], every)]
+        first, last, done = _of_blocks(dim, self.tuning.longest_sum) or _of_neighbours(dim)
+        over = [tap * dim.dilation - dim.low for tap in range(done, dim.window)]
+        rest = read(_plain(over, dim.stride, dim.size, dim.out)) if over else ()
+        before, after = (last, first) if turned else (first, last)
+        return [self._pass([dim.axis], read(before)), self._pass([dim.axis], read(after), rest)]
+
+
+Parts = tuple[Access, Access, int]  # of part sums, of sums of those, and how many taps they cover
+
+
+def _of_blocks(dim: Axis, longest: int) -> Parts | None:
+    """Blocks that do not meet, of a length up to `longest` that divides the stride: the fewest blocks a window.
+
+    None where there is no such length, or most of a block would lie in no window.
+    """
+    if dim.stride > 2 * dim.window or dim.dilation > 1:
+        return None
+    lengths = [n for n in range(2, longest + 1) if dim.stride % n == 0]
+    if not lengths:
+        return None
+    block = min(lengths, key=lambda n: dim.window // n + dim.window % n)
+    count, apart = dim.window // block, dim.stride // block
+    blocks = (dim.out - 1) * apart + count
+    first = _plain([tap - dim.low for tap in range(block)], block, dim.size, blocks)
+    return first, _plain(range(count), apart, blocks, dim.out), block * count
+
+
+def _of_neighbours(dim: Axis) -> Parts:
+    """Sums of neighbouring taps at every position."""
+    each = math.isqrt(dim.window)
+    count = dim.window // each
+    reach = each * dim.dilation
+    begin = max(-dim.low, dim.dilation - reach)
+    stop = min((dim.out - 1) * dim.stride + 1 - dim.low + (count - 1) * reach, dim.size)
+    first = _plain([begin + tap * dim.dilation for tap in range(each)], 1, dim.size, stop - begin)
+    starts = [piece * reach - dim.low - begin for piece in range(count)]
+    return first, _plain(starts, dim.stride, stop - begin, dim.out), each * count
 
 
 def _plain(offsets: Sequence[int], stride: int, size: int, out: int) -> Access:
     """An access whose taps nobody asks for."""
     return Access(tuple(offsets), (0,) * len(offsets), stride, size, out)
-
-
-def _factors(long: int) -> tuple[int, int]:
-    """Two factors of a number, as near each other as there are, or of one a little less."""
-    root = math.isqrt(long)
-    for factor in range(root, root // 2, -1):
-        if long % factor == 0:
-            return factor, long // factor
-    return root, long // root

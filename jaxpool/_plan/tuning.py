@@ -60,7 +60,6 @@ class Tuning:
         3  # taps along an axis: likewise, transposed with strides, 8- and 16-bit floats
     )
     longest_sum: int = 32  # taps along an axis: sums of sums in two passes beyond
-    longest_sum_of_two: int = 256  # taps along an axis: folded by halves beyond
 
     # What only XLA for CPU needs; elsewhere never.
     # NOTES: 16-bit floats
