@@ -42,9 +42,10 @@ def _pass(pass_: SumPass, end: Epilogue | None, x: Array, before: Array) -> Arra
     """The sums of one pass over x; `before` is what the pass before it has read."""
     wide = accumulator(x.dtype)
     if pass_.layout.reading == "tables":
-        total = tables.sums(x, pass_.axes, pass_.phases)
-        total = tables.rounded(end.divided(total), end.dtype) if end else total
-        return tables.row_major(total, pass_.axes[0])
+        looked_up = tables.sums(x, pass_.axes, pass_.phases)
+        if end:
+            looked_up = tables.rounded(end.divided(looked_up), end.dtype)
+        return tables.row_major(looked_up, pass_.axes[0])
 
     def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
         return grow(cast(parts[0], wide), 0)

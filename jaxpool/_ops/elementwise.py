@@ -55,7 +55,7 @@ class Extreme(Op):
     nan: NaN = "wins"
 
     @property
-    def inputs(self) -> int:  # type: ignore[override]
+    def inputs(self) -> int:
         return len(self.shapes)
 
     @property
