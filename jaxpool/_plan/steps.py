@@ -74,54 +74,34 @@ def flat_step(window: Window) -> Step:
     return Step(window.axes, tuple(accesses), 1)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Lengthening:
-    """Along one axis: pieces of `length` taps, found every `grid` positions, make a longer one every `apart`."""
+def _steps_along(dim: Axis, unit: int, tuning: Tuning) -> list[Step]:
+    """The steps along one axis, whose neighbouring taps are `unit` apart in the flat order.
 
-    starts: tuple[int, ...]
-    length: int
-    grid: int
-    apart: int
-
-
-def _lengthenings(dim: Axis, tuning: Tuning) -> list[_Lengthening]:
-    """The steps along an axis, first to last.
-
-    In one step, where windows overlap little: so many taps an output, against the sum of all pieces
-    at each position before the last step's stride.
+    In one step where windows meet little: so many taps an output, against the sum of all pieces at
+    each position before the last step's stride. Else the pieces of a step, `lengths` taps each, make
+    those of the next. What no later step reads is not computed: pieces are found every `grid`
+    positions.
     """
-    count = 1
-    while tuning.pieces**count < dim.window:
-        count += 1
+    count = next(n for n in itertools.count(1) if tuning.pieces**n >= dim.window)
     most = next(n for n in range(1, tuning.pieces + 1) if n**count >= dim.window)
     if dim.window <= min(count * most * dim.stride, tuning.longest_pass):
-        return [_Lengthening(tuple(range(dim.window)), 1, 1, dim.stride)]
-    longer: list[tuple[tuple[int, ...], int]] = []
-    length = 1
-    while length < dim.window:
-        reach = min(min(most, -(-dim.window // length)) * length, dim.window)
-        longer.append((tuple(min(n, reach - length) for n in range(0, reach, length)), length))
-        length = reach
-    steps: list[_Lengthening] = []
-    apart = dim.stride
-    for starts, length in reversed(longer):  # what is read nowhere is not computed
-        grid = math.gcd(apart, *[start * dim.dilation for start in starts]) if length > 1 else 1
-        steps.append(_Lengthening(starts, length, grid, apart))
-        apart = grid
-    return steps[::-1]
-
-
-def _steps_along(dim: Axis, unit: int, tuning: Tuning) -> list[Step]:
-    """The steps along one axis, whose neighbouring taps are `unit` apart in the flat order."""
-    steps: list[Step] = []
-    size, low = dim.size, dim.low
-    for by in _lengthenings(dim, tuning):
-        covered = (by.starts[-1] + by.length - 1) * dim.dilation + 1
-        out = (dim.needed - covered) // by.apart + 1
-        offsets = tuple(start * dim.dilation // by.grid - low for start in by.starts)
-        taps = tuple(start * unit for start in by.starts)
-        access = Access(offsets, taps, by.apart // by.grid, size, out)
-        steps.append(Step((dim.axis,), (access,), by.length * unit))
+        return [Step((dim.axis,), (windows_to_elements(dim, unit),), unit)]
+    starts, lengths = [], [1]
+    while (length := lengths[-1]) < dim.window:
+        reach = min(most * length, dim.window)
+        starts.append([min(start, reach - length) for start in range(0, reach, length)])
+        lengths.append(reach)
+    grids = [dim.stride]
+    for each in reversed(starts[1:]):
+        grids.insert(0, math.gcd(grids[0], *[start * dim.dilation for start in each]))
+    grids.insert(0, 1)
+    steps, size, low = [], dim.size, dim.low
+    for each, length, grid, apart in zip(starts, lengths, grids, grids[1:], strict=False):
+        covered = (each[-1] + length - 1) * dim.dilation + 1
+        out = (dim.needed - covered) // apart + 1
+        offsets = tuple(start * dim.dilation // grid - low for start in each)
+        access = Access(offsets, tuple(tap * unit for tap in each), apart // grid, size, out)
+        steps.append(Step((dim.axis,), (access,), length * unit))
         size, low = out, 0
     return steps
 
