@@ -18,7 +18,7 @@ from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.tuning import LIMITS
+from jaxpool._plan.residual import residual
 
 
 def _plan(window: Window, x: Array, on: Platform) -> MaxPlan:
@@ -104,8 +104,9 @@ class LevelPool(Op):
 
 def pool_op(window: Window, kind: Kind, ties: Ties) -> Op:
     """The op of a max or min pool."""
-    if window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims):
+    kept = residual(window, split=ties == "split")
+    if kept == "rank":
         return Reduction(kind, ties, window.axes, window.input_shape)
     if ties != "split":
         return SelectPool(window, kind, ties)
-    return (MaskPool if window.size <= LIMITS.masked_taps else LevelPool)(window, kind)
+    return (MaskPool if kept == "bits" else LevelPool)(window, kind)

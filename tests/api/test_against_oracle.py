@@ -42,7 +42,7 @@ def check(drawn, autodiff="vjp", values=ALL):
 
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
 @pytest.mark.parametrize("kind", ["max", "min"])
-@examples(8)
+@examples(6)
 @given(data=st.data(), autodiff=st.sampled_from(["vjp", "jvp"]))
 def test_max_and_min(kind, ties, autodiff, data):
     """NaN, infinities, -inf beside padding, ties, dilation, ceil mode, every layout."""
@@ -57,21 +57,21 @@ def test_avg_and_sum(kind, autodiff, data):
 
 
 @pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
-@examples(8)
+@examples(6)
 @given(data=st.data())
 def test_dilation_in_reverse(kind, data):
     check(data.draw(pool_cases(kinds=(kind,), geometry=DILATED)), values=("ties", "normal"))
 
 
 @pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
-@examples(8)
+@examples(6)
 @given(data=st.data())
 def test_ceil_mode(kind, data):
     check(data.draw(pool_cases(kinds=(kind,), geometry=CEIL)), values=("ties", "normal"))
 
 
 @pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
-@examples(8)
+@examples(6)
 @given(data=st.data())
 def test_low_precision(kind, data):
     check(data.draw(pool_cases(kinds=(kind,), dtypes=FLOATS[1:])))
@@ -86,7 +86,7 @@ def test_float64(kind, data):
 
 
 @pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
-@examples(8)
+@examples(6)
 @given(data=st.data())
 def test_integers(kind, data):
     dtypes = [np.int8, np.uint8, np.int16, np.int32, np.uint32]

@@ -94,7 +94,8 @@ class Case:
 
 def near(got, want, tolerance, says):
     assert got.shape == want.shape, says
-    got = np.asarray(got.astype(jnp.float32) if got.dtype == jnp.bfloat16 else got)
+    got = np.asarray(got)
+    got = got.astype(np.float32) if got.dtype == jnp.bfloat16 else got
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=says)
 
 
