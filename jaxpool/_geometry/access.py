@@ -24,8 +24,6 @@ import numpy as np
 
 from jaxpool._geometry.window import Axis
 
-EDGE = 8  # positions: the least length of a region at either end of an axis, if there are as many
-
 
 @dataclasses.dataclass(frozen=True)
 class Access:
@@ -137,18 +135,18 @@ class Cut(NamedTuple):
     phases: int
 
 
-def _edges(first: int, stop: int, most: int) -> Iterator[int]:
-    """Where up to `most` regions begin, each a position longer than the one before as far as there are.
+def _edges(first: int, stop: int, most: int, shortest: int) -> Iterator[int]:
+    """Where up to `most` regions of at least `shortest` positions begin, each a position longer than the one before.
 
     Of regions of one length XLA computes first, and keeps, what both of them pad alike.
     """
-    long = max(EDGE, -(-(stop - first) // most))
+    long = max(shortest, -(-(stop - first) // most))
     while first < stop:
         yield first
         first, long = first + long, long + 1
 
 
-def cuts(sources: Sequence[Phases], most: int) -> tuple[Cut, ...]:
+def cuts(sources: Sequence[Phases], most: int, shortest: int) -> tuple[Cut, ...]:
     """The regions of an axis: where all elements exist, up to `most` before and after, a last turn of some phases.
 
     All of `sources` have the same positions. With `most` 0 all full turns are one region.
@@ -162,7 +160,9 @@ def cuts(sources: Sequence[Phases], most: int) -> tuple[Cut, ...]:
         ends = [access.complete for source in sources for access in source]
         first = min(full, max(first for first, _ in ends))
         stop = max(first, min(full, *[stop for _, stop in ends]))
-        starts = sorted({*_edges(0, first, most), first, *_edges(stop, full, most)} - {full})
+        starts = sorted(
+            {*_edges(0, first, most, shortest), first, *_edges(stop, full, most, shortest)} - {full}
+        )
     pairs = zip(starts, [*starts[1:], full], strict=True)
     regions = [Cut(first, stop, len(phases)) for first, stop in pairs]
     if longest > full:

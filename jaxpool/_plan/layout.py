@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from jaxpool._geometry.access import Cut, Phases, cuts, one_cut
+from jaxpool._plan.tuning import Tuning
 
 # "padded": what a region lacks is padded once, then every term is a plain slice.
 # "bounded": every term is a slice of what exists, and padded itself: no copy, but a bound to test in the loop.
@@ -50,8 +51,16 @@ def in_one_region(axes: Sequence[int], phases: Sequence[Phases], *, more: int = 
 
 
 def in_regions(
-    axes: Sequence[int], sources: Sequence[Sequence[Phases]], reading: Reading, most: int
+    axes: Sequence[int],
+    sources: Sequence[Sequence[Phases]],
+    reading: Reading,
+    most: int,
+    tuning: Tuning,
 ) -> Layout:
     """A pass that is cut where elements begin to be missing, into up to `most` regions at each end of an axis."""
     columns = zip(*sources, strict=True)
-    return Layout(reading, tuple(cuts(column, most) for column in columns), minor_first(axes))
+    return Layout(
+        reading,
+        tuple(cuts(column, most, tuning.shortest_region) for column in columns),
+        minor_first(axes),
+    )

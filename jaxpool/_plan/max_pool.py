@@ -106,7 +106,9 @@ def _read(problem: Problem, step: Step, shape: Shape, bits: int, *, alone: bool)
     vectorises = problem.inner(ends, shape) >= tuning.vector
     strided = all(access.stride > 1 for access in step.accesses)
     if large and inner < outs < 2 * inner and (vectorises or (few and strided)):
-        return in_regions(step.axes, [step.phases], "bounded" if alone and few else "padded", 1)
+        return in_regions(
+            step.axes, [step.phases], "bounded" if alone and few else "padded", 1, tuning
+        )
     return in_one_region(step.axes, step.phases)
 
 
@@ -135,7 +137,7 @@ def _send(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
     strided = any(access.stride > 1 for access in step.accesses)
     bits = problem.sum_bits if problem.window.overlapping else problem.bits
     if alone and not strided and tuning.region_bytes <= problem.nbytes(shape, bits) < math.inf:
-        return in_regions(axes, [phases], "bounded", 1)
+        return in_regions(axes, [phases], "bounded", 1, tuning)
     if problem.inner(axes, shape) < tuning.vector:
         exact = in_one_region(axes, phases)
         return dataclasses.replace(exact, order=exact.order[::-1])

@@ -135,7 +135,7 @@ class _Passes:
         if (cut or len(axes) == 1) and not rest and self._tables_pay(axes, phases):
             return Layout("tables")
         most = 0 if not cut else self.tuning.regions_at_ends if len(axes) == 1 else 1
-        return in_regions(axes, sources, "bounded", most)
+        return in_regions(axes, sources, "bounded", most, self.tuning)
 
     def _worth_cutting(self, axes: Sequence[int], sources: Sequence[Sequence[Phases]]) -> bool:
         """Along one axis a loop over few taps tests bounds as fast, unless it is wide and interleaves phases."""

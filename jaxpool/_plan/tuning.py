@@ -13,22 +13,17 @@ import math
 NEVER = math.inf
 
 
+# fmt: off
 @dataclasses.dataclass(frozen=True)
 class Limits:
     """What must be known before the platform is: which residual is kept, how long a program may grow."""
 
     # NOTES: Program length
-    masked_taps: int = (
-        128  # taps of a window: ties that split keep a bit a tap up to here, else x and y
-    )
+    masked_taps: int = 128  # taps of a window: ties that split keep a bit a tap up to here, else x and y
     whole_taps: int = 16  # taps of a window: a larger one that covers its axes is reduced, not slid
     adaptive_window: int = 64  # taps along an axis: longer adaptive windows are reduced as blocks
-    adaptive_places: int = (
-        16  # places of an element on a grid: read one by one up to here, else as a block
-    )
-    fold_taps: int = (
-        6  # taps along an axis: a fold joins them one by one up to here, else by halves
-    )
+    adaptive_places: int = 16  # places of an element on a grid: read one by one up to here, else as a block
+    fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,88 +31,53 @@ class Tuning:
     """The thresholds of one platform. The defaults are the portable form: nothing that serves one compiler."""
 
     # NOTES: Large windows
-    pass_taps: int = (
-        16  # taps of a window: one pass up to here, fewer trips to memory than an axis at a time
-    )
-    overlapping_taps: int = (
-        9  # taps: forwards, for windows that meet; each is compared at every output
-    )
+    pass_taps: int = 16  # taps of a window: one pass up to here, fewer trips to memory than an axis at a time
+    overlapping_taps: int = 9  # taps: forwards, for windows that meet; each is compared at every output
     overlapping_taps_an_element: int = 4  # taps an input element: likewise, with strides
-    pieces: int = (
-        8  # pieces of a pass along an axis where windows meet: fewer, longer passes over memory
-    )
-    longest_pass: int = (
-        32  # taps of one pass: the program, and the time it compiles, grow with them
-    )
+    pieces: int = 8  # pieces of a pass along an axis where windows meet: fewer, longer passes over memory
+    longest_pass: int = 32  # taps of one pass: the program, and the time it compiles, grow with them
     # NOTES: Sums in one pass
     sum_taps: int = 49  # taps of a window: one pass over two axes vectorises up to here
     sum_taps_an_element: int = 9  # taps an input element: an axis at a time adds up less beyond
-    spread_taps_an_element: int = (
-        13  # taps an output element: likewise for the transpose of strided sums
-    )
+    spread_taps_an_element: int = 13  # taps an output element: likewise for the transpose of strided sums
     short_window: int = 4  # taps along an axis: one pass over two axes whatever the strides
-    short_spread_of_16_bits: int = (
-        3  # taps along an axis: likewise, transposed with strides, 8- and 16-bit floats
-    )
+    short_spread_of_16_bits: int = 3  # taps along an axis: likewise, transposed with strides, 8- and 16-bit floats
     longest_sum: int = 32  # taps along an axis: sums of sums in two passes beyond
 
     # What only XLA for CPU needs; elsewhere never.
     # NOTES: 16-bit floats
-    integer_keys: bool = (
-        False  # compare 16-bit floats as integers: twice as many to a vector as float32
-    )
+    integer_keys: bool = False  # compare 16-bit floats as integers: twice as many to a vector as float32
     # NOTES: What keeps a result apart
-    conditional: bool = (
-        False  # keep results in a branch: XLA for CPU drops optimization barriers too early
-    )
+    conditional: bool = False  # keep results in a branch: XLA for CPU drops optimization barriers too early
     # NOTES: Regions
-    in_place: bool = (
-        False  # read where it is and pad terms, where that vectorises, in place of a padded copy
-    )
-    region_bytes: float = (
-        NEVER  # bytes that a maximum reads: a padded copy costs more than regions from here on
-    )
+    in_place: bool = False  # read where it is and pad terms, where that vectorises, in place of a padded copy
+    region_bytes: float = NEVER  # bytes that a maximum reads: a padded copy costs more than regions from here on
     sum_region_bytes: float = NEVER  # bytes that a sum reads: likewise
-    regions_at_ends: int = (
-        0  # regions at either end of one axis: XLA for CPU loops over up to 8 in one program
-    )
-    tested_taps: float = (
-        NEVER  # taps along one axis: one loop tests the bounds of up to so many, and vectorises
-    )
+    regions_at_ends: int = 0  # regions at either end of one axis: XLA for CPU loops over up to 8 in one program
+    shortest_region: int = 8  # positions: the least length of a region at an end, if there are as many
+    tested_taps: float = NEVER  # taps along one axis: one loop tests the bounds of up to so many, and vectorises
     tested_terms: int = 0  # terms of a maximum: likewise along several axes
-    vector: float = (
-        0  # elements next to each other: over fewer, loops that pad term by term do not vectorise
-    )
+    vector: float = 0  # elements next to each other: over fewer, loops that pad term by term do not vectorise
     # NOTES: Tables
-    longest_table: float = (
-        0  # positions along an axis: tables of positions are constants of the program; 0: none
-    )
+    longest_table: float = 0  # positions along an axis: tables of positions are constants of the program; 0: none
     table_row: float = NEVER  # elements next to each other: sums through tables are as fast as regions from here on
     table_taps: int = 9  # taps of a window: up to so many, ...
     table_taps_an_element: int = 4  # taps an input element: or with strides so many, ...
     table_taps_of_axis: int = 16  # taps of a phase along one axis: or so many
     table_phases: int = 8  # phases along an axis: transposes of one axis go through tables beyond
     # NOTES: Cotangents of maxima
-    route_row: float = (
-        NEVER  # elements next to each other: cotangents go through tables from here on
-    )
-    route_row_of_16_bits: float = (
-        NEVER  # elements next to each other: likewise, 8- and 16-bit floats
-    )
-    route_windows: int = (
-        8  # windows that cover an element: one loop over several axes reads up to so many
-    )
+    route_row: float = NEVER  # elements next to each other: cotangents go through tables from here on
+    route_row_of_16_bits: float = NEVER  # elements next to each other: likewise, 8- and 16-bit floats
+    route_windows: int = 8  # windows that cover an element: one loop over several axes reads up to so many
     route_windows_without_strides: int = 9  # windows that cover an element: likewise
-    route_windows_of_axis: int = (
-        11  # windows that cover an element: a loop over one axis reads up to so many
-    )
-    separate_taps: int = (
-        8  # taps of windows that do not meet: phase by phase as fast as through tables up to here
-    )
+    route_windows_of_axis: int = 11  # windows that cover an element: a loop over one axis reads up to so many
+    separate_taps: int = 8  # taps of windows that do not meet: phase by phase as fast as through tables up to here
     # NOTES: Reductions that lose NaN
     loses_nan: bool = False  # a maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12): look for it
     # NOTES: Unpooling
     unpool_taps: float = 0  # taps of a window: put densely up to here, if indices allow; a scatter takes twice as long
+
+# fmt: on
 
 
 LIMITS = Limits()
