@@ -13,6 +13,8 @@ from tests.support.compilation import HASTY
 # XLA_FLAGS set, to nothing for one, it compiles as it is told: .ci/run tests the core so as well.
 in_haste = [f"--{option}={value}".lower() for option, value in HASTY.items()]
 os.environ.setdefault("XLA_FLAGS", " ".join(in_haste))
+# PyTorch's threads would wait for those of the other workers, in a loop.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Most of an example's time is a compilation, and machines differ: no deadline. Without a database
 # and with derandomize every run tries the same examples; HYPOTHESIS_PROFILE=search draws new ones,

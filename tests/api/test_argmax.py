@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import jaxpool
 from jaxpool.testing import draw_values, oracle, pool_cases
-from tests.support.argmax_pools import FLOATS, INTEGERS, column, frozen, pooled
+from tests.support.argmax_pools import column, every_type, frozen, pooled
 from tests.support.drawn import examples, refilled
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -36,7 +36,7 @@ def test_value_indices_and_cotangent(ties, autodiff, data):
         np.testing.assert_array_equal(dx, answer.cotangent(dy))
 
 
-@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=lambda dtype: np.dtype(dtype).name)
+@every_type
 def test_every_type(dtype):
     geometry = {"window_shape": (3,), "strides": (2,), "padding": ((1, 1),)}
     rng = np.random.default_rng(0)

@@ -196,15 +196,19 @@ def test_residuals():
 def by_hand(x, levels, kind):
     """Channels last: every level's adaptive pool, flattened."""
     pool = getattr(jaxpool, f"adaptive_{kind}_pool")
-    parts = [pool(x, (n,) * (x.ndim - 2)).reshape(len(x), -1) for n in levels]
-    return np.concatenate(parts, axis=1)
+    parts = jax.jit(lambda x: [pool(x, (n,) * (x.ndim - 2)) for n in levels])(x)
+    return np.concatenate([part.reshape(len(x), -1) for part in parts], axis=1)
 
 
 @pytest.mark.parametrize("kind", ["max", "avg"])
 def test_pyramid(kind):
     x = draw_values(RNG, (2, 5, 6, 3), np.float32, "ties")
     want = by_hand(x, (1, 2, 4), kind)
-    pyramid = functools.partial(jaxpool.spatial_pyramid_pool, kind=kind)
+
+    def pyramid(x, levels, axes=None):
+        pool = functools.partial(jaxpool.spatial_pyramid_pool, levels=levels, kind=kind, axes=axes)
+        return jax.jit(pool)(x)
+
     y = pyramid(x, (1, 2, 4))
     assert y.shape == (2, 3 * (1 + 4 + 16))
     np.testing.assert_array_equal(y, want)

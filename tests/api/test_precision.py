@@ -84,11 +84,10 @@ def test_integers_and_bools(kind, dtype):
 def test_padding_is_not_nan_where_there_is_no_infinity(dtype):
     """Where lax pads with -inf, which is NaN there, and every padded maximum with it."""
     least = ml_dtypes.finfo(dtype).min
-    x = jnp.full((3, 1), least, dtype)
+    x = np.full((3, 1), least, dtype)
     pool = functools.partial(jaxpool.max_pool, window_shape=(3,), padding=1)
-    y, pullback = jax.vjp(pool, x)
+    y, (dx,) = jax.jit(functools.partial(_value_and_cotangents, pool))(np.ones_like(x), x)
     np.testing.assert_array_equal(np.float32(y), np.full((3, 1), np.float32(least)))
-    (dx,) = pullback(jnp.ones_like(y))
     np.testing.assert_array_equal(np.float32(dx)[:, 0], [2, 1, 0])
 
 

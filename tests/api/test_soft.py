@@ -144,12 +144,19 @@ def test_a_constant_is_its_own_softmax_pool_and_padding_has_no_weight():
 
 
 def test_one_full_window_is_the_logsumexp_and_the_softmax_of_jax():
+    @jax.jit
+    def ours(x):
+        pools = (jaxpool.logsumexp_pool, jaxpool.softmax_pool)
+        return [pool(x, (6, 7), (6, 7))[0, 0] for pool in pools]
+
+    @jax.jit
+    def theirs(x):
+        mean = (jax.nn.softmax(x, axis=(0, 1)) * x).sum(axis=(0, 1))
+        return jax.nn.logsumexp(x, axis=(0, 1)), mean
+
     x = numbers((6, 7, 3)).astype(np.float32)
-    got = jaxpool.logsumexp_pool(x, (6, 7), (6, 7))[0, 0]
-    np.testing.assert_allclose(got, jax.nn.logsumexp(x, axis=(0, 1)), rtol=1e-6)
-    got = jaxpool.softmax_pool(x, (6, 7), (6, 7))[0, 0]
-    want = (jax.nn.softmax(x, axis=(0, 1)) * x).sum(axis=(0, 1))
-    np.testing.assert_allclose(got, want, rtol=1e-5)
+    for got, want, rtol in zip(ours(x), theirs(x), (1e-6, 1e-5), strict=True):
+        np.testing.assert_allclose(got, want, rtol=rtol)
 
 
 # Errors

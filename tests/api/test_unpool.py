@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import jaxpool
 from jaxpool.testing import geometries, pool_cases
-from tests.support.argmax_pools import FLOATS, INTEGERS, column, frozen, pooled
+from tests.support.argmax_pools import column, every_type, frozen, pooled
 from tests.support.drawn import examples, refilled
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -124,7 +124,7 @@ def test_an_index_type_too_narrow_for_the_sizes():
     assert (x[0, 0], x[255, 0], x.sum()) == (1, 2, 3)
 
 
-@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=lambda dtype: np.dtype(dtype).name)
+@every_type
 def test_unpooling_of_every_type(dtype):
     y = np.array([[1], [0], [1]]).astype(dtype)
     x = jaxpool.max_unpool(y, column(3, 1, 0, dtype=np.int32), (4,))

@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxpool
 
@@ -12,6 +13,12 @@ FLOATS = [np.float32, np.float16, jnp.bfloat16, jnp.float8_e3m4, jnp.float8_e4m3
 FLOATS += [jnp.float8_e4m3b11fnuz, jnp.float8_e4m3fn, jnp.float8_e4m3fnuz, jnp.float8_e5m2]
 FLOATS += [jnp.float8_e5m2fnuz]
 INTEGERS = [np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32]
+FEW = (np.float32, jnp.bfloat16, jnp.float8_e4m3fn, np.bool_, np.int8, np.uint32)
+every_type = pytest.mark.parametrize(
+    "dtype",
+    [pytest.param(t, marks=() if t in FEW else pytest.mark.slow) for t in FLOATS + INTEGERS],
+    ids=lambda dtype: np.dtype(dtype).name,
+)
 
 
 def column(*values, dtype=np.float32):
