@@ -1,8 +1,12 @@
-"""Show versions, the backend and its devices, and how each op is computed and differentiated."""
+"""Show versions, the backend and its devices, and how each function is computed and differentiated.
+
+With --plan CASE it shows the passes that carry out one case on each platform, and why these.
+"""
 
 import argparse
 import importlib.metadata
 import inspect
+import json
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -11,8 +15,10 @@ from typing import Any
 import jax
 
 import jaxpool
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._cli import UsageError, _plans
 
-SUMMARY = "versions, backend, and how each op is computed and differentiated"
+SUMMARY = "versions, backend, and how each function is computed and differentiated"
 PACKAGES = ("jaxpool", "jax", "jaxlib", "numpy")
 OPTIONAL = ("flax", "dm-haiku", "equinox", "keras", "optax", "hypothesis")
 NOT_OPS = ("accelerate",)
@@ -20,12 +26,12 @@ HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`info` takes no options."""
-
-
-def implementation(name: str, backend: str) -> str:
-    """How `jaxpool.<name>` would be computed on `backend`."""
-    return "dense XLA"
+    """Declares the options of `info`."""
+    example = '"max 3x3 stride 2 SAME 16x112x112x64 bfloat16"'
+    parser.add_argument(
+        "--plan", metavar="CASE", help=f"what is done for one case, as in {example}"
+    )
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
 
 
 def derivatives(function: Callable[..., Any]) -> str:
@@ -36,28 +42,38 @@ def derivatives(function: Callable[..., Any]) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the tables."""
+    """Prints the tables, or the plans of one case."""
+    if args.plan is not None:
+        try:
+            found = _plans.of_case(args.plan)
+        except ArgumentError as error:
+            raise UsageError(
+                f"`{error.argument}` must be {error.rule}; got {error.source}={error.value!r}. "
+                + error.hint
+            ) from None
+        print(json.dumps(found) if args.json else "\n".join(_plans.case_in_words(found)))
+        return 0
     backend = jax.default_backend()
-    _table(
-        "versions",
-        [("Python", platform.python_version()), *_versions(PACKAGES), *_versions(OPTIONAL)],
-    )
-    _table(
-        "machine",
-        [
-            ("platform", platform.platform()),
-            ("backend", backend),
-            ("devices", ", ".join(str(device) for device in jax.devices())),
-            ("64-bit types", "on" if jax.config.read("jax_enable_x64") else "off"),
-            *_huge_pages(backend),
-        ],
-    )
-    rows = [
-        (name, implementation(name, backend), derivatives(getattr(jaxpool, name)))
+    versions = [("Python", platform.python_version()), *_versions(PACKAGES), *_versions(OPTIONAL)]
+    machine = [
+        ("platform", platform.platform()),
+        ("backend", backend),
+        ("devices", ", ".join(str(device) for device in jax.devices())),
+        ("64-bit types", "on" if jax.config.read("jax_enable_x64") else "off"),
+        *_huge_pages(backend),
+    ]
+    functions = {
+        name: {"derivatives": derivatives(getattr(jaxpool, name)), **_plans.of_function(name)}
         for name in jaxpool.__all__
         if name not in NOT_OPS
-    ]
-    _table("ops: implementation, derivatives", rows)
+    }
+    if args.json:
+        said = {"versions": dict(versions), "machine": dict(machine), "functions": functions}
+        print(json.dumps(said))
+        return 0
+    _table("versions", versions)
+    _table("machine", machine)
+    print("\n".join(_plans.functions_in_words(functions)))
     return 0
 
 

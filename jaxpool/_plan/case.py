@@ -35,6 +35,7 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 TIES = ("first", "last", "split")
 FOLLOWED = ("stride", "dilation", "pad", "to", "of", "over", "ties")
 NEEDED = {"to": ADAPTIVE + UNPOOL + FRACTIONAL, "over": (*RUNNING, "max", "min"), "of": ELEMENTWISE}
+NO_WINDOW = Window(())
 EXAMPLE = 'Write it as in "max 3x3 stride 2 SAME 16x112x112x64 bfloat16".'
 
 
@@ -42,7 +43,7 @@ EXAMPLE = 'Write it as in "max 3x3 stride 2 SAME 16x112x112x64 bfloat16".'
 class Case:
     """A public function of an array of `shape`.
 
-    `window` is None where it has none, `to` what becomes of the sizes along `axes`, `operands` how
+    `window` is empty where it has none, `to` what becomes of the sizes along `axes`, `operands` how
     many arrays an elementwise function takes. A symbolic size is None.
     """
 
@@ -51,7 +52,7 @@ class Case:
     dtype: str
     axes: tuple[int, ...]
     to: tuple[int, ...]
-    window: Window | None = None
+    window: Window = NO_WINDOW
     ties: str = "first"
     operands: int = 1
 
@@ -78,7 +79,7 @@ def read_case(text: str) -> Case:
 
 def _function(words: list[str]) -> str:
     """The public function that a case begins with; its words are taken away."""
-    for count in (3, 2, 1):
+    for count in (4, 3, 2, 1):
         name = "_".join(words[:count])
         wanted = (name, f"{name}_pool", f"max_{name}", name.replace("max_with", "max_pool_with"))
         for function in FUNCTIONS:
@@ -165,19 +166,20 @@ def _case(function: str, sizes: list[tuple[Any, ...]], given: dict[str, Any]) ->
 
 def _geometry(
     function: str, windows: list[tuple[Any, ...]], shape: Shape, given: dict[str, Any]
-) -> tuple[tuple[int, ...], tuple[int, ...], Window | None]:
+) -> tuple[tuple[int, ...], tuple[int, ...], Window]:
     """The axes that are pooled, their sizes after it, and the windows."""
     axes, to = given.get("over"), given.get("to", ())
     count = len(windows[0] if windows else to)
     if given.get("first"):
         axes = tuple(range(len(shape) - count, len(shape)))
     if function in ELEMENTWISE:
-        return (), (), None
+        return (), (), NO_WINDOW
     if function in WHOLE and axes is None:
         axes = tuple(range(1, len(shape) - 1))
     if function in WHOLE + RUNNING + UNPOOL:
         axes = normalise_axes(axes, len(shape), 1 if function in RUNNING else len(to) or None)
-        return axes, to or tuple(1 if function in WHOLE else shape[axis] for axis in axes), None
+        to = to or tuple(1 if function in WHOLE else shape[axis] for axis in axes)
+        return axes, to, NO_WINDOW
     if function in ADAPTIVE:
         window = adaptive_window(shape, to, axes)
     elif function in FRACTIONAL:  # windows that are gathered side by side

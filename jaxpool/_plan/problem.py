@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from jaxpool._geometry.window import Window
-from jaxpool._plan.tuning import TUNING, Tuning
+from jaxpool._plan.tuning import PORTABLE, TUNING, Tuning
 
 Platform = Literal["cpu", "gpu", "tpu"]
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
@@ -57,3 +57,15 @@ class Problem:
     def nbytes(self, shape: Shape, bits: int) -> float:
         """How many bytes an array of `shape` has; infinite where not known."""
         return math.prod(math.inf if size is None else size for size in shape) * bits / 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned(Problem):
+    """A problem that brings thresholds of its own."""
+
+    thresholds: Tuning = PORTABLE
+
+    @property
+    def tuning(self) -> Tuning:
+        """These, not those of the platform."""
+        return self.thresholds

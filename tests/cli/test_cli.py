@@ -1,6 +1,8 @@
 """The command line: what it prints, what it refuses and with which words."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +30,28 @@ STRIDE_1 = """\
 1 0 0 2 0 0
 0 4 0 1 0 1
 0 0 0 0 1 1"""
+
+
+EXAMPLE = 'Write it as in "max 3x3 stride 2 SAME 16x112x112x64 bfloat16".'
+PLAN = """\
+avg_pool, float32, 8x64x64x8 to 8x64x64x8
+
+cpu
+  keeps       nothing: it is linear
+  forward     axes 1 2: 9 terms, 9 regions, in place (no copy, but bounds to test in the loop)
+              decided by sum_taps=49, in_place=True, sum_region_bytes=2048, table_row=12
+  tangent     as forward
+  backward    axes 1 2: 9 terms, 9 regions, in place (no copy, but bounds to test in the loop)
+              decided by sum_taps=49, in_place=True, sum_region_bytes=2048, table_row=12
+
+gpu and tpu
+  keeps       nothing: it is linear
+  forward     axes 1 2: 9 terms, from a padded copy (padded once, then each term is a plain slice)
+              decided by sum_taps=49
+  tangent     as forward
+  backward    axes 1 2: 9 terms, from a padded copy (padded once, then each term is a plain slice)
+              decided by sum_taps=49
+"""
 
 
 def section(text: str, title: str) -> str:
@@ -137,6 +161,27 @@ class TestWhatIsRefused:
                 "more, or one integer or low:high pair an axis, as in 0:1x2; got --padding=-1.",
             ),
             (
+                ["info", "--plan", "max 3x3 stride 2"],
+                "jaxpool info: `--plan` must be a case with sizes of a window and of an array for "
+                f"max_pool; got --plan='max 3x3 stride 2'. {EXAMPLE}",
+            ),
+            (
+                ["info", "--plan", "max 3x3 strid 2 4x9x9x3"],
+                "jaxpool info: `--plan` must be a case of stride, dilation, pad, to, of, over, "
+                "ties, VALID, SAME, SAME_LOWER, sizes such as 3x3, a dtype, channels-first, not "
+                f"'strid'; got --plan='max 3x3 strid 2 4x9x9x3'. {EXAMPLE}",
+            ),
+            (
+                ["info", "--plan", "cummax 3x4"],
+                "jaxpool info: `--plan` must be a case with 'over' and sizes for cummax; "
+                f"got --plan='cummax 3x4'. {EXAMPLE}",
+            ),
+            (
+                ["info", "--plan", "max 9x9 1x4x4x1", "--json"],
+                "jaxpool info: `window_shape` must be at most the padded input, 4 along axis 1 "
+                "(it spans 9); got window_shape=(9, 9). Use a smaller window or more padding.",
+            ),
+            (
                 ["explain", "--ties", "random"],
                 "jaxpool explain: `--ties` must be first, last or split; got --ties=random.",
             ),
@@ -231,11 +276,65 @@ class TestExplain:
 
 
 class TestInfo:
-    def test_every_op_has_a_line(self, capsys):
+    def test_every_function_has_an_entry(self, capsys):
+        assert main(["info", "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert set(said["functions"]) == set(jaxpool.__all__) - {"accelerate"}
+        for entry in said["functions"].values():
+            together = [platform for plan in entry["plans"] for platform in plan["platforms"]]
+            assert sorted(together) == ["cpu", "gpu", "tpu"]
+            assert all(plan["forward"] for plan in entry["plans"])
+        pool = said["functions"]["max_pool"]
+        assert set(pool["keeps"]) == {"tap", "bits", "arrays", "rank"}
+        assert [plan["platforms"] for plan in pool["plans"]] == [["cpu"], ["gpu", "tpu"]]
+        assert "tables" in pool["plans"][0]["backward"]
+        assert "tables" not in pool["plans"][1]["backward"]
+
+    def test_tables(self, capsys):
         assert main(["info"]) == 0
-        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        said = capsys.readouterr().out
         for name in set(jaxpool.__all__) - {"accelerate"}:
-            assert [name, "dense", "XLA"] in [line[:3] for line in lines]
+            assert re.search(rf"^  (\w+, )*{name}(, \w+)*$", said, re.MULTILINE)
+        elementwise = said.split("  fmax, fmin, maximum, minimum\n")[1]
+        assert elementwise.startswith(
+            '    derivative  reverse; forward too with autodiff="jvp"\n'
+            "    keeps       which array was chosen, a bit for each array\n"
+            "    everywhere  forward element by element; backward element by element\n"
+        )
+
+    def test_plan_of_a_case(self, capsys):
+        assert main(["info", "--plan", "avg 3x3 SAME 8x64x64x8"]) == 0
+        assert capsys.readouterr().out == PLAN
+
+    def test_plan_of_a_case_as_json(self, capsys):
+        assert main(["info", "--plan", "max 13x13 SAME 8x?x40x40x128", "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["output_shape"] == [8, None, 40, 40, 128]
+        cpu, others = said["plans"]
+        assert (cpu["platforms"], others["platforms"]) == (["cpu"], ["gpu", "tpu"])
+        assert [stage["axes"] for stage in others["forward"]] == [[3], [3], [2], [2]]
+        assert [stage["kept"] for stage in others["forward"]] == [True, True, True, False]
+        assert others["decided_by"]["forward"] == {"overlapping_taps": 9, "pieces": 8}
+
+    @pytest.mark.parametrize(
+        "case",
+        [
+            "lp 2x2 stride 2 16x128x128x32",
+            "softmax 3x3 SAME 2x9x8x3",
+            "stochastic 2x2 stride 2 2x8x8x3",
+            "fractional max 2x2 to 3x3 2x9x9x4",
+            "max unpool to 8x8 1x4x4x2",
+            "cummin over 0 12x3",
+            "global avg 4x7x7x8",
+            "fmax of 3 ties split 5",
+            "adaptive max with argmax to 5x5 ties last 1x64x64x3",
+            "max 15x15 ties split 2x40x40x8",
+            "max 2x2 stride 3 0x9x9x4",
+        ],
+    )
+    def test_every_kind_of_case_has_words(self, case, capsys):
+        assert main(["info", "--plan", case]) == 0
+        assert "\n  keeps       " in capsys.readouterr().out
 
     def test_as_a_program_in_another_folder(self, tmp_path):
         sources = str(Path(jaxpool.__file__).parents[1])

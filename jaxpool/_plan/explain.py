@@ -1,0 +1,264 @@
+"""What a plan says of a case: the passes that carry it out on a platform, forward and back, and why these."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from jaxpool._geometry.access import Phases
+from jaxpool._geometry.adaptive import RaggedAxis
+from jaxpool._geometry.window import Window
+from jaxpool._plan import adaptive_pool, unpool
+from jaxpool._plan import case as cases
+from jaxpool._plan.case import Case
+from jaxpool._plan.layout import Layout, in_one_region, minor_first
+from jaxpool._plan.max_pool import Pass, keep_on, plan_max, plan_ties
+from jaxpool._plan.problem import Platform, Problem, Tuned
+from jaxpool._plan.residual import residual
+from jaxpool._plan.sum_pool import SumPlan, plan_sum
+from jaxpool._plan.tuning import TUNING, Tuning
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One pass over an array along `axes`: so many `terms` meet at a position, at most."""
+
+    axes: tuple[int, ...]
+    terms: int
+    reading: str  # how they are read
+    phases: int = 1
+    regions: int = 1
+    kept: bool = False  # computed once, whatever reads it
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """What the derivative keeps, and the passes: to the output, of a tangent, of a cotangent."""
+
+    keeps: str
+    kept_by: str
+    forward: tuple[Stage, ...]
+    tangent: tuple[Stage, ...]
+    backward: tuple[Stage, ...]
+    why: tuple[str, ...] = ()
+
+
+def explain(case: Case, on: Platform, thresholds: Tuning | None = None) -> Explanation:
+    """The plan of a case on a platform, whose thresholds may be others."""
+    explained = next(family for functions, family in _FAMILIES if case.function in functions)
+    window = case.window
+    problem = Tuned(window, case.shape, case.dtype, on, thresholds=thresholds or TUNING[on])
+    keeps, forward, tangent, backward, why = explained(case, problem)
+    passes = tuple(forward), tuple(tangent), tuple(backward)
+    return Explanation(keeps, keep_on(on), *passes, tuple(why))
+
+
+def deciding(case: Case, on: Platform) -> dict[str, dict[str, Any]]:
+    """For each direction the thresholds of the platform without which its passes would be others.
+
+    Each in turn is taken away: made as small, as large, or as false as can be.
+    """
+    tuning, found = TUNING[on], explain(case, on)
+    decide: dict[str, dict[str, Any]] = {"forward": {}, "tangent": {}, "backward": {}}
+    for field in dataclasses.fields(Tuning):
+        value = getattr(tuning, field.name)
+        for other in _away_from(value):
+            moved = explain(case, on, dataclasses.replace(tuning, **{field.name: other}))
+            for direction, limits in decide.items():
+                if getattr(moved, direction) != getattr(found, direction):
+                    limits[field.name] = value
+    return decide
+
+
+def _away_from(value: Any) -> tuple[Any, ...]:
+    """What a threshold has no effect at; one that has none already has no other side."""
+    if isinstance(value, bool):
+        return (False,) if value else ()
+    return (2, 1 << 30) if 0 < value < math.inf else ()  # a step has at least 2 pieces
+
+
+# Stages of what the plans of windowed pools hold
+
+Explained = tuple[str, Sequence[Stage], Sequence[Stage], Sequence[Stage], Sequence[str]]
+
+
+def _stage(
+    axes: Sequence[int], sources: Sequence[Sequence[Phases]], layout: Layout, last: bool
+) -> Stage:
+    """A pass in which each of `sources` is read along `axes`. All passes but the last are kept, and all tables."""
+    terms = 0
+    for source in sources:
+        most = [max((len(access.offsets) for access in along), default=0) for along in source]
+        terms += math.prod(most)
+    notes = []
+    if layout.order not in ((), minor_first(axes)):
+        notes.append("phases of the minor axis joined last")
+    ends = zip(layout.cuts, sources[0], strict=bool(layout.cuts))
+    if any(cuts[-1].stop > max(access.out for access in along) for cuts, along in ends):
+        notes.append("a turn of phases too many, cut off")
+    phases, kept = math.prod(map(len, sources[0])), not last or layout.reading == "tables"
+    return Stage(tuple(axes), terms, layout.reading, phases, layout.regions, kept, tuple(notes))
+
+
+def _of_steps(passes: Sequence[Pass], *, back: bool = False) -> list[Stage]:
+    """The passes of a selection, from input to output or back."""
+    return [
+        _stage(
+            one.step.axes,
+            [one.step.transposed if back else one.step.phases],
+            one.layout,
+            one is passes[-1],
+        )
+        for one in passes
+    ]
+
+
+def _of_sums(plan: SumPlan) -> list[Stage]:
+    stages = []
+    if plan.whole:
+        whole = Window(plan.whole)
+        repeated, reduced = (
+            Stage(whole.axes, 1, "repeated"),
+            Stage(whole.axes, whole.size, "reduced"),
+        )
+        stages.append(repeated if plan.transposed else reduced)
+    stages += [Stage((dim.axis,), 1, "repeated") for dim in plan.separate]
+    for one in plan.passes:
+        sources = [one.phases, one.rest] if one.rest else [one.phases]
+        stages.append(_stage(one.axes, sources, one.layout, one is plan.passes[-1]))
+    return stages
+
+
+def _folds(window: Window) -> list[Stage]:
+    return [Stage((dim.axis,), dim.window, "folded", kept=True) for dim in window.dims[::-1]]
+
+
+# A family of functions each
+
+_WHY = {
+    "float": (),
+    "integer": ("compared as 16-bit integers: twice as many to a vector as float32",),
+    "never": (),
+    "fused": ("cotangents are widened where they are added",),
+    "apart": ("cotangents are widened first: within each term that does not vectorise",),
+}
+
+
+def _selection(case: Case, problem: Problem) -> Explained:
+    """A windowed maximum or minimum."""
+    window = case.window
+    keeps: str = residual(window, split=case.ties == "split")
+    if case.function == "max_pool_with_argmax":
+        keeps = "tap"  # whatever it keeps beside it
+    if keeps == "rank":
+        return _reduction(case, problem)
+    plan = plan_max(problem)
+    why = _WHY[plan.keys]
+    forward = _of_steps(plan.forward)
+    if keeps == "tap":
+        tangent = [
+            dataclasses.replace(one, layout=in_one_region(one.step.axes, one.step.phases))
+            for one in reversed(plan.tangent)
+        ]
+        back = _of_steps(plan.backward, back=True)
+        return keeps, forward, _of_steps(tangent), back, (*why, *_WHY[plan.widen])
+    if keeps == "bits":
+        taps = Stage(window.axes, window.size, "padded")
+        back = _of_steps([plan_ties(problem)], back=True)
+        return keeps, [*forward, taps], [taps], back, why
+    folds = _folds(window)
+    return keeps, forward, folds, [*folds, *folds[::-1]], why
+
+
+def _sums(case: Case, problem: Problem) -> Explained:
+    """A windowed sum or average."""
+    plans = [plan_sum(problem, transposed=transposed) for transposed in (False, True)]
+    forward, backward = map(_of_sums, plans)
+    return "nothing", forward, forward, backward, []
+
+
+def _scaled(case: Case, problem: Problem) -> Explained:
+    """A sum of powers or exponentials, scaled by the greatest of each window."""
+    sums = [] if case.window.overlapping else _of_sums(plan_sum(problem))
+    return "input", _folds(case.window) + sums, [], [], []
+
+
+def _stochastic(case: Case, problem: Problem) -> Explained:
+    copied = Stage(case.axes, 1, "copied")
+    drawn = [copied, Stage(case.axes, case.window.size, "reduced")]
+    return "tap", drawn, drawn, [Stage(case.axes, 1, "repeated"), copied], []
+
+
+def _fractional(case: Case, problem: Problem) -> Explained:
+    side_by_side = case.window.unpooled(case.shape)
+    plan = plan_max(dataclasses.replace(problem, shape=side_by_side))
+    gathered, scattered = (Stage(case.axes, 1, how) for how in ("gathered", "scattered"))
+    return "position", [gathered, *_of_steps(plan.forward)], [gathered], [scattered], []
+
+
+def _adaptive(case: Case, problem: Problem) -> Explained:
+    window, mean = case.window, case.function == "adaptive_avg_pool"
+    if adaptive_pool.needs_no_grid(window):
+        if mean:
+            return _sums(case, problem)
+        usual = "max_pool_with_argmax" if case.ties == "last" else "max_pool"
+        return _selection(dataclasses.replace(case, function=usual), problem)
+    ragged = [dim for dim in window.dims if isinstance(dim, RaggedAxis)]
+    axes = tuple(dim.axis for dim in ragged)
+    to_grid, blocks = Stage(axes, 1, "gathered"), Stage(window.axes, window.size, "blocks")
+    back = [Stage(window.axes, 1, "repeated")]
+    for dim in ragged:
+        places = len(dim.places)
+        how = "one by one" if adaptive_pool.one_by_one(places) else "as a block"
+        back.append(Stage((dim.axis,), places, "gathered", notes=(how,)))
+    keeps = "nothing" if mean else "bits" if case.ties == "split" else "tap"
+    tangent = to_grid if mean else Stage(axes, 1, "scattered")
+    return keeps, [to_grid, blocks], [tangent, blocks], back, adaptive_pool.why(window)
+
+
+def _reduction(case: Case, problem: Problem) -> Explained:
+    """A maximum or mean over whole axes."""
+    terms = math.prod(case.shape[axis] or 0 for axis in case.axes)
+    reduced, repeated = Stage(case.axes, terms, "reduced"), Stage(case.axes, 1, "repeated")
+    if "avg" in case.function:
+        return "nothing", [reduced], [reduced], [repeated], []
+    lost = "XLA's maximum may lose a NaN here, so one is looked for"
+    why = [lost] if problem.tuning.loses_nan and case.dtype in cases.FLOATS else []
+    keeps = "element bits" if case.ties == "split" else "rank"
+    return keeps, [reduced], [reduced], [repeated], why
+
+
+def _running(case: Case, problem: Problem) -> Explained:
+    size = case.shape[case.axes[0]]
+    times = () if size is None else (f"{max(size - 1, 0).bit_length()} passes",)
+    stages = [Stage(case.axes, 2, "doubled", kept=True, notes=times)]
+    return "position", stages, stages, stages, []
+
+
+def _elementwise(case: Case, problem: Problem) -> Explained:
+    stages = [Stage((), case.operands, "elementwise")]
+    keeps = "operand bits" if case.ties == "split" else "operand"
+    return keeps, stages, stages, stages, []
+
+
+def _unpool(case: Case, problem: Problem) -> Explained:
+    own = unpool.own_windows(case.shape, case.axes, case.to, problem.platform, False)
+    put = [Stage(case.axes, 1, "repeated" if own else "scattered")]
+    return "position", put, put, [Stage(case.axes, 1, "gathered")], [unpool.why(own)]
+
+
+_FAMILIES = (
+    (cases.SELECTIONS, _selection),
+    (cases.SUMS, _sums),
+    (cases.SCALED, _scaled),
+    (cases.STOCHASTIC, _stochastic),
+    (cases.FRACTIONAL, _fractional),
+    (cases.ADAPTIVE, _adaptive),
+    (cases.WHOLE, _reduction),
+    (cases.RUNNING, _running),
+    (cases.ELEMENTWISE, _elementwise),
+    (cases.UNPOOL, _unpool),
+)
