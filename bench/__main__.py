@@ -21,6 +21,8 @@ examples:
   python -m bench --filter 'max 3x3' --peer lax
   python -m bench --huge-pages on --markdown bench/RESULTS.md --json results.json
   python -m bench --load results.json --plot bars.png
+  python -m bench --tune table_row                      whether a threshold holds on this machine
+  python -m bench --against HEAD~1 --filter 'avg 3x3'   the working tree against a revision
 """
 
 
@@ -32,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
         for case in cases:
             print(f"{case.name}  [{' '.join(sorted(case.tags))}]")
         return 0
+    if arguments.tune:
+        return _tune(arguments)
     if arguments.load:
         from bench import results
 
@@ -41,6 +45,10 @@ def main(argv: list[str] | None = None) -> int:
             print("no case matches; --list shows them all", file=sys.stderr)
             return 2
         _settle(arguments)
+        if arguments.against:
+            from bench.against import compare
+
+            return compare(arguments.against, cases, modes, arguments.device, arguments.budget)
         runs = [_run(cases, mode, arguments) for mode in modes]
     return _write(runs, arguments)
 
@@ -108,6 +116,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PYTHON",
         help="a Python that has TensorFlow (default: $JAXPOOL_BENCH_TF_PYTHON)",
     )
+    add(
+        "--tune",
+        action="append",
+        metavar="FIELD",
+        help="time the forms on both sides of a threshold; may be repeated; 'list' shows all",
+    )
+    add(
+        "--against",
+        metavar="REVISION",
+        help="time the working tree against a git revision of the library, in turn",
+    )
     add("--json", type=Path, metavar="FILE", help="write all that was measured")
     add("--load", type=Path, metavar="FILE", help="show what --json wrote; run nothing")
     add("--markdown", type=Path, metavar="FILE", help="write or update tables in this file")
@@ -123,6 +142,23 @@ def _settle(arguments: argparse.Namespace) -> None:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         conditions.limit_cores(arguments.threads)
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")  # torch needs the other half
+
+
+def _tune(arguments: argparse.Namespace) -> int:
+    _settle(arguments)
+    from bench import tune
+
+    if "list" in arguments.tune:
+        print(tune.listed())
+        return 0
+    known = tune.fields()
+    if unknown := [name for name in arguments.tune if name not in known]:
+        print(f"no such threshold: {', '.join(unknown)}; --tune list shows all", file=sys.stderr)
+        return 2
+    cases = (*select(arguments.filter), *(() if arguments.filter else tune.EDGES))
+    for name in arguments.tune:
+        tune.tune(known[name], arguments.device, cases, arguments.budget)
+    return 0
 
 
 def _run(cases: Any, mode: Any, arguments: argparse.Namespace) -> Any:

@@ -70,7 +70,7 @@ class JaxPeer:
             [np.asarray(dx)[index] for dx in dxs],
         )
         return Prepared(
-            timed_calls(lambda: compiled(*arguments), jax.block_until_ready, _burst(self._device)),
+            timed_calls(lambda: compiled(*arguments), jax.block_until_ready, burst(self._device)),
             compile_s,
             difference,
             peak_bytes(compiled),
@@ -105,7 +105,7 @@ class AddOnePeer:
 
 def add_one_calls(x: jax.Array, device: Device) -> Any:
     compiled, _ = compile_timed(lambda x: x + jnp.ones((), x.dtype), x)
-    return timed_calls(lambda: compiled(x), jax.block_until_ready, _burst(device))
+    return timed_calls(lambda: compiled(x), jax.block_until_ready, burst(device))
 
 
 def compile_timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
@@ -145,7 +145,7 @@ def _residual_bytes(case: Case, op: Op, xs: Sequence[jax.Array]) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
 
 
-def _burst(device: Device) -> int:
+def burst(device: Device) -> int:
     """Off the CPU one wait covers several calls, or the launch would be what is measured."""
     return 1 if device == "cpu" else 10
 

@@ -36,6 +36,10 @@ class Work:
             self._shared[key] = make()
         return self._shared[key]
 
+    def forget(self, key: str) -> None:
+        """What a peer made that another of the same kind must make for itself."""
+        self._shared.pop(key, None)
+
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:

@@ -1,0 +1,236 @@
+"""The forms that a case can take: kernels called with plans that were made by thresholds of one's own.
+
+An op asks for its plan when it is lowered for a platform. Here the plan is made first and handed in, so
+that two forms of one case stand side by side in one process, and nothing that the library reads is
+changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bench._case import ADAPTIVE, AVERAGES, MAX, UNPOOL, Case
+from jaxpool._geometry.adaptive import adaptive_window
+from jaxpool._geometry.window import Axis, Window, make_window
+from jaxpool._kernels import reduce, unpool
+from jaxpool._kernels.keep import keep
+from jaxpool._kernels.positions import checked_position
+from jaxpool._kernels.route import pick, route
+from jaxpool._kernels.select import select
+from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
+from jaxpool._ops.adaptive_pool import AdaptiveMean, AdaptiveSelect
+from jaxpool._ops.op import Op
+from jaxpool._ops.reduction import Reduction
+from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
+from jaxpool._ops.sum_pool import SumPool
+from jaxpool._plan.max_pool import plan_max
+from jaxpool._plan.problem import Platform, Problem
+from jaxpool._plan.sum_pool import plan_sum
+from jaxpool._plan.tuning import LIMITS, TUNING, Limits, Tuning
+
+
+@dataclasses.dataclass(frozen=True)
+class Thresholds:
+    """What a form is chosen by, for one platform."""
+
+    platform: Platform
+    tuning: Tuning
+    limits: Limits = LIMITS
+
+    @classmethod
+    def of(cls, platform: Platform) -> Thresholds:
+        """Those of the library."""
+        return cls(platform, TUNING[platform])
+
+    def get(self, field: str) -> Any:
+        return getattr(getattr(self, self._part(field)), field)
+
+    def moved(self, field: str, value: Any) -> Thresholds:
+        """The same but for one of them."""
+        part = self._part(field)
+        whole = dataclasses.replace(getattr(self, part), **{field: value})
+        return dataclasses.replace(self, **{part: whole})
+
+    def _part(self, field: str) -> str:
+        return "tuning" if hasattr(self.tuning, field) else "limits"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Problem(Problem):
+    """A problem that brings its thresholds."""
+
+    thresholds: Tuning = TUNING["cpu"]
+
+    @property
+    def tuning(self) -> Tuning:
+        return self.thresholds
+
+
+class Form(NamedTuple):
+    """One way of a case. Where plans are equal, so are programs; `reads` names the arrays that `run` takes."""
+
+    plan: Any
+    words: str
+    reads: tuple[str, ...]
+    run: Callable[..., Any]
+
+
+def forms(case: Case, by: Thresholds) -> Mapping[str, Form]:
+    """Each way of a case, "forward", "backward" and others, in the form that the thresholds choose."""
+    make = {
+        "max_pool": _selection,
+        "min_pool": _selection,
+        MAX: _reduction,
+        UNPOOL: _unpool,
+        **dict.fromkeys(AVERAGES, _sum),
+        **dict.fromkeys(ADAPTIVE, _adaptive),
+    }.get(case.op)
+    return make(case, by) if make else {}
+
+
+def arrays(case: Case, names: Sequence[str]) -> list[jax.Array]:
+    """What a form of the case reads; the index is the one that a forward pass gives."""
+    found = {}
+    if "index" in names:
+        forward = forms(case, Thresholds.of("cpu"))["forward"]
+        found["index"] = jax.jit(forward.run)(*arrays(case, forward.reads))[1]
+    if "dy" in names:
+        found["dy"] = jnp.asarray(case.cotangent())
+    if "x" in names:
+        found |= zip(("x", "positions"), map(jnp.asarray, case.inputs()), strict=False)
+    return [found[name] for name in names]
+
+
+def _problem(case: Case, by: Thresholds) -> Problem:
+    geometry = {"window_dilation": case.dilation or 1, "axes": case.axes}
+    window = make_window(case.shape, case.window, case.strides, case.padding, **geometry)
+    return _Problem(window, case.shape, case.dtype, by.platform, thresholds=by.tuning)
+
+
+def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
+    problem = _problem(case, by)
+    window, kind = problem.window, "max" if case.op == "max_pool" else "min"
+    kept = "conditional" if by.tuning.conditional else "barrier"
+    plan = dataclasses.replace(plan_max(problem), keep=kept)
+
+    def forward(x: jax.Array) -> Any:
+        return keep(kept, lambda x: select(x, window, kind, "first", plan), x)
+
+    def backward(dy: jax.Array, index: jax.Array) -> Any:
+        return route(dy, index, "first", plan)
+
+    def tangent(x: jax.Array, index: jax.Array) -> Any:
+        return pick(x, index, "first", plan)
+
+    def both(x: jax.Array, dy: jax.Array) -> Any:
+        y, index = forward(x)
+        return y, backward(dy, index)
+
+    chosen = (plan.keys, plan.forward)
+    ways = {"forward": Form(chosen, f"{plan.keys} keys; {_words(plan.forward)}", ("x",), forward)}
+    if case.integer:
+        return ways
+    sent = (plan.widen, plan.backward)
+    ways["backward"] = Form(sent, _words(plan.backward), ("dy", "index"), backward)
+    ways["tangent"] = Form(plan.tangent, _words(plan.tangent), ("x", "index"), tangent)
+    ways["both ways, kept"] = Form(kept, kept, ("x", "dy"), both)
+    whole = all(dim.whole for dim in window.dims) and window.size > by.limits.whole_taps
+    ways["both ways"] = _op(
+        Reduction(kind, "first", window.axes, window.input_shape)
+        if whole
+        else SelectPool(window, kind, "first"),
+        by,
+    )
+    few = window.size <= by.limits.masked_taps
+    ways["both ways, ties split"] = _op((MaskPool if few else LevelPool)(window, kind), by)
+    return ways
+
+
+def _sum(case: Case, by: Thresholds) -> dict[str, Form]:
+    problem = _problem(case, by)
+    taps, kept = problem.window.size, "conditional" if by.tuning.conditional else "barrier"
+    end = Epilogue(jnp.dtype(case.dtype), (lambda y: y / taps) if case.op == "avg_pool" else None)
+    plans = [
+        dataclasses.replace(plan_sum(problem, transposed=transposed), keep=kept)
+        for transposed in (False, True)
+    ]
+
+    def forward(x: jax.Array) -> Any:
+        return window_sum(x, plans[0], end)
+
+    def backward(dy: jax.Array) -> Any:
+        return window_spread(dy, plans[1], end)
+
+    def both(x: jax.Array) -> Any:
+        y = forward(x)
+        return y, backward(y)
+
+    passes = [each for plan in plans for each in plan.passes]
+    there, back = (dataclasses.replace(plan, keep="barrier") for plan in plans)
+    ways = {
+        "forward": Form(there, _words(there.passes), ("x",), forward),
+        "backward": Form(back, _words(back.passes), ("dy",), backward),
+    }
+    if len(passes) > len(plans) or any(each.layout.reading == "tables" for each in passes):
+        ways["both ways, kept"] = Form(kept, kept, ("x",), both)
+    return ways
+
+
+def _adaptive(case: Case, by: Thresholds) -> dict[str, Form]:
+    window = adaptive_window(case.shape, case.output, case.axes)
+    ordinary = case.as_windows and max(window.window_shape) <= by.limits.adaptive_window
+    op: Op = SumPool(window, "counted") if ordinary else AdaptiveMean(window)
+    if case.op == "adaptive_max_pool":
+        op = SelectPool(window, "max", "first") if ordinary else AdaptiveSelect(window, "first")
+    return {"both ways": _op(op, by)}
+
+
+def _op(op: Op, by: Thresholds) -> Form:
+    """An op and its transpose in one program, for limits that choose between ops."""
+
+    def both(x: jax.Array, dy: jax.Array) -> Any:
+        if op.linear_in_x:
+            return op.linear(by.platform, (), x), op.transpose(by.platform, (), dy)
+        y, residual = op.primal(by.platform, x)
+        return y, op.transpose(by.platform, residual, dy)
+
+    return Form(type(op), type(op).__name__, ("x", "dy"), both)
+
+
+def _unpool(case: Case, by: Thresholds) -> dict[str, Form]:
+    lengths = zip(case.axes, case.output, case.spatial_shape, strict=True)
+    dims = [Axis(a, size, size // n, size // n, 1, 0, 0, n) for a, size, n in lengths]
+    own = Window(tuple(dims))
+    dense = own.size <= by.tuning.unpool_taps
+
+    def forward(x: jax.Array, positions: jax.Array) -> Any:
+        position = checked_position(positions, math.prod(case.output))
+        return unpool.put_last(x, position, case.axes, case.output, own if dense else None)
+
+    words = "dense in windows of their own" if dense else "scattered"
+    return {"forward": Form(dense, words, ("x", "positions"), forward)}
+
+
+def _reduction(case: Case, by: Thresholds) -> dict[str, Form]:
+    lost = by.tuning.loses_nan
+    run = functools.partial(reduce.extreme, axes=case.axes, kind="max", loses_nan=lost)
+    return {"forward": Form(lost, "looks for a NaN" if lost else "does not look", ("x",), run)}
+
+
+def _words(passes: Sequence[Any]) -> str:
+    """Passes in a line: the axes of each, how many terms it joins at most, and how it reads."""
+    return "; ".join(_pass(each) for each in passes) or "no pass"
+
+
+def _pass(each: Any) -> str:
+    if step := getattr(each, "step", None):
+        return f"axes {step.axes}: {len(step.starts)} terms, {each.layout}"
+    terms = math.prod(max(len(access.offsets) for access in axis) for axis in each.phases)
+    return f"axes {each.axes}: {terms} terms, {each.layout}"

@@ -1,0 +1,119 @@
+"""Thresholds, the forms on both sides of them, and two libraries in one process."""
+
+import dataclasses
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from bench import against, tune
+from bench.cases import CASES, pool, select
+from bench.forms import Thresholds, arrays, forms
+from jaxpool._plan.tuning import TUNING, Limits, Tuning
+
+NOTES = (against.ROOT / "bench" / "NOTES.md").read_text()
+FIELDS = tune.fields()
+HELD_BY_KERNELS = {"fold_taps", "adaptive_places"}  # asked for while a kernel is traced
+SMALL = [
+    pool("max_pool", (2, 9, 8, 16), 3, 1, "SAME"),
+    pool("max_pool", (2, 12, 12, 4), (2, 5), 1, "SAME"),
+    pool("avg_pool", (2, 9, 8, 12), 3, 1, "SAME"),
+    pool("avg_pool", (2, 9, 8, 11), 3, 1, "SAME"),
+]
+
+
+def test_every_threshold_is_described_and_has_a_heading_in_the_notes():
+    names = [field.name for kind in (Limits, Tuning) for field in dataclasses.fields(kind)]
+    assert list(FIELDS) == names
+    headings = {line.removeprefix("## ") for line in NOTES.splitlines() if line[:3] == "## "}
+    for field in FIELDS.values():
+        switch = isinstance(Thresholds.of("cpu").get(field.name), bool)
+        assert field.reason
+        assert bool(field.unit) != switch
+        assert field.heading in headings
+
+
+def test_a_moved_threshold_is_nobody_elses():
+    before = dict(TUNING)
+    moved = Thresholds.of("cpu").moved("table_row", 40)
+    assert moved.get("table_row") == 40
+    assert moved.moved("fold_taps", 2).get("fold_taps") == 2
+    assert Thresholds.of("cpu").get("table_row") == TUNING["cpu"].table_row == 12
+    assert before == TUNING
+
+
+@pytest.mark.parametrize(
+    ("field", "sides"),
+    [("table_row", [11, 13]), ("overlapping_taps", [8, 10]), ("in_place", [False])],
+)
+def test_cases_on_both_sides_of_a_threshold(field, sides):
+    found = tune.trials(field, "cpu", SMALL)
+    assert list(dict.fromkeys(trial.value for trial in found)) == sides
+    for trial in found:
+        assert trial.chosen.plan != trial.other.plan
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("field", [name for name in FIELDS if name not in HELD_BY_KERNELS])
+def test_the_table_has_cases_on_both_sides_of_every_threshold(field):
+    value = Thresholds.of("cpu").get(field)
+    found = tune.trials(field, "cpu", [*select(), *tune.EDGES])
+    sides = {trial.value > value for trial in found}
+    assert sides == ({False} if isinstance(value, bool) else {False, True})
+
+
+@pytest.mark.parametrize("field", ["table_row", "overlapping_taps"])
+def test_both_forms_give_the_same(field):
+    for trial in tune.trials(field, "cpu", SMALL):
+        xs = arrays(trial.case, trial.chosen.reads)
+        chosen, other = (jax.jit(form.run)(*xs) for form in (trial.chosen, trial.other))
+        for got, want in zip(jax.tree.leaves(other), jax.tree.leaves(chosen), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", select(["small"]), ids=lambda case: case.name)
+def test_the_ways_of_a_case_can_be_traced(case):
+    with jax.enable_x64(case.dtype == "float64"):
+        for form in forms(case, Thresholds.of("cpu")).values():
+            jax.eval_shape(form.run, *arrays(case, form.reads))
+
+
+def test_a_report_says_what_was_chosen_and_whether_it_holds():
+    lines = []
+    tune.tune(FIELDS["table_row"], "cpu", SMALL[-1:], 0.0, lines.append)
+    said = "\n".join(lines)
+    assert said.startswith("table_row = 12 on cpu, in elements next to each other\n")
+    assert '(bench/NOTES.md, "Tables")' in said
+    assert "chosen: axes (1, 2): 9 terms, where it is, bounds tested, 9 regions" in said
+    assert "if 11:  axes (1, 2): 9 terms, through tables" in said
+    assert " hold" in lines[-1]
+
+
+def test_a_threshold_that_no_case_is_near():
+    lines = []
+    tune.tune(FIELDS["unpool_taps"], "cpu", SMALL, 0.0, lines.append)
+    assert "No case changes with it" in lines[-1]
+
+
+def test_the_list_shows_the_values_of_every_platform():
+    assert "table_row = 12 | never, elements next to each other" in tune.listed()
+    assert tune.listed().count("\n") == len(FIELDS)
+
+
+def test_two_libraries_are_timed_in_turn(capsys):
+    """The same one twice: what is imported is a copy, and ours is in its place again afterwards."""
+    ours = sys.modules["jaxpool"]
+    libraries = {name: against.library_at(against.ROOT) for name in ("old", "new")}
+    assert sys.modules["jaxpool"] is ours
+    assert len({id(library["jaxpool"]) for library in libraries.values()} | {id(ours)}) == 3
+    against._compare(libraries, SMALL[:1], "forward", "cpu", 0.0)
+    said = capsys.readouterr().out
+    assert SMALL[0].name in said
+    assert "WRONG" not in said
+    assert "geometric mean" in said
+
+
+def test_a_revision_that_is_not_there(capsys):
+    assert against.compare("no-such-revision", CASES[:1], ["forward"], "cpu", 0.0) == 2
+    assert capsys.readouterr().err
