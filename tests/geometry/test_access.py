@@ -1,0 +1,100 @@
+"""Which elements meet at a position along an axis: regions, phases, transposes and tables."""
+
+import itertools
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxpool._geometry import access
+from jaxpool._geometry.window import Axis
+
+axes = st.builds(
+    lambda size, window, stride, dilation, low, out: Axis(
+        0, size, window, stride, dilation, low, 0, out
+    ),
+    st.integers(1, 40),
+    st.integers(1, 12),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.integers(-3, 12),
+    st.integers(1, 20),
+)
+
+
+def phases_of(dim, transposed):
+    return access.elements_to_windows(dim) if transposed else (access.windows_to_elements(dim),)
+
+
+@given(axes, st.booleans(), st.integers(0, 4), st.sampled_from([1, 3, 8]))
+def test_regions_hold_each_position_once_and_elements_where_they_say(
+    dim, transposed, most, shortest
+):
+    phases = phases_of(dim, transposed)
+    regions = access.cuts([phases], most, shortest)
+    held = [
+        position * len(phases) + phase
+        for cut in regions
+        for position in range(cut.first, cut.stop)
+        for phase in range(cut.phases)
+    ]
+    assert held == list(range(dim.size if transposed else dim.out))
+    assert len(regions) <= 2 * most + 2
+    for each in phases:
+        first, stop = each.complete
+        for offset, position in itertools.product(each.offsets, range(each.out)):
+            inside = 0 <= each.stride * position + offset < each.size
+            low, high = each.inside(offset, 0, each.out)
+            assert inside == (low <= position < high)
+            assert inside or not first <= position < stop
+
+
+@given(axes)
+def test_what_an_element_gets_is_what_windows_gave(dim):
+    """The taps too, by which a cotangent knows whom it is sent to."""
+    each = access.windows_to_elements(dim, unit=7)
+    gave = {
+        (offset + each.stride * output, output, tap)
+        for output in range(each.out)
+        for offset, tap in zip(each.offsets, each.taps, strict=True)
+        if 0 <= offset + each.stride * output < dim.size
+    }
+    phases = access.elements_to_windows(dim, unit=7)
+    got = {
+        (position * len(phases) + phase, position + offset, tap)
+        for phase, each in enumerate(phases)
+        for position in range(each.out)
+        for offset, tap in zip(each.offsets, each.taps, strict=True)
+        if 0 <= position + offset < dim.out
+    }
+    assert got == gave
+    most = max(sum(element == one for element, *_ in gave) for one in range(dim.size))
+    assert most <= access.covering(dim)
+
+
+@given(axes, st.booleans())
+def test_tables_name_the_elements_that_exist_and_for_others_the_nearest(dim, transposed):
+    phases = phases_of(dim, transposed)
+    found = access.tables(phases)
+    for position in range(access.length(phases)):
+        turn, phase = divmod(position, len(phases))
+        each = phases[phase]
+        places = [each.stride * turn + offset for offset in each.offsets]
+        real = {(p, t) for p, t in zip(places, each.taps, strict=True) if 0 <= p < each.size}
+        named = [(e[position], t[position], exist[position]) for e, t, exist in found]
+        assert sorted(real) == sorted((e, t) for e, t, exist in named if exist)
+        assert all(0 <= element < each.size for element, *_ in named)
+
+
+def test_tables_of_a_window_with_a_stride():
+    """7 elements, windows of 3 at stride 2, one element of padding at either end."""
+    dim = Axis(0, 7, 3, 2, 1, 1, 1, 4)
+    elements, _, exist = zip(*access.tables(phases_of(dim, False)), strict=True)
+    np.testing.assert_array_equal(elements, [[0, 1, 3, 5], [0, 2, 4, 6], [1, 3, 5, 6]])
+    np.testing.assert_array_equal(exist, [[0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]])
+    windows, taps, exist = zip(*access.tables(phases_of(dim, True)), strict=True)
+    windows, taps, exist = np.array(windows), np.array(taps), np.array(exist)
+    np.testing.assert_array_equal(exist, [[1] * 7, [0, 1, 0, 1, 0, 1, 0]])
+    np.testing.assert_array_equal(windows[0], [0, 0, 1, 1, 2, 2, 3])
+    np.testing.assert_array_equal(taps[0], [1, 2, 1, 2, 1, 2, 1])
+    np.testing.assert_array_equal(windows[1, exist[1]], [1, 2, 3])

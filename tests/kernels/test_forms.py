@@ -1,0 +1,215 @@
+"""Every form of a selection and of its two linear maps: bit for bit the portable one, which is the definition.
+
+Windows are drawn, and thresholds handed in so that small arrays reach all forms (`tests/support/forms.py`).
+"""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool._geometry.window import make_window
+from jaxpool._kernels.dtypes import index_dtype
+from jaxpool._kernels.route import pick, route
+from jaxpool._kernels.select import select, select_value
+from jaxpool.testing import _oracle, draw_values
+from tests.support import forms
+from tests.support.compilation import HASTY
+
+FLOATS = [np.float32] * 4 + [jnp.bfloat16] * 3 + [np.float16] * 2
+FLOATS += [jnp.float8_e4m3fn, jnp.float8_e5m2]
+DTYPES = [*FLOATS, np.int8, np.uint8, np.int32, np.bool_]
+VALUES = ("ties", "special", "lowest")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case(forms.Drawn):
+    """A selection; its linear maps are of `sent`."""
+
+    dtype: np.dtype
+    sent: np.dtype
+    kind: str
+    ties: str
+
+    def __str__(self):
+        names = [getattr(self, field) for field in ("dtype", "kind", "ties", "shape", "window")]
+        return " ".join(map(str, names))
+
+
+def drawn(seed):
+    rng = np.random.default_rng(seed)
+    window = forms.drawn_window(rng)
+    dtype = np.dtype(DTYPES[rng.integers(len(DTYPES))])
+    sent = dtype if _oracle.is_floating(dtype) else np.dtype(np.float32)
+    kind, ties = (
+        rng.choice(["max", "min"]),
+        rng.choice(["first", "last", "last_nan"], p=[0.4, 0.4, 0.2]),
+    )
+    return Case(window.shape, window.window, dtype, sent, str(kind), str(ties)), rng
+
+
+def plans_of(case, rng):
+    """Of the plans, those that differ forward, backward and in the tangent."""
+    plans = forms.max_plans(case.window, case.shape, case.dtype)
+    sent = forms.max_plans(case.window, case.shape, case.sent)
+    return (
+        forms.different(plans, lambda plan: (plan.keys, plan.forward), rng),
+        forms.different(sent, lambda plan: (plan.widen, plan.backward), rng),
+        forms.different(sent, lambda plan: plan.tangent, rng, 2),
+    )
+
+
+def compiled(case, plans):
+    """What each form gives, in one program: of x, and of cotangents, tangents and an index."""
+    forward, backward, tangent = [named.values() for named in plans]
+    kind, ties = case.kind, case.ties
+
+    def run(x, dy, v, index):
+        return (
+            [select(x, case.window, kind, ties, plan) for plan in forward],
+            [(select_value(x, kind, ties, plan),) for plan in forward],
+            [(route(dy, index, ties, plan),) for plan in backward],
+            [(pick(v, index, ties, plan),) for plan in tangent],
+        )
+
+    return jax.jit(run, compiler_options=HASTY)
+
+
+def answer_of(case, x):
+    """What the oracle makes of it; a window of padding alone gives what loses to all."""
+    best = max if case.kind == "max" else min
+    least = draw_values(np.random.default_rng(0), (), case.dtype, "lowest", greatest=best is min)
+
+    def rule(ties):
+        choose = _oracle._choose(best, ties)
+        return lambda values: choose(values) if values else (least, [])
+
+    def answer(ties):
+        return _oracle._pool(x, case.window, lambda output, count: rule(ties))
+
+    if case.ties != "last_nan":
+        return answer(case.ties)
+    numbers_first, nans_last = answer("first"), answer("last")
+    nan = np.isnan(_oracle.exact_values(numbers_first.y).astype(float))
+    terms = [t for t in numbers_first.terms if not nan[t.output]]
+    terms += [t for t in nans_last.terms if nan[t.output]]
+    return dataclasses.replace(numbers_first, terms=tuple(terms))
+
+
+def chosen(case, answer):
+    """The flat tap that each window chose, by the oracle, and where there was one to choose."""
+    index = np.zeros(answer.y.shape, index_dtype(case.window.size))
+    real = np.zeros(answer.y.shape, bool)
+    for term in answer.terms:
+        tap = 0
+        for dim in case.window.dims:
+            place = term.position[dim.axis] - term.output[dim.axis] * dim.stride + dim.low
+            tap = tap * dim.window + place // dim.dilation
+        index[term.output], real[term.output] = tap, True
+    return index, real
+
+
+def check_definition(case, answer, found, dy, v):
+    """The portable form against the oracle; the sign of a zero that ties with another is not compared."""
+    (y, index), (value,), (dx,), (tangent,) = found
+    maps = dataclasses.replace(
+        answer, y=np.zeros(y.shape, case.sent), inputs=((case.shape, case.sent),)
+    )
+    wanted = [answer.y, chosen(case, answer)[0], answer.y, maps.cotangent(dy), maps.tangent(v)]
+    for got, want in zip((y, index, value, dx, tangent), wanted, strict=True):
+        ours, theirs = (_oracle.exact_values(array).astype(np.float64) for array in (got, want))
+        np.testing.assert_array_equal(ours, theirs, str(case))
+
+
+QUICK = 32
+
+
+@pytest.mark.parametrize("seed", forms.seeds(QUICK))
+def test_every_form_selects_routes_and_picks_as_the_portable_one(seed):
+    """The same bits; the portable form as the oracle says; what is picked and what is routed are transposes."""
+    case, rng = drawn(seed)
+    forward, *maps = plans_of(case, rng)
+    run = compiled(case, [forward, *maps])
+    named = {"select": forward, "value": forward, "route": maps[0], "pick": maps[1]}
+    for values in VALUES:
+        x = draw_values(rng, case.shape, case.dtype, values, greatest=case.kind == "min")
+        answer = answer_of(case, x)
+        index, real = chosen(case, answer)
+        some_tap = rng.integers(0, case.window.size, index.shape).astype(index.dtype)
+        dy = forms.numbers(rng, index.shape, case.sent, values == "special")
+        v = forms.numbers(rng, case.shape, case.sent, values == "special")
+        selected, *others = jax.device_get(run(x, dy, v, np.where(real, index, some_tap)))
+        results = [[(y, np.where(real, tap, 0)) for y, tap in selected], *others]
+        check_definition(case, answer, [found[0] for found in results], dy, v)
+        for (what, names), found in zip(named.items(), results, strict=True):
+            for name, got in zip(names, found, strict=True):
+                forms.same_bits(got, found[0], f"{what}, {name}: {case}, {values}")
+        if values != "special" and case.sent == np.float32:
+            for (dx,), (y,) in itertools.product(*results[2:]):
+                forms.are_transposes(y, dy, v, dx, str(case))
+
+
+def test_the_drawn_windows_reach_every_form():
+    """How each direction reads, in one region or many, in one pass or several, and how it compares."""
+    reached = set()
+    for seed in range(QUICK):
+        case, rng = drawn(seed)
+        for which, plans in zip(
+            ("forward", "backward", "tangent"), plans_of(case, rng), strict=True
+        ):
+            for plan in plans.values():
+                passes = getattr(plan, which)
+                for each in passes:
+                    regions = "regions" if each.layout.regions > 1 else "one region"
+                    count = "several passes" if len(passes) > 1 else "one pass"
+                    reached.add((which, each.layout.reading, regions, count))
+                if which != "tangent":
+                    reached.add((which, plan.keys if which == "forward" else plan.widen))
+    one, several, many = (
+        ("one region", "one pass"),
+        ("one region", "several passes"),
+        ("regions", "one pass"),
+    )
+    assert reached == {
+        ("forward", "integer"),
+        ("forward", "float"),
+        ("forward", "padded", *one),
+        ("forward", "padded", *several),
+        ("forward", "padded", *many),
+        ("forward", "padded", "regions", "several passes"),
+        ("forward", "bounded", *many),
+        ("backward", "never"),
+        ("backward", "fused"),
+        ("backward", "apart"),
+        ("backward", "padded", *one),
+        ("backward", "padded", *several),
+        ("backward", "bounded", *one),
+        ("backward", "bounded", *several),
+        ("backward", "bounded", *many),
+        ("backward", "tables", *one),
+        ("backward", "tables", *several),
+        ("tangent", "padded", *one),
+        ("tangent", "padded", *several),
+        ("tangent", "bounded", *one),
+        ("tangent", "bounded", *several),
+        ("tangent", "bounded", *many),
+    }
+
+
+@pytest.mark.parametrize(("shape", "padding"), forms.WITHOUT_ELEMENTS, ids=str)
+def test_arrays_without_elements(shape, padding):
+    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty="keep")
+
+    def run(x, dy):
+        for plan in forms.different(forms.max_plans(window, shape, x.dtype)).values():
+            y, index = select(x, window, "max", "last", plan)
+            yield y, route(dy, index, "last", plan), pick(x, index, "last", plan)
+
+    ones = [jnp.ones(each, jnp.bfloat16) for each in (shape, window.pooled(shape))]
+    for y, dx, tangent in jax.jit(lambda *xs: list(run(*xs)), compiler_options=HASTY)(*ones):
+        assert (y.shape, tangent.shape, dx.shape) == (ones[1].shape, ones[1].shape, shape)
+        assert (np.asarray(y, np.float32) == -np.inf).all()
+        assert not tangent.any()

@@ -1,0 +1,69 @@
+"""Large arrays and short rows with the thresholds of the platforms: on CPU the same bits as in the portable form."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxpool._geometry.window import make_window
+from jaxpool._kernels.route import pick, route
+from jaxpool._kernels.select import select
+from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
+from jaxpool._plan.max_pool import plan_max
+from jaxpool._plan.problem import PLATFORMS, Problem
+from jaxpool._plan.sum_pool import plan_sum
+from jaxpool.testing import draw_values
+from tests.support import forms
+from tests.support.compilation import HASTY
+
+LAST = (1, 2)
+PROBLEMS = [  # shape, window, strides, padding, axes, dtype
+    ((2, 64, 64, 32), 3, 1, "SAME", LAST, "float32"),  # nine regions, or tables
+    ((2, 65, 64, 32), 3, 2, "SAME", LAST, "float32"),
+    ((2, 64, 64, 32), 3, 2, "VALID", LAST, "bfloat16"),
+    ((2, 64, 64, 32), 2, 2, "VALID", LAST, "float16"),
+    ((2, 64, 64, 32), 13, 6, "SAME", LAST, "float32"),  # two steps
+    ((2, 64, 64, 32), 5, 1, "SAME", LAST, "bfloat16"),  # two loops through tables
+    ((2, 64, 64, 16), 12, (1, 2), "SAME", LAST, "float32"),
+    ((2, 128, 128, 3), 3, 2, "SAME", LAST, "float32"),  # short rows
+    ((2, 128, 128, 3), 3, 1, "SAME", LAST, "float32"),
+    ((1, 256, 256, 1), 5, 1, "SAME", LAST, "float16"),
+    ((2, 16, 96, 96), 3, 2, 1, (2, 3), "float32"),  # channels first
+    ((1, 16, 32, 32, 12), 3, 1, "SAME", (1, 2, 3), "float32"),
+    ((1, 16, 32, 32, 8), 3, 2, "SAME", (3, 1, 2), "float32"),
+    ((2, 4096, 16), 64, 32, "SAME", (1,), "float32"),  # sums of blocks
+    ((2, 4096, 16), 41, 1, "SAME", (1,), "float32"),  # sums of sums and a rest
+]
+
+
+def problems(shape, window, strides, padding, axes, dtype):
+    given = make_window(shape, (window,) * len(axes), strides, padding, axes=axes)
+    return [Problem(given, shape, dtype, platform) for platform in PLATFORMS]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_on_cpu_the_same_as_in_the_portable_form(problem):
+    cpu, gpu, _ = problems(*problem)
+    window, shape, dtype = cpu.window, cpu.shape, np.dtype(cpu.dtype)
+    end = Epilogue(dtype)
+
+    def run(x, dy):
+        _, index = select(x, window, "max", "first", plan_max(gpu))
+        for each in (cpu, gpu):
+            plan, summed, spread = plan_max(each), plan_sum(each), plan_sum(each, transposed=True)
+            yield (
+                *select(x, window, "max", "first", plan),
+                route(dy, index, "first", plan),
+                pick(x, index, "first", plan),
+                window_sum(x, summed, end),
+                window_spread(dy, spread, end),
+            )
+
+    rng = np.random.default_rng(0)
+    x = draw_values(rng, shape, dtype, "ties")
+    odd = rng.random(shape) < 0.01
+    x = np.where(odd, rng.choice([np.nan, np.inf, -np.inf], shape), x).astype(dtype)
+    dy = forms.numbers(rng, window.pooled(shape), dtype, special=True)
+    on_cpu, portable = jax.device_get(
+        jax.jit(lambda x, dy: list(run(x, dy)), compiler_options=HASTY)(x, dy)
+    )
+    forms.same_bits(on_cpu, portable, str(problem))

@@ -1,0 +1,239 @@
+"""Passes that read through tables on CPU: in which programs, what they keep and recompute, how they round."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool._kernels.cpu import tables
+from tests.support.compilation import FUSED
+from tests.support.lookups import arguments, both_ways, gathers, lookups
+
+WIDE = (2, 64, 64, 32)
+
+
+def pool(name, window, strides, padding, **options):
+    function = getattr(jaxpool, f"{name}_pool")
+    return lambda x: function(x, (window, window), (strides, strides), padding, **options)
+
+
+def compiled(function, *arguments):
+    """As users have it: what is fused decides over memory, and over what is computed again."""
+    return jax.jit(function).lower(*arguments).compile(FUSED)
+
+
+def kept(program):
+    return program.memory_analysis().temp_size_in_bytes
+
+
+# What the programs hold
+
+
+@pytest.mark.parametrize("name", ["max", "avg"])
+def test_not_of_arrays_of_unknown_size(name):
+    ours = pool(name, 3, 2, "VALID")
+    assert gathers(ours, WIDE)
+    assert not gathers(ours, (jax.export.symbolic_shape("b")[0], *WIDE[1:]))
+
+
+@pytest.mark.parametrize("name", ["max", "avg"])
+def test_not_of_arrays_whose_type_says_how_they_are_sharded(name):
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))
+    ours = pool(name, 3, 2, "VALID")
+
+    def gradient(x):
+        return jax.grad(lambda x: (ours(x) ** 2).sum())(x)
+
+    with jax.set_mesh(mesh):
+        x = jax.ShapeDtypeStruct(WIDE, jnp.float32, sharding=jax.NamedSharding(mesh, jax.P("i")))
+        everywhere = jax.ShapeDtypeStruct(
+            WIDE, jnp.float32, sharding=jax.NamedSharding(mesh, jax.P())
+        )
+        assert not lookups(gradient, x)
+        assert lookups(gradient, everywhere)
+
+
+def test_nothing_is_selected_by_lookups():
+    x, _ = arguments(pool("max", 13, 6, "SAME"), WIDE)
+    assert gathers(pool("max", 13, 6, "SAME"), WIDE)
+    assert lookups(pool("max", 13, 6, "SAME"), x) == 0
+
+
+@pytest.mark.parametrize("place", [0, 2, 4])
+@pytest.mark.parametrize("name", ["max", "avg"])
+def test_mapped_over_any_axis(name, place):
+    ours = pool(name, 3, 2, "VALID", **({"divisor": 1} if name == "avg" else {}))
+    x = np.random.default_rng(0).integers(-9, 9, (3, 2, 20, 21, 32)).astype(np.float32)
+    assert gathers(ours, x.shape[1:])
+
+    @jax.jit
+    def both(x):
+        gradient = jax.grad(lambda x: (ours(x) ** 2).sum())
+        alone = jnp.stack([gradient(each) for each in x], place)
+        return jax.vmap(gradient, place, place)(jnp.moveaxis(x, 0, place)), alone
+
+    np.testing.assert_array_equal(*both(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "window", "strides", "dtype"),
+    [
+        ("max", 13, 6, "float32"),
+        ("max", 5, 1, "float32"),  # two loops
+        ("max", 3, 2, "bfloat16"),
+        ("avg", 3, 2, "float32"),
+        ("avg", 3, 1, "bfloat16"),
+    ],
+)
+def test_second_derivatives(name, window, strides, dtype):
+    """The transpose of a gather would be a scatter, and rounding by bits has no derivative of its own."""
+    rng = np.random.default_rng(0)
+    ours = pool(name, window, strides, "SAME", **({"divisor": 2} if name == "avg" else {}))
+    x = jnp.asarray(rng.permutation(2 * 20 * 20 * 32).reshape(2, 20, 20, 32) % 251, dtype)
+    v = jnp.asarray(rng.integers(-3, 4, x.shape), dtype)
+    assert gathers(ours, x.shape, dtype)
+
+    def loss(x):
+        return (ours(x).astype(jnp.float32) ** 2).sum() / 2
+
+    def reverse(x):
+        return jax.grad(lambda x: (jax.grad(loss)(x) * v).astype(jnp.float32).sum())(x)
+
+    def each_way(x):
+        forward = jax.jvp(jax.grad(loss), (x,), (v,))[1]
+        # Around x the pool is linear: its transpose sends back what its tangent says.
+        y_dot = jax.jvp(pool(name, window, strides, "SAME", autodiff="jvp"), (x,), (v,))[1]
+        scale = (window**2 / 2) if name == "avg" else 1
+        (expected,) = jax.vjp(ours, x)[1]((y_dot * scale).astype(dtype))
+        return reverse(x), forward, expected
+
+    assert "scatter" not in jax.jit(reverse).lower(x).as_text()
+    *found, expected = jax.jit(each_way)(x)
+    assert np.any(expected)
+    tolerance = 1e-5 if dtype == "float32" else 2e-2
+    for got in found:
+        np.testing.assert_allclose(
+            got.astype(np.float32), expected.astype(np.float32), rtol=tolerance, atol=tolerance
+        )
+
+
+# What they keep, and what they compute again
+
+
+@pytest.mark.parametrize(
+    ("name", "window", "strides", "padding", "dtype", "most"),
+    [
+        ("max", 31, 16, "VALID", "float32", 0.3),
+        ("max", 2, 2, "VALID", "bfloat16", 0.2),
+        ("max", 3, 1, "VALID", "bfloat16", 0.6),  # the index
+        ("max", 5, 2, "VALID", "float32", 0.8),  # what stands between the two loops
+        ("avg", 3, 1, "SAME", "float32", 1 / 16),
+        ("avg", 3, 2, "VALID", "bfloat16", 1 / 16),
+        ("avg", 3, 2, "SAME", "float16", 1 / 16),
+    ],
+)
+def test_what_is_kept_between_the_loops(name, window, strides, padding, dtype, most):
+    """In arrays of x, forward and backward."""
+    shape = (8, 64, 64, 64)
+    ours = pool(name, window, strides, padding)
+    assert gathers(ours, shape, dtype)
+    program = compiled(both_ways(ours), *arguments(ours, shape, dtype))
+    assert kept(program) < most * np.prod(shape) * jnp.dtype(dtype).itemsize
+
+
+@pytest.mark.parametrize(("strides", "most"), [(1, 2.1), (2, 0.6)])
+def test_cotangents_divided_by_counts_are_rounded_in_the_loop(strides, most):
+    """What remains is dy in float32, divided."""
+    ours = pool("avg", 3, strides, "SAME", count_include_pad=False)
+    x, dy = arguments(ours, (8, 64, 64, 64), "bfloat16")
+    program = compiled(lambda x, dy: jax.vjp(ours, x)[1](dy), x, dy)
+    assert kept(program) < most * 2 * np.prod(x.shape)
+
+
+@pytest.mark.parametrize("strides", [1, 2])
+def test_no_tap_computes_again_what_it_reads(strides):
+    """A cotangent made of the result, and an input made of another array: both are read by nine taps or four."""
+    ours = pool("avg", 3, strides, "SAME")
+    x = jax.ShapeDtypeStruct((8, 64, 64, 64), jnp.float32)
+    program = compiled(jax.value_and_grad(lambda x: (ours(jnp.tanh(x)) ** 2).sum()), x)
+    parts = [part for part in program.as_text().split("\n\n") if " gather(" in part]
+    assert parts
+    for part in parts:
+        assert not re.search(r" (tanh|multiply)\(.*\n(.*\n)* .* gather\(", part)
+    assert kept(program) < 2.1 * 4 * np.prod(x.shape)
+
+
+def test_no_window_computes_again_what_it_sends():
+    """A cotangent made of the result is read by four positions or more."""
+    ours = pool("max", 4, 2, "SAME")
+    x = jax.ShapeDtypeStruct((8, 64, 64, 64), jnp.float32)
+    program = compiled(jax.value_and_grad(lambda x: jnp.sin(ours(x)).sum()), x).as_text()
+    parts = program.split("\n\n")
+    looking_up = {part for part in parts if " gather(" in part}
+    sending = {part for part in parts if re.search(r" cosine\(", part)}
+    assert looking_up
+    assert sending
+    assert not looking_up & sending
+
+
+# Numbers
+
+
+def test_rounding_by_bits_is_that_of_a_cast():
+    """Every bfloat16, what lies half way to the next one and beside it, and NaNs of several kinds."""
+    every = np.arange(1 << 16, dtype=np.uint32) << 16
+    low = np.asarray([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    x = (every[:, None] | low).ravel().view(np.float32)
+    got = np.asarray(jax.jit(lambda x: tables.rounded(x, jnp.bfloat16))(x))
+    with np.errstate(invalid="ignore"):
+        expected = x.astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
+    finite = ~np.isnan(x)
+    np.testing.assert_array_equal(got[finite].view(np.uint16), expected[finite].view(np.uint16))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bit_floats_in_two_loops_of_which_the_last_adds_nothing(dtype):
+    """What the first loop gives is float32: it is not sent as it is."""
+    x = jnp.asarray(np.random.default_rng(0).integers(-99, 99, (1, 30, 30, 16)), dtype)
+
+    def gradient(x):
+        return jax.grad(lambda x: jaxpool.max_pool(x, (10, 2), (1, 2)).astype(np.float32).sum())(x)
+
+    assert lookups(gradient, x)
+    np.testing.assert_array_equal(gradient(x), gradient(x.astype(np.float32)).astype(dtype))
+
+
+def test_a_corner_that_no_window_reaches_along_both_axes():
+    """128 taps, one too many of them twice: a byte would wrap to the first tap, which the last window chose."""
+    x = jnp.zeros((2, 19, 35, 3))
+
+    def ours(x):
+        return jaxpool.max_pool(x, (8, 16), (8, 16))
+
+    assert gathers(ours, x.shape)
+    dx = jax.jit(jax.grad(lambda x: ours(x).sum()))(x)
+    expected = np.zeros(x.shape)
+    expected[:, :16:8, :32:16] = 1
+    np.testing.assert_array_equal(dx, expected)
+
+
+@pytest.mark.parametrize("taps", [255, 256, 257])
+def test_indices_that_fill_their_type(taps):
+    """One tap too many stands for windows that do not exist."""
+    ranks = np.random.default_rng(0).permutation(4 * (2 * taps + 3)).reshape(4, -1, 1)
+    x = ranks.astype(np.float32)
+    x[0, taps] = x[1, -4] = x.max() + 1  # the first and the last tap of the last window
+    both = jax.jit(both_ways(lambda x: jaxpool.max_pool(x, (taps,), (taps,))))
+    dy = jnp.ones((4, 2, 1))
+    assert lookups(both, x, dy)
+    dx = both(x, dy)[1]
+    tiles = x[:, : 2 * taps].reshape(4, 2, taps)
+    expected = np.zeros_like(tiles)
+    np.put_along_axis(expected, np.argmax(tiles, 2)[..., None], 1, 2)
+    np.testing.assert_array_equal(dx[:, : 2 * taps, 0], expected.reshape(4, -1))
+    assert not dx[:, 2 * taps :].any()

@@ -1,0 +1,61 @@
+"""Cotangents shared by the elements that tie: by bits in every form, by values, and as the oracle says."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool._kernels.dtypes import losing
+from jaxpool._kernels.select import select_value
+from jaxpool._kernels.ties import pick_level, pick_tied, route_level, route_tied, tie_masks
+from jaxpool.testing import _oracle, draw_values
+from tests.support import forms
+from tests.support.compilation import HASTY
+
+DTYPES = [np.float32, jnp.bfloat16]
+ALL = 2**3 * 3**2 * 5 * 7  # shares of up to ten elements are whole numbers
+
+
+@pytest.mark.parametrize("seed", forms.seeds(8))
+def test_every_form_shares_as_the_portable_one(seed):
+    rng = np.random.default_rng(seed)
+    drawn = forms.drawn_window(rng)
+    window, dtype, kind = drawn.window, np.dtype(DTYPES[seed % 2]), ("max", "min")[seed // 2 % 2]
+    (plan, *_) = forms.max_plans(window, drawn.shape, dtype).values()
+    tied = forms.different(forms.tie_plans(window, drawn.shape, dtype))
+    best = max if kind == "max" else min
+
+    def run(x, dy, v):
+        y = select_value(x, kind, "first", plan)
+        words = tie_masks(x, y, window, losing(dtype, kind))
+        routed = [route_tied(dy, words, each) for each in tied.values()]
+        return (
+            [*routed, route_level(dy, x, y, window, kind)],
+            [pick_tied(v, words, window), pick_level(v, x, window, kind)],
+        )
+
+    compiled = jax.jit(run, compiler_options=HASTY)
+    choose = _oracle._choose(best, "split")
+
+    def rule(values):
+        return choose(values) if values else (0.0, [])
+
+    for values in ("ties", "special", "lowest"):
+        x = draw_values(rng, drawn.shape, dtype, values, greatest=kind == "min")
+        answer = _oracle._pool(x, window, lambda output, count: rule)
+        dy = (ALL * rng.integers(-3, 4, answer.y.shape)).astype(dtype)
+        v = (ALL * rng.integers(-3, 4, drawn.shape)).astype(dtype)
+        routed, picked = jax.device_get(compiled(x, dy, v))
+        names = [*tied, "by values"]
+        for name, got in zip(names, routed, strict=True):
+            close(got, answer.cotangent(dy), f"{name}: {drawn}, {values}")
+        for got in picked:
+            close(got, dataclasses.replace(answer, y=dy).tangent(v), f"{drawn}, {values}")
+
+
+def close(got, want, says):
+    tolerance = float(jnp.finfo(want.dtype).eps)
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=ALL * 1e-6, err_msg=says)

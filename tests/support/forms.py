@@ -1,0 +1,222 @@
+"""Every form of a kernel on arrays of any size: plans made with thresholds that a test hands in, and drawn windows."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._geometry.window import Window, make_window
+from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties
+from jaxpool._plan.problem import Platform, Problem
+from jaxpool._plan.sum_pool import plan_sum
+from jaxpool._plan.tuning import CPU, NEVER, PORTABLE, Tuning
+
+MANY = 200
+
+
+def seeds(quick):
+    """A drawn problem each; those beyond the first few are slow."""
+    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, MANY)]
+    return [*range(quick), *slow]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned(Problem):
+    """A problem whose plan is chosen by thresholds of its own."""
+
+    thresholds: Tuning = PORTABLE
+
+    @property
+    def tuning(self) -> Tuning:
+        return self.thresholds
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """A platform with other thresholds."""
+
+    platform: Platform
+    thresholds: Tuning
+
+    def problem(self, window, shape, dtype) -> Tuned:
+        name = np.dtype(dtype).name
+        return Tuned(window, tuple(shape), name, self.platform, thresholds=self.thresholds)
+
+
+def portable(**thresholds) -> Form:
+    return Form("gpu", dataclasses.replace(PORTABLE, **thresholds))
+
+
+def cpu(**thresholds) -> Form:
+    return Form("cpu", dataclasses.replace(CPU, **thresholds))
+
+
+SHORT_STEPS = {  # of two pieces each
+    "pass_taps": 1,
+    "overlapping_taps": 1,
+    "overlapping_taps_an_element": 0,
+    "pieces": 2,
+    "longest_pass": 1,
+}
+NO_TABLES = {"longest_table": 0, "vector": 0}
+REGIONS = {"region_bytes": 0, **NO_TABLES}
+ROUTED_BY_TABLES = {
+    "longest_table": NEVER,
+    "route_row": 0,
+    "route_row_of_16_bits": 0,
+    "route_windows_of_axis": NEVER,
+    "separate_taps": 0,
+}
+MAX = {
+    "portable": portable(),
+    "portable, in short steps": portable(**SHORT_STEPS),
+    "cpu": cpu(),
+    "cpu, bounds tested": cpu(**REGIONS, tested_terms=NEVER),
+    "cpu, regions of copies": cpu(**REGIONS, tested_terms=0),
+    "cpu, regions in short steps": cpu(**REGIONS, **SHORT_STEPS),
+    "cpu, short rows": cpu(longest_table=0, vector=NEVER),
+    "cpu, one loop through tables": cpu(
+        **ROUTED_BY_TABLES, route_windows=NEVER, route_windows_without_strides=NEVER
+    ),
+    "cpu, tables axis by axis": cpu(
+        **ROUTED_BY_TABLES, route_windows=0, route_windows_without_strides=0
+    ),
+}
+AXIS_BY_AXIS = {"sum_taps": 0, "short_window": 0}
+SUM_REGIONS = {"sum_region_bytes": 0, "tested_taps": 0, "shortest_region": 1, **NO_TABLES}
+SUMMED_BY_TABLES = {
+    "sum_region_bytes": 0,
+    "tested_taps": 0,
+    "longest_table": NEVER,
+    "table_row": 0,
+    "table_taps": NEVER,
+    "table_taps_of_axis": NEVER,
+    "table_phases": 0,
+}
+SUMS = {
+    "portable": portable(),
+    "portable, axis by axis": portable(**AXIS_BY_AXIS),
+    "portable, sums of sums": portable(**AXIS_BY_AXIS, longest_sum=1),
+    "portable, sums of blocks": portable(**AXIS_BY_AXIS, longest_sum=3),
+    "cpu": cpu(),
+    "cpu, bounds tested": cpu(sum_region_bytes=NEVER),
+    "cpu, regions": cpu(**SUM_REGIONS),
+    "cpu, regions axis by axis": cpu(**SUM_REGIONS, **AXIS_BY_AXIS),
+    "cpu, sums of sums by regions": cpu(**SUM_REGIONS, **AXIS_BY_AXIS, longest_sum=2),
+    "cpu, one loop through tables": cpu(**SUMMED_BY_TABLES),
+    "cpu, tables axis by axis": cpu(**SUMMED_BY_TABLES, **AXIS_BY_AXIS),
+}
+
+
+def max_plans(window, shape, dtype) -> dict[str, MaxPlan]:
+    """The plan of each form; the portable one first."""
+    return {name: plan_max(form.problem(window, shape, dtype)) for name, form in MAX.items()}
+
+
+def tie_plans(window, shape, dtype):
+    return {name: plan_ties(form.problem(window, shape, dtype)) for name, form in MAX.items()}
+
+
+def sum_plans(window, shape, dtype, *, transposed):
+    return {
+        name: plan_sum(form.problem(window, shape, dtype), transposed=transposed)
+        for name, form in SUMS.items()
+    }
+
+
+def different(plans, what=lambda plan: plan, rng=None, most=4):
+    """Of plans that are alike in `what`, one; the first, and if `rng` is given so many of all others."""
+    found = {}
+    for name, plan in plans.items():
+        found.setdefault(what(plan), (name, plan))
+    first, *others = found.values()
+    if rng is not None and len(others) > most:
+        others = [others[which] for which in sorted(rng.choice(len(others), most, replace=False))]
+    return dict([first, *others])
+
+
+# Shapes, and the padding on both sides of axis 1.
+WITHOUT_ELEMENTS = [((1, 0, 3), 2), ((0, 9, 3), 2), ((2, 9, 0), 0)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """A window over an array of `shape`."""
+
+    shape: tuple[int, ...]
+    window: Window
+
+
+def drawn_window(rng: np.random.Generator) -> Drawn:
+    """Over one to three axes, most often (batch, ..., channels), else in any order; some windows are padding alone."""
+    while True:
+        rank = int(rng.choice([1, 2, 2, 2, 3]))
+        long = rng.random() < (0.5, 0.2, 0.0)[rank - 1]
+        taps = rng.integers(1, (18, 12)[rank - 1] if long else 5 - rank // 2, rank)
+        sizes = rng.integers(1, (40, 14, 7)[rank - 1], rank)
+        strides = rng.integers(1, 4 if rank < 3 else 3, rank) if rng.random() < 0.6 else [1] * rank
+        dilation = rng.integers(1, 4, rank) if rng.random() < 0.25 else [1] * rank
+        pairs = rng.integers(0, 3 if rng.random() < 0.7 else 9, (rank, 2)).tolist()
+        others = rng.integers(1, 4, int(rng.integers(0, 3))).tolist()
+        axes = list(range(1, 1 + rank)) if len(others) == 2 else list(range(rank))
+        if rng.random() < 0.3:
+            axes = rng.permutation(rank + len(others))[:rank].tolist()
+        lengths = dict(zip(axes, sizes.tolist(), strict=True))
+        rest = iter(others)
+        shape = tuple(
+            lengths[axis] if axis in lengths else next(rest) for axis in range(rank + len(others))
+        )
+        try:
+            window = make_window(
+                shape,
+                tuple(taps),
+                tuple(strides),
+                ["VALID", "SAME", "SAME_LOWER", pairs][int(rng.integers(0, 4))],
+                window_dilation=tuple(dilation),
+                ceil_mode=bool(rng.random() < 0.3),
+                axes=tuple(axes),
+                empty="keep",
+            )
+        except ArgumentError:
+            continue
+        if window.size <= 100:
+            return Drawn(shape, window)
+
+
+def numbers(rng, shape, dtype, special):
+    """Small integers, whose sums are exact, and `special` ones: what is not finite among them."""
+    x = (
+        rng.integers(-99, 100, shape)
+        if np.dtype(dtype).itemsize > 1
+        else rng.integers(-4, 5, shape)
+    )
+    if special:
+        odd = rng.random(shape) < 0.1
+        x = np.where(odd, rng.choice([np.nan, np.inf, -np.inf], shape), x)
+    return x.astype(dtype)
+
+
+def exactly(x) -> np.ndarray:
+    """The bits of an array, those of all NaNs alike."""
+    x = np.asarray(x)
+    if x.dtype.kind in "biu":
+        return x
+    bits = x.view(f"u{x.dtype.itemsize}")
+    return np.where(np.isnan(x.astype(np.float64)), np.iinfo(bits.dtype).max, bits)
+
+
+def same_bits(got, want, says):
+    """Asserts equal shapes, dtypes and bits of two trees of arrays."""
+    assert len(got) == len(want)
+    for one, other in zip(got, want, strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype), says
+        np.testing.assert_array_equal(exactly(one), exactly(other), err_msg=says)
+
+
+def are_transposes(y, dy, x, dx, says):
+    """Asserts that the map from x to y and that from dy to dx are transposes, in numbers that add up exactly."""
+    forward, backward = (
+        np.vdot(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in ((y, dy), (x, dx))
+    )
+    assert forward == backward, says
