@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._kernels import dtypes
 from jaxpool.testing import _oracle
 from jaxpool.testing._oracle import Answer, Rule, Term, Ties
 
@@ -65,8 +65,17 @@ def _pool(
 
 def _greatest(ties: Ties, dtype: Any) -> Rule:
     choose = _oracle._choose(max, ties)
-    least = _oracle.exact_values(dtypes.least(dtype)).item()
-    return lambda values: choose(values) if values else (least, [])
+    return lambda values: choose(values) if values else (_least(dtype), [])
+
+
+def _least(dtype: Any) -> Any:
+    """The least value of a type: its negative infinity, if it has one."""
+    if dtype == np.bool_:
+        return False
+    if not _oracle.is_floating(dtype):
+        return int(jnp.iinfo(dtype).min)
+    lowest = float(_oracle.rounded(-np.inf, dtype))
+    return lowest if lowest == -np.inf else float(jnp.finfo(dtype).min)
 
 
 def _mean(values: list[Any]) -> tuple[Any, list[float]]:

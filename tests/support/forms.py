@@ -8,7 +8,7 @@ import pytest
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties
-from jaxpool._plan.problem import Platform, Problem
+from jaxpool._plan.problem import Platform, Tuned
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import CPU, NEVER, PORTABLE, Tuning
 
@@ -19,17 +19,6 @@ def seeds(quick):
     """A drawn problem each; those beyond the first few are slow."""
     slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, MANY)]
     return [*range(quick), *slow]
-
-
-@dataclasses.dataclass(frozen=True)
-class Tuned(Problem):
-    """A problem whose plan is chosen by thresholds of its own."""
-
-    thresholds: Tuning = PORTABLE
-
-    @property
-    def tuning(self) -> Tuning:
-        return self.thresholds
 
 
 @dataclasses.dataclass(frozen=True)
