@@ -49,9 +49,13 @@ _WINDOWS = (
     *("3x3 SAME 8x64x64x64", "13x13 SAME 8x40x40x128", "31x31 stride 16 SAME 4x128x128x32"),
     *("3x3 SAME ties split 8x64x64x64", "13x13 ties split 8x40x40x128", "56x56 32x56x56x256"),
 )
+_OUTPUTS = (
+    *("to 7x7 16x56x56x64", "to 5x5 8x64x64x64", "to 1x1 16x56x56x64"),
+    *("to 4x4 ties split 2x8x8x3", "to 5x5 ties split 8x64x64x64"),
+)
 _SAMPLES = (  # cases that show between them all the forms that a function may take
     (cases.SELECTIONS + cases.SUMS + cases.SCALED + cases.STOCHASTIC, _WINDOWS),
-    (cases.ADAPTIVE, ("to 7x7 16x56x56x64", "to 5x5 8x64x64x64", "to 5x5 ties split 8x64x64x64")),
+    (cases.ADAPTIVE, _OUTPUTS),
     (cases.WHOLE, ("over 1 and 2 32x56x56x64", "over 1 and 2 ties split 32x56x56x64")),
     (cases.RUNNING, ("over 1 8x4096x64",)),
     (cases.ELEMENTWISE, ("of 2 16x128x128x32", "of 2 ties split 16x128x128x32")),
@@ -63,7 +67,7 @@ SAMPLES = {
 }
 SAMPLES["maxout"] = SAMPLES["max"]
 SAMPLES["spatial_pyramid_pool"] = (
-    SAMPLES["adaptive_max_pool"][:2] + SAMPLES["adaptive_avg_pool"][:2]
+    SAMPLES["adaptive_max_pool"][:3] + SAMPLES["adaptive_avg_pool"][:3]
 )
 
 

@@ -105,15 +105,16 @@ def _stage(
 
 def _of_steps(passes: Sequence[Pass], *, back: bool = False) -> list[Stage]:
     """The passes of a selection, from input to output or back."""
-    return [
-        _stage(
-            one.step.axes,
-            [one.step.transposed if back else one.step.phases],
-            one.layout,
-            one is passes[-1],
-        )
-        for one in passes
-    ]
+    stages = []
+    for one in passes:
+        phases, last = one.step.transposed if back else one.step.phases, one is passes[-1]
+        stage = _stage(one.step.axes, [phases], one.layout, last)
+        if back and not last and one.lower not in (None, one.layout):
+            index = _stage(one.step.axes, [phases], one.lower, last)
+            notes = (*stage.notes, *[f"the index {word}" for word in (index.reading, *index.notes)])
+            stage = dataclasses.replace(stage, notes=notes)
+        stages.append(stage)
+    return stages
 
 
 def _of_sums(plan: SumPlan) -> list[Stage]:
@@ -246,8 +247,10 @@ def _elementwise(case: Case, problem: Problem) -> Explained:
 
 def _unpool(case: Case, problem: Problem) -> Explained:
     own = unpool.own_windows(case.shape, case.axes, case.to, problem.platform, False)
-    put = [Stage(case.axes, 1, "repeated" if own else "scattered")]
-    return "position", put, put, [Stage(case.axes, 1, "gathered")], [unpool.why(own)]
+    dense = [Stage(case.axes, 1, "repeated", notes=("or else",))] if own else []
+    scattered, gathered = (Stage(case.axes, 1, how) for how in ("scattered", "gathered"))
+    put, added = [*dense, scattered, gathered], [*dense, scattered]
+    return "position", put, added, [gathered], [unpool.why(own)]
 
 
 _FAMILIES = (

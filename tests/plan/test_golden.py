@@ -1,0 +1,11 @@
+"""The plans of all benchmark cases are those of golden.txt."""
+
+import difflib
+
+from tests.plan import golden
+
+
+def test_no_choice_has_changed():
+    """Where one should: `python -m tests.plan.golden`, and read the difference."""
+    before, now = golden.PATH.read_text().splitlines(), golden.lines()
+    assert list(difflib.unified_diff(before, now, "golden.txt", "now", lineterm="", n=1)) == []
