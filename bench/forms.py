@@ -31,7 +31,7 @@ from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.max_pool import plan_max
-from jaxpool._plan.problem import Platform, Problem
+from jaxpool._plan.problem import Platform, Problem, Tuned
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import LIMITS, TUNING, Limits, Tuning
 
@@ -60,17 +60,6 @@ class Thresholds:
 
     def _part(self, field: str) -> str:
         return "tuning" if hasattr(self.tuning, field) else "limits"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Problem(Problem):
-    """A problem that brings its thresholds."""
-
-    thresholds: Tuning = TUNING["cpu"]
-
-    @property
-    def tuning(self) -> Tuning:
-        return self.thresholds
 
 
 class Form(NamedTuple):
@@ -111,7 +100,7 @@ def arrays(case: Case, names: Sequence[str]) -> list[jax.Array]:
 def _problem(case: Case, by: Thresholds) -> Problem:
     geometry = {"window_dilation": case.dilation or 1, "axes": case.axes}
     window = make_window(case.shape, case.window, case.strides, case.padding, **geometry)
-    return _Problem(window, case.shape, case.dtype, by.platform, thresholds=by.tuning)
+    return Tuned(window, case.shape, case.dtype, by.platform, thresholds=by.tuning)
 
 
 def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
