@@ -1,9 +1,13 @@
 """Large arrays and short rows with the thresholds of the platforms: on CPU the same bits as in the portable form."""
 
+import functools
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxpool
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select
@@ -67,3 +71,34 @@ def test_on_cpu_the_same_as_in_the_portable_form(problem):
         jax.jit(lambda x, dy: list(run(x, dy)), compiler_options=HASTY)(x, dy)
     )
     forms.same_bits(on_cpu, portable, str(problem))
+
+
+@pytest.mark.parametrize(
+    ("name", "long"), [("avg_pool", (40, 1, 1)), ("max_pool", (10, 1, 1))]
+)  # fmt: skip
+def test_regions_keep_shardings_that_types_say(name, long):
+    """Phases without taps too."""
+    pool = getattr(jaxpool, name)
+    mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 66, 65, 32)), jnp.float32)
+
+    def gradients(x):
+        for window, stride, dilation in ((3, 1, 1), (3, 2, 1), (2, 4, 2), long):
+            sides = ((window - 1, 1), (0, window - 1))
+            of = functools.partial(
+                pool,
+                window_shape=window,
+                strides=stride,
+                padding=sides,
+                window_dilation=dilation,
+                axes=(1, 2),
+            )
+            yield jax.vjp(of, x)[1](jnp.ones_like(of(x)))[0]
+
+    program = jax.jit(lambda x: list(gradients(x)), compiler_options=HASTY)
+    wanted = program(x)
+    with jax.set_mesh(mesh):
+        found = program(jax.device_put(x, jax.NamedSharding(mesh, jax.P("b"))))
+    for got, want in zip(found, wanted, strict=True):
+        assert got.sharding.spec[0] == "b"
+        np.testing.assert_allclose(got, want, rtol=1e-5)
