@@ -1,0 +1,181 @@
+"""Rules that hold by reading the sources: choices are made in the plan alone, by numbers that say why."""
+
+import ast
+import dataclasses
+import importlib
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+import jaxpool
+from jaxpool._geometry.window import make_window
+from jaxpool._plan import tuning
+from jaxpool._plan.max_pool import plan_max, plan_ties
+from jaxpool._plan.problem import PLATFORMS, Problem
+from jaxpool._plan.steps import flat_step, select_steps
+from jaxpool._plan.sum_pool import plan_sum
+
+PACKAGE = Path(jaxpool.__file__).parent
+NOTES = PACKAGE.parent / "bench" / "NOTES.md"
+FIELDS = {  # of both, and their types
+    field.name: field.type
+    for thresholds in (tuning.Limits, tuning.Tuning)
+    for field in dataclasses.fields(thresholds)
+}
+# Numbers in kernels that no size is compared with to choose a form, and what they are.
+NUMBERS = {
+    ("compare.py", "bits == np.uint8(255)"): "the NaN of an 8-bit float without a sign",
+    ("reduce.py", "BYTE = 8"): "bits of a word",
+    ("ties.py", "WORD = 32"): "bits of the widest word",
+    (
+        "cpu/keys.py",
+        "_MAGNITUDE = np.int16(2 ** 15 - 1)",
+    ): "bits of a 16-bit float but for its sign",
+    (
+        "cpu/keys.py",
+        "_NAN_KEY = {'max': np.int16(2 ** 15 - 1), 'min': np.int16(-2 ** 15)}",
+    ): "likewise",
+    ("dtypes.py", "jnp.dtype(dtype).itemsize < 4"): "bytes of float32",
+    ("positions.py", "jnp.dtype(indices.dtype).itemsize < 4"): "bytes of int32",
+}
+
+
+def modules(room):
+    """Each file of a room, its name there and its syntax."""
+    files = sorted((PACKAGE / room).rglob("*.py"))
+    assert files
+    return [(str(path.relative_to(PACKAGE / room)), ast.parse(path.read_text())) for path in files]
+
+
+def imports(tree):
+    """Each name that a module imports, with the module it is from."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from ((f"{node.module}.{alias.name}", alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, alias.name) for alias in node.names)
+
+
+def attributes(tree):
+    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+def holds_a_number(tree):
+    """Whether a number beyond 2 is written there: 0, 1 and 2 are how one says none, one and a pair."""
+    found = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    return any(isinstance(value, (int, float)) and abs(value) > 2 for value in found)
+
+
+def numbers(tree):
+    """Assignments outside functions, comparisons and defaults of arguments that hold a number."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef)):
+            some = [each for each in node.body if isinstance(each, (ast.Assign, ast.AnnAssign))]
+        elif isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            some = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+        else:
+            some = [node] if isinstance(node, (ast.Compare, ast.match_case)) else []
+        yield from (ast.unparse(each) for each in some if holds_a_number(each))
+
+
+class TestKernels:
+    def test_none_sees_a_threshold(self):
+        for file, tree in modules("_kernels"):
+            for whole, name in imports(tree):
+                assert not whole.startswith("jaxpool._plan.tuning"), file
+                assert name not in ("TUNING", "LIMITS", "Tuning", "Limits", "tuning"), file
+            assert attributes(tree) & {*FIELDS, "tuning", "thresholds"} == set(), file
+
+    def test_none_has_one_of_its_own(self):
+        found = {(file, text) for file, tree in modules("_kernels") for text in numbers(tree)}
+        assert found == set(NUMBERS)
+
+
+class TestThresholds:
+    @pytest.mark.parametrize("field", FIELDS)
+    def test_each_is_read(self, field):
+        rooms = modules("_plan") + modules("_ops")
+        assert any(field in attributes(tree) for file, tree in rooms if file != "tuning.py")
+
+    @pytest.mark.parametrize("field", FIELDS)
+    def test_each_has_a_unit_a_reason_and_a_heading(self, field):
+        comments, headings = documented()
+        unit = "" if FIELDS[field] == "bool" else r"\w.*: "
+        assert re.fullmatch(rf"# {unit}\w.*", comments[field]), comments[field]
+        written = re.findall(r"^## (.+)$", NOTES.read_text(), re.MULTILINE)
+        assert headings[field] in written
+
+    def test_platforms_have_all_of_them(self):
+        assert set(tuning.TUNING) == set(PLATFORMS)
+
+
+def documented():
+    """The comment of each threshold, and the heading in the notes that stands over it."""
+    path = Path(tuning.__file__)
+    with path.open("rb") as file:
+        tokens = [
+            each for each in tokenize.tokenize(file.readline) if each.type == tokenize.COMMENT
+        ]
+    comments, headings = {}, {}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", None) in FIELDS:
+            lines = range(node.lineno, node.end_lineno + 1)
+            above = [each.string for each in tokens if each.start[0] < node.lineno]
+            said = [each.string for each in tokens if each.start[0] in lines]
+            comments[node.target.id] = " ".join(said)
+            noted = [line for line in above if line.startswith("# NOTES: ")]
+            headings[node.target.id] = noted[-1].removeprefix("# NOTES: ") if noted else None
+    return comments, headings
+
+
+class TestPlans:
+    def test_no_module_reaches_jax(self):
+        """Nor does what they import of the library."""
+        seen, left = (
+            set(),
+            [f"{room}.{f}" for room in ("_geometry", "_plan") for f, _ in modules(room)],
+        )
+        left = [
+            name.removesuffix(".py").replace("/", ".").removesuffix(".__init__") for name in left
+        ]
+        while left:
+            name = left.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            path = PACKAGE / f"{name.replace('.', '/')}.py"
+            path = path if path.exists() else path.with_suffix("") / "__init__.py"
+            for whole, _ in imports(ast.parse(path.read_text())):
+                assert whole.split(".")[0] not in ("jax", "jaxlib"), name
+                parts = whole.split(".")[1:] if whole.startswith("jaxpool.") else []
+                for known in (parts, parts[:-1]):
+                    inside = PACKAGE.joinpath(*known)
+                    if known and (inside.with_suffix(".py").exists() or inside.is_dir()):
+                        left.append(".".join(known))
+
+    def test_everything_in_one_is_frozen(self):
+        for file, _ in modules("_plan"):
+            name = "jaxpool._plan." + file.removesuffix(".py")
+            for found in vars(importlib.import_module(name)).values():
+                if isinstance(found, type) and dataclasses.is_dataclass(found):
+                    assert found.__dataclass_params__.frozen, found
+
+    @pytest.mark.parametrize("on", PLATFORMS)
+    def test_they_are_made_once_and_hashable(self, on):
+        def problem():
+            window = make_window((2, 23, 22, 16), (5, 3), (2, 1), "SAME")
+            return Problem(window, (2, 23, 22, 16), "bfloat16", on)
+
+        for make in (plan_max, plan_ties, plan_sum):
+            plan = make(problem())
+            assert make(problem()) is plan
+            assert hash(plan) == hash(dataclasses.replace(plan))
+            assert dataclasses.replace(plan) == plan
+        window, by = problem().window, problem().tuning
+        for forward in (False, True):
+            assert select_steps(window, by, forward=forward) is select_steps(
+                window, by, forward=forward
+            )
+        assert flat_step(window) is flat_step(problem().window)
