@@ -88,15 +88,25 @@ def _region(
         terms = [term(tap, parts, grow) for tap, parts, grow in found]
         return functools.reduce(join, terms) if terms else none()
 
-    turns = list(itertools.product(*[range(cut.phases) for cut in cuts]))
-    if not turns:  # an axis without positions
+    counts = [cut.phases for cut in cuts]
+    every = zip(*[source.phases for source in sources], strict=True)
+    used = [_used(columns, cut) for columns, cut in zip(every, cuts, strict=True)]
+    turns = list(itertools.product(*map(range, used)))
+    if 0 in counts:  # an axis without positions
         return none()
-    return jax.tree.map(
-        lambda *leaves: slices.interleave(
-            dict(zip(turns, leaves, strict=True)), axes, layout.order
-        ),
-        *map(phase, turns),
-    )
+
+    def whole(*leaves: Array) -> Array:
+        parts = dict(zip(turns, leaves, strict=True))
+        return slices.interleave(parts, axes, counts, layout.order)
+
+    return jax.tree.map(whole, *map(phase, turns))
+
+
+def _used(columns: Sequence[Phases], cut: Cut) -> int:
+    """How many phases are an expression each: after the last that reads anything only zeros follow."""
+    turn = range(cut.phases)
+    reading = [which for which in turn if any(phases[which].offsets for phases in columns)]
+    return max(reading, default=0) + 1
 
 
 def _taps(accesses: Sequence[Access]) -> Iterator[tuple[int, tuple[int, ...]]]:

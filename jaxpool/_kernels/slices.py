@@ -65,25 +65,32 @@ def zeros_like(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
 
 
 def interleave(
-    parts: dict[tuple[int, ...], Array], axes: Sequence[int], order: Sequence[int]
+    parts: dict[tuple[int, ...], Array],
+    axes: Sequence[int],
+    counts: Sequence[int],
+    order: Sequence[int],
 ) -> Array:
-    """One array from those of the phases along each of `axes`, which take turns; axes in `order`."""
+    """One array from those of the phases along each of `axes`, which take turns; axes in `order`.
+
+    Where there are fewer than `counts`, the rest of a turn is zeros.
+    """
     for which in order:
         rows: dict[tuple[int, ...], list[Array]] = {}
         for phases, part in parts.items():
             rows.setdefault((*phases[:which], 0, *phases[which + 1 :]), []).append(part)
-        parts = {phases: _in_turn(row, axes[which]) for phases, row in rows.items()}
+        parts = {phases: _in_turn(row, axes[which], counts[which]) for phases, row in rows.items()}
     (whole,) = parts.values()
     return whole
 
 
-def _in_turn(parts: list[Array], axis: int) -> Array:
-    """Elements of each part in turn along an axis."""
-    if len(parts) == 1:
+def _in_turn(parts: list[Array], axis: int, count: int) -> Array:
+    """Elements of each part in turn along an axis, and zeros until each turn is `count` long."""
+    if count == 1:
         return parts[0]
     shape = list(parts[0].shape)
-    shape[axis] *= len(parts)
-    return lax.reshape(jnp.stack(parts, axis + 1), shape)
+    shape[axis] *= count
+    stacked = pad(jnp.stack(parts, axis + 1), [axis + 1], [(0, count - len(parts), 0)], 0)
+    return lax.reshape(stacked, shape)
 
 
 def repeat(x: Array, axis: int, count: int) -> Array:

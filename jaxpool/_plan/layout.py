@@ -14,11 +14,6 @@ from jaxpool._plan.tuning import Tuning
 # "bounded": every term is a slice of what exists, and padded itself: no copy, but a bound to test in the loop.
 # "tables": one loop in which each term is looked up through a table of positions (CPU).
 Reading = Literal["padded", "bounded", "tables"]
-_WORDS = {
-    "padded": "from a padded copy",
-    "bounded": "where it is, bounds tested",
-    "tables": "through tables",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +28,6 @@ class Layout:
     def regions(self) -> int:
         """How many regions the result is put together from."""
         return math.prod(map(len, self.cuts))
-
-    def __str__(self) -> str:
-        return _WORDS[self.reading] + (f", {self.regions} regions" if self.regions > 1 else "")
 
 
 def minor_first(axes: Sequence[int]) -> tuple[int, ...]:

@@ -22,6 +22,9 @@ from jaxpool._plan.steps import Step, flat_step, select_steps
 from jaxpool._plan.tuning import TUNING
 
 Keep = Literal["barrier", "conditional"]
+Widen = Literal[
+    "never", "fused", "apart"
+]  # where cotangents that are added in a wider type are cast
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +45,7 @@ class MaxPlan:
     forward: tuple[Pass, ...]
     backward: tuple[Pass, ...]
     tangent: tuple[Pass, ...]
-    widen: Literal[
-        "never", "fused", "apart"
-    ]  # where cotangents that are added in a wider type are cast
-    why: tuple[str, ...] = dataclasses.field(default=(), compare=False)
+    widen: Widen
 
 
 def keep_on(platform: Platform) -> Keep:
@@ -60,9 +60,6 @@ def plan_max(problem: Problem) -> MaxPlan:
     forward = _forward(problem, 16 if integer else problem.sum_bits)
     tangent = _by_steps(problem)
     backward = _through_tables(problem) or tangent
-    why = ["compared as 16-bit integers: twice as many to a vector as float32"] if integer else []
-    why += [f"forward over axes {each.step.axes}: {each.layout}" for each in forward]
-    why += [f"backward over axes {each.step.axes}: {each.layout}" for each in backward]
     return MaxPlan(
         "integer" if integer else "float",
         keep_on(problem.platform),
@@ -70,11 +67,10 @@ def plan_max(problem: Problem) -> MaxPlan:
         backward,
         tangent,
         _widen(problem, backward),
-        tuple(why),
     )
 
 
-def _widen(problem: Problem, backward: tuple[Pass, ...]) -> Literal["never", "fused", "apart"]:
+def _widen(problem: Problem, backward: tuple[Pass, ...]) -> Widen:
     """Where cotangents are cast: on CPU a cast inside every term does not vectorise, but through tables it does."""
     added = problem.low_precision and problem.window.overlapping
     if not added or any(each.layout.reading == "tables" for each in backward):

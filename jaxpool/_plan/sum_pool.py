@@ -41,7 +41,6 @@ class SumPlan:
     separate: tuple[Axis, ...]
     passes: tuple[SumPass, ...]
     keep: Keep
-    why: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -54,11 +53,7 @@ def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
     separate = tuple(dim for dim in apart if transposed and dim not in whole)
     rest = [dim for dim in used if dim not in (*whole, *separate)]
     passes = tuple(_Passes(problem, transposed, (*whole, *separate)).over(rest))
-    what = "repeated" if transposed else "reduced"
-    why = [f"axis {dim.axis}: one window, {what}" for dim in whole]
-    why += [f"axis {dim.axis}: windows do not meet, elements are repeated" for dim in separate]
-    why += [f"sum over axes {each.axes}: {each.layout}" for each in passes]
-    return SumPlan(transposed, whole, separate, passes, keep_on(problem.platform), tuple(why))
+    return SumPlan(transposed, whole, separate, passes, keep_on(problem.platform))
 
 
 class _Passes:
