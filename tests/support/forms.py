@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -174,12 +175,10 @@ def drawn_window(rng: np.random.Generator) -> Drawn:
 
 
 def numbers(rng, shape, dtype, special):
-    """Small integers, whose sums are exact, and `special` ones: what is not finite among them."""
-    x = (
-        rng.integers(-99, 100, shape)
-        if np.dtype(dtype).itemsize > 1
-        else rng.integers(-4, 5, shape)
-    )
+    """Integers whose sums are exact in float32 and often not in `dtype`; what is not finite among them if `special`."""
+    low_precision = jnp.issubdtype(dtype, jnp.floating) and np.dtype(dtype).itemsize < 4
+    most = 2 ** (jnp.finfo(dtype).nmant + 1) - 1 if low_precision else 99
+    x = rng.integers(-most, most + 1, shape)
     if special:
         odd = rng.random(shape) < 0.1
         x = np.where(odd, rng.choice([np.nan, np.inf, -np.inf], shape), x)

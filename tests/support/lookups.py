@@ -1,5 +1,7 @@
 """Programs of a pool and its gradient, and what they look up in tables."""
 
+import re
+
 import jax
 
 
@@ -22,4 +24,4 @@ def gathers(pool, shape, dtype="float32", platform="cpu"):
 
 def lookups(function, *xs, platform="cpu"):
     lowered = jax.jit(function).trace(*xs).lower(lowering_platforms=(platform,))
-    return lowered.as_text().count('"stablehlo.gather"(')
+    return len(re.findall(r"stablehlo\.(?:dynamic_)?gather\b", lowered.as_text()))
