@@ -17,7 +17,6 @@ from jaxpool._plan.problem import PLATFORMS, Problem
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool.testing import draw_values
 from tests.support import forms
-from tests.support.compilation import HASTY
 
 LAST = (1, 2)
 PROBLEMS = [  # shape, window, strides, padding, axes, dtype
@@ -67,9 +66,7 @@ def test_on_cpu_the_same_as_in_the_portable_form(problem):
     odd = rng.random(shape) < 0.01
     x = np.where(odd, rng.choice([np.nan, np.inf, -np.inf], shape), x).astype(dtype)
     dy = forms.numbers(rng, window.pooled(shape), dtype, special=True)
-    on_cpu, portable = jax.device_get(
-        jax.jit(lambda x, dy: list(run(x, dy)), compiler_options=HASTY)(x, dy)
-    )
+    on_cpu, portable = jax.device_get(jax.jit(lambda x, dy: list(run(x, dy)))(x, dy))
     forms.same_bits(on_cpu, portable, str(problem))
 
 
@@ -95,7 +92,7 @@ def test_regions_keep_shardings_that_types_say(name, long):
             )
             yield jax.vjp(of, x)[1](jnp.ones_like(of(x)))[0]
 
-    program = jax.jit(lambda x: list(gradients(x)), compiler_options=HASTY)
+    program = jax.jit(lambda x: list(gradients(x)))
     wanted = program(x)
     with jax.set_mesh(mesh):
         found = program(jax.device_put(x, jax.NamedSharding(mesh, jax.P("b"))))

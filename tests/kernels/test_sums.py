@@ -17,7 +17,6 @@ from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool.testing import _oracle
 from tests.support import forms
-from tests.support.compilation import HASTY
 
 DTYPES = [np.float32] * 4 + [jnp.bfloat16] * 3 + [np.float16] * 2
 DTYPES += [jnp.float8_e4m3fn, jnp.float8_e5m2, np.int8, np.uint16, np.int32]
@@ -70,7 +69,7 @@ def test_every_form_adds_up_as_the_portable_one(seed):
             [window_spread(dy, plan, case.epilogue()) for plan in spreads.values()],
         )
 
-    compiled = jax.jit(run, compiler_options=HASTY)
+    compiled = jax.jit(run)
     for special in (False, True) if _oracle.is_floating(case.dtype) else (False,):
         x = forms.numbers(rng, case.shape, case.dtype, special)
         dy = forms.numbers(rng, case.window.pooled(case.shape), case.dtype, special)
@@ -150,7 +149,7 @@ def test_arrays_without_elements(shape, padding):
             yield window_sum(x, plan, end), window_spread(dy, back, end)
 
     ones = [jnp.ones(each, dtype) for each in (shape, window.pooled(shape))]
-    for y, dx in jax.jit(lambda *xs: list(run(*xs)), compiler_options=HASTY)(*ones):
+    for y, dx in jax.jit(lambda *xs: list(run(*xs)))(*ones):
         assert (y.shape, y.dtype) == (window.pooled(shape), dtype)
         assert not y.any()
         assert (dx.shape, dx.dtype) == (shape, dtype)

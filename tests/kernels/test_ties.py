@@ -12,7 +12,6 @@ from jaxpool._kernels.select import select_value
 from jaxpool._kernels.ties import pick_level, pick_tied, route_level, route_tied, tie_masks
 from jaxpool.testing import _oracle, draw_values
 from tests.support import forms
-from tests.support.compilation import HASTY
 
 DTYPES = [np.float32, jnp.bfloat16]
 ALL = 2**3 * 3**2 * 5 * 7  # shares of up to ten elements are whole numbers
@@ -36,7 +35,7 @@ def test_every_form_shares_as_the_portable_one(seed):
             [pick_tied(v, words, window), pick_level(v, x, window, kind)],
         )
 
-    compiled = jax.jit(run, compiler_options=HASTY)
+    compiled = jax.jit(run)
     choose = _oracle._choose(best, "split")
 
     def rule(values):
