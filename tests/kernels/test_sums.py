@@ -107,21 +107,30 @@ def test_the_drawn_windows_reach_every_form():
 # Cases that once went wrong, or could
 
 
-@pytest.mark.parametrize("stride", [2, 3])
-def test_the_transpose_of_sums_of_neighbours_and_a_rest(stride):
-    """Parts lie at every position, and the rest at every so many: no blocks, for the windows are dilated."""
-    x = jnp.asarray(np.random.default_rng(0).integers(-9, 10, 200), jnp.float32)
-
-    def ours(x):
-        return jaxpool.sum_pool(x, (37,), (stride,), window_dilation=2, axes=(0,))
-
-    def theirs(x):
-        add = (0.0, jax.lax.add, (37,), (stride,), "VALID")
-        return jax.lax.reduce_window(x, *add, window_dilation=(2,))
-
-    (y, back), (want, want_back) = jax.vjp(ours, x), jax.vjp(theirs, x)
-    np.testing.assert_array_equal(y, want)
-    np.testing.assert_array_equal(back(y)[0], want_back(y)[0])
+@pytest.mark.parametrize(
+    ("window", "stride", "dilation"),
+    [
+        (37, 2, 2),  # sums of neighbours, for windows that are dilated have no blocks
+        (41, 37, 1),  # nor have those with such a stride
+        (63, 40, 1),  # blocks of 20 taps
+        (40, 8, 1),  # nothing is left over
+    ],
+)
+def test_part_sums_and_what_is_left_over(window, stride, dilation):
+    """Parts lie as dense as the window, or its blocks, and what is left over once a stride."""
+    shape, options = (300,), {"window_dilation": (dilation,)}
+    given = make_window(shape, (window,), (stride,), axes=(0,), **options)
+    x = jnp.asarray(np.random.default_rng(0).integers(-9, 10, shape), jnp.float32)
+    want, back = jax.vjp(
+        lambda x: jax.lax.reduce_window(
+            x, 0.0, jax.lax.add, (window,), (stride,), "VALID", **options
+        ),
+        x,
+    )
+    problem, end = forms.SUMS["portable"].problem(given, shape, x.dtype), Epilogue(x.dtype)
+    np.testing.assert_array_equal(window_sum(x, plan_sum(problem), end), want)
+    spread = window_spread(want, plan_sum(problem, transposed=True), end)
+    np.testing.assert_array_equal(spread, back(want)[0])
 
 
 def test_the_order_of_axes_changes_nothing():
