@@ -177,6 +177,8 @@ class _Passes:
             return [self._pass([dim.axis], every)]
         first, last, done = _of_blocks(dim, self.tuning.longest_sum) or _of_neighbours(dim)
         over = [tap * dim.dilation - dim.low for tap in range(done, dim.window)]
+        if turned and over and first.stride != dim.stride:  # phases that do not take turns together
+            return [self._pass([dim.axis], every)]
         rest = read(_plain(over, dim.stride, dim.size, dim.out)) if over else ()
         before, after = (last, first) if turned else (first, last)
         return [self._pass([dim.axis], read(before)), self._pass([dim.axis], read(after), rest)]

@@ -108,7 +108,8 @@ def sent(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
     `index` holds the flat tap that each window chose: all windows that chose an element along the
     first axes agree on where along the others it lies.
     """
-    if dtype == jnp.float16 and all(len(tables(phases)) == 1 for phases in step.transposed):
+    alone = all(len(tables(phases)) == 1 for phases in step.transposed)
+    if dy.dtype == dtype == jnp.float16 and alone:
         # What is sent as it is passes for bfloat16, which is rounded faster; of NaNs the payload may change.
         bits = lax.bitcast_convert_type(dy, jnp.bfloat16)
         return lax.bitcast_convert_type(sent(bits, index, step, jnp.bfloat16), jnp.float16)
