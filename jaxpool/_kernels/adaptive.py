@@ -72,8 +72,10 @@ def to_grid(x: Array, window: Window, fill: Any) -> Array:
 def from_grid(grid: Array, window: Window) -> Array:
     """The transpose of `to_grid`: what lies on the grid several times is added up."""
     for axis, dim in enumerate(_ragged(window)):
-        how: dict[str, Any] = {"axis": axis, "mode": "fill", "unique_indices": True}
-        read = functools.partial(jnp.take, fill_value=0, **how)
+
+        def read(grid: Array, places: np.ndarray, axis: int = axis) -> Array:
+            return jnp.take(grid, places, axis, mode="fill", unique_indices=True, fill_value=0)
+
         count = len(dim.places)
         if one_by_one(count):
             grid = functools.reduce(lax.add, [read(grid, places) for places in dim.places])
@@ -158,10 +160,12 @@ def adaptive_position(tap: Array, window: Window) -> Array:
     placed = grid_window(window, tap.ndim)
     starts, sizes = [], []
     for dim in placed.dims:
-        ragged = isinstance(dim, RaggedAxis)
-        first = [dim.start(o) if ragged else o * dim.stride for o in range(dim.out)]
+        if isinstance(dim, RaggedAxis):
+            first, size = [dim.start(o) for o in range(dim.out)], dim.length
+        else:
+            first, size = [o * dim.stride for o in range(dim.out)], dim.size
         starts.append(slices.along(np.asarray(first, np.int32), dim.axis, tap.ndim))
-        sizes.append(dim.length if ragged else dim.size)
+        sizes.append(size)
     ones = (1,) * len(sizes)
     position = flat_position(tap, placed.axes, placed.window_shape, starts, ones, sizes)
     return from_front(position, window)

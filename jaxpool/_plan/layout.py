@@ -10,6 +10,11 @@ from typing import Literal
 from jaxpool._geometry.access import Cut, Phases, cuts, one_cut
 from jaxpool._plan.tuning import Tuning
 
+_WORDS = {
+    "padded": "from a padded copy",
+    "bounded": "where it is, bounds tested",
+    "tables": "through tables",
+}
 # "padded": what a region lacks is padded once, then every term is a plain slice.
 # "bounded": every term is a slice of what exists, and padded itself: no copy, but a bound to test in the loop.
 # "tables": one loop in which each term is looked up through a table of positions (CPU).
@@ -23,6 +28,9 @@ class Layout:
     reading: Reading
     cuts: tuple[tuple[Cut, ...], ...] = ()
     order: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return _WORDS[self.reading] + (f", {self.regions} regions" if self.regions > 1 else "")
 
     @property
     def regions(self) -> int:
