@@ -173,7 +173,7 @@ def adaptive_avg_pool(
       output_shape: the number of windows along each pooled axis, positive ints, also more than
         there are positions; None keeps an axis as it is. An int counts for all of `axes`.
       axes: the pooled axes; None is the `len(output_shape)` axes before the last one.
-      autodiff: "vjp", or "jvp" for forward mode too.
+      autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     Returns:
       Array of the shape of x but for the pooled axes, which have the sizes `output_shape`; the

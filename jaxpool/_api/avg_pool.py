@@ -46,7 +46,7 @@ def sum_pool(
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      autodiff: "vjp", or "jvp" for forward mode too.
+      autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     Returns:
       Array of the shape that `max_pool` gives; the dtype of x.
@@ -144,7 +144,7 @@ def avg_pool(
       ceil_mode: round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
       divisor: a number other than 0 to divide by in place of a count.
-      autodiff: "vjp", or "jvp" for forward mode too.
+      autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     Returns:
       Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and

@@ -117,8 +117,8 @@ def global_avg_pool(
     alike.
 
     Gradient: `dy / n` to every element that counts, 0 to the others, whatever stands there. Works in
-    forward and reverse mode, to any order. 8- and 16-bit floats are added in float32 and rounded
-    once, forward and backward.
+    forward and reverse mode, to any order, and under `jax.linear_transpose`. 8- and 16-bit floats are
+    added in float32 and rounded once, forward and backward.
 
     Args:
       x: array of shape `(B, *spatial, C)`, or any shape with `axes` given; floats, integers or
@@ -173,7 +173,8 @@ def spatial_pyramid_pool(
     pooled axes works alike.
 
     Gradient: as of `adaptive_max_pool`, the first of equal elements, or of `adaptive_avg_pool`;
-    the levels add up. Works in forward and reverse mode, to any order.
+    the levels add up. Works in forward and reverse mode, to any order; averages under
+    `jax.linear_transpose` too.
 
     Args:
       x: array of shape `(B, *spatial, C)`, or any shape with `axes` given; floats, integers and

@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax import Array
+from jax import Array, lax
 from jax import numpy as jnp
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxpool._plan.problem import Platform
 
@@ -98,6 +99,9 @@ def _linear(
 
 @functools.partial(jax.jit, static_argnames=("primitive", "params"))
 def _jitted(*args: Array, primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
+    if not any(isinstance(x, jax.core.Tracer) for x in args):
+        # `jax_debug_nans` takes the jit away to find the operation behind a NaN: here it is.
+        raise FloatingPointError(f"invalid value encountered in {dict(params)['op']}")
     return primitive.bind(*args, **dict(params))
 
 
@@ -137,16 +141,24 @@ def _batch_compute(args: Any, dims: Any, *, batch: tuple[Dims, ...], **params: A
     return found, [0] * len(found)
 
 
+def _in_front(x: Array, dim: int | None, mapped: Array, axis: int) -> Array:
+    """x with the mapped axis in front: if it has none, repeated, and sharded as `axis` of `mapped` is."""
+    if dim is not None:
+        return jnp.moveaxis(x, dim, 0) if dim else x
+    like = jax.typeof(mapped).sharding
+    spec = PartitionSpec(like.spec[axis], *jax.typeof(x).sharding.spec)
+    sharding = None if spec[0] is None else NamedSharding(like.mesh, spec)
+    return lax.broadcast(x, (mapped.shape[axis],), out_sharding=sharding)
+
+
 def _batch_linear(
     args: Any, dims: Any, *, tree: Any, batch: tuple[Dims, ...], **params: Any
 ) -> Any:
     """Residuals are mapped where they are; what the map is linear in has the mapped axis in front."""
     count = tree.num_leaves
-    size = next(x.shape[dim] for x, dim in zip(args, dims, strict=True) if dim is not None)
-    lanes = [
-        jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
-        for x, dim in zip(args[count:], dims[count:], strict=True)
-    ]
+    mapped, axis = next((x, dim) for x, dim in zip(args, dims, strict=True) if dim is not None)
+    pairs = zip(args[count:], dims[count:], strict=True)
+    lanes = [_in_front(x, dim, mapped, axis) for x, dim in pairs]
     new = (*batch, tuple(dims[:count]))
     found = linear_p.bind(*args[:count], *lanes, tree=tree, batch=new, **params)
     return found, [0] * len(found)

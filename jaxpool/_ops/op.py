@@ -92,15 +92,18 @@ def _with_vjp(op: Op, *xs: Array) -> Array:
     return value(op, *xs)
 
 
-def _with_vjp_fwd(op: Op, *xs: Array) -> tuple[Array, Any]:
-    return _differentiable(op, xs)
+def _with_vjp_fwd(op: Op, *xs: Any) -> tuple[Array, Any]:
+    """Beside the residual stands a mark for each input that is differentiated: (), or else None."""
+    y, residual = _differentiable(op, tuple(x.value for x in xs))
+    return y, (residual, tuple(() if x.perturbed else None for x in xs))
 
 
-def _with_vjp_bwd(op: Op, residual: Any, dy: Array) -> tuple[Array, ...]:
-    return _cotangents(op, residual, dy)
+def _with_vjp_bwd(op: Op, kept: Any, dy: Array) -> tuple[Array | None, ...]:
+    residual, marks = kept
+    return _cotangents(op, residual, dy, tuple(mark is not None for mark in marks))
 
 
-_with_vjp.defvjp(_with_vjp_fwd, _with_vjp_bwd)
+_with_vjp.defvjp(_with_vjp_fwd, _with_vjp_bwd, symbolic_zeros=True)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -126,15 +129,18 @@ def _kept_with_vjp_fwd(op: Op, *xs: Array) -> tuple[tuple[Array, Any], Any]:
     return (y, residual), residual
 
 
-def _kept_with_vjp_bwd(op: Op, residual: Any, cotangents: tuple[Array, Any]) -> tuple[Array, ...]:
-    return _cotangents(op, residual, cotangents[0])
+def _kept_with_vjp_bwd(op: Op, residual: Any, cotangents: tuple[Array, Any]) -> Any:
+    return _cotangents(op, residual, cotangents[0], (True,) * op.inputs)
 
 
 _kept_with_vjp.defvjp(_kept_with_vjp_fwd, _kept_with_vjp_bwd)
 
 
-def _cotangents(op: Op, residual: Any, dy: Array) -> tuple[Array, ...]:
-    return tuple(linear_map(op, residual, [dy], given=(True,) * op.inputs, turned=True))
+def _cotangents(
+    op: Op, residual: Any, dy: Array, wanted: tuple[bool, ...]
+) -> tuple[Array | None, ...]:
+    found = iter(linear_map(op, residual, [dy], given=wanted, turned=True))
+    return tuple(next(found) if one else None for one in wanted)
 
 
 def value(op: Op, *xs: Array) -> Array:

@@ -1,0 +1,273 @@
+"""The linear map of an op to jax: one operation with two directions, whichever way it is turned."""
+
+import functools
+import inspect
+import pathlib
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxpool
+from tests.support.compilation import HASTY
+from tests.support.programs import equations_of
+from tests.support.transform_rows import ROWS, VARIANTS, numbers
+from tests.support.transform_table import weights
+
+MODES = ("vjp", "jvp")
+TABLE = ROWS | VARIANTS
+X = np.random.default_rng(0).integers(-9, 9, (2, 4, 6, 2)).astype(np.float32)
+MASK = np.arange(24).reshape(4, 6, 1) % 5 > 0
+
+
+def transposed(f, like):
+    """The transpose of a linear function that takes arrays such as `like`."""
+    return lambda dy: jax.linear_transpose(f, like)(dy)[0]
+
+
+# `jax.linear_transpose` of pools that are linear
+
+SAME = {"window_shape": (3, 3), "padding": "SAME"}
+LINEAR = {
+    "avg_pool": functools.partial(jaxpool.avg_pool, window_shape=(2, 3), strides=(2, 1)),
+    "avg_pool, real": functools.partial(jaxpool.avg_pool, **SAME, count_include_pad=False),
+    "sum_pool": functools.partial(jaxpool.sum_pool, **SAME),
+    "adaptive_avg_pool": functools.partial(jaxpool.adaptive_avg_pool, output_shape=(3, 4)),
+    "adaptive_avg_pool, even": functools.partial(jaxpool.adaptive_avg_pool, output_shape=(2, 3)),
+}
+WITHOUT_MODES = {
+    "global_avg_pool": jaxpool.global_avg_pool,
+    "global_avg_pool, masked": functools.partial(jaxpool.global_avg_pool, where=MASK),
+    "spatial_pyramid_pool": lambda x: jaxpool.spatial_pyramid_pool(x, (1, 2, 3), kind="avg"),
+}
+TRANSPOSABLE = {
+    name: functools.partial(f, autodiff="jvp") for name, f in LINEAR.items()
+} | WITHOUT_MODES
+
+
+@pytest.mark.parametrize("name", TRANSPOSABLE)
+def test_a_linear_pool_is_transposed_once_and_again(name):
+    f = TRANSPOSABLE[name]
+
+    @functools.partial(jax.jit, compiler_options=HASTY)
+    def directions(x, dy):
+        back = transposed(f, x)
+        stack = jnp.stack([dy, -dy], 1)
+        return {
+            "y": f(x),
+            "pullback": jax.vjp(LINEAR.get(name, f), x)[1](dy)[0],
+            "transpose": back(dy),
+            "of jit": transposed(jax.jit(f), x)(dy),
+            "vmap": jax.vmap(back, 1)(stack)[0],
+            "of vmap": transposed(jax.vmap(f, 1, 1), jnp.stack([x, x], 1))(stack)[:, 0],
+            "again": transposed(back, dy)(x),
+        }
+
+    dy = np.asarray(weights(jax.eval_shape(f, X).shape), np.float32)
+    got = directions(X, dy)
+    np.testing.assert_allclose(np.vdot(got["y"], dy), np.vdot(X, got["transpose"]), rtol=1e-4)
+    for column in ("pullback", "of jit", "vmap", "of vmap"):
+        np.testing.assert_array_equal(got[column], got["transpose"], err_msg=column)
+    np.testing.assert_array_equal(got["again"], got["y"])
+    np.testing.assert_array_equal(transposed(f, X)(dy), got["transpose"])
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_in_the_default_mode_it_cannot_be_but_its_pullback_can(name):
+    f = LINEAR[name]
+    y, back = jax.vjp(f, X)
+    for of in (f, jax.jit(f), jax.vmap(f)):
+        with pytest.raises(NotImplementedError, match=r"Transpose rule.* 'custom_vjp_call'"):
+            jax.eval_shape(transposed(of, X), y)
+    again = transposed(lambda dy: back(dy)[0], y)
+    np.testing.assert_allclose(again(X), y, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [*LINEAR, *WITHOUT_MODES])
+def test_the_docstring_says_where_it_can_be_transposed(name):
+    name = name.split(",")[0]
+    text = inspect.getdoc(getattr(jaxpool, name))
+    says = re.search(r"^ *autodiff: (.*(?:\n {4,}.*)*)", text, re.MULTILINE)
+    assert "`jax.linear_transpose`" in (says[1] if name in LINEAR else text)
+
+
+def test_the_readme_says_where_averages_can_be_transposed():
+    text = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+    (line,) = re.findall(r"^\| `linear_transpose` of (.*)$", text, re.MULTILINE)
+    pools, advice = line.split(" | ")
+    assert set(re.findall(r"`(\w+)`", pools)) == {name.split(",")[0] for name in LINEAR}
+    assert advice.startswith('`autodiff="jvp"`')
+    assert "`global_avg_pool`" in advice
+
+
+# Transposes of pullbacks and of linearised functions
+
+QUICK = ("max_pool", "adaptive_max_pool", "maximum", "max", "cummax", "max_unpool", "lp_pool")
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in TABLE]
+)
+def test_a_pullback_and_a_linearised_function_are_each_others_transposes(name):
+    @functools.partial(jax.jit, compiler_options=HASTY)
+    def directions(x, dy):
+        got = {}
+        for mode, f in TABLE[name].modes().items():
+            y, back = jax.vjp(f, x)
+            push = transposed(lambda dy, back=back: back(dy)[0], y)
+            of = {"pullback": back(dy)[0], "transposed": push(x)}
+            of |= {"twice": transposed(push, x)(dy), "thrice": push(transposed(push, x)(dy))}
+            if mode != "vjp":
+                linear = jax.linearize(f, x)[1]
+                of |= {"linearised": linear(x), "its transpose": transposed(linear, x)(dy)}
+                of |= {"and again": transposed(transposed(linear, x), y)(x)}
+            got[mode] = of
+        return got
+
+    y = jax.eval_shape(TABLE[name].f, numbers())
+    dy = weights(y.shape)
+    found = directions(numbers(), dy)
+    first, *others = found.values()
+    for other in others:
+        np.testing.assert_array_equal(other["pullback"], first["pullback"])
+        np.testing.assert_array_equal(other["transposed"], first["transposed"])
+    for of in found.values():
+        np.testing.assert_allclose(
+            np.vdot(of["transposed"], dy), np.vdot(of["pullback"], numbers()), rtol=1e-9
+        )
+        for one, other in [
+            ("twice", "pullback"),
+            ("linearised", "transposed"),
+            ("its transpose", "pullback"),
+            ("and again", "transposed"),
+        ]:
+            np.testing.assert_allclose(of.get(one, of[other]), of[other], rtol=1e-9, atol=1e-12)
+
+
+# What nobody asks for
+
+
+def cotangents_of(f, *args):
+    """Of every transposed linear map in the program of f the inputs whose cotangents it computes."""
+    found = [eqn for eqn in equations_of(f, *args) if eqn.primitive.name == "jaxpool_linear_map"]
+    turned = [eqn for eqn in found if eqn.params["turned"]]
+    assert all(len(eqn.outvars) == sum(eqn.params["given"]) for eqn in turned)
+    return [eqn.params["given"] for eqn in turned]
+
+
+ONE = np.ones((3, 4), np.float32)
+SECOND = (False, True, False)
+
+
+@jax.custom_jvp
+def doubled(x):
+    return 2 * x
+
+
+@functools.partial(doubled.defjvp, symbolic_zeros=True)
+def _doubled_jvp(primals, tangents):
+    (x,), (dot,) = primals, tangents
+    zero = isinstance(dot, jax.custom_derivatives.SymbolicZero)
+    return doubled(x), dot if zero else 2 * dot
+
+
+WHERE = {
+    "grad": lambda loss: jax.grad(loss, 1),
+    "grad of jit": lambda loss: jax.grad(jax.jit(loss), 1),
+    "jit of grad": lambda loss: jax.jit(jax.grad(loss, 1)),
+    "grad of checkpoint": lambda loss: jax.grad(jax.checkpoint(loss), 1),
+    "vmap of grad": lambda loss: jax.vmap(jax.grad(loss, 1), (0, None, 0)),
+    "grad of vmap": lambda loss: jax.grad(lambda *xs: jax.vmap(loss)(*xs).sum(), 1),
+    "grad of scan": lambda loss: jax.grad(
+        lambda x, y, z: jax.lax.scan(lambda y, _: (y, loss(x, y, z)), y, length=2)[1].sum(), 1
+    ),
+    "grad of cond": lambda loss: jax.grad(
+        lambda *xs: jax.lax.cond(xs[0].sum() > 0, loss, lambda x, y, z: y.sum(), *xs), 1
+    ),
+    "custom_jvp outside": lambda loss: jax.grad(
+        lambda x, y, z: loss(doubled(x), doubled(y), doubled(z)), 1
+    ),
+    "stop_gradient": lambda loss: (
+        lambda *xs: jax.grad(
+            lambda x, y, z: loss(jax.lax.stop_gradient(x), y, jax.lax.stop_gradient(z)), (0, 1, 2)
+        )(*xs)[1]
+    ),
+    "a number": lambda loss: jax.grad(lambda x, y, z: loss(1.0, y, z[0, :1]), 1),
+}
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize("where", WHERE)
+def test_a_cotangent_that_nobody_asks_for_is_not_computed(where, autodiff):
+    def loss(*xs):
+        return (jaxpool.maximum(*xs, autodiff=autodiff) ** 2).sum()
+
+    f = WHERE[where](loss)
+    assert cotangents_of(f, ONE, ONE, 0 * ONE) == [SECOND]
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+def test_nor_of_a_second_derivative(autodiff):
+    def loss(*xs):
+        return (jaxpool.maximum(*xs, autodiff=autodiff) ** 2).sum()
+
+    def of_gradient(*xs):
+        return (jax.grad(loss)(*xs) ** 2).sum()
+
+    asked = cotangents_of(jax.grad(of_gradient, 1), ONE, 2 * ONE, ONE)
+    assert sorted(asked) == [SECOND, (True, False, False)]
+
+
+# A mapped axis that is sharded
+
+
+@pytest.mark.parametrize("name", ["max_pool", "adaptive_max_pool", "maximum", "logsumexp_pool"])
+def test_one_residual_for_cotangents_sharded_along_the_mapped_axis(name):
+    """And a residual each for one cotangent."""
+    mesh = jax.make_mesh((1, 1), ("i", "j"), (AxisType.Explicit,) * 2, devices=jax.devices()[:1])
+    f = ROWS[name].f
+    x = jnp.asarray(numbers(), np.float32)
+    dy = jnp.asarray(weights(jax.eval_shape(f, x).shape), np.float32)
+
+    def pullback(x, dy):
+        return jax.vjp(f, x)[1](dy)[0]
+
+    @functools.partial(jax.jit, compiler_options=HASTY)
+    def both(xs, dys, x, dy):
+        return {
+            "cotangents": jax.vmap(pullback, (None, 0))(x, dys),
+            "residuals": jax.vmap(pullback, (3, None), 3)(jnp.moveaxis(xs, 0, 3), dy),
+            "two axes": jax.vmap(jax.vmap(pullback, (None, 0)), (0, None))(xs, dys),
+        }
+
+    stacks = jnp.stack([x, -x]), jnp.stack([dy, dy / 2])
+    want = both(*stacks, x, dy)
+    with jax.set_mesh(mesh):
+        shardings = NamedSharding(mesh, P("i")), NamedSharding(mesh, P("j"))
+        got = both(*jax.device_put(stacks, shardings), x, dy)
+    specs = {"cotangents": ("j",), "residuals": (None, None, None, "i"), "two axes": ("i", "j")}
+    for column, dx in got.items():
+        assert dx.sharding.spec[: len(specs[column])] == specs[column]
+        np.testing.assert_allclose(dx, want[column], rtol=1e-5, atol=1e-6, err_msg=column)
+
+
+# A NaN, where jax is told to stop at the operation that makes one
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize("op", ["max_pool", "sum_pool"])
+def test_debug_nans_names_the_op(op, autodiff, capsys):
+    f = functools.partial(getattr(jaxpool, op), window_shape=(2, 2), autodiff=autodiff)
+    x = jnp.asarray(X).at[0, 0, 0, 0].set(np.nan)
+    name = {"max_pool": "SelectPool", "sum_pool": "SumPool"}[op]
+    with jax.debug_nans(True):
+        jax.grad(lambda x: f(x).sum())(X)
+        for of in (f, jax.jit(f), jax.vmap(f)):
+            with pytest.raises(FloatingPointError, match=name):
+                of(x)
+    capsys.readouterr()  # jax prints that it looks for the operation
