@@ -102,3 +102,19 @@ def window_sum(
     """The sums of an average: those of narrow floats stay in float32, to be rounded once after the division."""
     wide = x.astype(dtypes.accumulator(x.dtype))
     return reduce_window(wide, 0, lax.add, window_shape, strides, padding)
+
+
+def window_mean(
+    x: Array, window_shape: Sequence[int], strides: Sequence[int], padding: Pads
+) -> Array:
+    """The sum of each window over the size of the window, in the type of x for floats.
+
+    Where it runs on our kernels it is `avg_pool`, whose backward divides once an element of x.
+    """
+    size = np.prod(window_shape)
+    real = dtypes.is_float(x.dtype)
+    window = _window(x.shape, window_shape, strides, padding) if real else None
+    if window is not None and window.dims:
+        return apply(SumPool(window, float(size)), "jvp", x)
+    mean = window_sum(x, window_shape, strides, padding) / size
+    return mean.astype(x.dtype) if real else mean

@@ -5,7 +5,6 @@ Each class is its original's subclass: the same arguments, fields and pytree, an
 
 from __future__ import annotations
 
-import math
 import operator
 from typing import Any
 
@@ -20,7 +19,7 @@ from jaxpool._geometry.window import Axis, Window
 from jaxpool._ops.op import Op, apply
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool.compat._lax import is_real, reduce_window, window_sum
+from jaxpool.compat._lax import is_real, reduce_window, window_mean
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -113,8 +112,7 @@ class _AvgPool(Pool):
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         """The average of each window of one example `(C, *spatial)`; `key` is not used."""
         x = _example(self, x)
-        mean = window_sum(x, *self._every_axis(x.shape)) / math.prod(self.kernel_size)
-        return mean.astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else mean
+        return window_mean(x, *self._every_axis(x.shape))
 
 
 class MaxPool1d(Pool, eqx.nn.MaxPool1d):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool.compat._lax import Pads, Reducer, reduce_window, window_sum
+from jaxpool.compat._lax import Pads, Reducer, reduce_window, window_mean, window_sum
 
 __all__ = ["avg_pool", "max_pool", "min_pool", "pool"]
 
@@ -215,11 +214,9 @@ def avg_pool(
       Array([0.5, 2. ], dtype=float32)
     """
     x, *every = _every_axis("avg_pool", inputs, window_shape, strides, padding)
-    total = window_sum(x, *every)
     if count_include_pad:
-        mean = total / np.prod(window_shape)
-        return mean.astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else mean
+        return window_mean(x, *every)
     batch = x.ndim - len(window_shape) - 1
     real = jnp.ones((*(1,) * batch, *x.shape[batch:-1], 1))
     counts = window_sum(real, *every)
-    return (total / counts).astype(jnp.promote_types(x.dtype, counts.dtype))
+    return (window_sum(x, *every) / counts).astype(jnp.promote_types(x.dtype, counts.dtype))

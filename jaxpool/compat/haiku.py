@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import haiku as hk
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool.compat._lax import reduce_window, window_sum
+from jaxpool.compat._lax import reduce_window, window_mean, window_sum
 
 __all__ = ["AvgPool", "MaxPool", "avg_pool", "max_pool"]
 
@@ -135,14 +134,11 @@ def avg_pool(
       Array([0.5, 2. ], dtype=float32)
     """
     value, *every = _arguments("avg_pool", value, window_shape, strides, padding, channel_axis)
-    total = window_sum(value, *every)
     if padding == "VALID":
-        mean = total / np.prod(every[0])
-    else:
-        sizes = [
-            1 if window == 1 else size for size, window in zip(value.shape, every[0], strict=True)
-        ]
-        mean = total / window_sum(jnp.ones(sizes, total.dtype), *every)
+        return window_mean(value, *every)
+    total = window_sum(value, *every)
+    sizes = [1 if window == 1 else size for size, window in zip(value.shape, every[0], strict=True)]
+    mean = total / window_sum(jnp.ones(sizes, total.dtype), *every)
     return mean.astype(value.dtype) if jnp.issubdtype(value.dtype, jnp.floating) else mean
 
 

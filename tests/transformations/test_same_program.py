@@ -1,0 +1,170 @@
+"""Whichever way a pool is called, its forward and backward are one program: the same operations, bits and memory.
+
+By default, with `autodiff="jvp"`, from a drop-in, and from lax's own pool under `accelerate`.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool.compat import flax, torch
+from tests.support import lax_pools
+from tests.support.compilation import FUSED
+from tests.support.programs import written
+
+BOTH = ("vjp", "jvp")
+FIRST = {"axes": (2, 3)}
+OUT = (5, 4)
+
+
+def in_modes(op, *args, **kwargs):
+    function = getattr(jaxpool, op)
+    return {mode: lambda x, m=mode: function(x, *args, **kwargs, autodiff=m) for mode in BOTH}
+
+
+def accelerated(pool, *args):
+    return {"accelerate": jaxpool.accelerate(lambda x: pool(x, *args))}
+
+
+def max_forms(*geometry):
+    return (
+        in_modes("max_pool", *geometry)
+        | accelerated(lax_pools.max_pool, *geometry)
+        | {"compat.flax": lambda x: flax.max_pool(x, *geometry)}
+    )
+
+
+def min_forms(*geometry):
+    return (
+        in_modes("min_pool", *geometry)
+        | accelerated(lax_pools.min_pool, *geometry)
+        | {"compat.flax": lambda x: flax.min_pool(x, *geometry)}
+    )
+
+
+def sum_forms(*geometry):
+    return in_modes("sum_pool", *geometry) | accelerated(lax_pools.sum_pool, *geometry)
+
+
+def avg_forms(*geometry):
+    return in_modes("avg_pool", *geometry) | {
+        "compat.flax": lambda x: flax.avg_pool(x, *geometry),
+    }
+
+
+def quotient_forms(*geometry):
+    """Averages as lax and its users write them: `accelerate` is handed the sum, the division is theirs."""
+    count = np.float32(np.prod(geometry[0]))
+    sums = in_modes("sum_pool", *geometry).items()
+    return {mode: lambda x, f=f: f(x) / count for mode, f in sums} | {
+        "accelerate": jaxpool.accelerate(lambda x: lax_pools.sum_pool(x, *geometry) / count),
+        "accelerate, divided inside": jaxpool.accelerate(lambda x: lax_avg(x, *geometry)),
+    }
+
+
+def lax_avg(x, window_shape, strides, padding):
+    return lax_pools.sum_pool(x, window_shape, strides, padding) / np.prod(window_shape)
+
+
+POOLS = {
+    "max": max_forms,
+    "min": min_forms,
+    "sum": sum_forms,
+    "avg": avg_forms,
+    "sum over count": quotient_forms,
+}
+GEOMETRIES = {
+    "2x2 stride 2": ((1, 8, 8, 4), (2, 2), (2, 2), "VALID"),
+    "3x3": ((1, 8, 8, 4), (3, 3), (1, 1), "SAME"),
+    "3x3 stride 2": ((1, 9, 8, 4), (3, 3), (2, 2), "SAME"),
+    "31x31 stride 16, large": ((4, 96, 96, 32), (31, 31), (16, 16), "SAME"),
+    "3x3, large": ((4, 96, 96, 32), (3, 3), (1, 1), "SAME"),
+    "13x13, large": ((2, 40, 40, 32), (13, 13), (1, 1), "SAME"),
+}
+QUICK = [*[(pool, "3x3") for pool in POOLS if pool != "min"], ("max", "3x3 stride 2")]
+
+PLACES = np.random.default_rng(2).permutation(144)[:36].reshape(1, 1, 6, 6).astype(np.int32)
+
+
+def indices(x):
+    return jnp.broadcast_to(PLACES, x.shape)
+
+
+OTHERS = {
+    "adaptive max": in_modes("adaptive_max_pool", OUT, **FIRST),
+    "adaptive max, split": in_modes("adaptive_max_pool", OUT, **FIRST, ties="split"),
+    "adaptive avg": in_modes("adaptive_avg_pool", OUT, **FIRST)
+    | {"compat.torch": lambda x: torch.adaptive_avg_pool2d(x, OUT)},
+    "unpool": {
+        "max_unpool": lambda x: jaxpool.max_unpool(x, indices(x), (12, 12), **FIRST),
+        "compat.torch": lambda x: torch.max_unpool2d(x, indices(x), 2),
+    },
+    "max, with argmax": {
+        mode: lambda x, f=f: f(x)[0]
+        for mode, f in in_modes("max_pool_with_argmax", (3, 3), (2, 2), 1, **FIRST).items()
+    },
+    "max, split": in_modes("max_pool", (3, 3), **FIRST, ties="split"),
+    "avg of channels first": in_modes("avg_pool", (3, 3), (2, 2), 1, **FIRST)
+    | {"compat.torch": lambda x: torch.avg_pool2d(x, 3, 2, 1)},
+    "max over axes": in_modes("max", axis=FIRST["axes"]),
+    "cummax": in_modes("cummax", axis=2),
+    "maximum": {mode: lambda x, m=mode: jaxpool.maximum(x, x[:, :1], autodiff=m) for mode in BOTH},
+}
+QUICK_OTHERS = ("adaptive max", "adaptive avg", "unpool", "maximum")
+
+
+def quick(case, those):
+    return pytest.param(*case, marks=() if case in those else pytest.mark.slow)
+
+
+def assert_one_program(forms, x):
+    """Each form forward and backward, against the first."""
+    like = jax.eval_shape(next(iter(forms.values())), x)
+    dy = np.random.default_rng(1).standard_normal(like.shape).astype(like.dtype)
+    want = None
+    for name, f in forms.items():
+
+        def both(x, dy, f=f):
+            y, back = jax.vjp(f, x)
+            return y, back(dy)[0]
+
+        compiled = jax.jit(both).lower(x, dy).compile(FUSED)
+        memory = compiled.memory_analysis()
+        results = [np.asarray(leaf).tobytes() for leaf in compiled(x, dy)]
+        got = written(compiled), memory.temp_size_in_bytes, results
+        want = want or got
+        assert got[0] == want[0], name
+        assert got[1] == want[1], name
+        assert got[2] == want[2], name
+
+
+@pytest.mark.parametrize(
+    ("pool", "geometry"), [quick((pool, one), QUICK) for pool in POOLS for one in GEOMETRIES]
+)
+def test_windows(pool, geometry):
+    shape, *rest = GEOMETRIES[geometry]
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    assert_one_program(POOLS[pool](*rest), x)
+
+
+@pytest.mark.parametrize("name", [quick((name,), [(n,) for n in QUICK_OTHERS]) for name in OTHERS])
+def test_other_pools(name):
+    x = np.random.default_rng(0).standard_normal((2, 3, 6, 6)).astype(np.float32)
+    assert_one_program(OTHERS[name], x)
+
+
+def test_a_program_that_differs_is_told_apart():
+    """Lest the tests above compare nothing: lax's own gradient, and a sum in another order."""
+    x = np.ones((1, 8, 8, 4), np.float32)
+    forms = max_forms((3, 3), (1, 1), "SAME")
+    with pytest.raises(AssertionError, match="lax"):
+        assert_one_program(
+            {"vjp": forms["vjp"], "lax": lambda x: lax_pools.max_pool(x, (3, 3), None, "SAME")}, x
+        )
+    avg = functools.partial(jaxpool.avg_pool, window_shape=(3, 3))
+    with pytest.raises(AssertionError, match="divided first"):
+        assert_one_program({"vjp": avg, "divided first": lambda x: avg(x / 2) * 2}, x)
