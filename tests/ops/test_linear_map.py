@@ -73,7 +73,8 @@ def test_a_linear_pool_is_transposed_once_and_again(name):
     for column in ("pullback", "of jit", "vmap", "of vmap"):
         np.testing.assert_array_equal(got[column], got["transpose"], err_msg=column)
     np.testing.assert_array_equal(got["again"], got["y"])
-    np.testing.assert_array_equal(transposed(f, X)(dy), got["transpose"])
+    # Not traced, it is a program of its own, whose products XLA may contract elsewhere.
+    np.testing.assert_allclose(transposed(f, X)(dy), got["transpose"], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", LINEAR)
