@@ -10,8 +10,9 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
+from jaxpool._arguments.sizes import check_countable
 from jaxpool._geometry.adaptive import Sizes, adaptive_window
-from jaxpool._geometry.window import Window, check_countable
+from jaxpool._geometry.window import Window
 from jaxpool._kernels import adaptive, dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op

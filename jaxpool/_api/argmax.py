@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from jaxpool._api.max_pool import checked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._geometry.window import (
+from jaxpool._arguments.sizes import (
     Ints,
     Padding,
     check_countable,

@@ -10,7 +10,7 @@ from jaxpool._api.reduce import reduced_axes
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._geometry.window import is_int
+from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.cumulative import Running, Which
 from jaxpool._ops.op import Autodiff, apply

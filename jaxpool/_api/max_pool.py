@@ -9,7 +9,8 @@ from jax import Array
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
-from jaxpool._geometry.window import Ints, Padding, Window, make_window
+from jaxpool._arguments.sizes import Ints, Padding
+from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.op import Autodiff, apply

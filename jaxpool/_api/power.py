@@ -11,7 +11,8 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.coefficients import coefficient, number
 from jaxpool._arguments.errors import calling
-from jaxpool._geometry.window import Ints, Padding, make_window
+from jaxpool._arguments.sizes import Ints, Padding
+from jaxpool._geometry.window import make_window
 from jaxpool._kernels import dtypes
 from jaxpool._ops.op import compose
 from jaxpool._ops.power_pool import MeanPool, NormPool

@@ -11,16 +11,16 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_array, is_array
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._geometry.window import (
+from jaxpool._arguments.sizes import (
     Ints,
     Padding,
     check_countable,
     is_int,
     is_sequence,
-    make_window,
     normalise_axes,
     per_axis,
 )
+from jaxpool._geometry.window import make_window
 from jaxpool._kernels.patches import tiles_of
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.random_pool import (

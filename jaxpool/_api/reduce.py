@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import as_array, check_real, is_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._geometry.window import is_int, is_sequence
+from jaxpool._arguments.sizes import is_int, is_sequence
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind

@@ -14,8 +14,8 @@ from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._geometry.adaptive import adaptive_window, known_sizes
-from jaxpool._geometry.window import is_int, is_sequence, normalise_axes
+from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, normalise_axes
+from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._geometry.window import Axis, Window, is_int, is_sequence, normalise_axes
+from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, normalise_axes
+from jaxpool._geometry.window import Axis, Window
 
 Sizes = int | Sequence[int | None]
 
@@ -102,17 +103,3 @@ def adaptive_window(shape: Sequence[Any], output_shape: Any, axes: Any) -> Windo
             for axis, length, out in zip(where, lengths, outs, strict=True)
         )
     )
-
-
-def known_sizes(shape: Sequence[Any], axes: Sequence[int]) -> tuple[int, ...]:
-    """The sizes of pooled `axes`; raises where one is symbolic or 0."""
-    for axis in axes:
-        if not is_int(shape[axis]):
-            rule = f"of known size along pooled axis {axis}"
-            hint = "Batch and channel axes may be symbolic, pooled axes not."
-            raise ArgumentError("x", rule, shape[axis], hint, of=f"shape[{axis}]")
-        if shape[axis] == 0:
-            rule = f"of at least one element along pooled axis {axis}"
-            hint = "Batch and channel axes may be empty, pooled axes not."
-            raise ArgumentError("x", rule, 0, hint, of=f"shape[{axis}]")
-    return tuple(operator.index(shape[axis]) for axis in axes)

@@ -21,7 +21,8 @@ from jax import numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from jaxpool._arguments.arrays import vary_together
-from jaxpool._geometry.window import Window, is_int
+from jaxpool._arguments.sizes import is_int
+from jaxpool._geometry.window import Window
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.linear_map import compute, linear_map
 from jaxpool._plan.problem import Platform, Problem

@@ -7,7 +7,8 @@ import math
 
 from jax import Array
 
-from jaxpool._geometry.window import Window, is_int
+from jaxpool._arguments.sizes import is_int
+from jaxpool._geometry.window import Window
 from jaxpool._kernels.positions import checked_position, read_at
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._kernels.unpool import add_at, put_last

@@ -13,8 +13,9 @@ import re
 from typing import Any
 
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sizes import PADDINGS, normalise_axes, per_axis
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import PADDINGS, Axis, Window, make_window, normalise_axes, per_axis
+from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._plan.problem import Shape
 
 SELECTIONS = ("max_pool", "min_pool", "max_pool_with_argmax")

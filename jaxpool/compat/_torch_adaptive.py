@@ -9,8 +9,8 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from jaxpool._arguments.sizes import check_countable, is_sequence
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import check_countable, is_sequence
 from jaxpool._kernels.adaptive import adaptive_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.op import apply, apply_kept

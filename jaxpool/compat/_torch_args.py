@@ -12,7 +12,8 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._geometry.window import Window, is_int, is_sequence, make_window
+from jaxpool._arguments.sizes import is_int, is_sequence
+from jaxpool._geometry.window import Window, make_window
 
 Sizes = int | Sequence[int]
 

@@ -10,7 +10,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._geometry.window import is_sequence
+from jaxpool._arguments.sizes import is_sequence
 from jaxpool._kernels import dtypes
 from jaxpool._ops.op import apply
 from jaxpool._ops.sum_pool import SumPool

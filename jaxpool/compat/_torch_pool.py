@@ -9,7 +9,8 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._geometry.window import Window, check_countable, is_int
+from jaxpool._arguments.sizes import check_countable, is_int
+from jaxpool._geometry.window import Window
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.op import apply, apply_kept
 from jaxpool._ops.select_pool import SelectPool

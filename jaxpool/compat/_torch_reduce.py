@@ -12,7 +12,7 @@ from jax import numpy as jnp
 from jaxpool._api import elementwise
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._geometry.window import is_sequence
+from jaxpool._arguments.sizes import is_sequence
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.cumulative import Running
 from jaxpool._ops.op import apply_kept

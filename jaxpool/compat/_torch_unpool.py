@@ -15,7 +15,7 @@ from jaxpool._api.argmax import max_unpool
 from jaxpool._api.random import fractional_op
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._geometry.window import check_countable, is_int, is_sequence
+from jaxpool._arguments.sizes import check_countable, is_int, is_sequence
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.random_pool import chance_dtype
 from jaxpool.compat import _torch_args as args

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._geometry.window import Window, full_window, is_int, make_window
+from jaxpool._arguments.sizes import is_int
+from jaxpool._geometry.window import Window, full_window, make_window
 from jaxpool.testing import Geometry, geometries
 from tests.support import lax_pools
 

@@ -1,0 +1,139 @@
+"""Checks of what a pool is told about sizes: windows, strides, axes, padding."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from jaxpool._arguments.errors import ArgumentError
+
+Padding = str | int | Sequence[int] | Sequence[tuple[int, int]]
+Ints = int | Sequence[int]
+PADDINGS = ("VALID", "SAME", "SAME_LOWER")
+
+
+def is_int(value: Any) -> bool:
+    """Whether `value` counts as an int: NumPy's integers do, a bool does not."""
+    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
+        return False
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
+def is_sequence(value: Any) -> bool:
+    """Whether `value` is a tuple or a list, the two forms in which sizes may be given."""
+    return isinstance(value, (tuple, list))
+
+
+def per_axis(argument: str, value: Any, rank: int, *, least: int = 1) -> tuple[int, ...]:
+    """`value` as one int of at least `least` for each of `rank` pooled axes; an int counts for every axis."""
+    rule = f"an int or {rank} ints of at least {least}, one a pooled axis"
+    hint = f"Pass a tuple such as {(2,) * rank}."
+    if is_int(value):
+        values = (operator.index(value),) * rank
+    elif not is_sequence(value) or not all(is_int(entry) for entry in value):
+        raise ArgumentError(argument, rule, value, hint, TypeError)
+    else:
+        values = tuple(operator.index(entry) for entry in value)
+    if len(values) != rank or any(entry < least for entry in values):
+        raise ArgumentError(argument, rule, value, hint)
+    return values
+
+
+def normalise_axes(axes: Any, ndim: int, count: int | None, array: str = "x") -> tuple[int, ...]:
+    """Distinct non-negative axes of an array of rank `ndim`; None is the `count` before the last.
+
+    `array` is the name of the argument whose axes they are.
+    """
+    if axes is None:
+        if count is None:
+            raise ArgumentError(
+                "axes",
+                "given when `window_shape` is an int",
+                None,
+                "Pass axes=(1, 2), say.",
+                TypeError,
+            )
+        if ndim < count + 1:
+            hint = (
+                "Pass axes=... to pool an array without a channel axis, "
+                f"or add the axis with {array}[..., None]."
+            )
+            raise ArgumentError(
+                array,
+                f"an array of at least {count + 1} axes, {count} pooled and channels",
+                ndim,
+                hint,
+                of="ndim",
+            )
+        return tuple(range(ndim - 1 - count, ndim - 1))
+    rule = f"distinct ints from {-ndim} to {ndim - 1}"
+    if not is_sequence(axes) or not all(is_int(axis) for axis in axes):
+        raise ArgumentError("axes", rule, axes, "Pass a tuple such as (1, 2).", TypeError)
+    whole = tuple(operator.index(axis) for axis in axes)
+    inside = all(-ndim <= axis < ndim for axis in whole)
+    normal = tuple(axis % ndim for axis in whole) if inside else ()
+    if not normal or len(set(normal)) != len(normal):
+        raise ArgumentError("axes", rule, axes, f"Name each pooled axis of {array} once.")
+    if count is not None and len(normal) != count:
+        raise ArgumentError(
+            "axes",
+            f"{count} axes, one for each entry of the shape",
+            axes,
+            "Make the lengths agree.",
+        )
+    return normal
+
+
+def check_countable(argument: str, sizes: Sequence[int]) -> None:
+    """Raises unless an int32 can name every position of axes of `sizes`."""
+    if math.prod(sizes) >= 2**31:
+        rule = "of fewer than 2**31 positions along the pooled axes, which int32 indices can name"
+        raise ArgumentError(argument, rule, tuple(sizes), "Pool parts of the array.")
+
+
+def padding_pairs(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
+    """`padding` as a name or as one (low, high) pair an axis."""
+    rule = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair a pooled axis"
+    hint = f"Pass 'SAME' or pairs such as {((1, 1),) * rank}."
+    if isinstance(padding, str):
+        if padding not in PADDINGS:
+            raise ArgumentError("padding", rule, padding, hint)
+        return padding
+    if is_int(padding):
+        entries: tuple[Any, ...] = (padding,) * rank
+    elif is_sequence(padding):
+        entries = tuple(padding)
+    else:
+        raise ArgumentError("padding", rule, padding, hint, TypeError)
+    if entries and all(is_int(entry) for entry in entries):
+        pairs = tuple((operator.index(entry), operator.index(entry)) for entry in entries)
+    elif all(
+        is_sequence(entry) and len(entry) == 2 and all(is_int(side) for side in entry)
+        for entry in entries
+    ):
+        pairs = tuple((operator.index(low), operator.index(high)) for low, high in entries)
+    else:
+        raise ArgumentError("padding", rule, padding, hint, TypeError)
+    if len(pairs) != rank or any(side < 0 for pair in pairs for side in pair):
+        raise ArgumentError("padding", rule, padding, hint)
+    return pairs
+
+
+def known_sizes(shape: Sequence[Any], axes: Sequence[int], *, least: int = 1) -> tuple[int, ...]:
+    """The sizes of pooled `axes`; raises where one is symbolic, or less than `least`, 0 or 1."""
+    for axis in axes:
+        if not is_int(shape[axis]):
+            rule = f"of known size along pooled axis {axis}"
+            hint = "Batch and channel axes may be symbolic, pooled axes not."
+            raise ArgumentError("x", rule, shape[axis], hint, of=f"shape[{axis}]")
+        if shape[axis] < least:
+            rule = f"of at least one element along pooled axis {axis}"
+            hint = "Batch and channel axes may be empty, pooled axes not."
+            raise ArgumentError("x", rule, 0, hint, of=f"shape[{axis}]")
+    return tuple(operator.index(shape[axis]) for axis in axes)
