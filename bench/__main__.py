@@ -19,7 +19,7 @@ _EPILOG = """\
 examples:
   python -m bench --list --filter table        the cases of the project's own tables
   python -m bench --filter 'max 3x3' --peer lax
-  python -m bench --huge-pages on --markdown bench/RESULTS.md --json results.json
+  python -m bench --memory kept --markdown bench/RESULTS.md --json results.json
   python -m bench --load results.json --plot bars.png
   python -m bench --tune table_row                      whether a threshold holds on this machine
   python -m bench --against HEAD~1 --filter 'avg 3x3'   the working tree against a revision
@@ -107,9 +107,9 @@ def _parser() -> argparse.ArgumentParser:
         help="timing a case, shared by all that take part (default: 3)",
     )
     add(
-        "--huge-pages",
-        choices=("on", "off"),
-        help="start again with, or without, glibc asking for huge pages and keeping freed memory (default: as it is)",
+        "--memory",
+        choices=tuple(conditions.MEMORY),
+        help="start again: with glibc's defaults, calling keep_memory(), or with GLIBC_TUNABLES (default: as it is)",
     )
     add(
         "--tensorflow-python",
@@ -136,8 +136,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _settle(arguments: argparse.Namespace) -> None:
     """What has to be in place before any framework is imported."""
-    if arguments.huge_pages:
-        conditions.restart_with_huge_pages(arguments.huge_pages == "on")
+    if arguments.memory:
+        conditions.settle_memory(arguments.memory)
+    conditions.keep_memory()
     if arguments.device == "cpu":
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         conditions.limit_cores(arguments.threads)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bench import conditions
 from bench._case import ARGMAX, AVERAGES, ELEMENTWISE, MAX, TRAIN_STEP, Case, numpy_dtype
 from bench.oracle import Reference, sample_index
 from bench.timing import TimedCalls, timed_calls
@@ -147,6 +148,7 @@ def main() -> None:
     # Answers alone go to the pipe: what libraries print goes where errors go.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    conditions.keep_memory()
     threads = int(sys.argv[1])
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)

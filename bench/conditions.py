@@ -1,14 +1,20 @@
-"""The conditions of a run: huge pages, threads, machine and versions. Imports no framework."""
+"""The conditions of a run: memory, threads, machine and versions. Imports no framework."""
 
 from __future__ import annotations
 
 import datetime
 import os
 import platform
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
 
+MEMORY = {  # what is done so that results need not be faulted in anew, and how a report calls it
+    "default": "without any setting",
+    "kept": "after keep_memory()",
+    "environment": "with GLIBC_TUNABLES",
+}
 _TUNABLES = "GLIBC_TUNABLES"
 _KEPT = {  # huge pages, and memory that is freed stays with the process: hardly a page fault is left
     "glibc.malloc.hugetlb": "1",
@@ -17,26 +23,39 @@ _KEPT = {  # huge pages, and memory that is freed stays with the process: hardly
     "glibc.malloc.trim_threshold": "68719476736",
     "glibc.malloc.top_pad": "268435456",
 }
+_CALLED = "JAXPOOL_BENCH_KEEP_MEMORY"
 _CPU = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
-def huge_pages() -> bool:
-    """Whether this process was started with glibc asking for huge pages and keeping what is freed."""
-    return {f"{k}={v}" for k, v in _KEPT.items()} <= set(_tunables())
+def memory() -> str:
+    """Which of `MEMORY` this process was started in."""
+    if {f"{k}={v}" for k, v in _KEPT.items()} <= set(_tunables()):
+        return "environment"
+    return "kept" if _CALLED in os.environ else "default"
 
 
-def restart_with_huge_pages(wanted: bool) -> None:
-    """Starts this very command again in its place if the setting differs: glibc reads it once."""
-    if wanted == huge_pages():
+def settle_memory(wanted: str) -> None:
+    """Starts this very command again in its place if the environment differs: glibc reads it once."""
+    if wanted == memory():
         return
     tunables = [t for t in _tunables() if t.partition("=")[0] not in _KEPT]
-    if wanted:
+    if wanted == "environment":
         tunables += [f"{k}={v}" for k, v in _KEPT.items()]
-    os.execve(
-        sys.executable,
-        [sys.executable, *sys.orig_argv[1:]],
-        {**os.environ, _TUNABLES: ":".join(tunables)},
-    )
+    environment = {k: v for k, v in os.environ.items() if k not in (_CALLED, _TUNABLES)}
+    if tunables:
+        environment[_TUNABLES] = ":".join(tunables)
+    if wanted == "kept":
+        environment[_CALLED] = "1"
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+
+
+def keep_memory() -> None:
+    """Calls `jaxpool.keep_memory` if this process is to; without jax, which not every process here has."""
+    if memory() != "kept":
+        return
+    source = Path(__file__).parents[1] / "jaxpool" / "_api" / "memory.py"
+    if not runpy.run_path(str(source))["keep_memory"]():
+        sys.exit("memory cannot be kept here: see the docstring of jaxpool.keep_memory")
 
 
 def _tunables() -> list[str]:
@@ -58,7 +77,7 @@ def describe(device: str, threads: int, budget_s: float) -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "device": device,
         "threads": threads,
-        "huge_pages": huge_pages(),
+        "memory": memory(),
         "budget_s": budget_s,
         "load": _load(),
         "machine": {

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from bench._case import TRAIN_STEP
+from bench.conditions import MEMORY
 from bench.results import CaseResult, Run
 from bench.twins import twins
 
@@ -74,8 +75,8 @@ def markdown(run: Run) -> str:
 
 def heading(run: Run) -> str:
     mode = "forward" if run.mode == "forward" else "forward and backward"
-    pages = "with" if run.conditions["huge_pages"] else "without"
-    return f"{mode}, {run.conditions['device'].upper()}, {pages} huge pages"
+    memory = MEMORY[run.conditions["memory"]]
+    return f"{mode}, {run.conditions['device'].upper()}, {memory}"
 
 
 def update_file(path: Path, runs: Iterable[Run]) -> None:

@@ -17,6 +17,7 @@ from jaxpool._api.avg_pool import avg_pool, sum_pool
 from jaxpool._api.cumulative import cummax, cummin
 from jaxpool._api.elementwise import fmax, fmin, maximum, minimum
 from jaxpool._api.max_pool import max_pool, min_pool
+from jaxpool._api.memory import keep_memory
 from jaxpool._api.power import gem_pool, lp_pool
 from jaxpool._api.random import fractional_max_pool, stochastic_pool
 from jaxpool._api.reduce import max, maxout, min
@@ -39,6 +40,7 @@ __all__ = [
     "gem_pool",
     "global_avg_pool",
     "global_max_pool",
+    "keep_memory",
     "logsumexp_pool",
     "lp_pool",
     "max",

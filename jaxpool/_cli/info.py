@@ -21,7 +21,7 @@ from jaxpool._cli import UsageError, _plans
 SUMMARY = "versions, backend, and how each function is computed and differentiated"
 PACKAGES = ("jaxpool", "jax", "jaxlib", "numpy")
 OPTIONAL = ("flax", "dm-haiku", "equinox", "keras", "optax", "hypothesis")
-NOT_OPS = ("accelerate",)
+NOT_OPS = ("accelerate", "keep_memory")
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 

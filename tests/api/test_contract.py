@@ -43,6 +43,7 @@ SIGNATURES = {
     "cummax": CUMULATIVE,
     "cummin": CUMULATIVE,
     "maxout": 'x, groups, *, axis=-1, ties="split"',
+    "keep_memory": "",
     "accelerate": "fn, *, report=None",  # the report shows what was taken over
 }
 
@@ -82,9 +83,13 @@ def test_a_docstring_tells_arguments_result_errors_an_example_and_its_source(nam
     text = inspect.getdoc(getattr(jaxpool, name))
     sections = re.findall(r"^(\w+):$", text, re.MULTILINE)
     expected = ["Args", "Returns", "Raises", "Example", "References"]
+    if not SIGNATURES[name]:  # it computes nothing
+        expected = ["Returns", "Example", "References"]
     assert [section for section in sections if section in expected] == expected
-    assert re.search(r"Gradient", text)
     assert re.search(rf">>> .*jaxpool\.{name}\(", text) or f"import {name}" in text
+    if not SIGNATURES[name]:
+        return
+    assert re.search(r"Gradient", text)
     arguments = text.split("Args:")[1].split("Returns:")[0]
     for parameter in inspect.signature(getattr(jaxpool, name)).parameters:
         assert re.search(rf"^\s+\*?{parameter}\b.*:", arguments, re.MULTILINE), parameter

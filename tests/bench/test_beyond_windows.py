@@ -268,7 +268,7 @@ def test_report_shows_accelerate_beside_train_steps_alone():
         "date": "",
         "device": "cpu",
         "threads": 2,
-        "huge_pages": False,
+        "memory": "default",
         "load": 0,
         "machine": machine,
         "versions": {},

@@ -138,12 +138,12 @@ def test_a_call_longer_than_the_budget_is_timed_once():
     assert calls == [1, 1]
 
 
-def conditions(huge_pages):
+def conditions(memory):
     return {
         "date": "2020-01-01",
         "device": "cpu",
         "threads": 2,
-        "huge_pages": huge_pages,
+        "memory": memory,
         "budget_s": 1.0,
         "load": 0.0,
         "machine": {
@@ -156,14 +156,14 @@ def conditions(huge_pages):
     }
 
 
-def made_up_run(huge_pages=False):
+def made_up_run(memory="default"):
     def row(ms, **fields):
         return Row(Timing(ms / 1e3, ms / 1e3, ms / 1e3, 5), difference=0.0, **fields)
 
     first, second = (pool("max_pool", (2, 8, 8, 1), window, 1) for window in (2, 3))
     return Run(
         "forward_and_vjp",
-        conditions(huge_pages),
+        conditions(memory),
         (
             CaseResult(first, 100, {"jaxpool": row(1.0), "lax": row(2.0), "copy": row(1.0)}),
             CaseResult(
@@ -192,11 +192,11 @@ def test_report_tells_floor_and_wrong_answers():
 
 def test_markdown_file_keeps_the_sections_of_other_conditions(tmp_path):
     path = tmp_path / "RESULTS.md"
-    report.update_file(path, [made_up_run(huge_pages=True)])
-    report.update_file(path, [made_up_run(huge_pages=False)])
+    report.update_file(path, [made_up_run("kept")])
+    report.update_file(path, [made_up_run("default")])
     once = path.read_text()
     assert once.count("\n## ") == 2
-    report.update_file(path, [made_up_run(huge_pages=False)])
+    report.update_file(path, [made_up_run("default")])
     assert path.read_text() == once
 
 
