@@ -22,6 +22,7 @@ examples:
   python -m bench --memory kept --markdown bench/RESULTS.md --json results.json
   python -m bench --load results.json --plot bars.png
   python -m bench --tune table_row                      whether a threshold holds on this machine
+  python -m bench --target cuda:h100 --filter table     programs compiled for a device that need not be here
   python -m bench --against HEAD~1 --filter 'avg 3x3'   the working tree against a revision
 """
 
@@ -44,6 +45,8 @@ def main(argv: list[str] | None = None) -> int:
         if not cases:
             print("no case matches; --list shows them all", file=sys.stderr)
             return 2
+        if arguments.target:
+            return _target(arguments, cases, modes)
         _settle(arguments)
         if arguments.against:
             from bench.against import compare
@@ -127,6 +130,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="REVISION",
         help="time the working tree against a git revision of the library, in turn",
     )
+    add(
+        "--target",
+        metavar="DEVICE",
+        help="compile for a GPU or TPU that need not be here, and tell kernels and bytes: cuda:h100, "
+        "cuda:a100, tpu:v5e, tpu:v6e",
+    )
     add("--json", type=Path, metavar="FILE", help="write all that was measured")
     add("--load", type=Path, metavar="FILE", help="show what --json wrote; run nothing")
     add("--markdown", type=Path, metavar="FILE", help="write or update tables in this file")
@@ -160,6 +169,18 @@ def _tune(arguments: argparse.Namespace) -> int:
     for name in arguments.tune:
         tune.tune(known[name], arguments.device, cases, arguments.budget)
     return 0
+
+
+def _target(arguments: argparse.Namespace, cases: Any, modes: Any) -> int:
+    from bench import target
+
+    if arguments.target not in target.TARGETS:
+        print(f"no such target; known are {', '.join(target.TARGETS)}", file=sys.stderr)
+        return 2
+    if why_not := target.missing(arguments.target):
+        print(why_not, file=sys.stderr)
+        return 2
+    return target.run(arguments.target, cases, modes, arguments.markdown)
 
 
 def _run(cases: Any, mode: Any, arguments: argparse.Namespace) -> Any:

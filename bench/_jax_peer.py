@@ -58,7 +58,7 @@ class JaxPeer:
         case, op = work.case, self._make_op(work.case)
         device = jax.devices(self._device)[0]
         xs, dy = work.shared("jax", lambda: jax.device_put((work.xs, work.dy), device))
-        function = op if dy is None else functools.partial(_forward_and_vjp, case, op)
+        function = op if dy is None else functools.partial(forward_and_vjp, case, op)
         arguments = xs if dy is None else (dy, *xs)
         compiled, compile_s = compile_timed(function, *arguments)
 
@@ -127,7 +127,8 @@ def outputs_of(result: Any) -> tuple[Any, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def _forward_and_vjp(case: Case, op: Op, dy: jax.Array, *xs: jax.Array) -> tuple[Any, Any]:
+def forward_and_vjp(case: Case, op: Op, dy: jax.Array, *xs: jax.Array) -> tuple[Any, Any]:
+    """What the op gives, and the gradients of a cotangent dy of y."""
     outputs, vjp = _vjp(case, op, *xs)
     return outputs, vjp(dy)
 

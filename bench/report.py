@@ -81,12 +81,16 @@ def heading(run: Run) -> str:
 
 def update_file(path: Path, runs: Iterable[Run]) -> None:
     """Replaces the sections of these runs in a Markdown file and keeps the others."""
-    sections: dict[str, str] = {}
+    for run in runs:
+        put_section(path, heading(run), markdown(run).partition("\n\n")[2])
+
+
+def put_section(path: Path, name: str, text: str) -> None:
+    """Puts one section in the place of the one of its name, or adds it; sections stand in order of names."""
+    sections = {name: f"## {name}\n\n{text.strip()}\n"}
     if path.exists():
         for part in path.read_text().split("\n## ")[1:]:
-            sections[part.partition("\n")[0]] = f"## {part.strip()}\n"
-    for run in runs:
-        sections[heading(run)] = markdown(run)
+            sections.setdefault(part.partition("\n")[0], f"## {part.strip()}\n")
     path.write_text("\n".join([_TITLE, *(sections[name] for name in sorted(sections))]))
 
 
@@ -142,7 +146,7 @@ def _summary(run: Run, results: Sequence[CaseResult]) -> str:
             "at",
             f"below {SLOWER}",
         ]
-        parts.insert(0, "How many times as fast as each peer:\n\n" + _table(head, rows))
+        parts.insert(0, "How many times as fast as each peer:\n\n" + table(head, rows))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -183,7 +187,7 @@ def _twins(results: Sequence[CaseResult]) -> str:
         ]
         for twin in twins(results, OURS)
     ]
-    return _table(head, rows) if rows else ""
+    return table(head, rows) if rows else ""
 
 
 def _times(results: Sequence[CaseResult]) -> str:
@@ -201,7 +205,7 @@ def _times(results: Sequence[CaseResult]) -> str:
                 *(_ratio(a, b) for a, b in pairs),
             ]
         )
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _costs(results: Sequence[CaseResult]) -> str:
@@ -218,7 +222,7 @@ def _costs(results: Sequence[CaseResult]) -> str:
         for show in _COSTS:
             cells += [show(result, peer) for peer in compared]
         rows.append([*cells, *(_difference(result, peer) for peer in checked)])
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _spread(result: CaseResult, peer: str) -> str:
@@ -324,7 +328,7 @@ def _megabytes(size: int | None) -> str:
     return "-" if size is None else f"{size / 1e6:.3g}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table without the columns that hold nothing."""
     kept = [n for n in range(len(head)) if any(row[n] != "-" for row in rows)]
     lines = [head, ["---", *("---:" for _ in head[1:])], *rows]

@@ -16,6 +16,7 @@ from bench._peer import Device, Prepared, Unsupported, Work
 from bench.nets import NETS, Pools
 from bench.timing import timed_calls
 
+_KEYS = "rbg"  # compiles in a third of the time of the default
 _RATE = 1.0  # new weights then differ by as much as gradients do
 
 
@@ -79,13 +80,25 @@ def _make_step(case: Case, pools: Pools) -> Any:
 def _arguments(work: Work) -> tuple[Any, np.ndarray, np.ndarray]:
     """Weights, images, and a label for each thing the net scores: an image, or a pixel of it."""
     images = work.xs[0]
-    net = NETS[work.case.net](LAX_POOLS)
-    key = jax.random.key(0, impl="rbg")  # compiles in a third of the time of the default
-    variables = jax.jit(net.init)(key, images[:1])
-    scores, _ = jax.eval_shape(net.init_with_output, key, images)
-    classes = scores.shape[-1]
-    labels = np.random.default_rng(2).integers(0, classes, scores.shape[:-1], np.int32)
-    return variables, images, labels
+    init = jax.jit(NETS[work.case.net](LAX_POOLS).init)
+    variables = init(jax.random.key(0, impl=_KEYS), images[:1])
+    *labelled, classes = _initialised(work.case)[0].shape
+    return variables, images, np.random.default_rng(2).integers(0, classes, labelled, np.int32)
+
+
+def shapes(case: Case) -> tuple[Any, Any, Any]:
+    """The shapes and types of the arguments of a step."""
+    images = jax.ShapeDtypeStruct(case.shape, np.dtype(case.dtype))
+    scores, variables = _initialised(case)
+    return variables, images, jax.ShapeDtypeStruct(scores.shape[:-1], np.dtype(np.int32))
+
+
+def _initialised(case: Case) -> tuple[Any, Any]:
+    """What the net scores, and its variables, as shapes and types."""
+    net = NETS[case.net](LAX_POOLS)
+    images = jax.ShapeDtypeStruct(case.shape, np.dtype(case.dtype))
+    key = jax.eval_shape(lambda: jax.random.key(0, impl=_KEYS))
+    return jax.eval_shape(net.init_with_output, key, images)
 
 
 def _difference(results: Any, expected: Any) -> float:

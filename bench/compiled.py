@@ -1,0 +1,155 @@
+"""What a program says of itself once it is compiled: its kernels, their bytes, and on a TPU their instructions.
+
+All of it is text that XLA writes: optimised HLO, PTX, and the LLO of libtpu. Nothing here runs a program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+# What a program had better not hold: in order, or in no order at all.
+WORDS = ("scatter", "select-and-scatter", "sort", "while")
+_FREE = frozenset(
+    ["parameter", "get-tuple-element", "bitcast", "tuple", "constant", "while", "conditional"]
+)
+_BYTES = {"pred": 1, "s4": 1, "u4": 1, "c64": 8, "c128": 16}
+_GRANULE = 32  # bytes in which LLO counts what a DMA moves
+
+
+@dataclasses.dataclass(frozen=True)
+class Clock:
+    """Bytes and cycles a second of a TPU, for its model."""
+
+    bandwidth: float
+    frequency: float
+
+    def cycles(self, moved: float) -> float:
+        """Cycles that it takes to move so many bytes."""
+        return moved / self.bandwidth * self.frequency
+
+
+class Kernel(NamedTuple):
+    """One instruction of the entry computation that runs something."""
+
+    name: str
+    op: str
+    bytes: int  # that it reads and writes
+    estimate: int | None  # XLA's estimated_cycles, where it has any
+    moved_beside: int = 0  # bytes moved between memories while other kernels run
+
+
+def entry(text: str) -> Iterator[tuple[str, str, str, str]]:
+    """Name, type, opcode and the rest of each instruction of the entry computation of an HLO module."""
+    for line in text[text.index("\nENTRY") :].splitlines():
+        match = re.match(r"\s*(?:ROOT )?%([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)$", line)
+        if match:
+            name, kind, op, rest = match.groups()
+            yield name, kind, op, rest
+
+
+def kernels(text: str, *, tpu: bool) -> list[Kernel]:
+    """The kernels of an optimised HLO module."""
+    sizes: dict[str, int] = {}
+    found = []
+    for name, kind, op, rest in entry(text):
+        sizes[name] = type_bytes(kind)
+        helper = tpu and op == "custom-call" and "tpu_custom_call" not in rest
+        if op in _FREE or helper or op.endswith("-start"):
+            continue
+        if op.endswith("-done"):
+            found.append(Kernel(name, "async", 0, None, type_bytes(kind, lanes=128)))
+            continue
+        operands = re.findall(r"%([\w.\-]+)", rest.split("),")[0])
+        moved = sizes[name] + sum(sizes.get(operand, 0) for operand in operands)
+        cycles = re.search(r'estimated_cycles":"(\d+)"', rest)
+        found.append(Kernel(name, op, moved, int(cycles[1]) if cycles else None))
+    return found
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Which of `WORDS` are instructions of a module, in whatever computation."""
+    return tuple(word for word in WORDS if re.search(rf"(?<![\w-]){word}\(", text))
+
+
+def type_bytes(text: str, lanes: int = 1) -> int:
+    """Bytes of the arrays that an HLO type names, the minor axis of each filled up to a multiple of `lanes`."""
+    total = 0
+    for kind, dims, minor in re.findall(r"\b([a-z]+\d*\w*)\[([\d,]*)\](?:\{(\d+))?", text):
+        sizes = [int(size) for size in dims.split(",") if size]
+        if sizes and minor:
+            sizes[int(minor)] = -(-sizes[int(minor)] // lanes) * lanes
+        bits = re.match(r"[a-z]+(\d+)", kind)
+        each = _BYTES.get(kind) or (int(bits[1]) // 8 if bits else 1)
+        total += each * math.prod(sizes)
+    return total
+
+
+# GPU
+
+
+class Access(NamedTuple):
+    """How the kernels of a GPU program touch memory, counted in their PTX."""
+
+    wide: int  # loads and stores of 16 bytes
+    narrow: int  # all others
+    atomics: int
+
+
+def ptx_access(folder: Path) -> Access:
+    """Of all kernels whose PTX lies in a folder."""
+    text = "\n".join(path.read_text() for path in folder.glob("*.ptx"))
+    every = re.findall(r"\b(?:ld|st)\.(?:relaxed\.\w+\.|weak\.)?global\S*", text)
+    wide = [op for op in every if re.search(r"v4\.[a-z]32|v2\.[a-z]64", op)]
+    atomics = re.findall(r"\b(?:atom|red)\.\S*", text)
+    return Access(len(wide), len(every) - len(wide), len(atomics))
+
+
+# TPU
+
+
+class Cost(NamedTuple):
+    """Of a TPU kernel: instruction bundles, and bytes of its DMAs, over all iterations of its outer loop."""
+
+    bundles: float
+    moved: float
+
+
+def llo_costs(folder: Path) -> dict[str, Cost]:
+    """The cost of each kernel whose LLO lies in a folder.
+
+    Loops inside the outer one are counted once, and DMAs whose size is known when the kernel runs not
+    at all: a lower bound.
+    """
+    costs = {}
+    for path in folder.glob("*-final_bundles.txt"):
+        found = re.match(r"\d+-(.*?)-\d+-final_bundles", path.name)
+        if "schedule-analysis" in path.name or not found:
+            continue
+        sources = [p for p in folder.glob("*original.txt") if f"-{found[1]}-" in p.name]
+        source = sources[0].read_text() if sources else ""
+        limit = re.search(r"loop: start=0, step=1, limit=(\d+)", source)
+        # Two steps more than the loop has fill and drain its pipeline.
+        trips = max(1, int(limit[1]) - 2) if limit else 1
+        bundles = moved = 0.0
+        for line in path.read_text().splitlines():
+            bundle = re.match(r"\s*0x[0-9a-f]+\s+(?:L[BHE]|P[BF])?\s*:\s*(>*) *\{", line)
+            if bundle:
+                times = trips if bundle[1] else 1
+                waited = re.findall(r"dma\.done\.wait [^,]*, (\d+)", line)
+                bundles += times
+                moved += times * _GRANULE * sum(map(int, waited))
+        costs[found[1]] = Cost(bundles, moved)
+    return costs
+
+
+def model(found: list[Kernel], costs: Mapping[str, Cost], clock: Clock) -> float:
+    """Cycles: of each kernel the more of its bundles and its DMAs; but at least all DMAs together."""
+    known = [costs.get(kernel.name, Cost(0, 0)) for kernel in found]
+    each = sum(max(cost.bundles, clock.cycles(cost.moved)) for cost in known)
+    moved = sum(cost.moved for cost in known) + sum(kernel.moved_beside for kernel in found)
+    return max(each, clock.cycles(moved))

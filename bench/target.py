@@ -1,0 +1,300 @@
+"""`python -m bench --target TARGET`: cases compiled for a GPU or TPU that need not be there, and what the programs say.
+
+Needs a jax that can compile for it: `jax[cuda12]` or `jax[tpu]`, in a virtual environment of its own.
+Call `settle` before jax loads a backend.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench._case import TRAIN_STEP, Case, Mode, numpy_dtype
+from bench.compiled import Access, Clock, Kernel, kernels, llo_costs, model, ptx_access, words
+
+GPUS = {  # the text in which XLA is told of a GPU, from what NVIDIA publishes of each
+    "cuda:h100": """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32
+  shared_memory_per_block: 49152 shared_memory_per_core: 233472
+  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: 3352320000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
+  device_memory_size: 84929347584 shared_memory_per_block_optin: 232448
+  cuda_compute_capability { major: 9 } registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 7 }
+runtime_version { major: 12 minor: 9 patch: 0 }
+device_description_str: "NVIDIA H100 80GB HBM3"
+""",
+    "cuda:a100": """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32
+  shared_memory_per_block: 49152 shared_memory_per_core: 167936
+  threads_per_core_limit: 2048 core_count: 108 fpus_per_core: 64
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: 2039000000000 l2_cache_size: 41943040 clock_rate_ghz: 1.41
+  device_memory_size: 84929347584 shared_memory_per_block_optin: 166912
+  cuda_compute_capability { major: 8 } registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 7 }
+runtime_version { major: 12 minor: 9 patch: 0 }
+device_description_str: "NVIDIA A100-SXM4-80GB"
+""",
+}
+TPUS = {"tpu:v5e": Clock(819e9, 1.5e9), "tpu:v6e": Clock(1640e9, 1.75e9)}
+TARGETS = (*GPUS, *TPUS)
+# Where the axes of an array of images lie on a TPU, from the major one to the minor one, whose 128 elements
+# are the lanes of a register; the one before it its 8 sublanes.
+LAYOUTS = {
+    "width in sublanes": (0, 1, 2, 3),
+    "batch in sublanes": (1, 2, 0, 3),  # as XLA has it beside convolutions
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What one compiled program says. Bytes and cycles are over those of reading arguments and writing results once."""
+
+    kernels: int
+    bytes: float
+    temporary: int  # bytes
+    words: tuple[str, ...]
+    seconds: float  # of a processor, that compiling took
+    estimate: float | None = None  # TPU: XLA's estimated_cycles
+    unknown: int = 0  # kernels without an estimate
+    model: float | None = None  # TPU: bundles and DMAs
+    access: Access | None = None  # GPU
+    every: tuple[Kernel, ...] = ()
+
+
+class Target:
+    """A device to compile for. One a process: XLA reads its settings once."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.clock = name, TPUS.get(name)
+        self.dump = Path(tempfile.mkdtemp(prefix="jaxpool-bench-"))
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        if self.clock:
+            os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+            os.environ["LIBTPU_INIT_ARGS"] = (
+                f"--xla_jf_dump_to={self.dump} --xla_jf_dump_llo_text=true"
+                " --xla_jf_dump_llo_pass_label_regex=(final_bundles|original)"
+            )
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+            flags = f"--xla_dump_to={self.dump} --xla_gpu_dump_llvmir"
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+        from jax.experimental import topologies
+        from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+
+        if self.clock:
+            topology = f"{name.partition(':')[2]}:2x2"
+            described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+            self.sharding: Any = SingleDeviceSharding(described.devices[0])
+        else:
+            described = topologies.get_topology_desc(
+                platform="cuda", topology="1x1x1", target_config=GPUS[name]
+            )
+            mesh = topologies.make_mesh(described, (1,), ("device",))
+            self.sharding = NamedSharding(mesh, PartitionSpec())
+
+    def close(self) -> None:
+        """Removes what XLA has dumped."""
+        shutil.rmtree(self.dump, ignore_errors=True)
+
+    def compile(self, f: Callable[..., Any], *arguments: Any, order: Sequence[int] = ()) -> Program:
+        """f for arguments of these shapes and types; arrays of as many axes as `order` lie in it."""
+        import jax
+        from jax.experimental.layout import Format, Layout
+
+        def placed(x: Any) -> Any:
+            if order and len(x.shape) == len(order):
+                return Format(Layout(tuple(order)), self.sharding)
+            return self.sharding
+
+        for path in self.dump.iterdir():
+            path.unlink()
+        results = jax.eval_shape(f, *arguments)
+        begin = time.process_time()
+        given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
+        jitted = jax.jit(
+            f,
+            in_shardings=jax.tree.map(placed, given),
+            out_shardings=jax.tree.map(placed, results),
+        )
+        compiled = jitted.lower(*given).compile()
+        seconds = time.process_time() - begin
+        return self._read(compiled, jax.tree.leaves((given, results)), seconds)
+
+    def _read(self, compiled: Any, arrays: Sequence[Any], seconds: float) -> Program:
+        text = compiled.as_text()
+        found = kernels(text, tpu=bool(self.clock))
+        least = sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
+        program = Program(
+            sum(kernel.op != "async" for kernel in found),
+            sum(kernel.bytes for kernel in found) / least,
+            compiled.memory_analysis().temp_size_in_bytes,
+            words(text),
+            seconds,
+            every=tuple(found),
+        )
+        if not self.clock:
+            return dataclasses.replace(program, access=ptx_access(self.dump))
+        cycles = self.clock.cycles(sum(map(_in_lanes, arrays)))
+        estimates = [kernel.estimate for kernel in found if kernel.op != "async"]
+        return dataclasses.replace(
+            program,
+            estimate=sum(filter(None, estimates)) / cycles,
+            unknown=estimates.count(None),
+            model=model(found, llo_costs(self.dump), self.clock) / cycles,
+        )
+
+
+def _in_lanes(x: Any) -> int:
+    """The bytes of an array whose minor axis, the one that wastes least, fills lanes."""
+    size = math.prod(x.shape)
+    padded = [size // n * -(-n // 128) * 128 for n in x.shape if n]
+    return min(padded, default=size) * int(x.dtype.itemsize)
+
+
+def programs(target: Target, case: Case, mode: Mode) -> Iterator[tuple[str, str, Program | str]]:
+    """Who, in which layout, and the program, or why there is none."""
+    orders: dict[str, tuple[int, ...]] = {"": ()}
+    if target.clock and len(case.shape) == 4 and case.op != TRAIN_STEP:
+        orders = LAYOUTS
+    for layout, order in orders.items():
+        for who in ("jaxpool", "lax"):
+            try:
+                function, arguments = _work(case, mode, who)
+                yield who, layout, target.compile(function, *arguments, order=order)
+            except Exception as error:  # what cannot be compiled is a result too
+                message = str(error).strip().partition("\n")[0][:120]
+                yield who, layout, f"{type(error).__name__}: {message}"
+
+
+def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The function of a case, and the shapes and types of its arguments."""
+    import jax
+    import numpy as np
+
+    from bench import _jax_peer, train_steps
+
+    if case.op == TRAIN_STEP:
+        return train_steps.step_of(case, who), train_steps.shapes(case)
+    op = (_jax_peer.lax_op if who == "lax" else _jax_peer.jaxpool_op)(case)
+    xs = [jax.ShapeDtypeStruct(case.shape, numpy_dtype(case.dtype)) for _ in range(case.arity)]
+    if case.op == "max_unpool":
+        xs.append(jax.ShapeDtypeStruct(case.shape, np.dtype(np.int32)))
+    if mode == "forward":
+        return op, tuple(xs)
+    dy = jax.ShapeDtypeStruct(case.output_shape, numpy_dtype(case.dtype))
+    return functools.partial(_jax_peer.forward_and_vjp, case, op), (dy, *xs)
+
+
+# The command
+
+
+def run(name: str, cases: Sequence[Case], modes: Sequence[Mode], markdown: Path | None) -> int:
+    """Compiles and tells; returns 1 where a program of ours cannot be compiled."""
+    import jax
+
+    target = Target(name)
+    failed = False
+    try:
+        for mode in modes:
+            rows = []
+            for case in cases:
+                if mode not in case.modes:
+                    continue
+                with jax.enable_x64(case.dtype == "float64"):
+                    for who, layout, program in programs(target, case, mode):
+                        failed |= who == "jaxpool" and isinstance(program, str)
+                        rows.append(_cells(case, who, layout, program))
+                        print("  ".join(rows[-1]), flush=True)
+            if markdown:
+                _update(markdown, name, mode, rows)
+    finally:
+        target.close()
+    return int(failed)
+
+
+_HEAD = {
+    "cuda": (
+        "case",
+        "",
+        "kernels",
+        "bytes",
+        "temporary MB",
+        "16-byte access",
+        "holds",
+        "compile s",
+    ),
+    "tpu": (
+        *("case", "", "layout", "kernels", "bytes", "model", "estimate"),
+        *("temporary MB", "holds", "compile s"),
+    ),
+}
+
+
+def _cells(case: Case, who: str, layout: str, program: Program | str) -> list[str]:
+    if isinstance(program, str):
+        return [case.name, who, layout, program] if layout else [case.name, who, program]
+    held = [*program.words]
+    cells = [case.name, who]
+    if program.access:
+        wide, narrow, atomics = program.access
+        held += ["atomics"] if atomics else []
+        middle = [f"{program.bytes:.2f}", f"{program.temporary / 1e6:.1f}"]
+        middle.append(f"{wide} of {wide + narrow}")
+        cells += [str(program.kernels), *middle]
+    else:
+        unknown = f" + {program.unknown} unknown" if program.unknown else ""
+        cells += [layout or "default", str(program.kernels), f"{program.bytes:.2f}"]
+        cells += [f"{program.model:.2f}", f"{program.estimate:.2f}{unknown}"]
+        cells.append(f"{program.temporary / 1e6:.1f}")
+    return [*cells, ", ".join(held) or "-", f"{program.seconds:.1f}"]
+
+
+_SEEN = {
+    "cuda": """Compiled by XLA for the described device, not run. `bytes`: what the kernels read and write, over reading
+arguments and writing results once; what one kernel reads twice counts once, and a cache may serve what two kernels
+read. `16-byte access`: of all loads and stores in the PTX. Not seen: time, occupancy, bank conflicts.""",
+    "tpu": """Compiled by libtpu for the described device, not run. `model`: of each kernel the more of its
+instruction bundles and its DMAs, in cycles over those of moving arguments and results once, minor axes filled to 128
+lanes. Loops inside a kernel's loop are counted once, DMAs of a size known late not at all: a lower bound. `estimate`:
+XLA's own, which several kinds of kernels lack. Neither was held against a TPU.""",
+}
+
+
+def _update(path: Path, name: str, mode: Mode, rows: Sequence[Sequence[str]]) -> None:
+    from bench.report import put_section, table
+
+    kind = name.partition(":")[0]
+    direction = "forward" if mode == "forward" else "forward and backward"
+    head = _HEAD[kind]
+    filled = [[*row, *[""] * (len(head) - len(row))] for row in rows]
+    put_section(
+        path, f"compiled for {name}, {direction}", f"{_SEEN[kind]}\n\n{table(head, filled)}"
+    )
+
+
+def missing(name: str) -> str:
+    """What has to be installed to compile for a target; empty if nothing."""
+    import importlib.util
+
+    package = "jax_cuda12_plugin" if name.startswith("cuda") else "libtpu"
+    if importlib.util.find_spec(package):
+        return ""
+    extra = "cuda12" if name.startswith("cuda") else "tpu"
+    return f'{name} needs `pip install "jax[{extra}]"`, best in a virtual environment of its own'

@@ -1,0 +1,111 @@
+"""What is read off compiled programs: by hand on small texts, and from one that XLA wrote here."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from bench import compiled, report
+from bench.compiled import Access, Clock, Cost, Kernel
+from bench.target import GPUS, TARGETS, TPUS, missing
+
+MODULE = """HloModule m
+
+%inside (p: f32[8]) -> f32[8] {
+  ROOT %sort.1 = f32[8]{0} sort(%p), dimensions={0}
+}
+
+ENTRY %main (a: f32[4,100], b: bf16[4,100]) -> (f32[4,100], pred[4,100]) {
+  %a = f32[4,100]{1,0:T(8,128)} parameter(0)
+  %b = bf16[4,100]{1,0} parameter(1)
+  %fusion = (f32[4,100]{1,0}, pred[4,100]{1,0}) fusion(%a, %b), kind=kLoop, backend_config={"estimated_cycles":"70"}
+  %gte = f32[4,100]{1,0} get-tuple-element(%fusion), index=0
+  %helper = f32[4,100]{1,0} custom-call(%gte), custom_call_target="Sharding"
+  %copy-start = (f32[4,100], f32[4,100]) copy-start(%gte)
+  %copy-done = f32[4,100]{1,0} copy-done(%copy-start)
+  ROOT %reduce-window.2 = f32[4,100]{1,0} reduce-window(%gte, %copy-done), to_apply=%inside
+}
+"""
+
+
+def test_kernels_and_their_bytes():
+    found = compiled.kernels(MODULE, tpu=True)
+    assert found == [
+        Kernel("fusion", "fusion", 1600 + 800 + 1600 + 400, 70),
+        Kernel("copy-done", "async", 0, None, 4 * 128 * 4),
+        Kernel("reduce-window.2", "reduce-window", 3 * 1600, None),
+    ]
+    assert [kernel.op for kernel in compiled.kernels(MODULE, tpu=False)][1] == "custom-call"
+
+
+def test_words_count_in_every_computation():
+    assert compiled.words(MODULE) == ("sort",)
+
+
+def test_a_program_that_xla_wrote_is_read():
+    def scattered(x, at):
+        return lax.scatter_add(
+            x,
+            at[:, None],
+            jnp.ones(3),
+            lax.ScatterDimensionNumbers((), (0,), (0,)),
+        )
+
+    x, at = jax.ShapeDtypeStruct((8,), "float32"), jax.ShapeDtypeStruct((3,), "int32")
+    text = jax.jit(scattered).lower(x, at).compile().as_text()
+    assert {"scatter", "while"} & set(compiled.words(text))
+    add_one = jax.jit(lambda x: x * 2 + 1).lower(x).compile().as_text()
+    assert [kernel.bytes for kernel in compiled.kernels(add_one, tpu=False)] == [2 * 8 * 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes", "size"),
+    [
+        ("f32[2,3]{1,0}", 1, 24),
+        ("f32[2,3]{0,1}", 128, 128 * 3 * 4),
+        ("(bf16[5]{0}, u8[5]{0}, pred[])", 1, 16),
+        ("f8e4m3fn[7]{0}", 1, 7),
+        ("c64[2]{0}", 1, 16),
+    ],
+)
+def test_bytes_of_a_type(text, lanes, size):
+    assert compiled.type_bytes(text, lanes) == size
+
+
+def test_accesses_of_ptx(tmp_path):
+    (tmp_path / "m.ptx").write_text(
+        "ld.global.nc.v4.b32 {%r1}, [%rd1];\nld.global.b16 %rs1, [%rd2];\n"
+        "st.global.v2.b64 [%rd3], {%rd4};\natom.global.add.f32 %f1, [%rd1], %f2;\nld.param.b64 x;\n"
+    )
+    assert compiled.ptx_access(tmp_path) == Access(2, 1, 1)
+
+
+def test_bundles_and_dmas_of_llo(tmp_path):
+    (tmp_path / "1-fusion-0-original.txt").write_text("loop: start=0, step=1, limit=6\n")
+    (tmp_path / "1-fusion-9-final_bundles.txt").write_text(
+        "  0x0   :  { nop }\n  0x1 LB: > { x; dma.done.wait s0, 16 }\n  0x2   : > { y }\n"
+    )
+    costs = compiled.llo_costs(tmp_path)
+    assert costs == {"fusion": Cost(1 + 4 + 4, 4 * 16 * 32)}
+    kernels = [Kernel("fusion", "fusion", 0, 1), Kernel("other", "async", 0, None, 3952)]
+    by_bundles = Clock(bandwidth=1e9, frequency=1.0)
+    assert compiled.model(kernels, costs, by_bundles) == 9
+    by_moving = Clock(bandwidth=10.0, frequency=1.0)
+    assert compiled.model(kernels, costs, by_moving) == (2048 + 3952) / 10
+
+
+def test_a_section_is_put_in_place_of_its_own(tmp_path):
+    path = tmp_path / "RESULTS.md"
+    for text in ("old", "new"):
+        report.put_section(path, "b", text)
+        report.put_section(path, "a", "other")
+    said = path.read_text()
+    assert said.count("\n## ") == 2
+    assert said.index("## a\n\nother") < said.index("## b\n\nnew")
+    assert "old" not in said
+
+
+def test_targets_are_named_and_say_what_they_need():
+    assert set(TARGETS) == {*GPUS, *TPUS}
+    for name in TARGETS:
+        assert missing(name) == "" or "pip install" in missing(name)
