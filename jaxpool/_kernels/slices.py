@@ -72,26 +72,19 @@ def interleave(
         rows: dict[tuple[int, ...], list[Array]] = {}
         for phases, part in parts.items():
             rows.setdefault((*phases[:which], 0, *phases[which + 1 :]), []).append(part)
-        parts = {phases: _in_turn(row, axes[which]) for phases, row in rows.items()}
+        axis = axes[which]
+        parts = {
+            phases: merged(jnp.stack(row, axis + 1), axis) if row[1:] else row[0]
+            for phases, row in rows.items()
+        }
     (whole,) = parts.values()
     return whole
 
 
-def _in_turn(parts: list[Array], axis: int) -> Array:
-    """Elements of each part in turn along an axis."""
-    if len(parts) == 1:
-        return parts[0]
-    shape = list(parts[0].shape)
-    shape[axis] *= len(parts)
-    return lax.reshape(jnp.stack(parts, axis + 1), shape)
-
-
-def repeat(x: Array, axis: int, count: int) -> Array:
-    """Each element of x `count` times along an axis."""
-    shape = [*x.shape[: axis + 1], count, *x.shape[axis + 1 :]]
-    kept = [other for other in range(len(shape)) if other != axis + 1]
-    repeated = lax.broadcast_in_dim(x, shape, kept)
-    return lax.reshape(repeated, [*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]])
+def merged(x: Array, axis: int) -> Array:
+    """x with `axis` and the one after it as one."""
+    sizes = x.shape[axis : axis + 2]
+    return lax.reshape(x, (*x.shape[:axis], sizes[0] * sizes[1], *x.shape[axis + 2 :]))
 
 
 def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
