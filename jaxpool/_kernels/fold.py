@@ -18,7 +18,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._plan.fold import in_one_go, kept_before
+from jaxpool._plan.tuning import LIMITS
 
 State = tuple[Array, ...]
 Join = Callable[[State, State], State]
@@ -34,10 +34,11 @@ def _fold_axis(
         starts, outs, strides = [tap * dilation], [out], [stride]
         return tuple(slices.view(array, [axis], starts, outs, strides) for array in state)
 
-    if in_one_go(taps, stride):
+    if taps <= max(LIMITS.fold_taps, stride):
         total = at(state, 0)
         for tap in range(1, taps):
-            total = join(keep(total) if kept_before(tap) else total, at(state, tap))
+            # Loops of many joins compile for long.
+            total = join(total if tap % LIMITS.fold_taps else keep(total), at(state, tap))
         return keep(total)
     half = taps // 2
     reach = (out - 1) * stride + 1 + half * dilation
@@ -68,16 +69,11 @@ def window_fold(
 def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
     """`join` over the windows that cover each input element; one that no window covers gets `fills`."""
     for dim in window.dims:
-        around = [(dim.span - 1, dim.span - 1, dim.stride - 1)]
-        crop = [(-dim.low, -dim.tail, 0)]
-
-        def padded(state: State, sides: list[slices.Sides], axis: int = dim.axis) -> State:
-            pairs = zip(state, fills, strict=True)
-            return tuple(slices.pad(array, [axis], sides, fill) for array, fill in pairs)
-
-        sizes = (dim.window, dim.dilation, 1, dim.needed)
-        apart = _fold_axis(padded(state, around), join, _as_is, dim.axis, *sizes)
-        state = padded(apart, crop)
+        sides = [(dim.span - 1 - dim.low, dim.span - 1 - dim.tail, dim.stride - 1)]
+        pairs = zip(state, fills, strict=True)
+        state = tuple(slices.pad(array, [dim.axis], sides, fill) for array, fill in pairs)
+        sizes = (dim.window, dim.dilation, 1, dim.size)
+        state = _fold_axis(state, join, _as_is, dim.axis, *sizes)
     return state
 
 

@@ -16,45 +16,40 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._geometry.adaptive import RaggedAxis, in_front
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator
 
 
-def flat_position(
-    tap: Array,
-    axes: Sequence[int],
-    window_shape: Sequence[int],
-    starts: Sequence[Any],
-    dilation: Sequence[int],
-    sizes: Sequence[int],
-) -> Array:
-    """Where the flat row-major `tap` of each window lies in an input of `sizes` along `axes`.
+def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequence[int]) -> Array:
+    """Where the flat row-major `tap` of each window lies in an input of `sizes` along the axes of `window`.
 
-    `starts[i]` holds the position of the first tap along `axes[i]`, which may lie before the input:
-    an int32 array of the rank of `tap` that broadcasts to it, known or traced.
+    `starts[i]` holds the position of the first tap along axis i, which may lie before the input: an
+    int32 array of the rank of `tap` that broadcasts to it, known or traced.
     """
     rest = tap.astype(np.int32)
     flat, unit = lax.full_like(rest, 0), 1
-    for i in reversed(range(len(axes))):
-        width = lax.full_like(rest, window_shape[i])
+    for dim, start, size in reversed([*zip(window.dims, starts, sizes, strict=True)]):
+        width = lax.full_like(rest, dim.window)
         rest, along = lax.div(rest, width), lax.rem(rest, width)
-        flat = flat + (starts[i] + along * np.int32(dilation[i])) * np.int32(unit)
-        unit *= sizes[i]
+        flat = flat + (start + along * np.int32(dim.dilation)) * np.int32(unit)
+        unit *= size
     return flat
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def window_position(tap: Array, window: Window) -> Array:
-    """Where `tap`, an index that `select` gave, lies in the unpadded input of `window`."""
-    starts = [
-        slices.along(np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low, dim.axis, tap.ndim)
-        for dim in window.dims
-    ]
-    dilation = [dim.dilation for dim in window.dims]
-    return flat_position(
-        tap, window.axes, window.window_shape, starts, dilation, window.input_shape
-    )
+    """Where the chosen `tap` of each window lies in the unpadded input of `window`."""
+    tap = lax.transpose(tap, in_front(window, tap.ndim)[1])
+    starts = []
+    for dim in window.dims:
+        if isinstance(dim, RaggedAxis):
+            start = dim.sources[:: dim.window]
+        else:
+            start = np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low
+        starts.append(slices.along(start, dim.axis, tap.ndim))
+    return flat_position(tap, window, starts, window.input_shape)
 
 
 def checked_position(indices: Array, count: int) -> Array:

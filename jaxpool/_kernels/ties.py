@@ -16,21 +16,15 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import ahead, decode, decoded_losing, level
-from jaxpool._kernels.dtypes import DType, Kind, accumulator
+from jaxpool._kernels.compare import decode, decoded_losing, level, wins
+from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype
 from jaxpool._kernels.fold import State, window_fold, window_unfold
 from jaxpool._kernels.passes import Grow, Source, carry_out
+from jaxpool._kernels.patches import is_real, table_of_taps, tap_axes
 from jaxpool._plan.max_pool import Pass
 
 WORD = 32  # bits of the widest mask
 Words = tuple[Array, ...]
-
-
-def word_dtype(bits: int) -> DType:
-    """The narrowest unsigned type of at least `bits` bits, up to a word."""
-    return jnp.dtype(
-        next(kind for kind in (np.uint8, np.uint16, np.uint32) if bits <= np.iinfo(kind).bits)
-    )
 
 
 def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
@@ -39,7 +33,7 @@ def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
     words = []
     for first in range(0, window.size, WORD):
         bits = min(WORD, window.size - first)
-        dtype = word_dtype(bits)
+        dtype = index_dtype(1 << bits)
         word = lax.full_like(best, 0, dtype)
         for bit in range(bits):
             tied = level(slices.tap_of(value, window, first + bit), best)
@@ -56,14 +50,11 @@ def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
 
 def _real_bits(window: Window, first: int, bits: int, ndim: int, dtype: DType) -> Array:
     """For each window, a bit for each of the taps `first`, `first + 1`, ... that lies in the input."""
-    total = np.zeros((1,) * ndim, np.uint64)
-    for bit in range(bits):
-        real = np.ones((1,) * ndim, bool)
-        for dim, tap in zip(window.dims, window.unravel(first + bit), strict=True):
-            inside = [dim.first_real(o) <= tap <= dim.last_real(o) for o in range(dim.out)]
-            real = real & slices.along(np.asarray(inside), dim.axis, ndim)
-        total = total | (real.astype(np.uint64) << np.uint64(bit))
-    return jnp.asarray(total.astype(dtype))
+    real = table_of_taps(window, ndim, is_real)
+    real = np.moveaxis(real, tap_axes(window), range(ndim, real.ndim))
+    real = real.reshape(*real.shape[:ndim], window.size)[..., first : first + bits]
+    units = np.uint64(1) << np.arange(bits, dtype=np.uint64)
+    return jnp.asarray((real.astype(np.uint64) @ units).astype(dtype))
 
 
 def tied(words: Sequence[Array], tap: int) -> Array:
@@ -103,16 +94,6 @@ def route_tied(dy: Array, words: Words, plan: Pass) -> Array:
     return dx.astype(dy.dtype)
 
 
-def _extreme(a: State, b: State, kind: Kind) -> State:
-    """The winner of two (value, *sums); the sums of elements that tie are added."""
-    a_wins, b_wins = ahead(a[0], b[0], kind), ahead(b[0], a[0], kind)
-    sums = [
-        lax.select(a_wins, p, lax.select(b_wins, q, p + q))
-        for p, q in zip(a[1:], b[1:], strict=True)
-    ]
-    return (lax.select(b_wins, b[0], a[0]), *sums)
-
-
 def _mean_of_tied(sums: Array, counts: Array) -> Array:
     return sums / lax.max(counts, lax.full_like(counts, 1))
 
@@ -121,7 +102,15 @@ def _fold_level(x: Array, sums: State, window: Window, kind: Kind) -> State:
     """The totals of `sums` over the elements of each window of x that reach its extreme. Padding holds zeros."""
     value = decode(x)
     fill = decoded_losing(x.dtype, kind)
-    join = functools.partial(_extreme, kind=kind)
+
+    def join(a: State, b: State) -> State:
+        a_wins, b_wins = wins(a[0], b[0], kind, "first"), wins(b[0], a[0], kind, "first")
+        totals = [
+            lax.select(a_wins, p, lax.select(b_wins, q, p + q))
+            for p, q in zip(a[1:], b[1:], strict=True)
+        ]
+        return (lax.select(b_wins, b[0], a[0]), *totals)
+
     return window_fold((value, *sums), (fill, *[0] * len(sums)), window, join)[1:]
 
 
@@ -143,7 +132,7 @@ def route_level(dy: Array, x: Array, y: Array, window: Window, kind: Kind) -> Ar
     share = _mean_of_tied(wide, counts)
 
     def join(a: State, b: State) -> State:
-        a_wins, b_wins = ahead(a[0], b[0], kind), ahead(b[0], a[0], kind)
+        a_wins, b_wins = wins(a[0], b[0], kind, "first"), wins(b[0], a[0], kind, "first")
         return lax.select(a_wins, b[0], a[0]), lax.select(
             a_wins, b[1], lax.select(b_wins, a[1], a[1] + b[1])
         )

@@ -15,24 +15,10 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import positions, slices
+from jaxpool._kernels import slices
 
 
-def put_last(
-    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], own: Window | None
-) -> Array:
-    """Elements of y at their position in zeros of `sizes`; the last of those that collide stays."""
-    return _by_windows(positions.put_last, y, position, axes, sizes, own)
-
-
-def add_at(
-    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], own: Window | None
-) -> Array:
-    """Likewise, but those that collide are added."""
-    return _by_windows(positions.add_at, y, position, axes, sizes, own)
-
-
-def _by_windows(
+def put(
     scattered: Callable[..., Array],
     y: Array,
     position: Array,
@@ -49,7 +35,7 @@ def _by_windows(
     def dense(y: Array, position: Array) -> Array:
         wanted, value, here = position, y, np.zeros((1,) * y.ndim, np.int32)
         for dim in own.dims:
-            wanted, value = (slices.repeat(x, dim.axis, dim.window) for x in (wanted, value))
+            wanted, value = (jnp.repeat(x, dim.window, dim.axis) for x in (wanted, value))
             line = slices.along(np.arange(dim.out * dim.window, dtype=np.int32), dim.axis, y.ndim)
             here = here * np.int32(dim.size) + line
         put = lax.select(

@@ -10,25 +10,25 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, decode, encode
 from jaxpool._kernels.dtypes import DType, accumulator, is_float
 from jaxpool._kernels.patches import (
-    element_at,
-    first_greatest,
+    chosen_tap,
+    greatest,
     lay_out,
     lay_out_at,
-    split_windows,
-    tiles_of,
-    tiling,
+    split,
+    stands_at,
+    table_of_taps,
+    tap_axes,
 )
 from jaxpool._kernels.positions import add_at, flat_position, read_at
 from jaxpool._kernels.select import select
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.tuning import TUNING
 
 
 def chance_dtype(dtype: DType) -> DType:
@@ -67,12 +67,12 @@ class FractionalPool(Op):
             jnp.moveaxis(_starts(jnp.moveaxis(sample, axis, -1), size, width, out), -1, axis)
             for sample, (axis, size, width, out) in zip(samples, dims, strict=True)
         ]
-        tiles = tiling(self.axes, self.window_shape, self.output_shape)
-        tiled = lay_out_at(x, self.axes, self.window_shape, starts)
+        shapes = zip(self.axes, self.window_shape, self.output_shape, strict=True)
+        tiles = Window(tuple(Axis(axis, n * w, w, w, 1, 0, 0, n) for axis, w, n in shapes))
+        tiled = lay_out_at(x, tiles, starts)
         plan = plan_max(problem_of(tiles, tiled, on))
         y, tap = select(tiled, tiles, "max", self.ties, plan)
-        ones = (1,) * len(self.axes)
-        return y, flat_position(tap, self.axes, self.window_shape, starts, ones, self.sizes)
+        return y, flat_position(tap, tiles, starts, self.sizes)
 
     def linear(self, on: Platform, position: Array, x_dot: Array) -> Array:
         return read_at(x_dot, position, self.axes)
@@ -100,11 +100,11 @@ class StochasticPool(Op):
         weight = lax.max(x.astype(noise.dtype), lax.full_like(noise, 0, shape=x.shape))
         # All that is real ties where all weights are 0, and stands above the padding.
         lowest = lax.full_like(weight, jnp.finfo(weight.dtype).min)
-        score = lay_out(lax.max(lax.log(weight), lowest), self.window, -np.inf) + noise
-        tiles = tiles_of(self.window)
-        index = first_greatest(score, tiles, loses_nan=TUNING[on].loses_nan)
-        value = element_at(lay_out(decode(x), self.window, 0), index, tiles)
-        return encode(value, x.dtype), index
+        score = lay_out(lax.max(lax.log(weight), lowest), self.window, -np.inf) + split(
+            noise, self.window
+        )
+        index = chosen_tap(score, greatest(score, self.window, on), self.window, "first")
+        return encode(self._drawn(index, decode(x)), x.dtype), index
 
     def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
         return self._drawn(index, x_dot.astype(accumulator(x_dot.dtype))).astype(x_dot.dtype)
@@ -117,16 +117,10 @@ class StochasticPool(Op):
 
     def _drawn(self, index: Array, x: Array) -> Array:
         """The elements that were drawn: slices and sums alone, which jax transposes without scatters."""
-        return element_at(lay_out(x, self.window, 0), index, tiles_of(self.window))
-
-
-def _first_real(window: Window, ndim: int) -> np.ndarray:
-    """Where the first real tap of each window lies, in an array laid out by `lay_out`."""
-    mask = np.ones((1,) * ndim, np.bool_)
-    for dim in window.dims:
-        first = [tap == dim.first_real(o) for o in range(dim.out) for tap in range(dim.window)]
-        mask = mask & slices.along(np.array(first), dim.axis, ndim)
-    return mask
+        laid = lay_out(x, self.window, 0)
+        drawn = stands_at(index, self.window, laid.shape)
+        found = lax.select(drawn, laid, lax.full_like(laid, 0))
+        return jnp.sum(found, axis=tap_axes(self.window), dtype=x.dtype)
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -136,20 +130,18 @@ def expected_draw(x: Array, window: Window) -> Array:
     Weights are divided by the window's greatest, which the mean does not depend on; it is kept to
     where its reciprocal, by which some compilers multiply, is a normal number.
     """
-    tiles = tiles_of(window)
-    tiled = lay_out(x.astype(weight_dtype(x.dtype)), window, 0)
-    value, taps = split_windows(tiled, tiles)
+    value, taps = lay_out(x.astype(weight_dtype(x.dtype)), window, 0), tap_axes(window)
     weight = jax.nn.relu(value)
-    first = jnp.broadcast_to(jnp.asarray(_first_real(window, x.ndim)), tiled.shape)
-    first = split_windows(first, tiles)[0]
-    greatest = lax.stop_gradient(jnp.max(weight, axis=taps, keepdims=True))
-    none, endless = greatest == 0, greatest == np.inf
+    first = table_of_taps(window, x.ndim, lambda dim, o, tap: tap == dim.first_real(o))
+    alone = jnp.broadcast_to(first, value.shape)
+    largest = lax.stop_gradient(jnp.max(weight, axis=taps, keepdims=True))
+    none, endless = largest == 0, largest == np.inf
     tiny = jnp.finfo(weight.dtype).tiny
     scaled = jnp.where(endless, lax.full_like(weight, 1), weight) / jnp.clip(
-        greatest, tiny, 1 / tiny
+        largest, tiny, 1 / tiny
     )
     share = jnp.where(endless, (weight == np.inf).astype(weight.dtype), scaled)
-    share = jnp.where(none, first.astype(weight.dtype), share)
+    share = jnp.where(none, alone.astype(weight.dtype), share)
     share = share / jnp.sum(share, axis=taps, keepdims=True)
     # A share of 0 takes nothing, even of an infinity.
     terms = share * jnp.where(share == 0, lax.full_like(value, 0), value)
