@@ -33,14 +33,13 @@ class RaggedAxis(Axis):
         """The last tap of window `output` that is real; its first one always is."""
         return -((output + 1) * -self.size // self.out) - output * self.size // self.out - 1
 
-    @functools.cached_property
     def sources(self) -> np.ndarray:
-        """The position of each tap of each window, `size` where it is not real."""
+        """The position of each tap of each window, a row a window; `size` where a tap is not real."""
         starts = np.arange(self.out) * self.size // self.out
         lasts = np.array([self.last_real(output) for output in range(self.out)])
-        tap = np.arange(self.window)
-        found = np.where(tap <= lasts[:, None], starts[:, None] + tap, self.size)
-        return found.astype(np.int32).reshape(-1)
+        taps = np.arange(self.window)
+        found = np.where(taps <= lasts[:, None], starts[:, None] + taps, self.size)
+        return found.astype(np.int32)
 
     @functools.cached_property
     def places(self) -> np.ndarray:
@@ -49,7 +48,7 @@ class RaggedAxis(Axis):
         There are as many rows as the most of any position. In the rows that a position does not
         need stands a number beyond all taps, another for each position.
         """
-        sources = self.sources
+        sources = self.sources().reshape(-1)
         order = np.argsort(sources, kind="stable")[: (sources < self.size).sum()]
         owner = sources[order]
         row = np.arange(len(owner)) - np.searchsorted(owner, owner)
@@ -68,18 +67,14 @@ def _adaptive_axis(axis: int, length: int, out: int) -> Axis:
     return RaggedAxis(axis, length, width, width, 1, 0, 0, out)
 
 
-Order = tuple[int, ...]
-
-
-def in_front(window: Window, ndim: int) -> tuple[Order, Order, Window]:
-    """An order of axes with those of unequal windows first, the order that undoes it, and the windows so turned.
+def in_front(window: Window, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """An order of axes with those of unequal windows first, and the order that undoes it.
 
     Gathers along the first axes copy whole rows; along others they are two to five times slower.
     """
     first = [dim.axis for dim in window.dims if isinstance(dim, RaggedAxis)]
     there = (*first, *(axis for axis in range(ndim) if axis not in first))
-    dims = [dataclasses.replace(dim, axis=there.index(dim.axis)) for dim in window.dims]
-    return there, tuple(there.index(axis) for axis in range(ndim)), Window(tuple(dims))
+    return there, tuple(there.index(axis) for axis in range(ndim))
 
 
 def adaptive_window(shape: Sequence[Any], output_shape: Any, axes: Any) -> Window:

@@ -18,7 +18,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._plan.tuning import LIMITS
+from jaxpool._plan.fold import in_one_go, kept_before
 
 State = tuple[Array, ...]
 Join = Callable[[State, State], State]
@@ -34,11 +34,10 @@ def _fold_axis(
         starts, outs, strides = [tap * dilation], [out], [stride]
         return tuple(slices.view(array, [axis], starts, outs, strides) for array in state)
 
-    if taps <= max(LIMITS.fold_taps, stride):
+    if in_one_go(taps, stride):
         total = at(state, 0)
         for tap in range(1, taps):
-            # Loops of many joins compile for long.
-            total = join(total if tap % LIMITS.fold_taps else keep(total), at(state, tap))
+            total = join(keep(total) if kept_before(tap) else total, at(state, tap))
         return keep(total)
     half = taps // 2
     reach = (out - 1) * stride + 1 + half * dilation

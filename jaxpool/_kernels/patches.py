@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,17 +29,15 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._plan.adaptive_pool import one_by_one
-from jaxpool._plan.problem import Platform
-from jaxpool._plan.tuning import TUNING
+
+
+def _ascending(window: Window) -> list[Axis]:
+    return sorted(window.dims, key=operator.attrgetter("axis"))
 
 
 def tap_axes(window: Window) -> tuple[int, ...]:
     """Which axes hold the taps of what `lay_out` makes, in the order of the window's."""
     return tuple(axis + sorted(window.axes).index(axis) + 1 for axis in window.axes)
-
-
-def _ascending(window: Window) -> list[Axis]:
-    return sorted(window.dims, key=operator.attrgetter("axis"))
 
 
 def laid_out(shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
@@ -50,38 +48,37 @@ def laid_out(shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
 
 
 def side_by_side(shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
-    """The shape of windows side by side along their own axes, before they are `split`."""
+    """The shape of windows one after another along their own axes, before they are `split`."""
     sizes = {dim.axis: dim.out * dim.window for dim in window.dims}
     return tuple(sizes.get(axis, size) for axis, size in enumerate(shape))
 
 
-def lay_out(x: Array, window: Window, fill: Any) -> Array:
-    """The windows of x, `fill` where they hold no element; linear in x.
-
-    An axis at a time: of a type that says how it is sharded, jax splits no more at once.
-    """
-    value: Any = np.asarray(fill, x.dtype)[()]
-    x = slices.pad_input(x, window, fill)
-    for dim in window.dims:
-        axis = dim.axis
-        if isinstance(dim, RaggedAxis):
-            x = jnp.take(x, dim.sources, axis, mode="fill", fill_value=value)
-        elif dim.dilation > 1 or (dim.stride != dim.window and dim.out > 1):
-            starts = [tap * dim.dilation for tap in range(dim.window)]
-            taps = [slices.view(x, [axis], [start], [dim.out], [dim.stride]) for start in starts]
-            x = slices.merged(jnp.stack(taps, axis + 1), axis)
-    return split(x, window)
-
-
-def split(x: Array, window: Window) -> Array:
-    """What holds windows side by side, as `lay_out` gives it.
+def split(x: Any, window: Window) -> Array:
+    """Windows laid out apart, given side by side.
 
     An axis at a time: of a type that says how it is sharded, jax splits no more at once.
     """
     for dim in reversed(_ascending(window)):
         sizes = (dim.out, dim.window)
         x = lax.reshape(x, (*x.shape[: dim.axis], *sizes, *x.shape[dim.axis + 1 :]))
-    return x
+    found: Array = x
+    return found
+
+
+def lay_out(x: Array, window: Window, fill: Any) -> Array:
+    """The windows of x, `fill` where they hold no element; linear in x."""
+    value: Any = np.asarray(fill, x.dtype)[()]
+    x = slices.pad_input(x, window, fill)
+    for dim in reversed(window.dims):  # the largest gather last, along the first axis: whole rows
+        if isinstance(dim, RaggedAxis):
+            x = jnp.take(x, dim.sources().reshape(-1), dim.axis, mode="fill", fill_value=value)
+    for dim in window.dims:
+        if dim.dilation > 1 or (dim.stride != dim.window and dim.out > 1):
+            at, outs, strides = [dim.axis], [dim.out], [dim.stride]
+            starts = [tap * dim.dilation for tap in range(dim.window)]
+            taps = [slices.view(x, at, [start], outs, strides) for start in starts]
+            x = slices.merged(jnp.stack(taps, dim.axis + 1), dim.axis)
+    return split(x, window)
 
 
 def put_back(laid: Array, window: Window) -> Array:
@@ -102,7 +99,7 @@ def put_back(laid: Array, window: Window) -> Array:
 
 
 def lay_out_at(x: Array, tiles: Window, starts: Sequence[Array]) -> Array:
-    """The windows of x that begin at `starts`, side by side as those of `tiles`.
+    """The windows of x that begin at `starts`, side by side along their own axes as those of `tiles`.
 
     `starts[i]` is an int32 array of the rank of x that holds the windows along the axis of
     `tiles.dims[i]`, 1 along the other pooled axes, and the size of x along all others.
@@ -114,33 +111,29 @@ def lay_out_at(x: Array, tiles: Window, starts: Sequence[Array]) -> Array:
     return x
 
 
-def table_of_taps(window: Window, ndim: int, holds: Callable[[Axis, int, int], bool]) -> np.ndarray:
-    """Of which taps `holds(dim, output, tap)` along all axes, as `lay_out` places them; 1 along other axes."""
-    total = np.ones((1,) * (ndim + len(window.dims)), bool)
-    for dim, axis in zip(window.dims, tap_axes(window), strict=True):
-        table = [[holds(dim, o, tap) for tap in range(dim.window)] for o in range(dim.out)]
-        others = [other for other in range(total.ndim) if other not in (axis - 1, axis)]
-        total = total & np.expand_dims(np.array(table, bool), others)
+def real_taps(window: Window, ndim: int, *, first: bool = False) -> np.ndarray:
+    """Where windows side by side hold elements, or the `first` one of each; of size 1 along other axes."""
+    total = np.ones((1,) * ndim, bool)
+    for dim in window.dims:
+        real = dim.sources() < dim.size
+        if first:
+            real = real & (np.cumsum(real, axis=1) == 1)
+        total = total & slices.along(real.reshape(-1), dim.axis, ndim)
     return total
 
 
-def is_real(dim: Axis, output: int, tap: int) -> bool:
-    """Whether a tap lies in the input."""
-    return dim.first_real(output) <= tap <= dim.last_real(output)
-
-
-def greatest(laid: Array, window: Window, on: Platform) -> Array:
+def greatest(laid: Array, window: Window, *, loses_nan: bool) -> Array:
     """The maximum of each window."""
     taps = tap_axes(window)
-    y = reducing.extreme(laid, taps, "max", loses_nan=TUNING[on].loses_nan)
-    return lax.squeeze(y, taps)
+    return lax.squeeze(reducing.extreme(laid, taps, "max", loses_nan=loses_nan), taps)
 
 
 def attained(laid: Array, y: Array, window: Window) -> Array:
     """Where an element of a window ties with its maximum y."""
-    real = table_of_taps(window, y.ndim, is_real)
-    y = lax.expand_dims(y, tap_axes(window))
-    return reducing.attained(laid, y, slices.broadcast_like(real, laid))
+    best, real = lax.expand_dims(y, tap_axes(window)), None
+    if window.padded:
+        real = slices.broadcast_like(split(real_taps(window, y.ndim), window), laid)
+    return reducing.attained(laid, best, real)
 
 
 def chosen_tap(laid: Array, y: Array, window: Window, ties: Order) -> Array:
@@ -159,7 +152,8 @@ def chosen_tap(laid: Array, y: Array, window: Window, ties: Order) -> Array:
     return lax.select(jnp.isnan(y), chosen(True), chosen(False))
 
 
-def stands_at(tap: Array, window: Window, shape: Sequence[Any]) -> Array:
-    """Where in what `lay_out` made, of `shape`, the flat `tap` of each window is."""
+def stands_at(tap: Array, window: Window) -> Array:
+    """Where in what `lay_out` made the flat `tap` of each window is."""
     taps = tap_axes(window)
+    shape = laid_out(tap.shape, window)
     return reducing.has_rank(lax.expand_dims(tap, taps), shape, taps, False)

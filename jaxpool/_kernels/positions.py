@@ -45,7 +45,7 @@ def window_position(tap: Array, window: Window) -> Array:
     starts = []
     for dim in window.dims:
         if isinstance(dim, RaggedAxis):
-            start = dim.sources[:: dim.window]
+            start = dim.sources()[:, 0]
         else:
             start = np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low
         starts.append(slices.along(start, dim.axis, tap.ndim))

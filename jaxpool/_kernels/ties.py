@@ -20,7 +20,6 @@ from jaxpool._kernels.compare import decode, decoded_losing, level, wins
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype
 from jaxpool._kernels.fold import State, window_fold, window_unfold
 from jaxpool._kernels.passes import Grow, Source, carry_out
-from jaxpool._kernels.patches import is_real, table_of_taps, tap_axes
 from jaxpool._plan.max_pool import Pass
 
 WORD = 32  # bits of the widest mask
@@ -50,11 +49,14 @@ def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
 
 def _real_bits(window: Window, first: int, bits: int, ndim: int, dtype: DType) -> Array:
     """For each window, a bit for each of the taps `first`, `first + 1`, ... that lies in the input."""
-    real = table_of_taps(window, ndim, is_real)
-    real = np.moveaxis(real, tap_axes(window), range(ndim, real.ndim))
-    real = real.reshape(*real.shape[:ndim], window.size)[..., first : first + bits]
-    units = np.uint64(1) << np.arange(bits, dtype=np.uint64)
-    return jnp.asarray((real.astype(np.uint64) @ units).astype(dtype))
+    real = [dim.sources() < dim.size for dim in window.dims]
+    total = np.zeros((1,) * ndim, dtype)
+    for bit in range(bits):
+        taps = zip(window.axes, real, window.unravel(first + bit), strict=True)
+        lines = [slices.along(each[:, tap], axis, ndim) for axis, each, tap in taps]
+        inside = functools.reduce(np.logical_and, lines)
+        total = total | inside.astype(dtype) << dtype.type(bit)
+    return jnp.asarray(total)
 
 
 def tied(words: Sequence[Array], tap: int) -> Array:

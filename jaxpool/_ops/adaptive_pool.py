@@ -34,6 +34,7 @@ from jaxpool._ops.sum_pool import SumPool, element_counts
 from jaxpool._plan.adaptive_pool import needs_no_grid
 from jaxpool._plan.max_pool import keep_on
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.tuning import TUNING
 
 
 class LaidOut(Op):
@@ -50,29 +51,36 @@ class LaidOut(Op):
         back = functools.partial(self.transpose, on, residual)
         return jax.linear_transpose(back, y)((x_dot,))[0]
 
+    def turned_window(self, ndim: int) -> Window:
+        """The windows of an array of rank `ndim` that is turned."""
+        there, _ = in_front(self.window, ndim)
+        dims = [dataclasses.replace(dim, axis=there.index(dim.axis)) for dim in self.window.dims]
+        return Window(tuple(dims))
+
     def turned(self, x: Array) -> tuple[Array, Window]:
         """x and the windows with the axes of unequal windows in front."""
-        there, _, window = in_front(self.window, x.ndim)
-        return lax.transpose(x, there), window
+        return lax.transpose(x, in_front(self.window, x.ndim)[0]), self.turned_window(x.ndim)
 
     def returned(self, y: Array) -> Array:
         """Undoes `turned`."""
         return lax.transpose(y, in_front(self.window, y.ndim)[1])
 
-    def sent(self, share: Array, dtype: DType, won: Array | None = None) -> tuple[Array]:
-        """The cotangent of x if each window's turned share goes to all of its elements, or those that won."""
-        window = in_front(self.window, share.ndim)[2]
-        shape = laid_out(share.shape, window)
-        laid = jnp.broadcast_to(lax.expand_dims(share, tap_axes(window)), shape)
+    def sent(
+        self, share: Array, window: Window, dtype: DType, won: Array | None = None
+    ) -> tuple[Array]:
+        """The cotangent of x if the share of each turned window goes to all of its elements, or those that won."""
+        wide = lax.expand_dims(share, tap_axes(window))
+        laid = jnp.broadcast_to(wide, laid_out(share.shape, window))
         if won is not None:
             laid = lax.select(won, laid, lax.full_like(laid, 0))
         return (self.returned(put_back(laid, window)).astype(dtype),)
 
     def found(self, on: Platform, x: Array) -> tuple[Array, Array, Window]:
         """The windows of x laid out and the maximum of each, both kept, and how they lie."""
-        by, window = keep_on(on), in_front(self.window, x.ndim)[2]
+        by, window = keep_on(on), self.turned_window(x.ndim)
         laid = keep(by, lambda x: lay_out(*self.turned(x), least(x.dtype)), x)
-        return laid, keep(by, functools.partial(greatest, window=window, on=on), laid), window
+        best = functools.partial(greatest, window=window, loses_nan=TUNING[on].loses_nan)
+        return laid, keep(by, best, laid), window
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +92,8 @@ class AdaptiveSelect(LaidOut):
 
     def value(self, on: Platform, x: Array) -> Array:
         turned, window = self.turned(x)
-        return self.returned(greatest(lay_out(turned, window, least(x.dtype)), window, on))
+        laid = lay_out(turned, window, least(x.dtype))
+        return self.returned(greatest(laid, window, loses_nan=TUNING[on].loses_nan))
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         laid, y, window = self.found(on, x)
@@ -93,8 +102,7 @@ class AdaptiveSelect(LaidOut):
 
     def transpose(self, on: Platform, tap: Array, dy: Array) -> tuple[Array]:
         share, window = self.turned(dy.astype(accumulator(dy.dtype)))
-        won = stands_at(tap, window, laid_out(tap.shape, window))
-        return self.sent(share, dy.dtype, won)
+        return self.sent(share, window, dy.dtype, stands_at(tap, window))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +124,7 @@ class AdaptiveSplit(LaidOut):
         shape, axis = laid_out(share.shape, window), _longest(window)
         won = lax.reshape(unpack(bits, shape[axis] * shape[axis + 1], axis), shape)
         count = jnp.sum(won, axis=tap_axes(window), dtype=np.int32)
-        return self.sent(share / count.astype(share.dtype), dy.dtype, won)
+        return self.sent(share / count.astype(share.dtype), window, dy.dtype, won)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +142,7 @@ class AdaptiveMean(LaidOut):
 
     def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         share = self._divided(dy.astype(accumulator(dy.dtype)))
-        return self.sent(self.turned(share)[0], dy.dtype)
+        return self.sent(*self.turned(share), dy.dtype)
 
     def _divided(self, y: Array) -> Array:
         return y / jnp.asarray(element_counts(self.window, "real", y))

@@ -19,9 +19,10 @@ from jaxpool._kernels.patches import (
     greatest,
     lay_out,
     lay_out_at,
+    real_taps,
+    side_by_side,
     split,
     stands_at,
-    table_of_taps,
     tap_axes,
 )
 from jaxpool._kernels.positions import add_at, flat_position, read_at
@@ -29,6 +30,7 @@ from jaxpool._kernels.select import select
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.tuning import TUNING
 
 
 def chance_dtype(dtype: DType) -> DType:
@@ -90,7 +92,7 @@ def weight_dtype(dtype: DType) -> DType:
 class StochasticPool(Op):
     """An element of each window, drawn with the weight max(x, 0); keeps its tap.
 
-    `noise` holds a Gumbel variate for each tap of each window: the maximum of `log(weight) + noise`
+    `noise` holds a Gumbel variate for each tap of each window, side by side: the maximum of `log(weight) + noise`
     falls on a tap with the probability of its weight.
     """
 
@@ -100,10 +102,10 @@ class StochasticPool(Op):
         weight = lax.max(x.astype(noise.dtype), lax.full_like(noise, 0, shape=x.shape))
         # All that is real ties where all weights are 0, and stands above the padding.
         lowest = lax.full_like(weight, jnp.finfo(weight.dtype).min)
-        score = lay_out(lax.max(lax.log(weight), lowest), self.window, -np.inf) + split(
-            noise, self.window
-        )
-        index = chosen_tap(score, greatest(score, self.window, on), self.window, "first")
+        score = lay_out(lax.max(lax.log(weight), lowest), self.window, -np.inf)
+        score = score + split(noise, self.window)
+        best = greatest(score, self.window, loses_nan=TUNING[on].loses_nan)
+        index = chosen_tap(score, best, self.window, "first")
         return encode(self._drawn(index, decode(x)), x.dtype), index
 
     def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
@@ -118,8 +120,7 @@ class StochasticPool(Op):
     def _drawn(self, index: Array, x: Array) -> Array:
         """The elements that were drawn: slices and sums alone, which jax transposes without scatters."""
         laid = lay_out(x, self.window, 0)
-        drawn = stands_at(index, self.window, laid.shape)
-        found = lax.select(drawn, laid, lax.full_like(laid, 0))
+        found = lax.select(stands_at(index, self.window), laid, lax.full_like(laid, 0))
         return jnp.sum(found, axis=tap_axes(self.window), dtype=x.dtype)
 
 
@@ -132,8 +133,8 @@ def expected_draw(x: Array, window: Window) -> Array:
     """
     value, taps = lay_out(x.astype(weight_dtype(x.dtype)), window, 0), tap_axes(window)
     weight = jax.nn.relu(value)
-    first = table_of_taps(window, x.ndim, lambda dim, o, tap: tap == dim.first_real(o))
-    alone = jnp.broadcast_to(first, value.shape)
+    shape = side_by_side(x.shape, window)
+    first = split(jnp.broadcast_to(real_taps(window, x.ndim, first=True), shape), window)
     largest = lax.stop_gradient(jnp.max(weight, axis=taps, keepdims=True))
     none, endless = largest == 0, largest == np.inf
     tiny = jnp.finfo(weight.dtype).tiny
@@ -141,7 +142,7 @@ def expected_draw(x: Array, window: Window) -> Array:
         largest, tiny, 1 / tiny
     )
     share = jnp.where(endless, (weight == np.inf).astype(weight.dtype), scaled)
-    share = jnp.where(none, alone.astype(weight.dtype), share)
+    share = jnp.where(none, first.astype(weight.dtype), share)
     share = share / jnp.sum(share, axis=taps, keepdims=True)
     # A share of 0 takes nothing, even of an infinity.
     terms = share * jnp.where(share == 0, lax.full_like(value, 0), value)

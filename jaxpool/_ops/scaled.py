@@ -73,9 +73,7 @@ def widened(x: Array, window: Window) -> Array:
     """x in the type to compute in; an element that no window reaches is 0, lest it be NaN."""
     x = x.astype(accumulator(x.dtype))
     for dim in window.dims:
-        starts = np.arange(dim.out) * dim.stride - dim.low
-        taps = starts[:, None] + np.arange(dim.window) * dim.dilation
-        reached = np.isin(np.arange(dim.size), taps)
+        reached = np.isin(np.arange(dim.size), dim.sources())
         if not reached.all():
             x = jnp.where(slices.along(reached, dim.axis, x.ndim), x, 0)
     return x
@@ -164,7 +162,7 @@ def _rise(low: Array, high: Array) -> Array:
     return jnp.where(low == high, 0, high - low)
 
 
-def lay_out(x: Array, window: Window, rate: Any) -> tuple[Array, Window, Any, np.ndarray]:
+def lay_out(x: Array, window: Window, rate: Any) -> tuple[Array, Window, Any, Any]:
     """x, its window and rate as `scaled_sums` takes them, and which elements are no padding.
 
     Outputs that share an element share its sums too, but not if each has a rate of its own: then
@@ -173,5 +171,5 @@ def lay_out(x: Array, window: Window, rate: Any) -> tuple[Array, Window, Any, np
     if not isinstance(rate, jax.Array) or all(rate.shape[axis] == 1 for axis in window.axes):
         return x, window, rate, np.ones((1,) * x.ndim, bool)
     wide, taps = patches.lay_out(x, window, 1), patches.tap_axes(window)
-    real = patches.table_of_taps(window, x.ndim, patches.is_real)
+    real = patches.split(patches.real_taps(window, x.ndim), window)
     return wide, full_window(wide.shape, taps), lax.expand_dims(rate, taps), real
