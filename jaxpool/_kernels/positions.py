@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -118,3 +118,52 @@ def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int
     nobody = jnp.full((*where.shape[:-1], math.prod(sizes)), -1, np.int32)
     winner = _scatter(lax.scatter_max, nobody, where, order)
     return _unflat(_gather(elements, winner), axes, sizes)
+
+
+def put(
+    scattered: Callable[..., Array],
+    y: Array,
+    position: Array,
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    own: Window | None,
+) -> Array:
+    """`scattered`, or if all elements lie in windows of their `own`, each repeated and compared with where it is.
+
+    What a pool of windows that do not meet has found stays in its window, and positions say so. That
+    is tested where the program runs. Mapped positions are not tested together, so `vmap` over them
+    computes both.
+    """
+    if own is None:
+        return scattered(y, position, axes, sizes)
+    shape = own.unpooled(y.shape)
+
+    # Flat, or XLA gives both branches the transposed layout that the scatter prefers.
+    def dense(y: Array, position: Array) -> Array:
+        wanted, value, here = position, y, np.zeros((1,) * y.ndim, np.int32)
+        for dim in own.dims:
+            wanted, value = (jnp.repeat(x, dim.window, dim.axis) for x in (wanted, value))
+            line = slices.along(np.arange(dim.out * dim.window, dtype=np.int32), dim.axis, y.ndim)
+            here = here * np.int32(dim.size) + line
+        put = lax.select(
+            wanted == jnp.broadcast_to(here, wanted.shape), value, lax.full_like(value, 0)
+        )
+        rest = [(0, dim.size - dim.out * dim.window, 0) for dim in own.dims]
+        return lax.reshape(slices.pad(put, own.axes, rest, 0), (math.prod(shape),))
+
+    def sparse(y: Array, position: Array) -> Array:
+        return lax.reshape(scattered(y, position, axes, sizes), (math.prod(shape),))
+
+    stay = _lie_in_own(position, own)
+    return lax.reshape(lax.cond(stay, dense, sparse, y, position), shape)
+
+
+def _lie_in_own(position: Array, own: Window) -> Array:
+    """Whether every position lies in the window of its element."""
+    inside, rest = lax.full_like(position, True, bool), position
+    for dim in reversed(own.dims):
+        first = np.arange(dim.out, dtype=np.int32) * np.int32(dim.stride)
+        tap = rest % np.int32(dim.size) - slices.along(first, dim.axis, position.ndim)
+        inside = inside & (tap >= 0) & (tap < dim.window)
+        rest = rest // np.int32(dim.size)
+    return jnp.all(inside & (rest == 0))

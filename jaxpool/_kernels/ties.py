@@ -17,7 +17,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, level, wins
-from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype
+from jaxpool._kernels.dtypes import Kind, accumulator, index_dtype
 from jaxpool._kernels.fold import State, window_fold, window_unfold
 from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._plan.max_pool import Pass
@@ -29,34 +29,23 @@ Words = tuple[Array, ...]
 def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
     """One bit for each tap of each window, set where the tap holds the extreme y and is no padding; 32 taps a word."""
     value, best = decode(slices.pad_input(x, window, fill)), decode(y)
+    tables = [dim.sources() < dim.size for dim in window.dims]
     words = []
     for first in range(0, window.size, WORD):
-        bits = min(WORD, window.size - first)
-        dtype = index_dtype(1 << bits)
+        taps = range(first, min(first + WORD, window.size))
+        dtype = index_dtype(1 << len(taps))
         word = lax.full_like(best, 0, dtype)
-        for bit in range(bits):
-            tied = level(slices.tap_of(value, window, first + bit), best)
-            word = lax.bitwise_or(
-                word, lax.shift_left(tied.astype(dtype), lax.full_like(word, bit))
-            )
+        real: np.ndarray = np.zeros((1,) * x.ndim, dtype)
+        for bit, flat in enumerate(taps):
+            tied = level(slices.tap_of(value, window, flat), best).astype(dtype)
+            word = lax.bitwise_or(word, lax.shift_left(tied, lax.full_like(word, bit)))
+            each = zip(window.axes, tables, window.unravel(flat), strict=True)
+            inside = [slices.along(table[:, tap], axis, x.ndim) for axis, table, tap in each]
+            real = real | functools.reduce(np.logical_and, inside).astype(dtype) << bit
         if window.padded:
-            word = lax.bitwise_and(
-                word, jnp.broadcast_to(_real_bits(window, first, bits, x.ndim, dtype), word.shape)
-            )
+            word = lax.bitwise_and(word, jnp.broadcast_to(jnp.asarray(real), word.shape))
         words.append(word)
     return tuple(words)
-
-
-def _real_bits(window: Window, first: int, bits: int, ndim: int, dtype: DType) -> Array:
-    """For each window, a bit for each of the taps `first`, `first + 1`, ... that lies in the input."""
-    real = [dim.sources() < dim.size for dim in window.dims]
-    total = np.zeros((1,) * ndim, dtype)
-    for bit in range(bits):
-        taps = zip(window.axes, real, window.unravel(first + bit), strict=True)
-        lines = [slices.along(each[:, tap], axis, ndim) for axis, each, tap in taps]
-        inside = functools.reduce(np.logical_and, lines)
-        total = total | inside.astype(dtype) << dtype.type(bit)
-    return jnp.asarray(total)
 
 
 def tied(words: Sequence[Array], tap: int) -> Array:
@@ -100,20 +89,20 @@ def _mean_of_tied(sums: Array, counts: Array) -> Array:
     return sums / lax.max(counts, lax.full_like(counts, 1))
 
 
+def _joined(a: State, b: State, kind: Kind, *, loser: bool = False) -> State:
+    """The winner of two (value, *sums), or the loser; the sums of two that tie are added."""
+    stays, goes = wins(a[0], b[0], kind, "first"), wins(b[0], a[0], kind, "first")
+    if loser:
+        stays, goes = goes, stays
+    sums = zip(a[1:], b[1:], strict=True)
+    totals = [lax.select(stays, p, lax.select(goes, q, p + q)) for p, q in sums]
+    return (lax.select(goes, b[0], a[0]), *totals)
+
+
 def _fold_level(x: Array, sums: State, window: Window, kind: Kind) -> State:
     """The totals of `sums` over the elements of each window of x that reach its extreme. Padding holds zeros."""
-    value = decode(x)
-    fill = decoded_losing(x.dtype, kind)
-
-    def join(a: State, b: State) -> State:
-        a_wins, b_wins = wins(a[0], b[0], kind, "first"), wins(b[0], a[0], kind, "first")
-        totals = [
-            lax.select(a_wins, p, lax.select(b_wins, q, p + q))
-            for p, q in zip(a[1:], b[1:], strict=True)
-        ]
-        return (lax.select(b_wins, b[0], a[0]), *totals)
-
-    return window_fold((value, *sums), (fill, *[0] * len(sums)), window, join)[1:]
+    fills = (decoded_losing(x.dtype, kind), *[0] * len(sums))
+    return window_fold((decode(x), *sums), fills, window, functools.partial(_joined, kind=kind))[1:]
 
 
 def pick_level(tangent: Array, x: Array, window: Window, kind: Kind) -> Array:
@@ -131,13 +120,7 @@ def route_level(dy: Array, x: Array, y: Array, window: Window, kind: Kind) -> Ar
     """
     wide = dy.astype(accumulator(dy.dtype))
     (counts,) = _fold_level(x, (lax.full_like(x, 1, wide.dtype),), window, kind)
-    share = _mean_of_tied(wide, counts)
-
-    def join(a: State, b: State) -> State:
-        a_wins, b_wins = wins(a[0], b[0], kind, "first"), wins(b[0], a[0], kind, "first")
-        return lax.select(a_wins, b[0], a[0]), lax.select(
-            a_wins, b[1], lax.select(b_wins, a[1], a[1] + b[1])
-        )
-
-    lowest, sums = window_unfold((decode(y), share), (np.nan, 0), window, join)
+    join = functools.partial(_joined, kind=kind, loser=True)
+    shares = (decode(y), _mean_of_tied(wide, counts))
+    lowest, sums = window_unfold(shares, (np.nan, 0), window, join)
     return lax.select(level(decode(x), lowest), sums, lax.full_like(sums, 0)).astype(dy.dtype)

@@ -9,9 +9,8 @@ from jax import Array
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.positions import add_at, checked_position, put_last, read_at
+from jaxpool._kernels.positions import add_at, checked_position, put, put_last, read_at
 from jaxpool._kernels.slices import is_sharded
-from jaxpool._kernels.unpool import put
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.unpool import own_windows

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._kernels.positions import add_at, put_last
-from jaxpool._kernels.unpool import put
+from jaxpool._kernels.positions import add_at, put, put_last
 from jaxpool._plan.unpool import own_windows
 
 CASES = [  # shape of y, axes, sizes
