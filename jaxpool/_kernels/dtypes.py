@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -47,7 +45,3 @@ def losing(dtype: DType, kind: Kind) -> Any:
         value = np.asarray(-np.inf if kind == "max" else np.inf).astype(dtype)
     infinite = np.isinf(value.astype(np.float32))  # several of the float8 types have no infinity
     return value if infinite else np.asarray(getattr(jnp.finfo(dtype), bound), dtype)
-
-
-least: Callable[[DType], Any] = functools.partial(losing, kind="max")
-greatest: Callable[[DType], Any] = functools.partial(losing, kind="min")

@@ -46,6 +46,11 @@ def _fold_axis(
     return keep(join(total, at(state, taps - 1)) if taps % 2 else total)
 
 
+def _padded(state: State, fills: Sequence[Any], axis: int, sides: slices.Sides) -> State:
+    pairs = zip(state, fills, strict=True)
+    return tuple(slices.pad(array, [axis], [sides], fill) for array, fill in pairs)
+
+
 def _as_is(state: State) -> State:
     return state
 
@@ -68,11 +73,11 @@ def window_fold(
 def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
     """`join` over the windows that cover each input element; one that no window covers gets `fills`."""
     for dim in window.dims:
-        sides = [(dim.span - 1 - dim.low, dim.span - 1 - dim.tail, dim.stride - 1)]
-        pairs = zip(state, fills, strict=True)
-        state = tuple(slices.pad(array, [dim.axis], sides, fill) for array, fill in pairs)
-        sizes = (dim.window, dim.dilation, 1, dim.size)
+        around, crop = (dim.span - 1, dim.span - 1, dim.stride - 1), (-dim.low, -dim.tail, 0)
+        sizes = (dim.window, dim.dilation, 1, dim.needed)
+        state = _padded(state, fills, dim.axis, around)
         state = _fold_axis(state, join, _as_is, dim.axis, *sizes)
+        state = _padded(state, fills, dim.axis, crop)
     return state
 
 

@@ -98,19 +98,6 @@ def put_back(laid: Array, window: Window) -> Array:
     return laid
 
 
-def lay_out_at(x: Array, tiles: Window, starts: Sequence[Array]) -> Array:
-    """The windows of x that begin at `starts`, side by side along their own axes as those of `tiles`.
-
-    `starts[i]` is an int32 array of the rank of x that holds the windows along the axis of
-    `tiles.dims[i]`, 1 along the other pooled axes, and the size of x along all others.
-    """
-    for dim, start in zip(tiles.dims, starts, strict=True):
-        taps = slices.along(np.arange(dim.window, dtype=np.int32), dim.axis + 1, x.ndim + 1)
-        at = slices.merged(lax.expand_dims(start, (dim.axis + 1,)) + taps, dim.axis)
-        x = jnp.take_along_axis(x, at, axis=dim.axis, mode="promise_in_bounds")
-    return x
-
-
 def real_taps(window: Window, ndim: int, *, first: bool = False) -> np.ndarray:
     """Where windows side by side hold elements, or the `first` one of each; of size 1 along other axes."""
     total = np.ones((1,) * ndim, bool)

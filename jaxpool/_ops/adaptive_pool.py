@@ -15,7 +15,7 @@ from jaxpool._geometry.adaptive import in_front
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, Ties
-from jaxpool._kernels.dtypes import DType, accumulator, least
+from jaxpool._kernels.dtypes import DType, accumulator, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.patches import (
     attained,
@@ -78,7 +78,7 @@ class LaidOut(Op):
     def found(self, on: Platform, x: Array) -> tuple[Array, Array, Window]:
         """The windows of x laid out and the maximum of each, both kept, and how they lie."""
         by, window = keep_on(on), self.turned_window(x.ndim)
-        laid = keep(by, lambda x: lay_out(*self.turned(x), least(x.dtype)), x)
+        laid = keep(by, lambda x: lay_out(*self.turned(x), losing(x.dtype, "max")), x)
         best = functools.partial(greatest, window=window, loses_nan=TUNING[on].loses_nan)
         return laid, keep(by, best, laid), window
 
@@ -92,7 +92,7 @@ class AdaptiveSelect(LaidOut):
 
     def value(self, on: Platform, x: Array) -> Array:
         turned, window = self.turned(x)
-        laid = lay_out(turned, window, least(x.dtype))
+        laid = lay_out(turned, window, losing(x.dtype, "max"))
         return self.returned(greatest(laid, window, loses_nan=TUNING[on].loses_nan))
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:

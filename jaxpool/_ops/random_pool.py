@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -18,7 +19,6 @@ from jaxpool._kernels.patches import (
     chosen_tap,
     greatest,
     lay_out,
-    lay_out_at,
     real_taps,
     side_by_side,
     split,
@@ -50,6 +50,19 @@ def _starts(sample: Array, size: int, width: int, out: int) -> Array:
     return lax.concatenate([before, last], sample.ndim - 1)
 
 
+def _laid_out_at(x: Array, tiles: Window, starts: Sequence[Array]) -> Array:
+    """The windows of x that begin at `starts`, side by side along their own axes as those of `tiles`.
+
+    `starts[i]` is an int32 array of the rank of x that holds the windows along the axis of
+    `tiles.dims[i]`, 1 along the other pooled axes, and the size of x along all others.
+    """
+    for dim, start in zip(tiles.dims, starts, strict=True):
+        taps = slices.along(np.arange(dim.window, dtype=np.int32), dim.axis + 1, x.ndim + 1)
+        at = slices.merged(lax.expand_dims(start, (dim.axis + 1,)) + taps, dim.axis)
+        x = jnp.take_along_axis(x, at, axis=dim.axis, mode="promise_in_bounds")
+    return x
+
+
 @dataclasses.dataclass(frozen=True)
 class FractionalPool(Op):
     """The maximum of windows that random numbers place; keeps the position of each maximum.
@@ -71,7 +84,7 @@ class FractionalPool(Op):
         ]
         shapes = zip(self.axes, self.window_shape, self.output_shape, strict=True)
         tiles = Window(tuple(Axis(axis, n * w, w, w, 1, 0, 0, n) for axis, w, n in shapes))
-        tiled = lay_out_at(x, tiles, starts)
+        tiled = _laid_out_at(x, tiles, starts)
         plan = plan_max(problem_of(tiles, tiled, on))
         y, tap = select(tiled, tiles, "max", self.ties, plan)
         return y, flat_position(tap, tiles, starts, self.sizes)
