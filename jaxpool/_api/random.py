@@ -21,13 +21,13 @@ from jaxpool._arguments.sizes import (
     per_axis,
 )
 from jaxpool._geometry.window import make_window
-from jaxpool._kernels.patches import side_by_side
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.random_pool import (
     FractionalPool,
     StochasticPool,
     chance_dtype,
     expected_draw,
+    side_by_side,
     weight_dtype,
 )
 

@@ -34,7 +34,6 @@ class RaggedAxis(Axis):
         return -((output + 1) * -self.size // self.out) - output * self.size // self.out - 1
 
     def sources(self) -> np.ndarray:
-        """The position of each tap of each window, a row a window; `size` where a tap is not real."""
         starts = np.arange(self.out) * self.size // self.out
         lasts = np.array([self.last_real(output) for output in range(self.out)])
         taps = np.arange(self.window)
@@ -52,8 +51,7 @@ class RaggedAxis(Axis):
         order = np.argsort(sources, kind="stable")[: (sources < self.size).sum()]
         owner = sources[order]
         row = np.arange(len(owner)) - np.searchsorted(owner, owner)
-        beyond = sources.size + np.arange(self.size, dtype=np.int32)
-        table = np.tile(beyond, (row.max() + 1, 1))
+        table = np.tile(len(sources) + np.arange(self.size, dtype=np.int32), (row.max() + 1, 1))
         table[row, owner] = order
         return table
 

@@ -47,13 +47,7 @@ def laid_out(shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
     return tuple(shape)
 
 
-def side_by_side(shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
-    """The shape of windows one after another along their own axes, before they are `split`."""
-    sizes = {dim.axis: dim.out * dim.window for dim in window.dims}
-    return tuple(sizes.get(axis, size) for axis, size in enumerate(shape))
-
-
-def split(x: Any, window: Window) -> Array:
+def split(x: Array, window: Window) -> Array:
     """Windows laid out apart, given side by side.
 
     An axis at a time: of a type that says how it is sharded, jax splits no more at once.
@@ -61,8 +55,7 @@ def split(x: Any, window: Window) -> Array:
     for dim in reversed(_ascending(window)):
         sizes = (dim.out, dim.window)
         x = lax.reshape(x, (*x.shape[: dim.axis], *sizes, *x.shape[dim.axis + 1 :]))
-    found: Array = x
-    return found
+    return x
 
 
 def lay_out(x: Array, window: Window, fill: Any) -> Array:
@@ -98,7 +91,7 @@ def put_back(laid: Array, window: Window) -> Array:
     return laid
 
 
-def real_taps(window: Window, ndim: int, *, first: bool = False) -> np.ndarray:
+def real_taps(window: Window, ndim: int, *, first: bool = False) -> Array:
     """Where windows side by side hold elements, or the `first` one of each; of size 1 along other axes."""
     total = np.ones((1,) * ndim, bool)
     for dim in window.dims:
@@ -106,7 +99,7 @@ def real_taps(window: Window, ndim: int, *, first: bool = False) -> np.ndarray:
         if first:
             real = real & (np.cumsum(real, axis=1) == 1)
         total = total & slices.along(real.reshape(-1), dim.axis, ndim)
-    return total
+    return jnp.asarray(total)
 
 
 def greatest(laid: Array, window: Window, *, loses_nan: bool) -> Array:

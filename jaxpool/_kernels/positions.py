@@ -52,15 +52,6 @@ def window_position(tap: Array, window: Window) -> Array:
     return flat_position(tap, window, starts, window.input_shape)
 
 
-def checked_position(indices: Array, count: int) -> Array:
-    """`indices` of any integer type as positions; what is not within `count` becomes `count`."""
-    if jnp.dtype(indices.dtype).itemsize < 4:
-        indices = indices.astype(np.int32)
-    limit = lax.full_like(indices, count)
-    inside = lax.bitwise_and(lax.ge(indices, lax.full_like(indices, 0)), lax.lt(indices, limit))
-    return lax.select(inside, indices, limit).astype(np.int32)
-
-
 def _flat(x: Array, axes: Sequence[int]) -> Array:
     """x with `axes` at the end, in their order and as one."""
     moved = jnp.moveaxis(x, axes, range(-len(axes), 0))
@@ -100,9 +91,8 @@ def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int])
     """The transpose of `read_at`: elements of y at their position in an array of `sizes`, added."""
     updates = _flat(y.astype(accumulator(y.dtype)), axes)
     base = jnp.zeros((*updates.shape[:-1], math.prod(sizes)), updates.dtype)
-    return _unflat(
-        _scatter(lax.scatter_add, base, _flat(position, axes), updates), axes, sizes
-    ).astype(y.dtype)
+    total = _scatter(lax.scatter_add, base, _flat(position, axes), updates)
+    return _unflat(total, axes, sizes).astype(y.dtype)
 
 
 def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
@@ -145,17 +135,15 @@ def put(
             wanted, value = (jnp.repeat(x, dim.window, dim.axis) for x in (wanted, value))
             line = slices.along(np.arange(dim.out * dim.window, dtype=np.int32), dim.axis, y.ndim)
             here = here * np.int32(dim.size) + line
-        put = lax.select(
-            wanted == jnp.broadcast_to(here, wanted.shape), value, lax.full_like(value, 0)
-        )
+        there = wanted == jnp.broadcast_to(here, wanted.shape)
+        put = lax.select(there, value, lax.full_like(value, 0))
         rest = [(0, dim.size - dim.out * dim.window, 0) for dim in own.dims]
         return lax.reshape(slices.pad(put, own.axes, rest, 0), (math.prod(shape),))
 
     def sparse(y: Array, position: Array) -> Array:
         return lax.reshape(scattered(y, position, axes, sizes), (math.prod(shape),))
 
-    stay = _lie_in_own(position, own)
-    return lax.reshape(lax.cond(stay, dense, sparse, y, position), shape)
+    return lax.reshape(lax.cond(_lie_in_own(position, own), dense, sparse, y, position), shape)
 
 
 def _lie_in_own(position: Array, own: Window) -> Array:

@@ -51,9 +51,8 @@ def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
 def tied(words: Sequence[Array], tap: int) -> Array:
     """Where tap `tap` ties."""
     word = words[tap // WORD]
-    return lax.ne(
-        lax.bitwise_and(word, lax.full_like(word, 1 << (tap % WORD))), lax.full_like(word, 0)
-    )
+    bit = lax.bitwise_and(word, lax.full_like(word, 1 << (tap % WORD)))
+    return lax.ne(bit, lax.full_like(word, 0))
 
 
 def share(total: Array, words: Sequence[Array]) -> Array:

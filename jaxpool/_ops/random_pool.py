@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,7 +21,6 @@ from jaxpool._kernels.patches import (
     greatest,
     lay_out,
     real_taps,
-    side_by_side,
     split,
     stands_at,
     tap_axes,
@@ -99,6 +99,12 @@ class FractionalPool(Op):
 def weight_dtype(dtype: DType) -> DType:
     """The type in which elements of `dtype` are weighed."""
     return accumulator(dtype) if is_float(dtype) else jnp.dtype(np.float32)
+
+
+def side_by_side(shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
+    """The shape of windows one after another along their own axes, before they are `split`."""
+    sizes = {dim.axis: dim.out * dim.window for dim in window.dims}
+    return tuple(sizes.get(axis, size) for axis, size in enumerate(shape))
 
 
 @dataclasses.dataclass(frozen=True)
