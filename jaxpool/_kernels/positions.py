@@ -52,6 +52,15 @@ def window_position(tap: Array, window: Window) -> Array:
     return flat_position(tap, window, starts, window.input_shape)
 
 
+def checked_position(indices: Array, count: int) -> Array:
+    """`indices` of any integer type as positions; what is not within `count` becomes `count`."""
+    if jnp.dtype(indices.dtype).itemsize < 4:
+        indices = indices.astype(np.int32)
+    limit = lax.full_like(indices, count)
+    inside = lax.bitwise_and(lax.ge(indices, lax.full_like(indices, 0)), lax.lt(indices, limit))
+    return lax.select(inside, indices, limit).astype(np.int32)
+
+
 def _flat(x: Array, axes: Sequence[int]) -> Array:
     """x with `axes` at the end, in their order and as one."""
     moved = jnp.moveaxis(x, axes, range(-len(axes), 0))

@@ -5,26 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import numpy as np
-from jax import Array, lax
-from jax import numpy as jnp
+from jax import Array
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.positions import add_at, put, put_last, read_at
+from jaxpool._kernels.positions import add_at, checked_position, put, put_last, read_at
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.unpool import own_windows
-
-
-def _checked_position(indices: Array, count: int) -> Array:
-    """`indices` of any integer type as positions; what is not within `count` becomes `count`."""
-    if jnp.dtype(indices.dtype).itemsize < 4:
-        indices = indices.astype(np.int32)
-    limit = lax.full_like(indices, count)
-    inside = lax.bitwise_and(lax.ge(indices, lax.full_like(indices, 0)), lax.lt(indices, limit))
-    return lax.select(inside, indices, limit).astype(np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +28,7 @@ class Unpool(Op):
     sizes: tuple[int, ...]
 
     def primal(self, on: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
-        position = _checked_position(indices, math.prod(self.sizes))
+        position = checked_position(indices, math.prod(self.sizes))
         return put(put_last, y, position, self.axes, self.sizes, self._own(on, y)), position
 
     def linear(self, on: Platform, position: Array, y_dot: Array) -> Array:
