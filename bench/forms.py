@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from bench._case import ADAPTIVE, AVERAGES, MAX, UNPOOL, Case
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Axis, Window, make_window
-from jaxpool._kernels import reduce, unpool
+from jaxpool._kernels import reduce
 from jaxpool._kernels.keep import keep
-from jaxpool._kernels.positions import checked_position
+from jaxpool._kernels.positions import checked_position, put, put_last
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
@@ -201,7 +201,7 @@ def _unpool(case: Case, by: Thresholds) -> dict[str, Form]:
 
     def forward(x: jax.Array, positions: jax.Array) -> Any:
         position = checked_position(positions, math.prod(case.output))
-        return unpool.put_last(x, position, case.axes, case.output, own if dense else None)
+        return put(put_last, x, position, case.axes, case.output, own if dense else None)
 
     words = "dense in windows of their own" if dense else "scattered"
     return {"forward": Form(dense, words, ("x", "positions"), forward)}

@@ -204,8 +204,8 @@ def _with_init(kind: str, op: Any, x: Array, init: Any) -> Array:
     if start.dtype != x.dtype or start.shape:
         raise _LeftError("the initial value is no scalar of the array's dtype")
     if not isinstance(init, jax.core.Tracer):
-        identity = {"max": dtypes.least, "min": dtypes.greatest, "sum": lambda dtype: 0}
-        if np.asarray(init) == identity[kind](x.dtype):
+        identity = 0 if kind == "sum" else dtypes.losing(x.dtype, cast(Kind, kind))
+        if np.asarray(init) == identity:
             return apply(op, "jvp", x)
     if kind == "sum" and op.window.padded:
         raise _LeftError("the initial value of a padded sum may not be 0")

@@ -13,8 +13,9 @@ from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import check_countable
 from jaxpool._geometry.adaptive import Sizes, adaptive_window
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import adaptive, dtypes
+from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.op import Autodiff, apply, apply_kept
 
@@ -147,7 +148,7 @@ def adaptive_max_pool_with_argmax(
         _, tap = apply_kept(first, autodiff, lax.stop_gradient(x))
     else:
         y, tap = apply_kept(adaptive_max_op(window, ties), autodiff, x)
-    return y, adaptive.adaptive_position(tap, window)
+    return y, window_position(tap, window)
 
 
 def adaptive_avg_pool(

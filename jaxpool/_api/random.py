@@ -21,13 +21,13 @@ from jaxpool._arguments.sizes import (
     per_axis,
 )
 from jaxpool._geometry.window import make_window
-from jaxpool._kernels.patches import tiles_of
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.random_pool import (
     FractionalPool,
     StochasticPool,
     chance_dtype,
     expected_draw,
+    side_by_side,
     weight_dtype,
 )
 
@@ -201,6 +201,6 @@ def stochastic_pool(
         window = make_window(x.shape, window_shape, strides, padding, axes=axes)
     if key is None:
         return expected_draw(x, window)
-    shape = tiles_of(window).unpooled(x.shape)
+    shape = side_by_side(x.shape, window)
     noise = jax.random.gumbel(key, shape, weight_dtype(x.dtype))
     return apply_given(StochasticPool(window), x, noise)[0]

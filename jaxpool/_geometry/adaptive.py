@@ -1,9 +1,8 @@
 """Geometry of adaptive pooling: a given number of windows, almost equal, over an axis.
 
 Window `i` of `n` over a length `L` is `[floor(i * L / n), ceil((i + 1) * L / n))`. Where n divides
-L these are the windows of an ordinary pool. Elsewhere the axis is laid out anew, one window after
-another, each filled up to the longest: on that grid they are the windows of an ordinary pool too,
-some with a tap that is not real. No jax here.
+L these are the windows of an ordinary pool. Elsewhere they are laid out one after another, each
+filled up to the longest with taps that are not real. No jax here.
 """
 
 from __future__ import annotations
@@ -25,46 +24,34 @@ Sizes = int | Sequence[int | None]
 
 @dataclasses.dataclass(frozen=True)
 class RaggedAxis(Axis):
-    """An axis of `length` positions on its grid: all else describes the grid and its windows."""
+    """An axis whose windows are not of one length; `window`, as far apart as they are laid out, is the longest."""
 
-    length: int
-
-    def start(self, output: int) -> int:
-        """The first position of window `output` on the axis itself."""
-        return output * self.length // self.out
-
-    def stop(self, output: int) -> int:
-        """The position after its last one."""
-        return -((output + 1) * -self.length // self.out)
-
-    @property
-    def padded(self) -> bool:
-        """Whether any window has a tap that is not real: windows of equal length need no grid."""
-        return True
+    padded = True  # some window has a tap that is not real
+    tail = 0
 
     def last_real(self, output: int) -> int:
         """The last tap of window `output` that is real; its first one always is."""
-        return self.stop(output) - self.start(output) - 1
+        return -((output + 1) * -self.size // self.out) - output * self.size // self.out - 1
 
-    @functools.cached_property
     def sources(self) -> np.ndarray:
-        """For each place of the grid the position that is laid there, `length` where none is."""
-        starts = np.array([self.start(o) for o in range(self.out)], np.int32)
-        stops = np.array([self.stop(o) for o in range(self.out)], np.int32)
-        places = starts[:, None] + np.arange(self.window, dtype=np.int32)
-        return np.where(places < stops[:, None], places, np.int32(self.length)).reshape(-1)
+        starts = np.arange(self.out) * self.size // self.out
+        lasts = np.array([self.last_real(output) for output in range(self.out)])
+        taps = np.arange(self.window)
+        found = np.where(taps <= lasts[:, None], starts[:, None] + taps, self.size)
+        return found.astype(np.int32)
 
     @functools.cached_property
     def places(self) -> np.ndarray:
-        """For each position, one a column, the places of the grid where it lies.
+        """For each position, one a column, its places among all taps of all windows.
 
         There are as many rows as the most of any position. In the rows that a position does not
-        need stands a number beyond the grid, another for each position.
+        need stands a number beyond all taps, another for each position.
         """
-        order = np.argsort(self.sources, kind="stable")[: (self.sources < self.length).sum()]
-        owner = self.sources[order]
+        sources = self.sources().reshape(-1)
+        order = np.argsort(sources, kind="stable")[: (sources < self.size).sum()]
+        owner = sources[order]
         row = np.arange(len(owner)) - np.searchsorted(owner, owner)
-        table = np.tile(self.size + np.arange(self.length, dtype=np.int32), (row.max() + 1, 1))
+        table = np.tile(len(sources) + np.arange(self.size, dtype=np.int32), (row.max() + 1, 1))
         table[row, owner] = order
         return table
 
@@ -75,7 +62,17 @@ def _adaptive_axis(axis: int, length: int, out: int) -> Axis:
         width = length // out
         return Axis(axis, length, width, width, 1, 0, 0, out)
     width = max(-((i + 1) * -length // out) - i * length // out for i in range(out))
-    return RaggedAxis(axis, out * width, width, width, 1, 0, 0, out, length)
+    return RaggedAxis(axis, length, width, width, 1, 0, 0, out)
+
+
+def in_front(window: Window, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """An order of axes with those of unequal windows first, and the order that undoes it.
+
+    Gathers along the first axes copy whole rows, which is how they are fastest.
+    """
+    first = [dim.axis for dim in window.dims if isinstance(dim, RaggedAxis)]
+    there = (*first, *(axis for axis in range(ndim) if axis not in first))
+    return there, tuple(there.index(axis) for axis in range(ndim))
 
 
 def adaptive_window(shape: Sequence[Any], output_shape: Any, axes: Any) -> Window:

@@ -1,4 +1,4 @@
-"""Geometry of windowed pooling: what was asked, checked and turned into numbers. Pure Python, no jax.
+"""Geometry of windowed pooling: what was asked, checked and turned into numbers. No jax.
 
 A `Window` knows the pooled axes, the sizes in and out and where each tap of each output window
 lies. Forward, backward, oracle and sharding all read it, so that they cannot disagree about a size.
@@ -11,6 +11,8 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
+
+import numpy as np
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
@@ -81,6 +83,12 @@ class Axis:
     def real(self, output: int) -> int:
         """How many taps of window `output` lie in the input."""
         return max(0, self.last_real(output) - self.first_real(output) + 1)
+
+    def sources(self) -> np.ndarray:
+        """The position of each tap of each window, a row a window; `size` where a tap is not real."""
+        starts = np.arange(self.out) * self.stride - self.low
+        at = starts[:, None] + np.arange(self.window) * self.dilation
+        return np.where((at >= 0) & (at < self.size), at, self.size).astype(np.int32)
 
     def counted(self, output: int) -> int:
         """How many taps lie in the input or its explicit padding: a ceil overhang does not count."""

@@ -75,14 +75,6 @@ def level(a: Array, b: Array) -> Array:
     return lax.bitwise_or(lax.eq(a, b), lax.bitwise_and(lax.ne(a, a), lax.ne(b, b)))
 
 
-def ahead(a: Array, b: Array, kind: Kind) -> Array:
-    """Where a wins over b."""
-    if not is_float(a.dtype):
-        return lax.gt(a, b) if kind == "max" else lax.lt(a, b)
-    behind_or_level = lax.le(a, b) if kind == "max" else lax.ge(a, b)
-    return lax.bitwise_and(lax.bitwise_not(behind_or_level), lax.eq(b, b))
-
-
 class Keys(NamedTuple):
     """A type to compare in: how elements get there and back, and who wins there."""
 

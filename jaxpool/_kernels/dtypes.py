@@ -34,28 +34,14 @@ def index_dtype(count: int) -> DType:
     return jnp.dtype(next(kind for kind in kinds if count <= np.iinfo(kind).max + 1))
 
 
-def least(dtype: DType) -> Any:
-    """The smallest value of `dtype`: what a maximum is padded with, and never selects."""
-    return _bound(dtype, "min")
-
-
-def greatest(dtype: DType) -> Any:
-    """The largest value of `dtype`: what a minimum is padded with."""
-    return _bound(dtype, "max")
-
-
 def losing(dtype: DType, kind: Kind) -> Any:
-    """What a maximum or a minimum is padded with: its identity."""
-    return least(dtype) if kind == "max" else greatest(dtype)
-
-
-def _bound(dtype: DType, which: Kind) -> Any:
-    """The infinity of a floating type, or its finite bound where it has none (several of the float8 types)."""
+    """What a maximum or a minimum is padded with, its identity: an infinity, or the bound of a type that has none."""
     if jnp.issubdtype(dtype, jnp.bool_):
-        return np.asarray(which == "max")
+        return np.asarray(kind == "min")
+    bound = "min" if kind == "max" else "max"
     if not is_float(dtype):
-        return np.asarray(getattr(jnp.iinfo(dtype), which), dtype)
+        return np.asarray(getattr(jnp.iinfo(dtype), bound), dtype)
     with np.errstate(all="ignore"):
-        value = np.asarray(np.inf if which == "max" else -np.inf).astype(dtype)
-    infinite = np.isinf(value.astype(np.float32))
-    return value if infinite else np.asarray(getattr(jnp.finfo(dtype), which), dtype)
+        value = np.asarray(-np.inf if kind == "max" else np.inf).astype(dtype)
+    infinite = np.isinf(value.astype(np.float32))  # several of the float8 types have no infinity
+    return value if infinite else np.asarray(getattr(jnp.finfo(dtype), bound), dtype)

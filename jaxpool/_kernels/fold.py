@@ -46,6 +46,11 @@ def _fold_axis(
     return keep(join(total, at(state, taps - 1)) if taps % 2 else total)
 
 
+def _padded(state: State, fills: Sequence[Any], axis: int, sides: slices.Sides) -> State:
+    pairs = zip(state, fills, strict=True)
+    return tuple(slices.pad(array, [axis], [sides], fill) for array, fill in pairs)
+
+
 def _as_is(state: State) -> State:
     return state
 
@@ -68,16 +73,11 @@ def window_fold(
 def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
     """`join` over the windows that cover each input element; one that no window covers gets `fills`."""
     for dim in window.dims:
-        around = [(dim.span - 1, dim.span - 1, dim.stride - 1)]
-        crop = [(-dim.low, -dim.tail, 0)]
-
-        def padded(state: State, sides: list[slices.Sides], axis: int = dim.axis) -> State:
-            pairs = zip(state, fills, strict=True)
-            return tuple(slices.pad(array, [axis], sides, fill) for array, fill in pairs)
-
+        around, crop = (dim.span - 1, dim.span - 1, dim.stride - 1), (-dim.low, -dim.tail, 0)
         sizes = (dim.window, dim.dilation, 1, dim.needed)
-        apart = _fold_axis(padded(state, around), join, _as_is, dim.axis, *sizes)
-        state = padded(apart, crop)
+        state = _padded(state, fills, dim.axis, around)
+        state = _fold_axis(state, join, _as_is, dim.axis, *sizes)
+        state = _padded(state, fills, dim.axis, crop)
     return state
 
 

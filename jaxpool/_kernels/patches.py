@@ -1,11 +1,19 @@
-"""Windows laid out side by side: each pooled axis gets every window's taps, one window after another.
+"""Windows laid out apart: the taps of each axis on an axis of their own, after that of its windows.
 
 What overlapped is repeated, so that every element belongs to one window: a choice may then differ
-from window to window, and where windows begin may be traced.
+from window to window, and where windows begin may be traced. Of windows of unequal length the short
+ones are filled up:
+
+    axis        0 1 2 3 4            3 windows: [0 1] [1 2 3] [3 4]
+    laid out    0 1 .  1 2 3  3 4 .
+
+Which position lies where is known before anything runs: both ways are slices or gathers, neither
+scatters.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -14,92 +22,118 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
+from jaxpool._kernels.compare import Order
+from jaxpool._kernels.dtypes import is_float
+from jaxpool._plan.adaptive_pool import one_by_one
 
 
-def tiling(axes: Sequence[int], window_shape: Sequence[int], outs: Sequence[int]) -> Window:
-    """`outs` windows of `window_shape` that lie side by side along `axes`."""
-    return Window(
-        tuple(
-            Axis(axis, out * width, width, width, 1, 0, 0, out)
-            for axis, width, out in zip(axes, window_shape, outs, strict=True)
-        )
-    )
+def _ascending(window: Window) -> list[Axis]:
+    return sorted(window.dims, key=operator.attrgetter("axis"))
 
 
-def tiles_of(window: Window) -> Window:
-    """The windows of `window`, side by side: what `lay_out` makes."""
-    return tiling(window.axes, window.window_shape, window.output_shape)
+def tap_axes(window: Window) -> tuple[int, ...]:
+    """Which axes hold the taps of what `lay_out` makes, in the order of the window's."""
+    return tuple(axis + sorted(window.axes).index(axis) + 1 for axis in window.axes)
 
 
-def _side_by_side(taps: Array, axis: int) -> Array:
-    """Windows along `axis` and their taps along the axis after it, as one axis."""
-    shape = list(taps.shape)
-    shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]
-    return lax.reshape(taps, shape)
+def laid_out(shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
+    """The shape of what `lay_out` makes of an array of `shape`."""
+    for dim in reversed(_ascending(window)):
+        shape = (*shape[: dim.axis], dim.out, dim.window, *shape[dim.axis + 1 :])
+    return tuple(shape)
 
 
-def _taps(x: Array, dim: Axis) -> Array:
-    """The taps of each window along an axis of padded x, on a new axis after it."""
-    starts = [tap * dim.dilation for tap in range(dim.window)]
-    taps = [slices.view(x, [dim.axis], [start], [dim.out], [dim.stride]) for start in starts]
-    return jnp.stack(taps, axis=dim.axis + 1)
-
-
-def lay_out(x: Array, window: Window, fill: Any) -> Array:
-    """The windows of x side by side, `fill` in the padding; slices alone, and linear in x."""
-    x = slices.pad_input(x, window, fill)
-    for dim in window.dims:
-        if dim.dilation > 1 or (dim.stride != dim.window and dim.out > 1):
-            x = _side_by_side(_taps(x, dim), dim.axis)
-    return x
-
-
-def lay_out_at(
-    x: Array, axes: Sequence[int], window_shape: Sequence[int], starts: Sequence[Array]
-) -> Array:
-    """The windows of x that begin at `starts`, side by side.
-
-    `starts[i]` is an int32 array of the rank of x that holds the windows along `axes[i]`, 1 along
-    the other pooled axes, and the size of x along all others.
-    """
-    for axis, width, start in zip(axes, window_shape, starts, strict=True):
-        within = lax.broadcasted_iota(np.int32, (*start.shape[: axis + 1], width), axis + 1)
-        within = lax.expand_dims(within, range(axis + 2, x.ndim + 1))
-        at = _side_by_side(lax.expand_dims(start, (axis + 1,)) + within, axis)
-        x = jnp.take_along_axis(x, at, axis=axis, mode="promise_in_bounds")
-    return x
-
-
-def split_windows(tiled: Array, tiles: Window) -> tuple[Array, tuple[int, ...]]:
-    """What `lay_out` made with the taps on axes of their own, and which axes these are, in the order of the window's.
+def split(x: Array, window: Window) -> Array:
+    """Windows laid out apart, given side by side.
 
     An axis at a time: of a type that says how it is sharded, jax splits no more at once.
     """
-    taps = {}
-    for before, dim in enumerate(sorted(tiles.dims, key=operator.attrgetter("axis"))):
-        at = dim.axis + before
-        sizes = (tiled.shape[at] // dim.window, dim.window)
-        tiled = lax.reshape(tiled, (*tiled.shape[:at], *sizes, *tiled.shape[at + 1 :]))
-        taps[dim.axis] = at + 1
-    return tiled, tuple(taps[axis] for axis in tiles.axes)
+    for dim in reversed(_ascending(window)):
+        sizes = (dim.out, dim.window)
+        x = lax.reshape(x, (*x.shape[: dim.axis], *sizes, *x.shape[dim.axis + 1 :]))
+    return x
 
 
-def first_greatest(tiled: Array, tiles: Window, *, loses_nan: bool) -> Array:
-    """The flat tap of the greatest element of each window, the first of equal ones, NaN above all.
+def lay_out(x: Array, window: Window, fill: Any) -> Array:
+    """The windows of x, `fill` where they hold no element; linear in x."""
+    value: Any = np.asarray(fill, x.dtype)[()]
+    x = slices.pad_input(x, window, fill)
+    for dim in reversed(window.dims):  # the largest gather last, along the first axis: whole rows
+        if isinstance(dim, RaggedAxis):
+            x = jnp.take(x, dim.sources().reshape(-1), dim.axis, mode="fill", fill_value=value)
+    for dim in window.dims:
+        if dim.dilation > 1 or (dim.stride != dim.window and dim.out > 1):
+            at, outs, strides = [dim.axis], [dim.out], [dim.stride]
+            starts = [tap * dim.dilation for tap in range(dim.window)]
+            taps = [slices.view(x, at, [start], outs, strides) for start in starts]
+            x = slices.merged(jnp.stack(taps, dim.axis + 1), dim.axis)
+    return split(x, window)
+
+
+def put_back(laid: Array, window: Window) -> Array:
+    """The transpose of `lay_out` for adaptive windows: what lies there several times is added up."""
+    for dim in _ascending(window):
+        laid = slices.merged(laid, dim.axis)
+        if not isinstance(dim, RaggedAxis):
+            continue
+
+        def read(places: np.ndarray, laid: Array = laid, axis: int = dim.axis) -> Array:
+            return jnp.take(laid, places, axis, mode="fill", fill_value=0, unique_indices=True)
+
+        if one_by_one(len(dim.places)):
+            laid = functools.reduce(lax.add, map(read, dim.places))
+        else:
+            laid = jnp.sum(read(dim.places.T), axis=dim.axis + 1, dtype=laid.dtype)
+    return laid
+
+
+def real_taps(window: Window, ndim: int, *, first: bool = False) -> Array:
+    """Where windows side by side hold elements, or the `first` one of each; of size 1 along other axes."""
+    total = np.ones((1,) * ndim, bool)
+    for dim in window.dims:
+        real = dim.sources() < dim.size
+        if first:
+            real = real & (np.cumsum(real, axis=1) == 1)
+        total = total & slices.along(real.reshape(-1), dim.axis, ndim)
+    return jnp.asarray(total)
+
+
+def greatest(laid: Array, window: Window, *, loses_nan: bool) -> Array:
+    """The maximum of each window."""
+    taps = tap_axes(window)
+    return lax.squeeze(reducing.extreme(laid, taps, "max", loses_nan=loses_nan), taps)
+
+
+def attained(laid: Array, y: Array, window: Window) -> Array:
+    """Where an element of a window ties with its maximum y."""
+    best, real = lax.expand_dims(y, tap_axes(window)), None
+    if window.padded:
+        real = slices.broadcast_like(split(real_taps(window, y.ndim), window), laid)
+    return reducing.attained(laid, best, real)
+
+
+def chosen_tap(laid: Array, y: Array, window: Window, ties: Order) -> Array:
+    """The flat tap at which the maximum y of each window stands.
 
     A reduction over the taps, so the program does not grow with the window.
     """
-    split, taps = split_windows(tiled, tiles)
-    y = reducing.extreme(split, taps, "max", loses_nan=loses_nan)
-    return lax.squeeze(reducing.first_rank(reducing.attained(split, y), taps, False, False), taps)
+    tied, taps = attained(laid, y, window), tap_axes(window)
+
+    def chosen(last: bool) -> Array:
+        rank = lax.squeeze(reducing.first_rank(tied, taps, last, False), taps)
+        return lax.full_like(rank, window.size - 1) - rank if last else rank
+
+    if ties != "last_nan" or not is_float(y.dtype):
+        return chosen(ties == "last")
+    return lax.select(jnp.isnan(y), chosen(True), chosen(False))
 
 
-def element_at(tiled: Array, index: Array, tiles: Window) -> Array:
-    """The element of each window at the flat tap `index`: linear in `tiled`."""
-    split, taps = split_windows(tiled, tiles)
-    here = reducing.has_rank(lax.expand_dims(index, taps), split.shape, taps, False)
-    found = lax.select(here, split, lax.full_like(split, 0))
-    return jnp.sum(found, axis=taps, dtype=split.dtype)
+def stands_at(tap: Array, window: Window) -> Array:
+    """Where in what `lay_out` made the flat `tap` of each window is."""
+    taps = tap_axes(window)
+    shape = laid_out(tap.shape, window)
+    return reducing.has_rank(lax.expand_dims(tap, taps), shape, taps, False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,45 +16,40 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._geometry.adaptive import RaggedAxis, in_front
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator
 
 
-def flat_position(
-    tap: Array,
-    axes: Sequence[int],
-    window_shape: Sequence[int],
-    starts: Sequence[Any],
-    dilation: Sequence[int],
-    sizes: Sequence[int],
-) -> Array:
-    """Where the flat row-major `tap` of each window lies in an input of `sizes` along `axes`.
+def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequence[int]) -> Array:
+    """Where the flat row-major `tap` of each window lies in an input of `sizes` along the axes of `window`.
 
-    `starts[i]` holds the position of the first tap along `axes[i]`, which may lie before the input:
-    an int32 array of the rank of `tap` that broadcasts to it, known or traced.
+    `starts[i]` holds the position of the first tap along axis i, which may lie before the input: an
+    int32 array of the rank of `tap` that broadcasts to it, known or traced.
     """
     rest = tap.astype(np.int32)
     flat, unit = lax.full_like(rest, 0), 1
-    for i in reversed(range(len(axes))):
-        width = lax.full_like(rest, window_shape[i])
+    for dim, start, size in reversed([*zip(window.dims, starts, sizes, strict=True)]):
+        width = lax.full_like(rest, dim.window)
         rest, along = lax.div(rest, width), lax.rem(rest, width)
-        flat = flat + (starts[i] + along * np.int32(dilation[i])) * np.int32(unit)
-        unit *= sizes[i]
+        flat = flat + (start + along * np.int32(dim.dilation)) * np.int32(unit)
+        unit *= size
     return flat
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def window_position(tap: Array, window: Window) -> Array:
-    """Where `tap`, an index that `select` gave, lies in the unpadded input of `window`."""
-    starts = [
-        slices.along(np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low, dim.axis, tap.ndim)
-        for dim in window.dims
-    ]
-    dilation = [dim.dilation for dim in window.dims]
-    return flat_position(
-        tap, window.axes, window.window_shape, starts, dilation, window.input_shape
-    )
+    """Where the chosen `tap` of each window lies in the unpadded input of `window`."""
+    tap = lax.transpose(tap, in_front(window, tap.ndim)[1])
+    starts = []
+    for dim in window.dims:
+        if isinstance(dim, RaggedAxis):
+            start = dim.sources()[:, 0]
+        else:
+            start = np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low
+        starts.append(slices.along(start, dim.axis, tap.ndim))
+    return flat_position(tap, window, starts, window.input_shape)
 
 
 def checked_position(indices: Array, count: int) -> Array:
@@ -105,9 +100,8 @@ def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int])
     """The transpose of `read_at`: elements of y at their position in an array of `sizes`, added."""
     updates = _flat(y.astype(accumulator(y.dtype)), axes)
     base = jnp.zeros((*updates.shape[:-1], math.prod(sizes)), updates.dtype)
-    return _unflat(
-        _scatter(lax.scatter_add, base, _flat(position, axes), updates), axes, sizes
-    ).astype(y.dtype)
+    total = _scatter(lax.scatter_add, base, _flat(position, axes), updates)
+    return _unflat(total, axes, sizes).astype(y.dtype)
 
 
 def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
@@ -123,3 +117,50 @@ def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int
     nobody = jnp.full((*where.shape[:-1], math.prod(sizes)), -1, np.int32)
     winner = _scatter(lax.scatter_max, nobody, where, order)
     return _unflat(_gather(elements, winner), axes, sizes)
+
+
+def put(
+    scattered: Callable[..., Array],
+    y: Array,
+    position: Array,
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    own: Window | None,
+) -> Array:
+    """`scattered`, or if all elements lie in windows of their `own`, each repeated and compared with where it is.
+
+    What a pool of windows that do not meet has found stays in its window, and positions say so. That
+    is tested where the program runs. Mapped positions are not tested together, so `vmap` over them
+    computes both.
+    """
+    if own is None:
+        return scattered(y, position, axes, sizes)
+    shape = own.unpooled(y.shape)
+
+    # Flat, or XLA gives both branches the transposed layout that the scatter prefers.
+    def dense(y: Array, position: Array) -> Array:
+        wanted, value, here = position, y, np.zeros((1,) * y.ndim, np.int32)
+        for dim in own.dims:
+            wanted, value = (jnp.repeat(x, dim.window, dim.axis) for x in (wanted, value))
+            line = slices.along(np.arange(dim.out * dim.window, dtype=np.int32), dim.axis, y.ndim)
+            here = here * np.int32(dim.size) + line
+        there = wanted == jnp.broadcast_to(here, wanted.shape)
+        put = lax.select(there, value, lax.full_like(value, 0))
+        rest = [(0, dim.size - dim.out * dim.window, 0) for dim in own.dims]
+        return lax.reshape(slices.pad(put, own.axes, rest, 0), (math.prod(shape),))
+
+    def sparse(y: Array, position: Array) -> Array:
+        return lax.reshape(scattered(y, position, axes, sizes), (math.prod(shape),))
+
+    return lax.reshape(lax.cond(_lie_in_own(position, own), dense, sparse, y, position), shape)
+
+
+def _lie_in_own(position: Array, own: Window) -> Array:
+    """Whether every position lies in the window of its element."""
+    inside, rest = lax.full_like(position, True, bool), position
+    for dim in reversed(own.dims):
+        first = np.arange(dim.out, dtype=np.int32) * np.int32(dim.stride)
+        tap = rest % np.int32(dim.size) - slices.along(first, dim.axis, position.ndim)
+        inside = inside & (tap >= 0) & (tap < dim.window)
+        rest = rest // np.int32(dim.size)
+    return jnp.all(inside & (rest == 0))

@@ -5,7 +5,6 @@ All arrays keep their reduced axes, of size 1 in results. `mask` says which elem
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -55,11 +54,6 @@ def attained(x: Array, y: Array, mask: Array | None = None) -> Array:
     return tied if mask is None else lax.bitwise_and(tied, mask)
 
 
-def total(x: Array, axes: Sequence[int]) -> Array:
-    """The sum over `axes`, in the type of x."""
-    return jnp.sum(x, axis=tuple(axes), keepdims=True, dtype=x.dtype)
-
-
 # One index an output: the rank of the chosen element
 
 
@@ -67,9 +61,8 @@ def _ranks(like: Array, axes: Sequence[int], dtype: DType, last: bool) -> Array:
     """Row-major positions in the order of `axes`, counted from the end if `last`; sharded as `like`."""
     rank = lax.full_like(like, 0, dtype)
     for axis in axes:
-        size = np.asarray(like.shape[axis]).astype(
-            dtype
-        )  # 256 in a uint8 is 0, and so is what it scales
+        # 256 in a uint8 is 0, and so is what it scales.
+        size = np.asarray(like.shape[axis]).astype(dtype)
         line = [1] * like.ndim
         line[axis] = like.shape[axis]
         step = lax.broadcasted_iota(dtype, line, axis)
@@ -98,33 +91,27 @@ def has_rank(rank: Array, shape: Sequence[int], axes: Sequence[int], last: bool)
 # One bit an element: bit b of a byte belongs to block b of eight along an axis
 
 
-def _blocks(size: int) -> tuple[int, list[tuple[int, int]]]:
-    """How long a block is, and where each begins and ends; the last ones may be short or missing."""
+def _blocks(size: int) -> list[tuple[int, int]]:
+    """Where each block begins and ends; the last ones may be short or missing."""
     length = -(-size // BYTE)
-    return length, [(first, min(first + length, size)) for first in range(0, size, length or 1)]
+    return [(first, min(first + length, size)) for first in range(0, size, max(length, 1))]
 
 
 def pack(bits: Array, axis: int) -> Array:
     """Booleans as bytes, an eighth as many along `axis`."""
-    length, blocks = _blocks(bits.shape[axis])
-    words = []
-    for bit, (first, end) in enumerate(blocks):
+    words = lax.slice_in_dim(bits, 0, -(-bits.shape[axis] // BYTE), axis=axis).astype(np.uint8)
+    for bit, (first, end) in enumerate(_blocks(bits.shape[axis])[1:], 1):
         block = lax.slice_in_dim(bits, first, end, axis=axis).astype(np.uint8)
-        whole = slices.pad(block, [axis], [(0, length - (end - first), 0)], 0)
-        words.append(lax.shift_left(whole, lax.full_like(whole, bit)))
-    return functools.reduce(lax.bitwise_or, words) if words else bits.astype(np.uint8)
+        whole = slices.pad(block, [axis], [(0, words.shape[axis] - (end - first), 0)], 0)
+        words = lax.bitwise_or(words, lax.shift_left(whole, lax.full_like(whole, bit)))
+    return words
 
 
 def unpack(words: Array, size: int, axis: int) -> Array:
     """Undoes `pack` for `size` booleans along `axis`."""
     parts = []
-    for bit, (first, end) in enumerate(_blocks(size)[1]):
+    for bit, (first, end) in enumerate(_blocks(size)):
         block = lax.slice_in_dim(words, 0, end - first, axis=axis)
         found = lax.bitwise_and(block, lax.full_like(block, 1 << bit))
         parts.append(lax.ne(found, lax.full_like(found, 0)))
     return lax.concatenate(parts, axis) if parts else words.astype(np.bool_)
-
-
-def count_bits(words: Array, axes: Sequence[int]) -> Array:
-    """How many bits are set over `axes`."""
-    return total(lax.population_count(words).astype(np.int32), axes)

@@ -9,7 +9,7 @@ start of the axis; in reverse, towards its end.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from jax import Array, lax
@@ -26,34 +26,26 @@ def _shift(x: Array, axis: int, far: int, fill: object) -> Array:
     return slices.pad(x, [axis], [(far, -far, 0)], fill)
 
 
-def _distances(x: Array, axis: int, reverse: bool) -> Iterator[int]:
-    """1, 2, 4, ... to less than the size of the axis; negative in reverse."""
-    for step in range((x.shape[axis] - 1).bit_length() if x.shape[axis] else 0):
-        yield -(1 << step) if reverse else 1 << step
-
-
-def _run(
-    x: Array, axis: int, join: Callable[..., Array], fill: object, reverse: bool, by: Keep
+def _double(
+    step: Callable[..., Array], x: Array, axis: int, reverse: bool, by: Keep, *given: Array
 ) -> Array:
-    """`join` over all elements up to each one; idempotent, with `fill` its identity."""
-    for far in _distances(x, axis, reverse):
-
-        def step(x: Array, far: int = far) -> Array:
-            return join(x, _shift(x, axis, far, fill))
-
-        x = keep(by, step, x)
+    """`step(x, *given, far=far)` for 1, 2, 4, ... to less than the size of the axis; negative in reverse."""
+    for bit in range(max(x.shape[axis] - 1, 0).bit_length()):
+        far = -(1 << bit) if reverse else 1 << bit
+        x = keep(by, functools.partial(step, far=far), x, *given)
     return x
 
 
-def _running(x: Array, axis: int, kind: Kind, reverse: bool, by: Keep) -> tuple[Array, np.ndarray]:
-    """The running extreme in the type in which it is compared, and what loses to all of it."""
-    fill = decoded_losing(x.dtype, kind)
-    return _run(decode(x), axis, lax.max if kind == "max" else lax.min, fill, reverse, by), fill
+def _run(x: Array, axis: int, kind: Kind, fill: np.ndarray, reverse: bool, by: Keep) -> Array:
+    """The extreme of all elements up to each one, `fill` losing to all."""
+    join = lax.max if kind == "max" else lax.min
+    return _double(lambda x, far: join(x, _shift(x, axis, far, fill)), x, axis, reverse, by)
 
 
 def running(x: Array, axis: int, kind: Kind, reverse: bool, by: Keep) -> Array:
     """The extreme of all elements up to each one; NaN beats every number."""
-    return encode(_running(x, axis, kind, reverse, by)[0], x.dtype)
+    fill = decoded_losing(x.dtype, kind)
+    return encode(_run(decode(x), axis, kind, fill, reverse, by), x.dtype)
 
 
 def running_select(
@@ -65,8 +57,8 @@ def running_select(
     with what runs at it. The index is the latest position that took over: by value alone, whatever
     the tree of the scan.
     """
-    value = decode(x)
-    best, fill = _running(x, axis, kind, reverse, by)
+    value, fill = decode(x), decoded_losing(x.dtype, kind)
+    best = _run(value, axis, kind, fill, reverse, by)
     if (ties == "first") != reverse:
         before = _shift(best, axis, -1 if reverse else 1, fill)
         takes_over = wins(value, before, kind, "first")
@@ -77,34 +69,34 @@ def running_select(
     position = lax.full_like(takes_over, 0, places.dtype) + places  # sharded as x
     start = np.asarray(last if reverse else 0, position.dtype)
     taken = lax.select(takes_over, position, lax.full_like(position, start))
-    index = _run(taken, axis, lax.min if reverse else lax.max, start, reverse, by)
+    index = _run(taken, axis, "min" if reverse else "max", start, reverse, by)
     return encode(best, x.dtype), index
 
 
-def _begins(index: Array, axis: int) -> Array:
-    """Where a run begins: at the elements that were chosen."""
-    return lax.eq(index, lax.broadcasted_iota(index.dtype, index.shape, axis))
+def _at_begins(x: Array, index: Array, axis: int) -> Array:
+    """x where a run begins, at the elements that were chosen; zeros elsewhere."""
+    begins = lax.eq(index, lax.broadcasted_iota(index.dtype, index.shape, axis))
+    return lax.select(begins, x, lax.full_like(x, 0))
 
 
-def _add_within(x: Array, index: Array, axis: int, far: int) -> Array:
-    """x, with element `i - far` added to element i of the same run."""
-    same = lax.eq(index, _shift(index, axis, far, 0))
-    other = _shift(x, axis, far, 0)
-    return x + lax.select(same, other, lax.full_like(other, 0))
+def _sums(x: Array, index: Array, axis: int, reverse: bool, by: Keep) -> Array:
+    """The sum over each element and those before it in its run."""
+
+    def step(x: Array, index: Array, far: int) -> Array:
+        same = lax.eq(index, _shift(index, axis, far, 0))
+        other = _shift(x, axis, far, 0)
+        return x + lax.select(same, other, lax.full_like(other, 0))
+
+    return _double(step, x, axis, reverse, by, index)
 
 
 def run_copies(x: Array, index: Array, axis: int, reverse: bool, by: Keep) -> Array:
     """The elements of x at `index`."""
-    wide = x.astype(accumulator(x.dtype))
-    wide = lax.select(_begins(index, axis), wide, lax.full_like(wide, 0))
-    for far in _distances(x, axis, reverse):
-        wide = keep(by, functools.partial(_add_within, axis=axis, far=far), wide, index)
-    return wide.astype(x.dtype)
+    first = _at_begins(x.astype(accumulator(x.dtype)), index, axis)
+    return _sums(first, index, axis, reverse, by).astype(x.dtype)
 
 
 def run_sums(dy: Array, index: Array, axis: int, reverse: bool, by: Keep) -> Array:
     """The transpose of `run_copies`: each chosen element gets the sum over its run, zeros elsewhere."""
-    wide = dy.astype(accumulator(dy.dtype))
-    for far in _distances(dy, axis, reverse):
-        wide = keep(by, functools.partial(_add_within, axis=axis, far=-far), wide, index)
-    return lax.select(_begins(index, axis), wide, lax.full_like(wide, 0)).astype(dy.dtype)
+    sums = _sums(dy.astype(accumulator(dy.dtype)), index, axis, not reverse, by)
+    return _at_begins(sums, index, axis).astype(dy.dtype)

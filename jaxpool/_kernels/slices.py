@@ -87,18 +87,14 @@ def _in_turn(parts: list[Array], axis: int, count: int) -> Array:
     """Elements of each part in turn along an axis, and zeros until each turn is `count` long."""
     if count == 1:
         return parts[0]
-    shape = list(parts[0].shape)
-    shape[axis] *= count
-    stacked = pad(jnp.stack(parts, axis + 1), [axis + 1], [(0, count - len(parts), 0)], 0)
-    return lax.reshape(stacked, shape)
+    rest = (0, count - len(parts), 0)
+    return merged(pad(jnp.stack(parts, axis + 1), [axis + 1], [rest], 0), axis)
 
 
-def repeat(x: Array, axis: int, count: int) -> Array:
-    """Each element of x `count` times along an axis."""
-    shape = [*x.shape[: axis + 1], count, *x.shape[axis + 1 :]]
-    kept = [other for other in range(len(shape)) if other != axis + 1]
-    repeated = lax.broadcast_in_dim(x, shape, kept)
-    return lax.reshape(repeated, [*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]])
+def merged(x: Array, axis: int) -> Array:
+    """x with `axis` and the one after it as one."""
+    sizes = x.shape[axis : axis + 2]
+    return lax.reshape(x, (*x.shape[:axis], sizes[0] * sizes[1], *x.shape[axis + 2 :]))
 
 
 def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:

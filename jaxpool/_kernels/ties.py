@@ -16,8 +16,8 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import ahead, decode, decoded_losing, level
-from jaxpool._kernels.dtypes import DType, Kind, accumulator
+from jaxpool._kernels.compare import decode, decoded_losing, level, wins
+from jaxpool._kernels.dtypes import Kind, accumulator, index_dtype
 from jaxpool._kernels.fold import State, window_fold, window_unfold
 from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._plan.max_pool import Pass
@@ -26,52 +26,33 @@ WORD = 32  # bits of the widest mask
 Words = tuple[Array, ...]
 
 
-def word_dtype(bits: int) -> DType:
-    """The narrowest unsigned type of at least `bits` bits, up to a word."""
-    return jnp.dtype(
-        next(kind for kind in (np.uint8, np.uint16, np.uint32) if bits <= np.iinfo(kind).bits)
-    )
-
-
 def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
     """One bit for each tap of each window, set where the tap holds the extreme y and is no padding; 32 taps a word."""
     value, best = decode(slices.pad_input(x, window, fill)), decode(y)
+    tables = [dim.sources() < dim.size for dim in window.dims]
     words = []
     for first in range(0, window.size, WORD):
-        bits = min(WORD, window.size - first)
-        dtype = word_dtype(bits)
+        taps = range(first, min(first + WORD, window.size))
+        dtype = index_dtype(1 << len(taps))
         word = lax.full_like(best, 0, dtype)
-        for bit in range(bits):
-            tied = level(slices.tap_of(value, window, first + bit), best)
-            word = lax.bitwise_or(
-                word, lax.shift_left(tied.astype(dtype), lax.full_like(word, bit))
-            )
+        real: np.ndarray = np.zeros((1,) * x.ndim, dtype)
+        for bit, flat in enumerate(taps):
+            tied = level(slices.tap_of(value, window, flat), best).astype(dtype)
+            word = lax.bitwise_or(word, lax.shift_left(tied, lax.full_like(word, bit)))
+            each = zip(window.axes, tables, window.unravel(flat), strict=True)
+            inside = [slices.along(table[:, tap], axis, x.ndim) for axis, table, tap in each]
+            real = real | functools.reduce(np.logical_and, inside).astype(dtype) << bit
         if window.padded:
-            word = lax.bitwise_and(
-                word, jnp.broadcast_to(_real_bits(window, first, bits, x.ndim, dtype), word.shape)
-            )
+            word = lax.bitwise_and(word, jnp.broadcast_to(jnp.asarray(real), word.shape))
         words.append(word)
     return tuple(words)
-
-
-def _real_bits(window: Window, first: int, bits: int, ndim: int, dtype: DType) -> Array:
-    """For each window, a bit for each of the taps `first`, `first + 1`, ... that lies in the input."""
-    total = np.zeros((1,) * ndim, np.uint64)
-    for bit in range(bits):
-        real = np.ones((1,) * ndim, bool)
-        for dim, tap in zip(window.dims, window.unravel(first + bit), strict=True):
-            inside = [dim.first_real(o) <= tap <= dim.last_real(o) for o in range(dim.out)]
-            real = real & slices.along(np.asarray(inside), dim.axis, ndim)
-        total = total | (real.astype(np.uint64) << np.uint64(bit))
-    return jnp.asarray(total.astype(dtype))
 
 
 def tied(words: Sequence[Array], tap: int) -> Array:
     """Where tap `tap` ties."""
     word = words[tap // WORD]
-    return lax.ne(
-        lax.bitwise_and(word, lax.full_like(word, 1 << (tap % WORD))), lax.full_like(word, 0)
-    )
+    bit = lax.bitwise_and(word, lax.full_like(word, 1 << (tap % WORD)))
+    return lax.ne(bit, lax.full_like(word, 0))
 
 
 def share(total: Array, words: Sequence[Array]) -> Array:
@@ -103,26 +84,24 @@ def route_tied(dy: Array, words: Words, plan: Pass) -> Array:
     return dx.astype(dy.dtype)
 
 
-def _extreme(a: State, b: State, kind: Kind) -> State:
-    """The winner of two (value, *sums); the sums of elements that tie are added."""
-    a_wins, b_wins = ahead(a[0], b[0], kind), ahead(b[0], a[0], kind)
-    sums = [
-        lax.select(a_wins, p, lax.select(b_wins, q, p + q))
-        for p, q in zip(a[1:], b[1:], strict=True)
-    ]
-    return (lax.select(b_wins, b[0], a[0]), *sums)
-
-
 def _mean_of_tied(sums: Array, counts: Array) -> Array:
     return sums / lax.max(counts, lax.full_like(counts, 1))
 
 
+def _joined(a: State, b: State, kind: Kind, *, loser: bool = False) -> State:
+    """The winner of two (value, *sums), or the loser; the sums of two that tie are added."""
+    stays, goes = wins(a[0], b[0], kind, "first"), wins(b[0], a[0], kind, "first")
+    if loser:
+        stays, goes = goes, stays
+    sums = zip(a[1:], b[1:], strict=True)
+    totals = [lax.select(stays, p, lax.select(goes, q, p + q)) for p, q in sums]
+    return (lax.select(goes, b[0], a[0]), *totals)
+
+
 def _fold_level(x: Array, sums: State, window: Window, kind: Kind) -> State:
     """The totals of `sums` over the elements of each window of x that reach its extreme. Padding holds zeros."""
-    value = decode(x)
-    fill = decoded_losing(x.dtype, kind)
-    join = functools.partial(_extreme, kind=kind)
-    return window_fold((value, *sums), (fill, *[0] * len(sums)), window, join)[1:]
+    fills = (decoded_losing(x.dtype, kind), *[0] * len(sums))
+    return window_fold((decode(x), *sums), fills, window, functools.partial(_joined, kind=kind))[1:]
 
 
 def pick_level(tangent: Array, x: Array, window: Window, kind: Kind) -> Array:
@@ -140,13 +119,7 @@ def route_level(dy: Array, x: Array, y: Array, window: Window, kind: Kind) -> Ar
     """
     wide = dy.astype(accumulator(dy.dtype))
     (counts,) = _fold_level(x, (lax.full_like(x, 1, wide.dtype),), window, kind)
-    share = _mean_of_tied(wide, counts)
-
-    def join(a: State, b: State) -> State:
-        a_wins, b_wins = ahead(a[0], b[0], kind), ahead(b[0], a[0], kind)
-        return lax.select(a_wins, b[0], a[0]), lax.select(
-            a_wins, b[1], lax.select(b_wins, a[1], a[1] + b[1])
-        )
-
-    lowest, sums = window_unfold((decode(y), share), (np.nan, 0), window, join)
+    join = functools.partial(_joined, kind=kind, loser=True)
+    shares = (decode(y), _mean_of_tied(wide, counts))
+    lowest, sums = window_unfold(shares, (np.nan, 0), window, join)
     return lax.select(level(decode(x), lowest), sums, lax.full_like(sums, 0)).astype(dy.dtype)

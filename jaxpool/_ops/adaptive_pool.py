@@ -1,4 +1,4 @@
-"""Adaptive pools: ops over windows of unequal sizes, on a grid where they are equal."""
+"""Adaptive pools: ops over windows of unequal sizes, laid out where they are equal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,22 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Axis, Window
-from jaxpool._kernels import adaptive, slices
+from jaxpool._geometry.adaptive import in_front
+from jaxpool._geometry.window import Window
+from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, Ties
-from jaxpool._kernels.dtypes import DType, accumulator, least
+from jaxpool._kernels.dtypes import DType, accumulator, losing
 from jaxpool._kernels.keep import keep
+from jaxpool._kernels.patches import (
+    attained,
+    chosen_tap,
+    greatest,
+    laid_out,
+    lay_out,
+    put_back,
+    stands_at,
+    tap_axes,
+)
 from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool, pool_op
@@ -26,11 +37,11 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import TUNING
 
 
-class OnGrid(Op):
-    """An op over the windows of a grid that describes its transpose alone.
+class LaidOut(Op):
+    """An op over windows laid out apart that describes its transpose alone.
 
     The other direction is left to jax: it scatters, each element to places of its own; the transpose
-    never does.
+    never does. Arrays are turned first (`in_front`), and so is the residual.
     """
 
     window: Window
@@ -40,62 +51,62 @@ class OnGrid(Op):
         back = functools.partial(self.transpose, on, residual)
         return jax.linear_transpose(back, y)((x_dot,))[0]
 
-    def on_grid(self, ndim: int) -> Window:
-        """The windows on the grid of an array of rank `ndim`."""
-        return adaptive.grid_window(self.window, ndim)
+    def turned_window(self, ndim: int) -> Window:
+        """The windows of an array of rank `ndim` that is turned."""
+        there, _ = in_front(self.window, ndim)
+        dims = [dataclasses.replace(dim, axis=there.index(dim.axis)) for dim in self.window.dims]
+        return Window(tuple(dims))
 
-    def sent(self, share: Array, dtype: DType, won: Array | None = None) -> tuple[Array]:
-        """The cotangent of x if each window's share goes to all of its elements, or those that won."""
-        grid = adaptive.spread(share, self.on_grid(share.ndim))
+    def turned(self, x: Array) -> tuple[Array, Window]:
+        """x and the windows with the axes of unequal windows in front."""
+        return lax.transpose(x, in_front(self.window, x.ndim)[0]), self.turned_window(x.ndim)
+
+    def returned(self, y: Array) -> Array:
+        """Undoes `turned`."""
+        return lax.transpose(y, in_front(self.window, y.ndim)[1])
+
+    def sent(
+        self, share: Array, window: Window, dtype: DType, won: Array | None = None
+    ) -> tuple[Array]:
+        """The cotangent of x if the share of each turned window goes to all of its elements, or those that won."""
+        wide = lax.expand_dims(share, tap_axes(window))
+        laid = jnp.broadcast_to(wide, laid_out(share.shape, window))
         if won is not None:
-            grid = lax.select(won, grid, lax.full_like(grid, 0))
-        return (adaptive.from_grid(grid, self.window).astype(dtype),)
-
-    def share(self, dy: Array) -> Array:
-        """The cotangent of each window as the grid has it, in the type in which it is added up."""
-        return adaptive.to_front(dy.astype(accumulator(dy.dtype)), self.window)
+            laid = lax.select(won, laid, lax.full_like(laid, 0))
+        return (self.returned(put_back(laid, window)).astype(dtype),)
 
     def found(self, on: Platform, x: Array) -> tuple[Array, Array, Window]:
-        """The grid of x, the maximum of each window, both kept, and the windows on it."""
-        placed, by = self.on_grid(x.ndim), keep_on(on)
-        fill = least(x.dtype)
-        grid = keep(by, functools.partial(adaptive.to_grid, window=self.window, fill=fill), x)
-        y = keep(
-            by,
-            functools.partial(
-                adaptive.extreme_value, window=placed, loses_nan=TUNING[on].loses_nan
-            ),
-            grid,
-        )
-        return grid, y, placed
+        """The windows of x laid out and the maximum of each, both kept, and how they lie."""
+        by, window = keep_on(on), self.turned_window(x.ndim)
+        laid = keep(by, lambda x: lay_out(*self.turned(x), losing(x.dtype, "max")), x)
+        best = functools.partial(greatest, window=window, loses_nan=TUNING[on].loses_nan)
+        return laid, keep(by, best, laid), window
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaptiveSelect(OnGrid):
+class AdaptiveSelect(LaidOut):
     """An adaptive max pool whose cotangent goes to one element; keeps its tap."""
 
     window: Window
     ties: Order
 
     def value(self, on: Platform, x: Array) -> Array:
-        grid = adaptive.to_grid(x, self.window, least(x.dtype))
-        return adaptive.from_front(
-            adaptive.extreme_value(grid, self.on_grid(x.ndim), loses_nan=TUNING[on].loses_nan),
-            self.window,
-        )
+        turned, window = self.turned(x)
+        laid = lay_out(turned, window, losing(x.dtype, "max"))
+        return self.returned(greatest(laid, window, loses_nan=TUNING[on].loses_nan))
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
-        grid, y, placed = self.found(on, x)
-        find = functools.partial(adaptive.extreme, window=placed, ties=self.ties)
-        return adaptive.from_front(y, self.window), keep(keep_on(on), find, grid, y)
+        laid, y, window = self.found(on, x)
+        find = functools.partial(chosen_tap, window=window, ties=self.ties)
+        return self.returned(y), keep(keep_on(on), find, laid, y)
 
     def transpose(self, on: Platform, tap: Array, dy: Array) -> tuple[Array]:
-        won = adaptive.stands_at(tap, self.on_grid(dy.ndim))
-        return self.sent(self.share(dy), dy.dtype, won)
+        share, window = self.turned(dy.astype(accumulator(dy.dtype)))
+        return self.sent(share, window, dy.dtype, stands_at(tap, window))
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaptiveSplit(OnGrid):
+class AdaptiveSplit(LaidOut):
     """An adaptive max pool whose cotangent is split among tied elements; keeps one bit a tap."""
 
     window: Window
@@ -104,19 +115,20 @@ class AdaptiveSplit(OnGrid):
         return AdaptiveSelect(self.window, "first").value(on, x)
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
-        grid, y, placed = self.found(on, x)
-        won = adaptive.attained(grid, y, placed)
-        return adaptive.from_front(y, self.window), pack(won, _longest(placed).axis)
+        laid, y, window = self.found(on, x)
+        axis = _longest(window)
+        return self.returned(y), pack(slices.merged(attained(laid, y, window), axis), axis)
 
     def transpose(self, on: Platform, bits: Array, dy: Array) -> tuple[Array]:
-        placed, share = self.on_grid(dy.ndim), self.share(dy)
-        won = unpack(bits, _longest(placed).size, _longest(placed).axis)
-        count = adaptive.block_sum(won.astype(np.int32), placed)
-        return self.sent(share / count.astype(share.dtype), dy.dtype, won)
+        share, window = self.turned(dy.astype(accumulator(dy.dtype)))
+        shape, axis = laid_out(share.shape, window), _longest(window)
+        won = lax.reshape(unpack(bits, shape[axis] * shape[axis + 1], axis), shape)
+        count = jnp.sum(won, axis=tap_axes(window), dtype=np.int32)
+        return self.sent(share / count.astype(share.dtype), window, dy.dtype, won)
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaptiveMean(OnGrid):
+class AdaptiveMean(LaidOut):
     """An adaptive average pool; keeps nothing."""
 
     window: Window
@@ -124,20 +136,22 @@ class AdaptiveMean(OnGrid):
     linear_in_x = True
 
     def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
-        wide = x.astype(accumulator(x.dtype))
-        total = adaptive.block_sum(adaptive.to_grid(wide, self.window, 0), self.on_grid(x.ndim))
-        return adaptive.from_front(self._divided(total), self.window).astype(x.dtype)
+        turned, window = self.turned(x.astype(accumulator(x.dtype)))
+        total = jnp.sum(lay_out(turned, window, 0), axis=tap_axes(window), dtype=turned.dtype)
+        return self._divided(self.returned(total)).astype(x.dtype)
 
     def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
-        return self.sent(self._divided(self.share(dy)), dy.dtype)
+        share = self._divided(dy.astype(accumulator(dy.dtype)))
+        return self.sent(*self.turned(share), dy.dtype)
 
     def _divided(self, y: Array) -> Array:
-        return y / jnp.asarray(element_counts(self.on_grid(y.ndim), "real", y))
+        return y / jnp.asarray(element_counts(self.window, "real", y))
 
 
-def _longest(window: Window) -> Axis:
-    """The axis of the grid along which bits are packed."""
-    return max(window.dims, key=lambda dim: dim.size)
+def _longest(window: Window) -> int:
+    """The axis of the windows along which, with their taps, bits are packed."""
+    dims = zip(window.dims, tap_axes(window), strict=True)
+    return max(dims, key=lambda pair: pair[0].out * pair[0].window)[1] - 1
 
 
 def adaptive_max_op(window: Window, ties: Ties | Order) -> Op:

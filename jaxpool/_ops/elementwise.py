@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._kernels.compare import Order, Ties, decode, encode, level, wins
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype, is_float
-from jaxpool._kernels.ties import WORD, Words, share, tied, word_dtype
+from jaxpool._kernels.ties import WORD, Words, share, tied
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 
@@ -37,7 +37,7 @@ def _takes(challenger: Array, best: Array, kind: Kind, ties: Order, nan: NaN) ->
 
 def _tie_mask(xs: list[Array], best: Array) -> Array:
     """A bit for each of xs, set where it ties with `best`."""
-    mask = lax.full_like(best, 0, word_dtype(len(xs)))
+    mask = lax.full_like(best, 0, index_dtype(1 << len(xs)))
     for i, x in enumerate(xs):
         bit = lax.shift_left(level(x, best).astype(mask.dtype), lax.full_like(mask, i))
         mask = lax.bitwise_or(mask, bit)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, decode, encode
 from jaxpool._kernels.dtypes import DType, accumulator, is_float
 from jaxpool._kernels.patches import (
-    element_at,
-    first_greatest,
+    chosen_tap,
+    greatest,
     lay_out,
-    lay_out_at,
-    split_windows,
-    tiles_of,
-    tiling,
+    real_taps,
+    split,
+    stands_at,
+    tap_axes,
 )
 from jaxpool._kernels.positions import add_at, flat_position, read_at
 from jaxpool._kernels.select import select
@@ -48,6 +50,19 @@ def _starts(sample: Array, size: int, width: int, out: int) -> Array:
     return lax.concatenate([before, last], sample.ndim - 1)
 
 
+def _laid_out_at(x: Array, tiles: Window, starts: Sequence[Array]) -> Array:
+    """The windows of x that begin at `starts`, side by side along their own axes as those of `tiles`.
+
+    `starts[i]` is an int32 array of the rank of x that holds the windows along the axis of
+    `tiles.dims[i]`, 1 along the other pooled axes, and the size of x along all others.
+    """
+    for dim, start in zip(tiles.dims, starts, strict=True):
+        taps = slices.along(np.arange(dim.window, dtype=np.int32), dim.axis + 1, x.ndim + 1)
+        at = slices.merged(lax.expand_dims(start, (dim.axis + 1,)) + taps, dim.axis)
+        x = jnp.take_along_axis(x, at, axis=dim.axis, mode="promise_in_bounds")
+    return x
+
+
 @dataclasses.dataclass(frozen=True)
 class FractionalPool(Op):
     """The maximum of windows that random numbers place; keeps the position of each maximum.
@@ -67,12 +82,12 @@ class FractionalPool(Op):
             jnp.moveaxis(_starts(jnp.moveaxis(sample, axis, -1), size, width, out), -1, axis)
             for sample, (axis, size, width, out) in zip(samples, dims, strict=True)
         ]
-        tiles = tiling(self.axes, self.window_shape, self.output_shape)
-        tiled = lay_out_at(x, self.axes, self.window_shape, starts)
+        shapes = zip(self.axes, self.window_shape, self.output_shape, strict=True)
+        tiles = Window(tuple(Axis(axis, n * w, w, w, 1, 0, 0, n) for axis, w, n in shapes))
+        tiled = _laid_out_at(x, tiles, starts)
         plan = plan_max(problem_of(tiles, tiled, on))
         y, tap = select(tiled, tiles, "max", self.ties, plan)
-        ones = (1,) * len(self.axes)
-        return y, flat_position(tap, self.axes, self.window_shape, starts, ones, self.sizes)
+        return y, flat_position(tap, tiles, starts, self.sizes)
 
     def linear(self, on: Platform, position: Array, x_dot: Array) -> Array:
         return read_at(x_dot, position, self.axes)
@@ -86,11 +101,17 @@ def weight_dtype(dtype: DType) -> DType:
     return accumulator(dtype) if is_float(dtype) else jnp.dtype(np.float32)
 
 
+def side_by_side(shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
+    """The shape of windows one after another along their own axes, before they are `split`."""
+    sizes = {dim.axis: dim.out * dim.window for dim in window.dims}
+    return tuple(sizes.get(axis, size) for axis, size in enumerate(shape))
+
+
 @dataclasses.dataclass(frozen=True)
 class StochasticPool(Op):
     """An element of each window, drawn with the weight max(x, 0); keeps its tap.
 
-    `noise` holds a Gumbel variate for each tap of each window: the maximum of `log(weight) + noise`
+    `noise` holds a Gumbel variate for each tap of each window, side by side: the maximum of `log(weight) + noise`
     falls on a tap with the probability of its weight.
     """
 
@@ -100,11 +121,11 @@ class StochasticPool(Op):
         weight = lax.max(x.astype(noise.dtype), lax.full_like(noise, 0, shape=x.shape))
         # All that is real ties where all weights are 0, and stands above the padding.
         lowest = lax.full_like(weight, jnp.finfo(weight.dtype).min)
-        score = lay_out(lax.max(lax.log(weight), lowest), self.window, -np.inf) + noise
-        tiles = tiles_of(self.window)
-        index = first_greatest(score, tiles, loses_nan=TUNING[on].loses_nan)
-        value = element_at(lay_out(decode(x), self.window, 0), index, tiles)
-        return encode(value, x.dtype), index
+        score = lay_out(lax.max(lax.log(weight), lowest), self.window, -np.inf)
+        score = score + split(noise, self.window)
+        best = greatest(score, self.window, loses_nan=TUNING[on].loses_nan)
+        index = chosen_tap(score, best, self.window, "first")
+        return encode(self._drawn(index, decode(x)), x.dtype), index
 
     def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
         return self._drawn(index, x_dot.astype(accumulator(x_dot.dtype))).astype(x_dot.dtype)
@@ -117,16 +138,9 @@ class StochasticPool(Op):
 
     def _drawn(self, index: Array, x: Array) -> Array:
         """The elements that were drawn: slices and sums alone, which jax transposes without scatters."""
-        return element_at(lay_out(x, self.window, 0), index, tiles_of(self.window))
-
-
-def _first_real(window: Window, ndim: int) -> np.ndarray:
-    """Where the first real tap of each window lies, in an array laid out by `lay_out`."""
-    mask = np.ones((1,) * ndim, np.bool_)
-    for dim in window.dims:
-        first = [tap == dim.first_real(o) for o in range(dim.out) for tap in range(dim.window)]
-        mask = mask & slices.along(np.array(first), dim.axis, ndim)
-    return mask
+        laid = lay_out(x, self.window, 0)
+        found = lax.select(stands_at(index, self.window), laid, lax.full_like(laid, 0))
+        return jnp.sum(found, axis=tap_axes(self.window), dtype=x.dtype)
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -136,17 +150,15 @@ def expected_draw(x: Array, window: Window) -> Array:
     Weights are divided by the window's greatest, which the mean does not depend on; it is kept to
     where its reciprocal, by which some compilers multiply, is a normal number.
     """
-    tiles = tiles_of(window)
-    tiled = lay_out(x.astype(weight_dtype(x.dtype)), window, 0)
-    value, taps = split_windows(tiled, tiles)
+    value, taps = lay_out(x.astype(weight_dtype(x.dtype)), window, 0), tap_axes(window)
     weight = jax.nn.relu(value)
-    first = jnp.broadcast_to(jnp.asarray(_first_real(window, x.ndim)), tiled.shape)
-    first = split_windows(first, tiles)[0]
-    greatest = lax.stop_gradient(jnp.max(weight, axis=taps, keepdims=True))
-    none, endless = greatest == 0, greatest == np.inf
+    shape = side_by_side(x.shape, window)
+    first = split(jnp.broadcast_to(real_taps(window, x.ndim, first=True), shape), window)
+    largest = lax.stop_gradient(jnp.max(weight, axis=taps, keepdims=True))
+    none, endless = largest == 0, largest == np.inf
     tiny = jnp.finfo(weight.dtype).tiny
     scaled = jnp.where(endless, lax.full_like(weight, 1), weight) / jnp.clip(
-        greatest, tiny, 1 / tiny
+        largest, tiny, 1 / tiny
     )
     share = jnp.where(endless, (weight == np.inf).astype(weight.dtype), scaled)
     share = jnp.where(none, first.astype(weight.dtype), share)

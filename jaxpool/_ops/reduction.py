@@ -63,13 +63,15 @@ class Reduction(Op):
         """The total, divided by how many won; where nothing counts, none takes a share."""
         if self.ties != "split":
             return total
-        count = reducing.count_bits(winners, self.axes)
+        bits = lax.population_count(winners)
+        count = jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
         return total / lax.max(count, lax.full_like(count, 1)).astype(total.dtype)
 
     def linear(self, on: Platform, winners: Array, x_dot: Array) -> Array:
         wide = x_dot.astype(accumulator(x_dot.dtype))
         won = lax.select(self._won(winners, wide.shape), wide, lax.full_like(wide, 0))
-        return self._share(reducing.total(won, self.axes), winners).astype(x_dot.dtype)
+        total = jnp.sum(won, axis=self.axes, keepdims=True, dtype=won.dtype)
+        return self._share(total, winners).astype(x_dot.dtype)
 
     def transpose(self, on: Platform, winners: Array, dy: Array) -> tuple[Array]:
         share = self._share(dy.astype(accumulator(dy.dtype)), winners).astype(dy.dtype)
@@ -92,7 +94,7 @@ class MeanOver(Op):
     def _counting(self, mask: Array, wide: Array) -> tuple[Array, Array]:
         """The mask in the shape of `wide`, and how many elements count, at least 1."""
         counting = slices.broadcast_like(mask, wide)
-        held = reducing.total(counting.astype(np.int32), self.axes)
+        held = jnp.sum(counting, axis=self.axes, keepdims=True, dtype=np.int32)
         return counting, lax.max(held, lax.full_like(held, 1)).astype(wide.dtype)
 
     def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
@@ -101,7 +103,8 @@ class MeanOver(Op):
         if given:
             counting, count = self._counting(given[0], wide)
             wide = lax.select(counting, wide, lax.full_like(wide, 0))
-        return (reducing.total(wide, self.axes) / count).astype(x.dtype)
+        total = jnp.sum(wide, axis=self.axes, keepdims=True, dtype=wide.dtype)
+        return (total / count).astype(x.dtype)
 
     def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
         wide, shape = dy.astype(accumulator(dy.dtype)), list(dy.shape)

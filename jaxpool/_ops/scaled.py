@@ -19,7 +19,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window, full_window
-from jaxpool._kernels import slices
+from jaxpool._kernels import patches, slices
 from jaxpool._kernels.dtypes import DType, accumulator
 from jaxpool._kernels.fold import State, window_fold, window_max
 from jaxpool._kernels.keep import keep as keep_apart
@@ -73,9 +73,7 @@ def widened(x: Array, window: Window) -> Array:
     """x in the type to compute in; an element that no window reaches is 0, lest it be NaN."""
     x = x.astype(accumulator(x.dtype))
     for dim in window.dims:
-        starts = np.arange(dim.out) * dim.stride - dim.low
-        taps = starts[:, None] + np.arange(dim.window) * dim.dilation
-        reached = np.isin(np.arange(dim.size), taps)
+        reached = np.isin(np.arange(dim.size), dim.sources())
         if not reached.all():
             x = jnp.where(slices.along(reached, dim.axis, x.ndim), x, 0)
     return x
@@ -164,37 +162,14 @@ def _rise(low: Array, high: Array) -> Array:
     return jnp.where(low == high, 0, high - low)
 
 
-def lay_out(x: Array, window: Window, rate: Any) -> tuple[Array, Window, Any, np.ndarray]:
+def lay_out(x: Array, window: Window, rate: Any) -> tuple[Array, Window, Any, Any]:
     """x, its window and rate as `scaled_sums` takes them, and which elements are no padding.
 
     Outputs that share an element share its sums too, but not if each has a rate of its own: then
-    every window is laid out along new axes, as many elements as all windows have together.
+    every window is laid out apart, as many elements as all windows have together.
     """
     if not isinstance(rate, jax.Array) or all(rate.shape[axis] == 1 for axis in window.axes):
         return x, window, rate, np.ones((1,) * x.ndim, bool)
-    wide, real = _apart(x, window), _real_taps(window, x.ndim)
-    taps = range(x.ndim, wide.ndim)
+    wide, taps = patches.lay_out(x, window, 1), patches.tap_axes(window)
+    real = patches.split(patches.real_taps(window, x.ndim), window)
     return wide, full_window(wide.shape, taps), lax.expand_dims(rate, taps), real
-
-
-def _apart(x: Array, window: Window) -> Array:
-    """The windows of x side by side: the shape of the output, then one axis of taps a pooled axis."""
-    x = slices.pad_input(x, window, 1)
-    for dim in window.dims:
-        starts = [tap * dim.dilation for tap in range(dim.window)]
-        taps = [slices.view(x, [dim.axis], [start], [dim.out], [dim.stride]) for start in starts]
-        x = jnp.stack(taps, axis=-1)
-    return x
-
-
-def _real_taps(window: Window, ndim: int) -> np.ndarray:
-    """For windows side by side, which taps are elements of x; of size 1 along all other axes."""
-    rank = len(window.dims)
-    real = np.ones((1,) * (ndim + rank), bool)
-    for which, dim in enumerate(window.dims):
-        taps, outputs = np.arange(dim.window), range(dim.out)
-        inside = [(dim.first_real(o) <= taps) & (taps <= dim.last_real(o)) for o in outputs]
-        shape = [1] * (ndim + rank)
-        shape[dim.axis], shape[ndim + which] = dim.out, dim.window
-        real = real & np.stack(inside).reshape(shape)
-    return real

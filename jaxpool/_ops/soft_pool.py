@@ -29,14 +29,12 @@ class SoftPool(Composite):
         y = self.soft(wide, window, heat, real)
         return lax.reshape(y, self.window.pooled(x.shape)).astype(x.dtype)
 
-    def soft(self, x: Array, window: Window, heat: Any, real: np.ndarray) -> Array:
+    def soft(self, x: Array, window: Window, heat: Any, real: Any) -> Array:
         """The output, given x in the type to compute in, and which of its elements are real."""
         raise TypeError(f"{type(self).__name__} describes no value")
 
 
-def _exponentials(
-    x: Array, window: Window, heat: Any, real: np.ndarray, *, moment: bool = False
-) -> State:
+def _exponentials(x: Array, window: Window, heat: Any, real: Any, *, moment: bool = False) -> State:
     """The maximum m of each window, the sum of `e = exp((x - m) / heat)`, and of `e * (x - m)`."""
     rise = departure(x)
     total = jnp.where(real, lax.exp(rise / heat), 0)
@@ -48,7 +46,7 @@ def _exponentials(
 class LogSumExpPool(SoftPool):
     """`heat * log(sum of exp(x / heat))`."""
 
-    def soft(self, x: Array, window: Window, heat: Any, real: np.ndarray) -> Array:
+    def soft(self, x: Array, window: Window, heat: Any, real: Any) -> Array:
         highest, total = _exponentials(x, window, heat, real)
         return highest + heat * lax.log(total)
 
@@ -56,6 +54,6 @@ class LogSumExpPool(SoftPool):
 class SoftmaxPool(SoftPool):
     """The mean of x, weighted by `exp(x / heat)`."""
 
-    def soft(self, x: Array, window: Window, heat: Any, real: np.ndarray) -> Array:
+    def soft(self, x: Array, window: Window, heat: Any, real: Any) -> Array:
         highest, total, rest = _exponentials(x, window, heat, real, moment=True)
         return highest + rest / total

@@ -9,9 +9,8 @@ from jax import Array
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.positions import checked_position, read_at
+from jaxpool._kernels.positions import add_at, checked_position, put, put_last, read_at
 from jaxpool._kernels.slices import is_sharded
-from jaxpool._kernels.unpool import add_at, put_last
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.unpool import own_windows
@@ -30,10 +29,10 @@ class Unpool(Op):
 
     def primal(self, on: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
         position = checked_position(indices, math.prod(self.sizes))
-        return put_last(y, position, self.axes, self.sizes, self._own(on, y)), position
+        return put(put_last, y, position, self.axes, self.sizes, self._own(on, y)), position
 
     def linear(self, on: Platform, position: Array, y_dot: Array) -> Array:
-        return add_at(y_dot, position, self.axes, self.sizes, self._own(on, y_dot))
+        return put(add_at, y_dot, position, self.axes, self.sizes, self._own(on, y_dot))
 
     def transpose(self, on: Platform, position: Array, dx: Array) -> tuple[Array]:
         return (read_at(dx, position, self.axes),)

@@ -22,5 +22,5 @@ def why(window: Window) -> tuple[str, ...]:
     """The choice in words."""
     if needs_no_grid(window):
         return ()
-    shape = " x ".join(str(dim.size) for dim in window.dims)
+    shape = " x ".join(str(dim.out * dim.window) for dim in window.dims)
     return (f"windows laid side by side on a grid of {shape}, and reduced as blocks",)

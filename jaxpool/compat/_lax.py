@@ -28,9 +28,9 @@ def _kind(init: Any, reducer: Reducer) -> Literal["max", "min", "sum"] | None:
     start, dtype = np.asarray(init), jnp.result_type(init)
     if reducer is lax.add and start == 0:
         return "sum"
-    if reducer is lax.max and start == dtypes.least(dtype):
+    if reducer is lax.max and start == dtypes.losing(dtype, "max"):
         return "max"
-    if reducer is lax.min and start == dtypes.greatest(dtype):
+    if reducer is lax.min and start == dtypes.losing(dtype, "min"):
         return "min"
     return None
 

@@ -11,7 +11,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.sizes import check_countable, is_sequence
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._kernels.adaptive import adaptive_position
+from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.op import apply, apply_kept
 from jaxpool.compat import _torch_args as args
@@ -47,7 +47,7 @@ def _adaptive_max_pool(
     if not return_indices:
         return apply(op, "jvp", x)
     y, tap = apply_kept(op, "jvp", x)
-    return y, adaptive_position(tap, window)
+    return y, window_position(tap, window)
 
 
 def adaptive_max_pool2d(input: Any, output_size: Targets, return_indices: bool = False) -> Result:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._kernels import unpool
+from jaxpool._kernels.positions import add_at, put, put_last
 from jaxpool._plan.unpool import own_windows
 
 CASES = [  # shape of y, axes, sizes
@@ -27,8 +27,10 @@ def test_in_windows_of_their_own_as_by_a_scatter(shape, axes, sizes, dtype):
 
     @jax.jit
     def run(y, position):
-        puts = (unpool.put_last, unpool.add_at)
-        return [[put(y, position, axes, sizes, each) for each in (own, None)] for put in puts]
+        return [
+            [put(how, y, position, axes, sizes, each) for each in (own, None)]
+            for how in (put_last, add_at)
+        ]
 
     compiled = run.lower(y, jnp.zeros(shape, np.int32)).compile()
     inside = positions_in_own(own, shape, rng)
