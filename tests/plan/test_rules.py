@@ -18,7 +18,7 @@ from jaxpool._plan.steps import flat_step, select_steps
 from jaxpool._plan.sum_pool import plan_sum
 
 PACKAGE = Path(jaxpool.__file__).parent
-NOTES = PACKAGE.parent / "bench" / "NOTES.md"
+NOTES = Path(__file__).parents[2] / "bench" / "NOTES.md"
 FIELDS = {  # of both, and their types
     field.name: field.type
     for thresholds in (tuning.Limits, tuning.Tuning)
