@@ -1,4 +1,4 @@
-"""Imports inside the library go one way: each room imports only from rooms before it."""
+"""Rooms: each imports only from those before it, and no module is longer than 300 lines."""
 
 import ast
 from pathlib import Path
@@ -9,6 +9,7 @@ import jaxpool
 
 ROOMS = ["_arguments", "_geometry", "_plan", "_kernels", "_ops", "_api"]
 ENTRANCES = ["_accelerate", "compat", "testing", "_cli"]  # each after all rooms, none after another
+LONGEST = 300  # lines; a module past them is usually two
 PACKAGE = Path(jaxpool.__file__).parent
 
 
@@ -44,3 +45,11 @@ def test_only_public_functions_and_entrances_import_the_package_itself(room):
 @pytest.mark.parametrize("room", ["_geometry", "_plan"])
 def test_geometry_and_plans_are_pure_python(room):
     assert [pair for pair in imports_of(room) if pair[1].split(".")[0] == "jax"] == []
+
+
+def test_no_module_is_long():
+    lengths = {
+        str(path.relative_to(PACKAGE)): len(path.read_text().splitlines())
+        for path in PACKAGE.rglob("*.py")
+    }
+    assert {file: lines for file, lines in lengths.items() if lines > LONGEST} == {}

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._arguments.arrays import check_real, is_array, weakly_typed
 from jaxpool._arguments.choices import choice
@@ -57,6 +58,18 @@ def _operands(
     return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)], weak
 
 
+def _repeatable(x: Array, shape: tuple[int, ...]) -> Array:
+    """x, unsharded along axes that broadcasting to `shape` repeats: jax has no gradient of that."""
+    sharding, lead = jax.typeof(x).sharding, len(shape) - x.ndim
+    parts = [
+        part if size == wide else None
+        for part, size, wide in zip(sharding.spec, x.shape, shape[lead:], strict=True)
+    ]
+    if parts == list(sharding.spec):
+        return x
+    return reshard(x, NamedSharding(sharding.mesh, PartitionSpec(*parts)))
+
+
 def _extreme(
     name: str,
     kind: Kind,
@@ -70,7 +83,8 @@ def _extreme(
         choice("ties", ties, ("split", "first", "last"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
         operands, weak = _operands(kind, xs, names)
-        arrays = sharded_alike(operands)
+        shape = jnp.broadcast_shapes(*[x.shape for x in operands])
+        arrays = sharded_alike([_repeatable(x, shape) for x in operands])
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
     y = apply(Extreme(kind, ties, shapes, dtypes, nan), autodiff, *arrays)
     return weakly_typed(y) if weak else y

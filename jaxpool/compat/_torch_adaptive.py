@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
@@ -15,9 +14,8 @@ from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.op import apply, apply_kept
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import FLOATS, Sizes
+from jaxpool.compat._torch_args import FLOATS, Result, Sizes
 
-Result = Array | tuple[Array, Array]
 Targets = int | Sequence[int | None]
 
 
@@ -39,9 +37,7 @@ def _adaptive_max_pool(
         outs = _targets(x, rank, output_size)
         check_countable("input", x.shape[x.ndim - rank :])
         if 0 in outs:
-            empty = (*x.shape[: x.ndim - rank], *outs)
-            y, indices = jnp.zeros(empty, x.dtype), jnp.zeros(empty, np.int32)
-            return (y, indices) if return_indices else y
+            return args.no_windows(x, rank, outs, return_indices)
         window = adaptive_window(x.shape, outs, args.spatial(x, rank))
     op = adaptive_max_op(window, "last_nan")
     if not return_indices:

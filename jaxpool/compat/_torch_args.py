@@ -16,10 +16,12 @@ from jaxpool._arguments.sizes import is_int, is_sequence
 from jaxpool._geometry.window import Window, make_window
 
 Sizes = int | Sequence[int]
+Result = Array | tuple[Array, Array]  # of a pool that can return positions too
 
 FLOATS = tuple(map(np.dtype, (np.float16, jnp.bfloat16, np.float32, np.float64)))
 INTS = tuple(map(np.dtype, (np.int8, np.uint8, np.int16, np.int32, np.int64)))
 BOOL = np.dtype(np.bool_)
+ORDERED = (*FLOATS, *INTS, BOOL)  # what has a larger and a smaller
 
 
 def tensor(function: str, value: Any, dtypes: Sequence[np.dtype], argument: str = "input") -> Array:
@@ -51,6 +53,13 @@ def check_shape(x: Array, rank: int, filled: int) -> None:
 def spatial(x: Array, rank: int) -> tuple[int, ...]:
     """The pooled axes, the last `rank`."""
     return tuple(range(x.ndim - rank, x.ndim))
+
+
+def no_windows(x: Array, rank: int, outs: Sequence[int], return_indices: Any) -> Result:
+    """What a max pool gives for an output size with a 0 in it: arrays without elements."""
+    shape = (*x.shape[: x.ndim - rank], *outs)
+    y = jnp.zeros(shape, x.dtype)
+    return (y, jnp.zeros(shape, jnp.int32)) if return_indices else y
 
 
 def sizes(

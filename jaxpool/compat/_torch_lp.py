@@ -15,8 +15,8 @@ from jaxpool._kernels import dtypes
 from jaxpool._ops.op import apply
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat import _torch_pool as pools
-from jaxpool.compat._torch_args import BOOL, FLOATS, INTS, Sizes
+from jaxpool.compat._torch_args import FLOATS, INTS, ORDERED, Sizes
+from jaxpool.compat._torch_max_pool import max_of
 
 
 def _norm(norm_type: Any) -> Any:
@@ -40,7 +40,7 @@ def _lp_pool(
     stride: Any,
     ceil_mode: Any,
 ) -> Array:
-    x = args.tensor(function, input, (*FLOATS, *INTS, BOOL))
+    x = args.tensor(function, input, ORDERED)
     with args.call(function, x, kernel_size=kernel_size):
         norm = _norm(norm_type)
         infinite = isinstance(norm, (int, float)) and abs(norm) == np.inf
@@ -60,8 +60,8 @@ def _lp_pool(
     if infinite:
         magnitude = x * lax.stop_gradient(lax.sign(x))  # whose gradient at 0 is PyTorch's, 0
         if norm > 0:
-            return pools.max_of(magnitude, window)
-        return -pools.max_of(-magnitude, window)
+            return max_of(magnitude, window)
+        return -max_of(-magnitude, window)
     dtype = x.dtype if x.dtype in FLOATS else jnp.dtype(np.float32)
     wide = x.astype(dtypes.accumulator(dtype))
     total = apply(SumPool(window), "jvp", wide**norm)

@@ -12,34 +12,13 @@ from jaxpool.compat._torch_adaptive import (
     adaptive_max_pool2d,
     adaptive_max_pool3d,
 )
+from jaxpool.compat._torch_avg_pool import avg_pool1d, avg_pool2d, avg_pool3d
+from jaxpool.compat._torch_elementwise import fmax, fmin, maximum, minimum
+from jaxpool.compat._torch_fractional import fractional_max_pool2d, fractional_max_pool3d
 from jaxpool.compat._torch_lp import lp_pool1d, lp_pool2d, lp_pool3d
-from jaxpool.compat._torch_pool import (
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-)
-from jaxpool.compat._torch_reduce import (
-    amax,
-    amin,
-    cummax,
-    cummin,
-    fmax,
-    fmin,
-    max,
-    maximum,
-    min,
-    minimum,
-)
-from jaxpool.compat._torch_unpool import (
-    fractional_max_pool2d,
-    fractional_max_pool3d,
-    max_unpool1d,
-    max_unpool2d,
-    max_unpool3d,
-)
+from jaxpool.compat._torch_max_pool import max_pool1d, max_pool2d, max_pool3d
+from jaxpool.compat._torch_reduce import amax, amin, cummax, cummin, max, min
+from jaxpool.compat._torch_unpool import max_unpool1d, max_unpool2d, max_unpool3d
 
 __all__ = [
     "adaptive_avg_pool1d",

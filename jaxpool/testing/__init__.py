@@ -8,8 +8,8 @@ that what it says does not depend on how a kernel computes. Helpers of this repo
 """
 
 from jaxpool.testing import _oracle as oracle
+from jaxpool.testing._answer import Answer
 from jaxpool.testing._check import assert_close, assert_pool_matches
-from jaxpool.testing._oracle import Answer
 from jaxpool.testing._strategies import Geometry, PoolCase, draw_values, geometries, pool_cases
 
 __all__ = [

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpool.testing import _oracle
-from jaxpool.testing._oracle import Answer, Rule, Term, Ties
+from jaxpool.testing._answer import Answer, Term, exact_values, is_floating, rounded
+from jaxpool.testing._oracle import Rule, Ties
 
 Windows = list[list[int]]  # of each output along one axis, the positions in its window
 
@@ -37,7 +38,7 @@ def _pool(
 ) -> Answer:
     """`rule` on every window of every lane; where a mask leaves nothing, the least value, or 0."""
     x = np.asarray(x)
-    values = _oracle.exact_values(x)
+    values = exact_values(x)
     counts = np.ones(x.shape, bool) if mask is None else np.broadcast_to(mask, x.shape)
     shape = list(x.shape)
     for axis, own in zip(axes, windows, strict=True):
@@ -60,7 +61,7 @@ def _pool(
                     terms.append(Term(target, 0, position, share))
                     sizes = [x.shape[axis] for axis in axes]
                     indices[target] = np.ravel_multi_index(element, sizes)
-    return Answer(_oracle.rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
+    return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
 
 def _greatest(ties: Ties, dtype: Any) -> Rule:
@@ -72,9 +73,9 @@ def _least(dtype: Any) -> Any:
     """The least value of a type: its negative infinity, if it has one."""
     if dtype == np.bool_:
         return False
-    if not _oracle.is_floating(dtype):
+    if not is_floating(dtype):
         return int(jnp.iinfo(dtype).min)
-    lowest = float(_oracle.rounded(-np.inf, dtype))
+    lowest = float(rounded(-np.inf, dtype))
     return lowest if lowest == -np.inf else float(jnp.finfo(dtype).min)
 
 
@@ -84,7 +85,7 @@ def _mean(values: list[Any]) -> tuple[Any, list[float]]:
 
 def _mean_dtype(x: Any) -> Any:
     dtype = np.asarray(x).dtype
-    return dtype if _oracle.is_floating(dtype) else np.dtype(np.float32)
+    return dtype if is_floating(dtype) else np.dtype(np.float32)
 
 
 def _adaptive(x: Any, output_shape: Sequence[int | None], axes: Any) -> tuple[Any, Any]:

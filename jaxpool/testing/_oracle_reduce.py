@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from jaxpool.testing import _oracle
-from jaxpool.testing._oracle import Answer, Position, Rule, Term, Ties
+from jaxpool.testing._answer import Answer, Position, Term, exact_values, rounded
+from jaxpool.testing._oracle import Rule, Ties
 
 Best = Callable[[list[Any]], Any]
 
@@ -27,7 +28,7 @@ def _reduce(
 ) -> Answer:
     """The best of what counts along the axes. With `initial`, which is operand 1, a tie is not its own."""
     x = np.asarray(x)
-    values = _oracle.exact_values(x)
+    values = exact_values(x)
     counts = np.broadcast_to(True if where is None else where, x.shape)
     given = range(x.ndim) if axis is None else axis if isinstance(axis, Sequence) else (axis,)
     axes = tuple(entry % x.ndim for entry in given)
@@ -43,7 +44,7 @@ def _reduce(
             value, shares = choose([values[position] for position in positions])
             candidates.append(value)
         if initial is not None:
-            candidates.append(_oracle.exact_values(np.asarray(initial, x.dtype))[()])
+            candidates.append(exact_values(np.asarray(initial, x.dtype))[()])
         y[output], winner = against(candidates)
         if positions and winner[0]:
             terms += [Term(output, 0, p, s) for p, s in zip(positions, shares, strict=True) if s]
@@ -52,7 +53,7 @@ def _reduce(
     inputs: list[tuple[tuple[int, ...], np.dtype]] = [(x.shape, x.dtype)]
     if initial is not None:
         inputs.append(((), x.dtype))
-    answer = Answer(_oracle.rounded(y, x.dtype), tuple(inputs), tuple(terms))
+    answer = Answer(rounded(y, x.dtype), tuple(inputs), tuple(terms))
     return answer if keepdims else _squeezed(answer, axes)
 
 
@@ -113,7 +114,7 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Answ
 
 def _cumulative(x: Any, axis: int, reverse: bool, rule: Rule) -> Answer:
     x = np.asarray(x)
-    values = _oracle.exact_values(x)
+    values = exact_values(x)
     at, size = axis % x.ndim, x.shape[axis]
     y = np.zeros(x.shape, object)
     indices = np.zeros(x.shape, np.int32)
@@ -125,7 +126,7 @@ def _cumulative(x: Any, axis: int, reverse: bool, rule: Rule) -> Answer:
         chosen = positions[shares.index(1.0)]
         indices[output] = chosen[at]
         terms.append(Term(output, 0, chosen, 1.0))
-    return Answer(_oracle.rounded(y, x.dtype), ((x.shape, x.dtype),), tuple(terms), indices)
+    return Answer(rounded(y, x.dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
 
 def cummax(x: Any, axis: int = -1, *, reverse: bool = False, ties: Ties = "first") -> Answer:

@@ -11,7 +11,7 @@ import pytest
 import jaxpool
 from jaxpool.testing import _oracle_adaptive as oracle
 from jaxpool.testing import draw_values
-from jaxpool.testing._oracle import is_floating
+from jaxpool.testing._answer import is_floating
 
 pytestmark = pytest.mark.usefixtures("strict")
 

@@ -1,5 +1,7 @@
 """Every op on an array whose type says how it is sharded, which is what `jax.make_mesh` gives."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,24 +14,27 @@ from tests.support.transform_rows import ROWS, VARIANTS, numbers
 TABLE = ROWS | VARIANTS
 BATCH, CHANNELS = PartitionSpec("i"), PartitionSpec(None, None, None, "i")
 
+# Makes one axis of bins and channels: no sharding says where the channels then lie.
+FLATTENED = "spatial_pyramid_pool"
 
-# Flattened bins: no sharding says where their channels lie. An operand of one channel: nothing to shard.
-BATCH_ALONE = ("spatial_pyramid_pool", "maximum")
+
+def explicit_mesh():
+    return jax.make_mesh((1,), ("i",), (AxisType.Explicit,), devices=jax.devices()[:1])
+
+
+def gradient(f):
+    return jax.grad(lambda x: sum((y**2).sum() for y in jax.tree.leaves(f(x))))
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_gradients(name):
     """One program without a mesh and one with it, for both modes and all shardings."""
-    mesh = jax.make_mesh((1,), ("i",), (AxisType.Explicit,), devices=jax.devices()[:1])
-    specs = [BATCH] if TABLE[name].op in BATCH_ALONE else [BATCH, CHANNELS]
+    mesh = explicit_mesh()
+    specs = [BATCH] if name == FLATTENED else [BATCH, CHANNELS]
 
     @jax.jit
     def gradients(xs):
-        def gradient(f, x):
-            return jax.grad(lambda x: sum((y**2).sum() for y in jax.tree.leaves(f(x))))(x)
-
-        modes = TABLE[name].modes().items()
-        return {mode: [gradient(f, x) for x in xs] for mode, f in modes}
+        return {mode: [gradient(f)(x) for x in xs] for mode, f in TABLE[name].modes().items()}
 
     wanted = gradients([numbers()])
     with jax.set_mesh(mesh):
@@ -39,6 +44,42 @@ def test_gradients(name):
         for x, dx in zip(given, got[mode], strict=True):
             assert dx.sharding.is_equivalent_to(x.sharding, x.ndim), (mode, x.sharding)
             np.testing.assert_allclose(dx, want, rtol=1e-5, atol=1e-6, err_msg=mode)
+
+
+@pytest.mark.parametrize("of", ["f", "twin"])
+def test_jax_flattens_no_bins_of_sharded_channels(of):
+    """Neither ours nor those of the twin: such a reshape wants to be told a sharding."""
+    mesh = explicit_mesh()
+    f = getattr(TABLE[FLATTENED], of)
+    with jax.set_mesh(mesh):
+        x = jax.device_put(numbers(), NamedSharding(mesh, CHANNELS))
+        for function in (f, gradient(f)):
+            with pytest.raises(Exception, match="This reshape is not supported") as raised:
+                jax.jit(function)(x)
+            assert raised.type.__name__ == "ShardingTypeError"
+
+
+@pytest.mark.parametrize("op", ["maximum", "minimum", "fmax", "fmin"])
+@pytest.mark.parametrize("ties", ["split", "first"])
+def test_repeated_operands_of_one_sharded_element(op, ties):
+    """One element can be sharded over one device: `jnp.broadcast_to` has no gradient then, ours has."""
+    x, one = jnp.arange(6.0).reshape(3, 2), jnp.asarray([[2.0], [3.0], [9.0]])
+
+    def gradients(x, one):
+        function = functools.partial(getattr(jaxpool, op), ties=ties)
+        return jax.grad(lambda *xs: (function(*xs) ** 2).sum(), (0, 1))(x, one)
+
+    want = gradients(x, one)
+    mesh = explicit_mesh()
+    with jax.set_mesh(mesh):
+        sharding = NamedSharding(mesh, PartitionSpec(None, "i"))
+        given = [jax.device_put(array, sharding) for array in (x, one)]
+        got = jax.jit(gradients)(*given)
+        with pytest.raises(ValueError, match="Expected cotangent type"):
+            gradient(lambda one: jnp.broadcast_to(one, x.shape))(given[1])
+    for dx, expected in zip(got, want, strict=True):
+        assert dx.sharding.is_equivalent_to(sharding, 2)
+        np.testing.assert_array_equal(dx, expected)
 
 
 @pytest.mark.parametrize("op", ["maximum", "fmax"])

@@ -10,7 +10,8 @@ import pytest
 
 import jaxpool
 
-SHAPE = (2, 9, 10, 3)
+# A plan sees one example, not the stack: both are of more than `sum_region_bytes`.
+SHAPE = (8, 9, 10, 3)
 SAME = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
 POOLS = {
     "max_pool": ("max_pool", SAME),

@@ -1,0 +1,140 @@
+"""The elementwise extremes of `torch`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from jaxpool._api import elementwise
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool.compat import _torch_args as args
+from jaxpool.compat._torch_args import FLOATS, INTS, ORDERED
+
+
+def _category(dtype: np.dtype) -> int:
+    return 2 if dtype in FLOATS else int(dtype in INTS)
+
+
+def _common(input: Array, other: Array) -> Any:
+    """The dtype of both: an array without axes counts only if its kind of number is a higher one."""
+    both = jnp.promote_types(input.dtype, other.dtype)
+    if (input.ndim == 0) == (other.ndim == 0):
+        return both
+    wide, scalar = (input, other) if input.ndim else (other, input)
+    return both if _category(scalar.dtype) > _category(wide.dtype) else wide.dtype
+
+
+def _pair(function: str, input: Any, other: Any) -> tuple[Array, Array]:
+    x = args.tensor(function, input, ORDERED)
+    y = args.tensor(function, other, ORDERED, "other")
+    with args.call(function, x):
+        try:
+            jnp.broadcast_shapes(x.shape, y.shape)
+        except ValueError:
+            rule = "of a shape that broadcasts with that of `input`"
+            raise ArgumentError("other", rule, y.shape, "Reshape it first.") from None
+    dtype = _common(x, y)
+    return x.astype(dtype), y.astype(dtype)
+
+
+def maximum(input: Any, other: Any) -> Array:
+    """Computes the elementwise maximum of two arrays, as `torch.maximum`.
+
+    Gradient: to the array that won, half each at a tie. What differs from PyTorch: a NaN that beats a
+    number gets the cotangent, not both.
+
+    Args:
+      input: array; floats, integers or bool.
+      other: likewise; the shapes broadcast together.
+
+    Returns:
+      Array of the broadcast shape and PyTorch's common dtype: an array without axes counts only if
+      it is of a higher kind, as a float is among integers.
+
+    Raises:
+      TypeError: an argument is no array.
+      ValueError: the shapes do not broadcast.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.maximum(jnp.array([1, 5]), jnp.array(3))
+      Array([3, 5], dtype=int32)
+    """
+    return elementwise.maximum(*_pair("maximum", input, other), autodiff="jvp")
+
+
+def minimum(input: Any, other: Any) -> Array:
+    """Computes the elementwise minimum of two arrays, as `torch.minimum`.
+
+    Args:
+      input: array; floats, integers or bool.
+      other: likewise.
+
+    Returns:
+      Array of the shape and dtype of `maximum`; the same gradient and difference.
+
+    Raises:
+      TypeError: an argument is no array.
+      ValueError: the shapes do not broadcast.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.minimum(jnp.array([1, 5]), jnp.array(3))
+      Array([1, 3], dtype=int32)
+    """
+    return elementwise.minimum(*_pair("minimum", input, other), autodiff="jvp")
+
+
+def fmax(input: Any, other: Any) -> Array:
+    """Computes the elementwise maximum of two arrays, where a NaN loses to a number, as `torch.fmax`.
+
+    Gradient: to the array that won, to `input` at a tie, also of two NaNs.
+
+    Args:
+      input: array; floats, integers or bool.
+      other: likewise.
+
+    Returns:
+      Array of the shape and dtype of `maximum`.
+
+    Raises:
+      TypeError: an argument is no array.
+      ValueError: the shapes do not broadcast.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.fmax(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
+      Array([1., 5.], dtype=float32)
+    """
+    return elementwise.fmax(*_pair("fmax", input, other), ties="first", autodiff="jvp")
+
+
+def fmin(input: Any, other: Any) -> Array:
+    """Computes the elementwise minimum of two arrays, where a NaN loses to a number, as `torch.fmin`.
+
+    Gradient: to the array that won, to `input` at a tie, also of two NaNs.
+
+    Args:
+      input: array; floats, integers or bool.
+      other: likewise.
+
+    Returns:
+      Array of the shape and dtype of `maximum`.
+
+    Raises:
+      TypeError: an argument is no array.
+      ValueError: the shapes do not broadcast.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.fmin(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
+      Array([1., 3.], dtype=float32)
+    """
+    return elementwise.fmin(*_pair("fmin", input, other), ties="first", autodiff="jvp")

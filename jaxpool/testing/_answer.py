@@ -1,0 +1,118 @@
+"""What the oracle says of an op: its value and its derivative, in numbers that lose nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+Position = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """Element `position` of operand `operand` gets `share` of the cotangent of `output`."""
+
+    output: Position
+    operand: int
+    position: Position
+    share: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Answer:
+    """The value `y` of an op and its derivative, a list of terms.
+
+    `inputs` holds the shape and dtype of each operand. `indices` is the chosen element of each
+    window, flat and row-major over the unpadded pooled axes, for the ops that choose one.
+    """
+
+    y: np.ndarray
+    inputs: tuple[tuple[tuple[int, ...], np.dtype], ...]
+    terms: tuple[Term, ...]
+    indices: np.ndarray | None = None
+
+    def cotangents(self, dy: Any) -> tuple[np.ndarray, ...]:
+        """The cotangent of every operand for `dy`, rounded once into the operand's dtype."""
+        exact = self.exact_cotangents(dy)
+        return tuple(rounded(dx, dtype) for dx, (_, dtype) in zip(exact, self.inputs, strict=True))
+
+    def cotangent(self, dy: Any) -> np.ndarray:
+        """The cotangent of the only operand."""
+        (dx,) = self.cotangents(dy)
+        return dx
+
+    def exact_cotangents(self, dy: Any, *, absolute: bool = False) -> tuple[np.ndarray, ...]:
+        """The cotangents in float64; `absolute` adds up the terms without their signs."""
+        incoming = exact_values(dy)
+        received: list[dict[Position, list[float]]] = [{} for _ in self.inputs]
+        for term in self.terms:
+            value = term.share * incoming[term.output]
+            received[term.operand].setdefault(term.position, []).append(
+                abs(value) if absolute else value
+            )
+        results = []
+        for (shape, _), lists in zip(self.inputs, received, strict=True):
+            dx = np.zeros(shape)
+            for position, values in lists.items():
+                dx[position] = exact_sum(values)
+            results.append(dx)
+        return tuple(results)
+
+    def tangent(self, *dxs: Any) -> np.ndarray:
+        """The tangent of `y` for a tangent of every operand, rounded once into the dtype of `y`."""
+        incoming = [exact_values(dx) for dx in dxs]
+        received: dict[Position, list[float]] = {}
+        for term in self.terms:
+            value = term.share * incoming[term.operand][term.position]
+            received.setdefault(term.output, []).append(value)
+        dy = np.zeros(self.y.shape)
+        for position, values in received.items():
+            dy[position] = exact_sum(values)
+        return rounded(dy, self.y.dtype)
+
+
+# Numbers
+
+
+def is_floating(dtype: Any) -> bool:
+    """Whether `dtype` is a float, the 8- and 16-bit ones that come with jax included."""
+    return bool(jnp.issubdtype(dtype, jnp.floating))
+
+
+def exact_values(x: Any) -> np.ndarray:
+    """`x` in numbers that hold each of its values: float64, or Python ints and bools as objects."""
+    x = np.asarray(x)
+    if is_floating(x.dtype):
+        return x.astype(np.float64)
+    if x.dtype == np.bool_ or x.dtype.kind in "iu":
+        return x.astype(object)
+    return x.astype(np.int64).astype(object)
+
+
+def exact_sum(values: Sequence[Any]) -> Any:
+    """The sum without rounding error: exact for ints, rounded once into float64 for floats."""
+    if not all(isinstance(value, float) for value in values):
+        return sum(values)
+    try:
+        return math.fsum(values)
+    except (ValueError, OverflowError):  # inf - inf, or a sum past the largest float64
+        return sum(map(float, values))
+
+
+def rounded(values: Any, dtype: Any) -> np.ndarray:
+    """`values` rounded once into `dtype`; ints wrap round, as they do in XLA."""
+    if is_floating(dtype):
+        with np.errstate(all="ignore"):
+            return np.asarray(values, np.float64).astype(dtype)
+    if dtype == np.bool_:
+        return np.asarray(values, np.bool_)
+    info = jnp.iinfo(dtype)
+    span = int(info.max) - int(info.min) + 1
+    wide = np.uint64 if info.min == 0 else np.int64
+    flat = [(int(value) - int(info.min)) % span + int(info.min) for value in np.ravel(values)]
+    return np.array(flat, wide).reshape(np.shape(values)).astype(dtype)
