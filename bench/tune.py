@@ -54,7 +54,6 @@ EDGES: tuple[Case, ...] = (
     *(pool("max_pool", (8, 64, 64, n), 3, 2, "SAME") for n in (11, 12)),
     *(pool("max_pool", (8, 64, 64, n), 3, 2, "SAME", dtype="bfloat16") for n in (7, 8)),
     *(pool("max_pool", (16, n, 32), 3, 2, "SAME") for n in (16384, 20480)),  # long axes
-    *(pool("avg_pool", _FLAT, 10 * n, 10) for n in (16, 17)),
     *(pool("avg_pool", _FLAT, 2 * n, n) for n in (8, 9)),  # phases
 )
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from jaxpool._plan import case as cases
-from jaxpool._plan.case import read_case
-from jaxpool._plan.explain import Stage, deciding, explain
+from jaxpool._cli import _case as cases
+from jaxpool._cli._case import read_case
+from jaxpool._cli._explain import Stage, deciding, explain
 from jaxpool._plan.problem import PLATFORMS, Platform, Shape
 
 DIRECTIONS = ("forward", "tangent", "backward")

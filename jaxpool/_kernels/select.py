@@ -5,6 +5,7 @@ y[o], index[o] = max over taps t of (x[stride * o - low + dilation * t], t), the
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -42,9 +43,7 @@ def _first_real(window: Window, ndim: int, ties: Order) -> Array | None:
     return jnp.asarray(bound.astype(index_dtype(window.size)))
 
 
-def _step(
-    pass_: Pass, keys: Keys, fill: Any, ties: Order, *found: Array, index: bool
-) -> tuple[Array, ...]:
+def _step(pass_: Pass, keys: Keys, fill: Any, *found: Array, index: bool) -> tuple[Array, ...]:
     """The best piece at each output of a step, and with `index` the flat tap it stands at."""
     step = pass_.step
     dtype = index_dtype(step.count)
@@ -62,10 +61,7 @@ def _step(
         return tuple(lax.select(takes, c, b) for c, b in zip(challenger, best, strict=True))
 
     source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
-    absent = step.starts[-1] if ties == "last" else 0
-    best: tuple[Array, ...] = carry_out(
-        pass_.layout, step.axes, [source], term, better, absent=absent
-    )
+    best: tuple[Array, ...] = carry_out(pass_.layout, step.axes, [source], term, better)
     return best
 
 
@@ -77,10 +73,7 @@ def _select(
     fill = constant(keys.to, losing(x.dtype, kind))
     found: tuple[Array, ...] = (keys.to(x),)
     for pass_ in plan.forward:
-
-        def kernel(*found: Array, pass_: Pass = pass_) -> tuple[Array, ...]:
-            return _step(pass_, keys, fill, ties, *found, index=index)
-
+        kernel = functools.partial(_step, pass_, keys, fill, index=index)
         last = pass_ is plan.forward[-1]
         found = kernel(*found) if last else keep(plan.keep, kernel, *found)
     return found, keys

@@ -42,7 +42,7 @@ def _pass(pass_: SumPass, end: Epilogue | None, x: Array, before: Array) -> Arra
     """The sums of one pass over x; `before` is what the pass before it has read."""
     wide = accumulator(x.dtype)
     if pass_.layout.reading == "tables":
-        looked_up = tables.sums(x, pass_.axes, pass_.phases)
+        looked_up = tables.sums(x, pass_.axes, *pass_.sources)
         if end:
             looked_up = tables.rounded(end.divided(looked_up), end.dtype)
         return tables.row_major(looked_up, pass_.axes[0])
@@ -50,9 +50,8 @@ def _pass(pass_: SumPass, end: Epilogue | None, x: Array, before: Array) -> Arra
     def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
         return grow(cast(parts[0], wide), 0)
 
-    sources = [Source([x], [0], pass_.phases)]
-    if pass_.rest:
-        sources.append(Source([before], [0], pass_.rest))
+    pairs = zip((x, before), pass_.sources, strict=False)
+    sources = [Source([array], [0], phases) for array, phases in pairs]
     total: Array = carry_out(pass_.layout, pass_.axes, sources, term, lax.add)
     return end.applied(total) if end else total
 

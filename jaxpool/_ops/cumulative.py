@@ -10,7 +10,7 @@ from jax import Array
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
 from jaxpool._ops.op import Op
-from jaxpool._plan.max_pool import keep_on
+from jaxpool._plan.layout import keep_on
 from jaxpool._plan.problem import Platform
 
 Which = Literal["first", "last"]

@@ -9,11 +9,16 @@ from collections.abc import Sequence
 from typing import Literal
 
 from jaxpool._geometry.window import Window
-from jaxpool._plan.tuning import PORTABLE, TUNING, Tuning
+from jaxpool._plan.tuning import TUNING, Tuning
 
 Platform = Literal["cpu", "gpu", "tpu"]
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
 Shape = tuple[int | None, ...]  # None where a size is symbolic
+
+
+def elements(shape: Shape) -> float:
+    """How many elements an array of `shape` has; infinite where not known."""
+    return math.prod(math.inf if size is None else size for size in shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +29,13 @@ class Problem:
     shape: Shape
     dtype: str
     platform: Platform
-    sharded: bool = (
-        False  # whether the array's type says so; of a mesh that XLA alone knows it does not
-    )
+    sharded: bool = False  # whether the type says so; of a mesh that XLA alone knows it does not
+    thresholds: Tuning | None = None  # in place of those of the platform
 
     @property
     def tuning(self) -> Tuning:
-        """The thresholds of the platform."""
-        return TUNING[self.platform]
+        """The thresholds that choose."""
+        return self.thresholds or TUNING[self.platform]
 
     @property
     def bits(self) -> int:
@@ -49,23 +53,12 @@ class Problem:
         """Bits of the type in which elements are added up."""
         return 32 if self.low_precision else self.bits
 
-    def inner(self, axes: Sequence[int], shape: Shape | None = None) -> float:
-        """How many elements lie next to each other at a position of `axes`; infinite where not known."""
-        inside = (self.shape if shape is None else shape)[max(axes, default=-1) + 1 :]
-        return math.prod(math.inf if size is None else size for size in inside)
 
-    def nbytes(self, shape: Shape, bits: int) -> float:
-        """How many bytes an array of `shape` has; infinite where not known."""
-        return math.prod(math.inf if size is None else size for size in shape) * bits / 8
+def row(shape: Shape, axes: Sequence[int]) -> float:
+    """How many elements lie next to each other at a position of `axes`; infinite where not known."""
+    return elements(shape[max(axes, default=-1) + 1 :])
 
 
-@dataclasses.dataclass(frozen=True)
-class Tuned(Problem):
-    """A problem that brings thresholds of its own."""
-
-    thresholds: Tuning = PORTABLE
-
-    @property
-    def tuning(self) -> Tuning:
-        """These, not those of the platform."""
-        return self.thresholds
+def nbytes(shape: Shape, bits: int) -> float:
+    """How many bytes an array of `shape` has; infinite where not known."""
+    return elements(shape) * bits / 8

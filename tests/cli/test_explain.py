@@ -9,8 +9,8 @@ import pytest
 
 import jaxpool
 from jaxpool._cli import _plans
-from jaxpool._plan.case import FUNCTIONS, read_case
-from jaxpool._plan.explain import deciding, explain
+from jaxpool._cli._case import FUNCTIONS, read_case
+from jaxpool._cli._explain import deciding, explain
 from jaxpool._plan.problem import PLATFORMS
 from tests.plan.golden import CASES, NO_PLAN
 

@@ -7,15 +7,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jaxpool._geometry.access import Phases
+from jaxpool._cli import _case as cases
+from jaxpool._cli._case import Case
+from jaxpool._geometry.access import Phases, terms
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Window
 from jaxpool._plan import adaptive_pool, unpool
-from jaxpool._plan import case as cases
-from jaxpool._plan.case import Case
-from jaxpool._plan.layout import Layout, in_one_region, minor_first
-from jaxpool._plan.max_pool import Pass, keep_on, plan_max, plan_ties
-from jaxpool._plan.problem import Platform, Problem, Tuned
+from jaxpool._plan.layout import Layout, keep_on, minor_first
+from jaxpool._plan.max_pool import Pass, plan_max, plan_ties
+from jaxpool._plan.problem import Platform, Problem
 from jaxpool._plan.residual import residual
 from jaxpool._plan.sum_pool import SumPlan, plan_sum
 from jaxpool._plan.tuning import TUNING, Tuning
@@ -50,7 +50,7 @@ def explain(case: Case, on: Platform, thresholds: Tuning | None = None) -> Expla
     """The plan of a case on a platform, whose thresholds may be others."""
     explained = next(family for functions, family in _FAMILIES if case.function in functions)
     window = case.window
-    problem = Tuned(window, case.shape, case.dtype, on, thresholds=thresholds or TUNING[on])
+    problem = Problem(window, case.shape, case.dtype, on, thresholds=thresholds)
     keeps, forward, tangent, backward, why = explained(case, problem)
     passes = tuple(forward), tuple(tangent), tuple(backward)
     return Explanation(keeps, keep_on(on), *passes, tuple(why))
@@ -89,10 +89,7 @@ def _stage(
     axes: Sequence[int], sources: Sequence[Sequence[Phases]], layout: Layout, last: bool
 ) -> Stage:
     """A pass in which each of `sources` is read along `axes`. All passes but the last are kept, and all tables."""
-    terms = 0
-    for source in sources:
-        most = [max((len(access.offsets) for access in along), default=0) for along in source]
-        terms += math.prod(most)
+    count = sum(math.prod(map(terms, source)) for source in sources)
     notes = []
     if layout.order not in ((), minor_first(axes)):
         notes.append("phases of the minor axis joined last")
@@ -100,7 +97,7 @@ def _stage(
     if any(cuts[-1].stop > max(access.out for access in along) for cuts, along in ends):
         notes.append("a turn of phases too many, cut off")
     phases, kept = math.prod(map(len, sources[0])), not last or layout.reading == "tables"
-    return Stage(tuple(axes), terms, layout.reading, phases, layout.regions, kept, tuple(notes))
+    return Stage(tuple(axes), count, layout.reading, phases, layout.regions, kept, tuple(notes))
 
 
 def _of_steps(passes: Sequence[Pass], *, back: bool = False) -> list[Stage]:
@@ -128,8 +125,7 @@ def _of_sums(plan: SumPlan) -> list[Stage]:
         stages.append(repeated if plan.transposed else reduced)
     stages += [Stage((dim.axis,), 1, "repeated") for dim in plan.separate]
     for one in plan.passes:
-        sources = [one.phases, one.rest] if one.rest else [one.phases]
-        stages.append(_stage(one.axes, sources, one.layout, one is plan.passes[-1]))
+        stages.append(_stage(one.axes, one.sources, one.layout, one is plan.passes[-1]))
     return stages
 
 
@@ -160,10 +156,7 @@ def _selection(case: Case, problem: Problem) -> Explained:
     why = _WHY[plan.keys]
     forward = _of_steps(plan.forward)
     if keeps == "tap":
-        tangent = [
-            dataclasses.replace(one, layout=in_one_region(one.step.axes, one.step.phases))
-            for one in reversed(plan.tangent)
-        ]
+        tangent = plan.tangent[::-1]
         back = _of_steps(plan.backward, back=True)
         return keeps, forward, _of_steps(tangent), back, (*why, *_WHY[plan.widen])
     if keeps == "bits":
