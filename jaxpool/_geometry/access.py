@@ -95,7 +95,10 @@ def length(phases: Phases) -> int:
     return sum(access.out for access in phases)
 
 
-def tables(phases: Phases) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+Table = tuple[np.ndarray, np.ndarray, np.ndarray]  # of elements, their taps, whether they exist
+
+
+def tables(phases: Phases) -> list[Table]:
     """What each position of all phases reads, in turn: vectors of elements, of their taps, and of whether they exist.
 
     There are as many entries as the most that a position reads. In place of an element that does not

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from jaxpool._geometry.window import Window
@@ -14,6 +14,12 @@ from jaxpool._plan.tuning import TUNING, Tuning
 Platform = Literal["cpu", "gpu", "tpu"]
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
 Shape = tuple[int | None, ...]  # None where a size is symbolic
+
+
+def resized(shape: Shape, axes: Iterable[int], sizes: Iterable[int]) -> Shape:
+    """The shape with other sizes along `axes`."""
+    new = dict(zip(axes, sizes, strict=True))
+    return tuple(new.get(axis, size) for axis, size in enumerate(shape))
 
 
 def elements(shape: Shape) -> float:

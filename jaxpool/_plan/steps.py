@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from jaxpool._geometry.access import Access, Phases, windows_to_elements
 from jaxpool._geometry.window import Axis, Window
-from jaxpool._plan.problem import Shape
+from jaxpool._plan.problem import Shape, resized
 from jaxpool._plan.tuning import Tuning
 
 
@@ -45,15 +45,11 @@ class Step:
 
     def after(self, shape: Shape) -> Shape:
         """The shape of what the step gives, from that of what it takes."""
-        return self._with(shape, [access.out for access in self.accesses])
+        return resized(shape, self.axes, [access.out for access in self.accesses])
 
     def before(self, shape: Shape) -> Shape:
         """The shape of what the step takes, from that of what it gives."""
-        return self._with(shape, [access.size for access in self.accesses])
-
-    def _with(self, shape: Shape, sizes: Sequence[int]) -> Shape:
-        new = dict(zip(self.axes, sizes, strict=True))
-        return tuple(new.get(axis, size) for axis, size in enumerate(shape))
+        return resized(shape, self.axes, [access.size for access in self.accesses])
 
     @property
     def phases(self) -> tuple[Phases, ...]:
@@ -115,26 +111,25 @@ def select_steps(window: Window, tuning: Tuning, *, forward: bool) -> tuple[Step
     row-major order too. The steps backward need not be those forward: the flat tap that is kept
     names an element of the window, however it was found.
     """
-    strides = math.prod(dim.stride for dim in window.dims)
-    few = tuning.overlapping_taps
-    many_comparisons = forward and window.overlapping
-    if many_comparisons:
+    few, dims = tuning.overlapping_taps, list(window.dims)
+    each_at_every_output = forward and window.overlapping
+    if each_at_every_output:
+        strides = math.prod(dim.stride for dim in dims)
         most = max(few, min(tuning.overlapping_taps_an_element * strides, tuning.longest_pass))
     else:
         most = tuning.pass_taps
-    major, minor = window.dims[:-2], window.dims[-2:]
     # Strided taps of three axes at once would be many regions of many taps each: the last two axes first.
-    in_two = (
-        many_comparisons
-        and window.size > few >= math.prod(dim.window for dim in minor)
-        and any(dim.stride > 1 for dim in minor)
-        and not all(dim.idle for dim in major)
-    )
+    minor = dims[-2:]
+    minor_fits = window.size > few >= math.prod(dim.window for dim in minor)
+    in_two = each_at_every_output and minor_fits and any(dim.stride > 1 for dim in minor)
     if window.size <= most and not in_two:
-        return (step_over(window.dims),)
-    steps = [step_over(minor)] if in_two else []
-    for which in reversed(range(len(major) if in_two else len(window.dims))):
-        if not window.dims[which].idle:
+        return (step_over(dims),)
+    steps = []
+    if in_two:
+        steps.append(step_over(minor))
+        dims = dims[:-2]
+    for which in reversed(range(len(dims))):
+        if not dims[which].idle:
             unit = math.prod(window.window_shape[which + 1 :])
-            steps += _steps_along(window.dims[which], unit, tuning)
+            steps += _steps_along(dims[which], unit, tuning)
     return tuple(steps)

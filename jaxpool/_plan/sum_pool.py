@@ -26,7 +26,7 @@ from jaxpool._plan.layout import (
     in_regions,
     keep_on,
 )
-from jaxpool._plan.problem import Problem, nbytes, row
+from jaxpool._plan.problem import Problem, nbytes, resized, row
 
 Reads = tuple[Phases, ...]  # what a pass reads of an array, along each axis
 
@@ -60,9 +60,10 @@ def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
     apart = [dim for dim in used if dim.window <= dim.stride and dim.dilation == 1]
     separate = tuple(dim for dim in apart if transposed and dim not in whole)
     passes = _Passes(problem, transposed)
-    for dim in (*whole, *separate):
-        passes.shape[dim.axis] = dim.size if transposed else dim.out
-    passes.add_over([dim for dim in used if dim not in (*whole, *separate)])
+    done = (*whole, *separate)
+    sizes = [dim.size if transposed else dim.out for dim in done]
+    passes.shape = resized(passes.shape, [dim.axis for dim in done], sizes)
+    passes.add_over([dim for dim in used if dim not in done])
     return SumPlan(transposed, whole, separate, tuple(passes.made), keep_on(problem.platform))
 
 
@@ -71,8 +72,7 @@ class _Passes:
 
     def __init__(self, problem: Problem, transposed: bool) -> None:
         self.problem, self.tuning, self.transposed = problem, problem.tuning, transposed
-        shape = problem.shape
-        self.shape = list(problem.window.pooled(shape) if transposed else shape)
+        self.shape = problem.window.pooled(problem.shape) if transposed else problem.shape
         self.made: list[SumPass] = []
 
     def add_over(self, dims: Sequence[Axis]) -> None:
@@ -108,8 +108,7 @@ class _Passes:
 
     def _add(self, axes: Sequence[int], *sources: Reads) -> None:
         self.made.append(SumPass(tuple(axes), sources, self._layout(axes, sources)))
-        for axis, phases in zip(axes, sources[0], strict=True):
-            self.shape[axis] = length(phases)
+        self.shape = resized(self.shape, axes, map(length, sources[0]))
 
     def _layout(self, axes: Sequence[int], sources: Sequence[Reads]) -> Layout:
         """In regions, if loops are faster with regions of their own at the ends of the axes; or through tables."""
@@ -123,11 +122,11 @@ class _Passes:
 
     def _cuts_pay(self, axes: Sequence[int], sources: Sequence[Reads]) -> bool:
         """Along one axis a loop over few taps tests bounds as fast, unless it is wide and interleaves phases."""
-        shape, bits = tuple(self.shape), self.problem.sum_bits if self.made else self.problem.bits
-        if nbytes(shape, bits) < self.tuning.sum_region_bytes:
+        bits = self.problem.sum_bits if self.made else self.problem.bits
+        if nbytes(self.shape, bits) < self.tuning.sum_region_bytes:
             return False
         taps = sum(len(access.offsets) for along, *_ in sources for access in along)
-        strided_and_wide = len(sources[0][0]) > 1 and row(shape, axes) >= self.tuning.vector
+        strided_and_wide = len(sources[0][0]) > 1 and row(self.shape, axes) >= self.tuning.vector
         return len(axes) > 1 or taps > self.tuning.tested_taps or strided_and_wide
 
     def _tables_pay(self, axes: Sequence[int], reads: Reads) -> bool:
@@ -138,7 +137,7 @@ class _Passes:
         if len(axes) == 1:
             return len(reads[0]) > tuning.table_phases
         whole = all(len(each) == 1 and each[0].complete == (0, each[0].out) for each in reads)
-        if whole or row(tuple(self.shape), axes) < tuning.table_row:
+        if whole or row(self.shape, axes) < tuning.table_row:
             return False
         strides = math.prod(each[0].stride for each in reads)
         most = max(tuning.table_taps, tuning.table_taps_an_element * strides)
