@@ -33,7 +33,7 @@ from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.max_pool import Pass, plan_max
-from jaxpool._plan.problem import Platform, Problem
+from jaxpool._plan.problem import Platform, Problem, keep_on
 from jaxpool._plan.sum_pool import SumPass, plan_sum
 from jaxpool._plan.tuning import LIMITS, TUNING, Limits, Tuning
 
@@ -108,8 +108,7 @@ def _problem(case: Case, by: Thresholds) -> Problem:
 def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
     problem = _problem(case, by)
     window, kind = problem.window, "max" if case.op == "max_pool" else "min"
-    kept = "conditional" if by.tuning.conditional else "barrier"
-    plan = dataclasses.replace(plan_max(problem), keep=kept)
+    plan, kept = plan_max(problem), keep_on(by.platform, by.tuning)
 
     def forward(x: jax.Array) -> Any:
         return keep(kept, lambda x: select(x, window, kind, "first", plan), x)
@@ -146,12 +145,9 @@ def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
 
 def _sum(case: Case, by: Thresholds) -> dict[str, Form]:
     problem = _problem(case, by)
-    taps, kept = problem.window.size, "conditional" if by.tuning.conditional else "barrier"
+    taps, kept = problem.window.size, keep_on(by.platform, by.tuning)
     end = Epilogue(jnp.dtype(case.dtype), (lambda y: y / taps) if case.op == "avg_pool" else None)
-    plans = [
-        dataclasses.replace(plan_sum(problem, transposed=transposed), keep=kept)
-        for transposed in (False, True)
-    ]
+    plans = [plan_sum(problem, transposed=transposed) for transposed in (False, True)]
 
     def forward(x: jax.Array) -> Any:
         return window_sum(x, plans[0], end)

@@ -13,9 +13,9 @@ from jaxpool._geometry.access import Phases, terms
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Window
 from jaxpool._plan import adaptive_pool, unpool
-from jaxpool._plan.layout import Layout, keep_on, minor_first
+from jaxpool._plan.layout import Layout, minor_first
 from jaxpool._plan.max_pool import Pass, plan_max, plan_ties
-from jaxpool._plan.problem import Platform, Problem
+from jaxpool._plan.problem import Platform, Problem, keep_on
 from jaxpool._plan.residual import residual
 from jaxpool._plan.sum_pool import SumPlan, plan_sum
 from jaxpool._plan.tuning import TUNING, Tuning

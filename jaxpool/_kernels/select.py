@@ -18,16 +18,10 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Keys, Order, constant, float_keys
 from jaxpool._kernels.cpu.keys import integer_keys
-from jaxpool._kernels.dtypes import DType, Kind, cast, index_dtype, losing
+from jaxpool._kernels.dtypes import Kind, cast, index_dtype, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._plan.max_pool import MaxPlan, Pass
-
-
-def keys_of(plan: MaxPlan, dtype: DType, kind: Kind, ties: Order) -> Keys:
-    """The type in which a selection compares elements of `dtype`."""
-    as_integers = plan.keys == "integer" and ties != "last_nan"
-    return (integer_keys if as_integers else float_keys)(dtype, kind, ties)
 
 
 def _first_real(window: Window, ndim: int, ties: Order) -> Array | None:
@@ -69,7 +63,8 @@ def _select(
     x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool
 ) -> tuple[tuple[Array, ...], Keys]:
     """The keys of each window's extreme, and with `index` the flat tap it stands at, padding counted."""
-    keys = keys_of(plan, x.dtype, kind, ties)
+    as_integers = plan.keys == "integer" and ties != "last_nan"
+    keys = (integer_keys if as_integers else float_keys)(x.dtype, kind, ties)
     fill = constant(keys.to, losing(x.dtype, kind))
     found: tuple[Array, ...] = (keys.to(x),)
     for pass_ in plan.forward:

@@ -1,4 +1,4 @@
-"""How one pass over an array is carried out: in which regions, how each reads, how its result is kept."""
+"""How one pass over an array is carried out: in which regions, how each reads, how phases are interleaved."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Literal
 
 from jaxpool._geometry.access import Cut, Phases, cuts, length, one_cut
 from jaxpool._geometry.window import Axis
-from jaxpool._plan.problem import Platform, Problem
-from jaxpool._plan.tuning import TUNING, Tuning
+from jaxpool._plan.problem import Problem
+from jaxpool._plan.tuning import Tuning
 
 # "padded": what a region lacks is padded once, then every term is a plain slice.
 # "bounded": every term is a slice of what exists, and padded itself: no copy, but a bound to test in the loop.
 # "tables": one loop in which each term is looked up through a table of positions (CPU).
 Reading = Literal["padded", "bounded", "tables"]
-Keep = Literal["barrier", "conditional"]  # how a result is computed once, however many read it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +83,3 @@ def grouped(
         else:
             groups.append((dim,))
     return groups
-
-
-def keep_on(platform: Platform) -> Keep:
-    """How results are kept on a platform."""
-    return "conditional" if TUNING[platform].conditional else "barrier"

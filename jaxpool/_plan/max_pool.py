@@ -8,17 +8,8 @@ import math
 from typing import Literal
 
 from jaxpool._geometry.access import elements_to_windows, terms
-from jaxpool._plan.layout import (
-    Keep,
-    Layout,
-    Reading,
-    fits_tables,
-    grouped,
-    in_one_region,
-    in_regions,
-    keep_on,
-)
-from jaxpool._plan.problem import Problem, Shape, nbytes, row
+from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
+from jaxpool._plan.problem import Keep, Problem, Shape, keep_on, nbytes, row
 from jaxpool._plan.steps import Step, select_steps, step_over
 
 Widen = Literal["never", "fused", "apart"]  # where cotangents are cast to the type of their sums
@@ -55,7 +46,7 @@ def plan_max(problem: Problem) -> MaxPlan:
     widen: Widen = "apart" if problem.tuning.widen_first else "fused"
     return MaxPlan(
         "integer" if integer else "float",
-        keep_on(problem.platform),
+        keep_on(problem.platform, problem.thresholds),
         _forward(problem, 16 if integer else problem.sum_bits),
         by_tables or by_steps,
         tuple(
@@ -101,8 +92,8 @@ def _read(problem: Problem, step: Step, shape: Shape, bits: int, *, alone: bool)
         and 100 * inside > tuning.least_inside * outs
         and (row(shape, ends) >= tuning.vector or (few and strided))
     ):
-        reading: Reading = "bounded" if alone and few else "padded"
-        return in_regions(step.axes, [step.phases], reading, 1, tuning)
+        copied = not (alone and few)
+        return in_regions(step.axes, [step.phases], "padded" if copied else "bounded", 1, tuning)
     return in_one_region(step.axes, step.phases)
 
 
@@ -137,8 +128,10 @@ def _send(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
     if row(shape, axes) < tuning.vector:
         exact = in_one_region(axes, phases)
         return dataclasses.replace(exact, order=exact.order[::-1])
-    reading: Reading = "padded" if strided and problem.window.overlapping else "bounded"
-    return in_one_region(axes, phases, reading, spare_turn=tuning.spare_turn)
+    copied = strided and problem.window.overlapping
+    return in_one_region(
+        axes, phases, "padded" if copied else "bounded", spare_turn=tuning.spare_turn
+    )
 
 
 def _by_tables(problem: Problem) -> tuple[Pass, ...]:

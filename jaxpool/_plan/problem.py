@@ -13,7 +13,13 @@ from jaxpool._plan.tuning import TUNING, Tuning
 
 Platform = Literal["cpu", "gpu", "tpu"]
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
+Keep = Literal["barrier", "conditional"]  # how a result is computed once, however many read it
 Shape = tuple[int | None, ...]  # None where a size is symbolic
+
+
+def keep_on(platform: Platform, thresholds: Tuning | None = None) -> Keep:
+    """How results are kept on a platform, whose thresholds may be others."""
+    return "conditional" if (thresholds or TUNING[platform]).conditional else "barrier"
 
 
 def resized(shape: Shape, axes: Iterable[int], sizes: Iterable[int]) -> Shape:

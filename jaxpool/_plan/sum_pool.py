@@ -17,16 +17,8 @@ from jaxpool._geometry.access import (
     windows_to_elements,
 )
 from jaxpool._geometry.window import Axis
-from jaxpool._plan.layout import (
-    Keep,
-    Layout,
-    fits_tables,
-    grouped,
-    in_one_region,
-    in_regions,
-    keep_on,
-)
-from jaxpool._plan.problem import Problem, nbytes, resized, row
+from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
+from jaxpool._plan.problem import Keep, Problem, keep_on, nbytes, resized, row
 
 Reads = tuple[Phases, ...]  # what a pass reads of an array, along each axis
 
@@ -64,7 +56,13 @@ def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
     sizes = [dim.size if transposed else dim.out for dim in done]
     passes.shape = resized(passes.shape, [dim.axis for dim in done], sizes)
     passes.add_over([dim for dim in used if dim not in done])
-    return SumPlan(transposed, whole, separate, tuple(passes.made), keep_on(problem.platform))
+    return SumPlan(
+        transposed,
+        whole,
+        separate,
+        tuple(passes.made),
+        keep_on(problem.platform, problem.thresholds),
+    )
 
 
 class _Passes:
