@@ -13,7 +13,7 @@ from jaxpool._geometry.access import Phases, terms
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Window
 from jaxpool._plan import adaptive_pool, unpool
-from jaxpool._plan.layout import Layout, minor_first
+from jaxpool._plan.layout import Layout
 from jaxpool._plan.max_pool import Pass, plan_max, plan_ties
 from jaxpool._plan.problem import Platform, Problem, keep_on
 from jaxpool._plan.residual import residual
@@ -80,7 +80,7 @@ def _stage(
     """A pass in which each of `sources` is read along `axes`. All passes but the last are kept, and all tables."""
     count = sum(math.prod(map(terms, source)) for source in sources)
     notes = []
-    if layout.order not in ((), minor_first(axes)):
+    if layout.minor_last and len(axes) > 1:
         notes.append("phases of the minor axis joined last")
     ends = zip(layout.cuts, sources[0], strict=bool(layout.cuts))
     if any(cuts[-1].stop > max(access.out for access in along) for cuts, along in ends):

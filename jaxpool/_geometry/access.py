@@ -158,7 +158,7 @@ def _begins(first: int, stop: int, most: int, shortest: int) -> Iterator[int]:
 
     Each is a position longer than the one before, and the first at least `shortest` long:
 
-        |aaaaaaaa|bbbbbbbbb|cccccc       20 positions, `shortest` 8
+        |aaaaaaaa|bbbbbbbbb|ccc          20 positions, `shortest` 8
 
     XLA would compute first, and keep, what two regions of one length pad alike.
     """

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 from jax import Array, lax
@@ -28,8 +28,8 @@ from jaxpool._kernels.cpu import regions
 from jaxpool._plan.layout import Layout
 
 Grow = Callable[[Array, Any], Array]  # (what exists of a term, filling) -> the term
-Term = Callable[[int, Sequence[Array], Grow], Any]  # (tap, a piece of each array, grow) -> arrays
-Join = Callable[[Any, Any], Any]
+T = TypeVar("T")  # an array, or some
+Term = Callable[[int, Sequence[Array], Grow], T]  # (tap, a piece of each array, grow) -> a term
 
 
 class Source(NamedTuple):
@@ -41,28 +41,34 @@ class Source(NamedTuple):
 
 
 def carry_out(
-    layout: Layout, axes: Sequence[int], sources: Sequence[Source], term: Term, join: Join
-) -> Any:
+    layout: Layout,
+    axes: Sequence[int],
+    sources: Sequence[Source],
+    term: Term[T],
+    join: Callable[[T, T], T],
+) -> T:
     """The result of a pass along `axes`; where nothing exists, the term of tap 0 of nothing but fillings."""
+    minor_first = not layout.minor_last
+    order = sorted(range(len(axes)), key=axes.__getitem__, reverse=minor_first)
 
     def region(cuts: Sequence[Cut]) -> Any:
         """The positions of `cuts`: those of each phase, interleaved."""
         padded = layout.reading == "padded"
         read = [_padded(source, axes, cuts) for source in sources] if padded else sources
 
-        def phase(turn: tuple[int, ...]) -> Any:
+        def phase(turn: tuple[int, ...]) -> T:
             pieces = itertools.chain(*[_pieces(source, axes, cuts, turn) for source in read])
             terms = [term(*piece) for piece in pieces]
             return functools.reduce(join, terms) if terms else nothing()
 
-        def nothing() -> Any:
+        def nothing() -> T:
             parts = [slices.empty_along(x, axes) for x in sources[0].arrays]
             sides = [(0, cut.stop - cut.first, 0) for cut in cuts]
             return term(0, parts, functools.partial(_grown, axes, sides))
 
         def interleaved(*phases: Array) -> Array:
             parts = dict(zip(turns, phases, strict=True))
-            return slices.interleave(parts, axes, [cut.phases for cut in cuts], layout.order)
+            return slices.interleave(parts, axes, [cut.phases for cut in cuts], order)
 
         columns = zip(*[source.phases for source in sources], strict=True)
         turns = [*itertools.product(*map(_phases_that_read, columns, cuts))]
@@ -73,7 +79,8 @@ def carry_out(
         sides = [(0, size - x.shape[axis], 0) for axis, size in zip(axes, sizes, strict=True)]
         return slices.pad(x, axes, sides, 0)
 
-    return jax.tree.map(cropped, regions.concatenated(axes, layout.cuts, region))
+    result: T = jax.tree.map(cropped, regions.concatenated(axes, layout.cuts, region))
+    return result
 
 
 def _phases_that_read(sources: Sequence[Phases], cut: Cut) -> range:

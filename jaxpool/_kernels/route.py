@@ -44,8 +44,7 @@ def _sent(dy: Array, index: Array, pass_: Pass) -> Array:
         return grow(lax.select(_chose(piece, index, step), dy, lax.full_like(dy, 0)), 0)
 
     source = Source([dy, index], [0, 0], step.transposed)
-    sum_: Array = carry_out(pass_.layout, step.axes, [source], term, lax.add)
-    return sum_
+    return carry_out(pass_.layout, step.axes, [source], term, lax.add)
 
 
 def _lowered(index: Array, pass_: Pass) -> Array:
@@ -64,8 +63,7 @@ def _lowered(index: Array, pass_: Pass) -> Array:
 
     assert pass_.lower is not None
     source = Source([index], [0], step.transposed)
-    joined: Array = carry_out(pass_.lower, step.axes, [source], term, lax.max)
-    return joined
+    return carry_out(pass_.lower, step.axes, [source], term, lax.max)
 
 
 def _picked(x: Array, index: Array, pass_: Pass) -> Array:
@@ -77,8 +75,7 @@ def _picked(x: Array, index: Array, pass_: Pass) -> Array:
         return lax.select(_chose(piece, index, step), part, lax.full_like(part, 0))
 
     source = Source([x], [0], step.phases)
-    sum_: Array = carry_out(pass_.layout, step.axes, [source], term, lax.add)
-    return sum_
+    return carry_out(pass_.layout, step.axes, [source], term, lax.add)
 
 
 def route(dy: Array, index: Array, ties: Order, plan: MaxPlan) -> Array:

@@ -55,8 +55,7 @@ def _step(pass_: Pass, keys: Keys, fill: Any, *found: Array, index: bool) -> tup
         return tuple(lax.select(takes, c, b) for c, b in zip(challenger, best, strict=True))
 
     source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
-    best: tuple[Array, ...] = carry_out(pass_.layout, step.axes, [source], term, better)
-    return best
+    return carry_out(pass_.layout, step.axes, [source], term, better)
 
 
 def _select(

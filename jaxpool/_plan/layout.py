@@ -20,11 +20,11 @@ Reading = Literal["padded", "bounded", "tables"]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Regions along each axis of a pass, how they read, and in which order the axes are interleaved."""
+    """Regions along each axis of a pass, how they read, and whether phases of the minor axis are interleaved last."""
 
     reading: Reading
     cuts: tuple[tuple[Cut, ...], ...] = ()
-    order: tuple[int, ...] = ()
+    minor_last: bool = False
 
     @property
     def regions(self) -> int:
@@ -32,13 +32,7 @@ class Layout:
         return math.prod(map(len, self.cuts))
 
 
-def minor_first(axes: Sequence[int]) -> tuple[int, ...]:
-    """The places of `axes`, that of the last axis of the array first."""
-    return tuple(sorted(range(len(axes)), key=lambda which: axes[which], reverse=True))
-
-
 def in_one_region(
-    axes: Sequence[int],
     phases: Sequence[Phases],
     reading: Reading = "padded",
     *,
@@ -46,12 +40,11 @@ def in_one_region(
 ) -> Layout:
     """A pass without cuts; with `spare_turn` over a turn of phases too many of the first axis that has some."""
     strided = [which for which, each in enumerate(phases) if len(each) > 1][:1]
-    more = [spare_turn and which in strided for which in range(len(axes))]
-    return Layout(reading, tuple(map(one_cut, phases, more)), minor_first(axes))
+    more = [spare_turn and which in strided for which in range(len(phases))]
+    return Layout(reading, tuple(map(one_cut, phases, more)))
 
 
 def in_regions(
-    axes: Sequence[int],
     sources: Sequence[Sequence[Phases]],
     reading: Reading,
     most: int,
@@ -59,7 +52,7 @@ def in_regions(
 ) -> Layout:
     """A pass that is cut where elements begin to be missing, into up to `most` regions at each end of an axis."""
     columns = [cuts(column, most, tuning.shortest_region) for column in zip(*sources, strict=True)]
-    return Layout(reading, tuple(columns), minor_first(axes))
+    return Layout(reading, tuple(columns))
 
 
 def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:

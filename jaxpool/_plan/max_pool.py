@@ -50,8 +50,7 @@ def plan_max(problem: Problem) -> MaxPlan:
         _forward(problem, 16 if integer else problem.sum_bits),
         by_tables or by_steps,
         tuple(
-            dataclasses.replace(each, layout=in_one_region(each.step.axes, each.step.phases))
-            for each in by_steps
+            dataclasses.replace(each, layout=in_one_region(each.step.phases)) for each in by_steps
         ),
         widen if added and not by_tables else "never",
     )
@@ -93,8 +92,8 @@ def _read(problem: Problem, step: Step, shape: Shape, bits: int, *, alone: bool)
         and (row(shape, ends) >= tuning.vector or (few and strided))
     ):
         copied = not (alone and few)
-        return in_regions(step.axes, [step.phases], "padded" if copied else "bounded", 1, tuning)
-    return in_one_region(step.axes, step.phases)
+        return in_regions([step.phases], "padded" if copied else "bounded", 1, tuning)
+    return in_one_region(step.phases)
 
 
 def _by_steps(problem: Problem) -> tuple[Pass, ...]:
@@ -104,7 +103,7 @@ def _by_steps(problem: Problem) -> tuple[Pass, ...]:
     shape, passes = problem.window.pooled(problem.shape), []
     for step in reversed(steps):
         send = _send(problem, step, shape, alone=len(steps) == 1)
-        lower = in_one_region(step.axes, step.transposed, spare_turn=spare)
+        lower = in_one_region(step.transposed, spare_turn=spare)
         passes.append(Pass(step, send, lower if step is not steps[0] else None))
         shape = step.before(shape)
     return tuple(passes)
@@ -118,20 +117,17 @@ def _send(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
     too short for vectors that one loop would not vectorise. The loops for each phase do, if the
     minor axis is interleaved last.
     """
-    tuning, axes, phases = problem.tuning, step.axes, step.transposed
+    tuning, phases = problem.tuning, step.transposed
     if not tuning.in_place:
-        return in_one_region(axes, phases)
+        return in_one_region(phases)
     strided = any(access.stride > 1 for access in step.accesses)
     large = tuning.region_bytes <= nbytes(shape, problem.sum_bits) < math.inf
     if alone and not strided and large:
-        return in_regions(axes, [phases], "bounded", 1, tuning)
-    if row(shape, axes) < tuning.vector:
-        exact = in_one_region(axes, phases)
-        return dataclasses.replace(exact, order=exact.order[::-1])
+        return in_regions([phases], "bounded", 1, tuning)
+    if row(shape, step.axes) < tuning.vector:
+        return dataclasses.replace(in_one_region(phases), minor_last=True)
     copied = strided and problem.window.overlapping
-    return in_one_region(
-        axes, phases, "padded" if copied else "bounded", spare_turn=tuning.spare_turn
-    )
+    return in_one_region(phases, "padded" if copied else "bounded", spare_turn=tuning.spare_turn)
 
 
 def _by_tables(problem: Problem) -> tuple[Pass, ...]:

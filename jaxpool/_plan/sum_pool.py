@@ -111,12 +111,12 @@ class _Passes:
     def _layout(self, axes: Sequence[int], sources: Sequence[Reads]) -> Layout:
         """In regions, if loops are faster with regions of their own at the ends of the axes; or through tables."""
         if not self.tuning.in_place:
-            return in_one_region(axes, sources[0])
+            return in_one_region(sources[0])
         if len(sources) == 1 and self._tables_pay(axes, sources[0]):
             return Layout("tables")
         most = self.tuning.regions_at_ends if len(axes) == 1 else 1
         most = most if self._cuts_pay(axes, sources) else 0
-        return in_regions(axes, sources, "bounded", most, self.tuning)
+        return in_regions(sources, "bounded", most, self.tuning)
 
     def _cuts_pay(self, axes: Sequence[int], sources: Sequence[Reads]) -> bool:
         """Along one axis a loop over few taps tests bounds as fast, unless it is wide and interleaves phases."""
