@@ -80,7 +80,7 @@ def _stage(
     """A pass in which each of `sources` is read along `axes`. All passes but the last are kept, and all tables."""
     count = sum(math.prod(map(terms, source)) for source in sources)
     notes = []
-    if layout.minor_last and len(axes) > 1:
+    if layout.minor_last:
         notes.append("phases of the minor axis joined last")
     ends = zip(layout.cuts, sources[0], strict=bool(layout.cuts))
     if any(cuts[-1].stop > max(access.out for access in along) for cuts, along in ends):

@@ -125,7 +125,7 @@ def _send(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
     if alone and not strided and large:
         return in_regions([phases], "bounded", 1, tuning)
     if row(shape, step.axes) < tuning.vector:
-        return dataclasses.replace(in_one_region(phases), minor_last=True)
+        return dataclasses.replace(in_one_region(phases), minor_last=len(step.axes) > 1)
     copied = strided and problem.window.overlapping
     return in_one_region(phases, "padded" if copied else "bounded", spare_turn=tuning.spare_turn)
 
