@@ -48,8 +48,7 @@ def carry_out(
     join: Callable[[T, T], T],
 ) -> T:
     """The result of a pass along `axes`; where nothing exists, the term of tap 0 of nothing but fillings."""
-    minor_first = not layout.minor_last
-    order = sorted(range(len(axes)), key=axes.__getitem__, reverse=minor_first)
+    order = sorted(range(len(axes)), key=axes.__getitem__, reverse=not layout.minor_last)
 
     def region(cuts: Sequence[Cut]) -> Any:
         """The positions of `cuts`: those of each phase, interleaved."""

@@ -79,16 +79,15 @@ def _read(problem: Problem, step: Step, shape: Shape, bits: int, *, alone: bool)
     tested, or in one step of several, regions at the ends are read from padded copies of their own.
     """
     tuning = problem.tuning
-    pairs = list(zip(step.axes, step.accesses, strict=True))
-    ends = [axis for axis, access in pairs if access.complete != (0, access.out)]
-    inside = math.prod(max(0, stop - first) for first, stop in (a.complete for _, a in pairs))
-    outs = math.prod(access.out for _, access in pairs)
+    inner = [max(0, stop - first) for first, stop in (each.complete for each in step.accesses)]
+    outs = [access.out for access in step.accesses]
+    ends = [axis for axis, n, out in zip(step.axes, inner, outs, strict=True) if n < out]
     few = len(step.starts) <= tuning.tested_terms
     strided = all(access.stride > 1 for access in step.accesses)
     if (
         tuning.region_bytes <= nbytes(shape, bits) < math.inf
         and ends
-        and 100 * inside > tuning.least_inside * outs
+        and 100 * math.prod(inner) > tuning.least_inside * math.prod(outs)
         and (row(shape, ends) >= tuning.vector or (few and strided))
     ):
         copied = not (alone and few)
@@ -99,11 +98,10 @@ def _read(problem: Problem, step: Step, shape: Shape, bits: int, *, alone: bool)
 def _by_steps(problem: Problem) -> tuple[Pass, ...]:
     """The steps from the output to the input."""
     steps = select_steps(problem.window, problem.tuning, forward=False)
-    spare = problem.tuning.spare_turn
     shape, passes = problem.window.pooled(problem.shape), []
     for step in reversed(steps):
         send = _send(problem, step, shape, alone=len(steps) == 1)
-        lower = in_one_region(step.transposed, spare_turn=spare)
+        lower = in_one_region(step.transposed, spare_turn=problem.tuning.spare_turn)
         passes.append(Pass(step, send, lower if step is not steps[0] else None))
         shape = step.before(shape)
     return tuple(passes)
