@@ -56,13 +56,8 @@ def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
     sizes = [dim.size if transposed else dim.out for dim in done]
     passes.shape = resized(passes.shape, [dim.axis for dim in done], sizes)
     passes.add_over([dim for dim in used if dim not in done])
-    return SumPlan(
-        transposed,
-        whole,
-        separate,
-        tuple(passes.made),
-        keep_on(problem.platform, problem.thresholds),
-    )
+    keep = keep_on(problem.platform, problem.thresholds)
+    return SumPlan(transposed, whole, separate, tuple(passes.made), keep)
 
 
 class _Passes:
@@ -114,8 +109,8 @@ class _Passes:
             return in_one_region(sources[0])
         if len(sources) == 1 and self._tables_pay(axes, sources[0]):
             return Layout("tables")
-        most = self.tuning.regions_at_ends if len(axes) == 1 else 1
-        most = most if self._cuts_pay(axes, sources) else 0
+        at_ends = self.tuning.regions_at_ends if len(axes) == 1 else 1
+        most = at_ends if self._cuts_pay(axes, sources) else 0
         return in_regions(sources, "bounded", most, self.tuning)
 
     def _cuts_pay(self, axes: Sequence[int], sources: Sequence[Reads]) -> bool:
