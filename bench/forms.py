@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from bench._case import ADAPTIVE, AVERAGES, MAX, UNPOOL, Case
+from jaxpool._cli._plans import FORMS
+from jaxpool._geometry.access import terms
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._kernels import reduce
@@ -30,9 +32,9 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.max_pool import plan_max
-from jaxpool._plan.problem import Platform, Problem, Tuned
-from jaxpool._plan.sum_pool import plan_sum
+from jaxpool._plan.max_pool import Pass, plan_max
+from jaxpool._plan.problem import Platform, Problem, keep_on
+from jaxpool._plan.sum_pool import SumPass, plan_sum
 from jaxpool._plan.tuning import LIMITS, TUNING, Limits, Tuning
 
 
@@ -100,14 +102,13 @@ def arrays(case: Case, names: Sequence[str]) -> list[jax.Array]:
 def _problem(case: Case, by: Thresholds) -> Problem:
     geometry = {"window_dilation": case.dilation or 1, "axes": case.axes}
     window = make_window(case.shape, case.window, case.strides, case.padding, **geometry)
-    return Tuned(window, case.shape, case.dtype, by.platform, thresholds=by.tuning)
+    return Problem(window, case.shape, case.dtype, by.platform, thresholds=by.tuning)
 
 
 def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
     problem = _problem(case, by)
     window, kind = problem.window, "max" if case.op == "max_pool" else "min"
-    kept = "conditional" if by.tuning.conditional else "barrier"
-    plan = dataclasses.replace(plan_max(problem), keep=kept)
+    plan, kept = plan_max(problem), keep_on(by.platform, by.tuning)
 
     def forward(x: jax.Array) -> Any:
         return keep(kept, lambda x: select(x, window, kind, "first", plan), x)
@@ -144,12 +145,9 @@ def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
 
 def _sum(case: Case, by: Thresholds) -> dict[str, Form]:
     problem = _problem(case, by)
-    taps, kept = problem.window.size, "conditional" if by.tuning.conditional else "barrier"
+    taps, kept = problem.window.size, keep_on(by.platform, by.tuning)
     end = Epilogue(jnp.dtype(case.dtype), (lambda y: y / taps) if case.op == "avg_pool" else None)
-    plans = [
-        dataclasses.replace(plan_sum(problem, transposed=transposed), keep=kept)
-        for transposed in (False, True)
-    ]
+    plans = [plan_sum(problem, transposed=transposed) for transposed in (False, True)]
 
     def forward(x: jax.Array) -> Any:
         return window_sum(x, plans[0], end)
@@ -213,13 +211,15 @@ def _reduction(case: Case, by: Thresholds) -> dict[str, Form]:
     return {"forward": Form(lost, "looks for a NaN" if lost else "does not look", ("x",), run)}
 
 
-def _words(passes: Sequence[Any]) -> str:
+def _words(passes: Sequence[Pass | SumPass]) -> str:
     """Passes in a line: the axes of each, how many terms it joins at most, and how it reads."""
     return "; ".join(_pass(each) for each in passes) or "no pass"
 
 
-def _pass(each: Any) -> str:
-    if step := getattr(each, "step", None):
-        return f"axes {step.axes}: {len(step.starts)} terms, {each.layout}"
-    terms = math.prod(max(len(access.offsets) for access in axis) for axis in each.phases)
-    return f"axes {each.axes}: {terms} terms, {each.layout}"
+def _pass(each: Pass | SumPass) -> str:
+    if isinstance(each, SumPass):
+        axes, count = each.axes, math.prod(map(terms, each.sources[0]))
+    else:
+        axes, count = each.step.axes, len(each.step.starts)
+    regions = f", {each.layout.regions} regions" if each.layout.regions > 1 else ""
+    return f"axes {axes}: {count} terms, {FORMS[each.layout.reading]}{regions}"

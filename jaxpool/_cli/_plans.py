@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from jaxpool._plan import case as cases
-from jaxpool._plan.case import read_case
-from jaxpool._plan.explain import Stage, deciding, explain
+from jaxpool._cli._case import read_case
+from jaxpool._cli._explain import FAMILIES, Stage, deciding, explain
 from jaxpool._plan.problem import PLATFORMS, Platform, Shape
 
 DIRECTIONS = ("forward", "tangent", "backward")
@@ -44,26 +43,10 @@ KEPT_BY = {
     "conditional": "in a branch of a conditional: XLA for CPU drops barriers before it fuses",
 }
 FORMS = {key: how for key, (how, _) in READINGS.items()} | {"regions": "in regions"}
-_WINDOWS = (
-    *("2x2 stride 2 16x128x128x32", "3x3 stride 2 SAME 16x112x112x64", "3x3 SAME 2x9x8x3"),
-    *("3x3 SAME 8x64x64x64", "13x13 SAME 8x40x40x128", "31x31 stride 16 SAME 4x128x128x32"),
-    *("3x3 SAME ties split 8x64x64x64", "13x13 ties split 8x40x40x128", "56x56 32x56x56x256"),
-)
-_OUTPUTS = (
-    *("to 7x7 16x56x56x64", "to 5x5 8x64x64x64", "to 1x1 16x56x56x64"),
-    *("to 4x4 ties split 2x8x8x3", "to 5x5 ties split 8x64x64x64"),
-)
-_SAMPLES = (  # cases that show between them all the forms that a function may take
-    (cases.SELECTIONS + cases.SUMS + cases.SCALED + cases.STOCHASTIC, _WINDOWS),
-    (cases.ADAPTIVE, _OUTPUTS),
-    (cases.WHOLE, ("over 1 and 2 32x56x56x64", "over 1 and 2 ties split 32x56x56x64")),
-    (cases.RUNNING, ("over 1 8x4096x64",)),
-    (cases.ELEMENTWISE, ("of 2 16x128x128x32", "of 2 ties split 16x128x128x32")),
-    (cases.UNPOOL, ("to 128x128 16x64x64x32", "to 512x512 16x64x64x32")),
-    (cases.FRACTIONAL, ("2x2 to 56x56 16x112x112x64", "8x8 to 7x7 16x112x112x64")),
-)
 SAMPLES = {
-    name: [f"{name} {text}" for text in texts] for names, texts in _SAMPLES for name in names
+    name: [f"{name} {text}" for text in family.samples]
+    for family in FAMILIES
+    for name in family.functions
 }
 SAMPLES["maxout"] = SAMPLES["max"]
 SAMPLES["spatial_pyramid_pool"] = (
@@ -83,8 +66,11 @@ def of_case(text: str) -> dict[str, Any]:
 
 
 def of_function(name: str) -> dict[str, Any]:
-    """What is kept for the derivative of a public function, and how its passes may read, as samples show."""
-    samples = [read_case(text) for text in SAMPLES[name]]
+    """What is kept for the derivative of a public function, and how its passes may read, as samples show.
+
+    Nothing of a function that no family explains.
+    """
+    samples = [read_case(text) for text in SAMPLES.get(name, ())]
     found = [[explain(case, on) for case in samples] for on in PLATFORMS]
     plans = {
         on: {
@@ -146,12 +132,13 @@ def functions_in_words(found: dict[str, dict[str, Any]]) -> Iterator[str]:
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, said in found.items():
         kept = {key: re.split("[,:]", text)[0] for key, text in KEPT.items()}
-        lines = [_line("derivative", said["derivatives"]), _line("keeps", _or(said["keeps"], kept))]
+        lines = [_line("derivative", said["derivatives"])]
+        lines += [_line("keeps", _or(said["keeps"], kept))] if said["keeps"] else []
         for plan in said["plans"]:
             ways = [
                 f"{way} {_or(plan[way], FORMS)}" for way in ("forward", "backward") if plan[way]
             ]
-            lines.append(_line(platforms(plan), "; ".join(ways)))
+            lines += [_line(platforms(plan), "; ".join(ways))] if ways else []
         alike.setdefault(tuple(lines), []).append(name)
     yield "functions: what is kept for the derivative, and how passes may read; see --plan CASE"
     for said_of_all, names in alike.items():

@@ -16,7 +16,7 @@ elements to windows.
 from __future__ import annotations
 
 import dataclasses
-import math
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -48,31 +48,27 @@ class Access:
     def complete(self) -> tuple[int, int]:
         """The positions at which every element exists, from the first to before the second."""
         ends = [self.inside(offset, 0, self.out) for offset in self.offsets]
-        firsts, stops = zip(*ends, strict=True) if ends else ((0,), (self.out,))
-        return max(firsts), min(stops)
+        return max([0, *[first for first, _ in ends]]), min([self.out, *[stop for _, stop in ends]])
 
-    def moved(self, first: int, begin: int, size: int, out: int) -> Access:
-        """The `out` positions from `first` on, of the `size` elements from `begin` on."""
-        offsets = tuple(self.stride * first + offset - begin for offset in self.offsets)
-        return Access(offsets, self.taps, self.stride, size, out)
+    @property
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Each offset and its tap."""
+        return zip(self.offsets, self.taps, strict=True)
+
+    def of_elements(self, begin: int, end: int) -> Access:
+        """The same of an array that holds the elements from `begin` to before `end`."""
+        offsets = tuple(offset - begin for offset in self.offsets)
+        return dataclasses.replace(self, offsets=offsets, size=end - begin)
 
     def transposed(self) -> Phases:
         """Which positions read each element: element `stride * p + phase` is read by those at `p + offset`."""
-        found: list[list[tuple[int, int]]] = [[] for _ in range(min(self.stride, self.size))]
-        for offset, tap in zip(self.offsets, self.taps, strict=True):
-            phase = offset % self.stride
-            if phase < len(found):
-                found[phase].append(((phase - offset) // self.stride, tap))
-        return tuple(
-            Access(
-                tuple(offset for offset, _ in pairs),
-                tuple(tap for _, tap in pairs),
-                1,
-                self.out,
-                len(range(phase, self.size, self.stride)),
-            )
-            for phase, pairs in enumerate(found)
-        )
+        found = []
+        for phase in range(max(1, min(self.stride, self.size))):
+            ours = [pair for pair in self.pairs if pair[0] % self.stride == phase]
+            offsets = tuple((phase - offset) // self.stride for offset, _ in ours)
+            out = len(range(phase, self.size, self.stride))
+            found.append(Access(offsets, tuple(tap for _, tap in ours), 1, self.out, out))
+        return tuple(found)
 
 
 Phases = tuple[Access, ...]  # position p of phase q is position `p * len(phases) + q` of the result
@@ -89,16 +85,9 @@ def elements_to_windows(dim: Axis, unit: int = 1) -> Phases:
     return windows_to_elements(dim, unit).transposed()
 
 
-def covering(dim: Axis) -> int:
-    """How many windows cover an element of an axis, at most."""
-    return max(1, *[len(phase.offsets) for phase in elements_to_windows(dim)])
-
-
-def complete_positions(accesses: Sequence[Access]) -> tuple[int, int]:
-    """At how many positions of all axes every element exists, and how many positions there are."""
-    ends = [access.complete for access in accesses]
-    inner = math.prod(max(0, stop - first) for first, stop in ends)
-    return inner, math.prod(access.out for access in accesses)
+def terms(phases: Phases) -> int:
+    """How many elements a position of any phase reads, at most."""
+    return max(len(access.offsets) for access in phases)
 
 
 def length(phases: Phases) -> int:
@@ -106,19 +95,21 @@ def length(phases: Phases) -> int:
     return sum(access.out for access in phases)
 
 
-def tables(phases: Phases) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+Table = tuple[np.ndarray, np.ndarray, np.ndarray]  # of elements, their taps, whether they exist
+
+
+def tables(phases: Phases) -> list[Table]:
     """What each position of all phases reads, in turn: vectors of elements, of their taps, and of whether they exist.
 
     There are as many entries as the most that a position reads. In place of an element that does not
     exist stands the nearest that does.
     """
-    found = []
-    for which in range(max(1, *[len(access.offsets) for access in phases])):
-        elements, taps = np.zeros(length(phases), np.int32), np.zeros(length(phases), np.int64)
-        exist = np.zeros(length(phases), np.bool_)
+    found, count = [], length(phases)
+    for which in range(max(1, terms(phases))):
+        elements, taps = np.zeros(count, np.int32), np.zeros(count, np.int64)
+        exist = np.zeros(count, np.bool_)
         for phase, access in enumerate(phases):
-            pairs = sorted(zip(access.offsets, access.taps, strict=True))[which : which + 1]
-            for offset, tap in pairs:
+            for offset, tap in sorted(access.pairs)[which : which + 1]:
                 places = np.arange(access.out) * access.stride + offset
                 elements[phase :: len(phases)] = places.clip(0, access.size - 1)
                 taps[phase :: len(phases)] = tap
@@ -135,42 +126,43 @@ class Cut(NamedTuple):
     phases: int
 
 
-def _edges(first: int, stop: int, most: int, shortest: int) -> Iterator[int]:
-    """Where up to `most` regions of at least `shortest` positions begin, each a position longer than the one before.
+def one_cut(phases: Phases, more: int = 0) -> tuple[Cut, ...]:
+    """All positions as one region of full turns, the last of which may reach beyond them, and `more` turns."""
+    return (Cut(0, phases[0].out + more, len(phases)),)
 
-    Of regions of one length XLA computes first, and keeps, what both of them pad alike.
+
+def cuts(sources: Sequence[Phases], most: int, shortest: int) -> tuple[Cut, ...]:
+    """The regions of an axis, along which all of `sources` have the same positions.
+
+        | ends: up to `most` regions | every element exists | ends | a last turn of some phases |
+
+    With `most` 0 all but the last turn is one region.
+    """
+    phases = sources[0]
+    full = phases[-1].out  # turns of all phases
+    starts = {0}
+    if most:
+        firsts, stops = zip(*[each.complete for source in sources for each in source], strict=True)
+        first = min(full, max(firsts))
+        stop = max(first, min(full, *stops))
+        starts = {*_begins(0, first, most, shortest), first, *_begins(stop, full, most, shortest)}
+    edges = [*(sorted(starts - {full}) or [0]), full]
+    regions = [Cut(first, stop, len(phases)) for first, stop in itertools.pairwise(edges)]
+    if phases[0].out > full:
+        regions.append(Cut(full, full + 1, sum(access.out > full for access in phases)))
+    return tuple(regions)
+
+
+def _begins(first: int, stop: int, most: int, shortest: int) -> Iterator[int]:
+    """Where up to `most` regions begin that fill the positions from `first` to before `stop`.
+
+    Each is a position longer than the one before, and the first at least `shortest` long:
+
+        |aaaaaaaa|bbbbbbbbb|ccc          20 positions, `shortest` 8
+
+    XLA would compute first, and keep, what two regions of one length pad alike.
     """
     long = max(shortest, -(-(stop - first) // most))
     while first < stop:
         yield first
         first, long = first + long, long + 1
-
-
-def cuts(sources: Sequence[Phases], most: int, shortest: int) -> tuple[Cut, ...]:
-    """The regions of an axis: where all elements exist, up to `most` before and after, a last turn of some phases.
-
-    All of `sources` have the same positions. With `most` 0 all full turns are one region.
-    """
-    phases = sources[0]
-    if not phases:  # an axis without positions
-        return one_cut(phases)
-    full, longest = phases[-1].out, phases[0].out
-    starts = [0]
-    if most:
-        ends = [access.complete for source in sources for access in source]
-        first = min(full, max(first for first, _ in ends))
-        stop = max(first, min(full, *[stop for _, stop in ends]))
-        starts = sorted(
-            {*_edges(0, first, most, shortest), first, *_edges(stop, full, most, shortest)} - {full}
-        )
-    pairs = zip(starts, [*starts[1:], full], strict=True)
-    regions = [Cut(first, stop, len(phases)) for first, stop in pairs]
-    if longest > full:
-        regions.append(Cut(full, longest, sum(access.out == longest for access in phases)))
-    return tuple(regions)
-
-
-def one_cut(phases: Phases, more: int = 0) -> tuple[Cut, ...]:
-    """All positions as one region of full turns, the last of which may reach beyond them, and `more` turns."""
-    turns = max((access.out for access in phases), default=0)
-    return (Cut(0, turns + more, len(phases)),)

@@ -9,7 +9,7 @@ import jax
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._plan.max_pool import Keep
+from jaxpool._plan.problem import Keep
 
 
 def keep(by: Keep, kernel: Callable[..., Any], *args: Array) -> Any:

@@ -18,7 +18,7 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
 from jaxpool._kernels.dtypes import Kind, accumulator, index_dtype
 from jaxpool._kernels.keep import keep
-from jaxpool._plan.max_pool import Keep
+from jaxpool._plan.problem import Keep
 
 
 def _shift(x: Array, axis: int, far: int, fill: object) -> Array:

@@ -5,6 +5,7 @@ y[o], index[o] = max over taps t of (x[stride * o - low + dilation * t], t), the
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -17,16 +18,10 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Keys, Order, constant, float_keys
 from jaxpool._kernels.cpu.keys import integer_keys
-from jaxpool._kernels.dtypes import DType, Kind, cast, index_dtype, losing
+from jaxpool._kernels.dtypes import Kind, cast, index_dtype, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._plan.max_pool import MaxPlan, Pass
-
-
-def keys_of(plan: MaxPlan, dtype: DType, kind: Kind, ties: Order) -> Keys:
-    """The type in which a selection compares elements of `dtype`."""
-    as_integers = plan.keys == "integer" and ties != "last_nan"
-    return (integer_keys if as_integers else float_keys)(dtype, kind, ties)
 
 
 def _first_real(window: Window, ndim: int, ties: Order) -> Array | None:
@@ -42,9 +37,7 @@ def _first_real(window: Window, ndim: int, ties: Order) -> Array | None:
     return jnp.asarray(bound.astype(index_dtype(window.size)))
 
 
-def _step(
-    pass_: Pass, keys: Keys, fill: Any, ties: Order, *found: Array, index: bool
-) -> tuple[Array, ...]:
+def _step(pass_: Pass, keys: Keys, fill: Any, *found: Array, index: bool) -> tuple[Array, ...]:
     """The best piece at each output of a step, and with `index` the flat tap it stands at."""
     step = pass_.step
     dtype = index_dtype(step.count)
@@ -62,25 +55,19 @@ def _step(
         return tuple(lax.select(takes, c, b) for c, b in zip(challenger, best, strict=True))
 
     source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
-    absent = step.starts[-1] if ties == "last" else 0
-    best: tuple[Array, ...] = carry_out(
-        pass_.layout, step.axes, [source], term, better, absent=absent
-    )
-    return best
+    return carry_out(pass_.layout, step.axes, [source], term, better)
 
 
 def _select(
     x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool
 ) -> tuple[tuple[Array, ...], Keys]:
     """The keys of each window's extreme, and with `index` the flat tap it stands at, padding counted."""
-    keys = keys_of(plan, x.dtype, kind, ties)
+    as_integers = plan.keys == "integer" and ties != "last_nan"
+    keys = (integer_keys if as_integers else float_keys)(x.dtype, kind, ties)
     fill = constant(keys.to, losing(x.dtype, kind))
     found: tuple[Array, ...] = (keys.to(x),)
     for pass_ in plan.forward:
-
-        def kernel(*found: Array, pass_: Pass = pass_) -> tuple[Array, ...]:
-            return _step(pass_, keys, fill, ties, *found, index=index)
-
+        kernel = functools.partial(_step, pass_, keys, fill, index=index)
         last = pass_ is plan.forward[-1]
         found = kernel(*found) if last else keep(plan.keep, kernel, *found)
     return found, keys

@@ -28,32 +28,26 @@ class Epilogue(NamedTuple):
     dtype: DType
     divide: Callable[[Array], Array] | None = None
 
-    def divided(self, total: Array) -> Array:
-        """The total, in the type of sums, divided."""
+    def applied(self, total: Array, rounded: Callable[[Array, DType], Array] = cast) -> Array:
+        """The total, divided in the type of sums and rounded."""
         wide = cast(total, accumulator(total.dtype))
-        return wide if self.divide is None else self.divide(wide)
-
-    def applied(self, total: Array) -> Array:
-        """The total, divided and rounded."""
-        return cast(self.divided(total), self.dtype)
+        return rounded(wide if self.divide is None else self.divide(wide), self.dtype)
 
 
 def _pass(pass_: SumPass, end: Epilogue | None, x: Array, before: Array) -> Array:
     """The sums of one pass over x; `before` is what the pass before it has read."""
     wide = accumulator(x.dtype)
     if pass_.layout.reading == "tables":
-        looked_up = tables.sums(x, pass_.axes, pass_.phases)
-        if end:
-            looked_up = tables.rounded(end.divided(looked_up), end.dtype)
-        return tables.row_major(looked_up, pass_.axes[0])
+        total = tables.sums(x, pass_.axes, *pass_.sources)
+        total = end.applied(total, tables.rounded) if end else total
+        return tables.row_major(total, pass_.axes[0])
 
     def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
         return grow(cast(parts[0], wide), 0)
 
-    sources = [Source([x], [0], pass_.phases)]
-    if pass_.rest:
-        sources.append(Source([before], [0], pass_.rest))
-    total: Array = carry_out(pass_.layout, pass_.axes, sources, term, lax.add)
+    pairs = zip((x, before), pass_.sources, strict=False)
+    sources = [Source([array], [0], phases) for array, phases in pairs]
+    total = carry_out(pass_.layout, pass_.axes, sources, term, lax.add)
     return end.applied(total) if end else total
 
 

@@ -32,8 +32,7 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
 from jaxpool._plan.adaptive_pool import needs_no_grid
-from jaxpool._plan.max_pool import keep_on
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, keep_on
 from jaxpool._plan.tuning import TUNING
 
 

@@ -10,8 +10,7 @@ from jax import Array
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
 from jaxpool._ops.op import Op
-from jaxpool._plan.max_pool import keep_on
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, keep_on
 
 Which = Literal["first", "last"]
 

@@ -26,8 +26,7 @@ from jaxpool._kernels.keep import keep as keep_apart
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.op import Op, apply
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.max_pool import keep_on
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, keep_on
 
 Weigh = Callable[[Array, Array], Array]  # what 1 at a low scale amounts to at a higher one
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from jaxpool._geometry.access import Cut, Phases, cuts, one_cut
+from jaxpool._geometry.access import Cut, Phases, cuts, length, one_cut
+from jaxpool._geometry.window import Axis
+from jaxpool._plan.problem import Problem
 from jaxpool._plan.tuning import Tuning
 
-_WORDS = {
-    "padded": "from a padded copy",
-    "bounded": "where it is, bounds tested",
-    "tables": "through tables",
-}
 # "padded": what a region lacks is padded once, then every term is a plain slice.
 # "bounded": every term is a slice of what exists, and padded itself: no copy, but a bound to test in the loop.
 # "tables": one loop in which each term is looked up through a table of positions (CPU).
@@ -23,14 +20,11 @@ Reading = Literal["padded", "bounded", "tables"]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Regions along each axis of a pass, how they read, and in which order the axes are interleaved."""
+    """Regions along each axis of a pass, how they read, and whether phases of the minor axis are interleaved last."""
 
     reading: Reading
     cuts: tuple[tuple[Cut, ...], ...] = ()
-    order: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        return _WORDS[self.reading] + (f", {self.regions} regions" if self.regions > 1 else "")
+    minor_last: bool = False
 
     @property
     def regions(self) -> int:
@@ -38,29 +32,47 @@ class Layout:
         return math.prod(map(len, self.cuts))
 
 
-def minor_first(axes: Sequence[int]) -> tuple[int, ...]:
-    """The places of `axes`, that of the last axis of the array first."""
-    return tuple(sorted(range(len(axes)), key=lambda which: axes[which], reverse=True))
-
-
-def in_one_region(axes: Sequence[int], phases: Sequence[Phases], *, more: int = 0) -> Layout:
-    """A pass over a padded copy, `more` turns of the first strided axis included that are cut off."""
+def in_one_region(
+    phases: Sequence[Phases],
+    reading: Reading = "padded",
+    *,
+    spare_turn: bool = False,
+) -> Layout:
+    """A pass without cuts; with `spare_turn` over a turn of phases too many of the first axis that has some."""
     strided = [which for which, each in enumerate(phases) if len(each) > 1][:1]
-    columns = [one_cut(each, more * (which in strided)) for which, each in enumerate(phases)]
-    return Layout("padded", tuple(columns), minor_first(axes))
+    more = [spare_turn and which in strided for which in range(len(phases))]
+    return Layout(reading, tuple(map(one_cut, phases, more)))
 
 
 def in_regions(
-    axes: Sequence[int],
     sources: Sequence[Sequence[Phases]],
     reading: Reading,
     most: int,
     tuning: Tuning,
 ) -> Layout:
     """A pass that is cut where elements begin to be missing, into up to `most` regions at each end of an axis."""
-    columns = zip(*sources, strict=True)
-    return Layout(
-        reading,
-        tuple(cuts(column, most, tuning.shortest_region) for column in columns),
-        minor_first(axes),
-    )
+    columns = [cuts(column, most, tuning.shortest_region) for column in zip(*sources, strict=True)]
+    return Layout(reading, tuple(columns))
+
+
+def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
+    """Whether elements may be read through tables: not of an array whose type says how it is sharded.
+
+    Where XLA alone knows, a gather collects pooled axes that are sharded, and what it gives is not sharded.
+    """
+    if None in problem.shape or problem.sharded:
+        return False
+    return all(0 < length(each) <= problem.tuning.longest_table for each in phases)
+
+
+def grouped(
+    dims: Iterable[Axis], together: Callable[[tuple[Axis, ...]], bool]
+) -> list[tuple[Axis, ...]]:
+    """The axes in order, each in the group of the one before it where they may be `together`."""
+    groups: list[tuple[Axis, ...]] = []
+    for dim in dims:
+        if groups and together((*groups[-1], dim)):
+            groups[-1] = (*groups[-1], dim)
+        else:
+            groups.append((dim,))
+    return groups

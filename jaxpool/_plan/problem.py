@@ -5,15 +5,32 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from jaxpool._geometry.window import Window
-from jaxpool._plan.tuning import PORTABLE, TUNING, Tuning
+from jaxpool._plan.tuning import TUNING, Tuning
 
 Platform = Literal["cpu", "gpu", "tpu"]
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
+Keep = Literal["barrier", "conditional"]  # how a result is computed once, however many read it
 Shape = tuple[int | None, ...]  # None where a size is symbolic
+
+
+def keep_on(platform: Platform, thresholds: Tuning | None = None) -> Keep:
+    """How results are kept on a platform, whose thresholds may be others."""
+    return "conditional" if (thresholds or TUNING[platform]).conditional else "barrier"
+
+
+def resized(shape: Shape, axes: Iterable[int], sizes: Iterable[int]) -> Shape:
+    """The shape with other sizes along `axes`."""
+    new = dict(zip(axes, sizes, strict=True))
+    return tuple(new.get(axis, size) for axis, size in enumerate(shape))
+
+
+def elements(shape: Shape) -> float:
+    """How many elements an array of `shape` has; infinite where not known."""
+    return math.prod(math.inf if size is None else size for size in shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +41,13 @@ class Problem:
     shape: Shape
     dtype: str
     platform: Platform
-    sharded: bool = (
-        False  # whether the array's type says so; of a mesh that XLA alone knows it does not
-    )
+    sharded: bool = False  # whether the type says so; of a mesh that XLA alone knows it does not
+    thresholds: Tuning | None = None  # in place of those of the platform
 
     @property
     def tuning(self) -> Tuning:
-        """The thresholds of the platform."""
-        return TUNING[self.platform]
+        """The thresholds that choose."""
+        return self.thresholds or TUNING[self.platform]
 
     @property
     def bits(self) -> int:
@@ -49,23 +65,12 @@ class Problem:
         """Bits of the type in which elements are added up."""
         return 32 if self.low_precision else self.bits
 
-    def inner(self, axes: Sequence[int], shape: Shape | None = None) -> float:
-        """How many elements lie next to each other at a position of `axes`; infinite where not known."""
-        inside = (self.shape if shape is None else shape)[max(axes, default=-1) + 1 :]
-        return math.prod(math.inf if size is None else size for size in inside)
 
-    def nbytes(self, shape: Shape, bits: int) -> float:
-        """How many bytes an array of `shape` has; infinite where not known."""
-        return math.prod(math.inf if size is None else size for size in shape) * bits / 8
+def row(shape: Shape, axes: Sequence[int]) -> float:
+    """How many elements lie next to each other at a position of `axes`; infinite where not known."""
+    return elements(shape[max(axes, default=-1) + 1 :])
 
 
-@dataclasses.dataclass(frozen=True)
-class Tuned(Problem):
-    """A problem that brings thresholds of its own."""
-
-    thresholds: Tuning = PORTABLE
-
-    @property
-    def tuning(self) -> Tuning:
-        """These, not those of the platform."""
-        return self.thresholds
+def nbytes(shape: Shape, bits: int) -> float:
+    """How many bytes an array of `shape` has; infinite where not known."""
+    return elements(shape) * bits / 8

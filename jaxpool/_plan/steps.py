@@ -14,13 +14,13 @@ carried along, and read backwards it tells which piece every element came from.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
+from collections.abc import Sequence
 
 from jaxpool._geometry.access import Access, Phases, windows_to_elements
 from jaxpool._geometry.window import Axis, Window
-from jaxpool._plan.problem import Shape
+from jaxpool._plan.problem import Shape, resized
 from jaxpool._plan.tuning import Tuning
 
 
@@ -45,13 +45,11 @@ class Step:
 
     def after(self, shape: Shape) -> Shape:
         """The shape of what the step gives, from that of what it takes."""
-        outs = dict(zip(self.axes, [access.out for access in self.accesses], strict=True))
-        return tuple(outs.get(axis, size) for axis, size in enumerate(shape))
+        return resized(shape, self.axes, [access.out for access in self.accesses])
 
     def before(self, shape: Shape) -> Shape:
         """The shape of what the step takes, from that of what it gives."""
-        sizes = dict(zip(self.axes, [access.size for access in self.accesses], strict=True))
-        return tuple(sizes.get(axis, size) for axis, size in enumerate(shape))
+        return resized(shape, self.axes, [access.size for access in self.accesses])
 
     @property
     def phases(self) -> tuple[Phases, ...]:
@@ -64,14 +62,14 @@ class Step:
         return tuple(access.transposed() for access in self.accesses)
 
 
-@functools.lru_cache(maxsize=1024)
-def flat_step(window: Window) -> Step:
-    """All taps of a window in one step, from the input to the output."""
-    units = [math.prod(window.window_shape[which + 1 :]) for which in range(len(window.dims))]
-    accesses = [
-        windows_to_elements(dim, unit) for dim, unit in zip(window.dims, units, strict=True)
-    ]
-    return Step(window.axes, tuple(accesses), 1)
+def step_over(dims: Sequence[Axis], reach: int = 1) -> Step:
+    """All taps along `dims` in one step, each a piece of `reach` flat taps."""
+    accesses: list[Access] = []
+    unit = reach
+    for dim in reversed(dims):
+        accesses.insert(0, windows_to_elements(dim, unit))
+        unit *= dim.window
+    return Step(tuple(dim.axis for dim in dims), tuple(accesses), reach)
 
 
 def _steps_along(dim: Axis, unit: int, tuning: Tuning) -> list[Step]:
@@ -85,7 +83,7 @@ def _steps_along(dim: Axis, unit: int, tuning: Tuning) -> list[Step]:
     count = next(n for n in itertools.count(1) if tuning.pieces**n >= dim.window)
     most = next(n for n in range(1, tuning.pieces + 1) if n**count >= dim.window)
     if dim.window <= min(count * most * dim.stride, tuning.longest_pass):
-        return [Step((dim.axis,), (windows_to_elements(dim, unit),), unit)]
+        return [step_over([dim], unit)]
     starts, lengths = [], [1]
     while (length := lengths[-1]) < dim.window:
         reach = min(most * length, dim.window)
@@ -106,42 +104,32 @@ def _steps_along(dim: Axis, unit: int, tuning: Tuning) -> list[Step]:
     return steps
 
 
-def _in_one(window: Window, tuning: Tuning, *, forward: bool) -> bool:
-    if not forward or not window.overlapping:
-        return window.size <= tuning.pass_taps
-    strides = math.prod(dim.stride for dim in window.dims)
-    few = min(tuning.overlapping_taps_an_element * strides, tuning.longest_pass)
-    return window.size <= max(few, tuning.overlapping_taps)
-
-
-def _minor_axes_in_one(window: Window, tuning: Tuning) -> bool:
-    """Whether, forwards, the last two of three or more axes are one step: they have strides and few taps.
-
-    As one step, all taps of windows that overlap would be a program of many regions, each of many taps.
-    """
-    others, minor = window.dims[:-2], Window(window.dims[-2:])
-    strided = any(dim.stride > 1 for dim in minor.dims)
-    many = window.overlapping and window.size > tuning.overlapping_taps
-    few = minor.size <= tuning.overlapping_taps
-    return strided and many and few and not all(dim.idle for dim in others)
-
-
-@functools.lru_cache(maxsize=1024)
 def select_steps(window: Window, tuning: Tuning, *, forward: bool) -> tuple[Step, ...]:
     """The steps of a max or min pool, from the input to the output.
 
-    Axis by axis, the minor one first, so that row-major order decides ties. The flat tap that steps
-    find says nothing of them: backwards there may be others.
+    Axis by axis, the minor one first, so that the earlier of two taps that tie comes first in
+    row-major order too. The steps backward need not be those forward: the flat tap that is kept
+    names an element of the window, however it was found.
     """
-    minor = forward and len(window.dims) > 2 and _minor_axes_in_one(window, tuning)
-    if _in_one(window, tuning, forward=forward) and not minor:
-        return (flat_step(window),)
-    steps, rank = [], len(window.dims)
-    if minor:
-        steps.append(flat_step(Window(window.dims[-2:])))
-        rank -= 2
-    for which in reversed(range(rank)):
-        if not window.dims[which].idle:
+    few, dims = tuning.overlapping_taps, list(window.dims)
+    each_at_every_output = forward and window.overlapping
+    if each_at_every_output:
+        strides = math.prod(dim.stride for dim in dims)
+        most = max(few, min(tuning.overlapping_taps_an_element * strides, tuning.longest_pass))
+    else:
+        most = tuning.pass_taps
+    # Strided taps of three axes at once would be many regions of many taps each: the last two axes first.
+    minor = dims[-2:]
+    minor_fits = window.size > few >= math.prod(dim.window for dim in minor)
+    in_two = each_at_every_output and minor_fits and any(dim.stride > 1 for dim in minor)
+    if window.size <= most and not in_two:
+        return (step_over(dims),)
+    steps = []
+    if in_two:
+        steps.append(step_over(minor))
+        dims = dims[:-2]
+    for which in reversed(range(len(dims))):
+        if not dims[which].idle:
             unit = math.prod(window.window_shape[which + 1 :])
-            steps += _steps_along(window.dims[which], unit, tuning)
+            steps += _steps_along(dims[which], unit, tuning)
     return tuple(steps)

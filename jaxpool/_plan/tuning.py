@@ -32,7 +32,7 @@ class Tuning:
 
     # NOTES: Large windows
     pass_taps: int = 16  # taps of a window: one pass up to here, fewer trips to memory than an axis at a time
-    overlapping_taps: int = 9  # taps: forwards, for windows that meet; each is compared at every output
+    overlapping_taps: int = 9  # taps of a window: likewise forwards, where windows meet; more are too many comparisons
     overlapping_taps_an_element: int = 4  # taps an input element: likewise, with strides
     pieces: int = 8  # pieces of a pass along an axis where windows meet: fewer, longer passes over memory
     longest_pass: int = 32  # taps of one pass: the program, and the time it compiles, grow with them
@@ -50,9 +50,12 @@ class Tuning:
     # NOTES: What keeps a result apart
     conditional: bool = False  # keep results in a branch: XLA for CPU drops optimization barriers too early
     # NOTES: Regions
-    in_place: bool = False  # read where it is and pad terms, where that vectorises, in place of a padded copy
+    in_place: bool = False  # sums and cotangents are read where they are, each term padded: a padded copy costs more
+    spare_turn: bool = False  # a turn of phases too many, cut off: XLA for CPU then writes one loop, not one a phase
+    widen_first: bool = False  # 16-bit cotangents are widened in a pass before: a cast in each term does not vectorise
     region_bytes: float = NEVER  # bytes that a maximum reads: a padded copy costs more than regions from here on
     sum_region_bytes: float = NEVER  # bytes that a sum reads: likewise
+    least_inside: int = 50  # percent of positions: a maximum is cut if at more than so many nothing is missing
     regions_at_ends: int = 0  # regions at either end of one axis: XLA for CPU loops over up to 8 in one program
     shortest_region: int = 8  # positions: the least length of a region at an end, if there are as many
     tested_taps: float = NEVER  # taps along one axis: one loop tests the bounds of up to so many, and vectorises
@@ -60,17 +63,16 @@ class Tuning:
     vector: float = 0  # elements next to each other: over fewer, loops that pad term by term do not vectorise
     # NOTES: Tables
     longest_table: float = 0  # positions along an axis: tables of positions are constants of the program; 0: none
-    table_row: float = NEVER  # elements next to each other: sums through tables are as fast as regions from here on
-    table_taps: int = 9  # taps of a window: up to so many, ...
-    table_taps_an_element: int = 4  # taps an input element: or with strides so many, ...
-    table_taps_of_axis: int = 16  # taps of a phase along one axis: or so many
-    table_phases: int = 8  # phases along an axis: transposes of one axis go through tables beyond
+    table_row: float = NEVER  # elements next to each other: sums over several axes go through tables from here on
+    table_taps: int = 9  # terms of a sum: through tables up to here; more lookups are slower than regions
+    table_taps_an_element: int = 4  # taps an input element: likewise, with strides
+    table_phases: int = 8  # phases along an axis: transposed sums over one axis go through tables beyond
     # NOTES: Cotangents of maxima
     route_row: float = NEVER  # elements next to each other: cotangents go through tables from here on
     route_row_of_16_bits: float = NEVER  # elements next to each other: likewise, 8- and 16-bit floats
-    route_windows: int = 8  # windows that cover an element: one loop over several axes reads up to so many
+    route_windows: int = 8  # windows that cover an element: one loop over several axes up to here, else one for each
     route_windows_without_strides: int = 9  # windows that cover an element: likewise
-    route_windows_of_axis: int = 11  # windows that cover an element: a loop over one axis reads up to so many
+    route_windows_of_axis: int = 11  # windows that cover an element: through tables up to here, else by steps
     separate_taps: int = 8  # taps of windows that do not meet: phase by phase as fast as through tables up to here
     # NOTES: Reductions that lose NaN
     loses_nan: bool = False  # a maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12): look for it
@@ -86,6 +88,8 @@ CPU = Tuning(
     integer_keys=True,
     conditional=True,
     in_place=True,
+    spare_turn=True,
+    widen_first=True,
     region_bytes=1 << 18,
     sum_region_bytes=1 << 11,
     regions_at_ends=3,

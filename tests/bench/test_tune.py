@@ -85,7 +85,7 @@ def test_a_report_says_what_was_chosen_and_whether_it_holds():
     said = "\n".join(lines)
     assert said.startswith("table_row = 12 on cpu, in elements next to each other\n")
     assert '(bench/NOTES.md, "Tables")' in said
-    assert "chosen: axes (1, 2): 9 terms, where it is, bounds tested, 9 regions" in said
+    assert "chosen: axes (1, 2): 9 terms, in place, 9 regions" in said
     assert "if 11:  axes (1, 2): 9 terms, through tables" in said
     assert " hold" in lines[-1]
 

@@ -39,18 +39,16 @@ avg_pool, float32, 8x64x64x8 to 8x64x64x8
 cpu
   keeps       nothing: it is linear
   forward     axes 1 2: 9 terms, 9 regions, in place (no copy, but bounds to test in the loop)
-              decided by sum_taps=49, in_place=True, sum_region_bytes=2048, table_row=12
+              decided by in_place=True, sum_region_bytes=2048
   tangent     as forward
   backward    axes 1 2: 9 terms, 9 regions, in place (no copy, but bounds to test in the loop)
-              decided by sum_taps=49, in_place=True, sum_region_bytes=2048, table_row=12
+              decided by in_place=True, sum_region_bytes=2048
 
 gpu and tpu
   keeps       nothing: it is linear
   forward     axes 1 2: 9 terms, from a padded copy (padded once, then each term is a plain slice)
-              decided by sum_taps=49
   tangent     as forward
   backward    axes 1 2: 9 terms, from a padded copy (padded once, then each term is a plain slice)
-              decided by sum_taps=49
 """
 
 

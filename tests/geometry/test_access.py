@@ -69,7 +69,7 @@ def test_what_an_element_gets_is_what_windows_gave(dim):
     }
     assert got == gave
     most = max(sum(element == one for element, *_ in gave) for one in range(dim.size))
-    assert most <= access.covering(dim)
+    assert most <= access.terms(phases)
 
 
 @given(axes, st.booleans())

@@ -192,9 +192,6 @@ def test_the_drawn_windows_reach_every_form():
         ("backward", "tables", *several),
         ("tangent", "padded", *one),
         ("tangent", "padded", *several),
-        ("tangent", "bounded", *one),
-        ("tangent", "bounded", *several),
-        ("tangent", "bounded", *many),
     }
 
 

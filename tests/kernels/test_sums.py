@@ -95,7 +95,13 @@ def test_the_drawn_windows_reach_every_form():
                 without_passes |= {"separate"} if plan.separate else set()
                 for each in plan.passes:
                     regions = "regions" if each.layout.regions > 1 else "one region"
-                    kind = "rest" if each.rest else "axes" if len(each.axes) > 1 else "axis"
+                    kind = (
+                        "rest"
+                        if len(each.sources) > 1
+                        else "axes"
+                        if len(each.axes) > 1
+                        else "axis"
+                    )
                     reached.add((transposed, each.layout.reading, regions, kind))
     assert without_passes == {"whole", "separate"}
     ways = [("padded", "one region"), ("bounded", "one region"), ("bounded", "regions")]

@@ -10,8 +10,8 @@ there are 4 phases. T is left out where it is F.
 from pathlib import Path
 
 from bench.cases import CASES
-from jaxpool._plan.case import read_case
-from jaxpool._plan.explain import explain
+from jaxpool._cli._case import read_case
+from jaxpool._cli._explain import explain
 from jaxpool._plan.problem import PLATFORMS
 
 PATH = Path(__file__).with_name("golden.txt")

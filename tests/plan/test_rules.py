@@ -14,7 +14,6 @@ from jaxpool._geometry.window import make_window
 from jaxpool._plan import tuning
 from jaxpool._plan.max_pool import plan_max, plan_ties
 from jaxpool._plan.problem import PLATFORMS, Problem
-from jaxpool._plan.steps import flat_step, select_steps
 from jaxpool._plan.sum_pool import plan_sum
 
 PACKAGE = Path(jaxpool.__file__).parent
@@ -173,9 +172,3 @@ class TestPlans:
             assert make(problem()) is plan
             assert hash(plan) == hash(dataclasses.replace(plan))
             assert dataclasses.replace(plan) == plan
-        window, by = problem().window, problem().tuning
-        for forward in (False, True):
-            assert select_steps(window, by, forward=forward) is select_steps(
-                window, by, forward=forward
-            )
-        assert flat_step(window) is flat_step(problem().window)

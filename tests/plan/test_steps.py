@@ -6,7 +6,7 @@ import math
 import pytest
 
 from jaxpool._geometry.window import Axis, Window, make_window
-from jaxpool._plan.steps import flat_step, select_steps
+from jaxpool._plan.steps import select_steps, step_over
 from jaxpool._plan.tuning import CPU, PORTABLE
 
 BOTH = pytest.mark.parametrize("forward", [True, False], ids=["forward", "backward"])
@@ -139,7 +139,7 @@ def test_what_is_read_nowhere_is_not_computed(window, stride, dilation):
 
 def test_all_taps_in_one_step():
     window = make_window((1, 9, 8, 3), (2, 3), (2, 1), 1)
-    step = flat_step(window)
+    step = step_over(window.dims)
     assert step.starts == tuple(range(6))
     assert (step.reach, step.count) == (1, 6)
     found = elements([step], window, (0, 0))

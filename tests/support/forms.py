@@ -9,7 +9,7 @@ import pytest
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties
-from jaxpool._plan.problem import Platform, Tuned
+from jaxpool._plan.problem import Platform, Problem
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import CPU, NEVER, PORTABLE, Tuning
 
@@ -29,9 +29,9 @@ class Form:
     platform: Platform
     thresholds: Tuning
 
-    def problem(self, window, shape, dtype) -> Tuned:
+    def problem(self, window, shape, dtype) -> Problem:
         name = np.dtype(dtype).name
-        return Tuned(window, tuple(shape), name, self.platform, thresholds=self.thresholds)
+        return Problem(window, tuple(shape), name, self.platform, thresholds=self.thresholds)
 
 
 def portable(**thresholds) -> Form:
@@ -81,7 +81,6 @@ SUMMED_BY_TABLES = {
     "longest_table": NEVER,
     "table_row": 0,
     "table_taps": NEVER,
-    "table_taps_of_axis": NEVER,
     "table_phases": 0,
 }
 SUMS = {

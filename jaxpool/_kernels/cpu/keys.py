@@ -34,7 +34,8 @@ def integer_keys(dtype: DType, kind: Kind, ties: Order) -> Keys:
     behind, behind_or_level = (lax.lt, lax.le) if kind == "max" else (lax.gt, lax.ge)
 
     def takes(challenger: Array, best: Array) -> Array:
-        # The key of +0 is greater than that of -0: the one in which that would decide becomes +0's.
+        # Zeros tie, but the key of +0 is above that of -0. Of a maximum with the first of ties, +0 after -0
+        # would win, and with the last -0 after +0 would lose: there -0 is read as +0, on one side alone.
         if (kind == "max") == (ties == "first"):
             best = as_if_positive(best)
         else:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.access import Phases, tables
+from jaxpool._geometry.access import Phases, Table, tables, terms
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
 from jaxpool._plan.steps import Step
@@ -60,46 +60,40 @@ def rounded(x: Array, dtype: DType) -> Array:
 def sums(x: Array, axes: Sequence[int], phases: Sequence[Phases]) -> Array:
     """At each position of all phases the sum of its elements, one axis after the other in one loop."""
     for axis, each in reversed([*zip(axes, phases, strict=True)]):
-        terms = []
+        found = []
         for elements, _, exist in tables(each):
             term = cast(_read(x, axis, elements), accumulator(x.dtype))
             if not exist.all():
                 shown = lax.broadcast_in_dim(exist, term.shape, (axis,))
                 term = lax.select(shown, term, lax.full_like(term, 0))
-            terms.append(term)
-        x = functools.reduce(lax.add, terms)
+            found.append(term)
+        x = functools.reduce(lax.add, found)
     return x
 
 
-Column = tuple[
-    np.ndarray, np.ndarray, np.ndarray
-]  # a window for each position, its tap, whether it exists
+def _windows(index: Array, step: Step) -> Iterator[tuple[Callable[[Array], Array], Array, Array]]:
+    """Of each of the windows that cover a position, for all positions at once: how it is read, and what it chose.
 
-
-def _covering(index: Array, step: Step) -> Iterator[tuple[Sequence[Column], Array, Array]]:
-    """Each choice of a window an axis that covers each position: what is left of its index, and whether it chose it.
-
-    Indices are unsigned. Of an index that lies before the first tap of an element's own the
-    difference wraps beyond `reach`, as it does where there is no such window.
+    That is, a function that reads an array at the window; its index less the tap at which it holds
+    the position; and whether it chose the position, which is where that is less than `step.reach`.
     """
-    none = step.starts[-1] + step.reach
+    none = step.count  # for windows that do not exist, a tap that none chose
+    # Unsigned: an index below the tap wraps around to more than any reach.
     dtype = index_dtype(len(step.axes) * none + step.reach)
-    for choice in itertools.product(*[tables(phases) for phases in step.transposed]):
-        within = cast(_seen(index, step, choice), dtype)
-        for axis, (_, taps, exist) in zip(step.axes, choice, strict=True):
-            first = slices.along(np.where(exist, taps, none).astype(dtype), axis, index.ndim)
-            within = within - jnp.broadcast_to(jnp.asarray(first), within.shape)
+    for choice in itertools.product(*map(tables, step.transposed)):
+        columns = dict(zip(step.axes, choice, strict=True))
+
+        def read(x: Array, columns: dict[int, Table] = columns) -> Array:
+            for axis in sorted(columns, reverse=True):  # the minor axis first
+                x = _read(x, axis, columns[axis][0])
+            return x
+
+        within = cast(read(index), dtype)
+        for axis, (_, taps, exist) in columns.items():
+            tap = slices.along(np.where(exist, taps, none).astype(dtype), axis, index.ndim)
+            within = within - jnp.broadcast_to(jnp.asarray(tap), within.shape)
         limit = lax.full_like(within, 0 if step.reach == 1 else step.reach)
-        yield choice, within, (lax.eq if step.reach == 1 else lax.lt)(within, limit)
-
-
-def _seen(x: Array, step: Step, choice: Sequence[Column]) -> Array:
-    """x at a window for each position, the minor axis looked up first."""
-    for axis, (windows, *_) in sorted(
-        zip(step.axes, choice, strict=True), key=lambda pair: -pair[0]
-    ):
-        x = _read(x, axis, windows)
-    return x
+        yield read, within, (lax.eq if step.reach == 1 else lax.lt)(within, limit)
 
 
 def sent(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
@@ -108,24 +102,24 @@ def sent(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
     `index` holds the flat tap that each window chose: all windows that chose an element along the
     first axes agree on where along the others it lies.
     """
-    alone = all(len(tables(phases)) == 1 for phases in step.transposed)
+    alone = all(terms(phases) <= 1 for phases in step.transposed)
     if dy.dtype == dtype == jnp.float16 and alone:
         # What is sent as it is passes for bfloat16, which is rounded faster; of NaNs the payload may change.
         bits = lax.bitcast_convert_type(dy, jnp.bfloat16)
         return lax.bitcast_convert_type(sent(bits, index, step, jnp.bfloat16), jnp.float16)
-    terms = []
-    for choice, _, here in _covering(index, step):
-        term = _seen(dy, step, choice)
-        term = lax.select(here, term, lax.full_like(term, 0))
-        terms.append(cast(term, accumulator(dy.dtype)))
-    return row_major(rounded(functools.reduce(lax.add, terms), dtype), min(step.axes))
+    found = []
+    for read, _, chose in _windows(index, step):
+        term = read(dy)
+        term = lax.select(chose, term, lax.full_like(term, 0))
+        found.append(cast(term, accumulator(dy.dtype)))
+    return row_major(rounded(functools.reduce(lax.add, found), dtype), min(step.axes))
 
 
 def lowered(index: Array, step: Step) -> Array:
     """The taps along the later axes that are chosen at each position; 0 where none is."""
     dtype = index_dtype(step.reach)
     kept = [
-        lax.select(here, within, lax.full_like(within, 0)).astype(dtype)
-        for _, within, here in _covering(index, step)
+        lax.select(chose, within, lax.full_like(within, 0)).astype(dtype)
+        for _, within, chose in _windows(index, step)
     ]
     return row_major(functools.reduce(lax.max, kept), min(step.axes))

@@ -16,7 +16,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import PADDINGS, normalise_axes, per_axis
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Axis, Window, make_window
-from jaxpool._plan.problem import Shape
+from jaxpool._plan.problem import Shape, resized
 
 SELECTIONS = ("max_pool", "min_pool", "max_pool_with_argmax")
 SUMS = ("avg_pool", "sum_pool")
@@ -60,8 +60,7 @@ class Case:
     @property
     def output_shape(self) -> Shape:
         """The shape of what it gives; axes that are reduced have size 1."""
-        sizes = dict(zip(self.axes, self.to, strict=True))
-        return tuple(sizes.get(axis, size) for axis, size in enumerate(self.shape))
+        return resized(self.shape, self.axes, self.to)
 
 
 class _Unread(Exception):

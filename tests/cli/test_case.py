@@ -4,7 +4,7 @@ import pytest
 
 from bench.cases import CASES
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._plan.case import read_case
+from jaxpool._cli._case import read_case
 
 OPS = [case for case in CASES if case.op != "train_step"]
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from jaxpool._geometry.access import Phases
+from jaxpool._cli import _case as cases
+from jaxpool._cli._case import Case
+from jaxpool._geometry.access import Phases, terms
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Window
 from jaxpool._plan import adaptive_pool, unpool
-from jaxpool._plan import case as cases
-from jaxpool._plan.case import Case
-from jaxpool._plan.layout import Layout, in_one_region, minor_first
-from jaxpool._plan.max_pool import Pass, keep_on, plan_max, plan_ties
-from jaxpool._plan.problem import Platform, Problem, Tuned
+from jaxpool._plan.layout import Layout
+from jaxpool._plan.max_pool import Pass, plan_max, plan_ties
+from jaxpool._plan.problem import Platform, Problem, keep_on
 from jaxpool._plan.residual import residual
 from jaxpool._plan.sum_pool import SumPlan, plan_sum
 from jaxpool._plan.tuning import TUNING, Tuning
@@ -48,36 +48,25 @@ class Explanation:
 
 def explain(case: Case, on: Platform, thresholds: Tuning | None = None) -> Explanation:
     """The plan of a case on a platform, whose thresholds may be others."""
-    explained = next(family for functions, family in _FAMILIES if case.function in functions)
-    window = case.window
-    problem = Tuned(window, case.shape, case.dtype, on, thresholds=thresholds or TUNING[on])
-    keeps, forward, tangent, backward, why = explained(case, problem)
+    family = next(family for family in FAMILIES if case.function in family.functions)
+    problem = Problem(case.window, case.shape, case.dtype, on, thresholds=thresholds)
+    keeps, forward, tangent, backward, why = family.explained(case, problem)
     passes = tuple(forward), tuple(tangent), tuple(backward)
     return Explanation(keeps, keep_on(on), *passes, tuple(why))
 
 
 def deciding(case: Case, on: Platform) -> dict[str, dict[str, Any]]:
-    """For each direction the thresholds of the platform without which its passes would be others.
-
-    Each in turn is taken away: made as small, as large, or as false as can be.
-    """
+    """For each direction the thresholds that the case lies beyond: were they never reached, passes would be others."""
     tuning, found = TUNING[on], explain(case, on)
     decide: dict[str, dict[str, Any]] = {"forward": {}, "tangent": {}, "backward": {}}
     for field in dataclasses.fields(Tuning):
         value = getattr(tuning, field.name)
-        for other in _away_from(value):
-            moved = explain(case, on, dataclasses.replace(tuning, **{field.name: other}))
-            for direction, limits in decide.items():
-                if getattr(moved, direction) != getattr(found, direction):
-                    limits[field.name] = value
+        never: Any = False if isinstance(value, bool) else 1 << 30
+        moved = explain(case, on, dataclasses.replace(tuning, **{field.name: never}))
+        for direction, limits in decide.items():
+            if getattr(moved, direction) != getattr(found, direction):
+                limits[field.name] = value
     return decide
-
-
-def _away_from(value: Any) -> tuple[Any, ...]:
-    """What a threshold has no effect at; one that has none already has no other side."""
-    if isinstance(value, bool):
-        return (False,) if value else ()
-    return (2, 1 << 30) if 0 < value < math.inf else ()  # a step has at least 2 pieces
 
 
 # Stages of what the plans of windowed pools hold
@@ -89,18 +78,15 @@ def _stage(
     axes: Sequence[int], sources: Sequence[Sequence[Phases]], layout: Layout, last: bool
 ) -> Stage:
     """A pass in which each of `sources` is read along `axes`. All passes but the last are kept, and all tables."""
-    terms = 0
-    for source in sources:
-        most = [max((len(access.offsets) for access in along), default=0) for along in source]
-        terms += math.prod(most)
+    count = sum(math.prod(map(terms, source)) for source in sources)
     notes = []
-    if layout.order not in ((), minor_first(axes)):
+    if layout.minor_last:
         notes.append("phases of the minor axis joined last")
     ends = zip(layout.cuts, sources[0], strict=bool(layout.cuts))
     if any(cuts[-1].stop > max(access.out for access in along) for cuts, along in ends):
         notes.append("a turn of phases too many, cut off")
     phases, kept = math.prod(map(len, sources[0])), not last or layout.reading == "tables"
-    return Stage(tuple(axes), terms, layout.reading, phases, layout.regions, kept, tuple(notes))
+    return Stage(tuple(axes), count, layout.reading, phases, layout.regions, kept, tuple(notes))
 
 
 def _of_steps(passes: Sequence[Pass], *, back: bool = False) -> list[Stage]:
@@ -128,8 +114,7 @@ def _of_sums(plan: SumPlan) -> list[Stage]:
         stages.append(repeated if plan.transposed else reduced)
     stages += [Stage((dim.axis,), 1, "repeated") for dim in plan.separate]
     for one in plan.passes:
-        sources = [one.phases, one.rest] if one.rest else [one.phases]
-        stages.append(_stage(one.axes, sources, one.layout, one is plan.passes[-1]))
+        stages.append(_stage(one.axes, one.sources, one.layout, one is plan.passes[-1]))
     return stages
 
 
@@ -160,10 +145,7 @@ def _selection(case: Case, problem: Problem) -> Explained:
     why = _WHY[plan.keys]
     forward = _of_steps(plan.forward)
     if keeps == "tap":
-        tangent = [
-            dataclasses.replace(one, layout=in_one_region(one.step.axes, one.step.phases))
-            for one in reversed(plan.tangent)
-        ]
+        tangent = plan.tangent[::-1]
         back = _of_steps(plan.backward, back=True)
         return keeps, forward, _of_steps(tangent), back, (*why, *_WHY[plan.widen])
     if keeps == "bits":
@@ -253,15 +235,37 @@ def _unpool(case: Case, problem: Problem) -> Explained:
     return "position", put, added, [gathered], [unpool.why(own)]
 
 
-_FAMILIES = (
-    (cases.SELECTIONS, _selection),
-    (cases.SUMS, _sums),
-    (cases.SCALED, _scaled),
-    (cases.STOCHASTIC, _stochastic),
-    (cases.FRACTIONAL, _fractional),
-    (cases.ADAPTIVE, _adaptive),
-    (cases.WHOLE, _reduction),
-    (cases.RUNNING, _running),
-    (cases.ELEMENTWISE, _elementwise),
-    (cases.UNPOOL, _unpool),
+class Family(NamedTuple):
+    """Functions that are explained alike, and cases that show between them all the forms that these may take."""
+
+    functions: tuple[str, ...]
+    explained: Callable[[Case, Problem], Explained]
+    samples: tuple[str, ...]
+
+
+_WINDOWS = (
+    *("2x2 stride 2 16x128x128x32", "3x3 stride 2 SAME 16x112x112x64", "3x3 SAME 2x9x8x3"),
+    *("3x3 SAME 8x64x64x64", "13x13 SAME 8x40x40x128", "31x31 stride 16 SAME 4x128x128x32"),
+    *("3x3 SAME ties split 8x64x64x64", "13x13 ties split 8x40x40x128", "56x56 32x56x56x256"),
+)
+_OUTPUTS = (
+    *("to 7x7 16x56x56x64", "to 5x5 8x64x64x64", "to 1x1 16x56x56x64"),
+    *("to 4x4 ties split 2x8x8x3", "to 5x5 ties split 8x64x64x64"),
+)
+_WHOLE = ("over 1 and 2 32x56x56x64", "over 1 and 2 ties split 32x56x56x64")
+FAMILIES = (
+    Family(cases.SELECTIONS, _selection, _WINDOWS),
+    Family(cases.SUMS, _sums, _WINDOWS),
+    Family(cases.SCALED, _scaled, _WINDOWS),
+    Family(cases.STOCHASTIC, _stochastic, _WINDOWS),
+    Family(
+        cases.FRACTIONAL, _fractional, ("2x2 to 56x56 16x112x112x64", "8x8 to 7x7 16x112x112x64")
+    ),
+    Family(cases.ADAPTIVE, _adaptive, _OUTPUTS),
+    Family(cases.WHOLE, _reduction, _WHOLE),
+    Family(cases.RUNNING, _running, ("over 1 8x4096x64",)),
+    Family(
+        cases.ELEMENTWISE, _elementwise, ("of 2 16x128x128x32", "of 2 ties split 16x128x128x32")
+    ),
+    Family(cases.UNPOOL, _unpool, ("to 128x128 16x64x64x32", "to 512x512 16x64x64x32")),
 )

@@ -9,8 +9,8 @@ import pytest
 
 import jaxpool
 from jaxpool._cli import _plans
-from jaxpool._plan.case import FUNCTIONS, read_case
-from jaxpool._plan.explain import deciding, explain
+from jaxpool._cli._case import FUNCTIONS, read_case
+from jaxpool._cli._explain import deciding, explain
 from jaxpool._plan.problem import PLATFORMS
 from tests.plan.golden import CASES, NO_PLAN
 
@@ -116,8 +116,17 @@ def test_every_function_has_samples():
     assert set(FUNCTIONS) <= set(_plans.SAMPLES)
 
 
+def test_a_function_that_nothing_explains_has_an_entry_too():
+    entry = {"derivatives": "reverse", **_plans.of_function("median_pool")}
+    assert list(_plans.functions_in_words({"median_pool": entry}))[1:] == [
+        "  median_pool",
+        "    derivative  reverse",
+    ]
+
+
 def test_the_thresholds_that_decide():
-    """Why a 13x13 window is not one pass."""
+    """Why a 13x13 window is not one pass; a window of 5 taps is far from a long one."""
     case = read_case("max 13x13 SAME 8x40x40x128")
     assert deciding(case, "tpu")["forward"] == {"overlapping_taps": 9, "pieces": 8}
+    assert "longest_sum" not in deciding(read_case("avg 5 SAME 8x64x64"), "cpu")["forward"]
     assert deciding(read_case("adaptive max to 5x5 8x64x64x64"), "cpu")["forward"] == {}
