@@ -133,6 +133,8 @@ def _take_over(kind: str, aval: Any, args: tuple[Any, ...], params: dict[str, An
         raise _LeftError("the reduction is no max, min or sum of two numbers")
     window = _window(aval, params)
     _check_type(kind, aval)
+    if kind != "sum" and _default_platform() == "tpu":
+        raise _LeftError("on a TPU lax's max and its derivative are one instruction each")
     if any(
         entry is not None for axis, entry in enumerate(aval.sharding.spec) if axis in window.axes
     ):
@@ -142,6 +144,12 @@ def _take_over(kind: str, aval: Any, args: tuple[Any, ...], params: dict[str, An
     if len(args) == 1:
         return apply(op, "jvp", x)
     return _with_init(kind, op, x, args[1])
+
+
+def _default_platform() -> str:
+    """The platform that a program is traced for, unless its arrays or `jax.export` say otherwise later."""
+    device = jax.config.read("jax_default_device")
+    return getattr(device, "platform", device) or jax.default_backend()
 
 
 def _window(aval: Any, params: dict[str, Any]) -> Window:

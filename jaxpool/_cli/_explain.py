@@ -112,6 +112,9 @@ def _of_sums(plan: SumPlan) -> list[Stage]:
             Stage(whole.axes, whole.size, "reduced"),
         )
         stages.append(repeated if plan.transposed else reduced)
+    if plan.reduced:
+        rest = Window(plan.reduced)
+        stages.append(Stage(rest.axes, rest.size, "reduce_window"))
     stages += [Stage((dim.axis,), 1, "repeated") for dim in plan.separate]
     for one in plan.passes:
         stages.append(_stage(one.axes, one.sources, one.layout, one is plan.passes[-1]))
@@ -125,6 +128,7 @@ def _folds(window: Window) -> list[Stage]:
 # A family of functions each
 
 _WHY = {
+    "narrow": (),
     "float": (),
     "integer": ("compared as 16-bit integers: twice as many to a vector as float32",),
     "never": (),
@@ -143,6 +147,8 @@ def _selection(case: Case, problem: Problem) -> Explained:
         return _reduction(case, problem)
     plan = plan_max(problem)
     why = _WHY[plan.keys]
+    if plan.value_by:
+        why = (*why, "one lax.reduce_window where no derivative is taken")
     forward = _of_steps(plan.forward)
     if keeps == "tap":
         tangent = plan.tangent[::-1]

@@ -17,6 +17,7 @@ READINGS = {  # of each pass, how its terms are read, and why one reads so
     "bounded": ("in place", "no copy, but bounds to test in the loop"),
     "tables": ("through tables", "one loop for all elements, each term looked up"),
     "reduced": ("as a reduction", "one window covers these axes"),
+    "reduce_window": ("by lax.reduce_window", "one instruction of XLA reads the array once"),
     "blocks": ("as blocks of a grid", "windows of unequal length, one filled up beside the other"),
     "copied": ("laid side by side", "each window gets its own copy of its elements"),
     "repeated": ("repeated", "each element lies in one window"),

@@ -83,6 +83,15 @@ class Keys(NamedTuple):
     takes: Callable[[Array, Array], Array]  # (challenger, best), in the order of the window
 
 
+def narrow_keys(dtype: DType, kind: Kind, ties: Order) -> Keys:
+    """Elements compared as numbers, and kept in their own type from pass to pass."""
+    return Keys(
+        lambda x: x,
+        lambda y: y,
+        lambda challenger, best: wins(decode(challenger), decode(best), kind, ties),
+    )
+
+
 def float_keys(dtype: DType, kind: Kind, ties: Order) -> Keys:
     """Elements compared as numbers."""
     return Keys(

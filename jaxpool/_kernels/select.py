@@ -16,12 +16,15 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import Keys, Order, constant, float_keys
+from jaxpool._kernels.compare import Keys, Order, constant, float_keys, narrow_keys
 from jaxpool._kernels.cpu.keys import integer_keys
 from jaxpool._kernels.dtypes import Kind, cast, index_dtype, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, carry_out
+from jaxpool._kernels.reduce_window import window_extreme
 from jaxpool._plan.max_pool import MaxPlan, Pass
+
+_KEYS = {"narrow": narrow_keys, "float": float_keys, "integer": integer_keys}
 
 
 def _first_real(window: Window, ndim: int, ties: Order) -> Array | None:
@@ -62,8 +65,8 @@ def _select(
     x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool
 ) -> tuple[tuple[Array, ...], Keys]:
     """The keys of each window's extreme, and with `index` the flat tap it stands at, padding counted."""
-    as_integers = plan.keys == "integer" and ties != "last_nan"
-    keys = (integer_keys if as_integers else float_keys)(x.dtype, kind, ties)
+    how = "float" if plan.keys == "integer" and ties == "last_nan" else plan.keys
+    keys = _KEYS[how](x.dtype, kind, ties)
     fill = constant(keys.to, losing(x.dtype, kind))
     found: tuple[Array, ...] = (keys.to(x),)
     for pass_ in plan.forward:
@@ -75,6 +78,8 @@ def _select(
 
 def select_value(x: Array, kind: Kind, ties: Order, plan: MaxPlan) -> Array:
     """Each window's extreme alone."""
+    if plan.value_by:
+        return window_extreme(x, kind, plan.value_by)
     (value,), keys = _select(x, kind, ties, plan, index=False)
     return keys.back(value)
 

@@ -19,6 +19,7 @@ from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator, cast
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, carry_out
+from jaxpool._kernels.reduce_window import window_total, window_total_transposed
 from jaxpool._plan.sum_pool import SumPass, SumPlan
 
 
@@ -67,18 +68,23 @@ def window_sum(x: Array, plan: SumPlan, end: Epilogue) -> Array:
     whole = tuple(dim.axis for dim in plan.whole)
     if whole:
         x = jnp.sum(x, axis=whole, keepdims=True, dtype=accumulator(x.dtype))
+    if plan.reduced:
+        return end.applied(window_total(cast(x, accumulator(x.dtype)), plan.reduced))
     return _passes(x, plan, end)
 
 
 def window_spread(dy: Array, plan: SumPlan, end: Epilogue) -> Array:
     """The transpose of `window_sum`: at each input position the sum of dy over the windows that cover it."""
-    dx = dy if plan.passes else end.applied(dy)
+    dx = dy if plan.passes or plan.reduced else end.applied(dy)
     for dim in plan.whole:
         shape = list(dx.shape)
         shape[dim.axis] = dim.size
         dx = lax.broadcast_in_dim(dx, shape, range(dx.ndim))
     for dim in plan.separate:
         dx = _spread_separate(dx, dim)
+    if plan.reduced:
+        wide = window_total_transposed(cast(dx, accumulator(dx.dtype)), plan.reduced)
+        return end.applied(wide)
     return _passes(dx, plan, end if plan.passes else None)
 
 

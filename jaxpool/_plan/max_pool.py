@@ -8,6 +8,7 @@ import math
 from typing import Literal
 
 from jaxpool._geometry.access import elements_to_windows, terms
+from jaxpool._geometry.window import Axis
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
 from jaxpool._plan.problem import Keep, Problem, Shape, keep_on, nbytes, row
 from jaxpool._plan.steps import Step, select_steps, step_over
@@ -28,24 +29,28 @@ class Pass:
 class MaxPlan:
     """`forward` from input to output; `backward`, and `tangent` in reverse, from output to input."""
 
-    keys: Literal["float", "integer"]
+    keys: Literal["narrow", "float", "integer"]
     keep: Keep
     forward: tuple[Pass, ...]
     backward: tuple[Pass, ...]
     tangent: tuple[Pass, ...]
     widen: Widen
+    value_by: tuple[
+        Axis, ...
+    ] = ()  # axes whose windows XLA reduces itself where no index is wanted
 
 
 @functools.lru_cache(maxsize=4096)
 def plan_max(problem: Problem) -> MaxPlan:
     """The plan of a max or min pool over the array of `problem`."""
     integer = problem.dtype in ("bfloat16", "float16") and problem.tuning.integer_keys
+    used = tuple(dim for dim in problem.window.dims if not dim.idle)
     by_steps = _by_steps(problem)
     by_tables = _by_tables(problem)
     added = problem.low_precision and problem.window.overlapping
     widen: Widen = "apart" if problem.tuning.widen_first else "fused"
     return MaxPlan(
-        "integer" if integer else "float",
+        "integer" if integer else "float" if problem.tuning.integer_keys else "narrow",
         keep_on(problem.platform, problem.thresholds),
         _forward(problem, 16 if integer else problem.sum_bits),
         by_tables or by_steps,
@@ -53,6 +58,7 @@ def plan_max(problem: Problem) -> MaxPlan:
             dataclasses.replace(each, layout=in_one_region(each.step.phases)) for each in by_steps
         ),
         widen if added and not by_tables else "never",
+        used if problem.tuning.reduced_values else (),
     )
 
 

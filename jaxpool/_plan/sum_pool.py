@@ -34,13 +34,17 @@ class SumPass:
 
 @dataclasses.dataclass(frozen=True)
 class SumPlan:
-    """First axes that one window covers (`whole`) or whose windows do not meet (`separate`), then passes."""
+    """First axes that one window covers (`whole`) or whose windows do not meet (`separate`), then passes.
+
+    Or, in place of these two, axes that XLA's own instruction reduces (`reduced`).
+    """
 
     transposed: bool
     whole: tuple[Axis, ...]
     separate: tuple[Axis, ...]
     passes: tuple[SumPass, ...]
     keep: Keep
+    reduced: tuple[Axis, ...] = ()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -49,6 +53,11 @@ def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
     used = [dim for dim in problem.window.dims if not dim.idle]
     used.sort(key=operator.attrgetter("axis"))
     whole = tuple(dim for dim in used if dim.whole)
+    keep = keep_on(problem.platform, problem.thresholds)
+    rest = tuple(dim for dim in used if dim not in whole)
+    met = (terms(elements_to_windows(dim)) if transposed else dim.window for dim in rest)
+    if math.prod(met) > problem.tuning.reduced_terms:
+        return SumPlan(transposed, whole, (), (), keep, rest)
     apart = [dim for dim in used if dim.window <= dim.stride and dim.dilation == 1]
     separate = tuple(dim for dim in apart if transposed and dim not in whole)
     passes = _Passes(problem, transposed)
@@ -56,7 +65,6 @@ def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
     sizes = [dim.size if transposed else dim.out for dim in done]
     passes.shape = resized(passes.shape, [dim.axis for dim in done], sizes)
     passes.add_over([dim for dim in used if dim not in done])
-    keep = keep_on(problem.platform, problem.thresholds)
     return SumPlan(transposed, whole, separate, tuple(passes.made), keep)
 
 

@@ -43,6 +43,9 @@ class Tuning:
     short_window: int = 4  # taps along an axis: one pass over two axes whatever the strides
     short_spread_of_16_bits: int = 3  # taps along an axis: likewise, transposed with strides, 8- and 16-bit floats
     longest_sum: int = 32  # taps along an axis: sums of sums in two passes beyond
+    # NOTES: Compiled for GPUs and TPUs
+    reduced_terms: float = NEVER  # terms of a sum: of more it is one `lax.reduce_window`, which reads an array once
+    reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
 
     # What only XLA for CPU needs; elsewhere never.
     # NOTES: 16-bit floats
@@ -103,4 +106,6 @@ CPU = Tuning(
     loses_nan=True,
     unpool_taps=32,
 )
-TUNING = {"cpu": CPU, "gpu": PORTABLE, "tpu": PORTABLE}
+GPU = Tuning(pass_taps=27, overlapping_taps=27, pieces=64, longest_pass=64, reduced_terms=49)
+TPU = Tuning(reduced_terms=0, reduced_values=True)
+TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU}

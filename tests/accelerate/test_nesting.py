@@ -189,6 +189,24 @@ def test_what_is_left_runs_as_before_and_says_why(reason):
     assert [(left.taken_over, left.reason) for left in found] == [(False, reason)]
 
 
+def test_maxima_are_left_where_the_default_device_is_a_tpu(monkeypatch):
+    found = []
+    window = {"window_dimensions": (1, 2, 2, 1), "window_strides": (1, 2, 2, 1), "padding": "VALID"}
+
+    def program(x):
+        top = lax.reduce_window(x, -jnp.inf, lax.max, **window)
+        return top + lax.reduce_window(x, 0.0, lax.add, **window)
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    jax.eval_shape(accelerate(program, report=found.append), X)
+    assert [(each.kind, each.taken_over) for each in found] == [("max", False), ("sum", True)]
+    assert "TPU" in found[0].reason
+    with jax.default_device(jax.devices("cpu")[0]):
+        found.clear()
+        jax.eval_shape(accelerate(program, report=found.append), X)
+    assert all(each.taken_over for each in found)
+
+
 def test_several_operands_are_left():
     def both(x):
         def join(a, b):

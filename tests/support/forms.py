@@ -11,7 +11,7 @@ from jaxpool._geometry.window import Window, make_window
 from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties
 from jaxpool._plan.problem import Platform, Problem
 from jaxpool._plan.sum_pool import plan_sum
-from jaxpool._plan.tuning import CPU, NEVER, PORTABLE, Tuning
+from jaxpool._plan.tuning import CPU, GPU, NEVER, PORTABLE, TPU, Tuning
 
 MANY = 200
 
@@ -61,6 +61,8 @@ ROUTED_BY_TABLES = {
 MAX = {
     "portable": portable(),
     "portable, in short steps": portable(**SHORT_STEPS),
+    "gpu": Form("gpu", GPU),
+    "tpu": Form("tpu", TPU),
     "cpu": cpu(),
     "cpu, bounds tested": cpu(**REGIONS, tested_terms=NEVER),
     "cpu, regions of copies": cpu(**REGIONS, tested_terms=0),
@@ -86,6 +88,7 @@ SUMMED_BY_TABLES = {
 SUMS = {
     "portable": portable(),
     "portable, axis by axis": portable(**AXIS_BY_AXIS),
+    "tpu": Form("tpu", TPU),  # one reduction
     "portable, sums of sums": portable(**AXIS_BY_AXIS, longest_sum=1),
     "portable, sums of blocks": portable(**AXIS_BY_AXIS, longest_sum=3),
     "cpu": cpu(),
