@@ -148,7 +148,7 @@ def _take_over(kind: str, aval: Any, args: tuple[Any, ...], params: dict[str, An
 
 def _default_platform() -> str:
     """The platform that a program is traced for, unless its arrays or `jax.export` say otherwise later."""
-    device = jax.config.read("jax_default_device")
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
     return getattr(device, "platform", device) or jax.default_backend()
 
 
