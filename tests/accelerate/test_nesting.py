@@ -191,7 +191,7 @@ def test_what_is_left_runs_as_before_and_says_why(reason):
 
 def test_maxima_are_left_where_the_default_device_is_a_tpu(monkeypatch):
     found = []
-    window = {"window_dimensions": (1, 2, 2, 1), "window_strides": (1, 2, 2, 1), "padding": "VALID"}
+    window = {"window_dimensions": (2, 2), "window_strides": (2, 2), "padding": "VALID"}
 
     def program(x):
         top = lax.reduce_window(x, -jnp.inf, lax.max, **window)
