@@ -136,6 +136,9 @@ def _parser() -> argparse.ArgumentParser:
         help="compile for a GPU or TPU that need not be here, and tell kernels and bytes: cuda:h100, "
         "cuda:a100, tpu:v5e, tpu:v6e",
     )
+    add(
+        "--every-op", action="store_true", help="with --target: each public function, not the cases"
+    )
     add("--json", type=Path, metavar="FILE", help="write all that was measured")
     add("--load", type=Path, metavar="FILE", help="show what --json wrote; run nothing")
     add("--markdown", type=Path, metavar="FILE", help="write or update tables in this file")
@@ -180,7 +183,8 @@ def _target(arguments: argparse.Namespace, cases: Any, modes: Any) -> int:
     if why_not := target.missing(arguments.target):
         print(why_not, file=sys.stderr)
         return 2
-    return target.run(arguments.target, cases, modes, arguments.markdown)
+    every_op = arguments.every_op
+    return target.run(arguments.target, cases, modes, every_op, arguments.markdown)
 
 
 def _run(cases: Any, mode: Any, arguments: argparse.Namespace) -> Any:

@@ -172,19 +172,46 @@ def _in_lanes(x: Any) -> int:
     return min(padded, default=size) * int(x.dtype.itemsize)
 
 
-def programs(target: Target, case: Case, mode: Mode) -> Iterator[tuple[str, str, Program | str]]:
-    """Who, in which layout, and the program, or why there is none."""
-    orders: dict[str, tuple[int, ...]] = {"": ()}
-    if target.clock and len(case.shape) == 4 and case.op != TRAIN_STEP:
-        orders = LAYOUTS
-    for layout, order in orders.items():
-        for who in ("jaxpool", "lax"):
-            try:
-                function, arguments = _work(case, mode, who)
-                yield who, layout, target.compile(function, *arguments, order=order)
-            except Exception as error:  # what cannot be compiled is a result too
-                message = str(error).strip().partition("\n")[0][:120]
-                yield who, layout, f"{type(error).__name__}: {message}"
+Found = tuple[
+    str, str, str, Program | str
+]  # what, whose, in which layout, and why there is no program
+
+
+def of_cases(target: Target, cases: Sequence[Case], mode: Mode) -> Iterator[Found]:
+    """The cases that have the mode, by this library and by lax."""
+    import jax
+
+    for case in cases:
+        if mode not in case.modes:
+            continue
+        orders: dict[str, tuple[int, ...]] = {"": ()}
+        if target.clock and len(case.shape) == 4 and case.op != TRAIN_STEP:
+            orders = LAYOUTS
+        for layout, order in orders.items():
+            for who in ("jaxpool", "lax"):
+                with jax.enable_x64(case.dtype == "float64"):
+                    make = functools.partial(_work, case, mode, who)
+                    yield case.name, who, layout, _compiled(target, make, order)
+
+
+def of_every_op(target: Target) -> Iterator[Found]:
+    """Each public function."""
+    import jax
+    import numpy as np
+
+    from bench import every_op
+
+    x = jax.ShapeDtypeStruct(every_op.SHAPE, np.dtype(np.float32))
+    for name, function in every_op.functions().items():
+        yield name, "jaxpool", "", _compiled(target, lambda f=function: (f, (x,)))
+
+
+def _compiled(target: Target, make: Callable[[], Any], order: Sequence[int] = ()) -> Program | str:
+    try:
+        function, arguments = make()
+        return target.compile(function, *arguments, order=order)
+    except Exception as error:  # what cannot be compiled is a result too
+        return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:120]}"
 
 
 def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -211,25 +238,25 @@ def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[A
 # The command
 
 
-def run(name: str, cases: Sequence[Case], modes: Sequence[Mode], markdown: Path | None) -> int:
+def run(
+    name: str, cases: Sequence[Case], modes: Sequence[Mode], every_op: bool, markdown: Path | None
+) -> int:
     """Compiles and tells; returns 1 where a program of ours cannot be compiled."""
     target = Target(name)  # before jax is imported
-    import jax
-
+    directions = {"forward": "forward", "forward_and_vjp": "forward and backward"}
+    sections = {directions[mode]: of_cases(target, cases, mode) for mode in modes}
     failed = False
     try:
-        for mode in modes:
+        for title, found in (
+            {"every function": of_every_op(target)} if every_op else sections
+        ).items():
             rows = []
-            for case in cases:
-                if mode not in case.modes:
-                    continue
-                with jax.enable_x64(case.dtype == "float64"):
-                    for who, layout, program in programs(target, case, mode):
-                        failed |= who == "jaxpool" and isinstance(program, str)
-                        rows.append(_cells(case, who, layout, program))
-                        print("  ".join(rows[-1]), flush=True)
+            for what, who, layout, program in found:
+                failed |= who == "jaxpool" and isinstance(program, str)
+                rows.append(_cells(what, who, layout, program))
+                print("  ".join(rows[-1]), flush=True)
             if markdown:
-                _update(markdown, name, mode, rows)
+                _update(markdown, f"compiled for {name}, {title}", name, rows)
     finally:
         target.close()
     return int(failed)
@@ -253,11 +280,11 @@ _HEAD = {
 }
 
 
-def _cells(case: Case, who: str, layout: str, program: Program | str) -> list[str]:
+def _cells(what: str, who: str, layout: str, program: Program | str) -> list[str]:
     if isinstance(program, str):
-        return [case.name, who, layout, program] if layout else [case.name, who, program]
+        return [what, who, layout, program] if layout else [what, who, program]
     held = [*program.words]
-    cells = [case.name, who]
+    cells = [what, who]
     if program.access:
         wide, narrow, atomics = program.access
         held += ["atomics"] if atomics else []
@@ -283,16 +310,13 @@ XLA's own, which several kinds of kernels lack. Neither was held against a TPU."
 }
 
 
-def _update(path: Path, name: str, mode: Mode, rows: Sequence[Sequence[str]]) -> None:
+def _update(path: Path, heading: str, name: str, rows: Sequence[Sequence[str]]) -> None:
     from bench.report import put_section, table
 
     kind = name.partition(":")[0]
-    direction = "forward" if mode == "forward" else "forward and backward"
     head = _HEAD[kind]
     filled = [[*row, *[""] * (len(head) - len(row))] for row in rows]
-    put_section(
-        path, f"compiled for {name}, {direction}", f"{_SEEN[kind]}\n\n{table(head, filled)}"
-    )
+    put_section(path, heading, f"{_SEEN[kind]}\n\n{table(head, filled)}")
 
 
 def missing(name: str) -> str:

@@ -118,7 +118,9 @@ def max_unpool(
 
     Gradient: each element of y gets the cotangent found at its index, those that lost a collision
     too; one whose index was dropped gets 0. Forward mode is the transpose of that: it agrees with
-    the values where indices are distinct, and adds the tangents of elements that collide.
+    the values where indices are distinct, and adds the tangents of elements that collide. Where
+    windows are not known to be apart, values are put by a scatter of integers that are joined by
+    maximum: the same bits on every run, whatever the order. The backward holds no scatter.
 
     Args:
       y: array of shape `(..., *pooled, C)`, or any shape with `axes` given; floats, integers or

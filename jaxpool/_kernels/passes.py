@@ -111,13 +111,19 @@ def _grown(axes: Sequence[int], sides: Sequence[slices.Sides], x: Array, fill: A
 
 
 def _padded(source: Source, axes: Sequence[int], cuts: Sequence[Cut]) -> Source:
-    """What a region reads of each array, from its first element to its last, those that do not exist filled in."""
+    """The arrays along each axis that a region reaches beyond: what it reads, filled in where nothing exists.
+
+    Along other axes they stay whole: what is cut out and read by many terms, XLA for CPU copies.
+    """
     arrays, phases = source.arrays, []
     for axis, every, cut in zip(axes, source.phases, cuts, strict=True):
         used = [(access.stride, offset) for access in every for offset in access.offsets]
         begin = min((stride * cut.first + offset for stride, offset in used), default=0)
         end = max((stride * (cut.stop - 1) + offset + 1 for stride, offset in used), default=0)
         size = arrays[0].shape[axis]
+        if begin >= 0 and end <= size:
+            phases.append(every)
+            continue
         first = min(max(begin, 0), size)
         stop = max(first, min(end, size))
         sides = [(first - begin, end - stop, 0)]

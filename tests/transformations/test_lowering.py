@@ -88,6 +88,32 @@ def test_nor_does_what_the_compiler_makes_of_it(name, shape):
     assert forbidden(operations, ("scatter", "while")) == []
 
 
+def scatters(f, platform):
+    """What joins the elements that meet in each scatter of a program, and their type."""
+    x = jax.ShapeDtypeStruct(SHAPE, np.float32)
+    program = jax.export.export(jax.jit(f), platforms=[platform])(x).mlir_module()
+    pattern = r"stablehlo\.scatter.*?stablehlo\.(\w+) %\S+ : tensor<(\w+)>"
+    return re.findall(pattern, program, re.DOTALL)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_unpooling_scatters_integers_by_maximum_alone(platform):
+    """In whatever order, the same; unlike sums of floats, which `fractional_max_pool` names in its docstring."""
+
+    def unpooled(x):
+        y, indices = jaxpool.max_pool_with_argmax(x, (2, 2), (2, 2))
+        return jaxpool.max_unpool(y, indices, x.shape[1:3])
+
+    def fractional(x):
+        key = jax.random.key(0)
+        return jaxpool.fractional_max_pool(key, x, (2, 2), (3, 3)).sum()
+
+    for f in (unpooled, jax.grad(lambda x: unpooled(x).sum())):
+        assert set(scatters(f, platform)) == {("maximum", "i32")}
+    assert ("add", "f32") in scatters(jax.grad(fractional), platform)
+    assert "GPU the order" in jaxpool.fractional_max_pool.__doc__
+
+
 @pytest.mark.parametrize("name", ["max", "max split", "min", "avg", "sum"])
 def test_vmap_adds_neither_loop_nor_gather(name):
     for platform in PLATFORMS:
