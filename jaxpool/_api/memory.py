@@ -29,7 +29,7 @@ def keep_memory() -> bool:
         Whether it is so. False, and nothing is changed, where glibc does not allocate (macOS, Windows,
         musl, a preloaded allocator), or a thread has an arena of its own already, which it would keep:
         the threads of a first computation do, and those of a notebook. There a variable of the
-        environment does the same from the start (README).
+        environment does the same from the start (docs/memory.md).
 
     Example:
         >>> import jaxpool
