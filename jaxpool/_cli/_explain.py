@@ -112,9 +112,8 @@ def _of_sums(plan: SumPlan) -> list[Stage]:
             Stage(whole.axes, whole.size, "reduced"),
         )
         stages.append(repeated if plan.transposed else reduced)
-    if plan.reduced:
-        rest = Window(plan.reduced)
-        stages.append(Stage(rest.axes, rest.size, "reduce_window"))
+    for group in map(Window, plan.reduced):
+        stages.append(Stage(group.axes, group.size, "reduce_window"))
     stages += [Stage((dim.axis,), 1, "repeated") for dim in plan.separate]
     for one in plan.passes:
         stages.append(_stage(one.axes, one.sources, one.layout, one is plan.passes[-1]))

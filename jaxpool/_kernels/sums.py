@@ -69,7 +69,8 @@ def window_sum(x: Array, plan: SumPlan, end: Epilogue) -> Array:
     if whole:
         x = jnp.sum(x, axis=whole, keepdims=True, dtype=accumulator(x.dtype))
     if plan.reduced:
-        return end.applied(window_total(cast(x, accumulator(x.dtype)), plan.reduced))
+        wide = cast(x, accumulator(x.dtype))
+        return end.applied(functools.reduce(window_total, plan.reduced, wide))
     return _passes(x, plan, end)
 
 
@@ -83,8 +84,8 @@ def window_spread(dy: Array, plan: SumPlan, end: Epilogue) -> Array:
     for dim in plan.separate:
         dx = _spread_separate(dx, dim)
     if plan.reduced:
-        wide = window_total_transposed(cast(dx, accumulator(dx.dtype)), plan.reduced)
-        return end.applied(wide)
+        wide = cast(dx, accumulator(dx.dtype))
+        return end.applied(functools.reduce(window_total_transposed, plan.reduced, wide))
     return _passes(dx, plan, end if plan.passes else None)
 
 

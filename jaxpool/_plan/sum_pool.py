@@ -36,7 +36,7 @@ class SumPass:
 class SumPlan:
     """First axes that one window covers (`whole`) or whose windows do not meet (`separate`), then passes.
 
-    Or, in place of these two, axes that XLA's own instruction reduces (`reduced`).
+    Or, in place of these two, groups of axes that XLA's own instruction reduces, one after another (`reduced`).
     """
 
     transposed: bool
@@ -44,7 +44,7 @@ class SumPlan:
     separate: tuple[Axis, ...]
     passes: tuple[SumPass, ...]
     keep: Keep
-    reduced: tuple[Axis, ...] = ()
+    reduced: tuple[tuple[Axis, ...], ...] = ()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -56,8 +56,10 @@ def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
     keep = keep_on(problem.platform, problem.thresholds)
     rest = tuple(dim for dim in used if dim not in whole)
     met = (terms(elements_to_windows(dim)) if transposed else dim.window for dim in rest)
-    if math.prod(met) > problem.tuning.reduced_terms:
-        return SumPlan(transposed, whole, (), (), keep, rest)
+    if rest and math.prod(met) > problem.tuning.reduced_terms:
+        at_once = math.prod(dim.window for dim in rest) <= problem.tuning.reduced_at_once
+        groups = [rest] if at_once else [(dim,) for dim in rest]
+        return SumPlan(transposed, whole, (), (), keep, tuple(groups))
     apart = [dim for dim in used if dim.window <= dim.stride and dim.dilation == 1]
     separate = tuple(dim for dim in apart if transposed and dim not in whole)
     passes = _Passes(problem, transposed)

@@ -45,6 +45,7 @@ class Tuning:
     longest_sum: int = 32  # taps along an axis: sums of sums in two passes beyond
     # NOTES: Compiled for GPUs and TPUs
     reduced_terms: float = NEVER  # terms of a sum: of more it is one `lax.reduce_window`, which reads an array once
+    reduced_at_once: float = NEVER  # taps of a window: one `lax.reduce_window` up to here, else one an axis
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
 
     # What only XLA for CPU needs; elsewhere never.
@@ -107,5 +108,5 @@ CPU = Tuning(
     unpool_taps=32,
 )
 GPU = Tuning(pass_taps=27, overlapping_taps=27, pieces=64, longest_pass=64, reduced_terms=49)
-TPU = Tuning(reduced_terms=0, reduced_values=True)
+TPU = Tuning(reduced_terms=0, reduced_at_once=25, reduced_values=True)
 TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU}
