@@ -64,17 +64,17 @@ OPS: dict[str, Callable[[jax.Array], Any]] = {
 }
 
 
-def value_and_gradient(op: Callable[[jax.Array], Any], x: jax.Array) -> Any:
-    """What an op gives, and the gradient of the sum of its floats."""
+def value_and_gradient(op: Callable[[jax.Array], Any], x: jax.Array, dy: jax.Array) -> Any:
+    """What an op gives, and the gradient of a cotangent that is the number dy everywhere."""
 
     def first(x: jax.Array) -> tuple[jax.Array, Any]:
         y, *others = jax.tree.leaves(op(x))
         return y, others
 
     y, back, others = jax.vjp(first, x, has_aux=True)
-    return y, others, back(jnp.ones_like(y))[0]
+    return y, others, back(jnp.broadcast_to(dy.astype(y.dtype), y.shape))[0]
 
 
-def functions() -> dict[str, Callable[[jax.Array], Any]]:
-    """The function of each op, of an array of `SHAPE`."""
+def functions() -> dict[str, Callable[[jax.Array, jax.Array], Any]]:
+    """The function of each op, of an array of `SHAPE` and a number."""
     return {name: functools.partial(value_and_gradient, op) for name, op in OPS.items()}

@@ -201,9 +201,9 @@ def of_every_op(target: Target) -> Iterator[Found]:
 
     from bench import every_op
 
-    x = jax.ShapeDtypeStruct(every_op.SHAPE, np.dtype(np.float32))
+    x, dy = (jax.ShapeDtypeStruct(shape, np.dtype(np.float32)) for shape in (every_op.SHAPE, ()))
     for name, function in every_op.functions().items():
-        yield name, "jaxpool", "", _compiled(target, lambda f=function: (f, (x,)))
+        yield name, "jaxpool", "", _compiled(target, lambda f=function: (f, (x, dy)))
 
 
 def _compiled(target: Target, make: Callable[[], Any], order: Sequence[int] = ()) -> Program | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -221,8 +222,11 @@ def _reduction(case: Case, problem: Problem) -> Explained:
 
 def _running(case: Case, problem: Problem) -> Explained:
     size = case.shape[case.axes[0]]
-    times = () if size is None else (f"{max(size - 1, 0).bit_length()} passes",)
-    stages = [Stage(case.axes, 2, "doubled", kept=True, notes=times)]
+    ways = problem.tuning.scan_ways
+    times = (
+        () if size is None else (f"{next(n for n in itertools.count() if ways**n >= size)} passes",)
+    )
+    stages = [Stage(case.axes, ways, "running", kept=True, notes=times)]
     return "position", stages, stages, stages, []
 
 

@@ -24,7 +24,7 @@ READINGS = {  # of each pass, how its terms are read, and why one reads so
     "gathered": ("gathered", "where each lies, a table or an index says"),
     "scattered": ("scattered", "where each goes, an index says"),
     "folded": ("folded by halves", "joined by more than a maximum or a sum"),
-    "doubled": ("by doubling", "each pass sees twice as far along the axis"),
+    "running": ("stretch by stretch", "each pass sees so many times as far along the axis"),
     "elementwise": ("element by element", "only elements at one position meet"),
 }
 KEPT = {

@@ -1,15 +1,15 @@
-"""Running extremes by doubling: after step k every element has seen the 2^k elements up to itself.
+"""Running extremes by steps: after step k every element has seen the `ways`^k elements up to itself.
 
 The running extreme keeps to one element until another takes over, so the outputs that chose an
 element lie next to each other: a run that begins at that element. Sums over runs and copies along
-them double in the same way, and need no more than the index. Forward, reach grows towards the
+them go in the same steps, and need no more than the index. Forward, reach grows towards the
 start of the axis; in reverse, towards its end.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jax import Array, lax
@@ -18,7 +18,7 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
 from jaxpool._kernels.dtypes import Kind, accumulator, index_dtype
 from jaxpool._kernels.keep import keep
-from jaxpool._plan.problem import Keep
+from jaxpool._plan.scan import ScanPlan
 
 
 def _shift(x: Array, axis: int, far: int, fill: object) -> Array:
@@ -26,30 +26,37 @@ def _shift(x: Array, axis: int, far: int, fill: object) -> Array:
     return slices.pad(x, [axis], [(far, -far, 0)], fill)
 
 
-def _double(
-    step: Callable[..., Array], x: Array, axis: int, reverse: bool, by: Keep, *given: Array
+def _in_passes(
+    step: Callable[..., Array], x: Array, axis: int, reverse: bool, plan: ScanPlan, *given: Array
 ) -> Array:
-    """`step(x, *given, far=far)` for 1, 2, 4, ... to less than the size of the axis; negative in reverse."""
-    for bit in range(max(x.shape[axis] - 1, 0).bit_length()):
-        far = -(1 << bit) if reverse else 1 << bit
-        x = keep(by, functools.partial(step, far=far), x, *given)
+    """`step(x, *given, fars=(1, 2))`, `fars=(3, 6)`, `fars=(9, 18)`, ... if 3 ways; negative in reverse."""
+    reach, size = 1, x.shape[axis]
+    while reach < size:
+        fars = range(reach, min(plan.ways * reach, size), reach)
+        signed = tuple(-far if reverse else far for far in fars)
+        x = keep(plan.keep, functools.partial(step, fars=signed), x, *given)
+        reach *= plan.ways
     return x
 
 
-def _run(x: Array, axis: int, kind: Kind, fill: np.ndarray, reverse: bool, by: Keep) -> Array:
+def _run(x: Array, axis: int, kind: Kind, fill: np.ndarray, reverse: bool, plan: ScanPlan) -> Array:
     """The extreme of all elements up to each one, `fill` losing to all."""
     join = lax.max if kind == "max" else lax.min
-    return _double(lambda x, far: join(x, _shift(x, axis, far, fill)), x, axis, reverse, by)
+
+    def step(x: Array, fars: Sequence[int]) -> Array:
+        return functools.reduce(join, [_shift(x, axis, far, fill) for far in fars], x)
+
+    return _in_passes(step, x, axis, reverse, plan)
 
 
-def running(x: Array, axis: int, kind: Kind, reverse: bool, by: Keep) -> Array:
+def running(x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan) -> Array:
     """The extreme of all elements up to each one; NaN beats every number."""
     fill = decoded_losing(x.dtype, kind)
-    return encode(_run(decode(x), axis, kind, fill, reverse, by), x.dtype)
+    return encode(_run(decode(x), axis, kind, fill, reverse, plan), x.dtype)
 
 
 def running_select(
-    x: Array, axis: int, kind: Kind, ties: Order, reverse: bool, by: Keep
+    x: Array, axis: int, kind: Kind, ties: Order, reverse: bool, plan: ScanPlan
 ) -> tuple[Array, Array]:
     """The running extreme and the position of the element it is, in the order of the axis.
 
@@ -58,7 +65,7 @@ def running_select(
     the tree of the scan.
     """
     value, fill = decode(x), decoded_losing(x.dtype, kind)
-    best = _run(value, axis, kind, fill, reverse, by)
+    best = _run(value, axis, kind, fill, reverse, plan)
     if (ties == "first") != reverse:
         before = _shift(best, axis, -1 if reverse else 1, fill)
         takes_over = wins(value, before, kind, "first")
@@ -69,7 +76,7 @@ def running_select(
     position = lax.full_like(takes_over, 0, places.dtype) + places  # sharded as x
     start = np.asarray(last if reverse else 0, position.dtype)
     taken = lax.select(takes_over, position, lax.full_like(position, start))
-    index = _run(taken, axis, "min" if reverse else "max", start, reverse, by)
+    index = _run(taken, axis, "min" if reverse else "max", start, reverse, plan)
     return encode(best, x.dtype), index
 
 
@@ -79,24 +86,26 @@ def _at_begins(x: Array, index: Array, axis: int) -> Array:
     return lax.select(begins, x, lax.full_like(x, 0))
 
 
-def _sums(x: Array, index: Array, axis: int, reverse: bool, by: Keep) -> Array:
+def _sums(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """The sum over each element and those before it in its run."""
 
-    def step(x: Array, index: Array, far: int) -> Array:
-        same = lax.eq(index, _shift(index, axis, far, 0))
-        other = _shift(x, axis, far, 0)
-        return x + lax.select(same, other, lax.full_like(other, 0))
+    def step(x: Array, index: Array, fars: Sequence[int]) -> Array:
+        terms = [x]
+        for far in fars:
+            same, other = lax.eq(index, _shift(index, axis, far, 0)), _shift(x, axis, far, 0)
+            terms.append(lax.select(same, other, lax.full_like(other, 0)))
+        return functools.reduce(lax.add, terms)
 
-    return _double(step, x, axis, reverse, by, index)
+    return _in_passes(step, x, axis, reverse, plan, index)
 
 
-def run_copies(x: Array, index: Array, axis: int, reverse: bool, by: Keep) -> Array:
+def run_copies(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """The elements of x at `index`."""
     first = _at_begins(x.astype(accumulator(x.dtype)), index, axis)
-    return _sums(first, index, axis, reverse, by).astype(x.dtype)
+    return _sums(first, index, axis, reverse, plan).astype(x.dtype)
 
 
-def run_sums(dy: Array, index: Array, axis: int, reverse: bool, by: Keep) -> Array:
+def run_sums(dy: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """The transpose of `run_copies`: each chosen element gets the sum over its run, zeros elsewhere."""
-    sums = _sums(dy.astype(accumulator(dy.dtype)), index, axis, not reverse, by)
+    sums = _sums(dy.astype(accumulator(dy.dtype)), index, axis, not reverse, plan)
     return _at_begins(sums, index, axis).astype(dy.dtype)

@@ -10,7 +10,8 @@ from jax import Array
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
 from jaxpool._ops.op import Op
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform
+from jaxpool._plan.scan import plan_scan
 
 Which = Literal["first", "last"]
 
@@ -25,13 +26,13 @@ class Running(Op):
     reverse: bool
 
     def value(self, on: Platform, x: Array) -> Array:
-        return running(x, self.axis, self.kind, self.reverse, keep_on(on))
+        return running(x, self.axis, self.kind, self.reverse, plan_scan(on))
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
-        return running_select(x, self.axis, self.kind, self.ties, self.reverse, keep_on(on))
+        return running_select(x, self.axis, self.kind, self.ties, self.reverse, plan_scan(on))
 
     def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
-        return run_copies(x_dot, index, self.axis, self.reverse, keep_on(on))
+        return run_copies(x_dot, index, self.axis, self.reverse, plan_scan(on))
 
     def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (run_sums(dy, index, self.axis, self.reverse, keep_on(on)),)
+        return (run_sums(dy, index, self.axis, self.reverse, plan_scan(on)),)

@@ -53,21 +53,20 @@ def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
     used = [dim for dim in problem.window.dims if not dim.idle]
     used.sort(key=operator.attrgetter("axis"))
     whole = tuple(dim for dim in used if dim.whole)
-    keep = keep_on(problem.platform, problem.thresholds)
     rest = tuple(dim for dim in used if dim not in whole)
-    met = (terms(elements_to_windows(dim)) if transposed else dim.window for dim in rest)
-    if rest and math.prod(met) > problem.tuning.reduced_terms:
-        at_once = math.prod(dim.window for dim in rest) <= problem.tuning.reduced_at_once
-        groups = [rest] if at_once else [(dim,) for dim in rest]
-        return SumPlan(transposed, whole, (), (), keep, tuple(groups))
-    apart = [dim for dim in used if dim.window <= dim.stride and dim.dilation == 1]
-    separate = tuple(dim for dim in apart if transposed and dim not in whole)
+    apart = [dim for dim in rest if dim.window <= dim.stride and dim.dilation == 1]
+    separate = tuple(apart if transposed else ())
     passes = _Passes(problem, transposed)
     done = (*whole, *separate)
     sizes = [dim.size if transposed else dim.out for dim in done]
     passes.shape = resized(passes.shape, [dim.axis for dim in done], sizes)
-    passes.add_over([dim for dim in used if dim not in done])
-    return SumPlan(transposed, whole, separate, tuple(passes.made), keep)
+    passes.add_over([dim for dim in rest if dim not in separate])
+    keep = keep_on(problem.platform, problem.thresholds)
+    if len(passes.made) + bool(separate) <= problem.tuning.sum_passes:
+        return SumPlan(transposed, whole, separate, tuple(passes.made), keep)
+    at_once = math.prod(dim.window for dim in rest) <= problem.tuning.reduced_at_once
+    groups = [rest] if at_once else [(dim,) for dim in rest]
+    return SumPlan(transposed, whole, (), (), keep, tuple(groups))
 
 
 class _Passes:

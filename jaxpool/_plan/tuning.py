@@ -44,8 +44,9 @@ class Tuning:
     short_spread_of_16_bits: int = 3  # taps along an axis: likewise, transposed with strides, 8- and 16-bit floats
     longest_sum: int = 32  # taps along an axis: sums of sums in two passes beyond
     # NOTES: Compiled for GPUs and TPUs
-    reduced_terms: float = NEVER  # terms of a sum: of more it is one `lax.reduce_window`, which reads an array once
+    sum_passes: float = NEVER  # passes of a sum: of more it is `lax.reduce_window`, which reads an array once
     reduced_at_once: float = NEVER  # taps of a window: one `lax.reduce_window` up to here, else one an axis
+    scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
 
     # What only XLA for CPU needs; elsewhere never.
@@ -107,6 +108,16 @@ CPU = Tuning(
     loses_nan=True,
     unpool_taps=32,
 )
-GPU = Tuning(pass_taps=27, overlapping_taps=27, pieces=64, longest_pass=64, reduced_terms=49)
-TPU = Tuning(reduced_terms=0, reduced_at_once=25, reduced_values=True)
+GPU = Tuning(
+    pass_taps=27,
+    overlapping_taps=27,
+    pieces=64,
+    longest_pass=64,
+    sum_taps_an_element=49,
+    spread_taps_an_element=49,
+    short_spread_of_16_bits=7,
+    sum_passes=1,
+    scan_ways=16,
+)
+TPU = Tuning(sum_passes=0, reduced_at_once=25, reduced_values=True)
 TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU}

@@ -88,8 +88,8 @@ SUMMED_BY_TABLES = {
 SUMS = {
     "portable": portable(),
     "portable, axis by axis": portable(**AXIS_BY_AXIS),
-    "one reduction": portable(reduced_terms=0),
-    "a reduction an axis": portable(reduced_terms=0, reduced_at_once=0),
+    "one reduction": portable(sum_passes=0),
+    "a reduction an axis": portable(sum_passes=0, reduced_at_once=0),
     "portable, sums of sums": portable(**AXIS_BY_AXIS, longest_sum=1),
     "portable, sums of blocks": portable(**AXIS_BY_AXIS, longest_sum=3),
     "cpu": cpu(),

@@ -1,0 +1,48 @@
+"""Running extremes, and the sums and copies along their runs: the same however far a pass reaches."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
+from jaxpool._plan.scan import ScanPlan
+from tests.support import forms
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 16, 17, 40])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_any_number_of_ways_gives_the_same(size, dtype):
+    rng = np.random.default_rng(size)
+    x = rng.integers(-3, 4, (3, size, 2)).astype(jnp.dtype(dtype))
+    if dtype != "int8":
+        x = np.where(rng.random(x.shape) < 0.02, np.asarray(np.nan, x.dtype), x)
+    dy = forms.numbers(rng, x.shape, jnp.dtype(np.float32), False)
+
+    def run(x, dy):
+        for ways in (2, 3, 16):
+            plan = ScanPlan(ways, "barrier")
+            for kind, ties, reverse in (("max", "first", False), ("min", "last", True)):
+                y, index = running_select(x, 1, kind, ties, reverse, plan)
+                yield (
+                    *(y, index, running(x, 1, kind, reverse, plan)),
+                    *(f(dy, index, 1, reverse, plan) for f in (run_copies, run_sums)),
+                )
+
+    first, last, *others = jax.device_get(jax.jit(lambda x, dy: list(run(x, dy)))(x, dy))
+    running_maximum = np.maximum.accumulate(np.asarray(x, np.float32), 1)
+    np.testing.assert_array_equal(np.asarray(first[0], np.float32), running_maximum)
+    np.testing.assert_array_equal(first[4].sum(1), dy.sum(1))
+    for which, got in enumerate(others):
+        forms.same_bits(got, (first, last)[which % 2], f"{which} {size} {dtype}")
+
+
+def test_more_ways_are_fewer_passes():
+    def passes(ways):
+        plan = ScanPlan(ways, "barrier")
+        program = jax.jit(lambda x: running(x, 0, "max", False, plan)).lower(
+            np.zeros(4096, np.float32)
+        )
+        return program.as_text().count("optimization_barrier")
+
+    assert [passes(ways) for ways in (2, 16)] == [12, 3]
