@@ -92,7 +92,7 @@ def scatters(f, platform):
     """What joins the elements that meet in each scatter of a program, and their type."""
     x = jax.ShapeDtypeStruct(SHAPE, np.float32)
     program = jax.export.export(jax.jit(f), platforms=[platform])(x).mlir_module()
-    pattern = r"stablehlo\.scatter.*?stablehlo\.(\w+) %\S+ : tensor<(\w+)>"
+    pattern = r'stablehlo\.scatter".*?= stablehlo\.(\w+) \S+, \S+ : tensor<(\w+)>'
     return re.findall(pattern, program, re.DOTALL)
 
 
@@ -108,8 +108,8 @@ def test_unpooling_scatters_integers_by_maximum_alone(platform):
         key = jax.random.key(0)
         return jaxpool.fractional_max_pool(key, x, (2, 2), (3, 3)).sum()
 
-    for f in (unpooled, jax.grad(lambda x: unpooled(x).sum())):
-        assert set(scatters(f, platform)) == {("maximum", "i32")}
+    assert set(scatters(unpooled, platform)) == {("maximum", "i32")}
+    assert scatters(jax.grad(lambda x: unpooled(x).sum()), platform) == []
     assert ("add", "f32") in scatters(jax.grad(fractional), platform)
     assert "GPU the order" in jaxpool.fractional_max_pool.__doc__
 
