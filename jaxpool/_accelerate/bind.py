@@ -24,6 +24,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
+from jaxpool._kernels.handover import handover as _active
 from jaxpool._ops.elementwise import Extreme
 from jaxpool._ops.op import apply
 from jaxpool._ops.select_pool import pool_op
@@ -66,8 +67,6 @@ class Handover:
             self._report(reduction)
 
 
-# Made with the module: jax asks that contexts are not made while other threads use it.
-_active = jax.make_user_context(None)
 _silent = Handover()
 _installing = threading.Lock()
 _installed: list[Any] = []

@@ -11,7 +11,8 @@ for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from jaxpool._geometry.window import Axis
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, encode
 from jaxpool._kernels.dtypes import Kind, losing
+from jaxpool._kernels.handover import handover
 
 
 def window_extreme(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
@@ -37,42 +39,47 @@ def window_total(x: Array, dims: Sequence[Axis]) -> Array:
     return _reduced(x, np.zeros((), x.dtype), lax.add, dims)
 
 
-def _reduced(x: Array, fill: Any, join: Callable[..., Any], dims: Sequence[Axis]) -> Array:
-    sizes, strides, dilation, padding = _full(x.ndim)
+def window_total_transposed(dy: Array, dims: Sequence[Axis]) -> Array:
+    """The transpose of `window_total`."""
+    sums, crop = [], []
     for dim in dims:
+        low = dim.span - 1 - dim.low
+        high = dim.size + dim.low - (dim.out - 1) * dim.stride - 1
+        after = dim.size - min(low, 0) - min(high, 0)
+        sums.append(dataclasses.replace(dim, stride=1, low=max(low, 0), out=after))
+        crop.append((min(low, 0), min(high, 0), 0))
+    apart = {dim.axis: dim.stride for dim in dims}
+    dx = _reduced(dy, np.zeros((), dy.dtype), lax.add, sums, apart)
+    return slices.pad(dx, [dim.axis for dim in dims], crop, 0)
+
+
+def _reduced(
+    x: Array,
+    fill: Any,
+    join: Callable[..., Any],
+    dims: Sequence[Axis],
+    apart: Mapping[int, int] | None = None,
+) -> Array:
+    """Windows joined; elements of x stand `apart` positions from each other, with `fill` in between."""
+    sizes, strides, dilation, base = ([1] * x.ndim for _ in range(4))
+    padding = [(0, 0)] * x.ndim
+    for dim in dims:
+        base[dim.axis] = (apart or {}).get(dim.axis, 1)
         sizes[dim.axis], strides[dim.axis], dilation[dim.axis] = (
             dim.window,
             dim.stride,
             dim.dilation,
         )
-        padding[dim.axis] = dim.low, max(dim.tail, 0)
-    return lax.reduce_window(x, fill[()], join, sizes, strides, padding, window_dilation=dilation)
-
-
-def window_total_transposed(dy: Array, dims: Sequence[Axis]) -> Array:
-    """The transpose of `window_total`."""
-    sizes, apart, dilation, padding = _full(dy.ndim)
-    crop = []
-    for dim in dims:
-        sizes[dim.axis], apart[dim.axis], dilation[dim.axis] = dim.window, dim.stride, dim.dilation
-        low = dim.span - 1 - dim.low
-        high = dim.size + dim.low - (dim.out - 1) * dim.stride - 1
-        padding[dim.axis] = max(low, 0), max(high, 0)
-        crop.append((min(low, 0), min(high, 0), 0))
-    zero = np.zeros((), dy.dtype)[()]
-    dx = lax.reduce_window(
-        dy,
-        zero,
-        lax.add,
-        sizes,
-        [1] * dy.ndim,
-        padding,
-        base_dilation=apart,
-        window_dilation=dilation,
-    )
-    return slices.pad(dx, [dim.axis for dim in dims], crop, 0)
-
-
-def _full(ndim: int) -> tuple[list[int], list[int], list[int], list[tuple[int, int]]]:
-    """Sizes, strides, dilation and padding of windows of one element."""
-    return [1] * ndim, [1] * ndim, [1] * ndim, [(0, 0)] * ndim
+        size = (x.shape[dim.axis] - 1) * base[dim.axis] + 1
+        padding[dim.axis] = dim.low, max(dim.needed - dim.low - size, 0)
+    with handover(None):  # it is lax's own that is wanted, under `accelerate` too
+        return lax.reduce_window(
+            x,
+            fill[()],
+            join,
+            sizes,
+            strides,
+            padding,
+            base_dilation=base,
+            window_dilation=dilation,
+        )

@@ -34,7 +34,7 @@ PLATFORMS: dict[str | None, Platform] = {
     "cuda": "gpu",
     "rocm": "gpu",
     "tpu": "tpu",
-    None: "gpu",  # any other: the portable form
+    None: "portable",  # any other
 }
 
 compute_p = core.Primitive("jaxpool")
@@ -111,7 +111,7 @@ def _types(run: Callable[..., Any], avals: Any, params: Any, mesh: Any) -> tuple
 
     Read off its portable form, so that shardings and manual axes are right too.
     """
-    portable = functools.partial(run, on="gpu", **dict(params))
+    portable = functools.partial(run, on="portable", **dict(params))
     program, shapes = jax.make_jaxpr(portable, return_shape=True)(*avals)
     return program.out_avals, jax.tree.structure(shapes)
 

@@ -11,7 +11,7 @@ from typing import Literal
 from jaxpool._geometry.window import Window
 from jaxpool._plan.tuning import TUNING, Tuning
 
-Platform = Literal["cpu", "gpu", "tpu"]
+Platform = Literal["cpu", "gpu", "tpu", "portable"]  # the last: any other
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
 Keep = Literal["barrier", "conditional"]  # how a result is computed once, however many read it
 Shape = tuple[int | None, ...]  # None where a size is symbolic

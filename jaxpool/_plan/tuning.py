@@ -120,4 +120,4 @@ GPU = Tuning(
     scan_ways=16,
 )
 TPU = Tuning(sum_passes=0, reduced_at_once=25, reduced_values=True)
-TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU}
+TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU, "portable": PORTABLE}

@@ -207,6 +207,28 @@ def test_maxima_are_left_where_the_default_device_is_a_tpu(monkeypatch):
     assert all(each.taken_over for each in found)
 
 
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
+def test_what_a_kernel_reduces_is_not_taken_over_again(platform):
+    """On GPUs and TPUs some kernels are lax's own reductions, lowered here while lax's are handed over."""
+
+    def pools(x):
+        total = lax.reduce_window(x, 0.0, lax.add, (13, 13), (1, 1), "SAME")
+        top = lax.reduce_window(x, -jnp.inf, lax.max, (3, 3), (1, 1), "SAME")
+        return total.sum(), top
+
+    programs = []
+
+    def train_step(x):
+        for f in (lambda x: pools(x)[1], jax.grad(lambda x: pools(x)[0])):
+            lowered = jax.jit(f).trace(x).lower(lowering_platforms=(platform,))
+            programs.append(lowered.as_text())
+
+    x = jnp.zeros((30, 30))
+    accelerate(train_step)(x)
+    held = ["reduce_window" in program for program in programs]
+    assert held == {"cpu": [False, False], "cuda": [False, True], "tpu": [True, True]}[platform]
+
+
 def test_several_operands_are_left():
     def both(x):
         def join(a, b):
