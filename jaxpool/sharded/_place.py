@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 from jax import Array
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, reshard
 
 from jaxpool._arguments.errors import ArgumentError
 
@@ -125,7 +125,16 @@ def _mapped(body: Any, place: Place, out: PartitionSpec, *xs: Array) -> Any:
     run = jax.shard_map(
         body, mesh=place.mesh, in_specs=place.spec, out_specs=out, axis_names=place.mapped
     )
-    return run(*xs)
+    return run(*[_spread(x, place) for x in xs])
+
+
+def _spread(x: Array, place: Place) -> Array:
+    """x of a type that says nothing of the mesh, sharded along the mesh axes that types tell of."""
+    explicit = _of(place.mesh, AxisType.Explicit)
+    if not explicit or not jax.typeof(x).sharding.mesh.empty:
+        return x
+    spec = PartitionSpec(*[entry or None for entry in _among(explicit, place.names)])
+    return reshard(x, NamedSharding(place.mesh, spec))
 
 
 def on_shards(body: Any, place: Place, *xs: Array, out: PartitionSpec | None = None) -> Any:
