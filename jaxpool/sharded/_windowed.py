@@ -81,13 +81,12 @@ def _uneven(
         side = [n for n in works if (n < dim.size) == (size < dim.size)]
         if out % count == 0 and not side:
             works.append(size)
-    rule = f"of a size along axis {dim.axis} that its {count} shards divide, as they must the {dim.out} of the output"
-    hint = (
-        f"Use {_either(works)} there."
-        if works
-        else (
-            'With this window, stride and padding no size near it works: pad by "SAME", '
-            f"or by {max(0, dim.span - dim.stride)} in all."
-        )
+    rule = (
+        f"of a size along axis {dim.axis} that its {count} shards divide, "
+        f"as they must the {dim.out} of the output"
     )
+    hint = 'With this window, stride and padding no size near it works: pad by "SAME", '
+    hint += f"and use one that {count * dim.stride} divides."
+    if works:
+        hint = f"Use {_either(works)} there."
     return ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")
