@@ -151,7 +151,7 @@ def _real_taps(shards: Shards, ndim: int) -> Words:
         if halo is None:
             tables.append(jnp.asarray(dim.sources() < dim.size))
             continue
-        taps = np.arange(dim.window, dtype=np.int32) * np.int32(dim.dilation)
+        taps = np.arange(dim.window, dtype=np.int32)[None] * np.int32(dim.dilation)
         at = halo.window_starts()[:, None] + taps
         tables.append((at >= 0) & (at < dim.size))
     words = []

@@ -10,6 +10,7 @@ from jax import Array
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, make_window
 from jaxpool.sharded._halo import Halo, Shards
 from jaxpool.sharded._place import Place, find_place
@@ -49,7 +50,7 @@ def check_even(place: Place, shape: Sequence[Any], axes: Sequence[int]) -> None:
     """Raises unless each of `axes` splits into shards of one size."""
     for axis in axes:
         count = place.count(axis)
-        if count > 1 and shape[axis] % count:
+        if count > 1 and is_int(shape[axis]) and shape[axis] % count:
             rule = f"of a size along axis {axis} that its {count} shards divide"
             hint = f"Use {_either(_around(shape[axis], count, 1))} there."
             raise ArgumentError("x", rule, shape[axis], hint, of=f"shape[{axis}]")

@@ -20,7 +20,7 @@ from tests.sharded.cases import (
     pool,
 )
 
-pytestmark = on_eight_devices
+pytestmark = [on_eight_devices, pytest.mark.usefixtures("strict")]
 
 # Of 16 rows over 8 devices each has 2: windows of 7 rows reach two shards away, of 21 across all.
 EXTREMES = [
