@@ -84,7 +84,7 @@ def sum_pool(
     return apply(SumPool(window), autodiff, x)
 
 
-def _divisor(
+def divisor_of(
     divisor: Any, count_include_pad: Any, dtype: Any
 ) -> Literal["counted", "real"] | float:
     """What an average divides by, in `dtype`, the type in which its sums are accumulated."""
@@ -180,7 +180,7 @@ def avg_pool(
             axes=axes,
         )
         wide = dtypes.accumulator(x.dtype) if dtypes.is_float(x.dtype) else np.dtype(np.float32)
-        divide = _divisor(divisor, count_include_pad, wide)
+        divide = divisor_of(divisor, count_include_pad, wide)
         choice("autodiff", autodiff, ("vjp", "jvp"))
     if not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)

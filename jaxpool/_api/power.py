@@ -18,7 +18,8 @@ from jaxpool._ops.op import compose
 from jaxpool._ops.power_pool import MeanPool, NormPool
 
 
-def _prepared(x: Array) -> Array:
+def as_floats(x: Array) -> Array:
+    """x, as float32 where it holds integers or bools."""
     return x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
 
 
@@ -93,7 +94,7 @@ def lp_pool(
             ceil_mode=ceil_mode,
             axes=axes,
         )
-    return compose(NormPool(window, exponent), _prepared(x))
+    return compose(NormPool(window, exponent), as_floats(x))
 
 
 def gem_pool(
@@ -182,7 +183,7 @@ def gem_pool(
         )
         rule, shape = "a finite number other than 0", window.pooled(x.shape)
         exponent = coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
-    x = _prepared(x)
+    x = as_floats(x)
     if isinstance(exponent, float):
         return compose(MeanPool(window, exponent, least), x)
     return compose(MeanPool(window, None, least), x, exponent)

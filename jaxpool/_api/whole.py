@@ -23,7 +23,7 @@ from jaxpool._ops.op import apply, apply_given
 from jaxpool._ops.reduction import MeanOver, reduce
 
 
-def _inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
+def inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     """The pooled axes; None is all but the first and the last."""
     if axes is None and len(shape) < 3:
         rule = "an array of at least 3 axes, batch, pooled and channels"
@@ -35,12 +35,13 @@ def _inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     return pooled
 
 
-def _checked(
+def checked(
     name: str, x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
 ) -> tuple[Array, tuple[int, ...], Array | None]:
+    """The input of a global pool, its pooled axes and its mask, of the rank of x."""
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape}):
-        pooled = _inner_axes(axes, x.shape)
+        pooled = inner_axes(axes, x.shape)
         mask = None
         if where is not None:
             mask_of(where, x.shape)
@@ -103,7 +104,7 @@ def global_max_pool(
     References:
       `keras.layers.GlobalMaxPooling2D`; `where` as in `jax.numpy.max`.
     """
-    x, pooled, mask = _checked("global_max_pool", x, axes, where, keepdims, ties)
+    x, pooled, mask = checked("global_max_pool", x, axes, where, keepdims, ties)
     return reduce(x, pooled, "max", ties, "jvp", keepdims, mask)
 
 
@@ -150,7 +151,7 @@ def global_avg_pool(
       `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which gives NaN where it
       is False throughout.
     """
-    x, pooled, mask = _checked("global_avg_pool", x, axes, where, keepdims)
+    x, pooled, mask = checked("global_avg_pool", x, axes, where, keepdims)
     dtype = x.dtype if dtypes.is_float(x.dtype) else jnp.dtype(jnp.float32)
     given = () if mask is None else (mask,)
     y = apply_given(
@@ -212,7 +213,7 @@ def spatial_pyramid_pool(
         if not levels or any(level < 1 for level in levels):
             raise ArgumentError("levels", rule, levels, hint)
         choice("kind", kind, ("max", "avg"))
-        pooled = _inner_axes(axes, x.shape)
+        pooled = inner_axes(axes, x.shape)
     rest = [axis for axis in range(x.ndim) if axis not in pooled]
     channels = rest[-1:]
     x = lax.transpose(x, [*rest[:-1], *pooled, *channels])

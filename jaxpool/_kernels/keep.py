@@ -9,6 +9,7 @@ import jax
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._arguments.arrays import vary_together, varying
 from jaxpool._plan.problem import Keep
 
 
@@ -26,8 +27,14 @@ def keep(by: Keep, kernel: Callable[..., Any], *args: Array) -> Any:
     branch = jax.jit(kernel)  # traced once, for its shapes and for the branch
     shapes = jax.eval_shape(branch, *args)
 
+    def zeros(leaf: jax.ShapeDtypeStruct) -> Array:
+        if leaf.sharding is not None or not any(map(varying, args)):
+            return lax.full_like(leaf, 0)
+        # Of some of a mesh's axes manual, such a leaf does not say which; its arguments do.
+        return vary_together([lax.full(leaf.shape, 0, leaf.dtype)], *args)[0]
+
     def unused(*args: Array) -> Any:
-        return jax.tree.map(lambda leaf: lax.full_like(leaf, 0), shapes)
+        return jax.tree.map(zeros, shapes)
 
     taken = lax.optimization_barrier(jnp.asarray(True))
     return lax.optimization_barrier(lax.cond(taken, branch, unused, *args))

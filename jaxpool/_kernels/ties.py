@@ -17,7 +17,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, level, wins
-from jaxpool._kernels.dtypes import Kind, accumulator, index_dtype
+from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype
 from jaxpool._kernels.fold import State, window_fold, window_unfold
 from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._plan.max_pool import Pass
@@ -104,21 +104,35 @@ def _fold_level(x: Array, sums: State, window: Window, kind: Kind) -> State:
     return window_fold((decode(x), *sums), fills, window, functools.partial(_joined, kind=kind))[1:]
 
 
-def pick_level(tangent: Array, x: Array, window: Window, kind: Kind) -> Array:
-    """The mean of `tangent` over the elements of each window of x that reach its extreme."""
+def _ones(x: Array, counting: Array | None, dtype: DType) -> Array:
+    """Ones in the shape of x; zeros where `counting`, bools that broadcast to it, are False."""
+    if counting is None:
+        return lax.full_like(x, 1, dtype)
+    return jnp.broadcast_to(counting, x.shape).astype(dtype)
+
+
+def pick_level(
+    tangent: Array, x: Array, window: Window, kind: Kind, counting: Array | None = None
+) -> Array:
+    """The mean of `tangent` over the elements of each window of x that reach its extreme.
+
+    Tangents are 0 where `counting` says that an element does not count.
+    """
     wide = tangent.astype(accumulator(tangent.dtype))
-    sums, counts = _fold_level(x, (wide, lax.full_like(wide, 1)), window, kind)
+    sums, counts = _fold_level(x, (wide, _ones(x, counting, wide.dtype)), window, kind)
     return _mean_of_tied(sums, counts).astype(tangent.dtype)
 
 
-def route_level(dy: Array, x: Array, y: Array, window: Window, kind: Kind) -> Array:
+def route_level(
+    dy: Array, x: Array, y: Array, window: Window, kind: Kind, counting: Array | None = None
+) -> Array:
     """The transpose of `pick_level`, y being the pool of x.
 
     An element of x reaches the extreme of a window just if it ties with the least extreme of all
     windows that cover it.
     """
     wide = dy.astype(accumulator(dy.dtype))
-    (counts,) = _fold_level(x, (lax.full_like(x, 1, wide.dtype),), window, kind)
+    (counts,) = _fold_level(x, (_ones(x, counting, wide.dtype),), window, kind)
     join = functools.partial(_joined, kind=kind, loser=True)
     shares = (decode(y), _mean_of_tied(wide, counts))
     lowest, sums = window_unfold(shares, (np.nan, 0), window, join)

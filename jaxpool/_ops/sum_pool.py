@@ -23,13 +23,14 @@ def element_counts(window: Window, kind: Literal["counted", "real"], y: Array) -
     """How many elements each window has, at least 1, in the rank and type of the output y."""
     counts = np.ones((1,) * y.ndim, y.dtype)
     for dim in window.dims:
-        along = np.asarray(_counts_along(dim, kind), y.dtype)
+        along = np.asarray(counts_along(dim, kind), y.dtype)
         counts = counts * slices.along(along, dim.axis, y.ndim)
     return counts
 
 
 @functools.lru_cache(maxsize=16)  # asked for several times a trace; long axes make long tuples
-def _counts_along(dim: Axis, kind: Literal["counted", "real"]) -> tuple[int, ...]:
+def counts_along(dim: Axis, kind: Literal["counted", "real"]) -> tuple[int, ...]:
+    """How many elements each window of an axis has along it, at least 1."""
     count = dim.real if kind == "real" else dim.counted
     return tuple(max(1, count(output)) for output in range(dim.out))
 

@@ -201,3 +201,16 @@ def test_a_window_of_the_whole_input_keeps_explicit_shardings(ties, autodiff):
         assert jax.typeof(grad).sharding.spec == spec
     assert (np.asarray(grad).sum((1, 2)) == 1).all()
     assert (np.asarray(grad)[x < x.max((1, 2), keepdims=True)] == 0).all()
+
+
+def test_gradient_inside_a_shard_map_over_some_axes_of_a_mesh():
+    kinds = (jax.sharding.AxisType.Auto,) * 2
+    mesh = jax.make_mesh((1, 1), ("b", "c"), kinds, devices=jax.devices()[:1])
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 8, 8, 3)), jnp.float32)
+
+    def gradient(x):
+        return jax.grad(lambda x: (jaxpool.max_pool(x, (3, 3), (1, 1), "SAME") ** 2).sum())(x)
+
+    spec = jax.sharding.PartitionSpec("b")
+    mapped = jax.shard_map(gradient, mesh=mesh, in_specs=spec, out_specs=spec, axis_names={"b"})
+    np.testing.assert_array_equal(jax.jit(mapped)(x), gradient(x))

@@ -1,0 +1,120 @@
+"""Max pooling of sharded arrays that also says where each maximum stands."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._arguments.errors import calling
+from jaxpool._arguments.sizes import Ints, Padding, check_countable
+from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import losing
+from jaxpool._kernels.positions import flat_position
+from jaxpool._ops.op import Autodiff
+from jaxpool.sharded._halo import Shards
+from jaxpool.sharded._ops import along, select_pool
+from jaxpool.sharded._place import on_shards
+from jaxpool.sharded._windowed import checked
+
+
+@dataclasses.dataclass(frozen=True)
+class _Argmax:
+    shards: Shards
+    ties: Ties
+
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        x = self.shards.extended(x, losing(x.dtype, "max"))
+        if self.ties == "split":
+            y = select_pool(x, self.shards, "max", "split")[0]
+            index = select_pool(lax.stop_gradient(x), self.shards, "max", "first")[1]
+        else:
+            y, index = select_pool(x, self.shards, "max", self.ties)
+        window, starts = self.shards.window, []
+        for dim in window.dims:
+            halo = self.shards.halo(dim)
+            if halo:
+                first = halo.window_starts()
+            else:
+                first = jnp.asarray(np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low)
+            starts.append(along(first, dim.axis, x.ndim))
+        return y, flat_position(index, window, starts, window.input_shape)
+
+
+def max_pool_with_argmax(
+    x: Any,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+    ties: Ties = "first",
+    autodiff: Autodiff = "vjp",
+    mesh: Any = None,
+    spec: Any = None,
+) -> tuple[Array, Array]:
+    """Computes the largest element of each window of an array sharded along pooled axes, and where it stands.
+
+    `y[b, i, j, c] = x[b, h, w, c]` with `indices[b, i, j, c] = h * W + w`, letters as in
+    `jaxpool.max_pool_with_argmax`: positions are those in the whole array, whichever device has them.
+    Computed as `jaxpool.sharded.max_pool` is.
+
+    Gradient: of y, exactly as of `jaxpool.sharded.max_pool`; `indices` are integers and have none.
+
+    Args:
+      x: array as `jaxpool.max_pool_with_argmax` takes, sharded as `jaxpool.sharded.max_pool` takes it.
+        The pooled axes of the whole array hold fewer than 2**31 positions.
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      strides: likewise; None is 1.
+      padding: as in `jaxpool.max_pool`, of the whole array.
+      window_dilation: distance between neighbouring taps; None is 1.
+      ceil_mode: round the output size up.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Indices are
+        row-major in the order of `axes`.
+      ties: which of equal elements gets the cotangent and is named by `indices`: "first" or "last" in
+        row-major order. "split" divides the cotangent among all of them and names the first.
+      autodiff: "vjp" or "jvp", as the plain function takes; both modes work with either.
+      mesh: the mesh over which x is sharded; None reads it.
+      spec: a `jax.sharding.PartitionSpec` with one entry an axis of x; None reads it. Both as in
+        `jaxpool.sharded.max_pool`.
+
+    Returns:
+      y, an array of the shape that `jaxpool.max_pool` gives and of the dtype of x, and `indices`, an
+      int32 array of the same shape; both sharded as x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind, or nothing says what `mesh` or `spec` is.
+      ValueError: an argument has a wrong value, an output axis would be empty, a window would hold
+        nothing but padding, there are too many positions for int32, or shards would not be of one
+        size.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool.sharded
+      >>> from jax.sharding import PartitionSpec
+      >>> mesh = jax.make_mesh((1,), ("rows",))
+      >>> x, spec = jnp.array([[1, 3, 2], [7, 5, 5]]), PartitionSpec("rows")
+      >>> jaxpool.sharded.max_pool_with_argmax(x, (2, 2), axes=(0, 1), mesh=mesh, spec=spec)
+      (Array([[7, 5]], dtype=int32), Array([[3, 4]], dtype=int32))
+
+    References:
+      `torch.nn.functional.max_pool2d` with `return_indices=True`; `jax.lax.ppermute`.
+    """
+    name = "sharded.max_pool_with_argmax"
+    geometry: dict[str, Any] = {
+        "strides": strides,
+        "padding": padding,
+        "window_dilation": window_dilation,
+        "ceil_mode": ceil_mode,
+        "axes": axes,
+    }
+    x, place, shards = checked(name, x, mesh, spec, window_shape, ties, autodiff, **geometry)
+    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+        check_countable("x", shards.window.input_shape)
+    y, indices = on_shards(_Argmax(shards, ties), place, x)
+    return y, indices

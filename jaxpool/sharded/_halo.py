@@ -1,0 +1,170 @@
+"""Halos: the rows that a shard of a pooled axis needs of its neighbours, and how they get there.
+
+Shard j computes `outs` windows, which read `length` rows from `starts[j]` on, counted from its own first row:
+
+    3 windows a shard, window 3, stride 1, one row of padding        a b c | d e f | g h i
+    shard 0                                                        [. a b c d]
+    shard 1                                                              [c d e f g]
+    shard 2                                                                    [f g h i .]
+
+Rows before and after its own come from neighbours by `lax.ppermute`, from further ones in hops of their own where
+a halo is wider than a shard. Beyond the ends of the array stands what the pool is padded with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._geometry.window import Axis, Window
+from jaxpool._kernels import slices
+
+
+@dataclasses.dataclass(frozen=True)
+class Halo:
+    """A pooled axis `dim` of the whole array that lies along the mesh axes `names`, in `count` equal shards."""
+
+    dim: Axis
+    names: tuple[str, ...]
+    count: int
+
+    @property
+    def own(self) -> int:
+        """Rows of a shard."""
+        return self.dim.size // self.count
+
+    @property
+    def outs(self) -> int:
+        """Windows of a shard."""
+        return self.dim.out // self.count
+
+    @property
+    def length(self) -> int:
+        """Rows that the windows of a shard reach."""
+        return (self.outs - 1) * self.dim.stride + self.dim.span
+
+    @property
+    def drift(self) -> int:
+        """How much later than in the shard before it the windows of a shard begin."""
+        return self.outs * self.dim.stride - self.own
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where the windows of each shard begin, from its own first row; negative before it."""
+        return tuple(shard * self.drift - self.dim.low for shard in range(self.count))
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """Rows of other shards that each needs before its own."""
+        return tuple(
+            min(max(0, -start), shard * self.own) for shard, start in enumerate(self.starts)
+        )
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        """Rows of other shards that each needs after its own."""
+        return tuple(
+            min(max(0, start + self.length - self.own), (self.count - 1 - shard) * self.own)
+            for shard, start in enumerate(self.starts)
+        )
+
+    @property
+    def local(self) -> Axis:
+        """The axis of one shard and its halo: no padding is left."""
+        dim = self.dim
+        return Axis(dim.axis, self.length, dim.window, dim.stride, dim.dilation, 0, 0, self.outs)
+
+    def shard(self) -> Array:
+        """Which shard this device has, a traced int32."""
+        return lax.axis_index(self.names)
+
+    def windows(self) -> Array:
+        """The windows of this shard, numbered as those of the whole array."""
+        return self.shard() * np.int32(self.outs) + np.arange(self.outs, dtype=np.int32)
+
+    def window_starts(self) -> Array:
+        """Where the first tap of each window of this shard lies in the whole array."""
+        return self.windows() * np.int32(self.dim.stride) - np.int32(self.dim.low)
+
+    def first_real(self) -> Array:
+        """The first tap of each window of this shard that is no padding."""
+        first = -(self.window_starts() // np.int32(self.dim.dilation))
+        return jnp.clip(first, 0, self.dim.window - 1)
+
+    def last_real(self) -> Array:
+        """The last tap of each window of this shard that is no padding."""
+        room = np.int32(self.dim.size - 1) - self.window_starts()
+        return jnp.clip(room // np.int32(self.dim.dilation), 0, self.dim.window - 1)
+
+    def rows_exist(self) -> Array:
+        """Which rows of this shard and its halo are elements of the array, a vector of `length` bools."""
+        first = self.shard() * np.int32(self.own + self.drift) - np.int32(self.dim.low)
+        rows = first + np.arange(self.length, dtype=np.int32)
+        return (rows >= 0) & (rows < self.dim.size)
+
+    def extended(self, x: Array, fill: Any) -> Array:
+        """x, the rows of this shard, with those of its halo; rows beyond the array hold `fill`."""
+        axis, own, shard = self.dim.axis, self.own, self.shard()
+        before, after = max(self.before), max(self.after)
+        value = jnp.asarray(fill, x.dtype)
+        parts = [x]
+        for hop in range(1, -(-before // own) + 1):
+            near = (hop - 1) * own
+            rows = lax.slice_in_dim(x, own - min(own, before - near), own, axis=axis)
+            pairs = [(to - hop, to) for to in range(hop, self.count) if self.before[to] > near]
+            parts.insert(0, self._sent(rows, pairs, shard >= hop, value))
+        for hop in range(1, -(-after // own) + 1):
+            near = (hop - 1) * own
+            rows = lax.slice_in_dim(x, 0, min(own, after - near), axis=axis)
+            pairs = [(to + hop, to) for to in range(self.count - hop) if self.after[to] > near]
+            parts.append(self._sent(rows, pairs, shard < self.count - hop, value))
+        whole = lax.concatenate(parts, axis) if parts[1:] else x
+        low = max(0, *[-start for start in self.starts])
+        high = max(0, *[start + self.length - own for start in self.starts])
+        whole = slices.pad(whole, [axis], [(low - before, high - after, 0)], fill)
+        if not self.drift:
+            return lax.slice_in_dim(
+                whole, low - self.dim.low, low - self.dim.low + self.length, axis=axis
+            )
+        start = shard * np.int32(self.drift) + np.int32(low - self.dim.low)
+        return lax.dynamic_slice_in_dim(whole, start, self.length, axis)
+
+    def _sent(self, rows: Array, pairs: list[tuple[int, int]], exist: Array, fill: Array) -> Array:
+        """`rows` of the sources of `pairs`; `fill` where there is no source, where `ppermute` gives zeros."""
+        found = lax.ppermute(rows, self.names, pairs)
+        return lax.select(
+            jnp.broadcast_to(exist, found.shape), found, jnp.broadcast_to(fill, found.shape)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """A window over an array of which each device has a shard; `halos` of the pooled axes that are sharded."""
+
+    window: Window
+    halos: tuple[Halo, ...]
+
+    @property
+    def local(self) -> Window:
+        """The window over a shard and its halos."""
+        sharded = {halo.dim.axis: halo.local for halo in self.halos}
+        return Window(tuple(sharded.get(dim.axis, dim) for dim in self.window.dims))
+
+    @property
+    def padded(self) -> bool:
+        """Whether a halo may hold rows that are no elements of the array."""
+        return any(halo.dim.padded for halo in self.halos)
+
+    def halo(self, dim: Axis) -> Halo | None:
+        """That of `dim`, if it is sharded."""
+        return next((halo for halo in self.halos if halo.dim.axis == dim.axis), None)
+
+    def extended(self, x: Array, fill: Any) -> Array:
+        """x with its halos: those of one axis after those of another, so corners come from diagonal neighbours."""
+        for halo in self.halos:
+            x = halo.extended(x, fill)
+        return x

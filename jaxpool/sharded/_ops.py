@@ -1,0 +1,178 @@
+"""Pools over a shard and its halo: the ops of `_ops`, told which rows are elements of the array.
+
+A halo beyond the ends of the array holds what the pool is padded with, and to a kernel that is an element like any
+other. No value depends on that, but three things do: which of equal elements is chosen, among how many a cotangent is
+split, and what an average divides by. Each is given, as an array that depends on the shard.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._geometry.window import Window
+from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype
+from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
+from jaxpool._kernels.ties import WORD, Words, pick_level, route_level
+from jaxpool._ops.op import Op, apply, apply_given, problem_of
+from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
+from jaxpool._ops.sum_pool import SumPool, counts_along
+from jaxpool._plan.problem import Platform
+from jaxpool._plan.sum_pool import plan_sum
+from jaxpool._plan.tuning import LIMITS
+from jaxpool.sharded._halo import Shards
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardSelect(SelectPool):
+    """A max or min pool whose cotangent goes to one element; given the first, or last, real tap of each window."""
+
+    def primal(self, on: Platform, x: Array, bound: Array) -> tuple[Array, Array]:
+        y, index = super().primal(on, x)
+        bound = jnp.broadcast_to(bound, index.shape)
+        return y, (lax.min if self.ties == "last" else lax.max)(index, bound)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardMask(MaskPool):
+    """A max or min pool whose cotangent is split; given a bit for each tap of each window, set where it is real."""
+
+    def primal(self, on: Platform, x: Array, *real: Array) -> tuple[Array, Words]:
+        y, words = super().primal(on, x)
+        pairs = zip(words, real, strict=True)
+        return y, tuple(
+            lax.bitwise_and(word, jnp.broadcast_to(bits, word.shape)) for word, bits in pairs
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardLevel(LevelPool):
+    """A max or min pool over large windows whose cotangent is split; given which elements of x are real."""
+
+    def primal(self, on: Platform, x: Array, real: Array) -> tuple[Array, tuple[Array, ...]]:
+        y, kept = super().primal(on, x)
+        return y, (*kept, real)
+
+    def linear(self, on: Platform, residual: tuple[Array, ...], x_dot: Array) -> Array:
+        x, _, real = residual
+        return pick_level(x_dot, x, self.window, self.kind, real)
+
+    def transpose(self, on: Platform, residual: tuple[Array, ...], dy: Array) -> tuple[Array]:
+        x, y, real = residual
+        return (route_level(dy, x, y, self.window, self.kind, real),)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardAverage(Op):
+    """The sum over each window divided by its count, which is given."""
+
+    window: Window
+
+    linear_in_x = True
+
+    def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
+        plan = plan_sum(problem_of(self.window, x, on))
+        return window_sum(x, plan, Epilogue(x.dtype, lambda total: total / given[0]))
+
+    def transpose(self, on: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
+        shape = self.window.unpooled(dy.shape)
+        plan = plan_sum(problem_of(self.window, dy, on, shape), transposed=True)
+        wide = cast(dy, accumulator(dy.dtype)) / given[0]
+        return (window_spread(wide, plan, Epilogue(dy.dtype)),)
+
+
+def select_pool(x: Array, shards: Shards, kind: Kind, ties: Ties) -> tuple[Array, Any]:
+    """The max or min pool of a shard x with its halo, and the residual."""
+    window, padded = shards.local, shards.padded
+    if ties != "split":
+        if not padded:
+            return apply_given(SelectPool(window, kind, ties), x)
+        bound = _end_of_padding(shards, x.ndim, last=ties == "last")
+        return apply_given(ShardSelect(window, kind, ties), x, bound)
+    if window.size <= LIMITS.masked_taps:
+        given = _real_taps(shards, x.ndim) if padded else ()
+        return apply_given((ShardMask if padded else MaskPool)(window, kind), x, *given)
+    given = (_real_elements(shards, x.ndim),) if padded else ()
+    return apply_given((ShardLevel if padded else LevelPool)(window, kind), x, *given)
+
+
+def sum_pool(
+    x: Array, shards: Shards, divide: Literal["not", "counted", "real"] | float = "not"
+) -> Array:
+    """The sum over each window of a shard x with its halo, divided by what `divide` says of the whole array."""
+    if divide not in ("counted", "real"):
+        return apply(SumPool(shards.local, divide), "jvp", x)
+    tables = [np.asarray(counts_along(dim, divide)) for dim in shards.window.dims]
+    if all((table == table[0]).all() for table in tables):
+        count = float(np.prod([table[0] for table in tables], dtype=np.int64))
+        return apply(SumPool(shards.local, count), "jvp", x)
+    counts = jnp.ones((1,) * x.ndim, accumulator(x.dtype))
+    for dim, table in zip(shards.window.dims, tables, strict=True):
+        halo, values = shards.halo(dim), jnp.asarray(table, counts.dtype)
+        if halo:
+            first = halo.shard() * np.int32(halo.outs)
+            values = lax.dynamic_slice_in_dim(values, first, halo.outs)
+        counts = counts * along(values, dim.axis, x.ndim)
+    return apply_given(ShardAverage(shards.local), x, counts)[0]
+
+
+def along(values: Array, axis: int, ndim: int) -> Array:
+    """A vector as an array of rank `ndim` that lies along `axis`."""
+    return lax.expand_dims(values, [other for other in range(ndim) if other != axis])
+
+
+def _end_of_padding(shards: Shards, ndim: int, *, last: bool) -> Array:
+    """The first, or last, flat tap of each window that is no padding, broadcastable to the output."""
+    bound, unit = jnp.zeros((1,) * ndim, index_dtype(shards.window.size)), 1
+    for dim in reversed(shards.window.dims):
+        halo = shards.halo(dim)
+        if halo:
+            taps = halo.last_real() if last else halo.first_real()
+        else:
+            real = dim.last_real if last else dim.first_real
+            taps = jnp.asarray([min(max(0, real(o)), dim.window - 1) for o in range(dim.out)])
+        taps = taps.astype(bound.dtype) * np.asarray(unit, bound.dtype)
+        bound = bound + along(taps, dim.axis, ndim)
+        unit *= dim.window
+    return bound
+
+
+def _real_taps(shards: Shards, ndim: int) -> Words:
+    """A bit for each tap of each window, set where it is no padding; as many words as `tie_masks` makes."""
+    window = shards.window
+    tables = []
+    for dim in window.dims:
+        halo = shards.halo(dim)
+        if halo is None:
+            tables.append(jnp.asarray(dim.sources() < dim.size))
+            continue
+        taps = np.arange(dim.window, dtype=np.int32)[None] * np.int32(dim.dilation)
+        at = halo.window_starts()[:, None] + taps
+        tables.append((at >= 0) & (at < dim.size))
+    words = []
+    for first in range(0, window.size, WORD):
+        count = min(WORD, window.size - first)
+        dtype = index_dtype(1 << count)
+        word = jnp.zeros((1,) * ndim, dtype)
+        for bit in range(count):
+            real = jnp.ones((1,) * ndim, bool)
+            for dim, table, tap in zip(
+                window.dims, tables, window.unravel(first + bit), strict=True
+            ):
+                real = real & along(table[:, tap], dim.axis, ndim)
+            word = word | (real.astype(dtype) << np.asarray(bit, dtype))
+        words.append(word)
+    return tuple(words)
+
+
+def _real_elements(shards: Shards, ndim: int) -> Array:
+    """Which elements of a shard with its halo are those of the array, broadcastable to it."""
+    real = jnp.ones((1,) * ndim, bool)
+    for halo in shards.halos:
+        real = real & along(halo.rows_exist(), halo.dim.axis, ndim)
+    return real

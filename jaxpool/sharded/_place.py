@@ -1,0 +1,147 @@
+"""Where an array lies on a mesh: what was passed, what its type says, and what cannot be taken."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax import Array
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, reshard
+
+from jaxpool._arguments.errors import ArgumentError
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """For each axis of an array the mesh axes along which it lies; `manual` inside a `shard_map` over them."""
+
+    mesh: Mesh | AbstractMesh
+    names: tuple[tuple[str, ...], ...]
+    manual: bool
+
+    def count(self, axis: int) -> int:
+        """In how many shards an axis of the array lies."""
+        return math.prod(self.mesh.shape[name] for name in self.names[axis])
+
+    def whole(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """The shape of the whole array, for what this device sees as `shape`."""
+        if not self.manual:
+            return tuple(shape)
+        return tuple(size * self.count(axis) for axis, size in enumerate(shape))
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """As `jax.shard_map` takes it."""
+        return PartitionSpec(*[entry or None for entry in self.names])
+
+    @property
+    def mapped(self) -> frozenset[str]:
+        """The mesh axes to map over: those of the array, and all whose sharding is part of types.
+
+        With fewer XLA gathers arrays along the others.
+        """
+        pairs = zip(self.mesh.axis_names, self.mesh.axis_types, strict=True)
+        explicit = {name for name, kind in pairs if kind == AxisType.Explicit}
+        return frozenset(explicit.union(*self.names))
+
+
+def _entries(spec: Any, ndim: int, mesh: Any) -> tuple[tuple[str, ...], ...]:
+    """A partition spec as a tuple of names for each of `ndim` axes."""
+    rule = "a jax.sharding.PartitionSpec with one entry an axis of x"
+    hint = 'Pass PartitionSpec(None, "rows"), say, with names of axes of the mesh.'
+    if not isinstance(spec, PartitionSpec):
+        raise ArgumentError("spec", rule, spec, hint, TypeError)
+    if len(spec) > ndim:
+        raise ArgumentError("spec", f"{rule}, which has {ndim}", spec, hint)
+    names = []
+    for entry in (*spec, *[None] * (ndim - len(spec))):
+        names.append(() if entry is None else entry if isinstance(entry, tuple) else (entry,))
+    every = [name for entry in names for name in entry]
+    if len(set(every)) < len(every) or not all(name in mesh.axis_names for name in every):
+        known = ", ".join(map(repr, mesh.axis_names))
+        raise ArgumentError("spec", f"of distinct axes of the mesh, {known}", spec, hint)
+    return tuple(names)
+
+
+def _of(mesh: Any, kind: AxisType) -> frozenset[str]:
+    pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return frozenset(name for name, each in pairs if each == kind)
+
+
+def _among(chosen: frozenset[str], names: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
+    """The names of each axis that are `chosen`."""
+    return [tuple(name for name in entry if name in chosen) for entry in names]
+
+
+def _known_spec(x: Array, typed: NamedSharding) -> PartitionSpec:
+    """The spec of x, where its type or the array itself says it."""
+    manual = _of(typed.mesh, AxisType.Manual)
+    if not isinstance(x, jax.core.Tracer) and isinstance(x.sharding, NamedSharding):
+        return x.sharding.spec
+    if not manual and _of(typed.mesh, AxisType.Explicit):
+        return typed.spec
+    if manual:
+        rule = "given inside a shard_map, where types do not say which axes are sharded"
+    else:
+        rule = "given where neither the type of x nor x itself says how it is sharded"
+    hint = 'Pass spec=PartitionSpec(None, "rows"), say, one entry an axis of x.'
+    raise ArgumentError("spec", rule, None, hint, TypeError)
+
+
+def find_place(x: Array, mesh: Any, spec: Any) -> Place:
+    """Where x lies, from `mesh` and `spec` where they are given, else from its type or from x itself."""
+    typed = jax.typeof(x).sharding
+    if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
+        rule, hint = "a jax.sharding.Mesh", "Pass what jax.make_mesh gave."
+        raise ArgumentError("mesh", rule, mesh, hint, TypeError)
+    context = jax.sharding.get_abstract_mesh()
+    inside = _of(context, AxisType.Manual)
+    if inside:  # a mesh that was passed says nothing of what is manual
+        mesh = context
+    elif mesh is None:
+        mesh = context if typed.mesh.empty else typed.mesh
+    if mesh.empty:
+        rule = "given where neither the type of x nor a context says it"
+        hint = "Pass the mesh over which x is sharded, or call jax.set_mesh."
+        raise ArgumentError("mesh", rule, None, hint, TypeError)
+    names = _entries(_known_spec(x, typed) if spec is None else spec, x.ndim, mesh)
+    explicit = _of(typed.mesh, AxisType.Explicit)
+    if explicit and _among(explicit, names) != _among(explicit, _entries(typed.spec, x.ndim, mesh)):
+        rule = f"what the type of x says, {typed.spec}"
+        raise ArgumentError("spec", rule, spec, "Leave it out, or call jax.reshard first.")
+    used = frozenset[str]().union(*names)
+    if used & inside and not used <= inside:
+        rule = f"of axes that are all manual here, {sorted(inside)}, or none of them"
+        raise ArgumentError("spec", rule, spec, "Map the others in the same shard_map.")
+    return Place(mesh, names, bool(used & inside))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _mapped(body: Any, place: Place, out: PartitionSpec, *xs: Array) -> Any:
+    run = jax.shard_map(
+        body, mesh=place.mesh, in_specs=place.spec, out_specs=out, axis_names=place.mapped
+    )
+    return run(*[_spread(x, place) for x in xs])
+
+
+def _spread(x: Array, place: Place) -> Array:
+    """x of a type that says nothing of the mesh, sharded along the mesh axes that types tell of."""
+    explicit = _of(place.mesh, AxisType.Explicit)
+    if not explicit or not jax.typeof(x).sharding.mesh.empty:
+        return x
+    spec = PartitionSpec(*[entry or None for entry in _among(explicit, place.names)])
+    return reshard(x, NamedSharding(place.mesh, spec))
+
+
+def on_shards(body: Any, place: Place, *xs: Array, out: PartitionSpec | None = None) -> Any:
+    """`body` of the shards of `xs`, all of which lie as `place` says; its results lie so too, or as `out` says.
+
+    The body is hashable, and equal to one that computes the same.
+    """
+    if place.manual:
+        return body(*xs)
+    return _mapped(body, place, place.spec if out is None else out, *xs)

@@ -1,0 +1,151 @@
+"""What the tests of sharded pools share: meshes, pools, and the plain function beside the sharded one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxpool
+from jaxpool import sharded
+
+DEVICES = 8
+on_eight_devices = pytest.mark.skipif(
+    len(jax.devices()) < DEVICES, reason="test_eight_devices.py runs it, on eight devices"
+)
+
+KINDS = ["auto", "explicit", "manual"]  # manual: inside a shard_map
+LAYOUTS = {  # sizes of a mesh, and how an array of four axes lies on it
+    "rows over 8": ((8,), P(None, "a")),
+    "rows over 4 x 2": ((4, 2), P(None, ("a", "b"))),
+    "rows over 4, columns over 2": ((4, 2), P(None, "a", "b")),
+    "batch, rows and columns over 2 each": ((2, 2, 2), P("a", "b", "c")),
+}
+
+
+def mesh_of(shape, kind):
+    axis = AxisType.Explicit if kind == "explicit" else AxisType.Auto
+    return jax.make_mesh(shape, tuple("abc"[: len(shape)]), (axis,) * len(shape))
+
+
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """A pool and its arguments; `exact` where value and gradient are the plain ones to the bit."""
+
+    op: str
+    args: tuple[Any, ...]
+    options: tuple[tuple[str, Any], ...] = ()
+    exact: bool = True
+    whole: bool = False
+
+    def plain(self, x):
+        return getattr(jaxpool, self.op)(x, *self.args, **dict(self.options))
+
+    def sharded(self, x, **where):
+        return getattr(sharded, self.op)(x, *self.args, **dict(self.options), **where)
+
+    def __str__(self):
+        options = [f"{name}={value}" for name, value in self.options]
+        return f"{self.op}({', '.join([*map(str, self.args), *options])})"
+
+
+def pool(op, *args, exact=None, **options):
+    whole = op.startswith("global")
+    exact = (
+        op in ("max_pool", "min_pool", "max_pool_with_argmax", "global_max_pool")
+        if exact is None
+        else exact
+    )
+    exact = exact and options.get("ties") != "split"
+    return Pool(op, args, tuple(options.items()), exact, whole)
+
+
+def numbers(shape=(2, 16, 16, 2), seed=0):
+    """Few different numbers, so that many tie."""
+    return np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float32)
+
+
+def hard_numbers(shape=(2, 16, 16, 2), seed=0):
+    """Likewise, with NaNs, -inf, and rows of nothing but -inf at one end."""
+    x, rng = numbers(shape, seed), np.random.default_rng(seed + 1)
+    x[rng.random(shape) < 0.4] = -np.inf
+    x[:, :6] = -np.inf
+    x[rng.random(shape) < 0.02] = np.nan
+    return x
+
+
+def with_gradient(f):
+    """`f` and its vector-Jacobian product with small integers: exact, in whatever order they are added."""
+
+    def both(x):
+        y, pull, rest = jax.vjp(lambda x: first_and_rest(f(x)), x, has_aux=True)
+        return y, rest, pull(weights(y))[0]
+
+    return both
+
+
+def weights(y):
+    """Cotangents from -3 to 3 that differ from element to element, sharded as y."""
+    total = jnp.zeros_like(y, np.int32)
+    for axis, step in enumerate((5, 3, 2, 1)[: y.ndim]):
+        total = total + step * jax.lax.broadcasted_iota(np.int32, y.shape, axis)
+    return (total % 7 - 3).astype(y.dtype)
+
+
+def first_and_rest(found):
+    return (found[0], found[1:]) if isinstance(found, tuple) else (found, ())
+
+
+def on_mesh(cases, layout, kind):
+    """A jitted function of x, sharded as `layout` says, that gives value and gradient of each case."""
+    shape, spec = LAYOUTS[layout]
+    mesh = mesh_of(shape, kind)
+    put = functools.partial(jax.device_put, device=NamedSharding(mesh, spec))
+
+    def run(case, x):
+        if kind != "manual":
+            where = {} if kind == "explicit" else {"spec": spec}
+            return case.sharded(x, **where)
+        out = P(spec[0] if spec else None) if case.whole else spec
+        local = functools.partial(case.sharded, spec=spec)
+        outs = (out, out) if case.op == "max_pool_with_argmax" else out
+        return jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=outs)(x)
+
+    @jax.jit
+    def all_cases(xs):
+        return [
+            with_gradient(functools.partial(run, case))(x)
+            for case, x in zip(cases, xs, strict=True)
+        ]
+
+    return all_cases, put
+
+
+def assert_same(cases, layout, kind, xs):
+    """The sharded pools give what the plain ones give, value and gradient."""
+    xs = [jnp.asarray(x) for x in xs]
+    wanted = jax.jit(
+        lambda xs: [with_gradient(case.plain)(x) for case, x in zip(cases, xs, strict=True)]
+    )(xs)
+    run, put = on_mesh(cases, layout, kind)
+    given = [put(x) for x in xs]
+    for case, x, got, want in zip(cases, given, run(given), wanted, strict=True):
+        compare(case, got, want)
+        assert got[2].sharding.is_equivalent_to(x.sharding, x.ndim), str(case)
+
+
+def compare(case, got, want):
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype), str(case)
+        a, b = (np.asarray(each).astype(np.float64) for each in (a, b))
+        if case.exact:
+            np.testing.assert_array_equal(a, b, err_msg=str(case))
+        else:
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5, err_msg=str(case))

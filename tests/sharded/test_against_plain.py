@@ -1,0 +1,240 @@
+"""Sharded pools give what the plain functions give on the whole array: values and gradients."""
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxpool
+from jaxpool import sharded
+from tests.sharded.cases import (
+    KINDS,
+    LAYOUTS,
+    assert_same,
+    hard_numbers,
+    mesh_of,
+    numbers,
+    on_eight_devices,
+    pool,
+)
+
+pytestmark = [on_eight_devices, pytest.mark.usefixtures("strict")]
+
+# Of 16 rows over 8 devices each has 2: windows of 7 rows reach two shards away, of 21 across all.
+EXTREMES = [
+    pool("max_pool", (3, 3), (1, 1), "SAME"),
+    pool("max_pool", (3, 3), (1, 1), "SAME", ties="last"),
+    pool("max_pool", (3, 3), (1, 1), "SAME", ties="split"),
+    pool("max_pool", (7, 5), (2, 1), ((2, 4), (2, 2))),
+    pool("min_pool", (3, 3), (1, 1), "SAME", window_dilation=(3, 1)),
+    pool("max_pool_with_argmax", (3, 3), (2, 2), "SAME_LOWER"),
+    pool("global_max_pool"),
+]
+SUMS = [
+    pool("sum_pool", (3, 3), (1, 1), "SAME"),
+    pool("avg_pool", (3, 3), (2, 2), "SAME"),
+    pool("avg_pool", (5, 3), (1, 1), "SAME", count_include_pad=False),
+    pool("lp_pool", 2, (3, 3), (2, 2), "SAME"),
+    pool("global_avg_pool"),
+]
+MORE_EXTREMES = [
+    pool("max_pool", (2, 2), (2, 2)),
+    pool("max_pool", (2, 2), (2, 2), ties="split"),
+    pool("max_pool", (21, 3), (1, 1), "SAME"),
+    pool("max_pool", (21, 21), (1, 1), "SAME", ties="split"),
+    pool("max_pool", (9, 9), (2, 2), "SAME", ties="last"),
+    pool("max_pool", (3, 3), (1, 1), ((2, 0), (0, 2))),
+    pool("max_pool", (3, 1), (2, 1), ((0, 1), (0, 0)), ceil_mode=True),
+    pool("max_pool", (2, 3), (1, 1), "SAME", axes=(2, 1)),
+    pool("min_pool", (3, 3), (1, 1), "SAME", ties="split"),
+    pool("min_pool", (5, 5), (2, 2), "SAME", ties="last"),
+    pool("max_pool_with_argmax", (3, 3), (1, 1), "SAME", ties="last"),
+    pool("max_pool_with_argmax", (7, 7), (1, 1), "SAME", ties="split"),
+    pool("max_pool_with_argmax", (2, 3), (1, 1), "SAME", axes=(2, 1)),
+    pool("global_max_pool", ties="last"),
+    pool("global_max_pool", ties="split"),
+    pool("global_max_pool", axes=(2, 1)),
+]
+MORE_SUMS = [
+    pool("sum_pool", (2, 2), (2, 2)),
+    pool("sum_pool", (21, 21), (1, 1), "SAME"),
+    pool("sum_pool", (3, 3), (1, 1), "SAME", window_dilation=3),
+    pool("avg_pool", (3, 3), (1, 1), "SAME", divisor=2.5),
+    pool("avg_pool", (9, 9), (2, 2), "SAME", count_include_pad=False),
+    pool("avg_pool", (3, 1), (2, 1), ((0, 1), (0, 0)), ceil_mode=True),
+    pool("lp_pool", np.inf, (3, 3), (1, 1), "SAME"),
+    pool("lp_pool", 1, (3, 3), (1, 1), "SAME"),
+    pool("lp_pool", 3.5, (5, 5), (1, 1), "SAME"),
+]
+QUICK = {"rows over 8": "explicit", "rows over 4, columns over 2": "auto"}
+QUICK["batch, rows and columns over 2 each"] = "manual"
+
+
+def cells(layouts):
+    marks = [pytest.mark.slow]
+    return [
+        pytest.param(layout, kind, marks=[] if layouts.get(layout) == kind else marks)
+        for layout in LAYOUTS
+        for kind in KINDS
+    ]
+
+
+@pytest.mark.parametrize(("layout", "kind"), cells(QUICK))
+def test_extremes(layout, kind):
+    """Many ties, NaNs, and windows of nothing but -inf, in padding and not; to the bit."""
+    assert_same(
+        EXTREMES, layout, kind, [hard_numbers(seed=seed) for seed, _ in enumerate(EXTREMES)]
+    )
+
+
+@pytest.mark.parametrize(("layout", "kind"), cells(QUICK))
+def test_sums(layout, kind):
+    rng = np.random.default_rng(3)
+    xs = [rng.standard_normal((2, 16, 16, 2)).astype(np.float32) for _ in SUMS]
+    assert_same(SUMS, layout, kind, xs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_more_extremes(layout, kind):
+    assert_same(
+        MORE_EXTREMES,
+        layout,
+        kind,
+        [hard_numbers(seed=seed) for seed, _ in enumerate(MORE_EXTREMES)],
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_more_sums(layout, kind):
+    rng = np.random.default_rng(4)
+    xs = [rng.standard_normal((2, 16, 16, 2)).astype(np.float32) for _ in MORE_SUMS]
+    assert_same(MORE_SUMS, layout, kind, xs)
+
+
+@pytest.mark.parametrize(("layout", "kind"), [("rows over 4, columns over 2", "explicit")])
+def test_windows_that_begin_elsewhere_in_each_shard(layout, kind):
+    """A step of windows is not that of shards: 5 rows a shard, windows 4 or 6 apart."""
+    late = ((1, 0), (1, 0))
+    cases = [
+        pool("max_pool", (8, 4), (4, 4)),
+        pool("max_pool", (3, 3), (6, 6), late, ties="last"),
+        pool("max_pool", (3, 3), (6, 6), late, ties="split"),
+        pool("avg_pool", (3, 3), (6, 6), late, count_include_pad=False, exact=False),
+        pool("sum_pool", (8, 4), (4, 4)),
+    ]
+    hard = [hard_numbers((2, 20, 10, 2), seed) for seed in range(3)]
+    assert_same(cases, layout, kind, [*hard, *[numbers((2, 20, 10, 2), seed) for seed in range(2)]])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "bool", "float8_e5m2", "float8_e4m3fn"])
+def test_other_types(dtype):
+    mesh = mesh_of((8,), "explicit")
+    x = jnp.asarray(np.arange(2 * 16 * 4).reshape(2, 16, 4) * 37 % 11 - 5, np.float32).astype(dtype)
+    given = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
+    names = ["max_pool", "min_pool", "avg_pool"] + ["sum_pool"] * (dtype != "bool")
+    for name in names:
+        want = getattr(jaxpool, name)(x, (5,), (1,), "SAME")
+        got = getattr(sharded, name)(given, (5,), (1,), "SAME")
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(np.asarray(got, np.float32), np.asarray(want, np.float32))
+
+
+def test_gradients_of_bfloat16_differ_by_a_rounding():
+    mesh = mesh_of((8,), "explicit")
+    rng = np.random.default_rng(0)
+    x, dy = (jnp.asarray(rng.standard_normal((1, 32, 8)), jnp.bfloat16) for _ in range(2))
+    (want,) = jax.vjp(lambda x: jaxpool.avg_pool(x, (5,), (1,), "SAME"), x)[1](dy)
+    spread = NamedSharding(mesh, P(None, "a"))
+    given = jax.device_put(x, spread)
+    (got,) = jax.vjp(lambda x: sharded.avg_pool(x, (5,), (1,), "SAME"), given)[1](
+        jax.device_put(dy, spread)
+    )
+    assert got.dtype == want.dtype
+    a, b = (np.asarray(each, np.float32) for each in (got, want))
+    np.testing.assert_allclose(a, b, rtol=2**-7, atol=2**-8)
+
+
+@pytest.mark.parametrize("ties", ["first", "last", "split"])
+def test_masks_of_global_pools(ties):
+    """A device may have nothing that counts, and a channel nothing at all."""
+    x, rng = hard_numbers((2, 16, 8, 4)), np.random.default_rng(0)
+    where = rng.random((2, 16, 8, 4)) < 0.3
+    where[:, 4:8] = where[..., 1] = False
+    spec = P(None, "a", "b")
+    mesh = mesh_of((4, 2), "auto")
+    given = jax.device_put(jnp.asarray(x), NamedSharding(mesh, spec))
+
+    def both(f, x):
+        y, pull = jax.vjp(f, x)
+        return y, pull(jnp.arange(1.0, y.size + 1).reshape(y.shape))[0]
+
+    want = jax.jit(lambda x: both(lambda x: jaxpool.global_max_pool(x, where=where, ties=ties), x))(
+        jnp.asarray(x)
+    )
+    got = jax.jit(
+        lambda x: both(lambda x: sharded.global_max_pool(x, where=where, ties=ties, spec=spec), x)
+    )(given)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6 if ties == "split" else 0)
+    x = jnp.asarray(np.nan_to_num(x, neginf=0))
+    got = sharded.global_avg_pool(x, where=where, mesh=mesh, spec=spec, keepdims=True)
+    want = jaxpool.global_avg_pool(x, where=where, keepdims=True)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_an_array_says_where_it_lies_outside_jit():
+    x = jax.device_put(
+        jnp.asarray(numbers()), NamedSharding(mesh_of((4, 2), "auto"), P(None, "a", "b"))
+    )
+    y = sharded.max_pool(x, (3, 3), (2, 2), "SAME")
+    assert y.sharding.is_equivalent_to(x.sharding, 4)
+    np.testing.assert_array_equal(y, jaxpool.max_pool(numbers(), (3, 3), (2, 2), "SAME"))
+
+
+def test_a_mesh_of_the_context_and_an_array_of_one_device():
+    with jax.set_mesh(mesh_of((4, 2), "auto")):
+        y = sharded.sum_pool(jnp.asarray(numbers()), (3, 3), (1, 1), "SAME", spec=P(None, "b", "a"))
+    np.testing.assert_array_equal(y, jaxpool.sum_pool(numbers(), (3, 3), (1, 1), "SAME"))
+
+
+def test_a_shard_map_over_the_batch_alone():
+    """The pooled axis is mapped inside it."""
+    mesh = mesh_of((2, 4), "auto")
+
+    def local(x):
+        return sharded.max_pool(x, (3, 3), (1, 1), "SAME", spec=P(None, "b"))
+
+    mapped = jax.shard_map(local, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"})
+    x = jnp.asarray(numbers())
+    np.testing.assert_array_equal(jax.jit(mapped)(x), jaxpool.max_pool(x, (3, 3), (1, 1), "SAME"))
+
+
+def test_forward_mode_second_order_and_vmap():
+    mesh = mesh_of((8,), "explicit")
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.standard_normal((3, 16, 2)), np.float32)
+    given = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
+    args = (3,), (1,), "SAME"
+
+    def derivatives(pool):
+        def loss(x):
+            return (pool(x, *args, autodiff="jvp") ** 3).sum()
+
+        def all_of(x):
+            forward = jax.jvp(loss, (x,), (jnp.sin(x),))[1]
+            twice = jax.grad(lambda x: (jax.grad(loss)(x) ** 2).sum())(x)
+            lanes = jax.vmap(lambda x: pool(x, *args))(jnp.stack([x, -x]))
+            return forward, twice, lanes
+
+        return jax.jit(all_of)
+
+    for plain, ours in [(jaxpool.max_pool, sharded.max_pool), (jaxpool.avg_pool, sharded.avg_pool)]:
+        want, got = derivatives(plain)(x), derivatives(ours)(given)
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,223 @@
+"""Arguments, docstrings and messages of sharded pools, and the arithmetic of halos; one device is enough."""
+
+import inspect
+import re
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
+
+import jaxpool
+from jaxpool import sharded
+from jaxpool._geometry.window import make_window
+from jaxpool.sharded._halo import Halo
+
+NAMES = sharded.__all__
+
+
+def parameters(function):
+    return [
+        (parameter.name, parameter.kind, parameter.default)
+        for parameter in inspect.signature(function).parameters.values()
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_are_the_plain_ones_and_where_x_lies(name):
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    where = [("mesh", keyword, None), ("spec", keyword, None)]
+    assert parameters(getattr(sharded, name)) == [*parameters(getattr(jaxpool, name)), *where]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_docstring_tells_arguments_result_errors_an_example_and_its_source(name):
+    text = inspect.getdoc(getattr(sharded, name))
+    sections = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    assert sections == ["Args", "Returns", "Raises", "Example", "References"]
+    assert re.search(rf">>> .*jaxpool\.sharded\.{name}\(", text)
+    assert "Gradient" in text
+    arguments = text.split("Args:")[1].split("Returns:")[0]
+    for parameter, _, _ in parameters(getattr(sharded, name)):
+        assert re.search(rf"^\s+{parameter}: ", arguments, re.MULTILINE), parameter
+
+
+# Halos
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("padding", ["SAME", "VALID", "SAME_LOWER", ((3, 1),)])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 6])
+def test_a_halo_is_what_the_windows_of_a_shard_read_elsewhere(stride, padding, count):
+    tried = 0
+    for size in range(count, 40, count):
+        for window in range(1, 14):
+            try:
+                (dim,) = make_window((size, 1), (window,), (stride,), padding).dims
+            except Exception:
+                continue
+            if dim.out % count:
+                continue
+            tried += 1
+            halo = Halo(dim, ("a",), count)
+            for shard in range(count):
+                outs = range(shard * halo.outs, (shard + 1) * halo.outs)
+                reads = [o * stride - dim.low + t for o in outs for t in (0, window - 1)]
+                own = shard * halo.own, (shard + 1) * halo.own
+                first, last = max(0, min(reads)), min(size - 1, max(reads))
+                assert own[0] + halo.starts[shard] == min(reads)
+                assert halo.length == max(reads) - min(reads) + 1
+                assert halo.before[shard] == max(0, own[0] - first)
+                assert halo.after[shard] == max(0, last + 1 - own[1])
+    assert tried
+
+
+# Messages
+
+
+def rows(count, kind=AxisType.Auto):
+    return AbstractMesh((count,), ("rows",), axis_types=(kind,))
+
+
+def message(kind, function, *args, **options):
+    with pytest.raises(kind) as raised:
+        function(*args, **options)
+    return str(raised.value)
+
+
+X = np.zeros((2, 16, 4, 3), np.float32)
+
+
+def test_nothing_says_which_mesh():
+    assert message(TypeError, sharded.max_pool, X, (2, 2)) == (
+        "jaxpool.sharded.max_pool: `mesh` must be given where neither the type of x nor a context "
+        "says it; got mesh=None (x.shape=(2, 16, 4, 3), window_shape=(2, 2)). "
+        "Pass the mesh over which x is sharded, or call jax.set_mesh."
+    )
+
+
+def test_nothing_says_how_x_is_sharded():
+    assert message(TypeError, sharded.avg_pool, X, (2, 2), mesh=rows(4)) == (
+        "jaxpool.sharded.avg_pool: `spec` must be given where neither the type of x nor x itself "
+        "says how it is sharded; got spec=None (x.shape=(2, 16, 4, 3), window_shape=(2, 2)). "
+        'Pass spec=PartitionSpec(None, "rows"), say, one entry an axis of x.'
+    )
+
+
+def test_nothing_says_how_x_is_sharded_inside_a_shard_map():
+    mesh = jax.make_mesh((1,), ("rows",), (AxisType.Auto,), devices=jax.devices()[:1])
+    run = jax.shard_map(
+        lambda x: sharded.min_pool(x, (2, 2)), mesh=mesh, in_specs=P(None, "rows"), out_specs=P()
+    )
+    assert message(TypeError, run, jnp.asarray(X)) == (
+        "jaxpool.sharded.min_pool: `spec` must be given inside a shard_map, where types do not say "
+        "which axes are sharded; got spec=None (x.shape=(2, 16, 4, 3), window_shape=(2, 2)). "
+        'Pass spec=PartitionSpec(None, "rows"), say, one entry an axis of x.'
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "hint"),
+    [(20, "Use 16 or 32 there."), (17, "Use 16 or 32 there."), (12, "Use 16 there.")],
+)
+def test_sizes_that_work(size, hint):
+    x = np.zeros((2, size, 4, 3), np.float32)
+    out = -(-size // 2)
+    found = message(
+        ValueError, sharded.sum_pool, x, (3, 3), (2, 2), "SAME", mesh=rows(8), spec=P(None, "rows")
+    )
+    assert found == (
+        f"jaxpool.sharded.sum_pool: `x` must be of a size along axis 1 that its 8 shards divide, as "
+        f"they must the {out} of the output; got x.shape[1]={size} (x.shape=(2, {size}, 4, 3), "
+        f"window_shape=(3, 3)). {hint}"
+    )
+
+
+def test_no_size_works():
+    found = message(ValueError, sharded.max_pool, X, (3, 3), mesh=rows(4), spec=P(None, "rows"))
+    assert found == (
+        "jaxpool.sharded.max_pool: `x` must be of a size along axis 1 that its 4 shards divide, as "
+        "they must the 14 of the output; got x.shape[1]=16 (x.shape=(2, 16, 4, 3), "
+        "window_shape=(3, 3)). With this window, stride and padding no size near it works: pad by "
+        '"SAME", and use one that 4 divides.'
+    )
+
+
+def test_a_batch_that_does_not_divide():
+    found = message(ValueError, sharded.max_pool, X, (2, 2), mesh=rows(4), spec=P("rows"))
+    assert found == (
+        "jaxpool.sharded.max_pool: `x` must be of a size along axis 0 that its 4 shards divide; got "
+        "x.shape[0]=2 (x.shape=(2, 16, 4, 3), window_shape=(2, 2)). Use 4 there."
+    )
+    found = message(ValueError, sharded.global_max_pool, X, mesh=rows(3), spec=P(None, "rows"))
+    assert found == (
+        "jaxpool.sharded.global_max_pool: `x` must be of a size along axis 1 that its 3 shards "
+        "divide; got x.shape[1]=16 (x.shape=(2, 16, 4, 3)). Use 15 or 18 there."
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "rule"),
+    [
+        (
+            TypeError,
+            "rows",
+            "a jax.sharding.PartitionSpec with one entry an axis of x; got spec='rows'",
+        ),
+        (
+            ValueError,
+            P(*[None] * 4, "rows"),
+            "a jax.sharding.PartitionSpec with one entry an axis of x, which has 4;",
+        ),
+        (
+            ValueError,
+            P(None, "columns"),
+            "of distinct axes of the mesh, 'rows'; got spec=P(None, 'columns')",
+        ),
+        (ValueError, P(None, P.UNCONSTRAINED), "of distinct axes of the mesh, 'rows'; got"),
+    ],
+)
+def test_specs_that_cannot_be_taken(kind, spec, rule):
+    found = message(kind, sharded.max_pool, X, (2, 2), mesh=rows(4), spec=spec)
+    assert found.startswith(f"jaxpool.sharded.max_pool: `spec` must be {rule}")
+    assert found.endswith('Pass PartitionSpec(None, "rows"), say, with names of axes of the mesh.')
+
+
+def test_a_mesh_that_is_none():
+    assert message(TypeError, sharded.max_pool, X, (2, 2), mesh=8, spec=P("rows")) == (
+        "jaxpool.sharded.max_pool: `mesh` must be a jax.sharding.Mesh; got mesh=8 "
+        "(x.shape=(2, 16, 4, 3), window_shape=(2, 2)). Pass what jax.make_mesh gave."
+    )
+
+
+def test_a_spec_that_is_not_that_of_the_type():
+    mesh = jax.make_mesh((1,), ("rows",), (AxisType.Explicit,), devices=jax.devices()[:1])
+    x = jax.device_put(X, jax.sharding.NamedSharding(mesh, P(None, "rows")))
+    found = message(ValueError, sharded.max_pool, x, (2, 2), spec=P(None, None, "rows"))
+    assert found == (
+        "jaxpool.sharded.max_pool: `spec` must be what the type of x says, P(None, 'rows', None, None); "
+        "got spec=P(None, None, 'rows') (x.shape=(2, 16, 4, 3), window_shape=(2, 2)). "
+        "Leave it out, or call jax.reshard first."
+    )
+
+
+def test_what_the_plain_functions_refuse():
+    where = {"mesh": rows(4), "spec": P(None, "rows")}
+    found = message(ValueError, sharded.max_pool, X, (2, 2), ties="both", **where)
+    assert found.startswith(
+        "jaxpool.sharded.max_pool: `ties` must be 'first', 'last' or 'split'; got"
+    )
+    found = message(TypeError, sharded.sum_pool, X > 0, (2, 2), (2, 2), **where)
+    assert found.startswith(
+        "jaxpool.sharded.sum_pool: `x` must be an array of floats or integers; got"
+    )
+    found = message(ValueError, sharded.lp_pool, X, 0, (2, 2), (2, 2), **where)
+    assert found.startswith("jaxpool.sharded.lp_pool: `p` must be a number above 0, or inf; got")
+    found = message(TypeError, sharded.avg_pool, X, (2, 2), (2, 2), count_include_pad=1, **where)
+    assert found.startswith(
+        "jaxpool.sharded.avg_pool: `count_include_pad` must be True or False; got"
+    )
+    found = message(ValueError, sharded.max_pool_with_argmax, X, (40, 2), **where)
+    assert found.startswith("jaxpool.sharded.max_pool_with_argmax: `window_shape` must be at most")

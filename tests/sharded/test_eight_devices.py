@@ -1,0 +1,33 @@
+"""Runs the tests of this folder that need eight devices, on those that XLA makes of one host."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.sharded.cases import DEVICES
+
+FOLDER = pathlib.Path(__file__).parent
+
+
+def passed(select):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={DEVICES}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", select]
+    files = [str(FOLDER / f"test_{name}.py") for name in ("against_plain", "programs")]
+    done = subprocess.run([*command, *files], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    assert "skipped" not in done.stdout
+    return int(re.search(r"(\d+) passed", done.stdout)[1])
+
+
+def test_on_eight_devices():
+    assert passed("not slow") > 0
+
+
+@pytest.mark.slow
+def test_more_on_eight_devices():
+    assert passed("slow") > 0

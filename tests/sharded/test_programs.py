@@ -1,0 +1,112 @@
+"""What compiled programs send between devices: halos, and nothing else."""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxpool import sharded
+from tests.sharded.cases import KINDS, LAYOUTS, mesh_of, on_eight_devices, on_mesh, pool
+
+pytestmark = on_eight_devices
+
+SHAPE = (4, 16, 16, 2)
+COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
+QUICK = "rows over 4, columns over 2", "explicit"
+POOLS = [
+    pool("max_pool", (3, 3), (1, 1), "SAME"),
+    pool("max_pool", (7, 7), (2, 2), "SAME", ties="split"),
+    pool("min_pool", (5, 5), (2, 2), "SAME", ties="last"),
+    pool("avg_pool", (3, 3), (1, 1), "SAME", count_include_pad=False),
+    pool("sum_pool", (9, 9), (2, 2), "SAME"),
+    pool("lp_pool", 2, (3, 3), (1, 1), "SAME"),
+    pool("max_pool_with_argmax", (3, 3), (1, 1), "SAME"),
+]
+
+
+def collectives(f, *xs):
+    """The collectives of a compiled program, each with the bytes that a device sends."""
+    text = jax.jit(f).lower(*xs).compile().as_text()
+    kinds = "|".join(COLLECTIVES)
+    found = re.findall(rf"= (\w+)\[([\d,]*)\]\S* ({kinds})(?:-start)?\(", text)
+    assert len(found) == len(re.findall(rf"(?:{kinds})(?:-start)?\(", text))
+    bits = {"f32": 32, "s32": 32, "u8": 8, "pred": 8}
+    return [
+        (kind, int(np.prod([int(n) for n in shape.split(",")])) * bits[dtype] // 8)
+        for dtype, shape, kind in found
+    ]
+
+
+CELLS = [
+    pytest.param(layout, kind, marks=[] if (layout, kind) == QUICK else [pytest.mark.slow])
+    for layout in LAYOUTS
+    for kind in KINDS
+]
+
+
+@pytest.mark.parametrize(("layout", "kind"), CELLS)
+def test_only_permutes(layout, kind):
+    run, put = on_mesh(POOLS, layout, kind)
+    xs = [put(jnp.ones(SHAPE)) for _ in POOLS]
+    assert {name for name, _ in collectives(run, xs)} == {"collective-permute"}
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_bytes_are_those_of_the_halo(kind):
+    """3x3 SAME over 16 x 16 on 4 x 2 devices: a row above and below, then columns with their corners."""
+    mesh, spec = mesh_of((4, 2), kind), P(None, "a", "b")
+    x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, spec))
+
+    def pooled(x):
+        return sharded.max_pool(x, (3, 3), (1, 1), "SAME", spec=spec)
+
+    rows, columns, each = 16 // 4, 16 // 2, 4 * 2 * 4  # 4 images of 2 channels, 4 bytes an element
+    halo = 2 * columns * each + 2 * (rows + 2) * each
+    assert sum(size for _, size in collectives(pooled, x)) == halo
+    back = collectives(jax.grad(lambda x: pooled(x).sum()), x)
+    sent = [size for name, size in back if name == "collective-permute"]
+    assert sum(sent) == 2 * halo
+
+
+def test_windows_that_no_border_cuts_send_nothing():
+    mesh, spec = mesh_of((4, 2), "explicit"), P(None, "a", "b")
+    x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, spec))
+    for op in (sharded.max_pool, sharded.avg_pool):
+
+        def gradient(x, op=op):
+            y, pull = jax.vjp(lambda x: op(x, (2, 2), (2, 2)), x)
+            return pull(y)
+
+        assert collectives(gradient, x) == []
+
+
+def test_a_batch_that_is_sharded_as_well_stays_where_it_is():
+    """Under automatic axes, said or not."""
+    mesh = mesh_of((2, 4), "auto")
+    x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, P("a", "b")))
+    for spec in (P("a", "b"), P(None, "b")):
+
+        def gradient(x, spec=spec):
+            y, pull = jax.vjp(lambda x: sharded.max_pool(x, (3, 3), (1, 1), "SAME", spec=spec), x)
+            return pull(y)
+
+        assert {name for name, _ in collectives(gradient, x)} == {"collective-permute"}
+
+
+def test_global_pools_reduce_what_each_device_gives():
+    mesh, spec = mesh_of((4, 2), "explicit"), P(None, "a", "b")
+    x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, spec))
+    for op in (sharded.global_max_pool, sharded.global_avg_pool):
+        forward = collectives(op, x)
+        assert {name for name, _ in forward} == {"all-reduce"}
+        assert max(size for _, size in forward) <= 4 * 2 * 4  # an element an output
+
+        def both(x, op=op):
+            y, pull = jax.vjp(op, x)
+            return y, pull(y)
+
+        assert {name for name, _ in collectives(both, x)} == {"all-reduce"}
