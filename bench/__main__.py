@@ -28,7 +28,10 @@ examples:
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.every_op and not arguments.target:
+        parser.error("--every-op needs --target")
     modes = list(dict.fromkeys(arguments.mode or ["forward_and_vjp"]))
     cases = select(arguments.filter)
     if arguments.list:
@@ -112,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--memory",
         choices=tuple(conditions.MEMORY),
-        help="start again: with glibc's defaults, calling keep_memory(), or with GLIBC_TUNABLES (default: as it is)",
+        help="run this command anew: with glibc's defaults, keep_memory() or GLIBC_TUNABLES (default: as it is)",
     )
     add(
         "--tensorflow-python",

@@ -53,8 +53,8 @@ device_description_str: "NVIDIA A100-SXM4-80GB"
 }
 TPUS = {"tpu:v5e": Clock(819e9, 1.5e9), "tpu:v6e": Clock(1640e9, 1.75e9)}
 TARGETS = (*GPUS, *TPUS)
-# Where the axes of an array of images lie on a TPU, from the major one to the minor one, whose 128 elements
-# are the lanes of a register; the one before it its 8 sublanes.
+# The order of axes in the memory of a TPU, major to minor: the last fills the 128 lanes of a register, the one
+# before it its 8 sublanes.
 LAYOUTS = {
     "width in sublanes": (0, 1, 2, 3),
     "batch in sublanes": (1, 2, 0, 3),  # as XLA has it beside convolutions

@@ -18,8 +18,8 @@ What stays lax's: general reductions, `base_dilation`, negative padding, complex
 with explicit sharding along a pooled axis, windows of one element, and running reductions in the
 form to which lax lowers `cumsum` and `cummax` (`report` names each). On TPUs all maxima and minima:
 lax's derivative is one instruction there, which needs the array and so keeps it, where ours keep an
-index. What a residual is must be known when a program is traced, before its platform is: what counts
-is the platform of the default device at that time. Also programs that were
+index. What is kept is fixed while tracing, before jax knows the target platform, so the platform of the
+default device decides. Also programs that were
 finished elsewhere: a nested jaxpr of `jax.make_jaxpr` that is run but not transformed,
 `jax.export`, a pullback or linearised function made outside, and Python that runs in another
 thread, such as host callbacks. `jax.experimental.jet` fails on what is taken over: it has no rules

@@ -1,4 +1,4 @@
-"""Memory that a process frees, kept for its next result."""
+"""`keep_memory`: tells glibc to reuse freed memory, not to return it to the system."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ def keep_memory() -> bool:
     4 KiB of it cost a page fault, all of them as much as a pool itself. Memory that is kept serves the
     next result without. It holds for whatever the process computes, with jaxpool or without.
 
-    Call it before jax computes anything. The process stays as large as it ever was, all its threads
-    allocate from one arena, and a child of `fork` inherits both; no call undoes it. On other devices it
-    serves the arrays of the host alone.
+    Call it before any thread is started and before the first call into jax, `jax.devices()` included. The
+    process then stays as large as it ever was, three to five times what it needs at once; all its threads
+    allocate from one heap, and a child of `fork` inherits both. No call undoes it. On other devices it serves
+    the arrays of the host alone.
 
     Returns:
-        Whether it is so. False, and nothing is changed, where glibc does not allocate (macOS, Windows,
-        musl, a preloaded allocator), or a thread has an arena of its own already, which it would keep:
-        the threads of a first computation do, and those of a notebook. There a variable of the
+        True if the settings are in force. False if nothing was changed: where glibc 2.33 or later does
+        not allocate (macOS, Windows, musl, a preloaded allocator), or a thread has a heap of its own
+        already, which it would keep, as the threads of jax and of a notebook do. There a variable of the
         environment does the same from the start (docs/memory.md).
 
     Example:

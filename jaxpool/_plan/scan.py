@@ -10,7 +10,7 @@ from jaxpool._plan.tuning import TUNING
 
 @dataclasses.dataclass(frozen=True)
 class ScanPlan:
-    """Each pass joins `ways` stretches that lie one behind the other into one of `ways` times their length."""
+    """After pass k each element holds the extreme of the last `ways`^k elements: a pass joins `ways` of those before."""
 
     ways: int
     keep: Keep
