@@ -10,7 +10,7 @@ from jaxpool._plan.tuning import TUNING
 
 @dataclasses.dataclass(frozen=True)
 class ScanPlan:
-    """After pass k each element holds the extreme of the last `ways`^k elements: a pass joins `ways` of those before."""
+    """After pass k each element holds the extreme of the last `ways`^k: a pass joins `ways` of those before."""
 
     ways: int
     keep: Keep
