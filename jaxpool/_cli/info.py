@@ -93,7 +93,9 @@ def _huge_pages(backend: str) -> list[tuple[str, str]]:
         return []
     if HUGE_PAGES in os.environ.get("GLIBC_TUNABLES", "").split(":"):
         return [("huge pages", "on")]
-    return [("huge pages", "off; jaxpool.keep_memory() makes large results faster (docs/memory.md)")]
+    return [
+        ("huge pages", "off; jaxpool.keep_memory() makes large results faster (docs/memory.md)")
+    ]
 
 
 def _table(title: str, rows: Sequence[tuple[str, ...]]) -> None:
