@@ -11,7 +11,7 @@ from jaxpool._geometry.window import Window, make_window
 from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties
 from jaxpool._plan.problem import Platform, Problem
 from jaxpool._plan.sum_pool import plan_sum
-from jaxpool._plan.tuning import CPU, GPU, NEVER, PORTABLE, TPU, Tuning
+from jaxpool._plan.tuning import CPU, NEVER, PORTABLE, TPU, Tuning
 
 MANY = 200
 
@@ -61,7 +61,6 @@ ROUTED_BY_TABLES = {
 MAX = {
     "portable": portable(),
     "portable, in short steps": portable(**SHORT_STEPS),
-    "gpu": Form("gpu", GPU),
     "tpu": Form("tpu", TPU),
     "cpu": cpu(),
     "cpu, bounds tested": cpu(**REGIONS, tested_terms=NEVER),
