@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import cast as cast_type
 
 from jax import Array, lax
 
@@ -18,6 +19,7 @@ from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import accumulator, cast, index_dtype
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, carry_out
+from jaxpool._plan.layout import Layout
 from jaxpool._plan.max_pool import MaxPlan, Pass
 from jaxpool._plan.steps import Step
 
@@ -61,9 +63,9 @@ def _lowered(index: Array, pass_: Pass) -> Array:
         kept = lax.select(_chose(piece, index, step), within, lax.full_like(index, 0))
         return grow(kept.astype(dtype), 0)
 
-    assert pass_.lower is not None
+    layout = cast_type(Layout, pass_.lower)  # all passes but the last have one
     source = Source([index], [0], step.transposed)
-    return carry_out(pass_.lower, step.axes, [source], term, lax.max)
+    return carry_out(layout, step.axes, [source], term, lax.max)
 
 
 def _picked(x: Array, index: Array, pass_: Pass) -> Array:

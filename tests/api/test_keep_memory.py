@@ -35,9 +35,9 @@ def printed(program, **environment):
 @pytest.mark.skipif(not GLIBC, reason="glibc's allocator alone has the setting")
 def test_results_cost_hardly_a_page_fault():
     program = f"import jaxpool\nprint(jaxpool.keep_memory())\n{RESULTS}"
-    kept, least = printed(program + "print(min(faults() for _ in range(20)))")
+    kept, usual = printed(program + "print(sorted(faults() for _ in range(24))[12])")
     assert kept == "True"
-    assert int(least) < 100
+    assert int(usual) < 100
     (least,) = printed(RESULTS + "print(min(faults() for _ in range(5)))")
     assert int(least) > 100  # or it would not be needed here
 

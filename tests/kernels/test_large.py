@@ -45,6 +45,41 @@ def problems(shape, window, strides, padding, axes, dtype):
     return [Problem(given, shape, dtype, platform) for platform in PLATFORMS]
 
 
+@pytest.mark.parametrize(
+    "problem",
+    [
+        ((2, 14, 15, 3), 5, 1, "SAME", LAST, "float32"),
+        ((2, 14, 15, 3), 5, 2, "SAME", LAST, "bfloat16"),
+        ((1, 20, 21, 2), 13, 1, "SAME", LAST, "bfloat16"),
+        ((1, 7, 8, 6, 2), 3, 1, "SAME", (1, 2, 3), "float32"),
+    ],
+)
+def test_the_plan_of_a_gpu_gives_the_same(problem):
+    """One step up to 27 taps, long passes, sums by one reduction: as the portable form on CPU."""
+    _, gpu, _ = problems(*problem)
+    portable = dataclasses.replace(gpu, thresholds=PORTABLE)
+    assert plan_max(gpu) != plan_max(portable)
+    window, shape, dtype = gpu.window, gpu.shape, np.dtype(gpu.dtype)
+
+    def run(x, dy):
+        _, index = select(x, window, "max", "first", plan_max(portable))
+        for each in (gpu, portable):
+            plan, summed, spread = plan_max(each), plan_sum(each), plan_sum(each, transposed=True)
+            yield (
+                *select(x, window, "max", "first", plan),
+                route(dy, index, "first", plan),
+                pick(x, index, "first", plan),
+                window_sum(x, summed, Epilogue(dtype)),
+                window_spread(dy, spread, Epilogue(dtype)),
+            )
+
+    rng = np.random.default_rng(0)
+    x = forms.numbers(rng, shape, dtype, special=False)
+    dy = forms.numbers(rng, window.pooled(shape), dtype, special=False)
+    got, want = jax.device_get(jax.jit(lambda x, dy: list(run(x, dy)))(x, dy))
+    forms.same_bits(got, want, str(problem))
+
+
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_on_cpu_the_same_as_in_the_portable_form(problem):
     cpu, other, _ = problems(*problem)
