@@ -7,7 +7,7 @@ import pytest
 
 import jaxpool
 
-ROOMS = ["_arguments", "_geometry", "_plan", "_kernels", "_ops", "_api"]
+ROOMS = ["_arguments", "_geometry", "_plan", "_kernels", "_ops", "_shards", "_api"]
 ENTRANCES = [
     "_accelerate",
     "compat",
@@ -43,7 +43,9 @@ def test_a_room_imports_only_from_rooms_before_it(room):
     assert [pair for pair in inside if pair[1] not in [*before, room]] == []
 
 
-@pytest.mark.parametrize("room", ["_arguments", "_geometry", "_plan", "_kernels", "_ops"])
+@pytest.mark.parametrize(
+    "room", ["_arguments", "_geometry", "_plan", "_kernels", "_ops", "_shards"]
+)
 def test_only_public_functions_and_entrances_import_the_package_itself(room):
     assert [file for file, name in imports_of(room) if name == "jaxpool"] == []
 

@@ -25,10 +25,12 @@ from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.handover import handover as _active
-from jaxpool._ops.elementwise import Extreme
+from jaxpool._ops.elementwise import Extreme as Larger
 from jaxpool._ops.op import apply
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
+from jaxpool._shards.pools import Extreme, Sum
+from jaxpool._shards.split import by_type
 
 _KINDS = {
     lax.reduce_window_max_p: "max",
@@ -134,15 +136,24 @@ def _take_over(kind: str, aval: Any, args: tuple[Any, ...], params: dict[str, An
     _check_type(kind, aval)
     if kind != "sum" and _default_platform() == "tpu":
         raise _LeftError("on a TPU lax's max and its derivative are one instruction each")
-    if any(
-        entry is not None for axis, entry in enumerate(aval.sharding.spec) if axis in window.axes
-    ):
-        raise _LeftError("sharded along a pooled axis")
-    op = SumPool(window) if kind == "sum" else pool_op(window, cast(Kind, kind), "first")
     x = jnp.asarray(args[0])
-    if len(args) == 1:
-        return apply(op, "jvp", x)
-    return _with_init(kind, op, x, args[1])
+    pool = _pool(kind, window, x)
+    return pool() if len(args) == 1 else _with_init(kind, window, pool, x, args[1])
+
+
+def _pool(kind: str, window: Window, x: Array) -> Callable[[], Array]:
+    """The pool of x: by one op, or where its type says that it is sharded by that of each shard."""
+    try:
+        split = by_type(x, lambda _: window)
+    except ArgumentError as error:
+        raise _LeftError(f"{error.argument} is not {error.rule}") from None
+    if kind == "sum":
+        if split:
+            return functools.partial(split.run, Sum, x)
+        return functools.partial(apply, SumPool(window), "jvp", x)
+    if split:
+        return functools.partial(split.run, Extreme, x, cast(Kind, kind), "first")
+    return functools.partial(apply, pool_op(window, cast(Kind, kind), "first"), "jvp", x)
 
 
 def _default_platform() -> str:
@@ -205,7 +216,7 @@ def _check_type(kind: str, aval: Any) -> None:
         raise _LeftError(f"{aval.dtype} has no {kind} here")
 
 
-def _with_init(kind: str, op: Any, x: Array, init: Any) -> Array:
+def _with_init(kind: str, window: Window, pool: Callable[[], Array], x: Array, init: Any) -> Array:
     """A general reduction, which names the value it starts with: any value, for a max or min."""
     start = jax.typeof(init)
     if start.dtype != x.dtype or start.shape:
@@ -213,11 +224,11 @@ def _with_init(kind: str, op: Any, x: Array, init: Any) -> Array:
     if not isinstance(init, jax.core.Tracer):
         identity = 0 if kind == "sum" else dtypes.losing(x.dtype, cast(Kind, kind))
         if np.asarray(init) == identity:
-            return apply(op, "jvp", x)
-    if kind == "sum" and op.window.padded:
+            return pool()
+    if kind == "sum" and window.padded:
         raise _LeftError("the initial value of a padded sum may not be 0")
-    y, init = apply(op, "jvp", x), jnp.asarray(init, x.dtype)
+    y, init = pool(), jnp.asarray(init, x.dtype)
     if kind == "sum":
         return lax.add(y, jnp.broadcast_to(init, y.shape))
-    joined = Extreme(cast(Kind, kind), "first", (y.shape, ()), (y.dtype, y.dtype))
+    joined = Larger(cast(Kind, kind), "first", (y.shape, ()), (y.dtype, y.dtype))
     return apply(joined, "jvp", y, init)

@@ -18,6 +18,8 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.op import Autodiff, apply, apply_kept
+from jaxpool._shards.adaptive import adaptive_pool
+from jaxpool._shards.place import place_by_type
 
 
 def _checked(
@@ -87,6 +89,10 @@ def adaptive_max_pool(
       The windows of `torch.nn.functional.adaptive_max_pool2d`, which takes the last NaN of a window.
     """
     x, window = _checked("adaptive_max_pool", x, output_shape, axes, autodiff, ties)
+    if place := place_by_type(x):
+        with calling("adaptive_max_pool", **{"x.shape": x.shape}):
+            y: Array = adaptive_pool("max", place, x, window, ties)
+        return y
     return apply(adaptive_max_op(window, ties), autodiff, x)
 
 
@@ -142,6 +148,9 @@ def adaptive_max_pool_with_argmax(
     x, window = _checked(name, x, output_shape, axes, autodiff, ties)
     with calling(name, **{"x.shape": x.shape, "output_shape": output_shape}):
         check_countable("x", [x.shape[axis] for axis in window.axes])
+        if place := place_by_type(x):
+            y, indices = adaptive_pool("argmax", place, x, window, ties)
+            return y, indices
     if ties == "split":
         y = apply(adaptive_max_op(window, ties), autodiff, x)
         first = adaptive_max_op(window, "first")
@@ -199,6 +208,10 @@ def adaptive_avg_pool(
       `equinox.nn.AdaptiveAvgPool2d` differ where N does not divide H.
     """
     x, window = _checked("adaptive_avg_pool", x, output_shape, axes, autodiff)
+    if place := place_by_type(x):
+        with calling("adaptive_avg_pool", **{"x.shape": x.shape}):
+            y: Array = adaptive_pool("mean", place, x, window)
+        return y
     if not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)
     return apply(adaptive_avg_op(window), autodiff, x)

@@ -27,6 +27,9 @@ from jaxpool._kernels.positions import window_position
 from jaxpool._ops.op import Autodiff, apply, apply_given, apply_kept
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.unpool import Unpool
+from jaxpool._shards.place import place_by_type
+from jaxpool._shards.pools import Argmax
+from jaxpool._shards.unpool import unpool
 
 
 def max_pool_with_argmax(
@@ -95,9 +98,12 @@ def max_pool_with_argmax(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    x, window = checked(name, x, window_shape, ties, autodiff, **geometry)
+    x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         check_countable("x", window.input_shape)
+    if split:
+        y, indices = split.run(Argmax, x, ties)
+        return y, indices
     if ties == "split":
         y = apply(pool_op(window, "max", "split"), autodiff, x)
         _, index = apply_kept(SelectPool(window, "max", "first"), autodiff, lax.stop_gradient(x))
@@ -151,7 +157,18 @@ def max_unpool(
       `torch.nn.functional.max_unpool2d`. Its result is not determined where indices collide, its
       gradient is the one above.
     """
-    name = "max_unpool"
+    y, indices, where, sizes = checked_unpool("max_unpool", y, indices, spatial_shape, axes)
+    place = place_by_type(y)
+    if place:
+        with calling("max_unpool", **{"y.shape": y.shape, "spatial_shape": spatial_shape}):
+            return unpool(place, y, indices, where, sizes)
+    return apply_given(Unpool(where, sizes), y, indices)[0]
+
+
+def checked_unpool(
+    name: str, y: Any, indices: Any, spatial_shape: Any, axes: Any
+) -> tuple[Array, Array, tuple[int, ...], tuple[int, ...]]:
+    """The arrays of `max_unpool`, its axes and their sizes; what is wrong raises in the name of `name`."""
     given = indices
     y, indices = as_array(name, y, "y"), as_array(name, indices, "indices")
     with calling(name, **{"y.shape": y.shape, "spatial_shape": spatial_shape}):
@@ -165,7 +182,7 @@ def max_unpool(
         sizes = per_axis("spatial_shape", spatial_shape, rank)
         check_countable("spatial_shape", sizes)
         _check_indices(indices, given, y, math.prod(sizes))
-    return apply_given(Unpool(where, sizes), y, indices)[0]
+    return y, indices, where, sizes
 
 
 def _check_indices(indices: Array, given: Any, y: Array, count: int) -> None:

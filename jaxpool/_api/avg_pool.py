@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,8 @@ from jaxpool._geometry.window import make_window
 from jaxpool._kernels import dtypes
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.sum_pool import SumPool
+from jaxpool._shards.pools import Sum
+from jaxpool._shards.split import by_type
 
 
 def sum_pool(
@@ -71,16 +74,21 @@ def sum_pool(
         if x.dtype == jnp.bool_:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
             raise ArgumentError("x", rule, x.dtype, hint, TypeError)
-        window = make_window(
-            x.shape,
-            window_shape,
-            strides,
-            padding,
+        make = functools.partial(
+            make_window,
+            window_shape=window_shape,
+            strides=strides,
+            padding=padding,
             window_dilation=window_dilation,
             ceil_mode=ceil_mode,
             axes=axes,
         )
+        window = make(x.shape)
         choice("autodiff", autodiff, ("vjp", "jvp"))
+        split = by_type(x, make)
+    if split:
+        y: Array = split.run(Sum, x)
+        return y
     return apply(SumPool(window), autodiff, x)
 
 
@@ -170,18 +178,23 @@ def avg_pool(
     """
     x = as_array("avg_pool", x)
     with calling("avg_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
-        window = make_window(
-            x.shape,
-            window_shape,
-            strides,
-            padding,
+        make = functools.partial(
+            make_window,
+            window_shape=window_shape,
+            strides=strides,
+            padding=padding,
             window_dilation=window_dilation,
             ceil_mode=ceil_mode,
             axes=axes,
         )
+        window = make(x.shape)
         wide = dtypes.accumulator(x.dtype) if dtypes.is_float(x.dtype) else np.dtype(np.float32)
         divide = divisor_of(divisor, count_include_pad, wide)
         choice("autodiff", autodiff, ("vjp", "jvp"))
+        split = by_type(x, make)
+    if split:
+        y: Array = split.run(Sum, x, divide)
+        return y
     if not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)
     return apply(SumPool(window, divide), autodiff, x)

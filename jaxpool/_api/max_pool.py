@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from jax import Array
@@ -15,24 +16,36 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.select_pool import pool_op
+from jaxpool._shards.pools import Extreme
+from jaxpool._shards.split import Split, by_type
 
 
 def checked(
     name: str, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
-) -> tuple[Array, Window]:
-    """The input and the window of a max or min pool; what is wrong raises in the name of `name`."""
+) -> tuple[Array, Window, Split | None]:
+    """The input of a max or min pool, its window, and how it is split if the type of x says that it is.
+
+    What is wrong raises in the name of `name`.
+    """
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        window = make_window(x.shape, window_shape, **geometry)
+
+        def make(shape: Sequence[Any]) -> Window:
+            return make_window(shape, window_shape, **geometry)
+
+        window = make(x.shape)
         choice("ties", ties, ("first", "last", "split"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
-    return x, window
+        return x, window, by_type(x, make)
 
 
 def _pool(
     name: str, kind: Kind, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
 ) -> Array:
-    x, window = checked(name, x, window_shape, ties, autodiff, **geometry)
+    x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
+    if split:
+        y: Array = split.run(Extreme, x, kind, ties)
+        return y
     return apply(pool_op(window, kind, ties), autodiff, x)
 
 

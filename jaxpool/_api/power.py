@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -16,6 +17,8 @@ from jaxpool._geometry.window import make_window
 from jaxpool._kernels import dtypes
 from jaxpool._ops.op import compose
 from jaxpool._ops.power_pool import MeanPool, NormPool
+from jaxpool._shards.pools import Norm
+from jaxpool._shards.split import by_type
 
 
 def as_floats(x: Array) -> Array:
@@ -85,15 +88,19 @@ def lp_pool(
     x = as_array("lp_pool", x)
     with calling("lp_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
         exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
-        window = make_window(
-            x.shape,
-            window_shape,
-            strides,
-            padding,
+        make = functools.partial(
+            make_window,
+            window_shape=window_shape,
+            strides=strides,
+            padding=padding,
             window_dilation=window_dilation,
             ceil_mode=ceil_mode,
             axes=axes,
         )
+        window, split = make(x.shape), by_type(x, make)
+    if split:
+        y: Array = split.run(Norm, x, exponent)
+        return y
     return compose(NormPool(window, exponent), as_floats(x))
 
 

@@ -21,6 +21,8 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.op import apply, apply_given
 from jaxpool._ops.reduction import MeanOver, reduce
+from jaxpool._shards.place import place_by_type
+from jaxpool._shards.whole import whole_pool
 
 
 def inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
@@ -105,6 +107,9 @@ def global_max_pool(
       `keras.layers.GlobalMaxPooling2D`; `where` as in `jax.numpy.max`.
     """
     x, pooled, mask = checked("global_max_pool", x, axes, where, keepdims, ties)
+    place = place_by_type(x)
+    if place:
+        return whole_pool("max", place, x, pooled, mask, keepdims, ties)
     return reduce(x, pooled, "max", ties, "jvp", keepdims, mask)
 
 
@@ -152,6 +157,9 @@ def global_avg_pool(
       is False throughout.
     """
     x, pooled, mask = checked("global_avg_pool", x, axes, where, keepdims)
+    place = place_by_type(x)
+    if place:
+        return whole_pool("mean", place, x, pooled, mask, keepdims)
     dtype = x.dtype if dtypes.is_float(x.dtype) else jnp.dtype(jnp.float32)
     given = () if mask is None else (mask,)
     y = apply_given(

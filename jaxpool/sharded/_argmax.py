@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-import numpy as np
-from jax import Array, lax
-from jax import numpy as jnp
+from jax import Array
 
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding, check_countable
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import losing
-from jaxpool._kernels.positions import flat_position
 from jaxpool._ops.op import Autodiff
-from jaxpool.sharded._halo import Shards
-from jaxpool.sharded._ops import along, select_pool
-from jaxpool.sharded._place import on_shards
+from jaxpool._shards.pools import Argmax
 from jaxpool.sharded._windowed import checked
-
-
-@dataclasses.dataclass(frozen=True)
-class _Argmax:
-    shards: Shards
-    ties: Ties
-
-    def __call__(self, x: Array) -> tuple[Array, Array]:
-        x = self.shards.extended(x, losing(x.dtype, "max"))
-        if self.ties == "split":
-            y = select_pool(x, self.shards, "max", "split")[0]
-            index = select_pool(lax.stop_gradient(x), self.shards, "max", "first")[1]
-        else:
-            y, index = select_pool(x, self.shards, "max", self.ties)
-        window, starts = self.shards.window, []
-        for dim in window.dims:
-            halo = self.shards.halo(dim)
-            if halo:
-                first = halo.window_starts()
-            else:
-                first = jnp.asarray(np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low)
-            starts.append(along(first, dim.axis, x.ndim))
-        return y, flat_position(index, window, starts, window.input_shape)
 
 
 def max_pool_with_argmax(
@@ -113,8 +83,8 @@ def max_pool_with_argmax(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    x, place, shards = checked(name, x, mesh, spec, window_shape, ties, autodiff, **geometry)
+    x, split = checked(name, x, mesh, spec, window_shape, ties, autodiff, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        check_countable("x", shards.window.input_shape)
-    y, indices = on_shards(_Argmax(shards, ties), place, x)
+        check_countable("x", split.shards.window.input_shape)
+    y, indices = split.run(Argmax, x, ties)
     return y, indices

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jax import Array
@@ -14,22 +13,8 @@ from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.op import Autodiff
-from jaxpool.sharded._halo import Shards
-from jaxpool.sharded._ops import sum_pool as sum_of_shard
-from jaxpool.sharded._place import on_shards
+from jaxpool._shards.pools import Sum
 from jaxpool.sharded._windowed import checked
-
-
-@dataclasses.dataclass(frozen=True)
-class _Sum:
-    shards: Shards
-    divide: Literal["not", "counted", "real"] | float
-
-    def __call__(self, x: Array) -> Array:
-        x = self.shards.extended(x, 0)
-        if self.divide != "not" and not dtypes.is_float(x.dtype):
-            x = x.astype(jnp.float32)
-        return sum_of_shard(x, self.shards, self.divide)
 
 
 def sum_pool(
@@ -90,7 +75,7 @@ def sum_pool(
       The window arithmetic of `jax.lax.reduce_window`; `jax.shard_map` and `jax.lax.ppermute`.
     """
     name = "sharded.sum_pool"
-    x, place, shards = checked(
+    x, split = checked(
         name,
         x,
         mesh,
@@ -107,7 +92,7 @@ def sum_pool(
         if x.dtype == jnp.bool_:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
             raise ArgumentError("x", rule, x.dtype, hint, TypeError)
-    y: Array = on_shards(_Sum(shards, "not"), place, x)
+    y: Array = split.run(Sum, x)
     return y
 
 
@@ -174,7 +159,7 @@ def avg_pool(
       `jax.lax.ppermute`.
     """
     name = "sharded.avg_pool"
-    x, place, shards = checked(
+    x, split = checked(
         name,
         x,
         mesh,
@@ -190,5 +175,5 @@ def avg_pool(
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         wide = dtypes.accumulator(x.dtype) if dtypes.is_float(x.dtype) else np.dtype(np.float32)
         divide = divisor_of(divisor, count_include_pad, wide)
-    y: Array = on_shards(_Sum(shards, divide), place, x)
+    y: Array = split.run(Sum, x, divide)
     return y

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from jax import Array
 
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, losing
+from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.op import Autodiff
-from jaxpool.sharded._halo import Shards
-from jaxpool.sharded._ops import select_pool
-from jaxpool.sharded._place import on_shards
+from jaxpool._shards.pools import Extreme
 from jaxpool.sharded._windowed import checked
-
-
-@dataclasses.dataclass(frozen=True)
-class _Extreme:
-    shards: Shards
-    kind: Kind
-    ties: Ties
-
-    def __call__(self, x: Array) -> Array:
-        x = self.shards.extended(x, losing(x.dtype, self.kind))
-        return select_pool(x, self.shards, self.kind, self.ties)[0]
 
 
 def max_pool(
@@ -114,8 +100,8 @@ def _pool(
     spec: Any,
     geometry: dict[str, Any],
 ) -> Array:
-    x, place, shards = checked(name, x, mesh, spec, window_shape, ties, autodiff, **geometry)
-    y: Array = on_shards(_Extreme(shards, kind, ties), place, x)
+    x, split = checked(name, x, mesh, spec, window_shape, ties, autodiff, **geometry)
+    y: Array = split.run(Extreme, x, kind, ties)
     return y
 
 

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from jax import Array
 
-from jaxpool._api.power import as_floats
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
-from jaxpool._ops.op import compose
-from jaxpool._ops.power_pool import NormPool
-from jaxpool.sharded._halo import Shards
-from jaxpool.sharded._place import on_shards
+from jaxpool._shards.pools import Norm
 from jaxpool.sharded._windowed import checked
-
-
-@dataclasses.dataclass(frozen=True)
-class _Norm:
-    shards: Shards
-    p: float
-
-    def __call__(self, x: Array) -> Array:
-        x = as_floats(self.shards.extended(x, 0))
-        y: Array = compose(NormPool(self.shards.local, self.p), x)
-        return y
 
 
 def lp_pool(
@@ -86,7 +70,7 @@ def lp_pool(
       `LpPool` of ONNX; `jax.shard_map` and `jax.lax.ppermute`.
     """
     name = "sharded.lp_pool"
-    x, place, shards = checked(
+    x, split = checked(
         name,
         x,
         mesh,
@@ -100,5 +84,5 @@ def lp_pool(
     )
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
-    y: Array = on_shards(_Norm(shards, exponent), place, x)
+    y: Array = split.run(Norm, x, exponent)
     return y

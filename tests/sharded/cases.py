@@ -56,15 +56,28 @@ class Pool:
         return f"{self.op}({', '.join([*map(str, self.args), *options])})"
 
 
+@dataclasses.dataclass(frozen=True)
+class Unpooled(Pool):
+    """A max pool of an array of `args[0]` pooled positions, put back where it found its maxima."""
+
+    def plain(self, x):
+        return self._both(jaxpool, x)
+
+    def sharded(self, x, **where):
+        return self._both(sharded, x, **where)
+
+    def _both(self, module, x, **where):
+        sizes, *args = self.args
+        y, indices = module.max_pool_with_argmax(x, *args, **dict(self.options), **where)
+        return module.max_unpool(y, indices, sizes, **where)
+
+
 def pool(op, *args, exact=None, **options):
-    whole = op.startswith("global")
-    exact = (
-        op in ("max_pool", "min_pool", "max_pool_with_argmax", "global_max_pool")
-        if exact is None
-        else exact
-    )
+    whole = op.startswith("global") or (op.startswith("adaptive") and set(args[0]) == {1})
+    exact = "max" in op or "min" in op if exact is None else exact
     exact = exact and options.get("ties") != "split"
-    return Pool(op, args, tuple(options.items()), exact, whole)
+    kind = Unpooled if op == "max_unpool" else Pool
+    return kind(op, args, tuple(options.items()), exact, whole)
 
 
 def numbers(shape=(2, 16, 16, 2), seed=0):
@@ -115,7 +128,7 @@ def on_mesh(cases, layout, kind):
             return case.sharded(x, **where)
         out = P(spec[0] if spec else None) if case.whole else spec
         local = functools.partial(case.sharded, spec=spec)
-        outs = (out, out) if case.op == "max_pool_with_argmax" else out
+        outs = (out, out) if case.op.endswith("with_argmax") else out
         return jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=outs)(x)
 
     @jax.jit

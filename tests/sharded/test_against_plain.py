@@ -31,6 +31,8 @@ EXTREMES = [
     pool("min_pool", (3, 3), (1, 1), "SAME", window_dilation=(3, 1)),
     pool("max_pool_with_argmax", (3, 3), (2, 2), "SAME_LOWER"),
     pool("global_max_pool"),
+    pool("adaptive_max_pool", (8, 4)),
+    pool("max_unpool", (16, 16), (3, 3), (2, 2), "SAME"),
 ]
 SUMS = [
     pool("sum_pool", (3, 3), (1, 1), "SAME"),
@@ -38,6 +40,7 @@ SUMS = [
     pool("avg_pool", (5, 3), (1, 1), "SAME", count_include_pad=False),
     pool("lp_pool", 2, (3, 3), (2, 2), "SAME"),
     pool("global_avg_pool"),
+    pool("adaptive_avg_pool", (8, 6)),
 ]
 MORE_EXTREMES = [
     pool("max_pool", (2, 2), (2, 2)),
@@ -56,6 +59,13 @@ MORE_EXTREMES = [
     pool("global_max_pool", ties="last"),
     pool("global_max_pool", ties="split"),
     pool("global_max_pool", axes=(2, 1)),
+    pool("adaptive_max_pool", (8, 6), ties="last"),
+    pool("adaptive_max_pool", (1, 1), ties="split"),
+    pool("adaptive_max_pool_with_argmax", (8, 6)),
+    pool("adaptive_max_pool_with_argmax", (8, 4), ties="last"),
+    pool("adaptive_max_pool_with_argmax", (6, 8), axes=(2, 1), ties="split"),
+    pool("max_unpool", (16, 16), (2, 2), (2, 2)),
+    pool("max_unpool", (16, 16), (3, 3), (1, 1), "SAME", axes=(1, 2)),
 ]
 MORE_SUMS = [
     pool("sum_pool", (2, 2), (2, 2)),
@@ -67,6 +77,8 @@ MORE_SUMS = [
     pool("lp_pool", np.inf, (3, 3), (1, 1), "SAME"),
     pool("lp_pool", 1, (3, 3), (1, 1), "SAME"),
     pool("lp_pool", 3.5, (5, 5), (1, 1), "SAME"),
+    pool("adaptive_avg_pool", (16, 2)),
+    pool("adaptive_avg_pool", (1, 1)),
 ]
 QUICK = {"rows over 8": "explicit", "rows over 4, columns over 2": "auto"}
 QUICK["batch, rows and columns over 2 each"] = "manual"

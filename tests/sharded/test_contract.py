@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 import jaxpool
 from jaxpool import sharded
 from jaxpool._geometry.window import make_window
-from jaxpool.sharded._halo import Halo
+from jaxpool._shards.halo import Halo
 
 NAMES = sharded.__all__
 

@@ -1,4 +1,4 @@
-"""Pools over a shard and its halo: the ops of `_ops`, told which rows are elements of the array.
+"""Windows of a shard and its halo: the ops of `_ops`, told which rows are elements of the array.
 
 A halo beyond the ends of the array holds what the pool is padded with, and to a kernel that is an element like any
 other. No value depends on that, but three things do: which of equal elements is chosen, among how many a cotangent is
@@ -25,7 +25,7 @@ from jaxpool._ops.sum_pool import SumPool, counts_along
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import LIMITS
-from jaxpool.sharded._halo import Shards
+from jaxpool._shards.halo import Shards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,7 @@ def sum_pool(
     x: Array, shards: Shards, divide: Literal["not", "counted", "real"] | float = "not"
 ) -> Array:
     """The sum over each window of a shard x with its halo, divided by what `divide` says of the whole array."""
-    if divide not in ("counted", "real"):
+    if divide not in ("counted", "real") or not shards.halos:
         return apply(SumPool(shards.local, divide), "jvp", x)
     tables = [np.asarray(counts_along(dim, divide)) for dim in shards.window.dims]
     if all((table == table[0]).all() for table in tables):

@@ -13,6 +13,7 @@ from jax import Array
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, reshard
 
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sizes import is_int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +121,18 @@ def find_place(x: Array, mesh: Any, spec: Any) -> Place:
     return Place(mesh, names, bool(used & inside))
 
 
+def place_by_type(x: Array) -> Place | None:
+    """Where x lies, if its type says so: of axes that are manual or that XLA alone knows it does not."""
+    typed = jax.typeof(x).sharding
+    if not any(typed.spec):
+        return None
+    names = _entries(PartitionSpec(*typed.spec), x.ndim, typed.mesh)
+    if not all(is_int(size) for size, entry in zip(x.shape, names, strict=True) if entry):
+        return None
+    context = jax.sharding.get_abstract_mesh()
+    return Place(context if _of(context, AxisType.Manual) else typed.mesh, names, False)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _mapped(body: Any, place: Place, out: PartitionSpec, *xs: Array) -> Any:
     run = jax.shard_map(
@@ -129,11 +142,14 @@ def _mapped(body: Any, place: Place, out: PartitionSpec, *xs: Array) -> Any:
 
 
 def _spread(x: Array, place: Place) -> Array:
-    """x of a type that says nothing of the mesh, sharded along the mesh axes that types tell of."""
+    """x, if its type says something else of it, sharded along the mesh axes that types tell of."""
     explicit = _of(place.mesh, AxisType.Explicit)
-    if not explicit or not jax.typeof(x).sharding.mesh.empty:
+    if not explicit:
         return x
     spec = PartitionSpec(*[entry or None for entry in _among(explicit, place.names)])
+    typed = jax.typeof(x).sharding
+    if not typed.mesh.empty and typed.spec == spec:
+        return x
     return reshard(x, NamedSharding(place.mesh, spec))
 
 

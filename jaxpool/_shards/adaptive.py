@@ -1,0 +1,115 @@
+"""Adaptive pools of arrays that lie on several devices along pooled axes.
+
+Window i of n over a length L begins at `floor(i * L / n)`. Of n windows over s shards, each of L / s rows, the first of
+shard j is i = j * n / s, which begins at `j * L / s`: where the shard does. So where s divides n a shard pools what it
+has, and nothing is sent. One window over all is a pool over the whole axis.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._geometry.adaptive import adaptive_window
+from jaxpool._geometry.window import Window
+from jaxpool._kernels import dtypes
+from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.positions import window_position
+from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
+from jaxpool._ops.op import apply, apply_kept
+from jaxpool._shards.place import Place, on_shards
+from jaxpool._shards.split import around, check_even, either
+from jaxpool._shards.whole import whole_pool
+
+
+@dataclasses.dataclass(frozen=True)
+class _Adaptive:
+    """An adaptive pool of `window` over the whole array; `names` and number of shards of each of its axes."""
+
+    window: Window
+    names: tuple[tuple[str, ...], ...]
+    counts: tuple[int, ...]
+
+    def local(self, x: Array) -> Window:
+        """The windows of a shard x."""
+        pairs = zip(self.window.output_shape, self.counts, strict=True)
+        return adaptive_window(x.shape, tuple(out // n for out, n in pairs), self.window.axes)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Max(_Adaptive):
+    ties: Ties
+
+    def __call__(self, x: Array) -> Array:
+        return apply(adaptive_max_op(self.local(x), self.ties), "jvp", x)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Mean(_Adaptive):
+    def __call__(self, x: Array) -> Array:
+        x = x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
+        return apply(adaptive_avg_op(self.local(x)), "jvp", x)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Argmax(_Adaptive):
+    ties: Ties
+
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        window = self.local(x)
+        y, tap = apply_kept(
+            adaptive_max_op(window, "first" if self.ties == "split" else self.ties), "jvp", x
+        )
+        if self.ties == "split":
+            y = apply(adaptive_max_op(window, "split"), "jvp", x)
+        return y, self._whole_position(window_position(tap, window), window)
+
+    def _whole_position(self, position: Array, window: Window) -> Array:
+        """A position in the shard as one in the whole array."""
+        whole, unit = lax.full_like(position, 0), 1
+        dims = zip(self.window.dims, window.dims, self.names, strict=True)
+        for dim, own, names in reversed([*dims]):
+            size = np.int32(own.size)
+            first = lax.axis_index(names) * size if names else np.int32(0)
+            whole = whole + (position % size + first) * np.int32(unit)
+            position, unit = position // size, unit * dim.size
+        return whole
+
+
+def adaptive_pool(
+    kind: Literal["max", "mean", "argmax"],
+    place: Place,
+    x: Array,
+    window: Window,
+    ties: Ties = "first",
+) -> Any:
+    """The adaptive pool of x, of which `window` is that of the whole array.
+
+    Raises `ArgumentError` where shards would not be of one size.
+    """
+    check_even(place, place.whole(x.shape), range(x.ndim))
+    if kind != "argmax" and set(window.output_shape) == {1}:
+        return whole_pool(kind, place, x, window.axes, ties=ties)
+    counts = tuple(place.count(axis) for axis in window.axes)
+    _check_outputs(window, counts, kind)
+    names = tuple(place.names[axis] for axis in window.axes)
+    if kind == "mean":
+        return on_shards(_Mean(window, names, counts), place, x)
+    body = _Max if kind == "max" else _Argmax
+    return on_shards(body(window, names, counts, ties), place, x)
+
+
+def _check_outputs(window: Window, counts: Sequence[int], kind: str) -> None:
+    """Raises unless each device has as many windows along an axis."""
+    for dim, count in zip(window.dims, counts, strict=True):
+        if dim.out % count:
+            rule = f"of a size along axis {dim.axis} that its {count} shards divide"
+            rule += "" if kind == "argmax" else ", or 1 along every axis"
+            hint = f"Use {either(around(dim.out, count, 1))} there."
+            raise ArgumentError("output_shape", rule, window.output_shape, hint)

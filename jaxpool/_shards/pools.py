@@ -1,0 +1,91 @@
+"""Windowed pools of one shard, as `on_shards` runs them: rows of neighbours are fetched, then the plain op runs.
+
+Each is hashable, and so traced once. Where no window reaches beyond the array the op is that of one device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._kernels import dtypes
+from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Kind, losing
+from jaxpool._kernels.positions import flat_position
+from jaxpool._ops.op import apply, compose
+from jaxpool._ops.power_pool import NormPool
+from jaxpool._ops.select_pool import pool_op
+from jaxpool._shards.halo import Shards
+from jaxpool._shards.ops import along, select_pool, sum_pool
+
+
+@dataclasses.dataclass(frozen=True)
+class Extreme:
+    """A max or min pool."""
+
+    shards: Shards
+    kind: Kind
+    ties: Ties
+
+    def __call__(self, x: Array) -> Array:
+        x = self.shards.extended(x, losing(x.dtype, self.kind))
+        if not self.shards.padded:
+            return apply(pool_op(self.shards.local, self.kind, self.ties), "jvp", x)
+        return select_pool(x, self.shards, self.kind, self.ties)[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Argmax:
+    """A max pool and the position of each maximum in the whole array."""
+
+    shards: Shards
+    ties: Ties
+
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        x = self.shards.extended(x, losing(x.dtype, "max"))
+        if self.ties == "split":
+            y = select_pool(x, self.shards, "max", "split")[0]
+            index = select_pool(lax.stop_gradient(x), self.shards, "max", "first")[1]
+        else:
+            y, index = select_pool(x, self.shards, "max", self.ties)
+        window, starts = self.shards.window, []
+        for dim in window.dims:
+            halo = self.shards.halo(dim)
+            if halo:
+                first = halo.window_starts()
+            else:
+                first = jnp.asarray(np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low)
+            starts.append(along(first, dim.axis, x.ndim))
+        return y, flat_position(index, window, starts, window.input_shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum:
+    """A sum or average pool."""
+
+    shards: Shards
+    divide: Literal["not", "counted", "real"] | float = "not"
+
+    def __call__(self, x: Array) -> Array:
+        x = self.shards.extended(x, 0)
+        if self.divide != "not" and not dtypes.is_float(x.dtype):
+            x = x.astype(jnp.float32)
+        return sum_pool(x, self.shards, self.divide)
+
+
+@dataclasses.dataclass(frozen=True)
+class Norm:
+    """An Lp pool."""
+
+    shards: Shards
+    p: float
+
+    def __call__(self, x: Array) -> Array:
+        x = self.shards.extended(x, 0)
+        x = x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
+        y: Array = compose(NormPool(self.shards.local, self.p), x)
+        return y

@@ -1,0 +1,100 @@
+"""How a pool is split into those of shards, and the sizes that can be."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax import Array
+
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sizes import is_int
+from jaxpool._geometry.window import Axis, Window
+from jaxpool._shards.halo import Halo, Shards
+from jaxpool._shards.place import Place, on_shards, place_by_type
+
+MakeWindow = Callable[[Sequence[Any]], Window]  # the window of a pool of an array of a shape
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A pool of an array that lies on several devices: where it lies, and the window over each shard."""
+
+    place: Place
+    shards: Shards
+
+    def run(self, body: Callable[..., Any], x: Array, *settings: Any) -> Any:
+        """What `body`, made with the shards and its settings, computes of each shard of x."""
+        return on_shards(body(self.shards, *settings), self.place, x)
+
+
+def split_pool(place: Place, shape: Sequence[Any], make: MakeWindow) -> Split:
+    """The pool of a whole array of `shape`. Raises `ArgumentError` where shards would not be of one size."""
+    window = make(shape)
+    check_even(place, shape, [axis for axis in range(len(shape)) if axis not in window.axes])
+    halos = []
+    for which, dim in enumerate(window.dims):
+        count = place.count(dim.axis)
+        if count == 1:
+            continue
+        if dim.size % count or dim.out % count:
+            raise _uneven(shape, which, dim, count, make)
+        halos.append(Halo(dim, place.names[dim.axis], count))
+    return Split(place, Shards(window, tuple(halos)))
+
+
+def by_type(x: Array, make: MakeWindow) -> Split | None:
+    """The pool of x, if its type says how it is sharded; else None."""
+    place = place_by_type(x)
+    return None if place is None else split_pool(place, x.shape, make)
+
+
+def check_even(
+    place: Place, shape: Sequence[Any], axes: Sequence[int], argument: str = "x"
+) -> None:
+    """Raises unless each of `axes` splits into shards of one size."""
+    for axis in axes:
+        count = place.count(axis)
+        if count > 1 and is_int(shape[axis]) and shape[axis] % count:
+            rule = f"of a size along axis {axis} that its {count} shards divide"
+            hint = f"Use {either(around(shape[axis], count, 1))} there."
+            raise ArgumentError(argument, rule, shape[axis], hint, of=f"shape[{axis}]")
+
+
+def around(size: int, count: int, steps: int) -> list[int]:
+    """Multiples of `count` on both sides of `size`, the nearest first, `steps` at most on either side."""
+    low = size // count * count
+    found = {low - step * count for step in range(steps)}
+    found |= {low + (step + 1) * count for step in range(steps)} | {size}
+    return sorted((n for n in found if n > 0 and n % count == 0), key=lambda n: abs(n - size))
+
+
+def either(sizes: Sequence[int]) -> str:
+    """Sizes in ascending order, as a hint names them."""
+    return " or ".join(map(str, sorted(sizes)))
+
+
+def _uneven(
+    shape: Sequence[int], which: int, dim: Axis, count: int, make: MakeWindow
+) -> ArgumentError:
+    """Why the shards of an axis are not of one size, and which sizes work."""
+    works: list[int] = []
+    for size in around(dim.size, count, 4 * dim.stride):
+        other = [*shape[: dim.axis], size, *shape[dim.axis + 1 :]]
+        try:
+            out = make(other).dims[which].out
+        except ArgumentError:
+            continue
+        side = [n for n in works if (n < dim.size) == (size < dim.size)]
+        if out % count == 0 and not side:
+            works.append(size)
+    rule = (
+        f"of a size along axis {dim.axis} that its {count} shards divide, "
+        f"as they must the {dim.out} of the output"
+    )
+    hint = 'With this window, stride and padding no size near it works: pad by "SAME", '
+    hint += f"and use one that {count * dim.stride} divides."
+    if works:
+        hint = f"Use {either(works)} there."
+    return ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")

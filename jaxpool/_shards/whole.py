@@ -1,0 +1,161 @@
+"""Pools over the whole of axes that lie on several devices: each pools its shard, and all-reduces join them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+from jax.sharding import PartitionSpec
+
+from jaxpool._kernels import dtypes, slices
+from jaxpool._kernels.compare import Ties, decode, encode
+from jaxpool._kernels.dtypes import accumulator, losing
+from jaxpool._ops.op import Op, apply_given
+from jaxpool._ops.reduction import MeanOver, Reduction
+from jaxpool._ops.scaled import departure
+from jaxpool._shards.place import Place, on_shards
+from jaxpool._shards.split import check_even
+
+
+@dataclasses.dataclass(frozen=True)
+class _Whole:
+    """A pool over the whole of `axes`; `names` are the mesh axes along which each of them lies."""
+
+    axes: tuple[int, ...]
+    names: tuple[tuple[str, ...], ...]
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        """All mesh axes along which a pooled axis lies."""
+        return sum(self.names, ())
+
+    def over_devices(self, reduction: Any, x: Array) -> Array:
+        """`lax.psum` or one of its kin of x over the mesh axes, if there are any."""
+        found: Array = reduction(x, self.together) if self.together else x
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Max(_Whole):
+    ties: Ties
+
+    def __call__(self, x: Array, *mask: Array) -> Array:
+        sizes = tuple(x.shape[axis] for axis in self.axes)
+        op = Reduction("max", self.ties, self.axes, sizes)
+        own, winners = apply_given(op, x, *mask)
+        best, reached = self._best(decode(lax.stop_gradient(own)))
+        if self.ties == "split":
+            return self._shared(own, encode(best, x.dtype), reached, winners)
+        if mask:
+            none = np.asarray(np.iinfo(winners.dtype).max, winners.dtype)
+            reached = reached & (winners != none)
+        chosen = reached & self._first(reached, winners, sizes)
+        found = self.over_devices(lax.psum, jnp.where(chosen, decode(own), 0))
+        if mask:
+            any_counts = self.over_devices(lax.pmax, chosen.astype(np.int32)) > 0
+            found = jnp.where(any_counts, found, decode(jnp.asarray(losing(x.dtype, "max"))))
+        return encode(found, x.dtype)
+
+    def _best(self, own: Array) -> tuple[Array, Array]:
+        """The maximum of all devices, and whether this one's reaches it. NaN is the largest."""
+        if not dtypes.is_float(own.dtype):
+            best = self.over_devices(lax.pmax, own)
+            return best, own == best
+        nan = jnp.isnan(own)
+        best = self.over_devices(lax.pmax, jnp.where(nan, -np.inf, own))
+        some_nan = self.over_devices(lax.pmax, nan.astype(np.int32)) > 0
+        return jnp.where(some_nan, np.nan, best), jnp.where(some_nan, nan, own == best)
+
+    def _first(self, reached: Array, rank: Array, sizes: tuple[int, ...]) -> Array:
+        """Whether this device's element comes first, or last, of those that reached the maximum.
+
+        In row-major order of the whole array rows of several devices may take turns: the coordinates
+        along each axis decide, one after another. The last element is the first from the end.
+        """
+        first = reached
+        for which, names in enumerate(self.names):
+            count = lax.axis_size(names) if names else 1
+            shard = lax.axis_index(names) if names else jnp.int32(0)
+            unit, size = math.prod(sizes[which + 1 :]), sizes[which]
+            place = (rank // np.asarray(unit, rank.dtype)).astype(np.uint32) % np.uint32(size)
+            shard = count - 1 - shard if self.ties == "last" else shard
+            place = place.astype(np.int32) + shard * np.int32(size)
+            place = jnp.where(first, place, np.int32(np.iinfo(np.int32).max))
+            first = first & (place == self.over_devices(lax.pmin, place))
+        return first
+
+    def _shared(self, own: Array, best: Array, reached: Array, winners: Array) -> Array:
+        """`best`, whose cotangent is divided equally among all elements that reach it."""
+        bits = lax.population_count(winners)
+        held = jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
+        held = jnp.where(reached, held, 0)
+        count = lax.max(self.over_devices(lax.psum, held), np.int32(1))
+        if not dtypes.is_float(own.dtype):
+            return best
+        wide = accumulator(own.dtype)
+        part = held.astype(wide) / count.astype(wide)
+        moved = jnp.where(reached, departure(own.astype(wide)) * part, 0)
+        return best + self.over_devices(lax.psum, moved).astype(best.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Mean(_Whole):
+    size: int
+    dtype: Any
+
+    def __call__(self, x: Array, *mask: Array) -> Array:
+        wide = x.astype(self.dtype)
+        wide = wide.astype(accumulator(wide.dtype))
+        count: Any = np.asarray(self.size, wide.dtype)
+        if mask:
+            wide = jnp.where(mask[0], wide, 0)
+            held = jnp.sum(mask[0], axis=self.axes, keepdims=True, dtype=np.int32)
+            held = self.over_devices(lax.psum, held)
+            count = lax.max(held, lax.full_like(held, 1)).astype(wide.dtype)
+        total = jnp.sum(wide, axis=self.axes, keepdims=True, dtype=wide.dtype)
+        return (self.over_devices(lax.psum, total) / count).astype(self.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Local:
+    """A pool of axes that no device shares."""
+
+    op: Op
+
+    def __call__(self, x: Array, *mask: Array) -> Array:
+        return apply_given(self.op, x, *mask)[0]
+
+
+def whole_pool(
+    kind: Literal["max", "mean"],
+    place: Place,
+    x: Array,
+    axes: tuple[int, ...],
+    mask: Array | None = None,
+    keepdims: bool = True,
+    ties: Ties = "first",
+) -> Array:
+    """The maximum or the mean over the whole of `axes`. Raises `ArgumentError` where shards are not of one size."""
+    shape = place.whole(x.shape)
+    check_even(place, shape, range(x.ndim))
+    names = tuple(place.names[axis] for axis in axes)
+    sizes = tuple(shape[axis] for axis in axes)
+    dtype = x.dtype if dtypes.is_float(x.dtype) else jnp.dtype(jnp.float32)
+    body: Any
+    if any(names) and kind == "max":
+        body = _Max(axes, names, ties)
+    elif any(names):
+        body = _Mean(axes, names, math.prod(sizes), dtype)
+    elif kind == "max":
+        body = _Local(Reduction("max", ties, axes, sizes))
+    else:
+        body, x = _Local(MeanOver(axes, sizes)), x.astype(dtype)
+    given = () if mask is None else (slices.broadcast_like(mask, x),)
+    entries = [None if axis in axes else entry for axis, entry in enumerate(place.names)]
+    out = PartitionSpec(*[entry or None for entry in entries])
+    y = on_shards(body, place, x, *given, out=out)
+    return y if keepdims else lax.squeeze(y, axes)
