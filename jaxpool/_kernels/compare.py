@@ -44,7 +44,8 @@ def encode(y: Array, dtype: DType) -> Array:
 
 def constant(convert: Callable[[Array], Array], value: np.ndarray) -> np.ndarray:
     """`convert(value)`, a constant of the program."""
-    with jax.ensure_compile_time_eval():
+    no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
+    with jax.ensure_compile_time_eval(), no_mesh:  # what is known lies on no mesh
         return np.asarray(convert(jnp.asarray(value)))
 
 

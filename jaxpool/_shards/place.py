@@ -41,13 +41,13 @@ class Place:
 
     @property
     def mapped(self) -> frozenset[str]:
-        """The mesh axes to map over: those of the array, and all whose sharding is part of types.
+        """The mesh axes to map over, as `jax.shard_map` takes them: empty for all but those of a `vmap` around it.
 
-        With fewer XLA gathers arrays along the others.
+        They are those of the array, and all whose sharding is part of types: with fewer XLA gathers arrays along
+        the others.
         """
-        pairs = zip(self.mesh.axis_names, self.mesh.axis_types, strict=True)
-        explicit = {name for name, kind in pairs if kind == AxisType.Explicit}
-        return frozenset(explicit.union(*self.names))
+        names = _of(self.mesh, AxisType.Explicit).union(*self.names)
+        return frozenset() if names == frozenset(self.mesh.axis_names) else names
 
 
 def _entries(spec: Any, ndim: int, mesh: Any) -> tuple[tuple[str, ...], ...]:
@@ -130,7 +130,7 @@ def place_by_type(x: Array) -> Place | None:
     if not all(is_int(size) for size, entry in zip(x.shape, names, strict=True) if entry):
         return None
     context = jax.sharding.get_abstract_mesh()
-    return Place(context if _of(context, AxisType.Manual) else typed.mesh, names, False)
+    return Place(typed.mesh if context.empty else context, names, False)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

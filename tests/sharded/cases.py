@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+import re
 from typing import Any
 
 import jax
@@ -22,6 +24,7 @@ on_eight_devices = pytest.mark.skipif(
 )
 
 KINDS = ["auto", "explicit", "manual"]  # manual: inside a shard_map
+PLAIN = "plain"  # the plain function, of an array whose type says how it is sharded
 LAYOUTS = {  # sizes of a mesh, and how an array of four axes lies on it
     "rows over 8": ((8,), P(None, "a")),
     "rows over 4 x 2": ((4, 2), P(None, ("a", "b"))),
@@ -31,7 +34,7 @@ LAYOUTS = {  # sizes of a mesh, and how an array of four axes lies on it
 
 
 def mesh_of(shape, kind):
-    axis = AxisType.Explicit if kind == "explicit" else AxisType.Auto
+    axis = AxisType.Explicit if kind in ("explicit", PLAIN) else AxisType.Auto
     return jax.make_mesh(shape, tuple("abc"[: len(shape)]), (axis,) * len(shape))
 
 
@@ -123,6 +126,8 @@ def on_mesh(cases, layout, kind):
     put = functools.partial(jax.device_put, device=NamedSharding(mesh, spec))
 
     def run(case, x):
+        if kind == PLAIN:
+            return case.plain(x)
         if kind != "manual":
             where = {} if kind == "explicit" else {"spec": spec}
             return case.sharded(x, **where)
@@ -152,6 +157,22 @@ def assert_same(cases, layout, kind, xs):
     for case, x, got, want in zip(cases, given, run(given), wanted, strict=True):
         compare(case, got, want)
         assert got[2].sharding.is_equivalent_to(x.sharding, x.ndim), str(case)
+
+
+COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
+
+
+def collectives(f, *xs):
+    """The collectives of a compiled program, each with the bytes that a device sends."""
+    text = jax.jit(f).lower(*xs).compile().as_text()
+    kinds = "|".join(COLLECTIVES)
+    found = re.findall(rf"= (\w+)\[([\d,]*)\]\S* ({kinds})(?:-start)?\(", text)
+    assert len(found) == len(re.findall(rf" (?:{kinds})(?:-start)?\(", text))
+    size = {"f32": 4, "s32": 4, "u8": 1, "pred": 1}
+    return [
+        (kind, math.prod(map(int, filter(None, shape.split(",")))) * size[dtype])
+        for dtype, shape, kind in found
+    ]
 
 
 def compare(case, got, want):

@@ -12,6 +12,7 @@ from jaxpool import sharded
 from tests.sharded.cases import (
     KINDS,
     LAYOUTS,
+    PLAIN,
     assert_same,
     hard_numbers,
     mesh_of,
@@ -80,7 +81,7 @@ MORE_SUMS = [
     pool("adaptive_avg_pool", (16, 2)),
     pool("adaptive_avg_pool", (1, 1)),
 ]
-QUICK = {"rows over 8": "explicit", "rows over 4, columns over 2": "auto"}
+QUICK = {"rows over 8": PLAIN, "rows over 4, columns over 2": "auto"}
 QUICK["batch, rows and columns over 2 each"] = "manual"
 
 
@@ -89,7 +90,7 @@ def cells(layouts):
     return [
         pytest.param(layout, kind, marks=[] if layouts.get(layout) == kind else marks)
         for layout in LAYOUTS
-        for kind in KINDS
+        for kind in [*KINDS, PLAIN]
     ]
 
 
@@ -109,7 +110,7 @@ def test_sums(layout, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, PLAIN])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_more_extremes(layout, kind):
     assert_same(
@@ -121,7 +122,7 @@ def test_more_extremes(layout, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, PLAIN])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_more_sums(layout, kind):
     rng = np.random.default_rng(4)

@@ -1,21 +1,25 @@
 """What compiled programs send between devices: halos, and nothing else."""
 
-import re
-
 import jax
-import numpy as np
 import pytest
 from jax import numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxpool import sharded
-from tests.sharded.cases import KINDS, LAYOUTS, mesh_of, on_eight_devices, on_mesh, pool
+from tests.sharded.cases import (
+    KINDS,
+    LAYOUTS,
+    collectives,
+    mesh_of,
+    on_eight_devices,
+    on_mesh,
+    pool,
+)
 
 pytestmark = on_eight_devices
 
 SHAPE = (4, 16, 16, 2)
-COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
 QUICK = "rows over 4, columns over 2", "explicit"
 POOLS = [
     pool("max_pool", (3, 3), (1, 1), "SAME"),
@@ -25,20 +29,8 @@ POOLS = [
     pool("sum_pool", (9, 9), (2, 2), "SAME"),
     pool("lp_pool", 2, (3, 3), (1, 1), "SAME"),
     pool("max_pool_with_argmax", (3, 3), (1, 1), "SAME"),
+    pool("adaptive_max_pool", (8, 6)),
 ]
-
-
-def collectives(f, *xs):
-    """The collectives of a compiled program, each with the bytes that a device sends."""
-    text = jax.jit(f).lower(*xs).compile().as_text()
-    kinds = "|".join(COLLECTIVES)
-    found = re.findall(rf"= (\w+)\[([\d,]*)\]\S* ({kinds})(?:-start)?\(", text)
-    assert len(found) == len(re.findall(rf"(?:{kinds})(?:-start)?\(", text))
-    bits = {"f32": 32, "s32": 32, "u8": 8, "pred": 8}
-    return [
-        (kind, int(np.prod([int(n) for n in shape.split(",")])) * bits[dtype] // 8)
-        for dtype, shape, kind in found
-    ]
 
 
 CELLS = [

@@ -1,0 +1,242 @@
+"""Plain functions, and `accelerate`, of sharded arrays: what they give, and what compiled programs send."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+from jax import lax
+from jax import numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxpool
+from tests.sharded.cases import (
+    KINDS,
+    PLAIN,
+    assert_same,
+    collectives,
+    compare,
+    hard_numbers,
+    mesh_of,
+    numbers,
+    on_eight_devices,
+    on_mesh,
+    pool,
+    with_gradient,
+)
+
+pytestmark = on_eight_devices
+
+LANES = P("a", None, None, "b")
+LANE_SHAPE = (8, 12, 12, 8)
+OVER_LANES = [
+    pool("max_pool", (3, 3), (1, 1), "SAME"),
+    pool("max_pool", (13, 3), (1, 1), "SAME"),
+    pool("min_pool", (2, 2), (2, 2), ties="split"),
+    pool("avg_pool", (3, 3), (2, 2), "SAME"),
+    pool("lp_pool", 2, (3, 3), (2, 2), "SAME"),
+    pool("max_pool_with_argmax", (3, 3), (2, 2), "SAME"),
+    pool("adaptive_max_pool", (6, 4)),
+    pool("adaptive_avg_pool", (5, 4)),
+    pool("global_avg_pool"),
+]
+# Their programs branch on what all elements are, which takes one bool of each device where XLA alone knows of devices.
+BRANCHING = [
+    pool("global_max_pool"),
+    pool("adaptive_max_pool", (5, 4)),
+    pool("max_unpool", (12, 12), (2, 2), (2, 2)),
+]
+
+
+def of_every(cases):
+    """Values and gradients of the plain functions, in one program."""
+    return lambda x: [with_gradient(case.plain)(x) for case in cases]
+
+
+def over_lanes(cases, kind, mesh, spec):
+    """That program for an array sharded along batch and channels."""
+    if kind != "manual":
+        return of_every(cases)
+    return jax.shard_map(
+        lambda x: [first for first, _, _ in of_every(cases)(x)],
+        mesh=mesh,
+        in_specs=spec,
+        out_specs=[P("a", "b") if case.whole else spec for case in cases],
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sharded_lanes_send_nothing(kind):
+    """Forward and backward."""
+    mesh = mesh_of((4, 2), kind)
+    x = jax.device_put(jnp.asarray(numbers(LANE_SHAPE)), NamedSharding(mesh, LANES))
+    cases = OVER_LANES + (BRANCHING if kind != "auto" else [])
+    assert collectives(over_lanes(cases, kind, mesh, LANES), x) == []
+
+
+@pytest.mark.parametrize("case", BRANCHING, ids=str)
+def test_branches_over_a_batch_that_xla_alone_knows_to_be_sharded_take_one_bool(case):
+    x = jax.device_put(jnp.ones(LANE_SHAPE), NamedSharding(mesh_of((8,), "auto"), P("a")))
+    assert collectives(of_every([case]), x) == [("all-reduce", 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_sharded_lanes_give_what_one_device_gives(kind):
+    mesh = mesh_of((4, 2), kind)
+    x = jnp.asarray(hard_numbers(LANE_SHAPE))
+    cases = OVER_LANES[:3] + OVER_LANES[5:6] + BRANCHING
+    want = jax.jit(of_every(cases))(x)
+    got = jax.jit(over_lanes(cases, kind, mesh, LANES))(
+        jax.device_put(x, NamedSharding(mesh, LANES))
+    )
+    for case, a, b in zip(cases, got, want, strict=True):
+        compare(case, a, b[0] if kind == "manual" else b)
+
+
+def test_the_forms_of_one_device_are_kept_where_lanes_are_sharded():
+    """A pool of an array whose type says so is that of a shard: the same program, but for the shapes."""
+    mesh = mesh_of((8,), "explicit")
+    local = jnp.ones((2, 32, 32, 8), jnp.bfloat16)
+    whole = jax.device_put(jnp.ones((16, 32, 32, 8), jnp.bfloat16), NamedSharding(mesh, P("a")))
+    for op in (jaxpool.max_pool, jaxpool.avg_pool):
+
+        def pooled(x, op=op):
+            return with_gradient(lambda x: op(x, (3, 3), (2, 2), "SAME"))(x)
+
+        one, many = (jax.jit(pooled).lower(x).compile() for x in (local, whole))
+        operations = [sorted(_operations(compiled.as_text())) for compiled in (one, many)]
+        assert operations[0] == operations[1]
+
+
+def _operations(text):
+    """The operations that arithmetic is made of."""
+    kinds = "maximum", "compare", "select", "add", "multiply", "gather", "conditional", "reduce"
+    return [f"{kind} {text.count(f' {kind}(') > 0}" for kind in kinds]
+
+
+# Pooled axes whose sharding the type does not say: right, whatever it costs
+
+UNSAID = [
+    pool("max_pool", (3, 3), (1, 1), "SAME"),
+    pool("max_pool", (2, 2), (1, 1), ((0, 1), (1, 0)), ties="last"),
+    pool("min_pool", (5, 5), (2, 2), "SAME"),
+    pool("avg_pool", (3, 3), (1, 1), "SAME"),
+    pool("max_unpool", (16, 16), (3, 3), (2, 2), "SAME"),
+]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [UNSAID[0], *[pytest.param(case, marks=pytest.mark.slow) for case in UNSAID[1:]]],
+    ids=str,
+)
+def test_automatic_axes_have_the_right_gradient(case):
+    """Where the gradient of `lax.reduce_window` is wrong on rows beside shard 0."""
+    mesh = mesh_of((8,), "auto")
+    x = jnp.asarray(numbers())
+    want = with_gradient(case.plain)(x)
+    got = jax.jit(with_gradient(case.plain))(jax.device_put(x, NamedSharding(mesh, P(None, "a"))))
+    compare(case, got, want)
+
+
+# Pooled axes whose sharding the type says
+
+
+def test_a_type_that_says_so_sends_halos_alone():
+    cases = [
+        pool("max_pool", (3, 3), (1, 1), "SAME"),
+        pool("avg_pool", (3, 3), (2, 2), "SAME"),
+        pool("max_pool", (2, 2), (2, 2)),
+    ]
+    run, put = on_mesh(cases, "rows over 4, columns over 2", PLAIN)
+    sent = collectives(run, [put(jnp.ones((2, 16, 16, 2))) for _ in cases])
+    assert {name for name, _ in sent} == {"collective-permute"}
+
+
+def test_unpooling_sends_one_number_and_in_a_branch_neighbours():
+    run, put = on_mesh([pool("max_unpool", (16, 16), (2, 2), (2, 2))], "rows over 8", PLAIN)
+    sent = collectives(run, [put(jnp.ones((2, 16, 16, 2)))])
+    assert {name for name, _ in sent} <= {"collective-permute", "all-reduce"}
+    assert [size for name, size in sent if name == "all-reduce"] == [4]
+
+
+def test_accelerate_takes_over_pools_along_sharded_axes():
+    """lax's own raise there."""
+    mesh = mesh_of((4, 2), "explicit")
+    x = jnp.asarray(numbers())
+    given = jax.device_put(x, NamedSharding(mesh, P(None, "a", "b")))
+    geometry = (1, 3, 3, 1), (1, 1, 1, 1), "SAME"
+
+    def loss(x):
+        y = lax.reduce_window(x, -jnp.inf, lax.max, *geometry)
+        y = y * 2 + lax.reduce_window(x, 0.0, lax.add, *geometry)
+        return (y * lax.broadcasted_iota(np.float32, y.shape, 1)).sum()
+
+    found = []
+    fast = jax.jit(jax.grad(jaxpool.accelerate(loss, report=found.append)))
+    np.testing.assert_allclose(fast(given), jax.grad(loss)(x), rtol=1e-6)
+    assert [met.reason for met in found] == [None, None]
+    assert {name for name, _ in collectives(fast, given)} == {"collective-permute"}
+    with pytest.raises(Exception, match="not implemented"):
+        jax.jit(jax.grad(loss))(given)
+
+
+def test_accelerate_leaves_shards_that_would_not_be_of_one_size():
+    mesh = mesh_of((8,), "explicit")
+    given = jax.device_put(jnp.ones((16, 4)), NamedSharding(mesh, P("a")))
+    found = []
+
+    def pooled(x):
+        return lax.reduce_window(x, -jnp.inf, lax.max, (3, 1), (1, 1), "VALID")
+
+    with pytest.raises(Exception, match="not divisible"):
+        jaxpool.accelerate(pooled, report=found.append)(given)
+    assert [met.reason for met in found] == [
+        "x is not of a size along axis 0 that its 8 shards divide, as they must the 14 of the output"
+    ]
+
+
+def test_sizes_that_work_are_named():
+    given = jax.device_put(
+        jnp.ones((2, 16, 4, 2)), NamedSharding(mesh_of((8,), "explicit"), P(None, "a"))
+    )
+    for call in (
+        functools.partial(jaxpool.max_pool, given, (3, 3)),
+        functools.partial(jaxpool.avg_pool, given, (3, 3)),
+        functools.partial(jaxpool.lp_pool, given, 2, (3, 3)),
+        functools.partial(jaxpool.max_pool_with_argmax, given, (3, 3)),
+    ):
+        with pytest.raises(ValueError, match="that its 8 shards divide, as they must the 14"):
+            call()
+    with pytest.raises(ValueError, match=r"or 1 along every axis.* Use 8 or 16 there"):
+        jaxpool.adaptive_max_pool(given, (9, 2))
+
+
+def test_mapped_over_an_axis_that_is_sharded_and_one_that_is_not():
+    mesh = mesh_of((2, 4), "explicit")
+    x = jnp.asarray(numbers((4, 2, 16, 2)))
+    case = pool("max_pool", (3,), (1,), "SAME")
+    for spec in (P("a", None, "b"), P(None, "a", "b")):
+        given = jax.device_put(x, NamedSharding(mesh, spec))
+        got = jax.jit(jax.vmap(with_gradient(case.plain)))(given)
+        compare(case, got, jax.jit(jax.vmap(with_gradient(case.plain)))(x))
+
+
+def test_a_shard_map_over_the_batch_alone():
+    """The type still says how rows are sharded."""
+    mesh = jax.make_mesh((2, 4), ("a", "b"), (AxisType.Explicit,) * 2)
+    x = jnp.asarray(numbers())
+    case = pool("max_pool", (3, 3), (1, 1), "SAME")
+    mapped = jax.shard_map(
+        case.plain, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"}
+    )
+    given = jax.device_put(x, NamedSharding(mesh, P("a", "b")))
+    np.testing.assert_array_equal(jax.jit(mapped)(given), case.plain(x))
+
+
+def test_an_array_of_every_kind_at_once():
+    """Nothing is asked twice: the same call on one device and on eight."""
+    x = hard_numbers()
+    assert_same([pool("max_pool", (3, 3), (1, 1), "SAME")], "rows over 4 x 2", PLAIN, [x])
