@@ -1,0 +1,105 @@
+"""One process of several that train a small CNN on images whose rows lie on all of their devices.
+
+    python -m tests.sharded.train_worker PORT RANK COUNT FOLDER [killed]
+
+PORT is where the first process listens, on loopback. It writes every gradient of every step to a file in FOLDER. A COUNT
+of 1 is the reference: one device, and plain functions. With `killed`, the last process ends itself after the first
+step, as a machine that is switched off does.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxpool
+from jaxpool import sharded
+
+DEVICES = 4  # of each process
+STEPS = 2
+LOST = 10  # seconds after which a process that says nothing is given up
+ROWS = P(None, "rows")
+
+
+def images():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((2, 32, 16, 3)).astype(np.float32)
+
+
+def parameters():
+    rng = np.random.default_rng(1)
+    shapes = {"first": (3, 3, 3, 8), "second": (3, 3, 8, 8), "last": (8, 4)}
+    return {
+        name: rng.standard_normal(shape).astype(np.float32) / 4 for name, shape in shapes.items()
+    }
+
+
+def network(pools, where, weights, x):
+    """Convolutions and every kind of pool; `where` is what the functions of `pools` are told of x."""
+    dimensions = ("NHWC", "HWIO", "NHWC")
+
+    def convolved(x, kernel):
+        return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=dimensions)
+
+    x = jax.nn.relu(convolved(x, weights["first"]))
+    x, indices = pools.max_pool_with_argmax(x, (2, 2), (2, 2), **where)
+    x = jax.nn.relu(convolved(x, weights["second"]))
+    x = pools.max_unpool(x, indices, (32, 16), **where)
+    x = pools.max_pool(x, (3, 3), (2, 2), "SAME", **where)
+    x = pools.avg_pool(x, (3, 3), (1, 1), "SAME", **where)
+    return pools.global_max_pool(x, **where) @ weights["last"]
+
+
+def steps(pools, where, x, end_after=None):
+    """Gradient descent on how far the answers are from what they should be."""
+
+    def loss(weights, x):
+        answers = network(pools, where, weights, x)
+        wanted = jnp.arange(8.0).reshape(2, 4)
+        return ((answers - wanted) ** 2).mean()
+
+    step = jax.jit(jax.grad(loss))
+    weights, found = parameters(), {}
+    for count in range(STEPS):
+        gradients = {name: np.asarray(value) for name, value in step(weights, x).items()}
+        found |= {f"{name} {count}": value for name, value in gradients.items()}
+        weights = {name: weights[name] - 0.1 * gradients[name] for name in weights}
+        if count == end_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return found
+
+
+def main(port, rank, count, folder, killed):
+    if count == 1:
+        found = steps(jaxpool, {}, jnp.asarray(images()))
+    else:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.config.update("jax_num_cpu_devices", DEVICES)
+        jax.distributed.initialize(
+            f"127.0.0.1:{port}",
+            count,
+            rank,
+            initialization_timeout=30,
+            heartbeat_timeout_seconds=LOST,
+            shutdown_timeout_seconds=LOST,
+        )
+        mesh = jax.make_mesh((count * DEVICES,), ("rows",), (AxisType.Auto,))
+        x = jax.make_array_from_callback(
+            images().shape, NamedSharding(mesh, ROWS), lambda index: images()[index]
+        )
+        last = killed and rank == count - 1
+        found = steps(sharded, {"mesh": mesh, "spec": ROWS}, x, 0 if last else None)
+    if rank == 0:
+        np.savez(Path(folder) / f"gradients{count}.npz", **found)
+
+
+if __name__ == "__main__":
+    port, rank, count = map(int, sys.argv[1:4])
+    main(port, rank, count, sys.argv[4], sys.argv[5:] == ["killed"])
