@@ -2,9 +2,9 @@
 
     python -m tests.sharded.train_worker PORT RANK COUNT FOLDER [killed]
 
-PORT is where the first process listens, on loopback. It writes every gradient of every step to a file in FOLDER. A COUNT
-of 1 is the reference: one device, and plain functions. With `killed`, the last process ends itself after the first
-step, as a machine that is switched off does.
+PORT is where the first process listens, on loopback. It writes every gradient of every step to a file in FOLDER. A
+COUNT of 1 is the reference: one device, and plain functions. With `killed`, the last process ends itself after the
+first step, as a machine that is switched off does.
 """
 
 import os
