@@ -23,6 +23,7 @@ examples:
   python -m bench --load results.json --plot bars.png
   python -m bench --tune table_row                      whether a threshold holds on this machine
   python -m bench --target cuda:h100 --filter table     programs compiled for a device that need not be here
+  python -m bench --scaling                             what devices that share an image send each other
   python -m bench --against HEAD~1 --filter 'avg 3x3'   the working tree against a revision
 """
 
@@ -34,6 +35,10 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--every-op needs --target")
     modes = list(dict.fromkeys(arguments.mode or ["forward_and_vjp"]))
     cases = select(arguments.filter)
+    if arguments.scaling:
+        from bench import scaling
+
+        return scaling.run(arguments.target, arguments.markdown)
     if arguments.list:
         for case in cases:
             print(f"{case.name}  [{' '.join(sorted(case.tags))}]")
@@ -141,6 +146,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--every-op", action="store_true", help="with --target: each public function, not the cases"
+    )
+    add(
+        "--scaling",
+        action="store_true",
+        help="bytes that devices which share an image send and hold, from compiled programs; with "
+        "--target tpu:v5e for slices of 4x4 and 16x16",
     )
     add("--json", type=Path, metavar="FILE", help="write all that was measured")
     add("--load", type=Path, metavar="FILE", help="show what --json wrote; run nothing")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
-import re
 from typing import Any
 
 import jax
@@ -16,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
+from bench import scaling
 from jaxpool import sharded
 
 DEVICES = 8
@@ -159,20 +158,9 @@ def assert_same(cases, layout, kind, xs):
         assert got[2].sharding.is_equivalent_to(x.sharding, x.ndim), str(case)
 
 
-COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
-
-
 def collectives(f, *xs):
     """The collectives of a compiled program, each with the bytes that a device sends."""
-    text = jax.jit(f).lower(*xs).compile().as_text()
-    kinds = "|".join(COLLECTIVES)
-    found = re.findall(rf"= (\w+)\[([\d,]*)\]\S* ({kinds})(?:-start)?\(", text)
-    assert len(found) == len(re.findall(rf" (?:{kinds})(?:-start)?\(", text))
-    size = {"f32": 4, "s32": 4, "u8": 1, "pred": 1}
-    return [
-        (kind, math.prod(map(int, filter(None, shape.split(",")))) * size[dtype])
-        for dtype, shape, kind in found
-    ]
+    return scaling.collectives(jax.jit(f).lower(*xs).compile().as_text())
 
 
 def compare(case, got, want):

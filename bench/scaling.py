@@ -1,0 +1,181 @@
+"""`python -m bench --scaling`: what devices that share an image send each other, and what they hold.
+
+Read from compiled programs; nothing runs. Shards are of one size whatever the number of devices (weak scaling). Without
+`--target` the devices are those that XLA makes of this host; with `--target tpu:v5e` they are slices of TPUs that
+need not be there. Call `settle` before jax loads a backend.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.compiled import type_bytes
+
+COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
+SHARD = (1024, 1024)  # rows and columns of a device
+CHANNELS = 8
+HOST_MESHES = ((2, 1), (4, 1), (8, 1), (4, 2))
+TPU_MESHES = ((4, 4), (16, 16))
+
+
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """A pool with "SAME" padding of a square window."""
+
+    function: str
+    window: int
+    stride: int
+
+    def __str__(self) -> str:
+        kind = self.function.removesuffix("_pool")
+        return f"{kind} {self.window}x{self.window} stride {self.stride}"
+
+    def halo(self, shard: tuple[int, int], mesh: tuple[int, int]) -> int:
+        """Elements of one channel that a device in the middle sends forward, by the formula of docs/scaling.md."""
+        overlap = max(0, self.window - self.stride)
+        rows, columns = (overlap if count > 1 else 0 for count in mesh)
+        return rows * shard[1] + columns * (shard[0] + rows)
+
+
+POOLS = (
+    Pool("max_pool", 2, 2),
+    Pool("max_pool", 3, 1),
+    Pool("max_pool", 3, 2),
+    Pool("avg_pool", 3, 1),
+    Pool("max_pool", 13, 1),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """A pool of an image that a mesh of devices shares; bytes of a device."""
+
+    pool: Pool
+    mesh: tuple[int, int]
+    sent_forward: int
+    sent: int  # forward and backward
+    formula: int  # forward
+    held: int  # arguments, results and temporaries, forward and backward
+    others: tuple[str, ...]  # collectives that are no halo
+
+    def cells(self) -> list[str]:
+        """A row of the table."""
+        rows, columns = self.mesh
+        return [
+            str(self.pool),
+            f"{rows} x {columns}",
+            f"{self.sent_forward:,}",
+            f"{self.formula:,}",
+            f"{self.sent:,}",
+            f"{self.held:,}",
+            f"{self.sent / self.held:.3%}",
+            ", ".join(self.others) or "-",
+        ]
+
+
+HEAD = (
+    *("pool", "devices", "sent forward", "formula", "sent forward and backward", "held"),
+    *("sent / held", "other collectives"),
+)
+
+
+def collectives(text: str) -> list[tuple[str, int]]:
+    """The collectives of an optimised HLO module, each with the bytes that a device sends."""
+    kinds = "|".join(COLLECTIVES)
+    found = re.findall(rf"= (\(.*?\)|\S+) ({kinds})(?:-start)?\(", text)
+    if len(found) != len(re.findall(rf" (?:{kinds})(?:-start)?\(", text)):
+        raise ValueError("a collective that cannot be read")
+    return [(kind, type_bytes(_first(shape))) for shape, kind in found]
+
+
+def _first(shape: str) -> str:
+    """Of the tuple that a `-start` gives its operand: what is sent."""
+    return re.sub(r"^\((\w+\[[\d,]*\]).*", r"\1", shape)
+
+
+def settle(target: str | None) -> None:
+    """What must be in place before jax is imported."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    count = max(math.prod(mesh) for mesh in HOST_MESHES)
+    if not target:
+        flags = f"--xla_force_host_platform_device_count={count}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+
+
+def measured(target: str | None) -> Iterator[Shared]:
+    """Each pool on each mesh."""
+    import jax
+
+    for mesh in TPU_MESHES if target else HOST_MESHES:
+        if target:
+            from jax.experimental import topologies
+
+            name = f"{target.partition(':')[2]}:{mesh[0]}x{mesh[1]}"
+            described = topologies.get_topology_desc(platform="tpu", topology_name=name)
+            devices = described.devices
+        else:
+            devices = jax.devices()[: math.prod(mesh)]
+        for pool in POOLS:
+            yield _compiled(pool, mesh, devices)
+
+
+def _compiled(pool: Pool, mesh: tuple[int, int], devices: Any) -> Shared:
+    import jax
+    import numpy as np
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+    import jaxpool
+
+    kinds = (AxisType.Explicit,) * 2
+    made = jax.make_mesh(mesh, ("rows", "columns"), kinds, devices=devices)
+    lies = NamedSharding(made, PartitionSpec(None, "rows", "columns"))
+    sizes = [count * size for count, size in zip(mesh, SHARD, strict=True)]
+
+    def pooled(x: Any) -> Any:
+        geometry = (pool.window,) * 2, (pool.stride,) * 2, "SAME"
+        return getattr(jaxpool, pool.function)(x, *geometry)
+
+    def both(x: Any, dy: Any) -> Any:
+        y, pull = jax.vjp(pooled, x)
+        return y, pull(dy)[0]
+
+    x = jax.ShapeDtypeStruct((1, *sizes, CHANNELS), np.float32, sharding=lies)
+    smaller = (1, *[-(-size // pool.stride) for size in sizes], CHANNELS)
+    dy = jax.ShapeDtypeStruct(smaller, np.float32, sharding=lies)
+    forward = jax.jit(pooled).lower(x).compile()
+    backward = jax.jit(both).lower(x, dy).compile()
+    sent = [collectives(compiled.as_text()) for compiled in (forward, backward)]
+    memory = backward.memory_analysis()
+    held = memory.argument_size_in_bytes + memory.output_size_in_bytes
+    return Shared(
+        pool,
+        mesh,
+        *[sum(size for kind, size in each if kind == "collective-permute") for each in sent],
+        formula=pool.halo(SHARD, mesh) * CHANNELS * 4,
+        held=held + memory.temp_size_in_bytes,
+        others=tuple(sorted({kind for each in sent for kind, _ in each} - {"collective-permute"})),
+    )
+
+
+def run(target: str | None, markdown: Path | None) -> int:
+    """Compiles and tells; returns 1 where anything but halos is sent, or not as many bytes as the formula says."""
+    from bench.report import put_section, table
+
+    settle(target)
+    rows, wrong = [], False
+    for shared in measured(target):
+        rows.append(shared.cells())
+        wrong |= bool(shared.others) or shared.sent_forward != shared.formula
+        print("  ".join(rows[-1]), flush=True)
+    if markdown:
+        where = f"slices of {target}" if target else "the devices of one host"
+        size = f"{SHARD[0]} x {SHARD[1]} x {CHANNELS} float32 a device"
+        put_section(markdown, f"bytes sent and held, {where}, {size}", table(HEAD, rows))
+    return int(wrong)
