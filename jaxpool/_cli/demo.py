@@ -30,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", default=str(STEPS), help=f"training steps (default: {STEPS})")
     parser.add_argument("--seed", default="0", help="of weights and of batches (default: 0)")
     parser.add_argument(
+        "--devices",
+        metavar="N",
+        help="in place of all that, split a large image over N devices of this host and train on it",
+    )
+    parser.add_argument(
         "--output",
         default=PICTURE,
         metavar="PATH",
@@ -44,6 +49,10 @@ def run(args: argparse.Namespace) -> int:
     path = picture_path(args.output, PICTURE)
     require("demo", "flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm")
     jaxpool.keep_memory()
+    if args.devices is not None:
+        from jaxpool._cli import _devices
+
+        return _devices.run(integer("--devices", args.devices, 1), seed, path)
     from jaxpool._cli._digits import Digits
 
     digits = Digits.load()

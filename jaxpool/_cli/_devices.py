@@ -1,0 +1,142 @@
+"""`python -m jaxpool demo --devices N`: an image that N devices of this host share, and a network trained on it."""
+
+import functools
+import math
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from jaxpool._cli import UsageError
+from jaxpool._cli._mosaic import (
+    SIZE,
+    Weights,
+    logits,
+    loss,
+    mosaic,
+    new_weights,
+    optimizer,
+    train_step,
+)
+
+STEPS = 30
+TARGET = 0.8
+TOLERANCE = 1e-5  # of gradients, beside the largest
+ROWS = PartitionSpec(None, "rows")
+
+
+def run(count: int, seed: int, path: Path) -> int:
+    """Trains and draws; returns 1 if accuracy or agreement with one device is not as it must be."""
+    mesh = _mesh(count)
+    where = {"mesh": mesh, "spec": ROWS}
+    lies = NamedSharding(mesh, ROWS)
+    image, labels = (jax.device_put(each, lies) for each in mosaic(seed, held_out=False))
+    weights = jax.device_put(new_weights(seed), NamedSharding(mesh, PartitionSpec()))
+    print(
+        f"A mosaic of two photographs, {SIZE} x {SIZE} pixels: each of {count} devices holds {SIZE // count} rows. "
+        "The network says of every pixel which photograph it is of."
+    )
+    agree = _compare(weights, image, labels, where)
+    weights = _train(weights, image, labels, where)
+    image, labels = (jax.device_put(each, lies) for each in mosaic(seed + 1, held_out=True))
+    found = np.asarray(jax.jit(functools.partial(logits, where=where))(weights, image))[0] > 0
+    accuracy = float((found == np.asarray(labels)[0]).mean())
+    print(f"Pixels of parts held out that are told apart: {accuracy:.1%}.")
+    _draw(np.asarray(image)[0], found, count, path)
+    return 0 if agree and accuracy >= TARGET else 1
+
+
+def _mesh(count: int) -> jax.sharding.Mesh:
+    """A mesh of devices of this host."""
+    if SIZE // 4 % count:
+        raise UsageError(f"`--devices` must be a divisor of {SIZE // 4}; got --devices={count}.")
+    try:
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:  # a program that has used jax before has the devices that it has
+        pass
+    if len(jax.devices("cpu")) < count:
+        raise UsageError(f"there are {len(jax.devices('cpu'))} devices, not {count}.")
+    return jax.make_mesh((count,), ("rows",), (AxisType.Auto,), devices=jax.devices("cpu")[:count])
+
+
+def _compare(weights: Weights, image: jax.Array, labels: jax.Array, where: dict[str, Any]) -> bool:
+    """Whether the gradient is that of one device, and what its program sends and holds."""
+    alone = jax.make_mesh((1,), ("rows",), (AxisType.Auto,), devices=where["mesh"].devices.flat[:1])
+    first = jax.devices("cpu")[0]
+    shared, single = (
+        jax.jit(jax.grad(functools.partial(loss, where=each)))
+        for each in (where, {**where, "mesh": alone})
+    )
+    given = jax.device_put((weights, image, labels), first)
+    programs = shared.lower(weights, image, labels).compile(), single.lower(*given).compile()
+    got, want = programs[0](weights, image, labels), programs[1](*given)
+    worst = max(
+        float(
+            jnp.abs(np.asarray(got[name]) - np.asarray(want[name])).max()
+            / jnp.abs(want[name]).max()
+        )
+        for name in want
+    )
+    sent = _sent(programs[0].as_text())
+    held, whole = (program.memory_analysis().temp_size_in_bytes for program in programs)
+    print(f"Gradients and those of one device differ by {worst:.0e} at most, beside the largest.")
+    print(
+        f"For a gradient a device holds {held / 1e6:.1f} MB of activations; one alone {whole / 1e6:.1f} MB."
+    )
+    print(
+        f"It sends {sent / 1e3:.0f} kB of halos, of pools and convolutions: {sent / held:.2%} of that."
+    )
+    return worst <= TOLERANCE
+
+
+def _sent(program: str) -> int:
+    """Bytes of float32 and int32 that a device sends to its neighbours.
+
+    What stands in branches is not counted: the network's unpooling takes none.
+    """
+    entry = program[program.index("\nENTRY") :]
+    found = re.findall(r"= [fs]32\[([\d,]+)\]\S* collective-permute(?:-start)?\(", entry)
+    return sum(4 * math.prod(map(int, sizes.split(","))) for sizes in found)
+
+
+def _train(weights: Weights, image: jax.Array, labels: jax.Array, where: dict[str, Any]) -> Weights:
+    from tqdm import tqdm
+
+    start = time.perf_counter()
+    state = jax.jit(optimizer(STEPS).init)(weights)
+    step = jax.jit(functools.partial(train_step, steps=STEPS, where=where))
+    progress = tqdm(range(STEPS), desc="training", unit="step")
+    for _ in progress:
+        weights, state, value = step(weights, state, image, labels)
+        progress.set_postfix(loss=f"{float(value):.4f}")
+    print(f"{STEPS} steps took {time.perf_counter() - start:.1f} s with compilation.")
+    return weights
+
+
+def _draw(image: np.ndarray, found: np.ndarray, count: int, path: Path) -> None:
+    """The mosaic and what was found, with the borders of the devices."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 5.8), layout="constrained")
+    panels = figure.subplots(1, 2)
+    panels[0].imshow((image + 1) / 2)
+    panels[0].set_title("parts of two photographs that were held out", fontsize=10)
+    panels[1].imshow(found, cmap="coolwarm", vmin=-0.3, vmax=1.3)
+    panels[1].set_title("which photograph each pixel is of, as the network says", fontsize=10)
+    for axes in panels:
+        axes.set_xticks([])
+        axes.set_yticks((np.arange(count) + 0.5) * SIZE / count, labels=range(count), fontsize=7)
+        for border in range(1, count):
+            axes.axhline(border * SIZE / count - 0.5, color="white", linewidth=0.8)
+    panels[0].set_ylabel("device")
+    figure.suptitle(
+        f"One image on {count} devices, which send each other the rows beside the borders"
+    )
+    figure.savefig(path, dpi=110)
+    print(f"Picture of the image and of what was found: {path}")

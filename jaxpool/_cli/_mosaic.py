@@ -1,0 +1,108 @@
+"""The demo on several devices: a mosaic of scikit-learn's two photographs, and a network that tells them apart.
+
+Needs the `demo` extra; `demo.py` imports it once that is known to be there.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from sklearn.datasets import load_sample_images
+
+from jaxpool import sharded
+
+BLOCK = 128  # rows and columns of a piece of a photograph
+BLOCKS = 8  # pieces along each side of the mosaic
+SIZE = BLOCK * BLOCKS
+LEARNT = 0.7  # the part of each photograph, from the left, to learn from; the rest is held out
+WIDTHS = {"stem": (3, 8), "deep": (8, 16), "deeper": (16, 16), "up": (16, 8)}
+Weights = dict[str, jax.Array]
+
+
+def mosaic(seed: int, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
+    """An image `(1, SIZE, SIZE, 3)` from -1 to 1 of random pieces, and per pixel which photograph it is of, 0 or 1.
+
+    It begins in the middle of pieces, so that devices share some.
+    """
+    photographs = np.stack(load_sample_images().images)
+    border = int(photographs.shape[2] * LEARNT)
+    photographs = photographs[:, :, border:] if held_out else photographs[:, :, :border]
+    random = np.random.default_rng(seed)
+    which = random.permutation(np.arange(BLOCKS**2) % 2).reshape(BLOCKS, BLOCKS)
+    rows = []
+    for line in which:
+        pieces = []
+        for photograph in line:
+            top, left = random.integers(0, np.array(photographs.shape[1:3]) - BLOCK)
+            piece = photographs[photograph, top : top + BLOCK, left : left + BLOCK]
+            pieces.append(piece[:, :: random.choice([-1, 1])])
+        rows.append(np.concatenate(pieces, 1))
+    image = np.concatenate(rows).astype(np.float32) / 127.5 - 1
+    labels = which.repeat(BLOCK, 0).repeat(BLOCK, 1).astype(np.float32)
+    return np.roll(image, BLOCK // 2, 0)[None], np.roll(labels, BLOCK // 2, 0)[None]
+
+
+def new_weights(seed: int) -> Weights:
+    """Untrained kernels of convolutions, and those of the two maps of logits."""
+    random = np.random.default_rng(seed)
+    shapes = {name: (3, 3, *widths) for name, widths in WIDTHS.items()} | {"logits": (3, 3, 8, 1)}
+    return {
+        name: jnp.asarray(
+            random.standard_normal(shape) * (2 / np.prod(shape[:3])) ** 0.5, jnp.float32
+        )
+        for name, shape in shapes.items()
+    }
+
+
+def _convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    layout = ("NHWC", "HWIO", "NHWC")
+    return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=layout)
+
+
+def logits(weights: Weights, x: jax.Array, where: dict[str, Any]) -> jax.Array:
+    """`(B, H, W, 3)` to `(B, H, W)`: two pools down, of which the second is undone, and back to every pixel.
+
+    `where` is the mesh, and how x lies on it.
+    """
+    batch, height, width, _ = x.shape
+    x = jax.nn.relu(_convolved(x, weights["stem"]))
+    x = sharded.max_pool(x, (3, 3), (2, 2), "SAME", **where)
+    x = jax.nn.relu(_convolved(x, weights["deep"]))
+    x, indices = sharded.max_pool_with_argmax(x, (2, 2), (2, 2), **where)
+    x = jax.nn.relu(_convolved(x, weights["deeper"]))
+    x = sharded.max_unpool(x, indices, (height // 2, width // 2), **where)
+    x = jax.nn.relu(_convolved(x, weights["up"]))
+    x = sharded.avg_pool(x, (9, 9), (1, 1), "SAME", count_include_pad=False, **where)
+    x = _convolved(x, weights["logits"])[..., 0]
+    return jnp.broadcast_to(x[:, :, None, :, None], (batch, height // 2, 2, width // 2, 2)).reshape(
+        batch, height, width
+    )
+
+
+def loss(weights: Weights, x: jax.Array, labels: jax.Array, where: dict[str, Any]) -> jax.Array:
+    """The mean cross entropy over all pixels."""
+    return optax.sigmoid_binary_cross_entropy(logits(weights, x, where), labels).mean()
+
+
+def optimizer(steps: int) -> optax.GradientTransformation:
+    """Adam, whose rate falls to nothing over `steps`."""
+    return optax.adam(optax.cosine_decay_schedule(2e-2, steps))
+
+
+def train_step(
+    weights: Weights,
+    state: Any,
+    x: jax.Array,
+    labels: jax.Array,
+    *,
+    steps: int,
+    where: dict[str, Any],
+) -> tuple[Weights, Any, jax.Array]:
+    """One step of the optimizer: weights, its state, and the loss before it."""
+    value, gradients = jax.value_and_grad(functools.partial(loss, where=where))(weights, x, labels)
+    updates, state = optimizer(steps).update(gradients, state)
+    return optax.apply_updates(weights, updates), state, value
