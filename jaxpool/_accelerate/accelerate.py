@@ -14,9 +14,12 @@ changes in place (Flax NNX, Keras) stay as they are. Taking `jax.lax.reduce_wind
 the same but miss code that imported it by name, and jaxprs that are evaluated or differentiated
 again; overriding the lowering would miss `jax.jit(accelerate(f))` and every derivative.
 
+Arrays whose type says that a pooled axis is sharded are pooled shard by shard, with halos of their
+neighbours (`_shards`), where lax raises.
+
 What stays lax's: general reductions, `base_dilation`, negative padding, complex numbers, arrays
-with explicit sharding along a pooled axis, windows of one element, and running reductions in the
-form to which lax lowers `cumsum` and `cummax` (`report` names each). On TPUs all maxima and minima:
+sharded along a pooled axis that would not give shards of one size, windows of one element, and
+running reductions in the form to which lax lowers `cumsum` and `cummax` (`report` names each). On TPUs all maxima and minima:
 lax's derivative is one instruction there, which needs the array and so keeps it, where ours keep an
 index. What is kept is fixed while tracing, before jax knows the target platform, so the platform of the
 default device decides. Also programs that were

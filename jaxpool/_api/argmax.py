@@ -130,7 +130,8 @@ def max_unpool(
 
     Args:
       y: array of shape `(..., *pooled, C)`, or any shape with `axes` given; floats, integers or
-        bool.
+        bool. If its type says that `axes` are sharded, this is `jaxpool.sharded.max_unpool`, and sizes
+        and indices are such as that takes.
       indices: integers of the shape of y; positions flat and row-major over `spatial_shape`. One
         that is out of range raises where its value is known, and is dropped where it is traced.
       spatial_shape: the sizes of `axes` in the result, a tuple with one positive int each.

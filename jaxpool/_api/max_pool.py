@@ -78,7 +78,8 @@ def max_pool(
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
         bool (where max is "or"). Pooled axes must have a known size; batch and channel axes may be
-        of size 0.
+        of size 0. If the type of x says that pooled axes are sharded, this is
+        `jaxpool.sharded.max_pool`, and the sizes are such as that takes.
       window_shape: one positive int a pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: "VALID", "SAME" (what is odd goes to the end), "SAME_LOWER", a non-negative int, or
