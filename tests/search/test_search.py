@@ -1,4 +1,4 @@
-"""The search: its reference says what the loops of `jaxpool.testing` say, it finds faults, what it found stays mended."""
+"""The search: its reference says what the loops of `jaxpool.testing` say, faults are found, what it found is tried."""
 
 import dataclasses
 import pathlib
