@@ -87,9 +87,14 @@ class Shares:
     table: Table
     y: np.ndarray
     shares: np.ndarray
-    size: np.ndarray | float = (
-        0.0  # (cases, outputs): of the terms of each value, what its rounding is measured by
-    )
+    size: np.ndarray | float = 0.0  # (cases, outputs): of the terms of each value
+    parts: np.ndarray | None = None  # as shares, the terms that those are sums of, if larger
+
+    @property
+    def absolute(self) -> Shares:
+        """The same with the sizes of all shares: what the rounding of a derivative is measured by."""
+        sizes = np.abs(self.shares) if self.parts is None else self.parts
+        return dataclasses.replace(self, shares=sizes)
 
     def cotangents(self, dy: np.ndarray, elements: int) -> np.ndarray:
         """Of cotangents (cases, outputs) those of the inputs (cases, elements)."""
@@ -179,4 +184,5 @@ def soft(table: Table, x: np.ndarray, name: str, p: float) -> Shares:
     y = np.where(real, weights * values, 0).sum(-1, keepdims=True)
     slope = weights * (1 + (np.where(real, values, 0) - y) / p)
     size = np.where(real, weights * np.abs(values), 0).sum(-1)
-    return Shares(table, y[..., 0], np.where(real, slope, 0), size)
+    parts = weights * (1 + (np.abs(np.where(real, values, 0)) + np.abs(y)) / p)
+    return Shares(table, y[..., 0], np.where(real, slope, 0), size, parts)
