@@ -3,7 +3,8 @@
 This module holds the public names and nothing else. Behind it are rooms, each of which imports only
 from those before it: `_arguments` (what a user passed), `_geometry` (windows), `_plan` (which form of a
 kernel), `_kernels` (arrays in, arrays out), `_ops` (kernels with their derivatives), `_shards` (ops of
-arrays on several devices), `_api` (the public functions); then `_accelerate`, `compat`, `testing`, `sharded` and `_cli`, which none of those need.
+arrays on several devices), `_api` (the public functions); then `_accelerate`, `compat`, `testing`,
+`sharded` and `_cli`, which none of those need.
 """
 
 from jaxpool._accelerate.accelerate import accelerate

@@ -19,14 +19,13 @@ neighbours (`_shards`), where lax raises.
 
 What stays lax's: general reductions, `base_dilation`, negative padding, complex numbers, arrays
 sharded along a pooled axis that would not give shards of one size, windows of one element, and
-running reductions in the form to which lax lowers `cumsum` and `cummax` (`report` names each). On TPUs all maxima and minima:
-lax's derivative is one instruction there, which needs the array and so keeps it, where ours keep an
-index. What is kept is fixed while tracing, before jax knows the target platform, so the platform of the
-default device decides. Also programs that were
-finished elsewhere: a nested jaxpr of `jax.make_jaxpr` that is run but not transformed,
-`jax.export`, a pullback or linearised function made outside, and Python that runs in another
-thread, such as host callbacks. `jax.experimental.jet` fails on what is taken over: it has no rules
-for custom derivatives.
+running reductions in the form to which lax lowers `cumsum` and `cummax` (`report` names each). On
+TPUs all maxima and minima: lax's derivative is one instruction there, which needs the array and so
+keeps it, where ours keep an index. What is kept is fixed while tracing, before jax knows the target
+platform, so the platform of the default device decides. Also programs that were finished elsewhere:
+a nested jaxpr of `jax.make_jaxpr` that is run but not transformed, `jax.export`, a pullback or
+linearised function made outside, and Python that runs in another thread, such as host callbacks.
+`jax.experimental.jet` fails on what is taken over: it has no rules for custom derivatives.
 
 Where the numbers differ: the order in which the elements of a window and overlapping cotangents
 are added; NaN keeps its cotangent; the cotangent of a window of -inf goes to an element, never to

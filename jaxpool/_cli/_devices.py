@@ -74,7 +74,7 @@ def _compare(weights: Weights, image: jax.Array, labels: jax.Array, where: dict[
         for each in (where, {**where, "mesh": alone})
     )
     given = jax.device_put((weights, image, labels), first)
-    programs = shared.lower(weights, image, labels).compile(), single.lower(*given).compile()
+    programs: Any = shared.lower(weights, image, labels).compile(), single.lower(*given).compile()
     got, want = programs[0](weights, image, labels), programs[1](*given)
     worst = max(
         float(
@@ -83,7 +83,7 @@ def _compare(weights: Weights, image: jax.Array, labels: jax.Array, where: dict[
         )
         for name in want
     )
-    sent = _sent(programs[0].as_text())
+    sent = _sent(programs[0])
     held, whole = (program.memory_analysis().temp_size_in_bytes for program in programs)
     print(f"Gradients and those of one device differ by {worst:.0e} at most, beside the largest.")
     print(
@@ -95,12 +95,13 @@ def _compare(weights: Weights, image: jax.Array, labels: jax.Array, where: dict[
     return worst <= TOLERANCE
 
 
-def _sent(program: str) -> int:
+def _sent(program: Any) -> int:
     """Bytes of float32 and int32 that a device sends to its neighbours.
 
     What stands in branches is not counted: the network's unpooling takes none.
     """
-    entry = program[program.index("\nENTRY") :]
+    text = program.as_text()
+    entry = text[text.index("\nENTRY") :]
     found = re.findall(r"= [fs]32\[([\d,]+)\]\S* collective-permute(?:-start)?\(", entry)
     return sum(4 * math.prod(map(int, sizes.split(","))) for sizes in found)
 
