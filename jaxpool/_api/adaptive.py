@@ -90,7 +90,7 @@ def adaptive_max_pool(
     """
     x, window = _checked("adaptive_max_pool", x, output_shape, axes, autodiff, ties)
     if place := place_by_type(x):
-        with calling("adaptive_max_pool", **{"x.shape": x.shape}):
+        with calling("adaptive_max_pool", **{"x.shape": x.shape, "output_shape": output_shape}):
             y: Array = adaptive_pool("max", place, x, window, ties)
         return y
     return apply(adaptive_max_op(window, ties), autodiff, x)
@@ -209,7 +209,7 @@ def adaptive_avg_pool(
     """
     x, window = _checked("adaptive_avg_pool", x, output_shape, axes, autodiff)
     if place := place_by_type(x):
-        with calling("adaptive_avg_pool", **{"x.shape": x.shape}):
+        with calling("adaptive_avg_pool", **{"x.shape": x.shape, "output_shape": output_shape}):
             y: Array = adaptive_pool("mean", place, x, window)
         return y
     if not dtypes.is_float(x.dtype):

@@ -81,8 +81,8 @@ MORE_SUMS = [
     pool("adaptive_avg_pool", (16, 2)),
     pool("adaptive_avg_pool", (1, 1)),
 ]
-QUICK = {"rows over 8": PLAIN, "rows over 4, columns over 2": "auto"}
-QUICK["batch, rows and columns over 2 each"] = "manual"
+QUICK_EXTREMES = {"rows over 8": PLAIN, "batch, rows and columns over 2 each": "manual"}
+QUICK_SUMS = {"rows over 4, columns over 2": "auto"}
 
 
 def cells(layouts):
@@ -94,7 +94,7 @@ def cells(layouts):
     ]
 
 
-@pytest.mark.parametrize(("layout", "kind"), cells(QUICK))
+@pytest.mark.parametrize(("layout", "kind"), cells(QUICK_EXTREMES))
 def test_extremes(layout, kind):
     """Many ties, NaNs, and windows of nothing but -inf, in padding and not; to the bit."""
     assert_same(
@@ -102,7 +102,7 @@ def test_extremes(layout, kind):
     )
 
 
-@pytest.mark.parametrize(("layout", "kind"), cells(QUICK))
+@pytest.mark.parametrize(("layout", "kind"), cells(QUICK_SUMS))
 def test_sums(layout, kind):
     rng = np.random.default_rng(3)
     xs = [rng.standard_normal((2, 16, 16, 2)).astype(np.float32) for _ in SUMS]

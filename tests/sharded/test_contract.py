@@ -158,6 +158,44 @@ def test_a_batch_that_does_not_divide():
     )
 
 
+def test_numbers_of_adaptive_windows_that_work():
+    found = message(
+        ValueError, sharded.adaptive_max_pool, X, (6, 2), mesh=rows(4), spec=P(None, "rows")
+    )
+    assert found == (
+        "jaxpool.sharded.adaptive_max_pool: `output_shape` must be of a size along axis 1 that its 4 "
+        "shards divide, or 1 along every axis; got output_shape=(6, 2) (x.shape=(2, 16, 4, 3), "
+        "output_shape=(6, 2)). Use 4 or 8 there."
+    )
+    found = message(
+        ValueError,
+        sharded.adaptive_max_pool_with_argmax,
+        *(X, (1, 1)),
+        mesh=rows(4),
+        spec=P(None, "rows"),
+    )
+    assert "that its 4 shards divide; got output_shape=(1, 1)" in found
+
+
+def test_sizes_and_indices_that_unpooling_takes():
+    where = {"mesh": rows(4), "spec": P(None, "rows")}
+    indices = np.zeros(X.shape, np.int32)
+    found = message(ValueError, sharded.max_unpool, X, indices, (30, 4), **where)
+    assert found == (
+        "jaxpool.sharded.max_unpool: `spatial_shape` must be of a size along axis 1 that its 4 shards "
+        "divide; got spatial_shape=(30, 4) (y.shape=(2, 16, 4, 3), spatial_shape=(30, 4)). Use 28 or 32 "
+        "there."
+    )
+    found = message(ValueError, sharded.max_unpool, X, indices, (32, 4), **where)
+    assert found == (
+        "jaxpool.sharded.max_unpool: `indices` must be of the shard of its element along axis 1, or of "
+        "one beside it; got indices=0 (y.shape=(2, 16, 4, 3), spatial_shape=(32, 4)). Use fewer than "
+        "the 4 shards, or the plain function on one device."
+    )
+    found = message(ValueError, sharded.max_unpool, X[:, :2], indices[:, :2], (32, 4), **where)
+    assert "`y` must be of a size along axis 1 that its 4 shards divide; got y.shape[1]=2" in found
+
+
 @pytest.mark.parametrize(
     ("kind", "spec", "rule"),
     [
