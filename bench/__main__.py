@@ -35,6 +35,10 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--every-op needs --target")
     modes = list(dict.fromkeys(arguments.mode or ["forward_and_vjp"]))
     cases = select(arguments.filter)
+    if arguments.split:
+        from bench import split
+
+        return split.run()
     if arguments.scaling:
         from bench import scaling
 
@@ -152,6 +156,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="bytes that devices which share an image send and hold, from compiled programs; with "
         "--target tpu:v5e for slices of 4x4 and 16x16",
+    )
+    add(
+        "--split",
+        action="store_true",
+        help="time pools of an image that two devices of this host share against one that has it all",
     )
     add("--json", type=Path, metavar="FILE", help="write all that was measured")
     add("--load", type=Path, metavar="FILE", help="show what --json wrote; run nothing")
