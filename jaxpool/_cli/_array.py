@@ -20,7 +20,9 @@ LONGEST_TEXT = 100_000  # bytes of a .csv file; 400 numbers take a tenth of that
 MOST_PIXELS = 50_000_000
 IMAGE_SIDE = 16  # pixels: what an image is shrunk to
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-NUMBER = re.compile(r"[+-]?(nan|inf|infinity|(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE)
+NUMBER = re.compile(
+    r"[+-]?(nan|inf|infinity|(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE
+)
 SHOWN = 60  # characters of a text that a message shows
 
 
@@ -92,7 +94,9 @@ def _one_lane(x: np.ndarray) -> tuple[np.ndarray, list[str]]:
     channel = x.ndim - 3
     first = x.shape[channel] in (1, 3) and x.shape[-1] > 4
     at: tuple[Any, ...] = (0,) * (channel + 1) if first else (*(0,) * channel, ..., 0)
-    shown = ", ".join(["0"] * (channel + 1)) if first else ", ".join(["0"] * channel + [":", ":", "0"])
+    shown = (
+        ", ".join(["0"] * (channel + 1)) if first else ", ".join(["0"] * channel + [":", ":", "0"])
+    )
     notes = []
     if first:
         notes = [
@@ -126,7 +130,13 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
             width, height = image.size
             few = width * height <= MOST_PIXELS
             grey = image.convert("L") if few else None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning):
+    except (
+        OSError,
+        ValueError,
+        SyntaxError,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ):
         got = f"got {option}={_short(str(path))}"
         raise UsageError(f"`{option}` must be an image that can be read; {got}.") from None
     if grey is None:
@@ -134,7 +144,9 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
         raise UsageError(f"`{option}` must have at most {MOST_PIXELS} pixels; got {got}.")
     shrink = max(1, -(-max(width, height) // IMAGE_SIDE))
     small = np.asarray(grey.reduce(shrink))
-    notes = [f"Grey levels of the image, 0 to 255, shrunk from {height}x{width} to {'x'.join(map(str, small.shape))}."]
+    notes = [
+        f"Grey levels of the image, 0 to 255, shrunk from {height}x{width} to {'x'.join(map(str, small.shape))}."
+    ]
     return small, notes
 
 

@@ -65,7 +65,10 @@ class Settings:
 
     def call(self, shape: Pair) -> str:
         """What to write in a program to pool an array of `shape`."""
-        positional = [f"{value!r}" for value in self.positional]
+        padding = self.padding
+        sides = set() if isinstance(padding, str) else {side for pair in padding for side in pair}
+        short = sides.pop() if len(sides) == 1 else padding
+        positional = [f"{short if value is padding else value!r}" for value in self.positional]
         if positional[-1] == "'VALID'":
             positional.pop()
         named = [f"{name}={value!r}" for name, value in self.named.items()]
@@ -120,7 +123,6 @@ class Route:
         rows, columns = np.nonzero(self.members[output])
         return sorted(set(rows.tolist())), sorted(set(columns.tolist()))
 
-
     def grids(self) -> list[tuple[Grid, Grid]]:
         """What there is to see: values, then cotangents; on the left what a pool takes, on the right what it gives."""
         if self.indices is None:
@@ -128,13 +130,19 @@ class Route:
             chosen = (self.shares != 0).any((0, 1)) if selects else None
             return [
                 (Grid("x: input", self.x, chosen), Grid("y: output", self.y)),
-                (Grid("dx: what x gets", self.dx, lit=self.dx != 0), Grid("dy: cotangent of y", self.dy)),
+                (
+                    Grid("dx: what x gets", self.dx, lit=self.dx != 0),
+                    Grid("dy: cotangent of y", self.dy),
+                ),
             ]
         chosen = self.members.any((2, 3))
         return [
             (Grid("array", self.array, chosen), Grid("y: its maxima", self.x)),
             (Grid("x: y put back", self.y, chosen), Grid("indices of y", self.indices)),
-            (Grid("dx: cotangent of x", self.dy), Grid("dy: what y gets", self.dx, lit=self.dx != 0)),
+            (
+                Grid("dx: cotangent of x", self.dy),
+                Grid("dy: what y gets", self.dx, lit=self.dx != 0),
+            ),
         ]
 
 

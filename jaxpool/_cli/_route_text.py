@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ import numpy as np
 from jaxpool._cli._route import SELECTIONS, Grid, Position, Route
 
 Paint = Callable[[str, str], str]
+Lines = list[tuple[str, int]]
 BOLD, DIM, CHOSEN, LIT, PLAIN = "1", "2", "1;36", "1;33", ""  # SGR codes of a terminal
 GAP = "    "  # between grids that stand side by side
 WIDEST = 100  # columns of running text
@@ -28,7 +30,7 @@ def as_text(route: Route, notes: list[str]) -> str:
     fill = min(columns, WIDEST)
     parts = [paint(route.settings.call(_pair(route.array)), BOLD)]
     parts += [textwrap.fill(f"Note: {note}", fill) for note in notes]
-    parts += [_side_by_side(pair, columns, paint) for pair in route.grids()]
+    parts += _rows_of_grids(route.grids(), columns, paint)
     parts += [textwrap.fill(_summary(route), fill), _table(route, fill, paint)]
     return "\n\n".join(parts)
 
@@ -41,11 +43,19 @@ def as_json(route: Route, notes: list[str]) -> str:
         grids |= {"x": route.y, "dx": route.dy, "dy": route.dx}
     found = {
         "call": route.settings.call(_pair(route.array)),
-        "settings": {key: _plain(value) for key, value in dataclasses.asdict(route.settings).items()},
+        "settings": {
+            key: _plain(value) for key, value in dataclasses.asdict(route.settings).items()
+        },
         "notes": notes,
-        **{name: [[_plain(value) for value in row] for row in grid.tolist()] for name, grid in grids.items()},
+        **{
+            name: [[_plain(value) for value in row] for row in grid.tolist()]
+            for name, grid in grids.items()
+        },
         "shares": [
-            {"output": list(output), "to": [[*at, _plain(share)] for at, share in route.sent(output)]}
+            {
+                "output": list(output),
+                "to": [[*at, _plain(share)] for at, share in route.sent(output)],
+            }
             for output in np.ndindex(_pair(route.y))
         ],
     }
@@ -73,25 +83,41 @@ def _painter() -> Paint:
     return lambda text, style: f"\x1b[{style}m{text}\x1b[0m" if style else text
 
 
-def _side_by_side(grids: tuple[Grid, Grid], columns: int, paint: Paint) -> str:
-    """Two grids in `columns`; below each other, and in parts, where they are too wide."""
-    left, right = (_lines(grid, columns, paint) for grid in grids)
-    wide = max(length for _, length in left)
-    if wide + len(GAP) + max(length for _, length in right) > columns:
-        return "\n\n".join("\n".join(text for text, _ in lines) for lines in (left, right))
-    padded = [text + " " * (wide - length) for text, length in left]
-    padded += [" " * wide] * (len(right) - len(left))
-    texts = [text for text, _ in right] + [""] * (len(left) - len(right))
-    return "\n".join((a + GAP + b).rstrip() for a, b in zip(padded, texts, strict=True))
+def _rows_of_grids(rows: list[tuple[Grid, Grid]], columns: int, paint: Paint) -> list[str]:
+    """Rows of two grids, whose cells are aligned from row to row; where they are too wide, one below the other."""
+    left, right = ([_cells(grid, side) for grid in side] for side in zip(*rows, strict=True))
+    wide = [max(len(cells[0][0]) for cells in side) for side in (left, right)]
+    blocks = []
+    for pair, cells in zip(rows, zip(left, right, strict=True), strict=True):
+        sides = [_lines(*each, columns, paint) for each in zip(pair, cells, wide, strict=True)]
+        blocks.append(sides)
+    most = [max(length for sides in blocks for _, length in sides[at]) for at in (0, 1)]
+    if sum(most) + len(GAP) > columns:
+        return ["\n".join(text for text, _ in side) for sides in blocks for side in sides]
+    return ["\n".join(_joined(*sides, most[0])) for sides in blocks]
 
 
-def _lines(grid: Grid, columns: int, paint: Paint) -> list[tuple[str, int]]:
-    """Each line of a grid, and how long it is without styles. A star is on what was chosen."""
+def _joined(left: Lines, right: Lines, wide: int) -> list[str]:
+    blank = ("", 0)
+    pairs = itertools.zip_longest(left, right, fillvalue=blank)
+    return [(a + " " * (wide - length) + GAP + b).rstrip() for (a, length), (b, _) in pairs]
+
+
+def _cells(grid: Grid, side: tuple[Grid, ...]) -> list[list[str]]:
+    """The numbers of a grid, equally wide; what was chosen has a star, for which all of a side leave room."""
     cells = [[number(value) for value in row] for row in grid.values.tolist()]
-    if grid.chosen is not None:
-        stars = np.where(grid.chosen, "*", " ").tolist()
-        cells = [[a + b for a, b in zip(*pair, strict=True)] for pair in zip(cells, stars, strict=True)]
+    if any(each.chosen is not None for each in side):
+        chosen = np.zeros(grid.values.shape, bool) if grid.chosen is None else grid.chosen
+        stars = np.where(chosen, "*", " ").tolist()
+        cells = [
+            [a + b for a, b in zip(*pair, strict=True)] for pair in zip(cells, stars, strict=True)
+        ]
     width = max(len(cell) for row in cells for cell in row)
+    return [[cell.rjust(width) for cell in row] for row in cells]
+
+
+def _lines(grid: Grid, cells: list[list[str]], width: int, columns: int, paint: Paint) -> Lines:
+    """Each line of a grid, and how long it is without styles; in parts if it is wider than `columns`."""
     fits = max(1, (columns + 1) // (width + 1))
     lines = [(paint(grid.title, BOLD), len(grid.title))]
     for start in range(0, len(cells[0]), fits):
@@ -117,10 +143,14 @@ def _style(grid: Grid, at: Position) -> str:
 
 def _summary(route: Route) -> str:
     op, ones = route.settings.op, bool((route.dy == 1).all())
+    what = "A cotangent says how much a loss changes when a number does. "
     if op == "unpool":
-        text = "A star marks where a maximum was, and is put back. Every y gets the cotangent found there"
+        text = (
+            what
+            + "A star marks where a maximum was, and is put back. Every y gets the cotangent found there"
+        )
         return text + ", those that lost their place to a later one too."
-    text = "A star marks what some window chose. " if op in SELECTIONS else ""
+    text = what + ("A star marks what some window chose. " if op in SELECTIONS else "")
     text += "dx adds up what the windows of an input send it"
     if not ones:
         return text + ": its share of each one's dy."
@@ -134,15 +164,23 @@ def _table(route: Route, columns: int, paint: Paint) -> str:
     rows = []
     for output in np.ndindex(_pair(route.y)):
         if route.members[output].any():
-            cells = (str(output), number(route.y[output].item()), "" if unpool else _ranges(route, output))
+            cells = (
+                str(output),
+                number(route.y[output].item()),
+                "" if unpool else _ranges(route, output),
+            )
             rows.append((*cells, _receivers(route, output)))
     window = "" if unpool else "window"
     table = [("x at" if unpool else "y at", "value", window, "cotangent goes to"), *rows]
     widths = [max(len(row[column]) for row in table) for column in range(3)]
     lines = []
     for row in table:
-        front = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False) if width)
-        text = textwrap.fill(row[3], columns, initial_indent=front + "  ", subsequent_indent=" " * (len(front) + 2))
+        front = "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=False) if width
+        )
+        text = textwrap.fill(
+            row[3], columns, initial_indent=front + "  ", subsequent_indent=" " * (len(front) + 2)
+        )
         lines.append(paint(text, BOLD) if row is table[0] else text)
     return "\n".join(lines)
 
@@ -164,9 +202,12 @@ def _receivers(route: Route, output: Position) -> str:
     if not sent:
         return "nobody"
     shares = {share for _, share in sent}
-    if len(sent) > 1 and len(shares) == 1 and len(sent) == route.members[output].sum():
+    even = route.settings.op not in SELECTIONS and len(shares) == 1
+    if even and len(sent) == route.members[output].sum() > 1:
         return f"all {len(sent)}, {_share(route, shares.pop())} each"
-    return ", ".join(str(at) if share == 1 else f"{at} gets {_share(route, share)}" for at, share in sent)
+    return ", ".join(
+        str(at) if share == 1 else f"{at} gets {_share(route, share)}" for at, share in sent
+    )
 
 
 def _share(route: Route, share: float) -> str:

@@ -71,7 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="dy, of the size of the output, or one number for all of it (default: 1)",
     )
     add("--png", metavar="FILE", help="also draw it")
-    add("--html", metavar="FILE", help="also write a page to explore it in a browser, without network")
+    add(
+        "--html",
+        metavar="FILE",
+        help="also write a page to explore it in a browser, without network",
+    )
     add("--json", action="store_true", help="print it for programs to read")
 
 

@@ -1,0 +1,409 @@
+"use strict";
+// What is shown: reads the controls, asks arithmetic.js, draws four grids, and marks what belongs to
+// the number that is pointed at. A number is {side: "input" | "output", at: its flat position}.
+
+const get = (id) => document.getElementById(id);
+const PANELS = ["input", "output", "gradient", "cotangent"];
+const TAKES = { window: ["max", "min", "avg", "sum", "lp", "unpool"], output_shape: ADAPTIVE, ties: SELECTIONS, p: ["lp"], divisor: ["avg"] };
+const PRESETS = {
+  worked: "1 3 4 2 5 2\n4 2 5 6 8 3\n5 3 7 8 9 3\n8 4 3 6 0 2\n7 10 3 6 3 5\n4 7 2 4 7 8",
+  ties: "1 1 2 2\n1 1 2 2\n3 3 3 3\n3 3 3 3",
+  nan: "nan 1 -inf -inf\n2 nan -inf -inf\n3 -inf 0 4\n-inf 5 4 0",
+  random: () => Array.from({ length: 6 }, () => Array.from({ length: 6 }, () => Math.floor(Math.random() * 10)).join(" ")).join("\n"),
+};
+const KINDS = { max: "maximum", min: "minimum", avg: "average", sum: "sum", lp: "norm", adaptive_max: "maximum", adaptive_avg: "average" };
+const MOST_PATHS = 40; // arrows; more hide the numbers
+const MOST_TERMS = 12; // of a sum that is written out
+
+let pooled = null; // what pool() gave
+let dy = null;
+let dx = null;
+let pinned = { side: "output", at: 0 }; // stays when the pointer leaves
+let pointed = null;
+
+// Reading the controls
+
+function whole(id, least) {
+  const box = get(id);
+  const value = Number(box.value);
+  if (box.value.trim() === "" || !Number.isInteger(value) || value < least || value > LARGEST) {
+    throw new Refusal(`${box.getAttribute("aria-label")} must be a whole number from ${least} to ${LARGEST}.`);
+  }
+  return value;
+}
+
+const pairOf = (id) => [whole(`${id}-0`, 1), whole(`${id}-1`, 1)];
+
+function paddingOf() {
+  if (get("padding").value !== "explicit") return get("padding").value;
+  return [0, 1].map((axis) => [0, 1].map((side) => whole(`padding-${axis}-${side}`, 0)));
+}
+
+function numberOf(id, allowed, rule) {
+  const value = parseNumber(get(id).value.trim());
+  if (value === null || !allowed(value)) throw new Refusal(`${id === "p" ? "p" : "The divisor"} must be ${rule}.`);
+  return value;
+}
+
+function readSettings() {
+  const op = get("op").value;
+  const settings = { op, ties: get("ties").value, ceil_mode: get("ceil_mode").checked, count_include_pad: get("count_include_pad").checked, p: 2, divisor: null };
+  if (ADAPTIVE.includes(op)) return { ...settings, output_shape: pairOf("output_shape") };
+  if (op === "lp") settings.p = numberOf("p", (p) => p > 0, "a number above 0, or inf");
+  if (op === "avg" && get("divisor").value.trim() !== "") {
+    settings.divisor = numberOf("divisor", (n) => n !== 0 && Number.isFinite(n), "a number other than 0");
+  }
+  return { ...settings, window: pairOf("window"), strides: pairOf("strides"), window_dilation: pairOf("window_dilation"), padding: paddingOf() };
+}
+
+function readCotangent({ rows, cols }) {
+  const given = parseGrid(get("dy").value, "The cotangent");
+  if (given.values.some((value) => !Number.isFinite(value))) throw new Refusal("The cotangent must be finite numbers.");
+  if (given.values.length === 1) return gridOf(rows, cols, Array(rows * cols).fill(given.values[0]));
+  if (given.rows !== rows || given.cols !== cols) {
+    throw new Refusal(`The cotangent must be of the size of the output, ${rows}×${cols}, or one number; it is ${given.rows}×${given.cols}.`);
+  }
+  return given;
+}
+
+// The same pool as a program writes it.
+function callOf(s, x) {
+  const tuple = ([a, b]) => `(${a}, ${b})`;
+  const names = { unpool: "max_pool_with_argmax" };
+  const args = ["x"];
+  if (ADAPTIVE.includes(s.op)) args.push(tuple(s.output_shape));
+  else {
+    if (s.op === "lp") args.push(s.p === Infinity ? 'float("inf")' : String(s.p));
+    args.push(tuple(s.window), tuple(s.strides));
+    if (Array.isArray(s.padding)) args.push(`(${s.padding.map(tuple).join(", ")})`);
+    else if (s.padding !== "VALID") args.push(`"${s.padding}"`);
+    if (s.window_dilation.some((d) => d !== 1)) args.push(`window_dilation=${tuple(s.window_dilation)}`);
+    if (s.ceil_mode) args.push("ceil_mode=True");
+  }
+  if (SELECTIONS.includes(s.op) && s.ties !== "first") args.push(`ties="${s.ties}"`);
+  if (s.op === "avg" && !s.count_include_pad) args.push("count_include_pad=False");
+  if (s.op === "avg" && s.divisor !== null) args.push(`divisor=${s.divisor}`);
+  const call = `jaxpool.${names[s.op] ?? `${s.op}_pool`}(${args.join(", ")}, axes=(0, 1))`;
+  return s.op === "unpool" ? `y, indices = ${call}\njaxpool.max_unpool(y, indices, (${x.rows}, ${x.cols}), axes=(0, 1))` : call;
+}
+
+// Drawing
+
+function short(value) {
+  if (Number.isNaN(value)) return "nan";
+  if (!Number.isFinite(value)) return value > 0 ? "inf" : "−inf";
+  const text = Number.isInteger(value) && Math.abs(value) < 1e5 ? String(value) : String(Number(value.toPrecision(3)));
+  return text.replace("-", "−");
+}
+
+// All digits of a float32, as parseNumber reads them.
+const plain = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(9))) : String(value).replace("Infinity", "inf").replace("NaN", "nan"));
+
+const place = (grid, at) => `(${Math.floor(at / grid.cols)}, ${at % grid.cols})`;
+const gridAt = (panel) => ({ input: pooled.input, output: pooled.output, gradient: dx, cotangent: dy })[panel];
+const sideOf = (panel) => get(panel).dataset.side;
+const cellOf = (panel, at) => get(panel).querySelector(`td[data-at="${at}"]`);
+const sends = ([, share]) => share !== 0; // a NaN counts
+
+function names() {
+  const unpool = pooled.indices !== undefined;
+  return unpool
+    ? { input: ["y", "maxima of the array"], output: ["x", "y put back"], gradient: ["dy", "what y gets"], cotangent: ["dx", "cotangent of x"] }
+    : { input: ["x", "input"], output: ["y", "output"], gradient: ["dx", "what x gets"], cotangent: ["dy", "cotangent of y"] };
+}
+
+function update() {
+  const op = get("op").value;
+  for (const element of document.querySelectorAll("[data-for]")) element.hidden = !TAKES[element.dataset.for].includes(op);
+  if (get("padding").value !== "explicit") get("sides").hidden = true;
+  get("array-name").textContent = op === "unpool" ? "The array" : "x";
+  get("dy-name").textContent = op === "unpool" ? "dx" : "dy";
+  try {
+    const settings = readSettings();
+    const x = parseGrid(get("array").value, "The array");
+    const found = pool(settings, x);
+    dy = readCotangent(found.output);
+    pooled = found;
+    dx = pullBack(pooled, dy);
+    get("call").firstChild.textContent = callOf(settings, x);
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    get("refusal").textContent = error.message;
+    get("refusal").hidden = false;
+    get("board").classList.add("stale");
+    return;
+  }
+  get("refusal").hidden = true;
+  get("board").classList.remove("stale");
+  const focused = document.activeElement?.closest?.("td") ? document.activeElement.closest("section").id : null;
+  pointed = null;
+  pinned = { side: pinned.side, at: Math.min(pinned.at, gridAt(pinned.side).values.length - 1) };
+  PANELS.forEach(draw);
+  fit();
+  mark();
+  if (focused) cellOf(focused, pinned.at)?.focus();
+}
+
+// The positions to show along an axis: the input, and the padding that windows reach.
+function reach(panel, axis) {
+  const size = axis === 0 ? gridAt(panel).rows : gridAt(panel).cols;
+  if (sideOf(panel) === "output" || !pooled.windows) return [0, size];
+  const outputs = pooled.windows[axis].outputs;
+  return [Math.min(0, outputs[0].start), Math.max(size, ...outputs.map(({ start, span }) => start + span))];
+}
+
+function draw(panel) {
+  const grid = gridAt(panel);
+  const [name, what] = names()[panel];
+  const heading = get(panel).querySelector("h2");
+  heading.innerHTML = `${name} <small>${what}, ${grid.rows}×${grid.cols}</small>`;
+  const table = document.createElement("table");
+  table.setAttribute("role", "grid");
+  table.setAttribute("aria-label", `${name}, ${what}`);
+  const [rows, cols] = [reach(panel, 0), reach(panel, 1)];
+  const marked = panel === "input" && SELECTIONS.includes(get("op").value) ? chosenInputs() : new Set();
+  for (let r = rows[0]; r < rows[1]; r += 1) {
+    const line = table.insertRow();
+    for (let c = cols[0]; c < cols[1]; c += 1) {
+      const cell = line.insertCell();
+      cell.dataset.row = r;
+      cell.dataset.col = c;
+      if (r < 0 || c < 0 || r >= grid.rows || c >= grid.cols) {
+        cell.className = "pad";
+        cell.setAttribute("aria-hidden", "true");
+        continue;
+      }
+      const at = r * grid.cols + c;
+      const value = grid.values[at];
+      cell.dataset.at = at;
+      cell.dataset.value = String(value);
+      cell.textContent = short(value);
+      cell.tabIndex = -1;
+      cell.setAttribute("role", "gridcell");
+      cell.setAttribute("aria-label", `${name} row ${r}, column ${c}: ${value}`);
+      if (marked.has(at)) cell.classList.add("chosen");
+      if (panel === "gradient") cell.classList.add(value === 0 ? "zero" : "lit");
+    }
+  }
+  get(panel).querySelector(".scroll").replaceChildren(table);
+}
+
+const chosenInputs = () => new Set(pooled.indices ? pooled.input.values.keys() : pooled.links.flatMap((places) => places.filter(sends).map(([at]) => at)));
+
+// The size of a cell: all four grids beside each other if they fit, else one below the other.
+function fit() {
+  const room = get("stage").clientWidth;
+  const wide = room >= 800 ? room - 300 : room; // beside the words about a number
+  const cols = [reach("input", 1), reach("output", 1)].map(([low, high]) => high - low);
+  const beside = (wide - 48) / (cols[0] + cols[1]);
+  const stacked = beside < 28;
+  const cell = Math.max(28, Math.min(44, stacked ? (wide - 16) / Math.max(...cols) : beside));
+  const letters = Math.max(...PANELS.flatMap((panel) => gridAt(panel).values.map((value) => short(value).length)));
+  get("board").classList.toggle("stacked", stacked);
+  get("board").style.setProperty("--cell", `${Math.floor(cell)}px`);
+  get("board").style.setProperty("--font", `${Math.max(9, Math.min(16, (cell - 4) / (letters * 0.58)))}px`);
+}
+
+// Marking
+
+function mark() {
+  const { side, at } = pointed ?? pinned;
+  for (const cell of document.querySelectorAll("#board td")) {
+    cell.classList.remove("current", "on", "reached", "tap");
+    cell.tabIndex = -1;
+    cell.removeAttribute("aria-selected");
+  }
+  document.querySelectorAll(".window").forEach((frame) => frame.remove());
+  for (const panel of PANELS) {
+    const own = sideOf(panel) === side;
+    if (own) cellOf(panel, at).classList.add("current");
+    const stop = cellOf(panel, sideOf(panel) === pinned.side ? pinned.at : 0);
+    stop.tabIndex = 0;
+    if (own) cellOf(panel, at).setAttribute("aria-selected", "true");
+  }
+  const links = linksOf(side, at);
+  const [valued, sent] = side === "output" ? ["input", "gradient"] : ["output", "cotangent"];
+  for (const { other, share } of links) {
+    if (share !== 0) {
+      cellOf(valued, other).classList.add("on");
+      cellOf(sent, other).classList.add("reached");
+    }
+  }
+  const outputs = side === "output" ? [at] : links.map(({ other }) => other);
+  if (pooled.windows) outputs.forEach((output) => frame("input", pooled.windows, pooled.output.cols, output, outputs.length === 1));
+  else if (side === "input") frame("output", pooled.sourceWindows, pooled.input.cols, at, true);
+  drawPaths(side, at, links);
+  describe(side, at, links);
+}
+
+// What an output looks at, or which outputs look at an input.
+function linksOf(side, at) {
+  if (side === "output") return pooled.links[at].map(([other, share]) => ({ other, share }));
+  return pooled.links.flatMap((places, other) => places.filter(([input]) => input === at).map(([, share]) => ({ other, share })));
+}
+
+function frame(panel, windows, cols, output, taps) {
+  const axes = [windows[0].outputs[Math.floor(output / cols)], windows[1].outputs[output % cols]];
+  const at = (r, c) => get(panel).querySelector(`td[data-row="${r}"][data-col="${c}"]`);
+  const first = at(axes[0].start, axes[1].start) ?? at(axes[0].taps[0], axes[1].taps[0]);
+  const last = at(axes[0].start + axes[0].span - 1, axes[1].start + axes[1].span - 1) ?? at(axes[0].taps.at(-1), axes[1].taps.at(-1));
+  const box = document.createElement("div");
+  const gaps = axes.some(({ taps: real }) => real.length > 1 && real[1] - real[0] > 1);
+  box.className = gaps ? "window gaps" : "window";
+  const table = first.closest("table");
+  const left = table.offsetLeft + first.offsetLeft - 2;
+  const top = table.offsetTop + first.offsetTop - 2;
+  box.style.cssText = `left:${left}px;top:${top}px;width:${table.offsetLeft + last.offsetLeft + last.offsetWidth + 2 - left}px;height:${table.offsetTop + last.offsetTop + last.offsetHeight + 2 - top}px`;
+  get(panel).querySelector(".scroll").append(box);
+  if (gaps && taps) axes[0].taps.forEach((r) => axes[1].taps.forEach((c) => at(r, c).classList.add("tap")));
+}
+
+function drawPaths(side, at, links) {
+  const group = get("paths").querySelector("g");
+  group.replaceChildren();
+  const going = links.filter(({ share }) => share !== 0);
+  if (going.length > MOST_PATHS) return;
+  const board = get("board").getBoundingClientRect();
+  const middle = (panel, position) => {
+    const box = cellOf(panel, position).getBoundingClientRect();
+    return [box.left + box.width / 2 - board.left, box.top + box.height / 2 - board.top];
+  };
+  for (const { other } of going) {
+    const [input, output] = side === "output" ? [other, at] : [at, other];
+    for (const [kind, from, to] of [["forward", middle("input", input), middle("output", output)], ["backward", middle("cotangent", output), middle("gradient", input)]]) {
+      const [dxx, dyy] = [to[0] - from[0], to[1] - from[1]];
+      const cut = 14 / Math.max(1, Math.hypot(dxx, dyy)); // ends beside the numbers, not on them
+      const [x0, y0, x1, y1] = [from[0] + dxx * cut, from[1] + dyy * cut, to[0] - dxx * cut, to[1] - dyy * cut];
+      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      path.setAttribute("class", kind);
+      path.setAttribute("d", `M${x0} ${y0}Q${(x0 + x1) / 2 - dyy * 0.08} ${(y0 + y1) / 2 + dxx * 0.08} ${x1} ${y1}`);
+      path.setAttribute("marker-end", `url(#head-${kind})`);
+      group.append(path);
+    }
+  }
+}
+
+// In words
+
+function describe(side, at, links) {
+  const label = names();
+  const going = links.filter(({ share }) => share !== 0);
+  const [here, there] = side === "output" ? [pooled.output, pooled.input] : [pooled.input, pooled.output];
+  const [own, others] = side === "output" ? ["output", "input"] : ["input", "output"];
+  const said = [`${label[own][0]}${place(here, at)} = ${plain(here.values[at])}`];
+  if (side === "output") {
+    const to = going.map(({ other, share }) => `${share === 1 ? "" : `${written(share)} of it `}to ${label.gradient[0]}${place(there, other)}`);
+    if (!pooled.indices) said[0] += `, the ${KINDS[get("op").value]} of ${links.length === 1 ? "1 number" : `${links.length} numbers`} of x.`;
+    else said[0] += links.length > 1 ? `, the last of ${links.length} that were put here.` : links.length ? ", put back where it was." : ": nothing was put here.";
+    said.push(`Its cotangent ${label.cotangent[0]}${place(here, at)} = ${plain(dy.values[at])} ${to.length ? `goes back ${listed(to)}` : "goes nowhere"}.`);
+  } else {
+    if (pooled.indices) said[0] += `, from ${place(pooled.source, pooled.indices[at])} of the array, index ${pooled.indices[at]}.`;
+    else said[0] += links.length ? `, in ${links.length === 1 ? "1 window" : `${links.length} windows`}: ${listed(links.map(({ other }) => label[others][0] + place(there, other)))}.` : ", in no window.";
+    const terms = going.map(({ other, share }) => (share === 1 ? "" : `${written(share)} · `) + plain(dy.values[other]));
+    const sum = terms.length ? `${terms.length > MOST_TERMS ? `${terms.slice(0, MOST_TERMS).join(" + ")} + …` : terms.join(" + ")} = ` : "";
+    const from = going.length ? `, from ${listed(going.map(({ other }) => label.cotangent[0] + place(there, other)))}` : ": nothing is sent here";
+    said.push(`${label.gradient[0]}${place(here, at)} = ${sum}${plain(dx.values[at])}${from}.`);
+  }
+  get("detail").replaceChildren(...said.map((text) => Object.assign(document.createElement("p"), { textContent: text })));
+  get("detail").dataset.cotangent = side === "output" ? dy.values[at] : dx.values[at];
+  showEdit();
+}
+
+const listed = (words) => (words.length > MOST_TERMS ? `${words.slice(0, MOST_TERMS).join(", ")} and ${words.length - MOST_TERMS} more` : words.join(", "));
+
+// A share such as 1/3, or a number where it is none.
+function written(share) {
+  for (let below = 2; below <= 64 && !Number.isInteger(share); below += 1) {
+    const above = Math.round(share * below);
+    if (above !== 0 && Math.abs(above / below - share) < 1e-6 * Math.abs(share)) return `${above}/${below}`;
+  }
+  return Number.isInteger(share) ? `${share}` : String(Number(share.toPrecision(4)));
+}
+
+// Changing one number: of the array if an input is selected, of the cotangent if an output is.
+
+const edited = (side) => (side === "output" ? [get("dy"), dy] : pooled.indices ? null : [get("array"), pooled.input]);
+
+function showEdit() {
+  const { side, at } = pinned;
+  const target = edited(side);
+  get("edit").hidden = target === null;
+  if (target === null) return;
+  get("edit").querySelector("span").textContent = `Change ${names()[side === "output" ? "cotangent" : "input"][0]}${place(target[1], at)}`;
+  get("edit").querySelector("input").value = plain(target[1].values[at]);
+}
+
+function change(value) {
+  const target = edited(pinned.side);
+  if (target === null) return;
+  const [box, grid] = target;
+  const words = grid.values.map((old, at) => plain(at === pinned.at ? value : old));
+  box.value = Array.from({ length: grid.rows }, (_, r) => words.slice(r * grid.cols, (r + 1) * grid.cols).join(" ")).join("\n");
+  update();
+}
+
+// Listening
+
+function pointedAt(event) {
+  const cell = event.target.closest?.("td[data-at]");
+  return cell ? { side: cell.closest("section").dataset.side, at: Number(cell.dataset.at) } : null;
+}
+
+const board = get("board");
+board.addEventListener("pointerover", (event) => {
+  const found = event.pointerType === "mouse" ? pointedAt(event) : null;
+  if (found || pointed) { pointed = found; mark(); }
+});
+board.addEventListener("pointerleave", () => { if (pointed) { pointed = null; mark(); } });
+board.addEventListener("focusin", (event) => {
+  const found = pointedAt(event);
+  if (found) { pinned = found; pointed = null; mark(); }
+});
+board.addEventListener("scroll", () => mark(), true);
+board.addEventListener("keydown", (event) => {
+  const found = pointedAt(event);
+  if (!found || event.ctrlKey || event.metaKey || event.altKey) return;
+  const panel = event.target.closest("section").id;
+  const { rows, cols } = gridAt(panel);
+  let [r, c] = [Math.floor(found.at / cols), found.at % cols];
+  const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -cols], End: [0, cols] };
+  if (event.key === "+" || event.key === "-") {
+    change(edited(found.side)?.[1].values[found.at] + (event.key === "+" ? 1 : -1));
+  } else if (event.key in steps) {
+    r = Math.max(0, Math.min(rows - 1, r + steps[event.key][0]));
+    c = Math.max(0, Math.min(cols - 1, c + steps[event.key][1]));
+    cellOf(panel, r * cols + c).focus();
+  } else return;
+  event.preventDefault();
+});
+get("edit").addEventListener("submit", (event) => event.preventDefault());
+get("edit").querySelector("input").addEventListener("change", (event) => {
+  const value = parseNumber(event.target.value.trim());
+  if (value !== null) change(value);
+});
+for (const form of [get("controls"), get("values")]) {
+  form.addEventListener("input", update);
+  form.addEventListener("submit", (event) => event.preventDefault());
+}
+document.querySelectorAll("[data-preset]").forEach((button) => button.addEventListener("click", () => {
+  const preset = PRESETS[button.dataset.preset];
+  get("array").value = typeof preset === "string" ? preset : preset();
+  get("dy").value = "1";
+  update();
+}));
+window.addEventListener("resize", () => { fit(); mark(); });
+
+function begin({ settings, array, cotangent }) {
+  for (const name of ["op", "ties", "p"]) get(name).value = settings[name];
+  get("divisor").value = settings.divisor ?? "";
+  for (const name of ["ceil_mode", "count_include_pad"]) get(name).checked = settings[name];
+  for (const name of ["window", "strides", "window_dilation", "output_shape"]) settings[name].forEach((size, axis) => { get(`${name}-${axis}`).value = size; });
+  const given = Array.isArray(settings.padding);
+  get("padding").value = given ? "explicit" : settings.padding;
+  if (given) settings.padding.forEach((pair, axis) => pair.forEach((size, side) => { get(`padding-${axis}-${side}`).value = size; }));
+  get("array").value = array;
+  get("dy").value = cotangent;
+  update();
+}
+
+begin(JSON.parse(get("start").textContent));
