@@ -1,5 +1,6 @@
 """Random pools of small arrays, as the library and the page of `explain` take them."""
 
+import dataclasses
 import json
 import math
 import random
@@ -7,7 +8,7 @@ import random
 import numpy as np
 
 from jaxpool._cli import UsageError
-from jaxpool._cli._route import Settings, trace
+from jaxpool._cli._route import Settings, trace, window_of
 
 OPS = ("max", "min", "avg", "sum", "lp", "adaptive_max", "adaptive_avg", "unpool")
 FEW = [float(value) for value in range(4)]  # so few that they tie
@@ -46,17 +47,11 @@ def random_case(rng: random.Random) -> tuple[Settings, np.ndarray, np.ndarray]:
 def answer(settings: Settings, x: np.ndarray, dy: np.ndarray):
     """What the library says, with as much of `dy` as there is output; the message if it refuses."""
     try:
-        shape = trace_shape(settings, x)
+        shape = window_of(settings, x.shape).output_shape
+        shape = x.shape if settings.op == "unpool" else shape
         return trace(settings, x, dy[: shape[0], : shape[1]])
     except (UsageError, ValueError) as error:
         return str(error)
-
-
-def trace_shape(settings: Settings, x: np.ndarray) -> tuple[int, int]:
-    from jaxpool._cli._route import window_of
-
-    window = window_of(settings, x.shape)
-    return x.shape if settings.op == "unpool" else window.output_shape
 
 
 def rows_of(array: np.ndarray) -> str:
@@ -65,13 +60,11 @@ def rows_of(array: np.ndarray) -> str:
 
 
 def assert_close(said, expected: np.ndarray) -> None:
-    """The numbers of the page, in any nesting, are those of the library, to float32's rounding."""
-    said = np.array([float(value) for value in said]).reshape(expected.shape)
+    """The numbers of the page, as it writes them, are those of the library, to float32's rounding."""
+    said = np.array(said).astype(float).reshape(expected.shape)
     np.testing.assert_allclose(said, expected, rtol=1e-5, atol=1e-6)
 
 
 def as_json(settings: Settings) -> str:
-    import dataclasses
-
     fields = dataclasses.asdict(settings)
     return json.dumps(fields | {"p": "inf" if settings.p == math.inf else settings.p})

@@ -2,7 +2,6 @@
 
 import importlib.resources
 import json
-import math
 import random
 import re
 import shutil
@@ -12,7 +11,9 @@ import numpy as np
 import pytest
 
 from jaxpool.__main__ import main
-from tests.cli.random_settings import answer, as_json, assert_close, random_case
+from jaxpool._cli._page import page
+from jaxpool._cli._route import Settings
+from tests.cli.random_settings import answer, as_json, assert_close, random_case, rows_of
 
 PAGE = importlib.resources.files("jaxpool._cli") / "page"
 MOST_BYTES = 200_000
@@ -42,7 +43,8 @@ def under_node(cases):
     if node is None:
         pytest.skip("node is not installed")
     lines = [
-        json.dumps({"settings": json.loads(settings), "x": x, "dy": dy}) for settings, x, dy in cases
+        json.dumps({"settings": json.loads(settings), "x": x, "dy": dy})
+        for settings, x, dy in cases
     ]
     program = (PAGE / "arithmetic.js").read_text() + RUN
     done = subprocess.run(
@@ -52,10 +54,6 @@ def under_node(cases):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def text_of(x):
-    return "; ".join(" ".join(map(repr, row)) for row in x.tolist())
-
-
 def compare(count, seed):
     rng = random.Random(seed)
     cases, expected = [], []
@@ -63,7 +61,7 @@ def compare(count, seed):
         settings, x, dy = random_case(rng)
         found = answer(settings, x, dy)
         flat = None if isinstance(found, str) else found.dy.ravel().tolist()
-        cases.append((as_json(settings), text_of(x), flat))
+        cases.append((as_json(settings), rows_of(x), flat))
         expected.append(found)
     possible = 0
     for case, said, found in zip(cases, under_node(cases), expected, strict=True):
@@ -76,6 +74,35 @@ def compare(count, seed):
         assert_close(said["y"], found.y)
         assert_close(said["dx"], found.dx)
     return possible
+
+
+def test_one_small_file_without_network(tmp_path, capsys):
+    path = tmp_path / "page.html"
+    words = ["--op", "lp", "--p", "inf", "--array", "1 nan; -inf 2.5", "--cotangent", "3"]
+    assert main(["explain", *words, "--padding", "0:1x0", "--html", str(path)]) == 0
+    assert capsys.readouterr().out.endswith(f"\nPage: {path}\n")
+    html = path.read_text(encoding="utf-8")
+    assert len(html.encode()) < MOST_BYTES
+    assert (
+        re.search(
+            r"https?://(?!www\.w3\.org/2000/svg)|<link(?! rel=\"icon\" href=\"data:)|@import|url\((?!#)",
+            html,
+        )
+        is None
+    )
+    assert "/*{" not in html
+    start = json.loads(
+        re.search(r'<script type="application/json" id="start">(.*?)</script>', html)[1]
+    )
+    assert start["array"] == "1 nan\n-inf 2.5"
+    assert start["cotangent"] == "3"
+    assert start["settings"]["p"] == "inf"
+    assert start["settings"]["padding"] == [[0, 1], [0, 0]]
+
+
+def test_what_is_written_into_the_page_stays_data():
+    html = page(Settings(ties="</script>"), np.zeros((1, 1)))
+    assert html.count("</script>") == (PAGE / "page.html").read_text().count("</script>")
 
 
 def test_arithmetic_is_the_librarys():

@@ -20,6 +20,7 @@ let dy = null;
 let dx = null;
 let pinned = { side: "output", at: 0 }; // stays when the pointer leaves
 let pointed = null;
+let shownFor = null; // what the controls held
 
 // Reading the controls
 
@@ -113,6 +114,12 @@ function names() {
 }
 
 function update() {
+  // A change that is told of when a box is left came in before: drawing again would take the cell
+  // away that is being clicked.
+  const boxes = document.querySelectorAll("#controls input, #controls select, #values textarea");
+  const now = [...boxes].map((box) => (box.type === "checkbox" ? box.checked : box.value)).join("|");
+  if (now === shownFor) return;
+  shownFor = now;
   const op = get("op").value;
   for (const element of document.querySelectorAll("[data-for]")) element.hidden = !TAKES[element.dataset.for].includes(op);
   if (get("padding").value !== "explicit") get("sides").hidden = true;
@@ -330,7 +337,8 @@ function showEdit() {
   get("edit").hidden = target === null;
   if (target === null) return;
   get("edit").querySelector("span").textContent = `Change ${names()[side === "output" ? "cotangent" : "input"][0]}${place(target[1], at)}`;
-  get("edit").querySelector("input").value = plain(target[1].values[at]);
+  const box = get("edit").querySelector("input");
+  if (document.activeElement !== box) box.value = plain(target[1].values[at]);
 }
 
 function change(value) {
@@ -350,9 +358,12 @@ function pointedAt(event) {
 }
 
 const board = get("board");
-board.addEventListener("pointerover", (event) => {
-  const found = event.pointerType === "mouse" ? pointedAt(event) : null;
-  if (found || pointed) { pointed = found; mark(); }
+board.addEventListener("pointermove", (event) => {
+  if (event.pointerType !== "mouse") return;
+  const found = pointedAt(event);
+  if (found?.side === pointed?.side && found?.at === pointed?.at) return;
+  pointed = found;
+  mark();
 });
 board.addEventListener("pointerleave", () => { if (pointed) { pointed = null; mark(); } });
 board.addEventListener("focusin", (event) => {
@@ -377,12 +388,12 @@ board.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 get("edit").addEventListener("submit", (event) => event.preventDefault());
-get("edit").querySelector("input").addEventListener("change", (event) => {
+get("edit").querySelector("input").addEventListener("input", (event) => {
   const value = parseNumber(event.target.value.trim());
   if (value !== null) change(value);
 });
 for (const form of [get("controls"), get("values")]) {
-  form.addEventListener("input", update);
+  for (const event of ["input", "change"]) form.addEventListener(event, update);
   form.addEventListener("submit", (event) => event.preventDefault());
 }
 document.querySelectorAll("[data-preset]").forEach((button) => button.addEventListener("click", () => {
