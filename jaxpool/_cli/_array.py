@@ -23,7 +23,7 @@ IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".p
 NUMBER = re.compile(
     r"[+-]?(nan|inf|infinity|(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE
 )
-SHOWN = 60  # characters of a text that a message shows
+SHOWN = 200  # characters of a text that a message shows
 
 
 def read_array(option: str, text: str) -> tuple[np.ndarray, list[str]]:
@@ -72,6 +72,8 @@ def _not_a_file(text: str) -> str:
 def _read_npy(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
     try:
         whole = np.lib.format.open_memmap(path, mode="r")  # reads the header, unpickles nothing
+        if whole.size == 0:
+            raise ValueError("empty")
     except (ValueError, OSError, EOFError) as error:
         if "Python objects" in str(error):
             what = "numbers, not pickled Python objects, which are never loaded"
@@ -118,7 +120,7 @@ def _read_csv(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
         raise UsageError(f"`{option}` must be a text file that can be read; {got}.") from None
     if len(content) > LONGEST_TEXT:
         raise UsageError(f"`{option}` must be a file of at most {LONGEST_TEXT // 1000} kB; {got}.")
-    return _parse(option, text, str(path)), []
+    return _parse(option, text.replace(";", ","), str(path)), []
 
 
 def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
@@ -144,10 +146,17 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
         raise UsageError(f"`{option}` must have at most {MOST_PIXELS} pixels; got {got}.")
     shrink = max(1, -(-max(width, height) // IMAGE_SIDE))
     small = np.asarray(grey.reduce(shrink))
-    notes = [
-        f"Grey levels of the image, 0 to 255, shrunk from {height}x{width} to {'x'.join(map(str, small.shape))}."
-    ]
-    return small, notes
+    note = "Grey levels of the image, 0 to 255"
+    if shrink > 1:
+        note += f", shrunk from {height}x{width} to {small.shape[0]}x{small.shape[1]}"
+    return small, [note + "."]
+
+
+def shown(text: str) -> str:
+    """What a message shows of an option's text: one line, not endless, in quotes if it needs them."""
+    if not text.isprintable() or " " in text:
+        return _short(text)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
 def _short(text: str) -> str:

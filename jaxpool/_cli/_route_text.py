@@ -63,8 +63,10 @@ def as_json(route: Route, notes: list[str]) -> str:
 
 
 def number(value: float) -> str:
-    """A number as short as it can be read: four digits, whole ones as they are."""
-    return str(int(value)) if abs(value) < 1e6 and value == int(value) else f"{value:.4g}"
+    """A number as short as it can be read: whole ones as they are, else four digits, six from 1000 on."""
+    if abs(value) < 1e6 and value == int(value):
+        return str(int(value))
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.6g}"
 
 
 def _plain(value: Any) -> Any:
@@ -98,9 +100,9 @@ def _rows_of_grids(rows: list[tuple[Grid, Grid]], columns: int, paint: Paint) ->
 
 
 def _joined(left: Lines, right: Lines, wide: int) -> list[str]:
-    blank = ("", 0)
-    pairs = itertools.zip_longest(left, right, fillvalue=blank)
-    return [(a + " " * (wide - length) + GAP + b).rstrip() for (a, length), (b, _) in pairs]
+    pairs = itertools.zip_longest(left, right, fillvalue=("", 0))
+    texts = [a + " " * (wide - length) + GAP + b if b else a for (a, length), (b, _) in pairs]
+    return [text.rstrip() for text in texts]
 
 
 def _cells(grid: Grid, side: tuple[Grid, ...]) -> list[list[str]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpool._cli import UsageError, require
+from jaxpool._cli._array import read_array, shown
 
 SUMMARY = "which inputs a window chose and where the cotangent goes: text, picture, page"
 DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 5; 4 7 2 4 7 8"
@@ -81,8 +82,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the explanation, and draws it or writes its page if asked to."""
-    from jaxpool._cli._array import read_array
-
     png, html = _file("--png", args.png, ".png"), _file("--html", args.html, ".html")
     if png is not None:
         require("demo", "matplotlib")
@@ -103,27 +102,30 @@ def run(args: argparse.Namespace) -> int:
         print(_route_text.as_json(route, notes))
     else:
         print(_route_text.as_text(route, notes))
-    if png is not None:
-        from jaxpool._cli._route_picture import draw
+    try:
+        if png is not None:
+            from jaxpool._cli._route_picture import draw
 
-        draw(route).savefig(png, dpi=150)
-    if html is not None:
-        from jaxpool._cli._page import page
+            draw(route).savefig(png, dpi=150)
+        if html is not None:
+            from jaxpool._cli._page import page
 
-        html.write_text(page(settings, array, None if dy is None else route.dy), encoding="utf-8")
-    if not args.json:
-        for what, path in (("Picture", png), ("Page", html)):
-            print(f"\n{what}: {path}" if path is not None else "", end="\n" if path else "")
+            html.write_text(page(settings, array, dy), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"nothing could be written: {error}.") from None
+    for what, path in (("Picture", png), ("Page", html)):
+        if path is not None and not args.json:
+            print(f"\n{what}: {path}")
     return 0
 
 
 def _settings(args: argparse.Namespace) -> Any:
     from jaxpool._cli._route import Settings
 
-    op = args.op.lower().replace("-", "_").removesuffix("_pool").removeprefix("max_un")
-    op = "unpool" if op == "pool" else op
+    op = args.op.replace("-", "_")
+    op = {"max_unpool": "unpool"}.get(op, op.removesuffix("_pool"))
     if op not in OPS:
-        raise UsageError(f"`--op` must be one of {', '.join(OPS)}; got --op={args.op}.")
+        raise UsageError(f"`--op` must be one of {', '.join(OPS)}; got --op={shown(args.op)}.")
     given: dict[str, Any] = {}
     for option, ops in TAKEN_BY.items():
         text = getattr(args, option)
@@ -140,9 +142,9 @@ def _pair(name: str, text: str) -> tuple[int, int]:
     sizes = [int(size) if _is_whole(size) else 0 for size in text.split("x")]
     if len(sizes) not in (1, 2) or min(sizes) < 1:
         rule = "a positive integer or two, as in 2x3"
-        raise UsageError(f"`{name}` must be {rule}; got {name}={text}.")
+        raise UsageError(f"`{name}` must be {rule}; got {name}={shown(text)}.")
     if max(sizes) > MOST:
-        raise UsageError(f"`{name}` must be at most {MOST}; got {name}={text}.")
+        raise UsageError(f"`{name}` must be at most {MOST}; got {name}={shown(text)}.")
     return sizes[0], sizes[-1]
 
 
@@ -158,17 +160,17 @@ def _padding(name: str, text: str) -> str | tuple[tuple[int, int], tuple[int, in
     if len(axes) > 2 or len(sizes) < len(axes) or any(len(axis) > 2 for axis in sizes):
         raise UsageError(
             "`--padding` must be VALID, SAME, SAME_LOWER, an integer of 0 or more, or one "
-            f"integer or low:high pair an axis, as in 0:1x2; got --padding={text}."
+            f"integer or low:high pair an axis, as in 0:1x2; got --padding={shown(text)}."
         )
     if max(map(max, sizes)) > MOST:
-        raise UsageError(f"`{name}` must be at most {MOST}; got {name}={text}.")
+        raise UsageError(f"`{name}` must be at most {MOST}; got {name}={shown(text)}.")
     pairs = [(axis[0], axis[-1]) for axis in sizes]
     return pairs[0], pairs[-1]
 
 
 def _ties(name: str, text: str) -> str:
     if text not in ("first", "last", "split"):
-        raise UsageError(f"`{name}` must be first, last or split; got {name}={text}.")
+        raise UsageError(f"`{name}` must be first, last or split; got {name}={shown(text)}.")
     return text
 
 
@@ -178,8 +180,9 @@ def _number(name: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not value or value != value or (name == "--p" and value < 0):
-        raise UsageError(f"`{name}` must be {rule}; got {name}={text}.")
+    allowed = value > 0 if name == "--p" else value != 0 and abs(value) < float("inf")
+    if not allowed:
+        raise UsageError(f"`{name}` must be {rule}; got {name}={shown(text)}.")
     return value
 
 
@@ -198,8 +201,6 @@ _READERS = {
 
 
 def _cotangent(text: str) -> Any:
-    from jaxpool._cli._array import read_array
-
     dy, _ = read_array("--cotangent", text)
     if not abs(dy).max() < float("inf"):
         raise UsageError("`--cotangent` must be finite numbers; it holds a nan or an inf.")
@@ -219,4 +220,4 @@ def _file(name: str, text: str | None, suffix: str) -> Path | None:
         rule = "in a place that can be written to"
     else:
         return path
-    raise UsageError(f"`{name}` must be {rule}; got {name}={text}.")
+    raise UsageError(f"`{name}` must be {rule}; got {name}={shown(text)}.")

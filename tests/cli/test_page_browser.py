@@ -1,7 +1,7 @@
 """The page of `explain` in a real browser without a window: clicks, keys, what is shown where.
 
 Needs the package `selenium`, and chromium with its driver on the path (Debian's packages `chromium`
-and `chromium-driver`); skipped without. The 200 settings: `pytest -m slow tests/cli/test_page_browser.py`.
+and `chromium-driver`); skipped without. The 200 settings: `python -m pytest -m slow tests/cli/test_page_browser.py`.
 """
 
 import json

@@ -87,12 +87,13 @@ function adaptiveWindows(size, count) {
 }
 
 function layOut(settings, x) {
-  const taps = settings.window[0] * settings.window[1];
-  if (!ADAPTIVE.includes(settings.op) && taps > LARGEST) {
+  const adaptive = ADAPTIVE.includes(settings.op);
+  const taps = adaptive ? 1 : settings.window[0] * settings.window[1];
+  if (taps > LARGEST) {
     throw new Refusal(`The window must have at most ${LARGEST} numbers; it has ${taps}.`);
   }
   const windows = [["rows", x.rows], ["columns", x.cols]].map(([name, size], axis) =>
-    ADAPTIVE.includes(settings.op)
+    adaptive
       ? adaptiveWindows(size, settings.output_shape[axis])
       : axisWindows(
           name,
