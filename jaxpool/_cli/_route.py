@@ -201,18 +201,6 @@ def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -
             return jaxpool.max_unpool(x, indices, array.shape, axes=(0, 1))
         return getattr(jaxpool, FUNCTIONS[settings.op])(x, *positional, **named)
 
-    def share(members: jax.Array, one: jax.Array) -> jax.Array:
-        # Elements of other windows are left out: a NaN among them would be in their cotangents.
-        (share,) = jax.vjp(pool, jnp.where(members, x, 0))[1](one)
-        return jnp.where(members, share, 0)
-
-    @jax.jit
-    def routed(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, ...]:
-        y, pull_back = jax.vjp(pool, x)
-        ones = jnp.eye(y.size, dtype=y.dtype).reshape(y.size, *y.shape)
-        flat = jnp.asarray(members.reshape(y.size, *x.shape))
-        return y, *pull_back(dy), jax.vmap(share)(flat, ones).reshape(members.shape)
-
     out = members.shape[:2]
     if dy is None:
         dy = np.ones(out, np.float32)
@@ -222,5 +210,16 @@ def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -
         sizes = " or ".join(dict.fromkeys(["1", "x".join(map(str, out))]))
         got = "x".join(map(str, dy.shape))
         raise UsageError(f"`--cotangent` must be of the size of the output, {sizes}; got {got}.")
-    y, dx, shares = (np.asarray(found) for found in routed(jnp.asarray(x), jnp.asarray(dy)))
-    return Route(settings, x, y, dy, dx, shares, members, array, indices)
+
+    def route(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y, pull_back = jax.vjp(pool, x)
+        return y, pull_back(dy)[0]
+
+    # The pool, and then each window on its own, with a cotangent of 1. Elements outside of it are
+    # left out: a NaN among them would be in the cotangents of their windows, even of zeros.
+    flat = members.reshape(-1, *x.shape)
+    xs = np.concatenate([x[None], np.where(flat, x, 0)])
+    dys = np.concatenate([dy[None], np.eye(dy.size, dtype=dy.dtype).reshape(-1, *out)])
+    ys, dxs = (np.asarray(found) for found in jax.jit(jax.vmap(route))(xs, dys))
+    shares = np.where(flat, dxs[1:], 0).reshape(members.shape)
+    return Route(settings, x, ys[0], dy, dxs[0], shares, members, array, indices)

@@ -13,7 +13,7 @@ import pytest
 
 from jaxpool.__main__ import main
 from tests.cli.random_settings import answer, as_json, assert_close, random_case, rows_of
-from tests.cli.test_cli import STRIDE_1, STRIDE_2
+from tests.cli.test_explain_command import STRIDE_1, STRIDE_2
 
 webdriver = pytest.importorskip("selenium.webdriver")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -28,7 +28,7 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select  # noqa: E402
 
-DESKTOP, PHONE = (1200, 1000, False), (390, 844, True)
+DESKTOP, PHONE = (1200, 1600, False), (390, 844, True)
 # Sets every control from settings, an array and a cotangent, as `input` events do.
 SET = """
 const { settings, array, dy } = JSON.parse(arguments[0]);
