@@ -68,15 +68,21 @@ class Settings:
         padding = self.padding
         sides = set() if isinstance(padding, str) else {side for pair in padding for side in pair}
         short = sides.pop() if len(sides) == 1 else padding
-        positional = [f"{short if value is padding else value!r}" for value in self.positional]
-        if positional[-1] == "'VALID'":
+        positional = [_code(short if value is padding else value) for value in self.positional]
+        if padding == "VALID" and self.op not in ADAPTIVE:
             positional.pop()
-        named = [f"{name}={value!r}" for name, value in self.named.items()]
+        named = [f"{name}={_code(value)}" for name, value in self.named.items()]
         call = f"jaxpool.{FUNCTIONS[self.op]}({', '.join(['x', *positional, *named])})"
-        call = call.replace("'", '"')
         if self.op != "unpool":
             return call
         return f"y, indices = {call}\njaxpool.max_unpool(y, indices, {shape}, axes=(0, 1))"
+
+
+def _code(value: Any) -> str:
+    """A value as a program writes it."""
+    if isinstance(value, float):
+        return 'float("inf")' if value == float("inf") else repr(value).removesuffix(".0")
+    return f'"{value}"' if isinstance(value, str) else f"{value!r}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,15 +133,15 @@ class Route:
         """What there is to see: values, then cotangents; on the left what a pool takes, on the right what it gives."""
         if self.indices is None:
             selects = self.settings.op in SELECTIONS
-            chosen = (self.shares != 0).any((0, 1)) if selects else None
+            chosen = np.any(self.shares != 0, axis=(0, 1))
             return [
-                (Grid("x: input", self.x, chosen), Grid("y: output", self.y)),
+                (Grid("x: input", self.x, chosen if selects else None), Grid("y: output", self.y)),
                 (
                     Grid("dx: what x gets", self.dx, lit=self.dx != 0),
                     Grid("dy: cotangent of y", self.dy),
                 ),
             ]
-        chosen = self.members.any((2, 3))
+        chosen = np.any(self.members, axis=(2, 3))
         return [
             (Grid("array", self.array, chosen), Grid("y: its maxima", self.x)),
             (Grid("x: y put back", self.y, chosen), Grid("indices of y", self.indices)),

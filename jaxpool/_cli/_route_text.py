@@ -63,10 +63,13 @@ def as_json(route: Route, notes: list[str]) -> str:
 
 
 def number(value: float) -> str:
-    """A number as short as it can be read: whole ones as they are, else four digits, six from 1000 on."""
-    if abs(value) < 1e6 and value == int(value):
+    """A number as short as it can be read: whole ones as they are, others to four digits or so."""
+    size = abs(value)
+    if size < 1e6 and value == int(value):
         return str(int(value))
-    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.6g}"
+    if 0.001 <= size < 1:
+        return f"{round(value, 4):g}"
+    return f"{value:.3g}" if size < 1 else f"{value:.4g}" if size < 1000 else f"{value:.6g}"
 
 
 def _plain(value: Any) -> Any:
@@ -91,12 +94,13 @@ def _rows_of_grids(rows: list[tuple[Grid, Grid]], columns: int, paint: Paint) ->
     wide = [max(len(cells[0][0]) for cells in side) for side in (left, right)]
     blocks = []
     for pair, cells in zip(rows, zip(left, right, strict=True), strict=True):
-        sides = [_lines(*each, columns, paint) for each in zip(pair, cells, wide, strict=True)]
-        blocks.append(sides)
+        blocks.append(
+            [_lines(*each, columns, paint) for each in zip(pair, cells, wide, strict=True)]
+        )
     most = [max(length for sides in blocks for _, length in sides[at]) for at in (0, 1)]
     if sum(most) + len(GAP) > columns:
-        return ["\n".join(text for text, _ in side) for sides in blocks for side in sides]
-    return ["\n".join(_joined(*sides, most[0])) for sides in blocks]
+        return ["\n".join(_joined(side, [], 0)) for sides in blocks for side in sides]
+    return ["\n".join(_joined(sides[0], sides[1], most[0])) for sides in blocks]
 
 
 def _joined(left: Lines, right: Lines, wide: int) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +191,7 @@ def _as_given(name: str, value: bool) -> bool:
     return value
 
 
-_READERS = {
+_READERS: dict[str, Callable[[str, Any], Any]] = {
     "padding": _padding,
     "ties": _ties,
     "divisor": _number,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxpool.__main__ import main
+from jaxpool._cli._route_text import number
 
 ROW = ("--window", "1x2", "--stride", "1x2")
 # The worked examples: how often each position of the built-in array is chosen by a 2x2 window.
@@ -140,6 +141,25 @@ class TestText:
         assert ("\x1b[" in said) == coloured
         lines = re.sub(r"\x1b\[[\d;]*m", "", said).splitlines()
         assert [line.rstrip() for line in lines] == EXAMPLE.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3.0, "3"),
+        (-0.0, "0"),
+        (1 / 36, "0.0278"),
+        (-2 / 3, "-0.6667"),
+        (1.23456e-5, "1.23e-05"),
+        (3.14159, "3.142"),
+        (1000.5, "1000.5"),
+        (1e8, "1e+08"),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+    ],
+)
+def test_numbers_are_short(value, text):
+    assert number(value) == text
 
 
 class TestJson:

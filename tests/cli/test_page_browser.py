@@ -181,10 +181,10 @@ def test_shares_of_an_average_of_its_real_elements(page):
     page.find_element(By.ID, "count_include_pad").click()
     cell(page, "output", 2, 0).click()
     assert text(page, "detail").endswith(
-        "goes back 1/4 of it to dx(4, 0), 1/4 of it to dx(4, 1), 1/4 of it to dx(5, 0), 1/4 of it to dx(5, 1)."
+        "goes back 1/4 of it to each of dx(4, 0), dx(4, 1), dx(5, 0), dx(5, 1)."
     )
     page.find_element(By.ID, "count_include_pad").click()
-    assert "1/6 of it to dx(4, 0)" in text(page, "detail")
+    assert "1/6 of it to each of dx(4, 0)" in text(page, "detail")
 
 
 def test_keys(page):
@@ -318,6 +318,7 @@ def check_settings(page, count, seed):
         if refused:
             continue
         possible += 1
+        assert text(page, "call") == settings.call(x.shape)
         assert_close(said["output"], found.y)
         assert_close(said["gradient"], found.dx)
         output = tuple(map(rng.randrange, found.y.shape))

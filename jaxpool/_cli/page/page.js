@@ -74,16 +74,18 @@ function callOf(s, x) {
   const args = ["x"];
   if (ADAPTIVE.includes(s.op)) args.push(tuple(s.output_shape));
   else {
-    if (s.op === "lp") args.push(s.p === Infinity ? 'float("inf")' : String(s.p));
+    if (s.op === "lp") args.push(s.p === Infinity ? 'float("inf")' : plain(s.p));
     args.push(tuple(s.window), tuple(s.strides));
-    if (Array.isArray(s.padding)) args.push(`(${s.padding.map(tuple).join(", ")})`);
+    const sides = [s.padding].flat(2);
+    if (Array.isArray(s.padding) && new Set(sides).size === 1) args.push(String(sides[0]));
+    else if (Array.isArray(s.padding)) args.push(`(${s.padding.map(tuple).join(", ")})`);
     else if (s.padding !== "VALID") args.push(`"${s.padding}"`);
     if (s.window_dilation.some((d) => d !== 1)) args.push(`window_dilation=${tuple(s.window_dilation)}`);
     if (s.ceil_mode) args.push("ceil_mode=True");
   }
   if (SELECTIONS.includes(s.op) && s.ties !== "first") args.push(`ties="${s.ties}"`);
   if (s.op === "avg" && !s.count_include_pad) args.push("count_include_pad=False");
-  if (s.op === "avg" && s.divisor !== null) args.push(`divisor=${s.divisor}`);
+  if (s.op === "avg" && s.divisor !== null) args.push(`divisor=${plain(s.divisor)}`);
   const call = `jaxpool.${names[s.op] ?? `${s.op}_pool`}(${args.join(", ")}, axes=(0, 1))`;
   return s.op === "unpool" ? `y, indices = ${call}\njaxpool.max_unpool(y, indices, (${x.rows}, ${x.cols}), axes=(0, 1))` : call;
 }
@@ -100,7 +102,7 @@ function short(value) {
 // All digits of a float32, as parseNumber reads them.
 const plain = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(9))) : String(value).replace("Infinity", "inf").replace("NaN", "nan"));
 
-const place = (grid, at) => `(${Math.floor(at / grid.cols)}, ${at % grid.cols})`;
+const place = (grid, at) => `(${Math.floor(at / grid.cols)},\u00a0${at % grid.cols})`;
 const gridAt = (panel) => ({ input: pooled.input, output: pooled.output, gradient: dx, cotangent: dy })[panel];
 const sideOf = (panel) => get(panel).dataset.side;
 const cellOf = (panel, at) => get(panel).querySelector(`td[data-at="${at}"]`);
@@ -202,13 +204,13 @@ function fit() {
   const room = get("stage").clientWidth;
   const wide = room >= 800 ? room - 300 : room; // beside the words about a number
   const cols = [reach("input", 1), reach("output", 1)].map(([low, high]) => high - low);
-  const beside = (wide - 48) / (cols[0] + cols[1]);
+  const beside = (wide - 56) / (cols[0] + cols[1]);
   const stacked = beside < 28;
   const cell = Math.max(28, Math.min(44, stacked ? (wide - 16) / Math.max(...cols) : beside));
   const letters = Math.max(...PANELS.flatMap((panel) => gridAt(panel).values.map((value) => short(value).length)));
   get("board").classList.toggle("stacked", stacked);
   get("board").style.setProperty("--cell", `${Math.floor(cell)}px`);
-  get("board").style.setProperty("--font", `${Math.max(9, Math.min(16, (cell - 4) / (letters * 0.58)))}px`);
+  get("board").style.setProperty("--font", `${Math.max(9, Math.min(16, (cell - 4) / (letters * 0.64)))}px`);
 }
 
 // Marking
@@ -270,6 +272,7 @@ function drawPaths(side, at, links) {
   group.replaceChildren();
   const going = links.filter(({ share }) => share !== 0);
   if (going.length > MOST_PATHS) return;
+  group.setAttribute("opacity", Math.max(0.3, 1 / Math.sqrt(going.length))); // numbers are below
   const board = get("board").getBoundingClientRect();
   const middle = (panel, position) => {
     const box = cellOf(panel, position).getBoundingClientRect();
@@ -299,10 +302,15 @@ function describe(side, at, links) {
   const [own, others] = side === "output" ? ["output", "input"] : ["input", "output"];
   const said = [`${label[own][0]}${place(here, at)} = ${plain(here.values[at])}`];
   if (side === "output") {
-    const to = going.map(({ other, share }) => `${share === 1 ? "" : `${written(share)} of it `}to ${label.gradient[0]}${place(there, other)}`);
+    const target = ({ other }) => label.gradient[0] + place(there, other);
+    const even = going.length > 1 && going.every(({ share }) => share === going[0].share);
+    const part = (share) => (share === 1 ? "" : `${written(share)} of it `);
+    const to = even
+      ? `${part(going[0].share)}to each of ${listed(going.map(target))}`
+      : listed(going.map((link) => `${part(link.share)}to ${target(link)}`));
     if (!pooled.indices) said[0] += `, the ${KINDS[get("op").value]} of ${links.length === 1 ? "1 number" : `${links.length} numbers`} of x.`;
     else said[0] += links.length > 1 ? `, the last of ${links.length} that were put here.` : links.length ? ", put back where it was." : ": nothing was put here.";
-    said.push(`Its cotangent ${label.cotangent[0]}${place(here, at)} = ${plain(dy.values[at])} ${to.length ? `goes back ${listed(to)}` : "goes nowhere"}.`);
+    said.push(`Its cotangent ${label.cotangent[0]}${place(here, at)} = ${plain(dy.values[at])} ${going.length ? `goes back ${to}` : "goes nowhere"}.`);
   } else {
     if (pooled.indices) said[0] += `, from ${place(pooled.source, pooled.indices[at])} of the array, index ${pooled.indices[at]}.`;
     else said[0] += links.length ? `, in ${links.length === 1 ? "1 window" : `${links.length} windows`}: ${listed(links.map(({ other }) => label[others][0] + place(there, other)))}.` : ", in no window.";
