@@ -52,7 +52,6 @@ function axisWindows(name, size, window, stride, padding, dilation, ceilMode) {
   const rest = size + low + high - span;
   let count = Math.max(0, (ceilMode ? Math.ceil(rest / stride) : Math.floor(rest / stride)) + 1);
   if (ceilMode && count > 0 && (count - 1) * stride >= size + low) count -= 1;
-  if (!ceilMode && rest < 0) count = 0;
   if (count === 0) {
     throw new Refusal(
       `The window spans ${span} ${name}, more than the padded input has: ${size + low + high}. ` +
