@@ -6,8 +6,11 @@ looked at no further than the numbers that are shown.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +74,11 @@ def _not_a_file(text: str) -> str:
 
 def _read_npy(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
     try:
-        whole = np.lib.format.open_memmap(path, mode="r")  # reads the header, unpickles nothing
+        with _quietly():
+            whole = np.lib.format.open_memmap(path, mode="r")  # unpickles nothing
         if whole.size == 0:
             raise ValueError("empty")
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:
         if "Python objects" in str(error):
             what = "numbers, not pickled Python objects, which are never loaded"
         else:
@@ -128,17 +132,11 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
+        with _quietly(), Image.open(path) as image:
             width, height = image.size
             few = width * height <= MOST_PIXELS
             grey = image.convert("L") if few else None
-    except (
-        OSError,
-        ValueError,
-        SyntaxError,
-        Image.DecompressionBombError,
-        Image.DecompressionBombWarning,
-    ):
+    except Exception:
         got = f"got {option}={_short(str(path))}"
         raise UsageError(f"`{option}` must be an image that can be read; {got}.") from None
     if grey is None:
@@ -150,6 +148,17 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
     if shrink > 1:
         note += f", shrunk from {height}x{width} to {small.shape[0]}x{small.shape[1]}"
     return small, [note + "."]
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """No warnings: a file that makes its reader warn is shown, or refused, like any other.
+
+    What readers raise depends on the damage, so that callers catch all of it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def shown(text: str) -> str:

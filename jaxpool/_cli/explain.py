@@ -1,10 +1,15 @@
-"""Show which inputs each window of a pool chose, and where the cotangent of its output goes.
+"""Show what each window of a pool chose, and where its cotangent goes.
 
-Without options it explains a 2x2 max pool with strides 2 over a built-in 6x6 array.
+Without options it explains a 2x2 max pool with strides 2 over a built-in 6x6
+array.
 
-A cotangent says how much a loss changes when a number does. The backward of a pool takes dy, the
-cotangent of its output, and gives dx, that of its input: a maximum sends it to the input it chose, an
-average spreads it over its window.
+A cotangent says how much a loss changes when a number does. The backward of a
+pool takes dy, the cotangent of its output, and gives dx, that of its input: a
+maximum sends it to the input it chose, an average spreads it over its window.
+
+  python -m jaxpool explain --op avg --window 3 --stride 1 --padding 1
+  python -m jaxpool explain --array "nan 5 2" --window 1x3 --ties last
+  python -m jaxpool explain --array photograph.png --html pool.html
 """
 
 from __future__ import annotations

@@ -127,6 +127,7 @@ class TestWhatIsRefused:
             lambda whole: whole.replace(b"(2, 2)", b"(0, 2)"),
             lambda whole: whole.replace(b"(2, 2)", b"(9**9)"),
             lambda whole: b"PK\x03\x04" + whole,
+            lambda whole: whole.replace(b"{", b"["),  # numpy's reader raises an error of `tokenize`
         ],
     )
     def test_damaged_npy(self, damage, capsys, tmp_path):
@@ -164,6 +165,13 @@ class TestWhatIsRefused:
         path = tmp_path / "array.csv"
         path.write_bytes(content)
         assert refused(capsys, "--array", str(path)).startswith("`--array` must be ")
+
+    def test_nothing_is_said_of_a_file_that_only_warns(self, capsys, tmp_path):
+        image = pytest.importorskip("PIL.Image")
+        path = tmp_path / "image.tif"
+        image.new("L", (9, 9)).save(path)
+        path.write_bytes(path.read_bytes()[:-60])
+        refused(capsys, "--array", str(path))
 
     def test_large_csv(self, capsys, tmp_path):
         path = tmp_path / "array.csv"
