@@ -127,7 +127,7 @@ class TestWhatIsRefused:
             lambda whole: whole.replace(b"(2, 2)", b"(0, 2)"),
             lambda whole: whole.replace(b"(2, 2)", b"(9**9)"),
             lambda whole: b"PK\x03\x04" + whole,
-            lambda whole: whole.replace(b"{", b"["),  # numpy's reader raises an error of `tokenize`
+            lambda whole: whole.replace(b"}", b" "),  # numpy's reader raises an error of `tokenize`
         ],
     )
     def test_damaged_npy(self, damage, capsys, tmp_path):
@@ -170,7 +170,7 @@ class TestWhatIsRefused:
         image = pytest.importorskip("PIL.Image")
         path = tmp_path / "image.tif"
         image.new("L", (9, 9)).save(path)
-        path.write_bytes(path.read_bytes()[:-60])
+        path.write_bytes(path.read_bytes()[:8])
         refused(capsys, "--array", str(path))
 
     def test_large_csv(self, capsys, tmp_path):

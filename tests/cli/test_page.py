@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from jaxpool.__main__ import main
+from jaxpool._cli import UsageError
 from jaxpool._cli._array import read_array
 from jaxpool._cli._page import page
 from jaxpool._cli._route import Settings, trace
@@ -156,6 +157,36 @@ def test_conventions_are_the_librarys(settings, x, y, dx):
     route = trace(Settings(**settings), read_array("--array", x)[0])
     assert_close(route.y.ravel(), np.array(y))
     assert_close(route.dx.ravel(), np.array(dx))
+
+
+TEXTS = [
+    "1 2;3 4",
+    "1,2 , 3",
+    "1,,2",
+    "1 2;3",
+    "nan -INF +inf",
+    "1e38",
+    "1e39",
+    "1_0",
+    "",
+    ";",
+    ".5 5. +.5e-1",
+]
+TEXTS += ["1e", "0x10", "1 2;\n;3 4\n", "- 1", "1 " * 401, "1;" * 400, "٣", "infinity"]
+
+
+def test_texts_are_read_as_on_the_command_line():
+    settings = as_json(Settings(window=(1, 1), strides=(1, 1)))
+    for text, said in zip(
+        TEXTS, under_node([(settings, text, None) for text in TEXTS]), strict=True
+    ):
+        try:
+            x, _ = read_array("--array", text)
+        except UsageError:
+            assert "refused" in said, text
+        else:
+            assert said["shape"] == list(x.shape)
+            assert_close(said["y"], x)
 
 
 def test_arithmetic_is_the_librarys():
