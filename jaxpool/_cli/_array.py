@@ -24,7 +24,7 @@ MOST_PIXELS = 50_000_000
 IMAGE_SIDE = 16  # pixels: what an image is shrunk to
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 NUMBER = re.compile(
-    r"[+-]?(nan|inf|infinity|(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE
+    r"[+-]?(nan|inf|infinity|(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE
 )
 SHOWN = 200  # characters of a text that a message shows
 
@@ -68,7 +68,7 @@ def _parse(option: str, content: str, text: str) -> np.ndarray:
 
 
 def _not_a_file(text: str) -> str:
-    looks = re.fullmatch(r"\S*[^\d\s]\S*\.[a-zA-Z]\w{1,4}", text) is not None
+    looks = len(text.split()) == 1 and re.fullmatch(r"\.[a-zA-Z]\w{1,4}", Path(text).suffix)
     return " A file must end in .npy, .csv or as an image does, in .png say." if looks else ""
 
 

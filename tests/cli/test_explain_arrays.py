@@ -1,6 +1,7 @@
 """What `python -m jaxpool explain` reads, and what it refuses, each in one line with exit status 2."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -171,7 +172,16 @@ class TestWhatIsRefused:
         path = tmp_path / "image.tif"
         image.new("L", (9, 9)).save(path)
         path.write_bytes(path.read_bytes()[:8])
-        refused(capsys, "--array", str(path))
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            refused(capsys, "--array", str(path))
+        assert warned == []
+
+    def test_long_texts_are_refused_at_once(self, capsys, tmp_path):
+        path = tmp_path / "array.csv"
+        path.write_bytes(b"1" * 99_999 + b"x")
+        assert refused(capsys, "--array", str(path)).startswith("`--array` must be rows")
+        assert refused(capsys, "--array", "x" * 99_999).startswith("`--array` must be rows")
 
     def test_large_csv(self, capsys, tmp_path):
         path = tmp_path / "array.csv"

@@ -34,7 +34,7 @@ function parseNumber(word) {
     const size = named[2].toLowerCase() === "nan" ? NaN : Infinity;
     return named[1] === "-" ? -size : size;
   }
-  if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(word)) return null;
+  if (!/^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i.test(word)) return null;
   const value = Math.fround(Number(word));
   return Number.isFinite(value) ? value : null; // out of float32's range
 }
