@@ -1,6 +1,7 @@
-"""The page of `explain`: one file without network, joined from the four in `page/`.
+"""The page of `explain`: one file without network, joined from those in `page/`.
 
-`page/arithmetic.js` does in JavaScript what the library does, `page/page.js` shows it.
+`page/arithmetic.js` does in JavaScript what the library does, `page/page.js` and
+`page/marks.js` show it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ import numpy as np
 
 from jaxpool._cli._route import Settings
 
-PARTS = {"style": "page.css", "arithmetic": "arithmetic.js", "script": "page.js"}
+PARTS = {
+    "style": "page.css",
+    "arithmetic": "arithmetic.js",
+    "marks": "marks.js",
+    "script": "page.js",
+}
 
 
 def page(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -> str:
