@@ -38,7 +38,7 @@ def page(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) ->
 
 
 def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, float) else value
+    return repr(value).removesuffix(".0") if isinstance(value, float) else value
 
 
 def _rows(array: np.ndarray) -> str:

@@ -185,6 +185,13 @@ def test_shares_of_an_average_of_its_real_elements(page):
     )
     page.find_element(By.ID, "count_include_pad").click()
     assert "1/6 of it to each of dx(4, 0)" in text(page, "detail")
+    cell(page, "gradient", 5, 5).click()
+    assert text(page, "detail").endswith("dx(5, 5) = 1/6 · 1 = 0.166666672, from dy(2, 2).")
+    fill(page, "strides-0", "1")
+    cell(page, "gradient", 3, 4).click()
+    assert "\ndx(3, 4) = 1/6 · (1 + 1 + 1) = 0.5, from dy(2, 2), dy(3, 2), dy(4, 2)." in text(
+        page, "detail"
+    )
 
 
 def test_keys(page):
@@ -234,6 +241,7 @@ def test_refusals_are_one_line_and_pass(page):
     assert text(page, "refusal") == (
         "The window spans 7 rows, more than the padded input has: 6. Use a smaller window or more padding."
     )
+    assert not page.find_element(By.ID, "call").is_displayed()
     fill(page, "window-0", "")
     assert text(page, "refusal") == "Window rows must be a whole number from 1 to 400."
     fill(page, "window-0", "2")
@@ -272,6 +280,13 @@ def test_on_a_phone(browser, address, scheme, tmp_path):
     picture = tmp_path / "phone.png"
     assert page.save_screenshot(str(picture))
     assert picture.read_bytes().startswith(b"\x89PNG")
+    for panel in ("input", "gradient"):  # the words at the bottom do not hide what is focused
+        page.execute_script("arguments[0].focus()", cell(page, panel, 5, 5))
+        script = """
+const box = arguments[0].getBoundingClientRect();
+return document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2) === arguments[0];
+"""
+        assert page.execute_script(script, cell(page, panel, 5, 5))
     page.execute_script(LARGE)
     assert shown(page, "output").count("\n") == 9
     assert page.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]

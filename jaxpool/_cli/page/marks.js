@@ -86,6 +86,8 @@ function drawPaths(side, at, links) {
 
 // In words
 
+const even = (links) => links.length > 1 && links.every(({ share }) => share === links[0].share);
+
 function describe(side, at, links) {
   const label = names();
   const going = links.filter(({ share }) => share !== 0);
@@ -94,9 +96,8 @@ function describe(side, at, links) {
   const said = [`${label[own][0]}${place(here, at)} = ${plain(here.values[at])}`];
   if (side === "output") {
     const target = ({ other }) => label.gradient[0] + place(there, other);
-    const even = going.length > 1 && going.every(({ share }) => share === going[0].share);
     const part = (share) => (share === 1 ? "" : `${written(share)} of it `);
-    const to = even
+    const to = even(going)
       ? `${part(going[0].share)}to each of ${listed(going.map(target))}`
       : listed(going.map((link) => `${part(link.share)}to ${target(link)}`));
     if (!pooled.indices) said[0] += `, the ${KINDS[get("op").value]} of ${links.length === 1 ? "1 number" : `${links.length} numbers`} of x.`;
@@ -105,8 +106,11 @@ function describe(side, at, links) {
   } else {
     if (pooled.indices) said[0] += `, from ${place(pooled.source, pooled.indices[at])} of the array, index ${pooled.indices[at]}.`;
     else said[0] += links.length ? `, in ${links.length === 1 ? "1 window" : `${links.length} windows`}: ${listed(links.map(({ other }) => label[others][0] + place(there, other)))}.` : ", in no window.";
-    const terms = going.map(({ other, share }) => (share === 1 ? "" : `${written(share)} · `) + plain(dy.values[other]));
-    const sum = terms.length ? `${terms.length > MOST_TERMS ? `${terms.slice(0, MOST_TERMS).join(" + ")} + …` : terms.join(" + ")} = ` : "";
+    const common = even(going) && going[0].share !== 1;
+    const factor = ({ share }) => (common || share === 1 ? "" : `${written(share)} · `);
+    const terms = going.map((link) => factor(link) + plain(dy.values[link.other]));
+    const added = terms.length > MOST_TERMS ? `${terms.slice(0, MOST_TERMS).join(" + ")} + …` : terms.join(" + ");
+    const sum = terms.length ? `${common ? `${written(going[0].share)} · (${added})` : added} = ` : "";
     const from = going.length ? `, from ${listed(going.map(({ other }) => label.cotangent[0] + place(there, other)))}` : ": nothing is sent here";
     said.push(`${label.gradient[0]}${place(here, at)} = ${sum}${plain(dx.values[at])}${from}.`);
   }

@@ -136,11 +136,13 @@ function update() {
     if (!(error instanceof Refusal)) throw error;
     get("refusal").textContent = error.message;
     get("refusal").hidden = false;
-    get("board").classList.add("stale");
+    get("stage").classList.add("stale");
+    get("call").hidden = true;
     return;
   }
   get("refusal").hidden = true;
-  get("board").classList.remove("stale");
+  get("stage").classList.remove("stale");
+  get("call").hidden = false;
   const focused = document.activeElement?.closest?.("td") ? document.activeElement.closest("section").id : null;
   pointed = null;
   pinned = { side: pinned.side, at: Math.min(pinned.at, gridAt(pinned.side).values.length - 1) };
