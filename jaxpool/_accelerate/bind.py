@@ -26,6 +26,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.handover import handover as _active
 from jaxpool._ops.elementwise import Extreme as Larger
+from jaxpool._ops.elementwise import sharded_alike
 from jaxpool._ops.op import apply
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
@@ -230,5 +231,6 @@ def _with_init(kind: str, window: Window, pool: Callable[[], Array], x: Array, i
     y, init = pool(), jnp.asarray(init, x.dtype)
     if kind == "sum":
         return lax.add(y, jnp.broadcast_to(init, y.shape))
-    joined = Larger(cast(Kind, kind), "first", (y.shape, ()), (y.dtype, y.dtype))
+    y, init = sharded_alike([y, init])
+    joined = Larger(cast(Kind, kind), "first", (y.shape, init.shape), (y.dtype, y.dtype))
     return apply(joined, "jvp", y, init)

@@ -183,6 +183,23 @@ def test_accelerate_takes_over_pools_along_sharded_axes():
         jax.jit(jax.grad(loss))(given)
 
 
+def test_accelerate_starts_with_any_value():
+    mesh = mesh_of((8,), "explicit")
+    x = jnp.asarray(numbers())
+
+    def loss(start, x):
+        y = lax.reduce_window(x, start, lax.max, (1, 3, 3, 1), (1, 1, 1, 1), "SAME")
+        z = lax.reduce_window(x, start, lax.add, (1, 2, 1, 1), (1, 2, 1, 1), "VALID")
+        return (y**2).sum() + z.sum()
+
+    fast = jax.jit(jax.grad(jaxpool.accelerate(loss), (0, 1)))
+    want = fast(jnp.float32(0.5), x)
+    with jax.set_mesh(mesh):
+        got = fast(jnp.float32(0.5), jax.device_put(x, NamedSharding(mesh, P(None, "a"))))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
 def test_accelerate_leaves_shards_that_would_not_be_of_one_size():
     mesh = mesh_of((8,), "explicit")
     given = jax.device_put(jnp.ones((16, 4)), NamedSharding(mesh, P("a")))
