@@ -17,7 +17,7 @@ from sklearn.datasets import load_sample_image
 import jaxpool
 
 HERE = Path(__file__).parent / "gallery"
-SIDE, SHOWN = 96, 192  # pixels of the photograph, and of each panel
+SIDE, SHOWN = 96, 288  # pixels of the photograph, and of each panel
 KEY = jax.random.key(0)
 WINDOW = {"window_shape": (6, 6), "strides": (3, 3)}
 
