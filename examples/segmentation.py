@@ -2,7 +2,7 @@
 
 `max_unpool` puts each value back where `max_pool_with_argmax` found it, so that edges stay sharp.
 
-python examples/segmentation.py [--steps 200] [--seed 0]
+python examples/segmentation.py [--steps 400] [--seed 0]
 """
 
 import argparse
@@ -37,7 +37,7 @@ def data(number, seed):
 
 
 def init(key):
-    shapes = {"see": (5, 5, 3, 16), "join": (3, 3, 16, 16), "spread": (3, 3, 32, 16), "ink": (3, 3, 16, 1)}
+    shapes = {"see": (5, 5, 3, 24), "join": (3, 3, 24, 24), "spread": (3, 3, 48, 16), "ink": (3, 3, 16, 1)}
     return {
         name: jax.random.normal(key, shape) * np.sqrt(2 / np.prod(shape[:-1]))
         for key, (name, shape) in zip(jax.random.split(key, 4), shapes.items(), strict=True)
@@ -71,7 +71,7 @@ def overlap(params, pictures, masks):
 def train(steps, seed=0):
     """The parameters after `steps` batches of 32, the loss of each, and the held-out overlap."""
     pictures, masks = data(1024, seed)
-    params, optimizer = init(jax.random.key(seed)), optax.adam(5e-3)
+    params, optimizer = init(jax.random.key(seed)), optax.adam(1e-2)
     state, losses = optimizer.init(params), []
 
     @jax.jit
@@ -89,7 +89,7 @@ def train(steps, seed=0):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     _, losses, share = train(args.steps, args.seed)

@@ -1,0 +1,66 @@
+"""Every ```python block of a page runs as it stands: sessions as doctests, all others as programs, here."""
+
+import ast
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/*.md"))]
+ALWAYS = {"jax", "jaxpool", "numpy", "os"}
+
+
+def blocks(page):
+    """The text of each ```python block."""
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def imported(program):
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module.split(".")[0]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+
+
+PROGRAMS = {
+    f"{page.relative_to(ROOT)} {number}": program
+    for page in PAGES
+    for number, program in enumerate(blocks(page))
+    if not program.startswith(">>>")
+}
+
+
+def test_there_are_programs_for_each_library():
+    for page in ("bring-your-model", "train"):
+        programs = [text for name, text in PROGRAMS.items() if f"/{page}.md" in name]
+        libraries = [set(imported(text)) - ALWAYS - {"optax", "sklearn"} for text in programs]
+        assert libraries == [{"flax"}, {"flax"}, {"haiku"}, {"equinox"}, {"keras"}]
+
+
+def test_every_block_is_a_session_or_a_program():
+    for page in PAGES:
+        for block in blocks(page):
+            inside = block.count("\n>>> ")
+            assert block.startswith(">>> ") or not inside, page
+            # A doctest ends at an empty line: without one the fence is taken for what is printed.
+            assert not block.startswith(">>> ") or block.endswith("\n\n"), page
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_runs(name, monkeypatch, tmp_path):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for library in set(imported(PROGRAMS[name])) - ALWAYS:
+            pytest.importorskip(library)
+        scope = {"__name__": "__main__"}
+        exec(compile(PROGRAMS[name], name, "exec"), scope)
+    if "losses" in scope:  # a training: it learns
+        assert np.isfinite(scope["losses"]).all()
+        assert scope["losses"][-1] < scope["losses"][0]
