@@ -78,7 +78,7 @@ def loss(params, pictures, centres):
 
 def train(steps, seed=0):
     """The parameters after `steps` batches of 32, the loss of each, and the median distance held out."""
-    pictures, centres = data(1024, seed)
+    pictures, centres = data(32 * min(steps, 32), seed)
     params, optimizer = init(jax.random.key(seed)), optax.adam(3e-3)
     state, losses = optimizer.init(params), []
 
@@ -89,10 +89,10 @@ def train(steps, seed=0):
         return optax.apply_updates(params, updates), state, value
 
     for number in range(steps):
-        batch = slice(number * 32 % 1024, number * 32 % 1024 + 32)
+        batch = slice(number % 32 * 32, number % 32 * 32 + 32)
         params, state, value = step(params, state, pictures[batch], centres[batch])
         losses.append(float(value))
-    held_out, wanted = data(128, seed + 1)
+    held_out, wanted = data(64, seed + 1)
     away = np.linalg.norm(np.asarray(located(params, held_out)) - wanted, axis=-1)
     return params, losses, float(np.median(away))
 

@@ -70,7 +70,7 @@ def overlap(params, pictures, masks):
 
 def train(steps, seed=0):
     """The parameters after `steps` batches of 32, the loss of each, and the held-out overlap."""
-    pictures, masks = data(1024, seed)
+    pictures, masks = data(32 * min(steps, 32), seed)
     params, optimizer = init(jax.random.key(seed)), optax.adam(1e-2)
     state, losses = optimizer.init(params), []
 
@@ -81,10 +81,10 @@ def train(steps, seed=0):
         return optax.apply_updates(params, updates), state, value
 
     for number in range(steps):
-        batch = slice(number * 32 % 1024, number * 32 % 1024 + 32)
+        batch = slice(number % 32 * 32, number % 32 * 32 + 32)
         params, state, value = step(params, state, pictures[batch], masks[batch])
         losses.append(float(value))
-    return params, losses, overlap(params, *data(128, seed + 1))
+    return params, losses, overlap(params, *data(64, seed + 1))
 
 
 def main(argv=None):
