@@ -1,4 +1,7 @@
-"""What mkdocs builds from other files: the reference, pages of the repository, the page of `explain`."""
+"""What mkdocs builds from other files: the reference, pages of the repository, the page of `explain`.
+
+Names and modules that this version lacks are left out of the reference, and so is a page without any.
+"""
 
 import re
 import subprocess
@@ -72,9 +75,11 @@ REFERENCE = {
     "haiku": ("jaxpool.compat.haiku", "", "compat.haiku"),
     "equinox": ("jaxpool.compat.equinox", "", "compat.equinox"),
     "torch": ("jaxpool.compat.torch", "", "compat.torch"),
+    "scipy": ("jaxpool.compat.scipy", "", "compat.scipy"),
     "testing": ("jaxpool.testing", "", "testing"),
 }
-MODULES = ("sharded", "compat.flax", "compat.haiku", "compat.equinox", "compat.torch", "testing")
+COMPAT = sorted(path.stem for path in (ROOT / "jaxpool" / "compat").glob("[!_]*.py"))
+MODULES = ("sharded", "testing", *[f"compat.{name}" for name in COMPAT])
 
 # Pages that are files of the repository: where they stand in the documentation.
 PAGES = {
@@ -105,7 +110,7 @@ OPTIONS = """
       show_root_heading: false
       show_root_toc_entry: false
       inherited_members: false
-      filters: ["!^_"]"""
+      filters: public"""
 
 
 def on_config(config):
@@ -124,6 +129,16 @@ def on_files(files, config):
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+# What docs/explain.md says where the page can be had.
+PAGE = f"""
+## Try it
+
+<iframe src="../{EXPLAINED}" title="explain" class="explained"></iframe>
+
+[The page by itself]({EXPLAINED}), which `python -m jaxpool explain --html page.html` writes. It needs no network.
+"""
 
 
 def explained():
@@ -146,4 +161,6 @@ def on_page_markdown(markdown, page, config, files):
     if page.file.src_uri in PAGES.values():
         markdown = re.sub(r"\]\(docs/", "](", markdown)
         markdown = re.sub(r"\]\(LICENSE\)", "](https://www.apache.org/licenses/LICENSE-2.0)", markdown)
+    if page.file.src_uri == "explain.md" and files.get_file_from_path(EXPLAINED):
+        markdown += PAGE
     return markdown.replace("```python\n>>>", "```pycon\n>>>")
