@@ -144,7 +144,9 @@ PAGE = f"""
 def explained():
     """The page that `explain --html` writes, if this version has it."""
     command = [sys.executable, "-m", "jaxpool", "explain"]
-    options = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    options = subprocess.run(
+        [*command, "--help"], capture_output=True, text=True, check=True
+    ).stdout
     if "--html" not in options:
         return None
     with tempfile.TemporaryDirectory() as folder:
@@ -160,7 +162,9 @@ def on_page_markdown(markdown, page, config, files):
         markdown = re.sub(rf"\]\((\.\./)*{re.escape(source)}(#|\))", rf"]({home}{path}\2", markdown)
     if page.file.src_uri in PAGES.values():
         markdown = re.sub(r"\]\(docs/", "](", markdown)
-        markdown = re.sub(r"\]\(LICENSE\)", "](https://www.apache.org/licenses/LICENSE-2.0)", markdown)
+        markdown = re.sub(
+            r"\]\(LICENSE\)", "](https://www.apache.org/licenses/LICENSE-2.0)", markdown
+        )
     if page.file.src_uri == "explain.md" and files.get_file_from_path(EXPLAINED):
         markdown += PAGE
     return markdown.replace("```python\n>>>", "```pycon\n>>>")

@@ -30,14 +30,23 @@ def data(number, seed):
         top, left = random.integers(0, np.array(photograph.shape) - SIDE)
         corner = random.integers(0, SIDE - 16, size=2)
         ink = np.zeros((SIDE, SIDE), np.float32)
-        ink[corner[0] : corner[0] + 16, corner[1] : corner[1] + 16] = np.kron(digit, np.ones((2, 2)))
-        pictures.append((1 - ink) * photograph[top : top + SIDE, left : left + SIDE] + ink * random.uniform())
+        ink[corner[0] : corner[0] + 16, corner[1] : corner[1] + 16] = np.kron(
+            digit, np.ones((2, 2))
+        )
+        pictures.append(
+            (1 - ink) * photograph[top : top + SIDE, left : left + SIDE] + ink * random.uniform()
+        )
         centres.append((np.indices(ink.shape) * ink).sum((1, 2)) / ink.sum())
     return np.float32(pictures)[..., None], np.float32(centres)
 
 
 def init(key):
-    shapes = {"see": (5, 5, 1, 16), "near": (3, 3, 16, 32), "far": (3, 3, 64, 32), "heat": (1, 1, 32, 1)}
+    shapes = {
+        "see": (5, 5, 1, 16),
+        "near": (3, 3, 16, 32),
+        "far": (3, 3, 64, 32),
+        "heat": (1, 1, 32, 1),
+    }
     return {
         name: jax.random.normal(key, shape) * np.sqrt(2 / np.prod(shape[:-1]))
         for key, (name, shape) in zip(jax.random.split(key, 4), shapes.items(), strict=True)
@@ -45,7 +54,9 @@ def init(key):
 
 
 def conv(x, kernel):
-    return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return lax.conv_general_dilated(
+        x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
 
 
 def network(params, pictures):
@@ -104,7 +115,9 @@ def main(argv=None):
     args = parser.parse_args(argv)
     _, losses, away = train(args.steps, args.seed)
     print(f"loss {losses[0]:.3f} at first, {losses[-1]:.3f} after {args.steps} steps")
-    print(f"held out: the centre is found to {away:.1f} pixels, the median; pictures have {SIDE}x{SIDE}")
+    print(
+        f"held out: the centre is found to {away:.1f} pixels, the median; pictures have {SIDE}x{SIDE}"
+    )
     return losses
 
 

@@ -37,7 +37,12 @@ def data(number, seed):
 
 
 def init(key):
-    shapes = {"see": (5, 5, 3, 24), "join": (3, 3, 24, 24), "spread": (3, 3, 48, 16), "ink": (3, 3, 16, 1)}
+    shapes = {
+        "see": (5, 5, 3, 24),
+        "join": (3, 3, 24, 24),
+        "spread": (3, 3, 48, 16),
+        "ink": (3, 3, 16, 1),
+    }
     return {
         name: jax.random.normal(key, shape) * np.sqrt(2 / np.prod(shape[:-1]))
         for key, (name, shape) in zip(jax.random.split(key, 4), shapes.items(), strict=True)
@@ -45,7 +50,9 @@ def init(key):
 
 
 def conv(x, kernel):
-    return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return lax.conv_general_dilated(
+        x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
 
 
 def network(params, pictures):

@@ -30,9 +30,14 @@ def unpooled(x):
 def pyramid(x):
     """The three levels, each as large as the finest."""
     levels = (2, 4, 8)
-    parts = jnp.split(jaxpool.spatial_pyramid_pool(x[None], levels)[0], np.cumsum([n * n * 3 for n in levels[:-1]]))
+    parts = jnp.split(
+        jaxpool.spatial_pyramid_pool(x[None], levels)[0],
+        np.cumsum([n * n * 3 for n in levels[:-1]]),
+    )
     grids = [part.reshape(n, n, 3) for part, n in zip(parts, levels, strict=True)]
-    return jnp.concatenate([jnp.repeat(jnp.repeat(g, 24 // len(g), 0), 24 // len(g), 1) for g in grids], 1)
+    return jnp.concatenate(
+        [jnp.repeat(jnp.repeat(g, 24 // len(g), 0), 24 // len(g), 1) for g in grids], 1
+    )
 
 
 # A pool each: what it does to an image (H, W, 3) of values from 0 to 1.
@@ -61,7 +66,12 @@ POOLS = {
 
 def photograph():
     picture = load_sample_image("flower.jpg")[60:348, 170:458]
-    return jnp.asarray(Image.fromarray(picture).resize((SIDE, SIDE), Image.Resampling.BOX), jnp.float32) / 255
+    return (
+        jnp.asarray(
+            Image.fromarray(picture).resize((SIDE, SIDE), Image.Resampling.BOX), jnp.float32
+        )
+        / 255
+    )
 
 
 def panel(pixels):

@@ -19,7 +19,11 @@ COLOURS = {
     "torch-channels-last": "#E69F00",
     "tensorflow": "#009E73",
 }
-LABELS = {"lax": "jax.lax", "torch-channels-last": "PyTorch, channels last", "tensorflow": "TensorFlow"}
+LABELS = {
+    "lax": "jax.lax",
+    "torch-channels-last": "PyTorch, channels last",
+    "tensorflow": "TensorFlow",
+}
 SHOWN = (  # those of README's table
     "max 2x2 stride 2, 16x128x128x32",
     "max 3x3 stride 2 pad 1, 16x112x112x64",
@@ -57,7 +61,13 @@ def draw(cases, table, machine, path):
         ms = [milliseconds(table[case], peer) for case in cases]
         axes.barh(at, ms, thick, label=LABELS.get(peer, peer), color=colour)
         for y, value in zip(at, ms, strict=True):
-            axes.text(value * 1.05, y, f"{value:.0f}" if value >= 1000 else f"{value:.3g}", va="center", fontsize=7)
+            axes.text(
+                value * 1.05,
+                y,
+                f"{value:.0f}" if value >= 1000 else f"{value:.3g}",
+                va="center",
+                fontsize=7,
+            )
     axes.set_xscale("log")
     axes.set_xlim(left=0.1 if min(float(table[case]["jaxpool"]) for case in cases) < 1 else 1)
     axes.set_yticks(range(len(cases)), [case.replace(", ", "\n", 1) for case in cases], fontsize=8)
@@ -65,7 +75,9 @@ def draw(cases, table, machine, path):
     axes.set_xlabel("milliseconds, forward and backward, logarithmic: shorter is faster")
     axes.set_title(machine, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=8)
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=8
+    )
     figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
 

@@ -43,7 +43,11 @@ def test_the_reference_has_every_public_name_once(hooks):
 
 def test_the_readme_names_what_is_in_the_box():
     """Every public name but those for memory, of which the section on speed speaks."""
-    assert [name for name in jaxpool.__all__ if f"`{name}`" not in README and f"`{name}()`" not in README] == []
+    assert [
+        name
+        for name in jaxpool.__all__
+        if f"`{name}`" not in README and f"`{name}()`" not in README
+    ] == []
 
 
 def test_the_readme_has_the_times_of_the_results():
@@ -51,7 +55,9 @@ def test_the_readme_has_the_times_of_the_results():
     speed = script(DOCS / "pictures" / "speed.py")
     table, machine = speed.times()
     assert "AMD EPYC" in machine
-    rows = re.findall(r"^\| ((?:max|avg)[^|]*?) \|(.*)\|$", README.split("## Speed")[1], re.MULTILINE)
+    rows = re.findall(
+        r"^\| ((?:max|avg)[^|]*?) \|(.*)\|$", README.split("## Speed")[1], re.MULTILINE
+    )
     for case, cells in rows:
         row = table[case]
         want = [speed.milliseconds(row, peer) for peer in speed.COLOURS]

@@ -68,7 +68,9 @@ def test_links_lead_somewhere(site):
                 continue
             found = target(folder, path, link)
             anchor = unquote(parts.fragment)
-            if not found.is_file() or (anchor and found in pages and anchor not in pages[found].ids):
+            if not found.is_file() or (
+                anchor and found in pages and anchor not in pages[found].ids
+            ):
                 broken.append((str(path.relative_to(folder)), link))
     assert broken == []
 
