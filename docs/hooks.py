@@ -78,7 +78,8 @@ REFERENCE = {
     "scipy": ("jaxpool.compat.scipy", "", "compat.scipy"),
     "testing": ("jaxpool.testing", "", "testing"),
 }
-COMPAT = sorted(path.stem for path in (ROOT / "jaxpool" / "compat").glob("[!_]*.py"))
+PACKAGE = Path(jaxpool.__file__).parent
+COMPAT = sorted(path.stem for path in (PACKAGE / "compat").glob("[!_]*.py"))
 MODULES = ("sharded", "testing", *[f"compat.{name}" for name in COMPAT])
 
 # Pages that are files of the repository: where they stand in the documentation.

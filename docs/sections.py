@@ -36,6 +36,9 @@ class Sections(griffe.Extension):
             if str(parameter.annotation) == "Any":  # says nothing
                 parameter.annotation = None
         self.change(func)
+        if func.docstring and func.returns:  # else what stands before a colon is taken for the type
+            pattern, text = r"^( *)Returns:\n( +)", rf"\1Returns:\n\2{func.returns}: "
+            func.docstring.value = re.sub(pattern, text, func.docstring.value, flags=re.MULTILINE)
 
     def on_class(self, *, cls, **_):
         self.change(cls)

@@ -1,12 +1,18 @@
-"""Every ```python block of a page runs as it stands: sessions as doctests, all others as programs, here."""
+"""Every ```python block of a page runs as it stands: sessions as doctests, all others as programs, here.
+
+So do commands of ours in ```console blocks.
+"""
 
 import ast
 import re
+import shlex
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from jaxpool.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -68,3 +74,32 @@ def test_a_program_runs(name, monkeypatch, tmp_path):
     if "losses" in scope:  # a training: it learns
         assert np.isfinite(scope["losses"]).all()
         assert scope["losses"][-1] < scope["losses"][0]
+
+
+COMMANDS = sorted(
+    {
+        line.removeprefix("$ ")
+        for page in PAGES
+        for block in re.findall(
+            r"^```console\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL
+        )
+        for line in block.splitlines()
+    }
+)
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if " -m jaxpool " in line])
+def test_a_command_runs(command, capsys):
+    try:
+        code = main(shlex.split(command)[3:])
+    except SystemExit as left:  # of --help
+        code = left.code
+    assert code == 0
+    assert capsys.readouterr().out
+
+
+def test_other_commands_name_what_is_there():
+    assert len(COMMANDS) > 12
+    for word in " ".join(COMMANDS).split():
+        if word.endswith(".py") or word.startswith(".ci/"):
+            assert (ROOT / word).is_file(), word
