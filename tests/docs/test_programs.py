@@ -32,6 +32,8 @@ def imported(program):
     for node in ast.walk(ast.parse(program)):
         if isinstance(node, ast.ImportFrom):
             yield node.module.split(".")[0]
+            if node.module == "jaxpool.compat":  # its modules of this name need the library
+                yield from {alias.name for alias in node.names} & {"haiku", "equinox"}
         elif isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
 
