@@ -88,6 +88,7 @@ PAGES = {
     "bench/NOTES.md": "notes.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "examples/README.md": "examples.md",
 }
 EXPLAINED = "explained.html"
 

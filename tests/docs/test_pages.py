@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md"))]
 README = (ROOT / "README.md").read_text()
+RESULTS = (ROOT / "bench" / "RESULTS.md").read_text()
 
 
 def script(path):
@@ -65,6 +66,31 @@ def test_the_readme_has_the_times_of_the_results():
     assert [case for case, _ in rows] == list(speed.SHOWN)
     drawn = (DOCS / "pictures" / "speed.svg").read_text()
     assert all(f"<!-- {case.split(', ')[0]} -->" in drawn for case in speed.SHOWN)
+
+
+def test_pages_sum_up_the_results_as_they_are():
+    section = RESULTS.split("\n## forward and backward, CPU, after keep_memory()\n")[1]
+    summary = {}
+    for row in re.findall(
+        r"^\| (max pools|all cases) \|(.*)\|$", section.split("\n## ")[0], re.MULTILINE
+    ):
+        against, number, mean, _, _, below = [cell.strip() for cell in row[1].split("|")]
+        summary[row[0], against] = int(number), float(mean), int(below)
+    (pools, over_lax, _), (cases, all_over_lax, _) = (
+        summary[c, "lax"] for c in ("max pools", "all cases")
+    )
+    best = {c: summary[c, "best of torch and tensorflow"] for c in ("max pools", "all cases")}
+    words = {10: "ten", 14: "fourteen"}
+    for text in (README, (DOCS / "speed.md").read_text()):
+        said = " ".join(text.split())
+        assert (
+            f"Over the {pools} max pools of that run jaxpool is {over_lax:.0f} times as fast as lax"
+            in said
+        )
+        assert f"over all {cases} cases {all_over_lax:.0f} times" in said
+        assert f"it is {best['all cases'][1]} times as fast over all cases" in said
+        assert f"but {best['max pools'][1]} times over the max pools" in said
+        assert f"behind in {words[best['max pools'][2]]} of {words[pools]}" in said
 
 
 def test_the_picture_of_the_routing_is_what_its_script_draws():
