@@ -126,34 +126,18 @@ def on_files(files, config):
     pages = dict(reference())
     for source, path in PAGES.items():
         pages[path] = (ROOT / source).read_text()
-    if page := explained():
-        pages[EXPLAINED] = page
+    pages[EXPLAINED] = explained()
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
 
 
-# What docs/explain.md says where the page can be had.
-PAGE = f"""
-## Try it
-
-<iframe src="../{EXPLAINED}" title="explain" class="explained"></iframe>
-
-[The page by itself]({EXPLAINED}), which `python -m jaxpool explain --html page.html` writes. It needs no network.
-"""
-
-
 def explained():
-    """The page that `explain --html` writes, if this version has it."""
-    command = [sys.executable, "-m", "jaxpool", "explain"]
-    options = subprocess.run(
-        [*command, "--help"], capture_output=True, text=True, check=True
-    ).stdout
-    if "--html" not in options:
-        return None
+    """The page that `explain --html` writes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / EXPLAINED
-        subprocess.run([*command, "--html", str(path)], capture_output=True, check=True)
+        command = [sys.executable, "-m", "jaxpool", "explain", "--html", str(path)]
+        subprocess.run(command, capture_output=True, check=True)
         return path.read_text()
 
 
@@ -167,6 +151,4 @@ def on_page_markdown(markdown, page, config, files):
         markdown = re.sub(
             r"\]\(LICENSE\)", "](https://www.apache.org/licenses/LICENSE-2.0)", markdown
         )
-    if page.file.src_uri == "explain.md" and files.get_file_from_path(EXPLAINED):
-        markdown += PAGE
     return markdown.replace("```python\n>>>", "```pycon\n>>>")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import jaxpool
+from jaxpool.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -113,12 +114,19 @@ def test_the_gallery_has_every_picture_and_pictures_are_small():
 def test_a_page_links_files_of_the_repository_that_are_there(page, hooks):
     """As they stand, not as they are built: so the pages can be read where the code is."""
     made = {str(DOCS / path) for path, _ in hooks.reference()}
-    made |= {str(DOCS / path) for path in hooks.PAGES.values()}
+    made |= {str(DOCS / path) for path in [*hooks.PAGES.values(), hooks.EXPLAINED]}
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for link in re.findall(r"\]\(([^)#\s]+)", text):
         if "://" not in link:
             target = (page.parent / link).resolve()
             assert target.exists() or str(target) in made, link
+
+
+def test_what_explain_prints_is_on_its_page(capsys):
+    page = (DOCS / "explain.md").read_text()
+    assert main(["explain", "--array", "1 3 4; 2 5 2", "--stride", "1"]) == 0
+    printed = re.search(r"```text\n(.*?)```", page, re.DOTALL)[1]
+    assert capsys.readouterr().out.startswith(printed)
 
 
 def test_versions_agree():
