@@ -122,6 +122,14 @@ def test_a_page_links_files_of_the_repository_that_are_there(page, hooks):
             assert target.exists() or str(target) in made, link
 
 
+def test_every_page_is_in_the_navigation():
+    nav = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+    pages = [str(path.relative_to(DOCS)) for path in DOCS.glob("**/*.md")]
+    assert [
+        page for page in pages if not re.search(rf"[ -] {re.escape(page)}$", nav, re.MULTILINE)
+    ] == []
+
+
 def test_what_explain_prints_is_on_its_page(capsys):
     page = (DOCS / "explain.md").read_text()
     assert main(["explain", "--array", "1 3 4; 2 5 2", "--stride", "1"]) == 0
