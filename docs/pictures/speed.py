@@ -1,4 +1,4 @@
-"""Draws speed.svg and speed_all.svg from the tables of bench/RESULTS.md.
+"""Draws speed.svg, speed_all.svg and peak_memory.svg from the tables of bench/RESULTS.md.
 
 python docs/pictures/speed.py
 """
@@ -36,14 +36,18 @@ SHOWN = (  # those of README's table
 )
 
 
-def times(text=None):
-    """Milliseconds by case and framework, and the line that says on what machine."""
-    section = (text or RESULTS.read_text()).split(f"\n## {SECTION}\n")[1].split("\n## ")[0]
-    header = re.search(r"^\| case \| jaxpool \|.*$", section, re.MULTILINE)
-    rows = section[header.start() :].split("\n\n")[0].splitlines()
-    names, *lines = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    table = {line[0]: dict(zip(names[1:], line[1:], strict=True)) for line in lines[1:]}
-    return table, section.strip().split(", transparent")[0]
+def section():
+    """The results drawn here, and the line that says on what machine."""
+    text = RESULTS.read_text().split(f"\n## {SECTION}\n")[1].split("\n## ")[0].strip()
+    return text, text.split(", transparent")[0]
+
+
+def table(text, column):
+    """By case and column, of the first table whose second column begins with `column`."""
+    header = re.search(rf"^\| case \| {column}.*$", text, re.MULTILINE)
+    rows = text[header.start() :].split("\n\n")[0].splitlines()
+    names, _, *lines = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    return {line[0]: dict(zip(names[1:], line[1:], strict=True)) for line in lines}
 
 
 def milliseconds(row, peer):
@@ -51,40 +55,45 @@ def milliseconds(row, peer):
     return float(row["torch"] if row[peer] == "-" else row[peer])
 
 
-def draw(cases, table, machine, path):
+def draw(name, bars, cases, what, title):
+    """Bars of several frameworks for each case, on a logarithmic axis."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(9, 1.3 + 0.52 * len(cases)))
-    thick = 0.8 / len(COLOURS)
-    for number, (peer, colour) in enumerate(COLOURS.items()):
-        at = np.arange(len(cases)) + (number - (len(COLOURS) - 1) / 2) * thick
-        ms = [milliseconds(table[case], peer) for case in cases]
-        axes.barh(at, ms, thick, label=LABELS.get(peer, peer), color=colour)
-        for y, value in zip(at, ms, strict=True):
-            axes.text(
-                value * 1.05,
-                y,
-                f"{value:.0f}" if value >= 1000 else f"{value:.3g}",
-                va="center",
-                fontsize=7,
-            )
+    figure, axes = plt.subplots(figsize=(9, 1.3 + 0.13 * len(cases) * len(bars)))
+    thick = 0.8 / len(bars)
+    for number, (peer, values) in enumerate(bars.items()):
+        at = np.arange(len(cases)) + (number - (len(bars) - 1) / 2) * thick
+        axes.barh(at, values, thick, label=LABELS.get(peer, peer), color=COLOURS[peer])
+        for y, value in zip(at, values, strict=True):
+            shown = f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+            axes.text(value * 1.05, y, shown, va="center", fontsize=7)
     axes.set_xscale("log")
-    axes.set_xlim(left=0.1 if min(float(table[case]["jaxpool"]) for case in cases) < 1 else 1)
-    axes.set_yticks(range(len(cases)), [case.replace(", ", "\n", 1) for case in cases], fontsize=8)
+    axes.set_xlim(left=10 ** np.floor(np.log10(min(map(min, bars.values())))))
+    size = 8 if len(bars) > 2 else 6
+    labels = [case.replace(", ", "\n", 1) for case in cases]
+    axes.set_yticks(range(len(cases)), labels, fontsize=size)
     axes.set_ylim(len(cases) - 0.5, -0.5)
-    axes.set_xlabel("milliseconds, forward and backward, logarithmic: shorter is faster")
-    axes.set_title(machine, fontsize=8)
+    axes.set_xlabel(f"{what}, forward and backward, logarithmic: shorter is better")
+    axes.set_title(title, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(
-        *axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=8
-    )
-    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
+    legend = axes.get_legend_handles_labels()
+    figure.legend(*legend, loc="outside upper center", ncols=4, fontsize=8)
+    figure.savefig(HERE / f"{name}.svg", metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
 
 
-if __name__ == "__main__":
+def main():
     mpl.use("agg")
     mpl.rcParams |= {"svg.hashsalt": "jaxpool", "figure.constrained_layout.use": True}
-    table, machine = times()
-    draw(SHOWN, table, machine, HERE / "speed.svg")
-    draw(tuple(table), table, machine, HERE / "speed_all.svg")
+    text, machine = section()
+    times, other = table(text, "jaxpool"), table(text, "MB to move")
+    for name, cases in (("speed", SHOWN), ("speed_all", tuple(times))):
+        bars = {peer: [milliseconds(times[case], peer) for case in cases] for peer in COLOURS}
+        draw(name, bars, cases, "milliseconds", machine)
+    peers = ("jaxpool", "lax")
+    bars = {peer: [float(other[case][f"peak, MB: {peer}"]) for case in SHOWN] for peer in peers}
+    draw("peak_memory", bars, SHOWN, "peak memory in MB", "temporaries and results, by XLA")
+
+
+if __name__ == "__main__":
+    main()
