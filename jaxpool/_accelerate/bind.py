@@ -24,7 +24,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._kernels.handover import handover as _active
+from jaxpool._kernels.reduce_window import handover as _active
 from jaxpool._ops.elementwise import Extreme as Larger
 from jaxpool._ops.elementwise import sharded_alike
 from jaxpool._ops.op import apply
