@@ -20,6 +20,7 @@ from bench.compiled import type_bytes
 COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
 SHARD = (1024, 1024)  # rows and columns of a device
 CHANNELS = 8
+LARGE = 16384  # rows and columns of an image whose memory is compared
 HOST_MESHES = ((2, 1), (4, 1), (8, 1), (4, 2))
 TPU_MESHES = ((4, 4), (16, 16))
 
@@ -152,16 +153,51 @@ def _compiled(pool: Pool, mesh: tuple[int, int], devices: Any) -> Shared:
     forward = jax.jit(pooled).lower(x).compile()
     backward = jax.jit(both).lower(x, dy).compile()
     sent = [collectives(compiled.as_text()) for compiled in (forward, backward)]
-    memory = backward.memory_analysis()
-    held = memory.argument_size_in_bytes + memory.output_size_in_bytes
     return Shared(
         pool,
         mesh,
         *[sum(size for kind, size in each if kind == "collective-permute") for each in sent],
         formula=pool.halo(SHARD, mesh) * CHANNELS * 4,
-        held=held + memory.temp_size_in_bytes,
+        held=_held(backward),
         others=tuple(sorted({kind for each in sent for kind, _ in each} - {"collective-permute"})),
     )
+
+
+def of_large_image() -> Iterator[tuple[Pool, int, int]]:
+    """Bytes that one device holds for value and gradient of a LARGE x LARGE image, and each of eight that share it."""
+    import jax
+    import numpy as np
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+    import jaxpool
+
+    for pool in POOLS[:-1]:
+
+        def both(x: Any, dy: Any, pool: Pool = pool) -> Any:
+            function, window = getattr(jaxpool, pool.function), (pool.window,) * 2
+            y, pull = jax.vjp(lambda x: function(x, window, (pool.stride,) * 2, "SAME"), x)
+            return y, pull(dy)[0]
+
+        held = []
+        for count in (1, 8):
+            mesh = jax.make_mesh(
+                (count,), ("rows",), (AxisType.Explicit,), devices=jax.devices()[:count]
+            )
+            lies = NamedSharding(mesh, PartitionSpec(None, "rows")) if count > 1 else None
+            sizes = LARGE, LARGE // pool.stride
+            given = [
+                jax.ShapeDtypeStruct((1, size, size, 1), np.float32, sharding=lies)
+                for size in sizes
+            ]
+            held.append(_held(jax.jit(both).lower(*given).compile()))
+        yield pool, *held
+
+
+def _held(program: Any) -> int:
+    """Bytes of the arguments, results and temporaries of a device."""
+    memory = program.memory_analysis()
+    held = memory.argument_size_in_bytes + memory.output_size_in_bytes
+    return int(held + memory.temp_size_in_bytes)
 
 
 def run(target: str | None, markdown: Path | None) -> int:
@@ -174,6 +210,10 @@ def run(target: str | None, markdown: Path | None) -> int:
         rows.append(shared.cells())
         wrong |= bool(shared.others) or shared.sent_forward != shared.formula
         print("  ".join(rows[-1]), flush=True)
+    for pool, one, eight in () if target else of_large_image():
+        print(
+            f"{pool} of {LARGE} x {LARGE}: one {one:,}, each of eight {eight:,}, 1/{one / eight:.1f}"
+        )
     if markdown:
         where = f"slices of {target}" if target else "the devices of one host"
         size = f"{SHARD[0]} x {SHARD[1]} x {CHANNELS} float32 a device"
