@@ -18,7 +18,8 @@ from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes, per_axis
 from jaxpool._kernels.compare import Ties
-from jaxpool._ops.op import Composite, compose
+from jaxpool._ops.op import Composite, apply_given, compose
+from jaxpool._ops.boxes import BoxMax
 from jaxpool._ops.regions import BoxMean, mean_dtype
 
 Sizes = int | Sequence[int]
@@ -150,6 +151,79 @@ def roi_align(
         return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), y.dtype)
     window = (int(samples),) * 2
     return max_pool(y, window, window, autodiff="jvp")
+
+
+def roi_max_pool(
+    x: Any,
+    boxes: Any,
+    output_shape: Sizes,
+    *,
+    batch_indices: Any = None,
+    spatial_scale: float = 1.0,
+    ties: Ties = "first",
+) -> Array:
+    """Computes the largest pixel of each cell of boxes that are rounded to whole pixels.
+
+    `y[k, i, j, c] = max of x[b_k, h, w, c]` over the rows h of cell i and the columns w of cell j of
+    box k. Corners are rounded, halves away from 0, and belong to the box: it has `max(y1 - y0 + 1, 1)`
+    rows. Of n rows cell i of I holds those from `floor(i * n / I)` to below `ceil((i + 1) * n / I)`,
+    where they are in the image; a cell without any pixel gives 0.
+
+    Gradient: the cotangent of a cell goes to the pixel that attains its maximum, as `ties` says, and
+    that of a cell without pixels nowhere; none goes to the boxes. NaN is larger than every number.
+    The residual is an unsigned position an output; x and y with "split", whose gradient takes several
+    times as long. Cotangents add in float32, or in float64 for float64, one group of boxes after
+    another: no scatter, the same bits on every run. Forward and reverse mode, to any order.
+
+    Args:
+      x: array (H, W, C), or (B, H, W, C) with `batch_indices`; floats, integers or bools.
+      boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image before `spatial_scale`.
+      output_shape: cells down and across a box, an int or two.
+      batch_indices: integers of the shape (..., K): the image of each box. A box whose traced index
+        is out of range gives 0.
+      spatial_scale: the positive number that boxes are multiplied with.
+      ties: which of equal pixels gets the cotangent, in row-major order: the "first", the "last", or
+        all of them equal shares, "split".
+
+    Returns:
+      Array (..., K, *output_shape, C) of the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x, boxes = jnp.arange(16.0).reshape(4, 4, 1), jnp.array([[0.0, 0.0, 2.0, 3.0]])
+      >>> jaxpool.roi_max_pool(x, boxes, 2)[0, ..., 0]
+      Array([[ 5.,  7.],
+             [ 9., 11.]], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.roi_max_pool(x, boxes, 1).sum())(x)[..., 0]
+      Array([[0., 0., 0., 0.],
+             [0., 0., 0., 0.],
+             [0., 0., 0., 1.],
+             [0., 0., 0., 0.]], dtype=float32)
+
+    References:
+      Girshick, Fast R-CNN, arXiv:1504.08083; `torchvision.ops.roi_pool`, which passes over NaN.
+    """
+    x, boxes = as_array("roi_max_pool", x), as_array("roi_max_pool", boxes, "boxes")
+    with calling("roi_max_pool", **{"x.shape": x.shape, "boxes.shape": boxes.shape}):
+        cells = per_axis("output_shape", output_shape, 2)
+        scale = _scale(spatial_scale)
+        choice("ties", ties, ("first", "last", "split"))
+        xs = _images_and_boxes(x, boxes, batch_indices)
+    y = box_max(cells, scale, ties, *xs)
+    return y.reshape(*boxes.shape[:-1], *y.shape[1:])
+
+
+def box_max(cells: tuple[int, ...], scale: float, ties: Ties, x: Array, *given: Array) -> Array:
+    """The largest pixel of each cell (K, *cells, C), of boxes and their images."""
+    if given[0].shape[0] == 0 or 0 in x.shape:
+        return jnp.zeros((given[0].shape[0], *cells, x.shape[-1]), x.dtype)
+    given = tuple(jax.lax.stop_gradient(array) for array in given)
+    return apply_given(BoxMax(cells, scale, ties, x.shape[:3]), x, *given)[0]
 
 
 def _scale(spatial_scale: Any) -> float:
