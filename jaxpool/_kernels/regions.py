@@ -25,14 +25,22 @@ def _whole(count: int, dtype: DType, axis: int, rank: int) -> Array:
     return lax.broadcasted_iota(dtype, shape, axis)
 
 
-def bilinear(start: Array, end: Array, cells: int, size: int, samples: int | None) -> Array:
-    """How much each of `size` pixels weighs in each of `cells` of the spans from `start` to `end`: (K, cells, size).
+def _divided(length: Array, cells: int) -> Array:
+    """`length / cells`, correctly rounded: of a divisor that it knows XLA multiplies with the reciprocal.
+
+    Where a cell begins, and how many pixels long it is, may hang on the last bit.
+    """
+    return length / (lax.full_like(length, cells) + length * 0)
+
+
+def bilinear(start: Array, length: Array, cells: int, size: int, samples: int | None) -> Array:
+    """How much each of `size` pixels weighs in each of `cells` of spans of `length`: (K, cells, size).
 
     A cell is the mean of `samples` points, each between two pixels; of as many as it is pixels long
     if None. A point more than a pixel outside counts as 0.
     """
     start, dtype = start[:, None, None, None], start.dtype
-    length = (end[:, None, None, None] - start) / cells
+    length = _divided(length[:, None, None, None], cells)
     begin = start + _whole(cells, dtype, 1, 4) * length
     pixel = _whole(size, dtype, 2, 4)
     if samples is not None:
@@ -41,7 +49,7 @@ def bilinear(start: Array, end: Array, cells: int, size: int, samples: int | Non
     else:
         count = lax.stop_gradient(jnp.ceil(length))
         first = jnp.floor((pixel - 1 - begin) * count / jnp.where(count > 0, length, 1) - 0.5)
-        number = lax.stop_gradient(first) + _whole(REACH, dtype, 3, 4)
+        number = jnp.maximum(lax.stop_gradient(first), 0) + _whole(REACH, dtype, 3, 4)
     point = begin + (number + 0.5) * (length / jnp.maximum(count, 1))
     counts = (number >= 0) & (number < count) & ~((point < -1) | (point > size))
     point = jnp.clip(point, 0, size - 1)
@@ -56,7 +64,7 @@ def cell_bounds(start: Array, length: Array, cells: int, size: int) -> tuple[Arr
 
     `start` and `length` hold whole numbers; cells overlap where the length does not divide.
     """
-    step = (length / cells)[:, None]
+    step = _divided(length, cells)[:, None]
     number, offset = _whole(cells, step.dtype, 1, 2), start[:, None]
     bounds = (jnp.floor(number * step) + offset, jnp.ceil((number + 1) * step) + offset)
     low, high = (jnp.clip(bound, 0, size).astype(np.int32) for bound in bounds)

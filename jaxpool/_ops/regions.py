@@ -101,15 +101,16 @@ class BoxMean(Composite):
             scaled = away_from_zero(scaled)
         ends = scaled.T - np.asarray(self.offset, scaled.dtype)
         matrices, full = [], True
-        for start, end, cells, size in zip(ends[:2], ends[2:], self.output_shape, shape[1:3]):
+        for start, end, cells, size in zip(ends[:2], ends[2:], self.output_shape, shape[1:3], strict=True):
+            length = end - start
             if self.least is not None:
-                end = start + jnp.maximum(end - start, self.least)
-            full = full & (end > start)
+                length = jnp.maximum(length, self.least)
+            full = full & (length > 0)
             if self.whole:
-                low, high = regions.cell_bounds(start, end - start, cells, size - 1)
+                low, high = regions.cell_bounds(start, length, cells, size - 1)
                 matrices.append(regions.even(low, high, size, dtype))
             else:
-                weights = regions.bilinear(start, end, cells, size, self.samples)
+                weights = regions.bilinear(start, length, cells, size, self.samples)
                 matrices.append(weights.astype(dtype))
         if self.empty_is_zero:
             matrices[0] = jnp.where(full[:, None, None], matrices[0], 0)
