@@ -21,6 +21,8 @@ from jaxpool._api.memory import keep_memory
 from jaxpool._api.power import gem_pool, lp_pool
 from jaxpool._api.random import fractional_max_pool, stochastic_pool
 from jaxpool._api.reduce import max, maxout, min
+from jaxpool._api.regions import roi_align, roi_max_pool
+from jaxpool._api.segments import segment_max, segment_mean, segment_min
 from jaxpool._api.soft import logsumexp_pool, softmax_pool
 from jaxpool._api.whole import global_avg_pool, global_max_pool, spatial_pyramid_pool
 
@@ -52,6 +54,11 @@ __all__ = [
     "min",
     "min_pool",
     "minimum",
+    "roi_align",
+    "roi_max_pool",
+    "segment_max",
+    "segment_mean",
+    "segment_min",
     "softmax_pool",
     "spatial_pyramid_pool",
     "stochastic_pool",

@@ -18,8 +18,8 @@ from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes, per_axis
 from jaxpool._kernels.compare import Ties
-from jaxpool._ops.op import Composite, apply_given, compose
 from jaxpool._ops.boxes import BoxMax
+from jaxpool._ops.op import Composite, apply_given, compose
 from jaxpool._ops.regions import BoxMean, mean_dtype
 
 Sizes = int | Sequence[int]

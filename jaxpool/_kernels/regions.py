@@ -16,7 +16,9 @@ from jax import numpy as jnp
 
 from jaxpool._kernels.dtypes import DType
 
-REACH = 6  # samples at least half a pixel apart that may lie within one pixel of another, and one more
+REACH = (
+    6  # samples at least half a pixel apart that may lie within one pixel of another, and one more
+)
 
 
 def _whole(count: int, dtype: DType, axis: int, rank: int) -> Array:

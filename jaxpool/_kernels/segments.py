@@ -2,8 +2,9 @@
 
 A maximum does not depend on the order in which it is taken, nor does a sum of integers: those are
 scattered. Floats are too on CPU, where XLA runs one update of a scatter after another; elsewhere,
-where they may come in any order, they are added in blocks of at most `width` rows of one segment, gathered side by side;
-the sums of blocks are rows again, of as many segments, until each segment has one.
+where they may come in any order, they are added in blocks of at most `width` rows of one segment,
+gathered side by side; the sums of blocks are rows again, of as many segments, until each segment
+has one.
 """
 
 from __future__ import annotations

@@ -101,7 +101,9 @@ class BoxMean(Composite):
             scaled = away_from_zero(scaled)
         ends = scaled.T - np.asarray(self.offset, scaled.dtype)
         matrices, full = [], True
-        for start, end, cells, size in zip(ends[:2], ends[2:], self.output_shape, shape[1:3], strict=True):
+        for start, end, cells, size in zip(
+            ends[:2], ends[2:], self.output_shape, shape[1:3], strict=True
+        ):
             length = end - start
             if self.least is not None:
                 length = jnp.maximum(length, self.least)

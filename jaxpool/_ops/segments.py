@@ -13,6 +13,7 @@ from jax import numpy as jnp
 
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import Kind, accumulator, cast
+from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._kernels.segments import held, of_rows, scattered, total
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
@@ -22,8 +23,8 @@ from jaxpool._plan.problem import Platform
 class SegmentSelect(Op):
     """The extreme of the rows of each of `count` segments, given the segment of each row.
 
-    Keeps the ids and the number of the chosen row of each output; with "split" a bool an element
-    of x, whether it ties, and how many do.
+    Keeps the ids and the number of the chosen row of each output; with "split" a bit an element of
+    x, whether it ties, and how many do.
     """
 
     kind: Kind
@@ -45,7 +46,11 @@ class SegmentSelect(Op):
         one = jnp.ones((self.count, *[1] * (x.ndim - 1)), bool)
         tied = level(decode(x), of_rows(decode(y), ids, 0)) & of_rows(one, ids, False)
         if self.ties == "split":
-            return y, (ids, tied, self._joined(jax.ops.segment_sum, tied.astype(np.int32), ids))
+            return y, (
+                ids,
+                pack(tied, 0),
+                self._joined(jax.ops.segment_sum, tied.astype(np.int32), ids),
+            )
         none = -1 if self.ties == "last" else x.shape[0]
         number = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), none)
         join = jax.ops.segment_max if self.ties == "last" else jax.ops.segment_min
@@ -54,8 +59,11 @@ class SegmentSelect(Op):
     def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
         wide = x_dot.astype(accumulator(x_dot.dtype))
         if self.ties == "split":
-            ids, tied, ways = kept
-            sums = total(jnp.where(tied, wide, 0), ids, self.count, self.is_sorted, one_by_one=on == "cpu")
+            ids, bits, ways = kept
+            tied = unpack(bits, wide.shape[0], 0)
+            sums = total(
+                jnp.where(tied, wide, 0), ids, self.count, self.is_sorted, one_by_one=on == "cpu"
+            )
             return (sums / jnp.maximum(ways, 1).astype(wide.dtype)).astype(x_dot.dtype)
         ids, chosen = kept
         found = jnp.take_along_axis(wide, jnp.clip(chosen, 0, wide.shape[0] - 1), 0, mode="clip")
@@ -65,7 +73,8 @@ class SegmentSelect(Op):
     def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
         wide = dy.astype(accumulator(dy.dtype))
         if self.ties == "split":
-            ids, tied, ways = kept
+            ids, bits, ways = kept
+            tied = unpack(bits, ids.shape[0], 0)
             share = (wide / jnp.maximum(ways, 1).astype(wide.dtype)).astype(dy.dtype)
             return (jnp.where(tied, of_rows(share, ids, 0), 0),)
         ids, chosen = kept

@@ -155,9 +155,7 @@ def ps_roi_align(
     return _mean(BoxMean(cells, scale, samples, empty_is_zero=False, own=True), *arrays)
 
 
-def roi_pool(
-    input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0
-) -> Array:
+def roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
     """Computes the largest pixel of each cell of boxes, as `torchvision.ops.roi_pool`.
 
     Gradient: to the first of equal pixels in row-major order. NaN is the largest, where torchvision
@@ -188,12 +186,11 @@ def roi_pool(
     return jnp.moveaxis(box_max(cells, float(spatial_scale), "first", *arrays), -1, 1)
 
 
-def ps_roi_pool(
-    input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0
-) -> Array:
+def ps_roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
     """Computes the mean of each cell of whole pixels, of its own channels, as `torchvision.ops.ps_roi_pool`.
 
-    As there, the last row and the last column of the image are in no cell.
+    As there, the last row and the last column of the image are in no cell. What differs: the gradient
+    is that of the value; torchvision's counts those two as well, divided by their number too.
 
     Args:
       input: array of floats (N, C * I * J, H, W), channels as of `ps_roi_align`.
@@ -233,6 +230,7 @@ class RoIAlign:
     aligned: bool = False
 
     def __call__(self, input: Any, rois: Boxes) -> Array:
+        """`roi_align` of input and rois."""
         return roi_align(input, rois, *dataclasses.astuple(self))
 
 
@@ -244,4 +242,5 @@ class RoIPool:
     spatial_scale: float
 
     def __call__(self, input: Any, rois: Boxes) -> Array:
+        """`roi_pool` of input and rois."""
         return roi_pool(input, rois, *dataclasses.astuple(self))
