@@ -63,10 +63,9 @@ def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array
 def _pooled(op: Composite, boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]) -> Array:
     """What the op gives, with the axes of `boxes` in front."""
     x, flat = xs[:2]
-    if flat.shape[0] == 0:
-        y = jnp.zeros((0, *cells, x.shape[-1]), mean_dtype(x.dtype))
-    else:
-        y = compose(op, *xs)
+    if 0 in (flat.shape[0], x.shape[0]):
+        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
+    y = compose(op, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
