@@ -35,7 +35,7 @@ def integers(argument: str, value: Any, shape: Sequence[int], count: int | None)
         raise ArgumentError(argument, f"of shape {tuple(shape)}", array.shape, "Give one for each.")
     known = not isinstance(array, jax.core.Tracer)
     if known and count is not None and array.size:
-        least, most = int(array.min()), int(array.max())
+        least, most = int(np.min(np.asarray(array))), int(np.max(np.asarray(array)))
         if least < 0 or most >= count:
             rule = f"ints from 0 to {count - 1}"
             raise ArgumentError(argument, rule, [least, most], "They name entries of x.")

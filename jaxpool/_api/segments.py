@@ -35,10 +35,10 @@ def _arguments(
         )
     ids = integers("segment_ids", segment_ids, x.shape[:1], None)
     if num_segments is None:
-        if isinstance(ids, jax.core.Tracer):
+        if isinstance(segment_ids, jax.core.Tracer):
             hint = "A traced array does not say how many segments there are."
             raise ArgumentError("num_segments", "given where ids are traced", None, hint)
-        return ids, max(int(ids.max()) + 1, 0) if ids.size else 0
+        return ids, max(int(np.max(np.asarray(segment_ids), initial=-1)) + 1, 0)
     rule = "None or an int of at least 0"
     if not is_int(num_segments):
         raise ArgumentError("num_segments", rule, num_segments, "Pass an int.", TypeError)
