@@ -38,7 +38,8 @@ def _arguments(
         if isinstance(segment_ids, jax.core.Tracer):
             hint = "A traced array does not say how many segments there are."
             raise ArgumentError("num_segments", "given where ids are traced", None, hint)
-        return ids, max(int(np.max(np.asarray(segment_ids), initial=-1)) + 1, 0)
+        known = np.asarray(segment_ids)
+        return ids, max(int(known.max()) + 1, 0) if known.size else 0
     rule = "None or an int of at least 0"
     if not is_int(num_segments):
         raise ArgumentError("num_segments", rule, num_segments, "Pass an int.", TypeError)
