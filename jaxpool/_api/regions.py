@@ -123,7 +123,7 @@ def roi_align(
       Array([[ 2.5,  4.5],
              [10.5, 12.5]], dtype=float32)
       >>> jax.grad(lambda boxes: jaxpool.roi_align(x, boxes, 1).sum())(boxes + 0.25)
-      Array([[2. , 0.5, 1. , 0.25]], dtype=float32)
+      Array([[2. , 0.5, 2. , 0.5]], dtype=float32)
 
     References:
       He et al., Mask R-CNN, arXiv:1703.06870; `torchvision.ops.roi_align`, whose gradient goes to x

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from jaxpool._cli import _case as cases
 from jaxpool._cli._case import Case
+from jaxpool._cli._stage import Explained, Stage, region, segment
 from jaxpool._geometry.access import Phases, terms
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Window
@@ -20,19 +21,6 @@ from jaxpool._plan.problem import Platform, Problem, keep_on
 from jaxpool._plan.residual import residual
 from jaxpool._plan.sum_pool import SumPlan, plan_sum
 from jaxpool._plan.tuning import TUNING, Tuning
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    """One pass over an array along `axes`: so many `terms` meet at a position, at most."""
-
-    axes: tuple[int, ...]
-    terms: int
-    reading: str  # how they are read
-    phases: int = 1
-    regions: int = 1
-    kept: bool = False  # computed once, whatever reads it
-    notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +59,6 @@ def deciding(case: Case, on: Platform) -> dict[str, dict[str, Any]]:
 
 
 # Stages of what the plans of windowed pools hold
-
-Explained = tuple[str, Sequence[Stage], Sequence[Stage], Sequence[Stage], Sequence[str]]
 
 
 def _stage(
@@ -244,35 +230,6 @@ def _unpool(case: Case, problem: Problem) -> Explained:
     return "position", put, added, [gathered], [unpool.why(own)]
 
 
-def _region(case: Case, problem: Problem) -> Explained:
-    """Cells of boxes: products, or pixel after pixel of all cells."""
-    sizes = [case.shape[axis] or 0 for axis in (1, 2)]
-    if case.function == "roi_align":
-        notes = ("a group of boxes of one image at a time",)
-        return (
-            "input",
-            [Stage((i,), sizes[i - 1], "multiplied", notes=notes) for i in (1, 2)],
-            [],
-            [],
-            [],
-        )
-    taken = Stage((1, 2), 1, "gathered", notes=("for each pixel of the largest cell",))
-    back = [Stage((i,), case.to[i], "compared") for i in (1, 2)]
-    if case.ties == "split":
-        return "both", [taken], back[::-1], back, []
-    return "position", [taken], [Stage((1, 2), 1, "gathered")], back, []
-
-
-def _segment(case: Case, problem: Problem) -> Explained:
-    scattered, gathered = (Stage((0,), 1, how) for how in ("scattered", "gathered"))
-    sums = scattered if problem.platform == "cpu" else Stage((0,), 1, "sorted")
-    if case.function == "segment_mean":
-        return "nothing", [sums], [sums], [gathered], []
-    split = case.ties == "split"
-    keeps = "element bits" if split else "position"
-    return keeps, [scattered, gathered, scattered], [sums if split else gathered], [gathered], []
-
-
 class Family(NamedTuple):
     """Functions that are explained alike, and cases that show between them all the forms that these may take."""
 
@@ -307,9 +264,9 @@ FAMILIES = (
     ),
     Family(
         cases.REGIONS,
-        _region,
+        region,
         ("to 512x7x7 2x50x50x256", "to 512x7x7 ties split 2x50x50x256"),
     ),
-    Family(cases.SEGMENTS, _segment, ("to 1000 100000x64", "to 1000 ties split 100000x64")),
+    Family(cases.SEGMENTS, segment, ("to 1000 100000x64", "to 1000 ties split 100000x64")),
     Family(cases.UNPOOL, _unpool, ("to 128x128 16x64x64x32", "to 512x512 16x64x64x32")),
 )

@@ -113,7 +113,7 @@ def spread(dy: Array, tests: Tests) -> Array:
     return _sum([jnp.where(tests.column(n, q), rows[n, :, None, q], 0) for n, q in both])
 
 
-def collect(x: Array, tests: Tests, cells: tuple[int, int, int]) -> Array:
+def collect(x: Array, tests: Tests, cells: tuple[int, ...]) -> Array:
     """The transpose of `spread`: for each of `cells` (N, rows, columns) the sum of x over what it chose."""
     boxes, down, across = cells
 

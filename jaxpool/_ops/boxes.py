@@ -30,10 +30,10 @@ class BoxMax(Op):
     Keeps the position of each chosen pixel in its image, or with "split" x and y.
     """
 
-    output_shape: tuple[int, int]
+    output_shape: tuple[int, ...]
     scale: float
     ties: Ties
-    sizes: tuple[int, int, int]  # B, H, W
+    sizes: tuple[int, ...]  # B, H, W
 
     def _bounds(self, boxes: Array) -> cells.Bounds:
         scaled = away_from_zero(in_pixels(boxes, self.scale)).T
@@ -57,7 +57,7 @@ class BoxMax(Op):
         def of_group(group: Any) -> tuple[Array, Array]:
             image, *bounds = group
             one = lax.dynamic_index_in_dim(x, image, keepdims=False)
-            return cells.largest(one, tuple(bounds), order)  # type: ignore[arg-type]
+            return cells.largest(one, tuple(bounds), order)
 
         found = lax.map(of_group, (groups.image, *bounds))
         y, where = (regions.rows(a.reshape(-1, *a.shape[2:]), groups.slot) for a in found)
@@ -88,7 +88,7 @@ class BoxMax(Op):
             if self.ties == "split":
                 one = lax.dynamic_index_in_dim(kept["x"], image, keepdims=False)
                 y, *bounds = arrays
-                return cells.at_ties(one, y, tuple(bounds))  # type: ignore[arg-type]
+                return cells.at_ties(one, y, tuple(bounds))
             _, height, width = self.sizes
             return cells.at_positions(height * width - arrays[0], height, width)
 

@@ -59,7 +59,7 @@ class BoxMean(Composite):
     without area gives 0 if `empty_is_zero`. Cells may have channels of their `own`.
     """
 
-    output_shape: tuple[int, int]
+    output_shape: tuple[int, ...]
     scale: float
     samples: int | None
     offset: float = 0.5
@@ -79,8 +79,8 @@ class BoxMean(Composite):
         down, across = self._weights(rows(boxes, groups.box, groups.slot), x.shape, dtype)
 
         def summed(x: Array, down: Array, across: Array) -> Array:
-            grouped = (m.reshape(-1, size, *m.shape[1:]) for m in (down, across))
-            y = regions.products(x, *grouped, groups.image, own=self.own)
+            down, across = (m.reshape(-1, size, *m.shape[1:]) for m in (down, across))
+            y = regions.products(x, down, across, groups.image, own=self.own)
             return rows(y.reshape(-1, *y.shape[2:]), groups.slot, groups.box)
 
         def marked(y: Array) -> Array:
@@ -100,14 +100,14 @@ class BoxMean(Composite):
         if self.whole:
             scaled = away_from_zero(scaled)
         ends = scaled.T - np.asarray(self.offset, scaled.dtype)
-        matrices, full = [], True
+        matrices, lengths = [], []
         for start, end, cells, size in zip(
             ends[:2], ends[2:], self.output_shape, shape[1:3], strict=True
         ):
             length = end - start
             if self.least is not None:
                 length = jnp.maximum(length, self.least)
-            full = full & (length > 0)
+            lengths.append(length)
             if self.whole:
                 low, high = regions.cell_bounds(start, length, cells, size - 1)
                 matrices.append(regions.even(low, high, size, dtype))
@@ -115,5 +115,6 @@ class BoxMean(Composite):
                 weights = regions.bilinear(start, length, cells, size, self.samples)
                 matrices.append(weights.astype(dtype))
         if self.empty_is_zero:
+            full = (lengths[0] > 0) & (lengths[1] > 0)
             matrices[0] = jnp.where(full[:, None, None], matrices[0], 0)
         return matrices[0], matrices[1]
