@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from jaxpool._cli._case import read_case
-from jaxpool._cli._explain import FAMILIES, Stage, deciding, explain
+from jaxpool._cli._explain import FAMILIES, deciding, explain
+from jaxpool._cli._stage import Stage
 from jaxpool._plan.problem import PLATFORMS, Platform, Shape
 
 DIRECTIONS = ("forward", "tangent", "backward")

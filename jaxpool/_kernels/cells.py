@@ -16,7 +16,7 @@ from jax import numpy as jnp
 from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
 from jaxpool._kernels.dtypes import index_dtype
 
-Bounds = tuple[Array, Array, Array, Array]  # rows from and to, columns from and to
+Bounds = Sequence[Array]  # rows from and to, columns from and to
 
 
 def largest(x: Array, bounds: Bounds, ties: Order) -> tuple[Array, Array]:

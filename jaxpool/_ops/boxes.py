@@ -41,7 +41,7 @@ class BoxMax(Op):
         ends = zip(scaled[:2], scaled[2:], self.output_shape, self.sizes[1:], strict=True)
         for start, end, count, size in ends:
             bounds += regions.cell_bounds(start, jnp.maximum(end - start + 1, 1), count, size)
-        return bounds[0], bounds[1], bounds[2], bounds[3]
+        return bounds
 
     def _groups(self, kept: Any, most: int) -> tuple[regions.Groups, int]:
         count = kept["boxes"].shape[0]
@@ -57,7 +57,7 @@ class BoxMax(Op):
         def of_group(group: Any) -> tuple[Array, Array]:
             image, *bounds = group
             one = lax.dynamic_index_in_dim(x, image, keepdims=False)
-            return cells.largest(one, tuple(bounds), order)
+            return cells.largest(one, bounds, order)
 
         found = lax.map(of_group, (groups.image, *bounds))
         y, where = (regions.rows(a.reshape(-1, *a.shape[2:]), groups.slot) for a in found)
@@ -88,7 +88,7 @@ class BoxMax(Op):
             if self.ties == "split":
                 one = lax.dynamic_index_in_dim(kept["x"], image, keepdims=False)
                 y, *bounds = arrays
-                return cells.at_ties(one, y, tuple(bounds))
+                return cells.at_ties(one, y, bounds)
             _, height, width = self.sizes
             return cells.at_positions(height * width - arrays[0], height, width)
 

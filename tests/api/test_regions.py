@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool.testing import _oracle_regions as oracle
 from jaxpool.testing import assert_close
+from tests.support import region_oracle as oracle
 
 SHAPE, CELLS, BOXES = (2, 6, 5, 2), (2, 3), 7
 VARIANTS = [

@@ -1,4 +1,4 @@
-"""What pools over boxes and segments should give, in NumPy loops; see `_oracle`."""
+"""What pools over boxes and segments should give, in NumPy loops, as `jaxpool.testing.oracle` has them."""
 
 from __future__ import annotations
 
