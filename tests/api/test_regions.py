@@ -42,7 +42,8 @@ def check(name, options, seed):
     boxes = rng.uniform(-3, 9, (BOXES, 4)).astype(np.float32)
     boxes[: BOXES // 2] = np.sort(boxes[: BOXES // 2].reshape(-1, 2, 2), 1).reshape(-1, 4)
     boxes[-1, 2] = boxes[-1, 0]
-    if seed % 3 == 0:
+    if seed % 3 == 0 and name == "roi_max_pool":
+        # Of the other a point on the border would be in or out by its last bit.
         boxes = np.round(boxes * 2) / 2
     images = rng.integers(0, SHAPE[0], BOXES).astype(np.int32)
     answer = getattr(oracle, name)(x, boxes, CELLS, batch_indices=images, **options)
