@@ -4,6 +4,11 @@ Channels first; boxes as (x0, y0, x1, y1), either (K, 5) with the number of the 
 list with one (L, 4) an image. What differs throughout: 16-bit floats are computed in float32 and
 rounded once; a NaN in a box is the largest of its cell; gradients go to the boxes of `roi_align`
 and `ps_roi_align` too.
+
+The arguments are those of torchvision: `input`, an array of floats (N, C, H, W); `boxes`; `output_size`,
+cells down and across a box, an int or two; `spatial_scale`, the number that boxes are multiplied with;
+`sampling_ratio`, points an axis of a cell, not positive for as many as the cell is pixels long. Results
+are arrays (K, C, *output_size) of the dtype of input. Malformed arguments raise TypeError or ValueError.
 """
 
 from __future__ import annotations
@@ -84,22 +89,8 @@ def roi_align(
     """Computes the average of points in each cell of boxes, as `torchvision.ops.roi_align`.
 
     Gradient: to input, as there, and to the boxes. A box without area gives what it gives there: the
-    value at its place, or 0 with `sampling_ratio=-1`.
-
-    Args:
-      input: array of floats (N, C, H, W).
-      boxes: array (K, 5) of (image, x0, y0, x1, y1), or a list with an array (L, 4) an image.
-      output_size: cells down and across a box, an int or two.
-      spatial_scale: the number that boxes are multiplied with.
-      sampling_ratio: points an axis of a cell; not positive, as many as the cell is pixels long.
-      aligned: whether half a pixel is taken off; without it a box is at least a pixel long.
-
-    Returns:
-      Array (K, C, *output_size) of the dtype of input.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+    value at its place, or 0 with `sampling_ratio=-1`. `aligned` takes half a pixel off; without it a
+    box is at least a pixel long.
 
     Example:
       >>> import jax.numpy as jnp
@@ -128,20 +119,6 @@ def ps_roi_align(
     Cell (i, j) of I by J takes channel `(c * I + i) * J + j` for its channel c. What differs: a box
     without area gives 0 with `sampling_ratio=-1`, where torchvision divides 0 by 0.
 
-    Args:
-      input: array of floats (N, C * I * J, H, W).
-      boxes: as of `roi_align`.
-      output_size: I and J, an int or two.
-      spatial_scale: the number that boxes are multiplied with.
-      sampling_ratio: points an axis of a cell; not positive, as many as the cell is pixels long.
-
-    Returns:
-      Array (K, C, *output_size) of the dtype of input.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
-
     Example:
       >>> import jax.numpy as jnp
       >>> from jaxpool.compat import torchvision as ops
@@ -161,19 +138,6 @@ def roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float =
     Gradient: to the first of equal pixels in row-major order. NaN is the largest, where torchvision
     passes over it.
 
-    Args:
-      input: array of floats (N, C, H, W).
-      boxes: as of `roi_align`.
-      output_size: cells down and across a box, an int or two.
-      spatial_scale: the number that boxes are multiplied with before they are rounded.
-
-    Returns:
-      Array (K, C, *output_size) of the dtype of input.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
-
     Example:
       >>> import jax.numpy as jnp
       >>> from jaxpool.compat import torchvision as ops
@@ -191,19 +155,6 @@ def ps_roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: floa
 
     As there, the last row and the last column of the image are in no cell. What differs: the gradient
     is that of the value; torchvision's counts those two as well, divided by their number too.
-
-    Args:
-      input: array of floats (N, C * I * J, H, W), channels as of `ps_roi_align`.
-      boxes: as of `roi_align`.
-      output_size: I and J, an int or two.
-      spatial_scale: the number that boxes are multiplied with before they are rounded.
-
-    Returns:
-      Array (K, C, *output_size) of the dtype of input; a cell without pixels gives 0.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
 
     Example:
       >>> import jax.numpy as jnp
