@@ -94,9 +94,7 @@ def adaptive_window(shape: Sequence[Any], output_shape: Any, axes: Any) -> Windo
     if any(out is not None and out < 1 for out in outs):
         raise ArgumentError("output_shape", rule, output_shape, hint)
     lengths = known_sizes(shape, where)
-    return Window(
-        tuple(
-            _adaptive_axis(axis, length, length if out is None else operator.index(out))
-            for axis, length, out in zip(where, lengths, outs, strict=True)
-        )
-    )
+    counts = [
+        n if out is None else operator.index(out) for n, out in zip(lengths, outs, strict=True)
+    ]
+    return Window(tuple(map(_adaptive_axis, where, lengths, counts)))
