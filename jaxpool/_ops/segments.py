@@ -13,7 +13,6 @@ from jax import numpy as jnp
 
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import Kind, accumulator, cast
-from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._kernels.segments import held, of_rows, scattered, total
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
@@ -48,7 +47,7 @@ class SegmentSelect(Op):
         if self.ties == "split":
             return y, (
                 ids,
-                pack(tied, 0),
+                jnp.packbits(tied, axis=0),
                 self._joined(jax.ops.segment_sum, tied.astype(np.int32), ids),
             )
         none = -1 if self.ties == "last" else x.shape[0]
@@ -60,7 +59,7 @@ class SegmentSelect(Op):
         wide = x_dot.astype(accumulator(x_dot.dtype))
         if self.ties == "split":
             ids, bits, ways = kept
-            tied = unpack(bits, wide.shape[0], 0)
+            tied = jnp.unpackbits(bits, axis=0, count=ids.shape[0]).astype(bool)
             sums = total(
                 jnp.where(tied, wide, 0), ids, self.count, self.is_sorted, one_by_one=on == "cpu"
             )
@@ -74,7 +73,7 @@ class SegmentSelect(Op):
         wide = dy.astype(accumulator(dy.dtype))
         if self.ties == "split":
             ids, bits, ways = kept
-            tied = unpack(bits, ids.shape[0], 0)
+            tied = jnp.unpackbits(bits, axis=0, count=ids.shape[0]).astype(bool)
             share = (wide / jnp.maximum(ways, 1).astype(wide.dtype)).astype(dy.dtype)
             return (jnp.where(tied, of_rows(share, ids, 0), 0),)
         ids, chosen = kept
