@@ -15,6 +15,8 @@ from jax import numpy as jnp
 
 from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
 from jaxpool._kernels.dtypes import index_dtype
+from jaxpool._kernels.keep import keep
+from jaxpool._plan.problem import Keep
 
 Bounds = Sequence[Array]  # rows from and to, columns from and to
 
@@ -60,7 +62,7 @@ class Tests(NamedTuple):
     column: Callable[[int, int], Array]  # of box n, cell column q: the columns, (H, W, C)
 
 
-def at_positions(where: Array, height: int, width: int) -> Tests:
+def at_positions(where: Array, height: int, width: int, by: Keep) -> Tests:
     """One pixel a cell, at its position.
 
     Two cells of one column of cells that chose one row chose the same pixel of it.
@@ -73,8 +75,12 @@ def at_positions(where: Array, height: int, width: int) -> Tests:
         return row[:, p, None] == line
 
     none = jnp.full((), -1, np.int32)
-    chosen = [jnp.where(rows(p), column[:, p, None], none) for p in range(where.shape[1])]
-    at = functools.reduce(jnp.maximum, chosen)
+
+    def columns(column: Array) -> Array:
+        chosen = [jnp.where(rows(p), column[:, p, None], none) for p in range(where.shape[1])]
+        return functools.reduce(jnp.maximum, chosen)
+
+    at = keep(by, columns, column)
     place = lax.broadcasted_iota(np.int32, (1, width, 1), 1)
     return Tests(rows, lambda n, q: at[n, :, None, q] == place)
 
@@ -106,9 +112,13 @@ def _sum(terms: Sequence[Array]) -> Array:
     return functools.reduce(lax.add, terms)
 
 
-def spread(dy: Array, tests: Tests) -> Array:
+def spread(dy: Array, tests: Tests, by: Keep) -> Array:
     """The sum (H, W, C) over boxes and cells of what each cell sends to each pixel that it chose."""
-    rows = _sum([jnp.where(tests.row(p), dy[:, p, None], 0) for p in range(dy.shape[1])])
+
+    def of_rows(dy: Array) -> Array:
+        return _sum([jnp.where(tests.row(p), dy[:, p, None], 0) for p in range(dy.shape[1])])
+
+    rows = keep(by, of_rows, dy)
     both = [(n, q) for n in range(dy.shape[0]) for q in range(dy.shape[2])]
     return _sum([jnp.where(tests.column(n, q), rows[n, :, None, q], 0) for n, q in both])
 

@@ -16,7 +16,7 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._ops.op import Op
 from jaxpool._ops.regions import away_from_zero, in_pixels
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, keep_on
 
 SLICES = 32  # columns of cells whose cotangents are added to an image in one loop
 AT_ONCE = {"cpu": 8}  # boxes that are looked at together: what a cache holds, or else MANY
@@ -73,7 +73,7 @@ class BoxMax(Op):
         return [a.reshape(-1, size, *a.shape[1:]) for a in taken]
 
     def _each(
-        self, kept: Any, more: tuple[Array, ...]
+        self, on: Platform, kept: Any, more: tuple[Array, ...]
     ) -> tuple[regions.Groups, int, tuple[Array, ...], Callable[..., cells.Tests]]:
         """Groups, what they need of each box, `more` included, and who is chosen in a group."""
         groups, size = self._groups(kept, SLICES // self.output_shape[1])
@@ -90,13 +90,13 @@ class BoxMax(Op):
                 y, *bounds = arrays
                 return cells.at_ties(one, y, bounds)
             _, height, width = self.sizes
-            return cells.at_positions(height * width - arrays[0], height, width)
+            return cells.at_positions(height * width - arrays[0], height, width, keep_on(on))
 
         return groups, size, xs, tests
 
-    def _collected(self, kept: Any, x: Array) -> Array:
+    def _collected(self, on: Platform, kept: Any, x: Array) -> Array:
         """The sum of x (B, H, W, C) over the pixels that each cell chose."""
-        groups, size, xs, tests = self._each(kept, ())
+        groups, size, xs, tests = self._each(on, kept, ())
 
         def of_group(group: Any) -> Array:
             image, *arrays = group
@@ -106,14 +106,16 @@ class BoxMax(Op):
         found = lax.map(of_group, xs)
         return regions.rows(found.reshape(-1, *found.shape[2:]), groups.slot)
 
-    def _tied(self, kept: Any, dtype: Any) -> Array:
+    def _tied(self, on: Platform, kept: Any, dtype: Any) -> Array:
         """How many pixels each cell chose, at least 1."""
-        return jnp.maximum(self._collected(kept, jnp.ones(kept["x"].shape, dtype)), 1)
+        return jnp.maximum(self._collected(on, kept, jnp.ones(kept["x"].shape, dtype)), 1)
 
     def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
         wide = x_dot.astype(accumulator(x_dot.dtype))
         if self.ties == "split":
-            return (self._collected(kept, wide) / self._tied(kept, wide.dtype)).astype(x_dot.dtype)
+            return (self._collected(on, kept, wide) / self._tied(on, kept, wide.dtype)).astype(
+                x_dot.dtype
+            )
         batch, height, width = self.sizes
         where = kept["where"].astype(np.int32)
         first = kept["images"][:, None, None, None] * (height * width) if "images" in kept else 0
@@ -127,13 +129,13 @@ class BoxMax(Op):
     def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
         share = dy.astype(accumulator(dy.dtype))
         if self.ties == "split":
-            share = share / self._tied(kept, share.dtype)
-        _, _, xs, tests = self._each(kept, (share,))
+            share = share / self._tied(on, kept, share.dtype)
+        _, _, xs, tests = self._each(on, kept, (share,))
 
         def add(dx: Array, group: Any) -> tuple[Array, None]:
             image, share, *arrays = group
             one = lax.dynamic_index_in_dim(dx, image, keepdims=False)
-            one = one + cells.spread(share, tests(image, *arrays))
+            one = one + cells.spread(share, tests(image, *arrays), keep_on(on))
             return lax.dynamic_update_index_in_dim(dx, one, image, 0), None
 
         zeros = jnp.zeros((*self.sizes, dy.shape[-1]), share.dtype)
