@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
 from jaxpool._kernels.dtypes import index_dtype
 from jaxpool._kernels.keep import keep
@@ -48,8 +49,9 @@ def largest(x: Array, bounds: Bounds, ties: Order) -> tuple[Array, Array]:
         return jnp.where(won, value, best), jnp.where(won, at, where)
 
     here, value, at = seen(jnp.asarray(0))
-    state = jnp.where(here, value, fill), jnp.where(here, at, height * width)
-    best, where = lax.fori_loop(1, steps, step, state)
+    state = (jnp.where(here, value, fill), jnp.where(here, at, height * width))
+    state = vary_together(state, x, *bounds)
+    best, where = lax.fori_loop(1, steps, step, (state[0], state[1]))
     empty = where == height * width
     y = jnp.where(empty, jnp.zeros((), best.dtype), best)
     return encode(y, x.dtype), where.astype(index_dtype(height * width + 1))
