@@ -50,8 +50,8 @@ def largest(x: Array, bounds: Bounds, ties: Order) -> tuple[Array, Array]:
 
     here, value, at = seen(jnp.asarray(0))
     state = (jnp.where(here, value, fill), jnp.where(here, at, height * width))
-    state = vary_together(state, x, *bounds)
-    best, where = lax.fori_loop(1, steps, step, (state[0], state[1]))
+    begin = vary_together(state, x, *bounds)
+    best, where = lax.fori_loop(1, steps, step, (begin[0], begin[1]))
     empty = where == height * width
     y = jnp.where(empty, jnp.zeros((), best.dtype), best)
     return encode(y, x.dtype), where.astype(index_dtype(height * width + 1))
