@@ -8,6 +8,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import check_countable
@@ -31,6 +32,7 @@ def _checked(
     return x, window
 
 
+@public
 def adaptive_max_pool(
     x: Any,
     output_shape: Sizes,
@@ -90,6 +92,7 @@ def adaptive_max_pool(
     return apply(adaptive_max_op(window, ties), autodiff, x)
 
 
+@public
 def adaptive_max_pool_with_argmax(
     x: Any,
     output_shape: Sizes,
@@ -151,6 +154,7 @@ def adaptive_max_pool_with_argmax(
     return y, window_position(tap, window)
 
 
+@public
 def adaptive_avg_pool(
     x: Any,
     output_shape: Sizes,

@@ -8,6 +8,7 @@ from jax import Array
 
 from jaxpool._api.reduce import reduced_axes
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int
@@ -37,6 +38,7 @@ def _cumulative(
     return apply(Running(kind, ties, at, reverse), autodiff, x)
 
 
+@public
 def cummax(
     x: Any,
     axis: int = -1,
@@ -89,6 +91,7 @@ def cummax(
     return _cumulative("cummax", "max", x, axis, reverse, ties, autodiff)
 
 
+@public
 def cummin(
     x: Any,
     axis: int = -1,

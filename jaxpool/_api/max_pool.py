@@ -7,6 +7,7 @@ from typing import Any
 from jax import Array
 
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
@@ -36,6 +37,7 @@ def _pool(
     return apply(pool_op(window, kind, ties), autodiff, x)
 
 
+@public
 def max_pool(
     x: Any,
     window_shape: Ints,
@@ -113,6 +115,7 @@ def max_pool(
     return _pool("max_pool", "max", x, window_shape, ties, autodiff, **geometry)
 
 
+@public
 def min_pool(
     x: Any,
     window_shape: Ints,

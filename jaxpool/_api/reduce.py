@@ -11,6 +11,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_array, check_real, is_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, is_sequence
@@ -132,6 +133,7 @@ def _reduction(
     return apply(op, autodiff, y, start)
 
 
+@public
 def max(
     x: Any,
     axis: Axis = None,
@@ -187,6 +189,7 @@ def max(
     return _reduction("max", "max", x, axis, keepdims, where, initial, ties, autodiff)
 
 
+@public
 def min(
     x: Any,
     axis: Axis = None,
@@ -233,6 +236,7 @@ def min(
     return _reduction("min", "min", x, axis, keepdims, where, initial, ties, autodiff)
 
 
+@public
 def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Array:
     """Computes the maximum of each group of neighbours along an axis, the maxout unit.
 

@@ -12,9 +12,10 @@ from jax import numpy as jnp
 
 from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, normalise_axes
+from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, listed, normalise_axes
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
@@ -53,6 +54,7 @@ def checked(
     return x, pooled, mask
 
 
+@public
 def global_max_pool(
     x: Any,
     *,
@@ -108,6 +110,7 @@ def global_max_pool(
     return reduce(x, pooled, "max", ties, "jvp", keepdims, mask)
 
 
+@public
 def global_avg_pool(
     x: Any, *, axes: tuple[int, ...] | None = None, where: Any = None, keepdims: bool = False
 ) -> Array:
@@ -160,6 +163,7 @@ def global_avg_pool(
     return y if keepdims else lax.squeeze(y, pooled)
 
 
+@public
 def spatial_pyramid_pool(
     x: Any,
     levels: Sequence[int],
@@ -208,6 +212,7 @@ def spatial_pyramid_pool(
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "levels": levels}):
         rule, hint = "a tuple of positive ints", "Pass a tuple such as (1, 2, 4)."
+        levels = listed(levels)
         if not is_sequence(levels) or not all(is_int(level) for level in levels):
             raise ArgumentError("levels", rule, levels, hint, TypeError)
         if not levels or any(level < 1 for level in levels):

@@ -18,6 +18,16 @@ def is_array(x: Any) -> bool:
     return isinstance(x, (jax.Array, np.ndarray, np.generic)) or hasattr(x, "__jax_array__")
 
 
+def is_key(x: Any) -> bool:
+    """Whether x is one PRNG key, typed or of the raw words of the default kind."""
+    if not is_array(x):
+        return False
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return bool(x.shape == ())
+    raw = x.dtype == np.uint32 and x.ndim > 0
+    return raw and x.shape == jax.eval_shape(jax.random.PRNGKey, 0).shape
+
+
 def check_real(argument: str, x: Array) -> None:
     """Raises unless the elements of x can be ordered."""
     real = (
@@ -39,9 +49,8 @@ def as_array(function: str, x: Any, argument: str = "x") -> Array:
     """x as a jax array; lists, scalars, strings and None raise in the name of `function`."""
     with calling(function):
         if not is_array(x):
-            raise ArgumentError(
-                argument, "an array", x, f"Pass jnp.asarray({argument}).", TypeError
-            )
+            hint = f"Pass jnp.asarray({argument})."
+            raise ArgumentError(argument, "an array", x, hint, TypeError, static=False)
         if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
             rule = "an array of floats, integers or bools"
             raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError)

@@ -7,6 +7,7 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, losing
@@ -28,6 +29,7 @@ class _Extreme:
         return select_pool(x, self.shards, self.kind, self.ties)[0]
 
 
+@public
 def max_pool(
     x: Any,
     window_shape: Ints,
@@ -119,6 +121,7 @@ def _pool(
     return y
 
 
+@public
 def min_pool(
     x: Any,
     window_shape: Ints,
