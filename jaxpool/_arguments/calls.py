@@ -52,9 +52,9 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _name(function: Callable[..., Any]) -> str:
-    """As a user writes it after `jaxpool.`: private modules are left out, and `_api` altogether."""
-    rooms = [room for room in function.__module__.split(".")[1:] if not room.startswith("_")]
-    return ".".join([*rooms, function.__name__])
+    """As a user writes it after `jaxpool.`: with its public module, if that is not the package itself."""
+    room = function.__module__.split(".")[1]
+    return function.__name__ if room.startswith("_") else f"{room}.{function.__name__}"
 
 
 def _reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
