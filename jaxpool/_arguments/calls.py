@@ -63,7 +63,7 @@ def _reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
     for name in kwargs:
         if name not in known:
             close = [ours for ours, theirs in ELSEWHERE.items() if name in theirs and ours in known]
-            close += difflib.get_close_matches(name, known, 1)
+            close += difflib.get_close_matches(name, known, 1, 0.7)
             hint = f"Did you mean `{close[0]}`?" if close else f"It takes {', '.join(known)}."
             return f"there is no argument `{name}`. {hint}"
     positional = [p.name for p in known.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
