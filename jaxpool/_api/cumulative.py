@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from jax import Array
@@ -28,7 +29,7 @@ def _cumulative(
         rule = f"an int from {-x.ndim} to {x.ndim - 1}"
         if not is_int(axis):
             raise ArgumentError("axis", rule, axis, "Reshape x to run along several.", TypeError)
-        if not -x.ndim <= axis < x.ndim:
+        if not -x.ndim <= operator.index(axis) < x.ndim:
             raise ArgumentError("axis", rule, axis, "Name an axis of x.")
         (at,) = reduced_axes(axis, x.shape)
         if not isinstance(reverse, bool):

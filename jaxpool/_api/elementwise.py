@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import numpy as np
 from jax import Array
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._arguments.arrays import check_real, is_array, weakly_typed
+from jaxpool._arguments.arrays import is_array, real_array, weakly_typed
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -42,13 +41,13 @@ def _operands(
         if not is_array(x) and not isinstance(x, (bool, int, float)):
             hint = f"Pass jnp.asarray({name})."
             raise ArgumentError(name, "an array or a number", x, hint, TypeError, static=False)
-        if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "biufV":
-            rule = "an array of floats, integers or bools"
-            raise ArgumentError(name, rule, x.dtype, "Convert it first.", TypeError)
-    arrays = [jnp.asarray(x) for x in xs]
-    for name, x in zip(names, arrays, strict=True):
-        check_real(name, x)
-    dtype, weak = jax.dtypes.result_type(*xs, return_weak_type_flag=True)
+    arrays = [real_array(name, x) for name, x in zip(names, xs, strict=True)]
+    try:
+        dtype, weak = jax.dtypes.result_type(*arrays, return_weak_type_flag=True)
+    except ValueError:
+        got = ", ".join(f"{name}.dtype={x.dtype}" for name, x in zip(names, arrays, strict=True))
+        rule, hint = "of dtypes that jax promotes to one", "Convert them first."
+        raise ArgumentError(together, rule, xs, hint, got=got) from None
     try:
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jax import Array
 
-from jaxpool._arguments.arrays import as_array, is_array, is_key
+from jaxpool._arguments.arrays import as_array, is_key
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import (
@@ -32,10 +32,14 @@ from jaxpool._ops.random_pool import (
 )
 
 
-def _check_key(key: Any, rule: str, hint: str) -> None:
+def check_key(key: Any, rule: str, hint: str) -> None:
     """Raises unless `key` is one PRNG key, typed or of the raw words of the default kind."""
     if not is_key(key):
-        got = f"key={key.dtype}{list(key.shape)}" if is_array(key) else ""
+        got = (
+            f"key={key.dtype}{list(key.shape)}"
+            if hasattr(key, "dtype") and hasattr(key, "shape")
+            else ""
+        )
         raise ArgumentError("key", rule, key, hint, TypeError, got=got, static=False)
 
 
@@ -91,7 +95,7 @@ def fractional_max_pool(
     """
     name = "fractional_max_pool"
     with calling(name):
-        _check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
+        check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         op = fractional_op(x.shape, window_shape, output_shape, axes)
@@ -192,7 +196,7 @@ def stochastic_pool(
     with calling(name):
         if key is not None:
             rule, hint = "a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate."
-            _check_key(key, rule, hint)
+            check_key(key, rule, hint)
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         window = make_window(x.shape, window_shape, strides, padding, axes=axes)

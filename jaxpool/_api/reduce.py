@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array, check_real, is_array
+from jaxpool._arguments.arrays import as_array, converted, is_array, real_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -50,7 +50,7 @@ def mask_of(where: Any, shape: Sequence[Any]) -> Array:
     if not is_array(where) and not isinstance(where, bool):
         hint = "Pass jnp.asarray(where)."
         raise ArgumentError("where", "an array of bools", where, hint, TypeError)
-    mask = jnp.asarray(where)
+    mask = converted("where", where)
     if mask.dtype != jnp.bool_:
         hint = "Pass where != 0."
         raise ArgumentError("where", "an array of bools", mask.dtype, hint, TypeError)
@@ -84,8 +84,7 @@ def _initial(initial: Any, dtype: Any) -> Array:
         raise ArgumentError("initial", rule, np.shape(initial), hint)
     known = initial.item() if isinstance(initial, (np.ndarray, np.generic)) else initial
     if not isinstance(known, (bool, int, float)):
-        array = jnp.asarray(initial)
-        check_real("initial", array)
+        array = real_array("initial", initial)
         if dtypes.is_float(array.dtype) and not dtypes.is_float(dtype):
             raise ArgumentError("initial", f"of a type that {dtype} holds", array.dtype, "Cast it.")
         return array.astype(dtype)

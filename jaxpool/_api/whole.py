@@ -215,10 +215,13 @@ def spatial_pyramid_pool(
         levels = listed(levels)
         if not is_sequence(levels) or not all(is_int(level) for level in levels):
             raise ArgumentError("levels", rule, levels, hint, TypeError)
-        if not levels or any(level < 1 for level in levels):
+        counts = sorted(operator.index(level) for level in levels)
+        if not counts or counts[0] < 1:
             raise ArgumentError("levels", rule, levels, hint)
         choice("kind", kind, ("max", "avg"))
         pooled = inner_axes(axes, x.shape)
+        for count in counts:
+            adaptive_window(x.shape, count, pooled, argument="levels")
     rest = [axis for axis in range(x.ndim) if axis not in pooled]
     channels = rest[-1:]
     x = lax.transpose(x, [*rest[:-1], *pooled, *channels])
@@ -226,7 +229,7 @@ def spatial_pyramid_pool(
     if kind == "avg" and not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)
     parts = []
-    for count in sorted(operator.index(level) for level in levels):
+    for count in counts:
         window = adaptive_window(x.shape, count, spatial)
         op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)
         y = apply(op, "jvp", x)

@@ -20,7 +20,7 @@ def is_array(x: Any) -> bool:
 
 def is_key(x: Any) -> bool:
     """Whether x is one PRNG key, typed or of the raw words of the default kind."""
-    if not is_array(x):
+    if not isinstance(x, (jax.Array, np.ndarray)):
         return False
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return bool(x.shape == ())
@@ -51,11 +51,27 @@ def as_array(function: str, x: Any, argument: str = "x") -> Array:
         if not is_array(x):
             hint = f"Pass jnp.asarray({argument})."
             raise ArgumentError(argument, "an array", x, hint, TypeError, static=False)
-        if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
-            rule = "an array of floats, integers or bools"
-            raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError)
-        array = jnp.asarray(x)
-        check_real(argument, array)
+        return real_array(argument, x)
+
+
+def converted(argument: str, x: Any) -> Array:
+    """x as a jax array; raises where jax takes no such array, for its dtype or what it turns into."""
+    try:
+        return jnp.asarray(x)
+    except (TypeError, ValueError, OverflowError):
+        hint = f"Pass jnp.asarray({argument}) of what jax can hold."
+        value = x.dtype if isinstance(x, (np.ndarray, np.generic)) else x
+        rule = "an array that jax can hold"
+        raise ArgumentError(argument, rule, value, hint, TypeError, static=False) from None
+
+
+def real_array(argument: str, x: Any) -> Array:
+    """x as a jax array whose elements can be ordered."""
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
+        rule = "an array of floats, integers or bools"
+        raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError)
+    array = converted(argument, x)
+    check_real(argument, array)
     return array
 
 

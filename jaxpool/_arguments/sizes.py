@@ -59,7 +59,14 @@ def per_axis(argument: str, value: Any, rank: int, *, least: int = 1) -> tuple[i
     if len(values) != rank or any(entry < least for entry in values):
         hint = _pooled_alone(values, rank, (1,)) or hint
         raise ArgumentError(argument, rule, given, hint)
+    _check_bounded(argument, values, given)
     return values
+
+
+def _check_bounded(argument: str, values: Sequence[int], given: Any) -> None:
+    """Raises for ints of which no array can have a size, before anything is computed with them."""
+    if any(value >= 2**63 for value in values):
+        raise ArgumentError(argument, "below 2**63", given, "Pass a size that an array can have.")
 
 
 def _full_rank(window_shape: Sequence[Any], ndim: int) -> str:
@@ -163,6 +170,7 @@ def padding_pairs(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
     if len(pairs) != rank or any(side < 0 for pair in pairs for side in pair):
         hint = _pooled_alone(entries, rank, (0, (0, 0), [0, 0])) or hint
         raise ArgumentError("padding", rule, given, hint)
+    _check_bounded("padding", [side for pair in pairs for side in pair], given)
     return pairs
 
 

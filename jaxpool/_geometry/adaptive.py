@@ -77,7 +77,9 @@ def in_front(window: Window, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...
     return there, tuple(there.index(axis) for axis in range(ndim))
 
 
-def adaptive_window(shape: Sequence[Any], output_shape: Any, axes: Any) -> Window:
+def adaptive_window(
+    shape: Sequence[Any], output_shape: Any, axes: Any, *, argument: str = "output_shape"
+) -> Window:
     """Checks the arguments of an adaptive pool over an array of `shape` and places its windows."""
     rule = "an int, or a tuple with a positive int or None for each pooled axis"
     hint = "Pass a tuple such as (7, 7), or (7, None) to keep the size of the second axis."
@@ -94,16 +96,21 @@ def adaptive_window(shape: Sequence[Any], output_shape: Any, axes: Any) -> Windo
     outs = (output_shape,) * len(where) if single else tuple(output_shape)
     if not all(out is None or is_int(out) for out in outs):
         raise ArgumentError("output_shape", rule, given, hint, TypeError)
+    outs = tuple(None if out is None else operator.index(out) for out in outs)
     if any(out is not None and out < 1 for out in outs):
         raise ArgumentError("output_shape", rule, given, hint)
     lengths = known_sizes(shape, where)
-    for axis, length, out in zip(where, lengths, outs, strict=True):
-        if out is not None and out > length + FARTHEST:
+    sizes = [length if out is None else out for length, out in zip(lengths, outs, strict=True)]
+    if math.prod(sizes) > math.prod(lengths) + 16 * FARTHEST:
+        rule = f"at most {16 * FARTHEST} more windows than the input has positions"
+        raise ArgumentError(argument, rule, given, "Ask for fewer windows.")
+    for axis, length, out in zip(where, lengths, sizes, strict=True):
+        if out > length + FARTHEST:
             rule = f"at most {FARTHEST} more than the input, {length} along axis {axis}"
-            raise ArgumentError("output_shape", rule, given, "Ask for fewer windows.")
+            raise ArgumentError(argument, rule, given, "Ask for fewer windows.")
     return Window(
         tuple(
-            _adaptive_axis(axis, length, length if out is None else operator.index(out))
-            for axis, length, out in zip(where, lengths, outs, strict=True)
+            _adaptive_axis(axis, length, size)
+            for axis, length, size in zip(where, lengths, sizes, strict=True)
         )
     )
