@@ -220,8 +220,8 @@ def spatial_pyramid_pool(
             raise ArgumentError("levels", rule, levels, hint)
         choice("kind", kind, ("max", "avg"))
         pooled = inner_axes(axes, x.shape)
-        for count in counts:
-            adaptive_window(x.shape, count, pooled, argument="levels")
+        for which, level in enumerate(levels):
+            adaptive_window(x.shape, level, pooled, argument=f"levels[{which}]")
     rest = [axis for axis in range(x.ndim) if axis not in pooled]
     channels = rest[-1:]
     x = lax.transpose(x, [*rest[:-1], *pooled, *channels])

@@ -85,8 +85,8 @@ def calling(function: str, **context: Any) -> Iterator[None]:
         yield
     except ArgumentError as error:
         got = error.got or f"{error.source}={shown(error.value)}"
-        known = [f"{name}={shown(value)}" for name, value in context.items()]
-        beside = ", ".join(said for said in known if said != got)
+        known = {f"{name}={shown(value)}": name for name, value in context.items()}
+        beside = ", ".join(said for said, name in known.items() if name != error.source)
         message = f"jaxpool.{function}: `{error.argument}` must be {error.rule}; got {got}"
         message += f" ({beside}). " if beside else ". "
         raise error.kind(message + error.hint) from None

@@ -47,7 +47,8 @@ def _pooled_alone(values: Sequence[Any], rank: int, unit: Sequence[Any]) -> str:
 
 def per_axis(argument: str, value: Any, rank: int, *, least: int = 1) -> tuple[int, ...]:
     """`value` as one int of at least `least` for each of `rank` pooled axes; an int counts for every axis."""
-    rule = f"an int or {rank} ints of at least {least}, one a pooled axis"
+    ints = "1 int" if rank == 1 else f"{rank} ints"
+    rule = f"an int or {ints} of at least {least}, one a pooled axis"
     hint = f"Pass a tuple such as {(2,) * rank}."
     given, value = value, listed(value)
     if is_int(value):

@@ -58,7 +58,7 @@ def check_shape(x: Array, rank: int, filled: int) -> None:
     """Raises unless x is `(N, C, *spatial)` or `(C, *spatial)`, with elements along the last `filled` axes."""
     if x.ndim not in (rank + 1, rank + 2):
         rule = f"an array of {rank + 1} or {rank + 2} axes, batch, channels and {rank} pooled"
-        raise ArgumentError("input", rule, x.ndim, "The batch axis may be left out.")
+        raise ArgumentError("input", rule, x.ndim, "The batch axis may be left out.", of="ndim")
     if 0 in x.shape[x.ndim - filled :]:
         rule = "an array with elements along all axes but the batch"
         raise ArgumentError("input", rule, x.shape, "Only a batch may be empty.")
