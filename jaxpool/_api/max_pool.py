@@ -56,8 +56,8 @@ def max_pool(
     batch, H W spatial, C channels, strides s, low padding p, dilation d and taps u, v inside the
     window; any number of pooled axes works alike.
 
-    Gradient: the cotangent of each output goes to the element that was chosen, overlapping windows
-    add up, all others get zeros. The residual is one unsigned index an output element (with
+    Gradient: the cotangent of each output, the derivative of the result with respect to it, goes to
+    the element that was chosen, overlapping windows add up, all others get zeros. The residual is one unsigned index an output element (with
     `ties="split"` one bit a tap).
     NaN is larger than every number: the output is NaN and the cotangent goes to the NaN that `ties`
     chooses. -inf is an ordinary value. Padding is never chosen, whatever the type. Overlapping
@@ -67,7 +67,8 @@ def max_pool(
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
         bool (where max is "or"). Pooled axes must have a known size; batch and channel axes may be
-        of size 0.
+        of size 0. Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: without it C and H are
+        pooled, whatever the sizes.
       window_shape: one positive int a pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: "VALID", "SAME" (what is odd goes to the end), "SAME_LOWER", a non-negative int, or
