@@ -57,12 +57,12 @@ def max_pool(
     window; any number of pooled axes works alike.
 
     Gradient: the cotangent of each output, the derivative of the result with respect to it, goes to
-    the element that was chosen, overlapping windows add up, all others get zeros. The residual is one unsigned index an output element (with
-    `ties="split"` one bit a tap).
-    NaN is larger than every number: the output is NaN and the cotangent goes to the NaN that `ties`
-    chooses. -inf is an ordinary value. Padding is never chosen, whatever the type. Overlapping
-    cotangents of 8- and 16-bit floats add in float32 and are rounded once. The backward holds no
-    scatter: the same bits on every run.
+    the element that was chosen, overlapping windows add up, all others get zeros. The residual is
+    one unsigned index an output element (with `ties="split"` one bit a tap). NaN is larger than
+    every number: the output is NaN and the cotangent goes to the NaN that `ties` chooses. -inf is
+    an ordinary value. Padding is never chosen, whatever the type. Overlapping cotangents of 8- and
+    16-bit floats add in float32 and are rounded once. The backward holds no scatter: the same bits
+    on every run.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
