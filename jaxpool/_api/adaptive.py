@@ -60,7 +60,8 @@ def adaptive_max_pool(
         bool (where max is "or"). Pooled axes have a known size of at least 1; batch and channel
         axes may be of size 0.
       output_shape: the number of windows along each pooled axis, positive ints, also more than
-        there are positions; None keeps an axis as it is. An int counts for all of `axes`.
+        there are positions, by up to 2**20; None keeps an axis as it is. An int counts for all of
+        `axes`.
       axes: the pooled axes; None is the `len(output_shape)` axes before the last one. Row-major
         order follows `axes`.
       ties: which of equal elements gets the cotangent: "first" or "last" in row-major order, or

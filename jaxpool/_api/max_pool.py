@@ -69,7 +69,8 @@ def max_pool(
         bool (where max is "or"). Pooled axes must have a known size; batch and channel axes may be
         of size 0. Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: without it C and H are
         pooled, whatever the sizes.
-      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      window_shape: one positive int a pooled axis, in a tuple, a list or an array of NumPy; an int
+        for all of `axes`. A window may span up to 2**20 positions more than the input.
       strides: likewise; None is 1.
       padding: "VALID", "SAME" (what is odd goes to the end), "SAME_LOWER", a non-negative int, or
         one int or one (low, high) pair a pooled axis.

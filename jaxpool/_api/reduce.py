@@ -46,7 +46,7 @@ def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def mask_of(where: Any, shape: Sequence[Any]) -> Array:
-    """`where` as an array of bools of `shape`."""
+    """`where` as an array of bools that broadcasts to `shape`."""
     if not is_array(where) and not isinstance(where, bool):
         hint = "Pass jnp.asarray(where)."
         raise ArgumentError("where", "an array of bools", where, hint, TypeError)
@@ -55,10 +55,13 @@ def mask_of(where: Any, shape: Sequence[Any]) -> Array:
         hint = "Pass where != 0."
         raise ArgumentError("where", "an array of bools", mask.dtype, hint, TypeError)
     try:
-        return jnp.broadcast_to(mask, shape)
+        fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
     except ValueError:
+        fits = False
+    if not fits:
         rule = "of a shape that broadcasts to that of x"
-        raise ArgumentError("where", rule, mask.shape, "Reshape it first.") from None
+        raise ArgumentError("where", rule, mask.shape, "Reshape it first.")
+    return mask
 
 
 def _holds(dtype: Any, value: Any) -> bool:
@@ -124,6 +127,7 @@ def _reduction(
                 rule = f"given to reduce axis {entry} of size 0"
                 raise ArgumentError("initial", rule, None, "It is the result of no elements.")
         start = None if initial is None else _initial(initial, x.dtype)
+    mask = None if mask is None else jnp.broadcast_to(mask, x.shape)
     y = reduce(x, axes, kind, ties, autodiff, keepdims, mask)
     if start is None:
         return y

@@ -45,8 +45,7 @@ def checked(
         pooled = inner_axes(axes, x.shape)
         mask = None
         if where is not None:
-            mask_of(where, x.shape)
-            mask = jnp.asarray(where)
+            mask = mask_of(where, x.shape)
             mask = lax.expand_dims(mask, range(x.ndim - mask.ndim))
         if not isinstance(keepdims, bool):
             raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)

@@ -13,7 +13,7 @@ from jaxpool._arguments.choices import case_matters
 from jaxpool._arguments.errors import ArgumentError
 
 Padding = str | int | Sequence[int] | Sequence[tuple[int, int]]
-Ints = int | Sequence[int]
+Ints = int | Sequence[int] | np.ndarray
 PADDINGS = ("VALID", "SAME", "SAME_LOWER")
 
 
