@@ -101,3 +101,16 @@ def test_much_junk(in_time):
         check(*one)
 
     drawn()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool", "max_pool_with_argmax", "lp_pool"])
+def test_the_longest_windows_that_are_taken_compile_in_time(name, in_time):
+    function, arguments = CALLS[name]
+    more = {"x": None, "window_shape": (2**20, 2**11), "padding": "SAME"}
+
+    def total(x):
+        return jax.tree.leaves(function(**arguments | more | {"x": x}))[0].sum()
+
+    in_time()
+    jax.jit(jax.grad(total)).lower(arguments["x"]).compile()
