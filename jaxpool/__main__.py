@@ -17,7 +17,7 @@ from jaxpool._cli import UsageError
 
 COMMANDS = {
     "demo": "train a small CNN on real handwritten digits; compare with jax.lax",
-    "explain": "which inputs a window chose and where the cotangent goes",
+    "explain": "which inputs a window chose and where the cotangent goes: text, picture, page",
     "info": "versions, backend, and how each function is computed and differentiated",
 }
 
