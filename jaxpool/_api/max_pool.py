@@ -67,10 +67,8 @@ def max_pool(
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
         bool (where max is "or"). Pooled axes must have a known size; batch and channel axes may be
-        of size 0. Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: without it C and H are
-        pooled, whatever the sizes.
-      window_shape: one positive int a pooled axis, in a tuple, a list or an array of NumPy; an int
-        for all of `axes`. A window may span up to 2**20 positions more than the input.
+        of size 0.
+      window_shape: one positive int a pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: "VALID", "SAME" (what is odd goes to the end), "SAME_LOWER", a non-negative int, or
         one int or one (low, high) pair a pooled axis.
@@ -79,7 +77,8 @@ def max_pool(
       ceil_mode: round the output size up; a last window that would begin beyond the input and its
         low padding is dropped.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Row-major
-        order follows `axes`.
+        order follows `axes`. Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: without it C
+        and H are pooled, whatever the sizes.
       ties: which of equal elements gets the cotangent: "first" or "last" in row-major order, or
         "split" among all.
       autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
@@ -92,7 +91,8 @@ def max_pool(
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding.
+        hold nothing but padding, span more than 2**20 positions beyond the input or hold 2**32
+        elements.
 
     Example:
       >>> import jax, jax.numpy as jnp

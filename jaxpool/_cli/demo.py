@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> int:
     seed = integer("--seed", args.seed, 0, 2**32 - 1)
     path = picture_path(args.output, PICTURE)
     require("demo", "flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm")
-    jaxpool.keep_memory()
     import jax
 
+    jaxpool.keep_memory()
     from jaxpool._cli._digits import Digits
 
     digits = Digits.load()

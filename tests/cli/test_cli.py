@@ -215,7 +215,18 @@ def test_help_version_and_mistakes_are_answered_without_jax(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     said = done.stdout.split("---\n")
-    assert [text.split()[-1] for text in said[:-1]] == ["0", "0", "2", "2", "0", "2", "0", "2", "0", "2"]
+    assert [text.split()[-1] for text in said[:-1]] == [
+        "0",
+        "0",
+        "2",
+        "2",
+        "0",
+        "2",
+        "0",
+        "2",
+        "0",
+        "2",
+    ]
     assert said[0].startswith("usage: python -m jaxpool {demo,explain,info} [options]\n")
     assert said[1] == f"jaxpool {jaxpool.__version__}\nstatus 0\n"
     assert done.stderr.splitlines() == [
