@@ -9,7 +9,6 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding, check_countable
 from jaxpool._kernels.compare import Ties
@@ -45,7 +44,6 @@ class _Argmax:
         return y, flat_position(index, window, starts, window.input_shape)
 
 
-@public
 def max_pool_with_argmax(
     x: Any,
     window_shape: Ints,

@@ -10,7 +10,6 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.avg_pool import divisor_of
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
@@ -33,7 +32,6 @@ class _Sum:
         return sum_of_shard(x, self.shards, self.divide)
 
 
-@public
 def sum_pool(
     x: Any,
     window_shape: Ints,
@@ -113,7 +111,6 @@ def sum_pool(
     return y
 
 
-@public
 def avg_pool(
     x: Any,
     window_shape: Ints,

@@ -12,7 +12,6 @@ from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jaxpool._api.whole import checked
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import calling
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.compare import Ties, decode, encode
@@ -141,7 +140,6 @@ def _pooled(body: _Whole, place: Place, keepdims: bool, *xs: Array) -> Array:
     return y if keepdims else lax.squeeze(y, body.axes)
 
 
-@public
 def global_max_pool(
     x: Any,
     *,
@@ -200,7 +198,6 @@ def global_max_pool(
     return _pooled(_Max(pooled, names, ties), place, keepdims, x, *given)
 
 
-@public
 def global_avg_pool(
     x: Any,
     *,

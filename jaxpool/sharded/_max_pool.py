@@ -7,7 +7,6 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, losing
@@ -29,7 +28,6 @@ class _Extreme:
         return select_pool(x, self.shards, self.kind, self.ties)[0]
 
 
-@public
 def max_pool(
     x: Any,
     window_shape: Ints,
@@ -121,7 +119,6 @@ def _pool(
     return y
 
 
-@public
 def min_pool(
     x: Any,
     window_shape: Ints,

@@ -8,7 +8,6 @@ from typing import Any
 from jax import Array
 
 from jaxpool._api.power import as_floats
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
@@ -30,7 +29,6 @@ class _Norm:
         return y
 
 
-@public
 def lp_pool(
     x: Any,
     p: float,

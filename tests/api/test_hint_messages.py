@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-import jaxpool.sharded
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 
 X = np.zeros((1, 4, 4, 1), np.float32)
@@ -163,9 +163,6 @@ CALLS = {
     "The order is key, x, window_shape, output_shape.": (
         lambda: jaxpool.fractional_max_pool(jax.random.key(0), X, (2, 2))
     ),
-    "jaxpool.sharded.max_pool: there is no argument `stride`. Did you mean `strides`?": (
-        lambda: jaxpool.sharded.max_pool(X, (2, 2), stride=2)
-    ),
 }
 
 
@@ -204,3 +201,13 @@ def test_a_value_whose_repr_fails_is_named_by_its_type():
 def test_what_was_shown_is_not_said_twice():
     message = said(POOL, (2, 2), jnp.ones(2))
     assert message.count("strides=") == message.count("window_shape=") == 1
+
+
+def test_functions_of_public_modules_are_named_with_them():
+    def pool(x):
+        return x
+
+    pool.__module__ = "jaxpool.sharded._pool"
+    assert said(public(pool), X, stride=2) == (
+        "jaxpool.sharded.pool: there is no argument `stride`. It takes x."
+    )
