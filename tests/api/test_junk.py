@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import jaxpool
+import jaxpool.sharded
 from tests.support.junk import CALLS, JUNK, call
 
 SECONDS = 60  # that one call may take, on a machine that others use too
@@ -61,6 +63,11 @@ def in_time():
     yield lambda: signal.alarm(SECONDS)
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+def test_every_function_gets_junk():
+    names = [*jaxpool.__all__, *(f"sharded.{name}" for name in jaxpool.sharded.__all__)]
+    assert set(names) - set(CALLS) == {"keep_memory"}  # it takes no argument
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -1,7 +1,13 @@
-"""Malformed calls as `tests/api/bad_calls.txt` writes them, each with the message below it."""
+"""Malformed calls as `tests/api/bad_calls.txt` writes them, each with the message below it.
 
+`python -m tests.support.bad_calls CALL ...` prints rows for the table, to be read before they go there.
+"""
+
+import contextlib
 import importlib
+import io
 import shlex
+import sys
 from pathlib import Path
 
 import jax
@@ -37,15 +43,16 @@ def read():
     return list(zip(lines[::2], [line.strip() for line in lines[1::2]], strict=True))
 
 
-def said(call, capsys):
+def said(call):
     """The kind and the message of the exception of a call, or what the command line wrote."""
     if call.startswith("$"):
-        try:
-            code = main(shlex.split(call[1:]))
-        except SystemExit as left:
-            code = left.code
-        written = capsys.readouterr()
-        return f"{code}{written.out} {written.err.removesuffix(chr(10))}"
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main(shlex.split(call[1:]))
+            except SystemExit as left:
+                code = left.code
+        return f"{code}{out.getvalue()} {err.getvalue().strip()}"
     room = call.split(".")[0]
     known = dict(KNOWN)
     if room in EXTRAS:
@@ -56,3 +63,8 @@ def said(call, capsys):
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        print(f"{each}\n    {said(each)}")

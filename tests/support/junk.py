@@ -121,7 +121,7 @@ JUNK = NUMBERS + WORDS + SEQUENCES + ARRAYS + OBJECTS + TRACED
 WINDOWED = {"x": X, "window_shape": (2, 2)}
 MESH = jax.make_mesh((1,), ("rows",))
 PLACED = {"mesh": MESH, "spec": PartitionSpec(None, "rows")}
-ALIKE = {
+RIGHT = {
     "max_pool": WINDOWED,
     "min_pool": WINDOWED,
     "max_pool_with_argmax": WINDOWED,
@@ -178,9 +178,9 @@ def _torch_calls():
         yield f"compat.torch.{name}", (getattr(torch, name), {"input": x} | given)
 
 
-CALLS = {name: (getattr(jaxpool, name), given) for name, given in ALIKE.items()}
+CALLS = {name: (getattr(jaxpool, name), given) for name, given in RIGHT.items()}
 CALLS |= {
-    f"sharded.{name}": (getattr(jaxpool.sharded, name), ALIKE[name] | PLACED)
+    f"sharded.{name}": (getattr(jaxpool.sharded, name), RIGHT[name] | PLACED)
     for name in jaxpool.sharded.__all__
 }
 CALLS |= dict(_torch_calls())
