@@ -13,11 +13,10 @@ from jaxpool._cli._case import Case
 from jaxpool._geometry.access import Phases, terms
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Window
-from jaxpool._plan import adaptive_pool, unpool
+from jaxpool._plan import others
 from jaxpool._plan.layout import Layout
 from jaxpool._plan.max_pool import Pass, plan_max, plan_ties
 from jaxpool._plan.problem import Platform, Problem, keep_on
-from jaxpool._plan.residual import residual
 from jaxpool._plan.sum_pool import SumPlan, plan_sum
 from jaxpool._plan.tuning import TUNING, Tuning
 
@@ -96,10 +95,6 @@ def _of_steps(passes: Sequence[Pass], *, back: bool = False) -> list[Stage]:
     for one in passes:
         phases, last = one.step.transposed if back else one.step.phases, one is passes[-1]
         stage = _stage(one.step.axes, [phases], one.layout, last)
-        if back and not last and one.lower not in (None, one.layout):
-            index = _stage(one.step.axes, [phases], one.lower, last)
-            notes = (*stage.notes, *[f"the index {word}" for word in (index.reading, *index.notes)])
-            stage = dataclasses.replace(stage, notes=notes)
         stages.append(stage)
     return stages
 
@@ -129,7 +124,6 @@ def _folds(window: Window) -> list[Stage]:
 
 _WHY = {
     "narrow": (),
-    "float": (),
     "integer": ("compared as 16-bit integers: twice as many to a vector as float32",),
     "never": (),
     "fused": ("cotangents are widened where they are added",),
@@ -140,7 +134,7 @@ _WHY = {
 def _selection(case: Case, problem: Problem) -> Explained:
     """A windowed maximum or minimum."""
     window = case.window
-    keeps: str = residual(window, split=case.ties == "split")
+    keeps: str = others.residual(window, split=case.ties == "split")
     if case.function == "max_pool_with_argmax":
         keeps = "tap"  # whatever it keeps beside it
     if keeps == "rank":
@@ -190,7 +184,7 @@ def _fractional(case: Case, problem: Problem) -> Explained:
 
 def _adaptive(case: Case, problem: Problem) -> Explained:
     window, mean = case.window, case.function == "adaptive_avg_pool"
-    if adaptive_pool.needs_no_grid(window):
+    if others.needs_no_grid(window):
         if mean:
             return _sums(case, problem)
         usual = "max_pool_with_argmax" if case.ties == "last" else "max_pool"
@@ -201,11 +195,11 @@ def _adaptive(case: Case, problem: Problem) -> Explained:
     back = [Stage(window.axes, 1, "repeated")]
     for dim in ragged:
         places = len(dim.places)
-        how = "one by one" if adaptive_pool.one_by_one(places) else "as a block"
+        how = "one by one" if others.one_by_one(places) else "as a block"
         back.append(Stage((dim.axis,), places, "gathered", notes=(how,)))
     keeps = "nothing" if mean else "bits" if case.ties == "split" else "tap"
     tangent = to_grid if mean else Stage(axes, 1, "scattered")
-    return keeps, [to_grid, blocks], [tangent, blocks], back, adaptive_pool.why(window)
+    return keeps, [to_grid, blocks], [tangent, blocks], back, others.why_grid(window)
 
 
 def _reduction(case: Case, problem: Problem) -> Explained:
@@ -237,11 +231,11 @@ def _elementwise(case: Case, problem: Problem) -> Explained:
 
 
 def _unpool(case: Case, problem: Problem) -> Explained:
-    own = unpool.own_windows(case.shape, case.axes, case.to, problem.platform, False)
+    own = others.own_windows(case.shape, case.axes, case.to, problem.platform, False)
     dense = [Stage(case.axes, 1, "repeated", notes=("or else",))] if own else []
     scattered, gathered = (Stage(case.axes, 1, how) for how in ("scattered", "gathered"))
     put, added = [*dense, scattered, gathered], [*dense, scattered]
-    return "position", put, added, [gathered], [unpool.why(own)]
+    return "position", put, added, [gathered], [others.why_windows(own)]
 
 
 class Family(NamedTuple):
@@ -264,7 +258,7 @@ _OUTPUTS = (
 _WHOLE = ("over 1 and 2 32x56x56x64", "over 1 and 2 ties split 32x56x56x64")
 FAMILIES = (
     Family(cases.SELECTIONS, _selection, _WINDOWS),
-    Family(cases.SUMS, _sums, _WINDOWS),
+    Family(cases.SUMS, _sums, (*_WINDOWS, "31x31 SAME 1x64x64x32")),
     Family(cases.SCALED, _scaled, _WINDOWS),
     Family(cases.STOCHASTIC, _stochastic, _WINDOWS),
     Family(

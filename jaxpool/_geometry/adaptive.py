@@ -108,9 +108,4 @@ def adaptive_window(
         if out > length + FARTHEST:
             rule = f"at most {FARTHEST} more than the input, {length} along axis {axis}"
             raise ArgumentError(argument, rule, given, "Ask for fewer windows.")
-    return Window(
-        tuple(
-            _adaptive_axis(axis, length, size)
-            for axis, length, size in zip(where, lengths, sizes, strict=True)
-        )
-    )
+    return Window(tuple(map(_adaptive_axis, where, lengths, sizes)))
