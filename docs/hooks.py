@@ -76,6 +76,7 @@ REFERENCE = {
     "equinox": ("jaxpool.compat.equinox", "", "compat.equinox"),
     "torch": ("jaxpool.compat.torch", "", "compat.torch"),
     "scipy": ("jaxpool.compat.scipy", "", "compat.scipy"),
+    "torchvision": ("jaxpool.compat.torchvision", "", "compat.torchvision"),
     "testing": ("jaxpool.testing", "", "testing"),
 }
 PACKAGE = Path(jaxpool.__file__).parent

@@ -10,6 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding
@@ -21,6 +22,7 @@ from jaxpool._shards.pools import Sum
 from jaxpool._shards.split import by_type
 
 
+@public
 def sum_pool(
     x: Any,
     window_shape: Ints,
@@ -116,6 +118,7 @@ def divisor_of(
     return float(divisor)
 
 
+@public
 def avg_pool(
     x: Any,
     window_shape: Ints,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import numpy as np
 from jax import Array
-from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array, is_array
+from jaxpool._arguments.arrays import as_array, is_key
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import (
     Ints,
@@ -17,6 +16,7 @@ from jaxpool._arguments.sizes import (
     check_countable,
     is_int,
     is_sequence,
+    listed,
     normalise_axes,
     per_axis,
 )
@@ -32,19 +32,18 @@ from jaxpool._ops.random_pool import (
 )
 
 
-def _check_key(key: Any, rule: str, hint: str) -> None:
+def check_key(key: Any, rule: str, hint: str) -> None:
     """Raises unless `key` is one PRNG key, typed or of the raw words of the default kind."""
-    if is_array(key):
-        typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-        raw = not typed and key.dtype == np.uint32 and key.ndim > 0
-        if typed and key.shape == ():
-            return
-        if raw and key.shape == jax.eval_shape(jax.random.PRNGKey, 0).shape:
-            return
-        raise ArgumentError("key", rule, f"{key.dtype}{list(key.shape)}", hint, TypeError)
-    raise ArgumentError("key", rule, key, hint, TypeError)
+    if not is_key(key):
+        got = (
+            f"key={key.dtype}{list(key.shape)}"
+            if hasattr(key, "dtype") and hasattr(key, "shape")
+            else ""
+        )
+        raise ArgumentError("key", rule, key, hint, TypeError, got=got, static=False)
 
 
+@public
 def fractional_max_pool(
     key: Any,
     x: Any,
@@ -96,7 +95,7 @@ def fractional_max_pool(
     """
     name = "fractional_max_pool"
     with calling(name):
-        _check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
+        check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         op = fractional_op(x.shape, window_shape, output_shape, axes)
@@ -110,6 +109,7 @@ def fractional_op(
     shape: tuple[Any, ...], window_shape: Any, output_shape: Any, axes: Any
 ) -> FractionalPool:
     """The arguments of a fractional pool over an array of `shape`, checked."""
+    output_shape = listed(output_shape)
     if not is_sequence(output_shape) or not output_shape:
         rule = "a tuple of positive ints, one a pooled axis"
         kind = ValueError if is_sequence(output_shape) else TypeError
@@ -134,6 +134,7 @@ def fractional_op(
     return FractionalPool(where, window, outs, tuple(int(shape[axis]) for axis in where))
 
 
+@public
 def stochastic_pool(
     key: Any,
     x: Any,
@@ -195,7 +196,7 @@ def stochastic_pool(
     with calling(name):
         if key is not None:
             rule, hint = "a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate."
-            _check_key(key, rule, hint)
+            check_key(key, rule, hint)
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         window = make_window(x.shape, window_shape, strides, padding, axes=axes)

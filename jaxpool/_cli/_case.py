@@ -28,14 +28,20 @@ RUNNING = ("cummax", "cummin")
 ELEMENTWISE = ("maximum", "minimum", "fmax", "fmin")
 UNPOOL = ("max_unpool",)
 FRACTIONAL = ("fractional_max_pool",)
+REGIONS = ("roi_align", "roi_max_pool")  # to 512x7x7: boxes, and cells of each
+SEGMENTS = ("segment_max", "segment_min", "segment_mean")  # to 100: segments
 WINDOWED = SELECTIONS + SUMS + SCALED + STOCHASTIC + FRACTIONAL
-FUNCTIONS = WINDOWED + ADAPTIVE + WHOLE + RUNNING + ELEMENTWISE + UNPOOL
+FUNCTIONS = WINDOWED + ADAPTIVE + WHOLE + RUNNING + ELEMENTWISE + UNPOOL + REGIONS + SEGMENTS
 
 FLOATS = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 TIES = ("first", "last", "split")
 FOLLOWED = ("stride", "dilation", "pad", "to", "of", "over", "ties")
-NEEDED = {"to": ADAPTIVE + UNPOOL + FRACTIONAL, "over": (*RUNNING, "max", "min"), "of": ELEMENTWISE}
+NEEDED = {
+    "to": ADAPTIVE + UNPOOL + FRACTIONAL + REGIONS + SEGMENTS,
+    "over": (*RUNNING, "max", "min"),
+    "of": ELEMENTWISE,
+}
 NO_WINDOW = Window(())
 EXAMPLE = 'Write it as in "max 3x3 stride 2 SAME 16x112x112x64 bfloat16".'
 
@@ -174,6 +180,11 @@ def _geometry(
         axes = tuple(range(len(shape) - count, len(shape)))
     if function in ELEMENTWISE:
         return (), (), NO_WINDOW
+    if function in REGIONS + SEGMENTS:
+        rank = 3 if function in REGIONS else 1
+        if len(to) != rank or len(shape) < rank or (function in REGIONS and len(shape) != 4):
+            raise _Unread("a case such as roi_align to 512x7x7 2x50x50x256, segment_max to 9 99x8")
+        return tuple(range(rank)), to, NO_WINDOW
     if function in WHOLE and axes is None:
         axes = tuple(range(1, len(shape) - 1))
     if function in WHOLE + RUNNING + UNPOOL:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from jaxpool._cli import _case as cases
 from jaxpool._cli._case import Case
+from jaxpool._cli._stage import Explained, Stage, region, segment
 from jaxpool._geometry.access import Phases, terms
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Window
@@ -19,19 +20,6 @@ from jaxpool._plan.max_pool import Pass, plan_max, plan_ties
 from jaxpool._plan.problem import Platform, Problem, keep_on
 from jaxpool._plan.sum_pool import SumPlan, plan_sum
 from jaxpool._plan.tuning import TUNING, Tuning
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    """One pass over an array along `axes`: so many `terms` meet at a position, at most."""
-
-    axes: tuple[int, ...]
-    terms: int
-    reading: str  # how they are read
-    phases: int = 1
-    regions: int = 1
-    kept: bool = False  # computed once, whatever reads it
-    notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +58,6 @@ def deciding(case: Case, on: Platform) -> dict[str, dict[str, Any]]:
 
 
 # Stages of what the plans of windowed pools hold
-
-Explained = tuple[str, Sequence[Stage], Sequence[Stage], Sequence[Stage], Sequence[str]]
 
 
 def _stage(
@@ -270,5 +256,11 @@ FAMILIES = (
     Family(
         cases.ELEMENTWISE, _elementwise, ("of 2 16x128x128x32", "of 2 ties split 16x128x128x32")
     ),
+    Family(
+        cases.REGIONS,
+        region,
+        ("to 512x7x7 2x50x50x256", "to 512x7x7 ties split 2x50x50x256"),
+    ),
+    Family(cases.SEGMENTS, segment, ("to 1000 100000x64", "to 1000 ties split 100000x64")),
     Family(cases.UNPOOL, _unpool, ("to 128x128 16x64x64x32", "to 512x512 16x64x64x32")),
 )
