@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from jax import numpy as jnp
 
 from jaxpool._api.max_pool import max_pool
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -69,6 +71,7 @@ def _pooled(op: Composite, boxes: Array, cells: tuple[int, ...], xs: tuple[Array
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
+@public
 def roi_align(
     x: Any,
     boxes: Any,
@@ -103,7 +106,7 @@ def roi_align(
       batch_indices: integers of the shape (..., K): the image of each box. A box whose traced index
         is out of range gives 0.
       spatial_scale: the positive number that boxes are multiplied with.
-      samples: points an axis of a cell, a positive int.
+      samples: points an axis of a cell, an int from 1 to 1024.
       aligned: whether coordinates count from the corner of a pixel: half a pixel is taken off.
         Without it they count from its centre, and a box is at least a pixel long.
       kind: "avg" or "max" of the points of a cell.
@@ -131,11 +134,12 @@ def roi_align(
     """
     x, boxes = as_array("roi_align", x), as_array("roi_align", boxes, "boxes")
     with calling("roi_align", **{"x.shape": x.shape, "boxes.shape": boxes.shape}):
-        cells = per_axis("output_shape", output_shape, 2)
+        cells = _cells(output_shape)
+        rule = "an int from 1 to 1024"
         if not is_int(samples):
-            raise ArgumentError("samples", "a positive int", samples, "Pass 2, say.", TypeError)
-        if samples < 1:
-            raise ArgumentError("samples", "a positive int", samples, "Pass 2, say.")
+            raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)
+        if not 1 <= operator.index(samples) <= 1024:
+            raise ArgumentError("samples", rule, samples, "Pass 2, say.")
         scale = _scale(spatial_scale)
         if not isinstance(aligned, bool):
             raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
@@ -152,6 +156,7 @@ def roi_align(
     return max_pool(y, window, window, autodiff="jvp")
 
 
+@public
 def roi_max_pool(
     x: Any,
     boxes: Any,
@@ -209,7 +214,7 @@ def roi_max_pool(
     """
     x, boxes = as_array("roi_max_pool", x), as_array("roi_max_pool", boxes, "boxes")
     with calling("roi_max_pool", **{"x.shape": x.shape, "boxes.shape": boxes.shape}):
-        cells = per_axis("output_shape", output_shape, 2)
+        cells = _cells(output_shape)
         scale = _scale(spatial_scale)
         choice("ties", ties, ("first", "last", "split"))
         xs = _images_and_boxes(x, boxes, batch_indices)
@@ -223,6 +228,14 @@ def box_max(cells: tuple[int, ...], scale: float, ties: Ties, x: Array, *given: 
         return jnp.zeros((given[0].shape[0], *cells, x.shape[-1]), x.dtype)
     given = tuple(jax.lax.stop_gradient(array) for array in given)
     return apply_given(BoxMax(cells, scale, ties, x.shape[:3]), x, *given)[0]
+
+
+def _cells(output_shape: Any) -> tuple[int, ...]:
+    cells = per_axis("output_shape", output_shape, 2)
+    if math.prod(cells) >= 2**20:
+        rule = "fewer than 2**20 cells in all"
+        raise ArgumentError("output_shape", rule, cells, "A box has as many as it has outputs.")
+    return cells
 
 
 def _scale(spatial_scale: Any) -> float:

@@ -12,6 +12,7 @@ from jax import numpy as jnp
 
 from jaxpool._api.regions import integers
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes
@@ -40,10 +41,10 @@ def _arguments(
             raise ArgumentError("num_segments", "given where ids are traced", None, hint)
         known = np.asarray(segment_ids)
         return ids, max(int(known.max()) + 1, 0) if known.size else 0
-    rule = "None or an int of at least 0"
+    rule = "None or an int from 0 to 2**31 - 1"
     if not is_int(num_segments):
         raise ArgumentError("num_segments", rule, num_segments, "Pass an int.", TypeError)
-    if num_segments < 0:
+    if not 0 <= operator.index(num_segments) < 2**31:
         raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
     return ids, operator.index(num_segments)
 
@@ -60,6 +61,7 @@ def _select(
     return apply_given(SegmentSelect(kind, ties, count, is_sorted), x, ids)[0]
 
 
+@public
 def segment_max(
     x: Any,
     segment_ids: Any,
@@ -112,6 +114,7 @@ def segment_max(
     return _select("segment_max", "max", x, segment_ids, num_segments, is_sorted, ties)
 
 
+@public
 def segment_min(
     x: Any,
     segment_ids: Any,
@@ -154,6 +157,7 @@ def segment_min(
     return _select("segment_min", "min", x, segment_ids, num_segments, is_sorted, ties)
 
 
+@public
 def segment_mean(
     x: Any,
     segment_ids: Any,

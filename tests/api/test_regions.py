@@ -194,8 +194,18 @@ MESSAGES = [
     ),
 ]
 OWN = [
-    ("roi_align", {"samples": 0}, ValueError, "`samples` must be a positive int; got samples=0"),
-    ("roi_align", {"samples": 1.5}, TypeError, "`samples` must be a positive int; got samples=1.5"),
+    (
+        "roi_align",
+        {"samples": 0},
+        ValueError,
+        "`samples` must be an int from 1 to 1024; got samples=0",
+    ),
+    (
+        "roi_align",
+        {"samples": 1.5},
+        TypeError,
+        "`samples` must be an int from 1 to 1024; got samples=1.5",
+    ),
     ("roi_align", {"aligned": 1}, TypeError, "`aligned` must be True or False; got aligned=1"),
     ("roi_align", {"kind": "sum"}, ValueError, "`kind` must be 'avg' or 'max'; got kind='sum'"),
     ("roi_max_pool", {"ties": "all"}, ValueError, "`ties` must be 'first', 'last' or 'split'; got"),

@@ -160,8 +160,16 @@ MESSAGES = [
         ValueError,
         "`segment_ids` must be of shape (3,); got segment_ids=(2,)",
     ),
-    ({"num_segments": 2.0}, TypeError, "`num_segments` must be None or an int of at least 0; got"),
-    ({"num_segments": -1}, ValueError, "`num_segments` must be None or an int of at least 0; got"),
+    (
+        {"num_segments": 2.0},
+        TypeError,
+        "`num_segments` must be None or an int from 0 to 2**31 - 1; got",
+    ),
+    (
+        {"num_segments": -1},
+        ValueError,
+        "`num_segments` must be None or an int from 0 to 2**31 - 1; got",
+    ),
     ({"indices_are_sorted": 1}, TypeError, "`indices_are_sorted` must be True or False; got"),
     ({"ties": "none"}, ValueError, "`ties` must be 'split', 'first' or 'last'; got ties='none'"),
 ]

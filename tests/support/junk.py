@@ -149,6 +149,11 @@ RIGHT = {
     "cummax": {"x": X},
     "cummin": {"x": X},
     "maxout": {"x": X, "groups": 2},
+    "roi_align": {"x": X[0], "boxes": np.ones((3, 4), np.float32), "output_shape": (2, 2)},
+    "roi_max_pool": {"x": X[0], "boxes": np.ones((3, 4), np.float32), "output_shape": (2, 2)},
+    "segment_max": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
+    "segment_min": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
+    "segment_mean": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
     "accelerate": {"fn": abs},
 }
 
