@@ -7,10 +7,9 @@ its name and the shapes it was called with, once, through `calling`.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
-
-import jax
 
 LONGEST = 200  # characters of a value that a message shows
 STATIC = (
@@ -51,12 +50,17 @@ class ArgumentError(Exception):
 def _traced(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return any(map(_traced, value))
-    return isinstance(value, jax.core.Tracer)
+    return _is_tracer(value)
+
+
+def _is_tracer(value: Any) -> bool:
+    jax = sys.modules.get("jax")  # where it was not imported, nothing is traced
+    return jax is not None and isinstance(value, jax.core.Tracer)
 
 
 def _words(value: Any) -> str:
     """`value` as it is written, but for traced numbers, of which nobody writes the repr."""
-    if isinstance(value, jax.core.Tracer):
+    if _is_tracer(value):
         return f"traced {value.dtype}{list(value.shape)}"
     if type(value) in (tuple, list) and _traced(value):
         inside = ", ".join(map(_words, value))

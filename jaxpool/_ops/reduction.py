@@ -57,6 +57,8 @@ class Reduction(Op):
     def _won(self, winners: Array, shape: Sequence[Any]) -> Array:
         if self.ties != "split":
             return reducing.has_rank(winners, shape, self.axes, self.ties == "last")
+        if 0 in shape:  # which jnp does not unpack
+            return slices.zeros_like(winners, self.axes, self.sizes).astype(bool)
         return jnp.unpackbits(winners, self._packed, shape[self._packed]).astype(bool)
 
     def _share(self, total: Array, winners: Array) -> Array:
