@@ -1,0 +1,211 @@
+"""Elements of a rank, and sums with a kernel of which the extreme is taken: ops that choose among taps."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._geometry.window import Window
+from jaxpool._kernels import patches, rank, slices
+from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
+from jaxpool._kernels.keep import keep
+from jaxpool._kernels.route import pick, route
+from jaxpool._kernels.ties import pick_tied, route_tied, share, tied
+from jaxpool._ops.op import Autodiff, Op, apply, apply_given, problem_of
+from jaxpool._ops.reduction import Reduction
+from jaxpool._plan.max_pool import plan_ties
+from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.rank_pool import by_network, places, plan_rank
+
+
+@dataclasses.dataclass(frozen=True)
+class TapPool(Op):
+    """One value of each window, found among a term a tap; keeps the tap that it is, or a bit for each that ties."""
+
+    window: Window
+    ties: Ties
+    taps: tuple[int, ...]  # flat, ascending: those that take part
+
+    def terms(self, *xs: Array) -> list[Array]:
+        """The terms of the taps, in a type in which they are compared."""
+        raise TypeError(f"{type(self).__name__} describes no terms")
+
+    def chosen(self, terms: Sequence[Array]) -> Array:
+        """The value among the terms."""
+        raise TypeError(f"{type(self).__name__} describes no choice")
+
+    def result(self, y: Array, *xs: Array) -> Array:
+        """The output, from the value that was compared."""
+        raise TypeError(f"{type(self).__name__} describes no result")
+
+    def value(self, on: Platform, *xs: Array) -> Array:
+        return self.result(self.chosen(self.terms(*xs)), *xs)
+
+    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
+        def value(*xs: Array) -> Array:
+            return self.chosen(self.terms(*xs))
+
+        def kernel(*xs: Array) -> tuple[Array, Any]:
+            y = keep(keep_on(on), value, *xs)
+            words = rank.tied_taps(self.terms(*xs), y, self.window, self.taps)
+            split = self.ties == "split"
+            kept = words if split else rank.one_tap(words, self.window, self.ties == "last")
+            return self.result(y, *xs), kept
+
+        found: tuple[Array, Any] = keep(keep_on(on), kernel, *xs)
+        return found
+
+    def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
+        if self.ties == "split":
+            return pick_tied(x_dot, kept, self.window)
+        return pick(x_dot, kept, self.ties, plan_rank(problem_of(self.window, x_dot, on)))
+
+    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array, ...]:
+        problem = problem_of(self.window, dy, on, self.window.unpooled(dy.shape))
+        if self.ties == "split":
+            return (route_tied(dy, kept, plan_ties(problem)),)
+        return (route(dy, kept, self.ties, plan_rank(problem)),)
+
+
+@dataclasses.dataclass(frozen=True)
+class RankPool(TapPool):
+    """The element of `rank` of each window, None the median; of a footprint windows are not padded."""
+
+    rank: int | None
+
+    @property
+    def _places(self) -> np.ndarray:
+        if len(self.taps) == self.window.size:
+            return places(self.window, self.rank)
+        count = len(self.taps)
+        return np.asarray(count // 2 if self.rank is None else self.rank % count)
+
+    def terms(self, x: Array) -> list[Array]:
+        key = rank.keys(x)
+        last = self.rank is None or self.rank >= 0
+        padded = slices.pad_input(key, self.window, rank.end(key.dtype, last))
+        return [slices.tap_of(padded, self.window, tap) for tap in self.taps]
+
+    def chosen(self, terms: Sequence[Array]) -> Array:
+        return rank.by_comparators(terms, self._places, self.window)
+
+    def result(self, y: Array, x: Array) -> Array:
+        return rank.values(y, x.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class RankOver(Reduction):
+    """The element of `rank` over whole axes, None the median, of those that a mask counts."""
+
+    rank: int | None = None
+
+    def value(self, on: Platform, *xs: Array) -> Array:
+        key = rank.keys(xs[0])
+        real = xs[1] if xs[1:] else lax.full_like(key, True, np.bool_)
+        count = jnp.sum(real, axis=self.axes, keepdims=True, dtype=np.int32)
+        place = count // 2
+        if self.rank is not None:
+            place = count + self.rank if self.rank < 0 else lax.full_like(count, self.rank)
+        key = lax.select(real, key, lax.full_like(key, rank.end(key.dtype, True)))
+        return rank.values(rank.by_counting(key, self.axes, place), xs[0].dtype)
+
+
+def rank_pool(
+    x: Array,
+    window: Window,
+    place: int | None,
+    ties: Ties,
+    autodiff: Autodiff,
+    taps: Sequence[int] | None = None,
+) -> Array:
+    """The element of rank `place` among `taps` of each window, all of them if None."""
+    every = tuple(range(window.size) if taps is None else taps)
+    if by_network(window):
+        return apply(RankPool(window, ties, every, place), autodiff, x)
+    wide = cast(x, accumulator(x.dtype))  # where cotangents of elements that windows share are added
+    laid, over = patches.lay_out(wide, window, 0), patches.tap_axes(window)
+    op = RankOver("max", ties, over, window.window_shape, place)
+    given = []
+    if window.padded or taps is not None:
+        real = patches.split(patches.real_taps(window, x.ndim), window)
+        part = np.isin(np.arange(window.size), every).reshape(window.window_shape)
+        shape = [1] * laid.ndim
+        for axis, size in zip(over, window.window_shape, strict=True):
+            shape[axis] = size
+        part = part.transpose(np.argsort(over)).reshape(shape)
+        given = [slices.broadcast_like(real & part, laid)]
+    y = apply_given(op, laid, *given)[0] if given else apply(op, autodiff, laid)
+    return cast(lax.squeeze(y, over), x.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Morphology(TapPool):
+    """The maximum of elements plus a kernel ("max"), or the minimum of elements minus it ("min").
+
+    The kernel has its taps along the first axis and after that the axes of x: of size 1, but for
+    that of the channels, where it has one for each.
+    """
+
+    kind: Kind
+    channels: int | None  # the axis along which kernels differ
+    inputs = 2
+
+    def terms(self, x: Array, kernel: Array) -> list[Array]:
+        wide = accumulator(x.dtype)
+        weights = cast(kernel if self.kind == "max" else -kernel, wide)
+        fill = losing(wide, self.kind)
+        padded = slices.pad_input(cast(x, wide), self.window, fill)
+        terms = []
+        for tap in self.taps:
+            view = slices.tap_of(padded, self.window, tap)
+            term = view + jnp.broadcast_to(weights[tap], view.shape)
+            if self.window.padded and not is_float(wide):  # no integer stays what it is
+                real = rank.real_tap(self.window, tap, x.ndim)
+                real = slices.broadcast_like(real, term)
+                term = lax.select(real, term, lax.full_like(term, fill))
+            terms.append(term)
+        return terms
+
+    def chosen(self, terms: Sequence[Array]) -> Array:
+        return functools.reduce(lax.max if self.kind == "max" else lax.min, terms)
+
+    def result(self, y: Array, x: Array, kernel: Array) -> Array:
+        return cast(y, x.dtype)
+
+    def _won(self, kept: Any, tap: int) -> Array:
+        return tied(kept, tap) if self.ties == "split" else lax.eq(kept, lax.full_like(kept, tap))
+
+    def linear(self, on: Platform, kept: Any, x_dot: Array | None, k_dot: Array | None) -> Array:
+        dtype = (k_dot if x_dot is None else x_dot).dtype
+        parts = []
+        if x_dot is not None:
+            parts.append(super().linear(on, kept, cast(x_dot, accumulator(dtype))))
+        if k_dot is not None:
+            weights = cast(k_dot if self.kind == "max" else -k_dot, accumulator(dtype))
+            terms = []
+            for tap in self.taps:
+                won = self._won(kept, tap)
+                weight = jnp.broadcast_to(weights[tap], won.shape)
+                terms.append(lax.select(won, weight, lax.full_like(weight, 0)))
+            total = functools.reduce(lax.add, terms)
+            parts.append(share(total, kept) if self.ties == "split" else total)
+        return cast(functools.reduce(lax.add, parts), dtype)
+
+    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array, Array]:
+        (dx,) = super().transpose(on, kept, dy)
+        part = cast(dy, accumulator(dy.dtype))
+        part = share(part, kept) if self.ties == "split" else part
+        over = tuple(axis for axis in range(dy.ndim) if axis != self.channels)
+        rows = []
+        for tap in range(self.window.size):
+            won = lax.select(self._won(kept, tap), part, lax.full_like(part, 0))
+            rows.append(jnp.sum(won, axis=over, keepdims=True, dtype=part.dtype))
+        dk = cast(jnp.stack(rows), dy.dtype)
+        return dx, dk if self.kind == "max" else -dk
