@@ -17,7 +17,6 @@ from jaxpool._ops.k_max import KMax
 from jaxpool._ops.op import Autodiff, apply
 
 
-
 def median_pool(
     x: Any,
     window_shape: Ints,

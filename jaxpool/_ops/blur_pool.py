@@ -39,7 +39,9 @@ class BlurPool(Op):
 
     def _weights(self, step: Step) -> np.ndarray:
         """Of each flat tap of a step."""
-        rows = [[math.comb(len(a.taps) - 1, tap) for tap in range(len(a.taps))] for a in step.accesses]
+        rows = [
+            [math.comb(len(a.taps) - 1, tap) for tap in range(len(a.taps))] for a in step.accesses
+        ]
         weights = np.asarray([math.prod(each) for each in itertools.product(*rows)], float)
         return weights / weights.sum()
 

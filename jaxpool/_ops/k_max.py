@@ -9,7 +9,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import rank, slices
-from jaxpool._kernels.dtypes import accumulator, cast, index_dtype
+from jaxpool._kernels.dtypes import index_dtype
 from jaxpool._kernels.keep import keep
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform, keep_on
@@ -26,7 +26,9 @@ class KMax(Op):
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         def chosen(x: Array) -> Array:
             key = rank.keys(x)
-            falling = lax.bitwise_not(key)  # the greatest first, whatever the type, and ties as they stand
+            falling = lax.bitwise_not(
+                key
+            )  # the greatest first, whatever the type, and ties as they stand
             at = lax.broadcasted_iota(np.int32, x.shape, self.axis)
             order = lax.sort((falling, at), dimension=self.axis, num_keys=1, is_stable=True)[1]
             first = lax.slice_in_dim(order, 0, self.count, axis=self.axis)

@@ -129,7 +129,9 @@ def rank_pool(
     every = tuple(range(window.size) if taps is None else taps)
     if by_network(window):
         return apply(RankPool(window, ties, every, place), autodiff, x)
-    wide = cast(x, accumulator(x.dtype))  # where cotangents of elements that windows share are added
+    wide = cast(
+        x, accumulator(x.dtype)
+    )  # where cotangents of elements that windows share are added
     laid, over = patches.lay_out(wide, window, 0), patches.tap_axes(window)
     op = RankOver("max", ties, over, window.window_shape, place)
     given = []
@@ -167,8 +169,7 @@ class Morphology(TapPool):
             view = slices.tap_of(padded, self.window, tap)
             term = view + jnp.broadcast_to(weights[tap], view.shape)
             if self.window.padded and not is_float(wide):  # no integer stays what it is
-                real = rank.real_tap(self.window, tap, x.ndim)
-                real = slices.broadcast_like(real, term)
+                real = slices.broadcast_like(rank.real_tap(self.window, tap, x.ndim), term)
                 term = lax.select(real, term, lax.full_like(term, fill))
             terms.append(term)
         return terms
@@ -183,7 +184,7 @@ class Morphology(TapPool):
         return tied(kept, tap) if self.ties == "split" else lax.eq(kept, lax.full_like(kept, tap))
 
     def linear(self, on: Platform, kept: Any, x_dot: Array | None, k_dot: Array | None) -> Array:
-        dtype = (k_dot if x_dot is None else x_dot).dtype
+        dtype = next(dot.dtype for dot in (x_dot, k_dot) if dot is not None)
         parts = []
         if x_dot is not None:
             parts.append(super().linear(on, kept, cast(x_dot, accumulator(dtype))))

@@ -10,11 +10,13 @@ import numpy as np
 
 from jaxpool._geometry.window import Window
 from jaxpool._plan.layout import in_one_region
-from jaxpool._plan.max_pool import MaxPlan, Pass, plan_max, plan_ties
+from jaxpool._plan.max_pool import MaxPlan, Pass, Widen, plan_max, plan_ties
 from jaxpool._plan.problem import Problem
 from jaxpool._plan.tuning import LIMITS
 
-Comparator = tuple[int, int, bool, bool]  # two places, and whether the less and the greater are needed
+Comparator = tuple[
+    int, int, bool, bool
+]  # two places, and whether the less and the greater are needed
 
 
 def by_network(window: Window) -> bool:
@@ -70,6 +72,6 @@ def plan_rank(problem: Problem) -> MaxPlan:
     tangent = (Pass(one.step, in_one_region(one.step.phases)),)
     if len(plan.backward) == 1:
         return dataclasses.replace(plan, tangent=tangent)
-    wide = "apart" if problem.tuning.widen_first else "fused"
-    widen = wide if problem.low_precision else "never"
+    wide: Widen = "apart" if problem.tuning.widen_first else "fused"
+    widen: Widen = wide if problem.low_precision else "never"
     return dataclasses.replace(plan, backward=(one,), tangent=tangent, widen=widen)
