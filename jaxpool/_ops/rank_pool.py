@@ -160,8 +160,10 @@ class Morphology(TapPool):
     inputs = 2
 
     def terms(self, x: Array, kernel: Array) -> list[Array]:
-        wide = accumulator(x.dtype)
-        weights = cast(kernel if self.kind == "max" else -kernel, wide)
+        small = not is_float(x.dtype) and x.dtype.itemsize < 4
+        wide = jnp.dtype(np.int32) if small else accumulator(x.dtype)
+        weights = cast(kernel, wide)
+        weights = weights if self.kind == "max" else -weights
         fill = losing(wide, self.kind)
         padded = slices.pad_input(cast(x, wide), self.window, fill)
         terms = []
