@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from jax import Array, lax
-from jax import numpy as jnp
 
+from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -19,6 +19,7 @@ from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.rank_pool import Morphology
 
 
+@filled
 def dilate(
     x: Any,
     kernel: Any,
@@ -30,35 +31,23 @@ def dilate(
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
-    """Computes the grey dilation: the largest sum of a window's elements and a kernel.
+    """Computes the grey dilation: the largest sum of the elements of a window and a kernel.
 
     `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] + kernel[u, v, c]`,
     letters as in `max_pool`.
 
     Gradient: the cotangent of each output goes to the element and to the entry of the kernel whose
-    sum was chosen; what overlaps is added, everything else gets zeros. NaN is larger than every number.
-    Padding is never chosen. The residual is one unsigned index an output (with `ties="split"` one
-    bit a tap). 8- and 16-bit floats are added and compared in float32. No scatter.
+    sum was chosen; what overlaps is added, all else gets zeros. NaN is larger than every number,
+    padding is never chosen. The residual is one unsigned index an output (with `ties="split"` a bit
+    a tap). 8- and 16-bit floats are added and compared in float32. No scatter.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats or integers.
-      kernel: array of shape `window_shape`, or of `(*window_shape, C)` with a kernel for each
-        channel; floats for floats, integers for integers. Without `axes`, x has one batch axis:
-        a kernel of one axis less than x is one for each channel.
-      strides: an int, or one a pooled axis; None is 1.
-      padding: as in `max_pool`.
-      window_dilation: distance between neighbouring taps; None is 1.
-      axes: the pooled axes; channels are then the last axis that is not among them.
-      ties: which of equal sums gets the cotangent: "first", "last" or "split".
-      autodiff: "vjp", or "jvp" for forward mode too.
+    {x} A bool raises.
+    {kernel}
+    {choice}
 
-    Returns:
-      Array of the shape that `max_pool` gives; the dtype of x.
+    {result}
 
-    Raises:
-      TypeError: an argument is of the wrong kind, or x or the kernel is bool.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding.
+    {errors}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -70,12 +59,13 @@ def dilate(
       Array([2., 1.], dtype=float32)
 
     References:
-      `tf.nn.dilation2d`, whose kernel has channels and whose windows are 2-D.
+      `tf.nn.dilation2d`.
     """
     options = (strides, padding, window_dilation, axes, ties, autodiff)
     return _morphology("dilate", "max", x, kernel, *options)
 
 
+@filled
 def erode(
     x: Any,
     kernel: Any,
@@ -87,31 +77,21 @@ def erode(
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
-    """Computes the grey erosion: the smallest difference of a window's elements and a kernel.
+    """Computes the grey erosion: the smallest difference of the elements of a window and a kernel.
 
     `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] - kernel[u, v, c]`,
     letters as in `max_pool`.
 
-    Gradient: as of `dilate`, to the element that was chosen and, negative, to the entry of the
-    kernel. NaN is smaller than every number.
+    Gradient: as of `dilate`, to the element chosen and, negative, to the entry of the kernel. NaN is
+    smaller than every number.
 
-    Args:
-      x: as in `dilate`.
-      kernel: as in `dilate`.
-      strides: an int, or one a pooled axis; None is 1.
-      padding: as in `max_pool`.
-      window_dilation: distance between neighbouring taps; None is 1.
-      axes: the pooled axes; channels are then the last axis that is not among them.
-      ties: which of equal differences gets the cotangent: "first", "last" or "split".
-      autodiff: "vjp", or "jvp" for forward mode too.
+    {x} A bool raises.
+    {kernel}
+    {choice}
 
-    Returns:
-      Array of the shape that `max_pool` gives; the dtype of x.
+    {result}
 
-    Raises:
-      TypeError: an argument is of the wrong kind, or x or the kernel is bool.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding.
+    {errors}
 
     Example:
       >>> import jax.numpy as jnp
@@ -126,41 +106,26 @@ def erode(
     return _morphology("erode", "min", x, kernel, *options)
 
 
-def _morphology(
-    name: str,
-    kind: Kind,
-    x: Any,
-    kernel: Any,
-    strides: Any,
-    padding: Any,
-    window_dilation: Any,
-    axes: Any,
-    ties: Any,
-    autodiff: Any,
-) -> Array:
+def _morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
+    strides, padding, window_dilation, axes, ties, autodiff = options
     x, kernel = as_array(name, x), as_array(name, kernel, "kernel")
     with calling(name, **{"x.shape": x.shape, "kernel.shape": kernel.shape}):
-        for argument, array in (("x", x), ("kernel", kernel)):
-            if array.dtype == jnp.bool_:
-                rule, hint = "an array of floats or integers", "Convert it first."
-                raise ArgumentError(argument, rule, array.dtype, hint, TypeError)
-        if is_float(x.dtype) != is_float(kernel.dtype):
-            rule = f"of {'floats' if is_float(x.dtype) else 'integers'}, as x is"
-            raise ArgumentError("kernel", rule, kernel.dtype, "Convert it first.", TypeError)
+        if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
+            rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
+            raise ArgumentError("kernel", rule, kernel.dtype, "Convert one of them.", TypeError)
         many = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
         shape = kernel.shape[: kernel.ndim - many]
         where = normalise_axes(axes, x.ndim, len(shape))
-        free = [axis for axis in range(x.ndim) if axis not in where]
-        if many and kernel.shape[-1:] != tuple(x.shape[axis] for axis in free[-1:]):
-            rule = f"of shape window_shape or (*window_shape, C), C being {x.shape[free[-1]] if free else 'there'}"
+        channels = max(set(range(x.ndim)).difference(where), default=None) if many else None
+        if many and (channels is None or kernel.shape[-1] != x.shape[channels]):
+            rule = "of shape window_shape or (*window_shape, C), C the size of the channels of x"
             hint = "Pass axes=(1, 2), say, where x has no batch axis or several."
             raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
         geometry = {"window_dilation": window_dilation, "axes": where}
         window = make_window(x.shape, shape, strides, padding, **geometry)
         choice("ties", ties, ("first", "last", "split"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
-    channels = free[-1] if many else None
-    line = [1 if axis != channels else x.shape[axis] for axis in range(x.ndim)]
+    line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     flat = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
-    op = Morphology(window, ties, tuple(range(window.size)), kind, channels)
-    return apply(op, autodiff, x, flat)
+    taps = tuple(range(window.size))
+    return apply(Morphology(window, ties, taps, None, kind, channels), autodiff, x, flat)

@@ -64,11 +64,8 @@ def by_comparators(terms: Sequence[Array], places: np.ndarray, window: Window) -
         lanes[high] = lax.max(a, b) if greater else b
     y = lanes[ranks[0]]
     for rank in ranks[1:]:
-        shape = [1] * y.ndim
-        for axis, size in zip(window.axes, places.shape, strict=True):
-            shape[axis] = size
-        order = np.argsort(window.axes)
-        here = (places == rank).transpose(order).reshape(shape)
+        others = [axis for axis in range(y.ndim) if axis not in window.axes]
+        here = np.expand_dims((places == rank).transpose(np.argsort(window.axes)), others)
         y = lax.select(slices.broadcast_like(here, y), lanes[rank], y)
     return y
 

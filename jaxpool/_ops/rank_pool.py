@@ -1,4 +1,4 @@
-"""Elements of a rank, and sums with a kernel of which the extreme is taken: ops that choose among taps."""
+"""Elements of a rank, and grey morphology: what is chosen among the taps of each window."""
 
 from __future__ import annotations
 
@@ -26,34 +26,42 @@ from jaxpool._plan.rank_pool import by_network, places, plan_rank
 
 
 @dataclasses.dataclass(frozen=True)
-class TapPool(Op):
-    """One value of each window, found among a term a tap; keeps the tap that it is, or a bit for each that ties."""
+class RankPool(Op):
+    """The element of `rank` of each window, None the median; keeps which tap it is, or a bit for each that ties.
+
+    `taps`, flat and ascending, take part; unless all do, windows are not padded.
+    """
 
     window: Window
     ties: Ties
-    taps: tuple[int, ...]  # flat, ascending: those that take part
+    taps: tuple[int, ...]
+    rank: int | None
 
-    def terms(self, *xs: Array) -> list[Array]:
-        """The terms of the taps, in a type in which they are compared."""
-        raise TypeError(f"{type(self).__name__} describes no terms")
+    def terms(self, x: Array) -> list[Array]:
+        """The terms of the taps, as they are compared."""
+        key = rank.keys(x)
+        last = self.rank is None or self.rank >= 0
+        padded = slices.pad_input(key, self.window, rank.end(key.dtype, last))
+        return [slices.tap_of(padded, self.window, tap) for tap in self.taps]
 
     def chosen(self, terms: Sequence[Array]) -> Array:
-        """The value among the terms."""
-        raise TypeError(f"{type(self).__name__} describes no choice")
+        """The one of the terms that is wanted."""
+        count = len(terms)
+        if count == self.window.size:
+            return rank.by_comparators(terms, places(self.window, self.rank), self.window)
+        place = count // 2 if self.rank is None else self.rank % count
+        return rank.by_comparators(terms, np.asarray(place), self.window)
 
     def result(self, y: Array, *xs: Array) -> Array:
-        """The output, from the value that was compared."""
-        raise TypeError(f"{type(self).__name__} describes no result")
+        """The output, from what was compared."""
+        return rank.values(y, xs[0].dtype)
 
     def value(self, on: Platform, *xs: Array) -> Array:
         return self.result(self.chosen(self.terms(*xs)), *xs)
 
     def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
-        def value(*xs: Array) -> Array:
-            return self.chosen(self.terms(*xs))
-
         def kernel(*xs: Array) -> tuple[Array, Any]:
-            y = keep(keep_on(on), value, *xs)
+            y = keep(keep_on(on), lambda *xs: self.chosen(self.terms(*xs)), *xs)
             words = rank.tied_taps(self.terms(*xs), y, self.window, self.taps)
             split = self.ties == "split"
             kept = words if split else rank.one_tap(words, self.window, self.ties == "last")
@@ -72,32 +80,6 @@ class TapPool(Op):
         if self.ties == "split":
             return (route_tied(dy, kept, plan_ties(problem)),)
         return (route(dy, kept, self.ties, plan_rank(problem)),)
-
-
-@dataclasses.dataclass(frozen=True)
-class RankPool(TapPool):
-    """The element of `rank` of each window, None the median; of a footprint windows are not padded."""
-
-    rank: int | None
-
-    @property
-    def _places(self) -> np.ndarray:
-        if len(self.taps) == self.window.size:
-            return places(self.window, self.rank)
-        count = len(self.taps)
-        return np.asarray(count // 2 if self.rank is None else self.rank % count)
-
-    def terms(self, x: Array) -> list[Array]:
-        key = rank.keys(x)
-        last = self.rank is None or self.rank >= 0
-        padded = slices.pad_input(key, self.window, rank.end(key.dtype, last))
-        return [slices.tap_of(padded, self.window, tap) for tap in self.taps]
-
-    def chosen(self, terms: Sequence[Array]) -> Array:
-        return rank.by_comparators(terms, self._places, self.window)
-
-    def result(self, y: Array, x: Array) -> Array:
-        return rank.values(y, x.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,17 +120,16 @@ def rank_pool(
     if window.padded or taps is not None:
         real = patches.split(patches.real_taps(window, x.ndim), window)
         part = np.isin(np.arange(window.size), every).reshape(window.window_shape)
-        shape = [1] * laid.ndim
-        for axis, size in zip(over, window.window_shape, strict=True):
-            shape[axis] = size
-        part = part.transpose(np.argsort(over)).reshape(shape)
+        order = np.argsort(over)
+        others = [axis for axis in range(laid.ndim) if axis not in over]
+        part = np.expand_dims(part.transpose(order), others)
         given = [slices.broadcast_like(real & part, laid)]
     y = apply_given(op, laid, *given)[0] if given else apply(op, autodiff, laid)
     return cast(lax.squeeze(y, over), x.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
-class Morphology(TapPool):
+class Morphology(RankPool):
     """The maximum of elements plus a kernel ("max"), or the minimum of elements minus it ("min").
 
     The kernel has its taps along the first axis and after that the axes of x: of size 1, but for
@@ -179,8 +160,8 @@ class Morphology(TapPool):
     def chosen(self, terms: Sequence[Array]) -> Array:
         return functools.reduce(lax.max if self.kind == "max" else lax.min, terms)
 
-    def result(self, y: Array, x: Array, kernel: Array) -> Array:
-        return cast(y, x.dtype)
+    def result(self, y: Array, *xs: Array) -> Array:
+        return cast(y, xs[0].dtype)
 
     def _won(self, kept: Any, tap: int) -> Array:
         return tied(kept, tap) if self.ties == "split" else lax.eq(kept, lax.full_like(kept, tap))

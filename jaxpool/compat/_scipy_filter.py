@@ -126,7 +126,7 @@ class Filter:
         x = x.astype(jnp.float32) if is_float(kernel.dtype) and not is_float(x.dtype) else x
         weights = lax.reshape(kernel, (kernel.size,) + (1,) * x.ndim).astype(x.dtype)
         window = make_window(x.shape, tuple(shape), axes=self.axes)
-        op = Morphology(window, "first", tuple(map(int, taps)), kind, None)
+        op = Morphology(window, "first", tuple(map(int, taps)), None, kind, None)
         return apply(op, "jvp", x, weights[::-1] if kind == "max" else weights).astype(self.dtype)
 
     def uniform(self, size: Any, origin: Any) -> Array:
