@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpool
-from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce
+from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce, _oracle_taps
 from tests.support import lax_pools
 
 SHAPE = (2, 4, 3, 2)  # batch, two pooled axes, channels
@@ -191,6 +191,54 @@ def fractional(x):
     return jaxpool.fractional_max_pool(jax.random.key(KEY), x, (2, 2), (2, 2))
 
 
+def ranked(rank):
+    """The element of a rank of each window; of padding, which ranks last, none is chosen."""
+
+    def formula(x, real):
+        count = real.sum(-1)
+        place = count // 2 if rank is None else rank % count
+        order = jnp.sort(jnp.where(real, x, np.inf), -1)
+        at = jax.nn.one_hot(jnp.broadcast_to(place, order.shape[:-1]), order.shape[-1], dtype=bool)
+        return jnp.where(at, order, 0).sum(-1)
+
+    return formula
+
+
+KERNEL = np.random.default_rng(3).permutation(6).reshape(3, 2) / 9
+
+
+def with_kernel(x):
+    """An array and a kernel that depends on it too."""
+    return x, KERNEL + 0.1 * jnp.tanh(x.mean((0, -1))[:3, :2])
+
+
+def morphed(best, sign):
+    windows = Windows(spans(4, 3), spans(3, 2))
+
+    def twin(x):
+        x, kernel = with_kernel(x)
+        return best(windows(x, 0) + sign * kernel.reshape(6), -1)
+
+    return twin
+
+
+def largest_two(x):
+    """Of axis 1, in their order."""
+    taken = x >= jnp.sort(x, 1)[:, 2:3]
+    at = taken[:, None] & (jnp.cumsum(taken, 1)[:, None] == np.arange(1, 3).reshape(2, 1, 1, 1))
+    return jnp.where(at, x[:, None], 0).sum(2)
+
+
+def blurred(rows, columns):
+    windows = Windows(rows, columns)
+    weights = np.outer([1, 2, 1], [1, 1]).reshape(6) / 8
+    return lambda x: (windows(x, 0) * weights).sum(-1)
+
+
+def fractional_mean(x):
+    return jaxpool.fractional_avg_pool(jax.random.key(KEY), x, (2, 2), (2, 2))
+
+
 def mean_power(x):
     return 2.5 + 0.1 * jnp.tanh(x.mean((-3, -2), keepdims=True))
 
@@ -246,7 +294,7 @@ class Row:
 def by_oracle(op):
     """The oracle of an op, or None; of a pool and its indices, that of the pool, which has both."""
     named = op.removesuffix("_with_argmax")
-    rooms = (_oracle, _oracle_adaptive, _oracle_reduce)
+    rooms = (_oracle, _oracle_adaptive, _oracle_reduce, _oracle_taps)
     return next((getattr(room, named) for room in rooms if hasattr(room, named)), None)
 
 
@@ -285,6 +333,7 @@ LARGE = ([list(range(4))] * 4, [list(range(3))] * 3)  # what a 13x11 window sees
 UP = ([list(range(i + 1)) for i in range(4)], [[0], [1], [2]])
 DOWN = ([[0], [1], [2], [3]], [list(range(i, 3)) for i in range(3)])
 ALL = (whole(4), whole(3))
+REFLECTED = ([[1, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 2]], [[0, 1], [1, 2], [2, 1]])
 TWO = ((2, 1), (2, 1))  # the window and the strides of PAIRS
 
 ROWS = {
@@ -312,6 +361,18 @@ ROWS = {
     "softmax_pool": row("softmax_pool", soft(weighted, *PAIRS), *TWO, temperature=2.0),
     "gem_pool": row("gem_pool", soft(norm_mean(3), *PAIRS), 3, *TWO, split=lambda x: (x + 4,)),
     "fractional_max_pool": Row("fractional_max_pool", fractional, chosen(fractional, *ALL)),
+    "median_pool": same("median_pool", lambda *at: soft(ranked(None), *at)),
+    "rank_pool": row("rank_pool", soft(ranked(1), *PAIRS), 1, *TWO, ties="last"),
+    "k_max_pool": row("k_max_pool", largest_two, 2, axis=1),
+    "dilate": row("dilate", morphed(jnp.max, 1), split=with_kernel),
+    "erode": row("erode", morphed(jnp.min, -1), split=with_kernel, ties="last"),
+    "fractional_avg_pool": Row(
+        "fractional_avg_pool", fractional_mean, mean([[0, 1], [2, 3]], [[0, 1], [1, 2]])
+    ),
+    "blur_pool": row("blur_pool", blurred(*REFLECTED), (3, 2)),
+    "max_blur_pool": row(
+        "max_blur_pool", lambda x: blurred(*REFLECTED)(greatest(*SAME)(x)), (3, 2), (3, 2), None
+    ),
     "stochastic_pool": Row(
         "stochastic_pool", stochastic, chosen(stochastic, spans(4, 2, 2), spans(3, 2))
     ),
@@ -347,6 +408,11 @@ VARIANTS = {
     "fmin, split": elementwise("fmin", jnp.minimum, 3 - 1, ties="split"),
     "max, last": row("max", masked_max, axis=(1, 2), where=MASK, initial=-1.0, ties="last"),
     "cummax, last": row("cummax", greatest(*UP), axis=1, ties="last"),
+    "median_pool, split": same("median_pool", lambda *at: soft(ranked(None), *at), ties="split"),
+    "median_pool, large": row(
+        "median_pool", soft(ranked(None), *LARGE), (13, 11), padding="SAME", ties="split"
+    ),
+    "dilate, split": row("dilate", morphed(jnp.max, 1), split=with_kernel, ties="split"),
     "lp_pool, overlapping": same("lp_pool", lambda *at: soft(norm(3), *at), 3),
     "lp_pool, inf": same("lp_pool", lambda *at: lambda x: greatest(*at)(jnp.abs(x)), np.inf),
     "logsumexp_pool, overlapping": same(
