@@ -27,15 +27,23 @@ WHOLE = ("max", "min", "global_max_pool", "global_avg_pool")
 RUNNING = ("cummax", "cummin")
 ELEMENTWISE = ("maximum", "minimum", "fmax", "fmin")
 UNPOOL = ("max_unpool",)
-FRACTIONAL = ("fractional_max_pool",)
-WINDOWED = SELECTIONS + SUMS + SCALED + STOCHASTIC + FRACTIONAL
-FUNCTIONS = WINDOWED + ADAPTIVE + WHOLE + RUNNING + ELEMENTWISE + UNPOOL
+FRACTIONAL = ("fractional_max_pool", "fractional_avg_pool")
+RANKED = ("median_pool", "rank_pool")
+MORPHOLOGY = ("dilate", "erode")
+BLURRED = ("blur_pool",)
+LARGEST = ("k_max_pool",)
+WINDOWED = SELECTIONS + SUMS + SCALED + STOCHASTIC + FRACTIONAL + RANKED + MORPHOLOGY + BLURRED
+FUNCTIONS = WINDOWED + ADAPTIVE + WHOLE + RUNNING + ELEMENTWISE + UNPOOL + LARGEST
 
 FLOATS = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 TIES = ("first", "last", "split")
 FOLLOWED = ("stride", "dilation", "pad", "to", "of", "over", "ties")
-NEEDED = {"to": ADAPTIVE + UNPOOL + FRACTIONAL, "over": (*RUNNING, "max", "min"), "of": ELEMENTWISE}
+NEEDED = {
+    "to": ADAPTIVE + UNPOOL + FRACTIONAL,
+    "over": (*RUNNING, *LARGEST, "max", "min"),
+    "of": ELEMENTWISE + LARGEST,
+}
 NO_WINDOW = Window(())
 EXAMPLE = 'Write it as in "max 3x3 stride 2 SAME 16x112x112x64 bfloat16".'
 
@@ -174,6 +182,8 @@ def _geometry(
         axes = tuple(range(len(shape) - count, len(shape)))
     if function in ELEMENTWISE:
         return (), (), NO_WINDOW
+    if function in LARGEST:
+        return normalise_axes(axes, len(shape), 1), (given["of"],), NO_WINDOW
     if function in WHOLE and axes is None:
         axes = tuple(range(1, len(shape) - 1))
     if function in WHOLE + RUNNING + UNPOOL:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from jaxpool._cli._case import read_case
-from jaxpool._cli._explain import FAMILIES, Stage, deciding, explain
+from jaxpool._cli._explain import FAMILIES, deciding, explain
+from jaxpool._cli._stages import Stage
 from jaxpool._plan.problem import PLATFORMS, Platform, Shape
 
 DIRECTIONS = ("forward", "tangent", "backward")
@@ -24,6 +25,7 @@ READINGS = {  # of each pass, how its terms are read, and why one reads so
     "gathered": ("gathered", "where each lies, a table or an index says"),
     "scattered": ("scattered", "where each goes, an index says"),
     "folded": ("folded by halves", "joined by more than a maximum or a sum"),
+    "sorted": ("sorted", "which elements come first, all of them decide"),
     "running": ("stretch by stretch", "each pass sees so many times as far along the axis"),
     "elementwise": ("element by element", "only elements at one position meet"),
 }
@@ -50,6 +52,7 @@ SAMPLES = {
     for name in family.functions
 }
 SAMPLES["maxout"] = SAMPLES["max"]
+SAMPLES["max_blur_pool"] = [*SAMPLES["max_pool"], *SAMPLES["blur_pool"]]
 SAMPLES["spatial_pyramid_pool"] = (
     SAMPLES["adaptive_max_pool"][:3] + SAMPLES["adaptive_avg_pool"][:3]
 )
