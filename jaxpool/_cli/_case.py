@@ -40,9 +40,9 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 TIES = ("first", "last", "split")
 FOLLOWED = ("stride", "dilation", "pad", "to", "of", "over", "ties")
 NEEDED = {
-    "to": ADAPTIVE + UNPOOL + FRACTIONAL,
+    "to": ADAPTIVE + UNPOOL + FRACTIONAL + LARGEST,
     "over": (*RUNNING, *LARGEST, "max", "min"),
-    "of": ELEMENTWISE + LARGEST,
+    "of": ELEMENTWISE,
 }
 NO_WINDOW = Window(())
 EXAMPLE = 'Write it as in "max 3x3 stride 2 SAME 16x112x112x64 bfloat16".'
@@ -183,7 +183,7 @@ def _geometry(
     if function in ELEMENTWISE:
         return (), (), NO_WINDOW
     if function in LARGEST:
-        return normalise_axes(axes, len(shape), 1), (given["of"],), NO_WINDOW
+        return normalise_axes(axes, len(shape), 1), to, NO_WINDOW
     if function in WHOLE and axes is None:
         axes = tuple(range(1, len(shape) - 1))
     if function in WHOLE + RUNNING + UNPOOL:

@@ -244,7 +244,7 @@ FAMILIES = (
     Family(cases.STOCHASTIC, _stochastic, _WINDOWS),
     Family(cases.RANKED + cases.MORPHOLOGY, _ranked, _WINDOWS),
     Family(cases.BLURRED, _blurred, _WINDOWS),
-    Family(cases.LARGEST, _largest, ("of 4 over 1 8x1024x64",)),
+    Family(cases.LARGEST, _largest, ("to 4 over 1 8x1024x64",)),
     Family(
         cases.FRACTIONAL, _fractional, ("2x2 to 56x56 16x112x112x64", "8x8 to 7x7 16x112x112x64")
     ),

@@ -19,15 +19,13 @@ from jaxpool._kernels.dtypes import DType, index_dtype, is_float
 from jaxpool._kernels.ties import WORD, Words
 from jaxpool._plan.rank_pool import network
 
-_BITS = {2: jnp.int16, 4: jnp.int32, 8: jnp.int64}
-
 
 def keys(x: Array) -> Array:
     """Integers in the order of x; both zeros have one key, all NaNs the same, above that of inf."""
     if not is_float(x.dtype):
         return decode(x)
     x = decode(x) if x.dtype.itemsize == 1 else x
-    bits = lax.bitcast_convert_type(x, _BITS[x.dtype.itemsize])
+    bits = lax.bitcast_convert_type(x, jnp.dtype(f"int{8 * x.dtype.itemsize}"))
     order = _folded(bits)
     nan = np.asarray(np.nan, x.dtype).view(bits.dtype)
     return lax.select(lax.ne(x, x), lax.full_like(order, abs(int(nan))), order)

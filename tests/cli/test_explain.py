@@ -50,7 +50,7 @@ CALLS = [  # a case, the call it stands for, the shape of x
     ("rank 8x8 ties split", lambda x: jaxpool.rank_pool(x, 3, (8, 8), ties="split"), X),
     ("erode 3x3 SAME", lambda x: jaxpool.erode(x, jnp.zeros((3, 3)), padding="SAME"), X),
     ("blur 3x3", lambda x: jaxpool.blur_pool(x, (3, 3), padding="VALID"), X),
-    ("k max of 2 over 1", lambda x: jaxpool.k_max_pool(x, 2, axis=1), X),
+    ("k max to 2 over 1", lambda x: jaxpool.k_max_pool(x, 2, axis=1), X),
     ("stochastic 2x2 stride 2", lambda x: jaxpool.stochastic_pool(KEY, x, **SIDE), X),
 ]
 INDICES, KEY = jnp.zeros(X, jnp.int32), jax.random.key(0)
