@@ -13,9 +13,9 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, is_int, known_sizes, normalise_axes
 from jaxpool._kernels.compare import Ties
-from jaxpool._ops import rank_pool as ops
 from jaxpool._ops.k_max import KMax
 from jaxpool._ops.op import Autodiff, apply
+from jaxpool._ops.rank_pool import rank_op
 
 
 @filled
@@ -116,7 +116,7 @@ def _pool(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
         if name == "rank_pool":
             n = math.prod(min(map(dim.real, range(dim.out))) for dim in window.dims)
             check_rank(rank, n)
-    return ops.rank_pool(x, window, rank, options[-2], options[-1])
+    return apply(rank_op(window, options[-2], rank), options[-1], x)
 
 
 def check_rank(rank: Any, count: int) -> None:

@@ -83,7 +83,7 @@ def _masked(
             if turned:
                 held = held & slices.along(column < dim.out, dim.axis, x.ndim)
             term = jnp.take(x, read, dim.axis, mode="clip")
-            yield lax.select(jnp.broadcast_to(held, term.shape), term, lax.full_like(term, 0))
+            yield lax.select(slices.broadcast_like(held, term), term, lax.full_like(term, 0))
 
     total = functools.reduce(lax.add, terms())
     return total / lax.full_like(total, dim.width)

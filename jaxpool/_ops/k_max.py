@@ -25,11 +25,10 @@ class KMax(Op):
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         def chosen(x: Array) -> Array:
-            key = rank.keys(x)
-            falling = lax.bitwise_not(
-                key
-            )  # the greatest first, whatever the type, and ties as they stand
-            at = lax.broadcasted_iota(np.int32, x.shape, self.axis)
+            # The greatest first, whatever the type, and ties as they stand.
+            falling = lax.bitwise_not(rank.keys(x))
+            line = slices.along(np.arange(self.size, dtype=np.int32), self.axis, x.ndim)
+            at = slices.broadcast_like(line, x)
             order = lax.sort((falling, at), dimension=self.axis, num_keys=1, is_stable=True)[1]
             first = lax.slice_in_dim(order, 0, self.count, axis=self.axis)
             return lax.sort(first, dimension=self.axis).astype(index_dtype(self.size))

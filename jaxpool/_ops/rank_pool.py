@@ -7,6 +7,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -18,7 +19,7 @@ from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.ties import pick_tied, route_tied, share, tied
-from jaxpool._ops.op import Autodiff, Op, apply, apply_given, problem_of
+from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform, keep_on
@@ -99,33 +100,47 @@ class RankOver(Reduction):
         return rank.values(rank.by_counting(key, self.axes, place), xs[0].dtype)
 
 
-def rank_pool(
-    x: Array,
-    window: Window,
-    place: int | None,
-    ties: Ties,
-    autodiff: Autodiff,
-    taps: Sequence[int] | None = None,
-) -> Array:
-    """The element of rank `place` among `taps` of each window, all of them if None."""
-    every = tuple(range(window.size) if taps is None else taps)
-    if by_network(window):
-        return apply(RankPool(window, ties, every, place), autodiff, x)
-    wide = cast(
-        x, accumulator(x.dtype)
-    )  # where cotangents of elements that windows share are added
-    laid, over = patches.lay_out(wide, window, 0), patches.tap_axes(window)
-    op = RankOver("max", ties, over, window.window_shape, place)
-    given = []
-    if window.padded or taps is not None:
-        real = patches.split(patches.real_taps(window, x.ndim), window)
-        part = np.isin(np.arange(window.size), every).reshape(window.window_shape)
-        order = np.argsort(over)
-        others = [axis for axis in range(laid.ndim) if axis not in over]
-        part = np.expand_dims(part.transpose(order), others)
-        given = [slices.broadcast_like(real & part, laid)]
-    y = apply_given(op, laid, *given)[0] if given else apply(op, autodiff, laid)
-    return cast(lax.squeeze(y, over), x.dtype)
+@dataclasses.dataclass(frozen=True)
+class LaidOutRankPool(RankPool):
+    """A rank pool over large windows, each with a copy of its elements: the program does not grow with them."""
+
+    @property
+    def _over(self) -> RankOver:
+        sizes = self.window.window_shape
+        return RankOver("max", self.ties, patches.tap_axes(self.window), sizes, self.rank)
+
+    def _laid(self, x: Array) -> Array:
+        return patches.lay_out(cast(x, accumulator(x.dtype)), self.window, 0)
+
+    def primal(self, on: Platform, x: Array) -> tuple[Array, Any]:
+        window, laid, over, counting = self.window, self._laid(x), self._over, []
+        if window.padded or len(self.taps) < window.size:
+            real = patches.split(patches.real_taps(window, x.ndim), window)
+            part = np.isin(np.arange(window.size), self.taps).reshape(window.window_shape)
+            others = [axis for axis in range(laid.ndim) if axis not in over.axes]
+            part = np.expand_dims(part.transpose(np.argsort(over.axes)), others)
+            counting = [slices.broadcast_like(real & part, laid)]
+        y, kept = over.primal(on, laid, *counting)
+        return cast(lax.squeeze(y, over.axes), x.dtype), kept
+
+    def value(self, on: Platform, x: Array) -> Array:
+        return self.primal(on, x)[0]
+
+    def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
+        y_dot = self._over.linear(on, kept, self._laid(x_dot))
+        return cast(lax.squeeze(y_dot, self._over.axes), x_dot.dtype)
+
+    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
+        wide = lax.expand_dims(cast(dy, accumulator(dy.dtype)), self._over.axes)
+        x = slices.zeros_like(cast(dy, wide.dtype), self.window.axes, self.window.input_shape)
+        (laid,) = self._over.transpose(on, kept, wide)
+        return (cast(jax.linear_transpose(self._laid, x)(laid)[0], dy.dtype),)
+
+
+def rank_op(window: Window, ties: Ties, rank: int | None, taps: Sequence[int] = ()) -> RankPool:
+    """The op of the element of `rank`, None the median, among `taps` of each window, all of them by default."""
+    kind = RankPool if by_network(window) else LaidOutRankPool
+    return kind(window, ties, tuple(taps) or tuple(range(window.size)), rank)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +165,7 @@ class Morphology(RankPool):
         terms = []
         for tap in self.taps:
             view = slices.tap_of(padded, self.window, tap)
-            term = view + jnp.broadcast_to(weights[tap], view.shape)
+            term = view + slices.broadcast_like(weights[tap], view)
             if self.window.padded and not is_float(wide):  # no integer stays what it is
                 real = slices.broadcast_like(rank.real_tap(self.window, tap, x.ndim), term)
                 term = lax.select(real, term, lax.full_like(term, fill))
@@ -176,7 +191,7 @@ class Morphology(RankPool):
             terms = []
             for tap in self.taps:
                 won = self._won(kept, tap)
-                weight = jnp.broadcast_to(weights[tap], won.shape)
+                weight = slices.broadcast_like(weights[tap], won)
                 terms.append(lax.select(won, weight, lax.full_like(weight, 0)))
             total = functools.reduce(lax.add, terms)
             parts.append(share(total, kept) if self.ties == "split" else total)

@@ -170,7 +170,9 @@ def morphed(best, sign):
 
     def twin(x):
         x, kernel = with_kernel(x)
-        return best(windows(x, 0) + sign * kernel.reshape(6), -1)
+        terms = windows(x, 0) + sign * kernel.reshape(6)
+        at = jax.nn.one_hot(best(terms, -1), 6, dtype=x.dtype)
+        return (terms * at).sum(-1)
 
     return twin
 
@@ -317,8 +319,8 @@ ROWS = {
     "median_pool": same("median_pool", lambda *at: soft(ranked(None), *at)),
     "rank_pool": row("rank_pool", soft(ranked(1), *PAIRS), 1, *TWO, ties="last"),
     "k_max_pool": row("k_max_pool", largest_two, 2, axis=1),
-    "dilate": row("dilate", morphed(jnp.max, 1), split=with_kernel),
-    "erode": row("erode", morphed(jnp.min, -1), split=with_kernel, ties="last"),
+    "dilate": row("dilate", morphed(jnp.argmax, 1), split=with_kernel),
+    "erode": row("erode", morphed(jnp.argmin, -1), split=with_kernel, ties="last"),
     "fractional_avg_pool": Row(
         "fractional_avg_pool", fractional_mean, mean([[0, 1], [2, 3]], [[0, 1], [1, 2]])
     ),
@@ -365,7 +367,7 @@ VARIANTS = {
     "median_pool, large": row(
         "median_pool", soft(ranked(None), *LARGE), (13, 11), padding="SAME", ties="split"
     ),
-    "dilate, split": row("dilate", morphed(jnp.max, 1), split=with_kernel, ties="split"),
+    "dilate, split": row("dilate", morphed(jnp.argmax, 1), split=with_kernel, ties="split"),
     "lp_pool, overlapping": same("lp_pool", lambda *at: soft(norm(3), *at), 3),
     "lp_pool, inf": same("lp_pool", lambda *at: lambda x: greatest(*at)(jnp.abs(x)), np.inf),
     "logsumexp_pool, overlapping": same(
