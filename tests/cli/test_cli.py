@@ -15,23 +15,6 @@ from jaxpool._cli import demo
 
 PNG = b"\x89PNG\r\n"
 
-# The worked examples: how often each position of the built-in array is chosen by a 2x2 window.
-STRIDE_2 = """\
-0 0 0 0 0 0
-1 0 0 1 1 0
-0 0 0 1 1 0
-1 0 0 0 0 0
-0 1 0 1 0 0
-0 0 0 0 0 1"""
-STRIDE_1 = """\
-0 0 0 0 0 0
-1 0 1 1 2 0
-1 0 2 2 4 0
-1 0 0 2 0 0
-0 4 0 1 0 1
-0 0 0 0 1 1"""
-
-
 EXAMPLE = 'Write it as in "max 3x3 stride 2 SAME 16x112x112x64 bfloat16".'
 PLAN = """\
 avg_pool, float32, 8x64x64x8 to 8x64x64x8
@@ -58,20 +41,6 @@ tpu
   backward    axes 1 2: 9 terms, by lax.reduce_window (one instruction of XLA reads the array once)
               decided by sum_passes=0
 """
-
-
-def section(text: str, title: str) -> str:
-    """What stands under a title, up to the next empty line."""
-    return text.split(title, 1)[1].split("\n", 1)[1].split("\n\n", 1)[0]
-
-
-def cotangents(text: str) -> str:
-    return section(text, "Where the cotangent goes")
-
-
-def explained(capsys, *options: str) -> str:
-    assert main(["explain", *options]) == 0
-    return capsys.readouterr().out
 
 
 class TestWhatIsRefused:
@@ -149,7 +118,7 @@ class TestWhatIsRefused:
             ),
             (
                 ["explain", "--array", "1 " * 401],
-                "jaxpool explain: `--array` must have at most 400 numbers; got 401.",
+                "jaxpool explain: `--array` must have at most 400 numbers; got 401 (1x401).",
             ),
             (
                 ["explain", "--window", "0"],
@@ -218,7 +187,7 @@ class TestWhatIsRefused:
         ("words", "missing"),
         [
             (["demo"], ["flax", "tqdm"]),
-            (["explain", "--output", "."], ["matplotlib"]),
+            (["explain", "--png", "x.png"], ["matplotlib"]),
         ],
     )
     def test_missing_extras(self, words, missing, capsys, monkeypatch):
@@ -231,54 +200,6 @@ class TestWhatIsRefused:
             f"jaxpool {words[0]}: {', '.join(missing)} must be installed for this. "
             'Install what is missing with: pip install "jaxpool[demo]"\n'
         )
-
-
-class TestExplain:
-    def test_worked_example_with_stride_2(self, capsys):
-        said = explained(capsys)
-        assert cotangents(said) == STRIDE_2
-        assert section(said, "Output (3x3)") == " 4  6  8\n 8  8  9\n10  6  8"
-        assert "(2, 2)    8       (5, 5)\n" in said
-        assert said.endswith("The gradient of the mean is this over the number of windows, 9.\n")
-
-    def test_worked_example_with_stride_1(self, capsys):
-        said = explained(capsys, "--stride", "1")
-        assert cotangents(said) == STRIDE_1
-        assert said.endswith("The gradient of the mean is this over the number of windows, 25.\n")
-
-    def test_minus_infinity_beside_padding(self, capsys):
-        options = ["--array=-inf -inf -inf", "--window", "3", "--stride", "1", "--padding", "1"]
-        assert cotangents(explained(capsys, *options)) == "2 1 0"
-
-    @pytest.mark.parametrize(
-        ("ties", "chosen", "table"),
-        [
-            ("first", "(0, 1)", "0 1\n0 0"),
-            ("last", "(1, 0)", "0 0\n1 0"),
-            ("split", "(0, 1) gets 1/2, (1, 0) gets 1/2", "  0 0.5\n0.5   0"),
-        ],
-    )
-    def test_ties(self, ties, chosen, table, capsys):
-        said = explained(capsys, "--array", "1 4; 4 2", "--ties", ties)
-        assert f"(0, 0)    4       {chosen}\n" in said
-        assert cotangents(said) == table
-
-    def test_nan_is_chosen(self, capsys):
-        said = explained(capsys, "--array", "nan 5 2", "--window", "1x3", "--stride", "1")
-        assert cotangents(said) == "1 0 0"
-
-    def test_window_stride_and_padding_an_axis(self, capsys):
-        options = ["--array", "1 2 3; 4 5 6", "--window", "1x2", "--stride", "1x2"]
-        said = explained(capsys, *options, "--padding", "0x0:1")
-        assert said.startswith("max_pool, window 1x2, stride 1x2, padding 0x0:1, ties first\n")
-        assert section(said, "Output (2x2)") == "2 3\n5 6"
-
-    def test_picture(self, tmp_path, capsys):
-        pytest.importorskip("matplotlib")
-        said = explained(capsys, "--output", str(tmp_path))
-        picture = tmp_path / "jaxpool_explain.png"
-        assert said.endswith(f"\nPicture: {picture}\n")
-        assert picture.read_bytes().startswith(PNG)
 
 
 class TestInfo:

@@ -1,0 +1,173 @@
+"""Reads the small arrays that `explain` takes: rows in a text, .npy and .csv files, images.
+
+Whatever is wrong with one is a `UsageError` of one line. Nothing is ever unpickled, and a file is
+looked at no further than the numbers that are shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxpool._cli import UsageError, require
+
+LARGEST = 400  # numbers: more can neither be read in a terminal nor hovered on a page
+LONGEST_TEXT = 100_000  # bytes of a .csv file; 400 numbers take a tenth of that
+MOST_PIXELS = 50_000_000
+IMAGE_SIDE = 16  # pixels: what an image is shrunk to
+IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+NUMBER = re.compile(
+    r"[+-]?(nan|inf|infinity|(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE
+)
+SHOWN = 200  # characters of a text that a message shows
+
+
+def read_array(option: str, text: str) -> tuple[np.ndarray, list[str]]:
+    """The float32 array, rows x columns, that `option` names, and what a reader should know of it."""
+    suffix = Path(text).suffix.lower()
+    readers = {".npy": _read_npy, ".csv": _read_csv} | dict.fromkeys(IMAGES, _read_image)
+    if suffix in readers:
+        path = Path(text)
+        if not os.path.isfile(path):
+            raise UsageError(f"`{option}` must be a file that exists; got {option}={_short(text)}.")
+        x, notes = readers[suffix](option, path)
+    else:
+        x, notes = _parse(option, text, text), []
+    if x.size > LARGEST:
+        shape = "x".join(map(str, x.shape))
+        raise UsageError(f"`{option}` must have at most {LARGEST} numbers; got {x.size} ({shape}).")
+    return _as_float32(option, x, text), notes
+
+
+def _as_float32(option: str, x: np.ndarray, text: str) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        narrow = np.asarray(x).astype(np.float32)
+    if (np.isinf(narrow) & np.isfinite(x)).any():
+        rule = "numbers in the range of float32"
+        raise UsageError(f"`{option}` must be {rule}; got {option}={_short(text)}.")
+    return narrow
+
+
+def _parse(option: str, content: str, text: str) -> np.ndarray:
+    """Rows apart by ";" or line ends, values by commas or spaces."""
+    lines = [line.strip() for line in re.split(r"[;\n]", content) if line.strip()]
+    rows = [re.split(r"\s*,\s*|\s+", line) for line in lines]
+    uneven = len({len(row) for row in rows}) != 1
+    if uneven or not all(NUMBER.fullmatch(word) for row in rows for word in row):
+        rule = 'rows of equally many numbers, as in "1 3; 4 2"'
+        hint = "" if content is not text else _not_a_file(text)
+        raise UsageError(f"`{option}` must be {rule}; got {option}={_short(text)}.{hint}")
+    return np.array([[float(word) for word in row] for row in rows])
+
+
+def _not_a_file(text: str) -> str:
+    looks = len(text.split()) == 1 and re.fullmatch(r"\.[a-zA-Z]\w{1,4}", Path(text).suffix)
+    return " A file must end in .npy, .csv or as an image does, in .png say." if looks else ""
+
+
+def _read_npy(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
+    try:
+        with _quietly():
+            whole = np.lib.format.open_memmap(path, mode="r")  # unpickles nothing
+        if whole.size == 0:
+            raise ValueError("empty")
+    except Exception as error:
+        if "Python objects" in str(error):
+            what = "numbers, not pickled Python objects, which are never loaded"
+        else:
+            what = "a .npy file that can be read, with at least one number"
+        raise UsageError(f"`{option}` must be {what}; got {option}={_short(str(path))}.") from None
+    if whole.dtype.kind not in "biuf":
+        got = f"dtype {_short(str(whole.dtype))} in {_short(str(path))}"
+        raise UsageError(f"`{option}` must hold real numbers; got {got}.")
+    if not 1 <= whole.ndim <= 4:
+        got = f"{whole.ndim} axes in {_short(str(path))}"
+        raise UsageError(f"`{option}` must have 1 to 4 axes; got {got}.")
+    return _one_lane(whole)
+
+
+def _one_lane(x: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Two axes of x to pool: of images, the first channel of the first example."""
+    if x.ndim < 3:
+        return np.atleast_2d(x), []
+    channel = x.ndim - 3
+    first = x.shape[channel] in (1, 3) and x.shape[-1] > 4
+    at: tuple[Any, ...] = (0,) * (channel + 1) if first else (*(0,) * channel, ..., 0)
+    shown = (
+        ", ".join(["0"] * (channel + 1)) if first else ", ".join(["0"] * channel + [":", ":", "0"])
+    )
+    notes = []
+    if first:
+        notes = [
+            f"An array of shape {x.shape} looks as if channels came first (NCHW). jaxpool pools the axes "
+            f"before the last one: pass axes={(x.ndim - 2, x.ndim - 1)} for this layout."
+        ]
+    if x.size > x[at].size:
+        notes.append(f"Shown is one channel of one example, x[{shown}].")
+    return x[at], notes
+
+
+def _read_csv(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
+    got = f"got {option}={_short(str(path))}"
+    try:
+        with path.open("rb") as file:
+            content = file.read(LONGEST_TEXT + 1)
+        text = content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        raise UsageError(f"`{option}` must be a text file that can be read; {got}.") from None
+    if len(content) > LONGEST_TEXT:
+        raise UsageError(f"`{option}` must be a file of at most {LONGEST_TEXT // 1000} kB; {got}.")
+    return _parse(option, text.replace(";", ","), str(path)), []
+
+
+def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
+    require("demo", "PIL")
+    from PIL import Image
+
+    try:
+        with _quietly(), Image.open(path) as image:
+            width, height = image.size
+            few = width * height <= MOST_PIXELS
+            grey = image.convert("L") if few else None
+    except Exception:
+        got = f"got {option}={_short(str(path))}"
+        raise UsageError(f"`{option}` must be an image that can be read; {got}.") from None
+    if grey is None:
+        got = f"{width}x{height} in {_short(str(path))}"
+        raise UsageError(f"`{option}` must have at most {MOST_PIXELS} pixels; got {got}.")
+    shrink = max(1, -(-max(width, height) // IMAGE_SIDE))
+    small = np.asarray(grey.reduce(shrink))
+    note = "Grey levels of the image, 0 to 255"
+    if shrink > 1:
+        note += f", shrunk from {height}x{width} to {small.shape[0]}x{small.shape[1]}"
+    return small, [note + "."]
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """No warnings: a file that makes its reader warn is shown, or refused, like any other.
+
+    What readers raise depends on the damage, so that callers catch all of it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def shown(text: str) -> str:
+    """What a message shows of an option's text: one line, not endless, in quotes if it needs them."""
+    if not text.isprintable() or " " in text:
+        return _short(text)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def _short(text: str) -> str:
+    line = repr(text)
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 2]}…'"

@@ -1,0 +1,231 @@
+"""What a pool of a small array chose, and where cotangents go: asked of the library, cell by cell."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+
+from jaxpool._arguments.errors import calling
+from jaxpool._cli import UsageError
+from jaxpool._cli._array import LARGEST
+from jaxpool._geometry.adaptive import adaptive_window
+from jaxpool._geometry.window import Window, make_window
+
+Pair = tuple[int, int]
+Position = tuple[int, int]
+FUNCTIONS = {
+    "max": "max_pool",
+    "min": "min_pool",
+    "avg": "avg_pool",
+    "sum": "sum_pool",
+    "lp": "lp_pool",
+    "adaptive_max": "adaptive_max_pool",
+    "adaptive_avg": "adaptive_avg_pool",
+    "unpool": "max_pool_with_argmax",
+}
+ADAPTIVE = ("adaptive_max", "adaptive_avg")
+SELECTIONS = ("max", "min", "adaptive_max", "unpool")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """A pool over the two axes of an array; what an op does not take stays at its default."""
+
+    op: str = "max"
+    window: Pair = (2, 2)
+    strides: Pair = (2, 2)
+    padding: str | tuple[Pair, Pair] = "VALID"
+    window_dilation: Pair = (1, 1)
+    ceil_mode: bool = False
+    ties: Literal["first", "last", "split"] = "first"
+    count_include_pad: bool = True
+    divisor: float | None = None
+    p: float = 2.0
+    output_shape: Pair = (2, 2)
+
+    @property
+    def positional(self) -> tuple[Any, ...]:
+        """The arguments after x of the function of `op`."""
+        if self.op in ADAPTIVE:
+            return (self.output_shape,)
+        windows = (self.window, self.strides, self.padding)
+        return (self.p, *windows) if self.op == "lp" else windows
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The keyword arguments of the function of `op`, defaults left out."""
+        names = [] if self.op in ADAPTIVE else ["window_dilation", "ceil_mode"]
+        names += ["ties"] if self.op in SELECTIONS else []
+        names += ["count_include_pad", "divisor"] if self.op == "avg" else []
+        defaults = Settings()
+        changed = [name for name in names if getattr(self, name) != getattr(defaults, name)]
+        return {name: getattr(self, name) for name in changed} | {"axes": (0, 1)}
+
+    def call(self, shape: Pair) -> str:
+        """What to write in a program to pool an array of `shape`."""
+        padding = self.padding
+        sides = set() if isinstance(padding, str) else {side for pair in padding for side in pair}
+        short = sides.pop() if len(sides) == 1 else padding
+        positional = [_code(short if value is padding else value) for value in self.positional]
+        if padding == "VALID" and self.op not in ADAPTIVE:
+            positional.pop()
+        named = [f"{name}={_code(value)}" for name, value in self.named.items()]
+        call = f"jaxpool.{FUNCTIONS[self.op]}({', '.join(['x', *positional, *named])})"
+        if self.op != "unpool":
+            return call
+        return f"y, indices = {call}\njaxpool.max_unpool(y, indices, {shape}, axes=(0, 1))"
+
+
+def _code(value: Any) -> str:
+    """A value as a program writes it."""
+    if isinstance(value, float):
+        return 'float("inf")' if value == float("inf") else repr(value).removesuffix(".0")
+    return f'"{value}"' if isinstance(value, str) else f"{value!r}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """An array with a name; `chosen` inputs are marked, `lit` ones got something."""
+
+    name: str
+    values: np.ndarray
+    chosen: np.ndarray | None = None
+    lit: np.ndarray | None = None
+
+    @property
+    def title(self) -> str:
+        """The name and the size."""
+        return f"{self.name} ({self.values.shape[0]}x{self.values.shape[1]})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """A pool of x taken apart.
+
+    `shares[i, j]` is what each input gets when output (i, j) sends 1, `members[i, j]` which inputs it
+    looks at. Of an unpool, x is what is put back, and `indices` and `array` say where it came from.
+    """
+
+    settings: Settings
+    x: np.ndarray
+    y: np.ndarray
+    dy: np.ndarray
+    dx: np.ndarray
+    shares: np.ndarray
+    members: np.ndarray
+    array: np.ndarray
+    indices: np.ndarray | None = None
+
+    def sent(self, output: Position) -> list[tuple[Position, float]]:
+        """The inputs that one output sends its cotangent to, and each one's share of it."""
+        share = self.shares[output]
+        found = np.argwhere(np.isnan(share) | (share != 0)).tolist()
+        return [((row, column), float(share[row, column])) for row, column in found]
+
+    def looked_at(self, output: Position) -> tuple[list[int], list[int]]:
+        """The rows and the columns of the inputs in the window of one output."""
+        rows, columns = np.nonzero(self.members[output])
+        return sorted(set(rows.tolist())), sorted(set(columns.tolist()))
+
+    def grids(self) -> list[tuple[Grid, Grid]]:
+        """What there is to see: values, then cotangents; on the left what a pool takes, on the right what it gives."""
+        if self.indices is None:
+            selects = self.settings.op in SELECTIONS
+            chosen = np.any(self.shares != 0, axis=(0, 1))
+            return [
+                (Grid("x: input", self.x, chosen if selects else None), Grid("y: output", self.y)),
+                (
+                    Grid("dx: what x gets", self.dx, lit=self.dx != 0),
+                    Grid("dy: cotangent of y", self.dy),
+                ),
+            ]
+        chosen = np.any(self.members, axis=(2, 3))
+        return [
+            (Grid("array", self.array, chosen), Grid("y: its maxima", self.x)),
+            (Grid("x: y put back", self.y, chosen), Grid("indices of y", self.indices)),
+            (
+                Grid("dx: cotangent of x", self.dy),
+                Grid("dy: what y gets", self.dx, lit=self.dx != 0),
+            ),
+        ]
+
+
+def window_of(settings: Settings, shape: Pair) -> Window:
+    """The windows of a pool over an array of `shape`; raises what the public function would."""
+    name = FUNCTIONS[settings.op]
+    if settings.op in ADAPTIVE:
+        with calling(name, **{"x.shape": shape}):
+            window = adaptive_window(shape, settings.output_shape, (0, 1))
+    else:
+        if settings.window[0] * settings.window[1] > LARGEST:
+            got = f"got --window={'x'.join(map(str, settings.window))}"
+            raise UsageError(f"`--window` must have at most {LARGEST} numbers; {got}.")
+        with calling(name, **{"x.shape": shape, "window_shape": settings.window}):
+            window = make_window(
+                shape,
+                settings.window,
+                settings.strides,
+                settings.padding,
+                window_dilation=settings.window_dilation,
+                ceil_mode=settings.ceil_mode,
+                axes=(0, 1),
+            )
+    rows, columns = window.output_shape
+    if rows * columns > LARGEST:
+        got = f"got {rows}x{columns}. Use larger strides or less padding"
+        raise UsageError(f"The output must have at most {LARGEST} numbers; {got}.")
+    return window
+
+
+def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -> Route:
+    """Pools `array` and asks the pool's own derivative rule where each output's cotangent goes.
+
+    `dy` is the cotangent of the output, ones where it is None. Raises `UsageError`, and ValueError
+    or TypeError as the library does.
+    """
+    rows, columns = array.shape
+    window = window_of(settings, (rows, columns))
+    down, across = (dim.sources()[..., None] == np.arange(dim.size) for dim in window.dims)
+    members = down.any(1)[:, None, :, None] & across.any(1)[None, :, None, :]
+
+    import jax
+    import jax.numpy as jnp
+
+    import jaxpool
+
+    positional, named = settings.positional, settings.named
+    x, indices = array, None
+    if settings.op == "unpool":
+        pooled, places = jaxpool.max_pool_with_argmax(jnp.asarray(array), *positional, **named)
+        x, indices = np.asarray(pooled), np.asarray(places)
+        members = (np.arange(array.size)[:, None] == indices.ravel()).reshape(array.shape + x.shape)
+
+    def pool(x: jax.Array) -> jax.Array:
+        if indices is not None:
+            return jaxpool.max_unpool(x, indices, array.shape, axes=(0, 1))
+        return getattr(jaxpool, FUNCTIONS[settings.op])(x, *positional, **named)
+
+    out = members.shape[:2]
+    if dy is None:
+        dy = np.ones(out, np.float32)
+    elif dy.size == 1:
+        dy = np.full(out, dy.item(), np.float32)
+    elif dy.shape != out:
+        sizes = " or ".join(dict.fromkeys(["1", "x".join(map(str, out))]))
+        got = "x".join(map(str, dy.shape))
+        raise UsageError(f"`--cotangent` must be of the size of the output, {sizes}; got {got}.")
+
+    def route(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y, pull_back = jax.vjp(pool, x)
+        return y, pull_back(dy)[0]
+
+    # The pool, and then each window on its own, with a cotangent of 1. Elements outside of it are
+    # left out: a NaN among them would be in the cotangents of their windows, even of zeros.
+    flat = members.reshape(-1, *x.shape)
+    xs = np.concatenate([x[None], np.where(flat, x, 0)])
+    dys = np.concatenate([dy[None], np.eye(dy.size, dtype=dy.dtype).reshape(-1, *out)])
+    ys, dxs = (np.asarray(found) for found in jax.jit(jax.vmap(route))(xs, dys))
+    shares = np.where(flat, dxs[1:], 0).reshape(members.shape)
+    return Route(settings, x, ys[0], dy, dxs[0], shares, members, array, indices)

@@ -1,0 +1,224 @@
+"""A route in words: grids side by side, in colour where the terminal has it, or JSON for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from jaxpool._cli._route import SELECTIONS, Grid, Position, Route
+
+Paint = Callable[[str, str], str]
+Lines = list[tuple[str, int]]
+BOLD, DIM, CHOSEN, LIT, PLAIN = "1", "2", "1;36", "1;33", ""  # SGR codes of a terminal
+GAP = "    "  # between grids that stand side by side
+WIDEST = 100  # columns of running text
+
+
+def as_text(route: Route, notes: list[str]) -> str:
+    """The explanation, for people."""
+    columns, paint = shutil.get_terminal_size().columns, _painter()
+    fill = min(columns, WIDEST)
+    parts = [paint(route.settings.call(_pair(route.array)), BOLD)]
+    parts += [textwrap.fill(f"Note: {note}", fill) for note in notes]
+    parts += _rows_of_grids(route.grids(), columns, paint)
+    parts += [textwrap.fill(_summary(route), fill), _table(route, fill, paint)]
+    return "\n\n".join(parts)
+
+
+def as_json(route: Route, notes: list[str]) -> str:
+    """The explanation, for programs; what JSON has no numbers for is "nan", "inf" and "-inf"."""
+    grids = {"x": route.x, "y": route.y, "dy": route.dy, "dx": route.dx}
+    if route.indices is not None:  # of an unpool, in the words of `max_unpool`: y in, x out
+        grids = {"array": route.array, "y": route.x, "indices": route.indices}
+        grids |= {"x": route.y, "dx": route.dy, "dy": route.dx}
+    found = {
+        "call": route.settings.call(_pair(route.array)),
+        "settings": {
+            key: _plain(value) for key, value in dataclasses.asdict(route.settings).items()
+        },
+        "notes": notes,
+        **{
+            name: [[_plain(value) for value in row] for row in grid.tolist()]
+            for name, grid in grids.items()
+        },
+        "shares": [
+            {
+                "output": list(output),
+                "to": [[*at, _plain(share)] for at, share in route.sent(output)],
+            }
+            for output in np.ndindex(_pair(route.y))
+        ],
+    }
+    return json.dumps(found, allow_nan=False)
+
+
+def number(value: float) -> str:
+    """A number as short as it can be read: whole ones as they are, others to four digits or so."""
+    size = abs(value)
+    if size < 1e6 and value == int(value):
+        return str(int(value))
+    if 0.001 <= size < 1:
+        return f"{round(value, 4):g}"
+    return f"{value:.3g}" if size < 1 else f"{value:.4g}" if size < 1000 else f"{value:.6g}"
+
+
+def _plain(value: Any) -> Any:
+    return value if not isinstance(value, float) or np.isfinite(value) else str(value)
+
+
+def _pair(array: np.ndarray) -> tuple[int, int]:
+    return array.shape[0], array.shape[1]
+
+
+def _painter() -> Paint:
+    """Puts a style around a text where standard output is a terminal that shows it."""
+    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if not terminal or os.environ.get("NO_COLOR"):
+        return lambda text, style: text
+    return lambda text, style: f"\x1b[{style}m{text}\x1b[0m" if style else text
+
+
+def _rows_of_grids(rows: list[tuple[Grid, Grid]], columns: int, paint: Paint) -> list[str]:
+    """Rows of two grids, whose cells are aligned from row to row; where they are too wide, one below the other."""
+    left, right = ([_cells(grid, side) for grid in side] for side in zip(*rows, strict=True))
+    wide = [max(len(cells[0][0]) for cells in side) for side in (left, right)]
+    blocks = []
+    for pair, cells in zip(rows, zip(left, right, strict=True), strict=True):
+        blocks.append(
+            [_lines(*each, columns, paint) for each in zip(pair, cells, wide, strict=True)]
+        )
+    most = [max(length for sides in blocks for _, length in sides[at]) for at in (0, 1)]
+    if sum(most) + len(GAP) > columns:
+        return ["\n".join(_joined(side, [], 0)) for sides in blocks for side in sides]
+    return ["\n".join(_joined(sides[0], sides[1], most[0])) for sides in blocks]
+
+
+def _joined(left: Lines, right: Lines, wide: int) -> list[str]:
+    pairs = itertools.zip_longest(left, right, fillvalue=("", 0))
+    texts = [a + " " * (wide - length) + GAP + b if b else a for (a, length), (b, _) in pairs]
+    return [text.rstrip() for text in texts]
+
+
+def _cells(grid: Grid, side: tuple[Grid, ...]) -> list[list[str]]:
+    """The numbers of a grid, equally wide; what was chosen has a star, for which all of a side leave room."""
+    cells = [[number(value) for value in row] for row in grid.values.tolist()]
+    if any(each.chosen is not None for each in side):
+        chosen = np.zeros(grid.values.shape, bool) if grid.chosen is None else grid.chosen
+        stars = np.where(chosen, "*", " ").tolist()
+        cells = [
+            [a + b for a, b in zip(*pair, strict=True)] for pair in zip(cells, stars, strict=True)
+        ]
+    width = max(len(cell) for row in cells for cell in row)
+    return [[cell.rjust(width) for cell in row] for row in cells]
+
+
+def _lines(grid: Grid, cells: list[list[str]], width: int, columns: int, paint: Paint) -> Lines:
+    """Each line of a grid, and how long it is without styles; in parts if it is wider than `columns`."""
+    fits = max(1, (columns + 1) // (width + 1))
+    lines = [(paint(grid.title, BOLD), len(grid.title))]
+    for start in range(0, len(cells[0]), fits):
+        part = [row[start : start + fits] for row in cells]
+        if len(cells[0]) > fits:
+            head = f"columns {start} to {start + len(part[0]) - 1}"
+            lines.append((head, len(head)))
+        for r, row in enumerate(part):
+            painted = [
+                paint(cell.rjust(width), _style(grid, (r, start + c))) for c, cell in enumerate(row)
+            ]
+            lines.append((" ".join(painted), (width + 1) * len(row) - 1))
+    return lines
+
+
+def _style(grid: Grid, at: Position) -> str:
+    if grid.chosen is not None:
+        return CHOSEN if grid.chosen[at] else PLAIN
+    if grid.lit is not None:
+        return LIT if grid.lit[at] else DIM
+    return PLAIN
+
+
+def _summary(route: Route) -> str:
+    op, ones = route.settings.op, bool((route.dy == 1).all())
+    what = "A cotangent says how much a loss changes when a number does. "
+    if op == "unpool":
+        text = (
+            what
+            + "A star marks where a maximum was, and is put back. Every y gets the cotangent found there"
+        )
+        return text + ", those that lost their place to a later one too."
+    text = what + ("A star marks what some window chose. " if op in SELECTIONS else "")
+    text += "dx adds up what the windows of an input send it"
+    if not ones:
+        return text + ": its share of each one's dy."
+    mean = f"; that of the mean is this over the number of windows, {route.y.size}"
+    return text + f". Each dy is 1, so dx is the gradient of the sum of y{mean}."
+
+
+def _table(route: Route, columns: int, paint: Paint) -> str:
+    """A line for each output: its value, its window, and who gets its cotangent."""
+    unpool = route.settings.op == "unpool"
+    rows = []
+    for output in np.ndindex(_pair(route.y)):
+        if route.members[output].any():
+            cells = (
+                str(output),
+                number(route.y[output].item()),
+                "" if unpool else _ranges(route, output),
+            )
+            rows.append((*cells, _receivers(route, output)))
+    window = "" if unpool else "window"
+    table = [("x at" if unpool else "y at", "value", window, "cotangent goes to"), *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(3)]
+    lines = []
+    for row in table:
+        front = "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=False) if width
+        )
+        text = textwrap.fill(
+            row[3], columns, initial_indent=front + "  ", subsequent_indent=" " * (len(front) + 2)
+        )
+        lines.append(paint(text, BOLD) if row is table[0] else text)
+    return "\n".join(lines)
+
+
+def _ranges(route: Route, output: Position) -> str:
+    rows, columns = route.looked_at(output)
+    return f"rows {_range(rows)}, columns {_range(columns)}"
+
+
+def _range(positions: list[int]) -> str:
+    first, last = positions[0], positions[-1]
+    if last - first + 1 != len(positions):
+        return " ".join(map(str, positions))
+    return f"{first}-{last}" if last > first else f"{first}"
+
+
+def _receivers(route: Route, output: Position) -> str:
+    sent = route.sent(output)
+    if not sent:
+        return "nobody"
+    shares = {share for _, share in sent}
+    even = route.settings.op not in SELECTIONS and len(shares) == 1
+    if even and len(sent) == route.members[output].sum() > 1:
+        return f"all {len(sent)}, {_share(route, shares.pop())} each"
+    return ", ".join(
+        str(at) if share == 1 else f"{at} gets {_share(route, share)}" for at, share in sent
+    )
+
+
+def _share(route: Route, share: float) -> str:
+    """A part such as 1/3; a number where it is none."""
+    if route.settings.op == "lp" or not np.isfinite(share):
+        return number(share)
+    part = Fraction(share).limit_denominator(400)
+    return str(part) if abs(float(part) - share) <= 1e-6 * abs(share) else number(share)

@@ -1,0 +1,206 @@
+"use strict";
+// The arithmetic of the page, in the conventions of jaxpool and in float32: every number is rounded
+// with Math.fround where the library stores one. No function here touches the document.
+//
+// A grid is {rows, cols, values}, values row-major. Settings are plain data, as `explain --json`
+// prints them: {op, window, strides, padding, window_dilation, ceil_mode, ties, count_include_pad,
+// divisor, p, output_shape}, with "VALID", "SAME", "SAME_LOWER" or [[low, high], [low, high]] for padding.
+
+const LARGEST = 400; // numbers of a grid, taps of a window, and any size, as on the command line
+const SELECTIONS = ["max", "min", "adaptive_max", "unpool"];
+const ADAPTIVE = ["adaptive_max", "adaptive_avg"];
+
+class Refusal extends Error {}
+
+const gridOf = (rows, cols, values) => ({ rows, cols, values });
+
+// Rows apart by ";" or line ends, values by spaces or commas: a grid of float32.
+function parseGrid(text, name) {
+  const lines = text.split(/[;\n]/).map((line) => line.trim()).filter((line) => line !== "");
+  const table = lines.map((line) => line.split(/\s*,\s*|\s+/).map(parseNumber));
+  const cols = table.length ? table[0].length : 0;
+  if (!cols || table.some((row) => row.length !== cols || row.some((value) => value === null))) {
+    throw new Refusal(`${name} must be rows of equally many numbers, as in "1 3; 4 2".`);
+  }
+  if (table.length * cols > LARGEST) {
+    throw new Refusal(`${name} must have at most ${LARGEST} numbers; there are ${table.length * cols}.`);
+  }
+  return gridOf(table.length, cols, table.flat());
+}
+
+function parseNumber(word) {
+  const named = /^([+-]?)(nan|inf|infinity)$/i.exec(word);
+  if (named) {
+    const size = named[2].toLowerCase() === "nan" ? NaN : Infinity;
+    return named[1] === "-" ? -size : size;
+  }
+  if (!/^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i.test(word)) return null;
+  const value = Math.fround(Number(word));
+  return Number.isFinite(value) ? value : null; // out of float32's range
+}
+
+// The windows along one axis: for each output the real taps, as positions of the input, where the
+// window begins and how far it spans, and how many taps an average counts.
+function axisWindows(name, size, window, stride, padding, dilation, ceilMode) {
+  const span = (window - 1) * dilation + 1;
+  let [low, high] = Array.isArray(padding) ? padding : [0, 0];
+  if (padding === "SAME" || padding === "SAME_LOWER") {
+    const total = Math.max((Math.ceil(size / stride) - 1) * stride + span - size, 0);
+    low = padding === "SAME" ? Math.floor(total / 2) : Math.ceil(total / 2);
+    high = total - low;
+  }
+  const rest = size + low + high - span;
+  let count = Math.max(0, (ceilMode ? Math.ceil(rest / stride) : Math.floor(rest / stride)) + 1);
+  if (ceilMode && count > 0 && (count - 1) * stride >= size + low) count -= 1;
+  if (count === 0) {
+    throw new Refusal(
+      `The window spans ${span} ${name}, more than the padded input has: ${size + low + high}. ` +
+        "Use a smaller window or more padding.",
+    );
+  }
+  const outputs = [];
+  for (let output = 0; output < count; output += 1) {
+    const start = output * stride - low;
+    const taps = Array.from({ length: window }, (_, tap) => start + tap * dilation);
+    const real = taps.filter((at) => at >= 0 && at < size);
+    if (real.length === 0) {
+      throw new Refusal(
+        `Window ${output} along the ${name} holds nothing but padding. Use less padding or a larger window.`,
+      );
+    }
+    // Explicit padding counts in an average, what ceil mode adds beyond it does not.
+    outputs.push({ start, span, taps: real, counted: taps.filter((at) => at < size + high).length });
+  }
+  return { low, high, outputs };
+}
+
+function adaptiveWindows(size, count) {
+  const outputs = [];
+  for (let output = 0; output < count; output += 1) {
+    const start = Math.floor((output * size) / count);
+    const span = Math.ceil(((output + 1) * size) / count) - start;
+    const taps = Array.from({ length: span }, (_, tap) => start + tap);
+    outputs.push({ start, span, taps, counted: span });
+  }
+  return { low: 0, high: 0, outputs };
+}
+
+function layOut(settings, x) {
+  const adaptive = ADAPTIVE.includes(settings.op);
+  const taps = adaptive ? 1 : settings.window[0] * settings.window[1];
+  if (taps > LARGEST) {
+    throw new Refusal(`The window must have at most ${LARGEST} numbers; it has ${taps}.`);
+  }
+  const windows = [["rows", x.rows], ["columns", x.cols]].map(([name, size], axis) =>
+    adaptive
+      ? adaptiveWindows(size, settings.output_shape[axis])
+      : axisWindows(
+          name,
+          size,
+          settings.window[axis],
+          settings.strides[axis],
+          Array.isArray(settings.padding) ? settings.padding[axis] : settings.padding,
+          settings.window_dilation[axis],
+          settings.ceil_mode,
+        ),
+  );
+  const [rows, cols] = windows.map((axis) => axis.outputs.length);
+  if (rows * cols > LARGEST) {
+    throw new Refusal(`The output must have at most ${LARGEST} numbers; it would have ${rows * cols}.`);
+  }
+  return windows;
+}
+
+// From the values of one window, in row-major order, to its value and to shares: how much of the
+// output's cotangent each value gets. NaN beats every number, NaNs tie with each other.
+function choose(values, kind, ties) {
+  let best = values[0];
+  for (const value of values) {
+    if (Number.isNaN(value) || (kind === "max" ? value > best : value < best)) best = value;
+    if (Number.isNaN(best)) break;
+  }
+  const tied = values.flatMap((value, at) => (value === best || Number.isNaN(best) && Number.isNaN(value) ? [at] : []));
+  const shares = values.map(() => 0);
+  if (ties === "split") tied.forEach((at) => { shares[at] = Math.fround(1 / tied.length); });
+  else shares[ties === "last" ? tied[tied.length - 1] : tied[0]] = 1;
+  return { value: best, shares };
+}
+
+function average(values, divisor) {
+  const sum = Math.fround(values.reduce((total, value) => total + value, 0));
+  return { value: Math.fround(sum / divisor), shares: values.map(() => Math.fround(1 / divisor)) };
+}
+
+// The p-norm. Sizes are divided by the largest first, so that no power overflows.
+function norm(values, p) {
+  const signs = values.map((value) => (value === 0 ? 0 : value > 0 ? 1 : -1)); // -1 for a NaN
+  const sizes = values.map(Math.abs);
+  if (p === Infinity) {
+    const { value, shares } = choose(sizes, "max", "first");
+    return { value, shares: shares.map((share, at) => share * signs[at]) };
+  }
+  const largest = choose(sizes, "max", "first").value;
+  if (p === 1) {
+    return { value: Math.fround(sizes.reduce((total, size) => total + size, 0)), shares: signs };
+  }
+  if (largest === 0 || largest === Infinity) return { value: largest, shares: values.map(() => 0) };
+  if (Number.isNaN(largest)) {
+    const lost = (size) => size === Infinity || (size === 0 && !Number.isInteger(p));
+    return { value: NaN, shares: sizes.map((size) => (lost(size) ? 0 : NaN)) };
+  }
+  const total = sizes.reduce((sum, size) => sum + (size / largest) ** p, 0);
+  const value = largest * total ** (1 / p);
+  const shares = sizes.map((size, at) => (size === 0 ? 0 : Math.fround(signs[at] * (size / value) ** (p - 1))));
+  return { value: Math.fround(value), shares };
+}
+
+function reduceWindow(settings, values, counted) {
+  const { op, ties, p } = settings;
+  if (op === "sum") return average(values, 1);
+  if (op === "lp") return norm(values, p);
+  if (op === "avg" && settings.divisor !== null) return average(values, settings.divisor);
+  if (op === "avg") return average(values, settings.count_include_pad ? counted : values.length);
+  if (op === "adaptive_avg") return average(values, values.length);
+  return choose(values, op === "min" ? "min" : "max", op === "unpool" && ties === "split" ? "first" : ties);
+}
+
+// The pool of x: {input, output, links, windows}. links[o] lists what output o looks at, in row-major
+// order, as [position in the input, share of o's cotangent].
+function pool(settings, x) {
+  const windows = layOut(settings, x);
+  const [down, across] = windows.map((axis) => axis.outputs);
+  const links = [];
+  const values = [];
+  for (const row of down) {
+    for (const col of across) {
+      const places = row.taps.flatMap((r) => col.taps.map((c) => r * x.cols + c));
+      const found = reduceWindow(settings, places.map((at) => x.values[at]), row.counted * col.counted);
+      values.push(found.value);
+      links.push(places.map((at, tap) => [at, found.shares[tap]]));
+    }
+  }
+  const pooled = { input: x, output: gridOf(down.length, across.length, values), links, windows };
+  return settings.op === "unpool" ? unpool(pooled) : pooled;
+}
+
+// Each pooled value back where it was chosen, among zeros: the last of those that collide stays, and
+// all of them get the cotangent found there.
+function unpool({ input: x, output: y, links, windows }) {
+  const indices = links.map((places) => places.find(([, share]) => share === 1)[0]);
+  const values = x.values.map(() => 0);
+  const back = x.values.map(() => []);
+  indices.forEach((index, at) => {
+    values[index] = y.values[at];
+    back[index].push([at, 1]);
+  });
+  return { input: y, output: gridOf(x.rows, x.cols, values), links: back, windows: null, source: x, indices, sourceWindows: windows };
+}
+
+// What each input gets when output o sends dy[o]: shares of cotangents, added up over windows.
+function pullBack(pooled, dy) {
+  const dx = pooled.input.values.map(() => 0);
+  pooled.links.forEach((places, output) => {
+    for (const [at, share] of places) dx[at] += share === 0 ? 0 : share * dy.values[output];
+  });
+  return gridOf(pooled.input.rows, pooled.input.cols, dx.map(Math.fround));
+}

@@ -1,0 +1,131 @@
+"use strict";
+// What belongs to the number that is pointed at: its window, who was chosen, the way of cotangents,
+// and a few words. Reads what page.js holds: pooled, dy, dx, pinned, pointed.
+
+const KINDS = { max: "maximum", min: "minimum", avg: "average", sum: "sum", lp: "norm", adaptive_max: "maximum", adaptive_avg: "average" };
+const MOST_PATHS = 40; // arrows; more hide the numbers
+const MOST_TERMS = 12; // of a sum that is written out
+
+function mark() {
+  const { side, at } = pointed ?? pinned;
+  for (const cell of document.querySelectorAll("#board td")) {
+    cell.classList.remove("current", "on", "reached", "tap");
+    cell.tabIndex = -1;
+    cell.removeAttribute("aria-selected");
+  }
+  document.querySelectorAll(".window").forEach((frame) => frame.remove());
+  for (const panel of PANELS) {
+    const own = sideOf(panel) === side;
+    if (own) cellOf(panel, at).classList.add("current");
+    const stop = cellOf(panel, sideOf(panel) === pinned.side ? pinned.at : 0);
+    stop.tabIndex = 0;
+    if (own) cellOf(panel, at).setAttribute("aria-selected", "true");
+  }
+  const links = linksOf(side, at);
+  const [valued, sent] = side === "output" ? ["input", "gradient"] : ["output", "cotangent"];
+  for (const { other, share } of links) {
+    if (share !== 0) {
+      cellOf(valued, other).classList.add("on");
+      cellOf(sent, other).classList.add("reached");
+    }
+  }
+  const outputs = side === "output" ? [at] : links.map(({ other }) => other);
+  if (pooled.windows) outputs.forEach((output) => frame("input", pooled.windows, pooled.output.cols, output, outputs.length === 1));
+  else if (side === "input") frame("output", pooled.sourceWindows, pooled.input.cols, at, true);
+  drawPaths(side, at, links);
+  describe(side, at, links);
+}
+
+// What an output looks at, or which outputs look at an input.
+function linksOf(side, at) {
+  if (side === "output") return pooled.links[at].map(([other, share]) => ({ other, share }));
+  return pooled.links.flatMap((places, other) => places.filter(([input]) => input === at).map(([, share]) => ({ other, share })));
+}
+
+function frame(panel, windows, cols, output, taps) {
+  const axes = [windows[0].outputs[Math.floor(output / cols)], windows[1].outputs[output % cols]];
+  const at = (r, c) => get(panel).querySelector(`td[data-row="${r}"][data-col="${c}"]`);
+  const first = at(axes[0].start, axes[1].start) ?? at(axes[0].taps[0], axes[1].taps[0]);
+  const last = at(axes[0].start + axes[0].span - 1, axes[1].start + axes[1].span - 1) ?? at(axes[0].taps.at(-1), axes[1].taps.at(-1));
+  const box = document.createElement("div");
+  const gaps = axes.some(({ taps: real }) => real.length > 1 && real[1] - real[0] > 1);
+  box.className = gaps ? "window gaps" : "window";
+  const table = first.closest("table");
+  const left = table.offsetLeft + first.offsetLeft - 2;
+  const top = table.offsetTop + first.offsetTop - 2;
+  box.style.cssText = `left:${left}px;top:${top}px;width:${table.offsetLeft + last.offsetLeft + last.offsetWidth + 2 - left}px;height:${table.offsetTop + last.offsetTop + last.offsetHeight + 2 - top}px`;
+  get(panel).querySelector(".scroll").append(box);
+  if (gaps && taps) axes[0].taps.forEach((r) => axes[1].taps.forEach((c) => at(r, c).classList.add("tap")));
+}
+
+function drawPaths(side, at, links) {
+  const group = get("paths").querySelector("g");
+  group.replaceChildren();
+  const going = links.filter(({ share }) => share !== 0);
+  if (going.length > MOST_PATHS) return;
+  group.setAttribute("opacity", Math.max(0.3, 1 / Math.sqrt(going.length))); // numbers are below
+  const board = get("board").getBoundingClientRect();
+  const middle = (panel, position) => {
+    const box = cellOf(panel, position).getBoundingClientRect();
+    return [box.left + box.width / 2 - board.left, box.top + box.height / 2 - board.top];
+  };
+  for (const { other } of going) {
+    const [input, output] = side === "output" ? [other, at] : [at, other];
+    for (const [kind, from, to] of [["forward", middle("input", input), middle("output", output)], ["backward", middle("cotangent", output), middle("gradient", input)]]) {
+      const [dxx, dyy] = [to[0] - from[0], to[1] - from[1]];
+      const cut = 14 / Math.max(1, Math.hypot(dxx, dyy)); // ends beside the numbers, not on them
+      const [x0, y0, x1, y1] = [from[0] + dxx * cut, from[1] + dyy * cut, to[0] - dxx * cut, to[1] - dyy * cut];
+      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      path.setAttribute("class", kind);
+      path.setAttribute("d", `M${x0} ${y0}Q${(x0 + x1) / 2 - dyy * 0.08} ${(y0 + y1) / 2 + dxx * 0.08} ${x1} ${y1}`);
+      path.setAttribute("marker-end", `url(#head-${kind})`);
+      group.append(path);
+    }
+  }
+}
+
+// In words
+
+const even = (links) => links.length > 1 && links.every(({ share }) => share === links[0].share);
+
+function describe(side, at, links) {
+  const label = names();
+  const going = links.filter(({ share }) => share !== 0);
+  const [here, there] = side === "output" ? [pooled.output, pooled.input] : [pooled.input, pooled.output];
+  const [own, others] = side === "output" ? ["output", "input"] : ["input", "output"];
+  const said = [`${label[own][0]}${place(here, at)} = ${plain(here.values[at])}`];
+  if (side === "output") {
+    const target = ({ other }) => label.gradient[0] + place(there, other);
+    const part = (share) => (share === 1 ? "" : `${written(share)} of it `);
+    const to = even(going)
+      ? `${part(going[0].share)}to each of ${listed(going.map(target))}`
+      : listed(going.map((link) => `${part(link.share)}to ${target(link)}`));
+    if (!pooled.indices) said[0] += `, the ${KINDS[get("op").value]} of ${links.length === 1 ? "1 number" : `${links.length} numbers`} of x.`;
+    else said[0] += links.length > 1 ? `, the last of ${links.length} that were put here.` : links.length ? ", put back where it was." : ": nothing was put here.";
+    said.push(`Its cotangent ${label.cotangent[0]}${place(here, at)} = ${plain(dy.values[at])} ${going.length ? `goes back ${to}` : "goes nowhere"}.`);
+  } else {
+    if (pooled.indices) said[0] += `, from ${place(pooled.source, pooled.indices[at])} of the array, index ${pooled.indices[at]}.`;
+    else said[0] += links.length ? `, in ${links.length === 1 ? "1 window" : `${links.length} windows`}: ${listed(links.map(({ other }) => label[others][0] + place(there, other)))}.` : ", in no window.";
+    const common = even(going) && going[0].share !== 1;
+    const factor = ({ share }) => (common || share === 1 ? "" : `${written(share)} · `);
+    const terms = going.map((link) => factor(link) + plain(dy.values[link.other]));
+    const added = terms.length > MOST_TERMS ? `${terms.slice(0, MOST_TERMS).join(" + ")} + …` : terms.join(" + ");
+    const sum = terms.length ? `${common ? `${written(going[0].share)} · (${added})` : added} = ` : "";
+    const from = going.length ? `, from ${listed(going.map(({ other }) => label.cotangent[0] + place(there, other)))}` : ": nothing is sent here";
+    said.push(`${label.gradient[0]}${place(here, at)} = ${sum}${plain(dx.values[at])}${from}.`);
+  }
+  get("detail").replaceChildren(...said.map((text) => Object.assign(document.createElement("p"), { textContent: text })));
+  get("detail").dataset.cotangent = side === "output" ? dy.values[at] : dx.values[at];
+  showEdit();
+}
+
+const listed = (words) => (words.length > MOST_TERMS ? `${words.slice(0, MOST_TERMS).join(", ")} and ${words.length - MOST_TERMS} more` : words.join(", "));
+
+// A share such as 1/3, or a number where it is none.
+function written(share) {
+  for (let below = 2; below <= 64 && !Number.isInteger(share); below += 1) {
+    const above = Math.round(share * below);
+    if (above !== 0 && Math.abs(above / below - share) < 1e-6 * Math.abs(share)) return `${above}/${below}`;
+  }
+  return Number.isInteger(share) ? `${share}` : String(Number(share.toPrecision(4)));
+}

@@ -1,0 +1,305 @@
+"use strict";
+// What is shown: reads the controls, asks arithmetic.js, draws four grids, and has marks.js mark what
+// belongs to the number that is pointed at, {side: "input" | "output", at: its flat position}.
+
+const get = (id) => document.getElementById(id);
+const PANELS = ["input", "output", "gradient", "cotangent"];
+const TAKES = { window: ["max", "min", "avg", "sum", "lp", "unpool"], output_shape: ADAPTIVE, ties: SELECTIONS, p: ["lp"], divisor: ["avg"] };
+const PRESETS = {
+  worked: "1 3 4 2 5 2\n4 2 5 6 8 3\n5 3 7 8 9 3\n8 4 3 6 0 2\n7 10 3 6 3 5\n4 7 2 4 7 8",
+  ties: "1 1 2 2\n1 1 2 2\n3 3 3 3\n3 3 3 3",
+  nan: "nan 1 -inf -inf\n2 nan -inf -inf\n3 -inf 0 4\n-inf 5 4 0",
+  random: () => Array.from({ length: 6 }, () => Array.from({ length: 6 }, () => Math.floor(Math.random() * 10)).join(" ")).join("\n"),
+};
+
+let pooled = null; // what pool() gave
+let dy = null;
+let dx = null;
+let pinned = { side: "output", at: 0 }; // stays when the pointer leaves
+let pointed = null;
+let shownFor = null; // what the controls held
+
+// Reading the controls
+
+function whole(id, least) {
+  const box = get(id);
+  const value = Number(box.value);
+  if (box.value.trim() === "" || !Number.isInteger(value) || value < least || value > LARGEST) {
+    throw new Refusal(`${box.getAttribute("aria-label")} must be a whole number from ${least} to ${LARGEST}.`);
+  }
+  return value;
+}
+
+const pairOf = (id) => [whole(`${id}-0`, 1), whole(`${id}-1`, 1)];
+
+function paddingOf() {
+  if (get("padding").value !== "explicit") return get("padding").value;
+  return [0, 1].map((axis) => [0, 1].map((side) => whole(`padding-${axis}-${side}`, 0)));
+}
+
+function numberOf(id, allowed, rule) {
+  const value = parseNumber(get(id).value.trim());
+  if (value === null || !allowed(value)) throw new Refusal(`${id === "p" ? "p" : "The divisor"} must be ${rule}.`);
+  return value;
+}
+
+function readSettings() {
+  const op = get("op").value;
+  const settings = { op, ties: get("ties").value, ceil_mode: get("ceil_mode").checked, count_include_pad: get("count_include_pad").checked, p: 2, divisor: null };
+  if (ADAPTIVE.includes(op)) return { ...settings, output_shape: pairOf("output_shape") };
+  if (op === "lp") settings.p = numberOf("p", (p) => p > 0, "a number above 0, or inf");
+  if (op === "avg" && get("divisor").value.trim() !== "") {
+    settings.divisor = numberOf("divisor", (n) => n !== 0 && Number.isFinite(n), "a number other than 0");
+  }
+  return { ...settings, window: pairOf("window"), strides: pairOf("strides"), window_dilation: pairOf("window_dilation"), padding: paddingOf() };
+}
+
+function readCotangent({ rows, cols }) {
+  const given = parseGrid(get("dy").value, "The cotangent");
+  if (given.values.some((value) => !Number.isFinite(value))) throw new Refusal("The cotangent must be finite numbers.");
+  if (given.values.length === 1) return gridOf(rows, cols, Array(rows * cols).fill(given.values[0]));
+  if (given.rows !== rows || given.cols !== cols) {
+    throw new Refusal(`The cotangent must be of the size of the output, ${rows}×${cols}, or one number; it is ${given.rows}×${given.cols}.`);
+  }
+  return given;
+}
+
+// The same pool as a program writes it.
+function callOf(s, x) {
+  const tuple = ([a, b]) => `(${a}, ${b})`;
+  const names = { unpool: "max_pool_with_argmax" };
+  const args = ["x"];
+  if (ADAPTIVE.includes(s.op)) args.push(tuple(s.output_shape));
+  else {
+    if (s.op === "lp") args.push(s.p === Infinity ? 'float("inf")' : plain(s.p));
+    args.push(tuple(s.window), tuple(s.strides));
+    const sides = [s.padding].flat(2);
+    if (Array.isArray(s.padding) && new Set(sides).size === 1) args.push(String(sides[0]));
+    else if (Array.isArray(s.padding)) args.push(`(${s.padding.map(tuple).join(", ")})`);
+    else if (s.padding !== "VALID") args.push(`"${s.padding}"`);
+    if (s.window_dilation.some((d) => d !== 1)) args.push(`window_dilation=${tuple(s.window_dilation)}`);
+    if (s.ceil_mode) args.push("ceil_mode=True");
+  }
+  if (SELECTIONS.includes(s.op) && s.ties !== "first") args.push(`ties="${s.ties}"`);
+  if (s.op === "avg" && !s.count_include_pad) args.push("count_include_pad=False");
+  if (s.op === "avg" && s.divisor !== null) args.push(`divisor=${plain(s.divisor)}`);
+  const call = `jaxpool.${names[s.op] ?? `${s.op}_pool`}(${args.join(", ")}, axes=(0, 1))`;
+  return s.op === "unpool" ? `y, indices = ${call}\njaxpool.max_unpool(y, indices, (${x.rows}, ${x.cols}), axes=(0, 1))` : call;
+}
+
+// Drawing
+
+function short(value) {
+  if (Number.isNaN(value)) return "nan";
+  if (!Number.isFinite(value)) return value > 0 ? "inf" : "−inf";
+  const text = Number.isInteger(value) && Math.abs(value) < 1e5 ? String(value) : String(Number(value.toPrecision(3)));
+  return text.replace("-", "−");
+}
+
+// All digits of a float32, as parseNumber reads them.
+const plain = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(9))) : String(value).replace("Infinity", "inf").replace("NaN", "nan"));
+
+const place = (grid, at) => `(${Math.floor(at / grid.cols)},\u00a0${at % grid.cols})`;
+const gridAt = (panel) => ({ input: pooled.input, output: pooled.output, gradient: dx, cotangent: dy })[panel];
+const sideOf = (panel) => get(panel).dataset.side;
+const cellOf = (panel, at) => get(panel).querySelector(`td[data-at="${at}"]`);
+const sends = ([, share]) => share !== 0; // a NaN counts
+
+function names() {
+  const unpool = pooled.indices !== undefined;
+  return unpool
+    ? { input: ["y", "maxima of the array"], output: ["x", "y put back"], gradient: ["dy", "what y gets"], cotangent: ["dx", "cotangent of x"] }
+    : { input: ["x", "input"], output: ["y", "output"], gradient: ["dx", "what x gets"], cotangent: ["dy", "cotangent of y"] };
+}
+
+function update() {
+  // A change that is told of when a box is left came in before: drawing again would take the cell
+  // away that is being clicked.
+  const boxes = document.querySelectorAll("#controls input, #controls select, #values textarea");
+  const now = [...boxes].map((box) => (box.type === "checkbox" ? box.checked : box.value)).join("|");
+  if (now === shownFor) return;
+  shownFor = now;
+  const op = get("op").value;
+  for (const element of document.querySelectorAll("[data-for]")) element.hidden = !TAKES[element.dataset.for].includes(op);
+  if (get("padding").value !== "explicit") get("sides").hidden = true;
+  get("array-name").textContent = op === "unpool" ? "The array" : "x";
+  get("dy-name").textContent = op === "unpool" ? "dx" : "dy";
+  try {
+    const settings = readSettings();
+    const x = parseGrid(get("array").value, "The array");
+    const found = pool(settings, x);
+    dy = readCotangent(found.output);
+    pooled = found;
+    dx = pullBack(pooled, dy);
+    get("call").firstChild.textContent = callOf(settings, x);
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    get("refusal").textContent = error.message;
+    get("refusal").hidden = false;
+    get("stage").classList.add("stale");
+    get("call").hidden = true;
+    return;
+  }
+  get("refusal").hidden = true;
+  get("stage").classList.remove("stale");
+  get("call").hidden = false;
+  const focused = document.activeElement?.closest?.("td") ? document.activeElement.closest("section").id : null;
+  pointed = null;
+  pinned = { side: pinned.side, at: Math.min(pinned.at, gridAt(pinned.side).values.length - 1) };
+  PANELS.forEach(draw);
+  fit();
+  mark();
+  if (focused) cellOf(focused, pinned.at)?.focus();
+}
+
+// The positions to show along an axis: the input, and the padding that windows reach.
+function reach(panel, axis) {
+  const size = axis === 0 ? gridAt(panel).rows : gridAt(panel).cols;
+  if (sideOf(panel) === "output" || !pooled.windows) return [0, size];
+  const outputs = pooled.windows[axis].outputs;
+  return [Math.min(0, outputs[0].start), Math.max(size, ...outputs.map(({ start, span }) => start + span))];
+}
+
+function draw(panel) {
+  const grid = gridAt(panel);
+  const [name, what] = names()[panel];
+  const heading = get(panel).querySelector("h2");
+  heading.innerHTML = `${name} <small>${what}, ${grid.rows}×${grid.cols}</small>`;
+  const table = document.createElement("table");
+  table.setAttribute("role", "grid");
+  table.setAttribute("aria-label", `${name}, ${what}`);
+  const [rows, cols] = [reach(panel, 0), reach(panel, 1)];
+  const marked = panel === "input" && SELECTIONS.includes(get("op").value) ? chosenInputs() : new Set();
+  for (let r = rows[0]; r < rows[1]; r += 1) {
+    const line = table.insertRow();
+    for (let c = cols[0]; c < cols[1]; c += 1) {
+      const cell = line.insertCell();
+      cell.dataset.row = r;
+      cell.dataset.col = c;
+      if (r < 0 || c < 0 || r >= grid.rows || c >= grid.cols) {
+        cell.className = "pad";
+        cell.setAttribute("aria-hidden", "true");
+        continue;
+      }
+      const at = r * grid.cols + c;
+      const value = grid.values[at];
+      cell.dataset.at = at;
+      cell.dataset.value = String(value);
+      cell.textContent = short(value);
+      cell.tabIndex = -1;
+      cell.setAttribute("role", "gridcell");
+      cell.setAttribute("aria-label", `${name} row ${r}, column ${c}: ${value}`);
+      if (marked.has(at)) cell.classList.add("chosen");
+      if (panel === "gradient") cell.classList.add(value === 0 ? "zero" : "lit");
+    }
+  }
+  get(panel).querySelector(".scroll").replaceChildren(table);
+}
+
+const chosenInputs = () => new Set(pooled.indices ? pooled.input.values.keys() : pooled.links.flatMap((places) => places.filter(sends).map(([at]) => at)));
+
+// The size of a cell: all four grids beside each other if they fit, else one below the other.
+function fit() {
+  const room = get("stage").clientWidth;
+  const wide = room >= 800 ? room - 300 : room; // beside the words about a number
+  const cols = [reach("input", 1), reach("output", 1)].map(([low, high]) => high - low);
+  const beside = (wide - 56) / (cols[0] + cols[1]);
+  const stacked = beside < 28;
+  const cell = Math.max(28, Math.min(44, stacked ? (wide - 16) / Math.max(...cols) : beside));
+  const letters = Math.max(...PANELS.flatMap((panel) => gridAt(panel).values.map((value) => short(value).length)));
+  get("board").classList.toggle("stacked", stacked);
+  get("board").style.setProperty("--cell", `${Math.floor(cell)}px`);
+  get("board").style.setProperty("--font", `${Math.max(9, Math.min(16, (cell - 4) / (letters * 0.64)))}px`);
+}
+
+// Changing one number: of the array if an input is selected, of the cotangent if an output is.
+
+const edited = (side) => (side === "output" ? [get("dy"), dy] : pooled.indices ? null : [get("array"), pooled.input]);
+
+function showEdit() {
+  const { side, at } = pinned;
+  const target = edited(side);
+  get("edit").hidden = target === null;
+  if (target === null) return;
+  get("edit").querySelector("span").textContent = `Change ${names()[side === "output" ? "cotangent" : "input"][0]}${place(target[1], at)}`;
+  const box = get("edit").querySelector("input");
+  if (document.activeElement !== box) box.value = plain(target[1].values[at]);
+}
+
+function change(value) {
+  const target = edited(pinned.side);
+  if (target === null) return;
+  const [box, grid] = target;
+  const words = grid.values.map((old, at) => plain(at === pinned.at ? value : old));
+  box.value = Array.from({ length: grid.rows }, (_, r) => words.slice(r * grid.cols, (r + 1) * grid.cols).join(" ")).join("\n");
+  update();
+}
+
+// Listening
+
+function pointedAt(event) {
+  const cell = event.target.closest?.("td[data-at]");
+  return cell ? { side: cell.closest("section").dataset.side, at: Number(cell.dataset.at) } : null;
+}
+
+const board = get("board");
+board.addEventListener("pointermove", (event) => {
+  if (event.pointerType !== "mouse") return;
+  const found = pointedAt(event);
+  if (found?.side === pointed?.side && found?.at === pointed?.at) return;
+  pointed = found;
+  mark();
+});
+board.addEventListener("pointerleave", () => { if (pointed) { pointed = null; mark(); } });
+board.addEventListener("focusin", (event) => {
+  const found = pointedAt(event);
+  if (found) { pinned = found; pointed = null; mark(); }
+});
+board.addEventListener("scroll", () => mark(), true);
+board.addEventListener("keydown", (event) => {
+  const found = pointedAt(event);
+  if (!found || event.ctrlKey || event.metaKey || event.altKey) return;
+  const panel = event.target.closest("section").id;
+  const { rows, cols } = gridAt(panel);
+  let [r, c] = [Math.floor(found.at / cols), found.at % cols];
+  const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -cols], End: [0, cols] };
+  if (event.key === "+" || event.key === "-") {
+    change(edited(found.side)?.[1].values[found.at] + (event.key === "+" ? 1 : -1));
+  } else if (event.key in steps) {
+    r = Math.max(0, Math.min(rows - 1, r + steps[event.key][0]));
+    c = Math.max(0, Math.min(cols - 1, c + steps[event.key][1]));
+    cellOf(panel, r * cols + c).focus();
+  } else return;
+  event.preventDefault();
+});
+get("edit").addEventListener("submit", (event) => event.preventDefault());
+get("edit").querySelector("input").addEventListener("input", (event) => {
+  const value = parseNumber(event.target.value.trim());
+  if (value !== null) change(value);
+});
+for (const form of [get("controls"), get("values")]) {
+  for (const event of ["input", "change"]) form.addEventListener(event, update);
+  form.addEventListener("submit", (event) => event.preventDefault());
+}
+document.querySelectorAll("[data-preset]").forEach((button) => button.addEventListener("click", () => {
+  const preset = PRESETS[button.dataset.preset];
+  get("array").value = typeof preset === "string" ? preset : preset();
+  get("dy").value = "1";
+  update();
+}));
+window.addEventListener("resize", () => { fit(); mark(); });
+
+function begin({ settings, array, cotangent }) {
+  for (const name of ["op", "ties", "p"]) get(name).value = settings[name];
+  get("divisor").value = settings.divisor ?? "";
+  for (const name of ["ceil_mode", "count_include_pad"]) get(name).checked = settings[name];
+  for (const name of ["window", "strides", "window_dilation", "output_shape"]) settings[name].forEach((size, axis) => { get(`${name}-${axis}`).value = size; });
+  const given = Array.isArray(settings.padding);
+  get("padding").value = given ? "explicit" : settings.padding;
+  if (given) settings.padding.forEach((pair, axis) => pair.forEach((size, side) => { get(`padding-${axis}-${side}`).value = size; }));
+  get("array").value = array;
+  get("dy").value = cotangent;
+  update();
+}
+
+begin(JSON.parse(get("start").textContent));

@@ -1,0 +1,70 @@
+"""Random pools of small arrays, as the library and the page of `explain` take them."""
+
+import dataclasses
+import json
+import math
+import random
+
+import numpy as np
+
+from jaxpool._cli import UsageError
+from jaxpool._cli._route import Settings, trace, window_of
+
+OPS = ("max", "min", "avg", "sum", "lp", "adaptive_max", "adaptive_avg", "unpool")
+FEW = [float(value) for value in range(4)]  # so few that they tie
+SPECIAL = [math.nan, -math.inf, math.inf, -0.0, 0.0, -1.5]
+
+
+def random_case(rng: random.Random) -> tuple[Settings, np.ndarray, np.ndarray]:
+    """Settings, an array and a cotangent of more numbers than any output needs; some are impossible."""
+
+    def pair(most):
+        return rng.randint(1, most), rng.randint(1, most)
+
+    def side():
+        return rng.randint(0, 2), rng.randint(0, 2)
+
+    settings = Settings(
+        op=rng.choice(OPS),
+        window=pair(4),
+        strides=pair(3),
+        padding=rng.choice(["VALID", "SAME", "SAME_LOWER", (side(), side())]),
+        window_dilation=rng.choice([(1, 1), pair(3)]),
+        ceil_mode=rng.random() < 0.4,
+        ties=rng.choice(["first", "last", "split"]),
+        count_include_pad=rng.random() < 0.5,
+        divisor=rng.choice([None, None, 2.5, -3.0]),
+        p=rng.choice([0.5, 1.0, 1.5, 2.0, 3.0, math.inf]),
+        output_shape=pair(5),
+    )
+    rows, columns = rng.choice([pair(7), (rng.randint(3, 7), rng.randint(3, 7))])
+    pool = rng.choice([FEW, [*FEW, *SPECIAL], [value / 4 for value in range(-40, 40)]])
+    x = [[rng.choice(pool) for _ in range(columns)] for _ in range(rows)]
+    dy = [[rng.randint(-9, 9) / 2 for _ in range(20)] for _ in range(20)]
+    return settings, np.array(x, np.float32), np.array(dy, np.float32)
+
+
+def answer(settings: Settings, x: np.ndarray, dy: np.ndarray):
+    """What the library says, with as much of `dy` as there is output; the message if it refuses."""
+    try:
+        shape = window_of(settings, x.shape).output_shape
+        shape = x.shape if settings.op == "unpool" else shape
+        return trace(settings, x, dy[: shape[0], : shape[1]])
+    except (UsageError, ValueError) as error:
+        return str(error)
+
+
+def rows_of(array: np.ndarray) -> str:
+    """An array as the page and `--array` read it."""
+    return "; ".join(" ".join(repr(value) for value in row) for row in array.tolist())
+
+
+def assert_close(said, expected: np.ndarray) -> None:
+    """The numbers of the page, as it writes them, are those of the library, to float32's rounding."""
+    said = np.array(said).astype(float).reshape(expected.shape)
+    np.testing.assert_allclose(said, expected, rtol=1e-5, atol=1e-6)
+
+
+def as_json(settings: Settings) -> str:
+    fields = dataclasses.asdict(settings)
+    return json.dumps(fields | {"p": "inf" if settings.p == math.inf else settings.p})

@@ -1,0 +1,198 @@
+"""The page of `explain`: one file without network, whose arithmetic is the library's."""
+
+import importlib.resources
+import json
+import math
+import random
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from jaxpool.__main__ import main
+from jaxpool._cli import UsageError
+from jaxpool._cli._array import read_array
+from jaxpool._cli._page import page
+from jaxpool._cli._route import Settings, trace
+from tests.cli.random_settings import answer, as_json, assert_close, random_case, rows_of
+
+PAGE = importlib.resources.files("jaxpool._cli") / "page"
+MOST_BYTES = 200_000
+# Reads cases, a line each, and writes what arithmetic.js makes of them.
+RUN = """
+const { createInterface } = require("node:readline");
+createInterface({ input: process.stdin }).on("line", (line) => {
+  const { settings, x, dy } = JSON.parse(line);
+  const numbers = (values) => values.map(String);
+  try {
+    settings.p = Number(settings.p === "inf" ? Infinity : settings.p);
+    const found = pool(settings, parseGrid(x, "x"));
+    const { rows, cols, values } = found.output;
+    const dx = dy && pullBack(found, gridOf(rows, cols, dy.slice(0, rows * cols)));
+    console.log(JSON.stringify({ shape: [rows, cols], y: numbers(values), dx: dx && numbers(dx.values) }));
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    console.log(JSON.stringify({ refused: error.message }));
+  }
+});
+"""
+
+
+def under_node(cases):
+    """What arithmetic.js says of (settings as JSON, text of an array, flat cotangent or None)."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    lines = [
+        json.dumps({"settings": json.loads(settings), "x": x, "dy": dy})
+        for settings, x, dy in cases
+    ]
+    program = (PAGE / "arithmetic.js").read_text() + RUN
+    done = subprocess.run(
+        [node, "-e", program], input="\n".join(lines), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def compare(count, seed):
+    rng = random.Random(seed)
+    cases, expected = [], []
+    while len(cases) < count:
+        settings, x, dy = random_case(rng)
+        found = answer(settings, x, dy)
+        flat = None if isinstance(found, str) else found.dy.ravel().tolist()
+        cases.append((as_json(settings), rows_of(x), flat))
+        expected.append(found)
+    possible = 0
+    for case, said, found in zip(cases, under_node(cases), expected, strict=True):
+        if isinstance(found, str):
+            assert said.get("refused"), (case, found)
+            continue
+        assert "refused" not in said, (case, said)
+        possible += 1
+        assert said["shape"] == list(found.y.shape), case
+        assert_close(said["y"], found.y)
+        assert_close(said["dx"], found.dx)
+    return possible
+
+
+def test_one_small_file_without_network(tmp_path, capsys):
+    path = tmp_path / "page.html"
+    words = ["--op", "lp", "--p", "inf", "--array", "1 nan; -inf 2.5", "--cotangent", "3"]
+    assert main(["explain", *words, "--padding", "0:1x0", "--html", str(path)]) == 0
+    assert capsys.readouterr().out.endswith(f"\nPage: {path}\n")
+    html = path.read_text(encoding="utf-8")
+    assert len(html.encode()) < MOST_BYTES
+    assert (
+        re.search(
+            r"https?://(?!www\.w3\.org/2000/svg)|<link(?! rel=\"icon\" href=\"data:)|@import|url\((?!#)",
+            html,
+        )
+        is None
+    )
+    assert "/*{" not in html
+    start = json.loads(
+        re.search(r'<script type="application/json" id="start">(.*?)</script>', html)[1]
+    )
+    assert start["array"] == "1 nan\n-inf 2.5"
+    assert start["cotangent"] == "3"
+    assert start["settings"]["p"] == "inf"
+    assert start["settings"]["padding"] == [[0, 1], [0, 0]]
+
+
+def test_what_is_written_into_the_page_stays_data():
+    html = page(Settings(ties="</script>"), np.zeros((1, 1)))
+    assert html.count("</script>") == (PAGE / "page.html").read_text().count("</script>")
+
+
+NAN, INF = math.nan, math.inf
+ROW = {"window": (1, 2), "strides": (1, 2)}
+CONVENTIONS = [  # settings, an array, the output, and the gradient of its sum
+    ({}, "nan nan; 1 2", [NAN], [1, 0, 0, 0]),
+    ({"ties": "last"}, "nan nan; 1 2", [NAN], [0, 1, 0, 0]),
+    ({"ties": "split"}, "0 -0; -1 0", [0], [1 / 3, 1 / 3, 0, 1 / 3]),
+    ({"op": "min"}, "nan nan; 1 2", [NAN], [1, 0, 0, 0]),
+    (  # lax gives [1, 1, 0]: one cotangent is lost in the padding
+        {"window": (1, 3), "strides": (1, 1), "padding": ((0, 0), (1, 1))},
+        "-inf -inf -inf",
+        [-INF] * 3,
+        [2, 1, 0],
+    ),
+    ({"op": "avg", "padding": ((0, 0), (0, 1)), **ROW}, "1 2 3", [1.5, 1.5], [0.5] * 3),
+    ({"op": "avg", "ceil_mode": True, **ROW}, "1 2 3", [1.5, 3], [0.5, 0.5, 1]),
+    (
+        {"op": "avg", "padding": ((0, 0), (0, 1)), "count_include_pad": False, **ROW},
+        "1 2 3",
+        [1.5, 3],
+        [0.5, 0.5, 1],
+    ),
+    ({"op": "avg", "divisor": 4.0, **ROW}, "1 inf", [INF], [0.25, 0.25]),
+    ({"op": "sum", **ROW}, "inf -inf", [NAN], [1, 1]),
+    ({"op": "lp", **ROW}, "3 -4 0 0", [5, 0], [0.6, -0.8, 0, 0]),
+    ({"op": "lp", **ROW}, "3e38 -3e38", [INF], [math.sqrt(0.5), -math.sqrt(0.5)]),
+    ({"op": "lp", **ROW}, "-inf 2 nan inf", [INF, NAN], [0, 0, NAN, 0]),
+    ({"op": "lp", "p": 1.5, **ROW}, "nan 0", [NAN], [NAN, 0]),
+    ({"op": "lp", "p": INF, **ROW}, "-4 4", [4], [-1, 0]),
+    ({"op": "adaptive_max", "output_shape": (1, 2)}, "1 9 2", [9, 9], [0, 2, 0]),
+    ({"op": "adaptive_avg", "output_shape": (1, 4)}, "1 9 2", [1, 5, 5.5, 2], [1.5, 1, 1.5]),
+    ({"op": "unpool", "window": (1, 2), "strides": (1, 1)}, "1 9 2", [0, 9, 0], [1, 1]),
+]
+
+
+def test_conventions():
+    """As the library has them: `test_conventions_are_the_librarys`."""
+    cases = [(as_json(Settings(**settings)), x, [1.0] * 9) for settings, x, _, _ in CONVENTIONS]
+    for said, (settings, _, y, dx) in zip(under_node(cases), CONVENTIONS, strict=True):
+        assert "refused" not in said, settings
+        assert_close(said["y"], np.array(y))
+        assert_close(said["dx"], np.array(dx))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("settings", "x", "y", "dx"), CONVENTIONS)
+def test_conventions_are_the_librarys(settings, x, y, dx):
+    route = trace(Settings(**settings), read_array("--array", x)[0])
+    assert_close(route.y.ravel(), np.array(y))
+    assert_close(route.dx.ravel(), np.array(dx))
+
+
+TEXTS = [
+    "1 2;3 4",
+    "1,2 , 3",
+    "1,,2",
+    "1 2;3",
+    "nan -INF +inf",
+    "1e38",
+    "1e39",
+    "1_0",
+    "",
+    ";",
+    ".5 5. +.5e-1",
+]
+TEXTS += ["1e", "0x10", "1 2;\n;3 4\n", "- 1", "1 " * 401, "1;" * 400, "٣", "infinity"]
+
+
+def test_texts_are_read_as_on_the_command_line():
+    settings = as_json(Settings(window=(1, 1), strides=(1, 1)))
+    for text, said in zip(
+        TEXTS, under_node([(settings, text, None) for text in TEXTS]), strict=True
+    ):
+        try:
+            x, _ = read_array("--array", text)
+        except UsageError:
+            assert "refused" in said, text
+        else:
+            assert said["shape"] == list(x.shape)
+            assert_close(said["y"], x)
+
+
+def test_arithmetic_is_the_librarys():
+    assert compare(6, seed=1) >= 3
+
+
+@pytest.mark.slow
+def test_arithmetic_is_the_librarys_on_many_settings():
+    assert compare(300, seed=2) >= 150

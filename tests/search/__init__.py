@@ -1,0 +1,1 @@
+"""Drawn cases by the hundred thousand: `python -m tests.search`."""

@@ -1,0 +1,91 @@
+"""The search: its reference says what the loops of `jaxpool.testing` say, faults are found, what it found is tried."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce, draw_values
+from tests.search import run, specs
+
+KEPT = pathlib.Path(__file__).with_name("kept.txt").read_text().splitlines()
+CHOICES = [name for name in specs.FUNCTIONS if name not in specs.SOFT]
+
+
+def loops(spec, xs):
+    """What the loops make of a spec."""
+    kwargs = spec.kwargs
+    if spec.function == "global_avg_pool":
+        return _oracle_adaptive.global_avg_pool(*xs, **kwargs)
+    for oracle in (_oracle, _oracle_adaptive, _oracle_reduce):
+        if hasattr(oracle, spec.function):
+            return getattr(oracle, spec.function)(*xs, **kwargs)
+    raise LookupError(spec.function)
+
+
+@settings(max_examples=60)
+@given(specs.specs(tuple(CHOICES)), st.sampled_from(["ties", "special"]), st.integers(0, 99))
+def test_the_reference_says_what_the_loops_say(spec, values, seed):
+    """Value, cotangents and tangent."""
+    at = run.table(spec)
+    if at.members.size > 500:
+        return
+    rng = np.random.default_rng(seed)
+    xs = [draw_values(rng, shape, np.float32, values) for shape in spec.shapes]
+    dots = [draw_values(rng, shape, np.float32, "normal") for shape in spec.shapes]
+    answer = loops(spec, xs)
+    want = run.wanted(spec, at, np.concatenate([x.ravel() for x in xs])[None])
+    dy = draw_values(rng, answer.y.shape, np.float32, "normal")
+    sent = want.cotangents(dy.reshape(1, -1), sum(x.size for x in xs))[0]
+    moved = want.tangent(np.concatenate([dot.ravel() for dot in dots])[None])[0]
+    np.testing.assert_allclose(want.y[0], answer.y.ravel(), 1e-6, 1e-6)
+    exact = np.concatenate([dx.ravel() for dx in answer.exact_cotangents(dy)])
+    np.testing.assert_allclose(sent, exact, 1e-6, 1e-6)
+    np.testing.assert_allclose(moved, answer.tangent(*dots).ravel(), 1e-6, 1e-6)
+
+
+def pool(**changes):
+    geometry = (("padding", "SAME"), ("ties", "first"), ("window_shape", (3,)))
+    spec = specs.Spec("max_pool", ((9, 2),), "float32", geometry)
+    return dataclasses.replace(spec, **changes)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu", "portable"])
+def test_a_pool_that_is_right_passes(platform):
+    assert run.check(pool(platform=platform), 0) == specs.ARRAYS
+
+
+@pytest.mark.parametrize("function", ["cotangents", "tangent"])
+def test_a_cotangent_and_a_tangent_at_another_place_are_found(monkeypatch, function):
+    right = getattr(run.reference.Shares, function)
+
+    def shifted(self, *args):
+        return np.roll(right(self, *args), 1, -1)
+
+    monkeypatch.setattr(run.reference.Shares, function, shifted)
+    with pytest.raises(AssertionError, match=function[:7]):
+        run.check(pool(), 0)
+
+
+def test_another_choice_at_ties_is_found(monkeypatch):
+    choose = run.reference.choose
+    monkeypatch.setattr(
+        run.reference, "choose", lambda at, x, kind, ties, nan: choose(at, x, kind, "last", nan)
+    )
+    with pytest.raises(AssertionError, match="cotangent of"):
+        run.check(pool(), 0)
+
+
+def test_a_spec_is_read_as_it_was_written():
+    spec = pool(platform="gpu")
+    assert specs.read(spec.text()) == spec
+
+
+@pytest.mark.parametrize("line", KEPT)
+def test_what_the_search_found_stays_mended(line):
+    """A line of `kept.txt`: the seed of the numbers, the spec, and what it said."""
+    seed, _, text = line.partition("  #")[0].partition(" ")
+    run.check(specs.read(text), int(seed))
