@@ -5,7 +5,6 @@ Keys are integers: comparing them is one instruction and knows no NaN, which ran
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +13,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import decode, encode, level
+from jaxpool._kernels.compare import decode, encode
 from jaxpool._kernels.dtypes import DType, index_dtype, is_float
 from jaxpool._kernels.ties import WORD, Words
 from jaxpool._plan.rank_pool import network
@@ -80,36 +79,6 @@ def by_counting(key: Array, axes: Sequence[int], rank: Array) -> Array:
 
     first = jnp.min(key, axis=tuple(axes), keepdims=True)
     return lax.fori_loop(0, info.bits, one_bit, lax.full_like(first, info.min))
-
-
-def real_tap(window: Window, tap: int, ndim: int) -> np.ndarray:
-    """Where the flat `tap` of a window is no padding, in the rank of the output."""
-    each = zip(window.dims, window.unravel(tap), strict=True)
-    real = [slices.along(dim.sources()[:, at] < dim.size, dim.axis, ndim) for dim, at in each]
-    return functools.reduce(np.logical_and, real)
-
-
-def tied_taps(terms: Sequence[Array], y: Array, window: Window, taps: Sequence[int]) -> Words:
-    """One bit for each tap of each window, set where its term ties with y and is no padding; 32 a word.
-
-    `terms` are those of `taps`, flat and ascending.
-    """
-    words = []
-    for first in range(0, window.size, WORD):
-        dtype = index_dtype(1 << min(WORD, window.size - first))
-        word, real = lax.full_like(y, 0, dtype), np.zeros((1,) * y.ndim, dtype)
-        for term, tap in zip(terms, taps, strict=True):
-            if not first <= tap < first + WORD:
-                continue
-            bit = lax.full_like(word, 1 << (tap - first))
-            word = lax.bitwise_or(word, lax.select(level(term, y), bit, lax.full_like(bit, 0)))
-            if window.padded:
-                here = real_tap(window, tap, y.ndim).astype(dtype)
-                real = real | here << np.asarray(tap - first, dtype)
-        if window.padded:
-            word = lax.bitwise_and(word, slices.broadcast_like(real, word))
-        words.append(word)
-    return tuple(words)
 
 
 def one_tap(words: Words, window: Window, last: bool) -> Array:

@@ -18,7 +18,7 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
-from jaxpool._kernels.ties import pick_tied, route_tied, share, tied
+from jaxpool._kernels.ties import pick_tied, real_tap, route_tied, share, tied, tied_taps
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import plan_ties
@@ -63,7 +63,7 @@ class RankPool(Op):
     def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
         def kernel(*xs: Array) -> tuple[Array, Any]:
             y = keep(keep_on(on), lambda *xs: self.chosen(self.terms(*xs)), *xs)
-            words = rank.tied_taps(self.terms(*xs), y, self.window, self.taps)
+            words = tied_taps(self.terms(*xs), y, self.window, self.taps)
             split = self.ties == "split"
             kept = words if split else rank.one_tap(words, self.window, self.ties == "last")
             return self.result(y, *xs), kept
@@ -167,7 +167,7 @@ class Morphology(RankPool):
             view = slices.tap_of(padded, self.window, tap)
             term = view + slices.broadcast_like(weights[tap], view)
             if self.window.padded and not is_float(wide):  # no integer stays what it is
-                real = slices.broadcast_like(rank.real_tap(self.window, tap, x.ndim), term)
+                real = slices.broadcast_like(real_tap(self.window, tap, x.ndim), term)
                 term = lax.select(real, term, lax.full_like(term, fill))
             terms.append(term)
         return terms
