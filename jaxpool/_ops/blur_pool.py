@@ -17,10 +17,10 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator, cast
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, carry_out
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.layout import in_one_region
+from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform, keep_on
-from jaxpool._plan.steps import step_over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,26 +35,30 @@ class BlurPool(Op):
         sides = {dim.axis: (dim.low, max(0, dim.tail)) for dim in self.window.dims}
         return jnp.pad(x, [sides.get(axis, (0, 0)) for axis in range(x.ndim)], "reflect")
 
-    def _pass(self, x: Array, *, turned: bool) -> Array:
+    def _pass(self, x: Array, *, on: Platform, turned: bool) -> Array:
         """Over what is reflected, or `turned` from the output to that."""
         rows = [[math.comb(n - 1, tap) for tap in range(n)] for n in self.window.window_shape]
         weights = functools.reduce(np.multiply.outer, map(np.asarray, rows)).ravel()
-        step = step_over([_without_padding(dim) for dim in self.window.dims])
+        window = Window(tuple(map(_without_padding, self.window.dims)))
+        shape = window.unpooled(x.shape)
+        plan = plan_ties(problem_of(window, x, on, shape))
+        step = plan.step
         phases = step.transposed if turned else step.phases
+        layout = plan.layout if turned else in_one_region(phases)
 
         def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
             return grow(parts[0] * lax.full_like(parts[0], weights[tap] / weights.sum()), 0)
 
         source = Source([x], [0], phases)
-        return carry_out(in_one_region(phases), step.axes, [source], term, lax.add)
+        return carry_out(layout, step.axes, [source], term, lax.add)
 
     def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
-        wide = self._reflected(cast(x, accumulator(x.dtype)))
-        return cast(self._pass(wide, turned=False), x.dtype)
+        wide = keep(keep_on(on), self._reflected, cast(x, accumulator(x.dtype)))
+        return cast(self._pass(wide, on=on, turned=False), x.dtype)
 
     def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         wide = cast(dy, accumulator(dy.dtype))
-        spread = keep(keep_on(on), functools.partial(self._pass, turned=True), wide)
+        spread = keep(keep_on(on), functools.partial(self._pass, on=on, turned=True), wide)
         x = slices.zeros_like(wide, self.window.axes, self.window.input_shape)
         (dx,) = jax.linear_transpose(self._reflected, x)(spread)
         return (cast(dx, dy.dtype),)

@@ -16,9 +16,10 @@ from jax import numpy as jnp
 
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator, cast
+from jaxpool._kernels.keep import keep
 from jaxpool._ops.op import Op
 from jaxpool._ops.random_pool import window_starts
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, keep_on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,20 +58,19 @@ class FractionalMean(Op):
         y = cast(x, accumulator(x.dtype))
         for dim, sample in zip(self.dims, samples, strict=True):
             start = window_starts(sample, dim.axis, dim.size, dim.width, dim.out)
-            y = _masked(y, dim, dim.reach(), start)
+            y = keep(keep_on(on), functools.partial(_masked, dim, dim.reach(), False), y, start)
         return cast(y, x.dtype)
 
     def transpose(self, on: Platform, samples: tuple[Array, ...], dy: Array) -> tuple[Array]:
         dx = cast(dy, accumulator(dy.dtype))
         for dim, sample in zip(reversed(self.dims), reversed(samples), strict=True):
             start = window_starts(sample, dim.axis, dim.size, dim.width, dim.out)
-            dx = _masked(dx, dim, dim.turned(), start, turned=True)
+            kernel = functools.partial(_masked, dim, dim.turned(), True)
+            dx = keep(keep_on(on), kernel, dx, start)
         return (cast(dx, dy.dtype),)
 
 
-def _masked(
-    x: Array, dim: RandomAxis, table: np.ndarray, start: Array, *, turned: bool = False
-) -> Array:
+def _masked(dim: RandomAxis, table: np.ndarray, turned: bool, x: Array, start: Array) -> Array:
     """What stands in `table` and belongs there, added up and divided by the width; `turned` it holds windows."""
 
     def terms() -> Iterator[Array]:

@@ -9,6 +9,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import rank, slices
+from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import index_dtype
 from jaxpool._kernels.keep import keep
 from jaxpool._ops.op import Op
@@ -25,13 +26,10 @@ class KMax(Op):
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         def chosen(x: Array) -> Array:
-            # The greatest first, whatever the type, and ties as they stand.
-            falling = lax.bitwise_not(rank.keys(x))
-            line = slices.along(np.arange(self.size, dtype=np.int32), self.axis, x.ndim)
-            at = slices.broadcast_like(line, x)
-            order = lax.sort((falling, at), dimension=self.axis, num_keys=1, is_stable=True)[1]
-            first = lax.slice_in_dim(order, 0, self.count, axis=self.axis)
-            return lax.sort(first, dimension=self.axis).astype(index_dtype(self.size))
+            known = rank.values(rank.keys(x), x.dtype)  # one NaN and one zero: equal bits are equal
+            last = jnp.moveaxis(decode(known), self.axis, -1)
+            first = lax.sort(lax.top_k(last, self.count)[1], dimension=-1)
+            return jnp.moveaxis(first, -1, self.axis).astype(index_dtype(self.size))
 
         index = keep(keep_on(on), chosen, x)
         return self.linear(on, index, x), index

@@ -83,6 +83,7 @@ def blur_pool(
     values, terms = exact_values(x), []
     y = np.zeros(window.pooled(x.shape))
     for target in np.ndindex(*y.shape):
+        parts = []
         for tap in np.ndindex(*window.window_shape):
             at, share = list(target), 1.0
             for dim, t in zip(window.dims, tap, strict=True):
@@ -91,5 +92,6 @@ def blur_pool(
                 at[dim.axis] = min(place % turn, turn - place % turn) if dim.size > 1 else 0
                 share *= math.comb(dim.window - 1, t) / 2 ** (dim.window - 1)
             terms.append(Term(target, 0, tuple(at), share))
-            y[target] += share * float(values[tuple(at)])
+            parts.append(share * float(values[tuple(at)]))
+        y[target] = _oracle.exact_sum(parts)
     return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms))

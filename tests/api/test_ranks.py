@@ -232,7 +232,8 @@ def test_ranks_at_length(kind, autodiff, data):
 @settings(max_examples=600)  # of both functions
 @given(drawn=morphology(dtypes=(np.float32, np.int32)), autodiff=MODES)
 def test_morphology_at_length(drawn, autodiff):
-    check_morphology(drawn, autodiff, ("special",))
+    floats = drawn[0].dy is not None
+    check_morphology(drawn, autodiff, ("special",) if floats else ("ties",))  # none that wrap
 
 
 @pytest.mark.slow
