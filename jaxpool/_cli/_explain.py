@@ -116,7 +116,7 @@ def _stochastic(case: Case, problem: Problem) -> Explained:
 
 def _fractional(case: Case, problem: Problem) -> Explained:
     if case.function == "fractional_avg_pool":
-        by_axis = [Stage((dim.axis,), dim.window + 3, "gathered") for dim in case.window.dims]
+        by_axis = [Stage((dim.axis,), dim.window + 2, "gathered") for dim in case.window.dims]
         return "nothing", by_axis, by_axis, by_axis[::-1], []
     side_by_side = case.window.unpooled(case.shape)
     plan = plan_max(dataclasses.replace(problem, shape=side_by_side))

@@ -36,7 +36,7 @@ class RandomAxis:
         apart = max(1, self.out - 1)
         last = self.size - self.width
         first = np.arange(self.out) * last // apart if self.out > 1 else np.array([last])
-        return first[:, None] + np.arange(-1, self.width + 2)
+        return first[:, None] + np.arange(-1, self.width + 1)
 
     def turned(self) -> np.ndarray:
         """The windows that may hold each position, a row a position; `out` where there is none."""
