@@ -215,14 +215,23 @@ def test_fractional_averages(shape, window, output, axes):
     assert "scatter" not in text
 
 
-@pytest.mark.parametrize("ties", ["first", "last", "split"])
-def test_large_windows_are_counted(ties):
-    """Padded, with NaN, infinities and ties."""
-    x = draw_values(np.random.default_rng(0), (1, 9, 9, 2), np.float32, "special")
-    case = PoolCase("median", x, None, (9, 8), (2, 3), "SAME", ties=ties)
-    shape = case.window().pooled(x.shape)
-    dy = np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
-    assert_pool_matches(pool("median", "vjp"), dataclasses.replace(case, dy=dy))
+LARGE = {  # taps that no one step of a maximum takes, bits of two words, and more than comparators rank
+    "several steps": ((1, 7, 7, 1), (5, 5), (1, 1), "first"),
+    "two words": ((1, 8, 7, 1), (6, 7), (2, 1), "split"),
+    **{f"counted, {t}": ((1, 9, 9, 2), (9, 8), (2, 3), t) for t in ("first", "last", "split")},
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_windows(name):
+    """Padded, with NaN, infinities and ties; two windows may choose other elements of what they share."""
+    shape, window, strides, ties = LARGE[name]
+    for values in ("special", "ties"):
+        x = draw_values(np.random.default_rng(0), shape, np.float32, values)
+        case = PoolCase("median", x, None, window, strides, "SAME", ties=ties)
+        outs = case.window().pooled(x.shape)
+        dy = np.arange(1, 1 + np.prod(outs), dtype=np.float32).reshape(outs)
+        assert_pool_matches(pool("median", "vjp"), dataclasses.replace(case, dy=dy))
 
 
 # At length: 300 drawn cases a function.
