@@ -160,7 +160,7 @@ def _blurred(case: Case, problem: Problem) -> Explained:
 
 def _largest(case: Case, problem: Problem) -> Explained:
     order, read = Stage(case.axes, 1, "sorted"), Stage(case.axes, 1, "gathered")
-    return "position", [order, read], [read], [Stage(case.axes, case.to[0], "reduced")], []
+    return "position", [order, read], [read], [Stage(case.axes, case.to[0], "elementwise")], []
 
 
 def _adaptive(case: Case, problem: Problem) -> Explained:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 from jax import Array, lax
@@ -14,6 +15,7 @@ from jaxpool._kernels.dtypes import index_dtype
 from jaxpool._kernels.keep import keep
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.tuning import LIMITS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +41,18 @@ class KMax(Op):
         return jnp.take_along_axis(x_dot, at, axis=self.axis, mode="promise_in_bounds")
 
     def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
-        """Of each element, the one output that has its index, if any: a sum of at most one term."""
-        at, value = (lax.expand_dims(each, (self.axis,)) for each in (index, dy))
-        line = slices.along(np.arange(self.size), self.axis, dy.ndim + 1).astype(index.dtype)
-        won = jnp.equal(at, line)
+        """Of each element, the one output that has its index, if any: a sum of at most one term that is not 0."""
+        line = slices.along(np.arange(self.size), self.axis, dy.ndim).astype(index.dtype)
+
+        def sent(which: int) -> Array:
+            at, value = (lax.slice_in_dim(x, which, which + 1, axis=self.axis) for x in (index, dy))
+            return jnp.where(jnp.equal(at, line), value, np.zeros((), dy.dtype))
+
+        if (
+            self.count <= LIMITS.network_taps
+        ):  # as long as this the program may be, and the loop vectorises
+            return (functools.reduce(lax.add, map(sent, range(self.count))),)
+        at, value = (lax.expand_dims(x, (self.axis,)) for x in (index, dy))
+        won = jnp.equal(at, np.expand_dims(line, self.axis + 1))
         terms = jnp.where(won, value, np.zeros((), dy.dtype))
         return (jnp.sum(terms, axis=self.axis + 1, dtype=dy.dtype),)

@@ -145,6 +145,14 @@ def test_the_k_largest(drawn):
         assert_close(back(jnp.asarray(dy))[0], answer.cotangent(dy), 0.0, "cotangent")
 
 
+def test_more_than_one_expression_holds():
+    x = np.random.default_rng(0).permutation(2 * 90).reshape(2, 90).astype(np.float32)
+    _, back = jax.vjp(lambda x: jaxpool.k_max_pool(x, 80, axis=1), x)
+    dy = np.arange(160, dtype=np.float32).reshape(2, 80)
+    want = oracle.k_max_pool(x, 80, axis=1).cotangent(dy)
+    np.testing.assert_array_equal(back(jnp.asarray(dy))[0], want)
+
+
 BLURS = geometries(ceil_mode=False, dilation=False, ranks=(1, 2), max_size=6)
 
 
