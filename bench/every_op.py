@@ -34,6 +34,21 @@ def _two(name: str) -> Callable[[jax.Array], Any]:
     return lambda x: getattr(jaxpool, name)(x, x[::-1])
 
 
+def _boxes(count: int = 64) -> jax.Array:
+    """Boxes all over an image of `SHAPE`, with their images."""
+    corners = jnp.arange(2 * count, dtype=jnp.float32).reshape(count, 2) % 40
+    return jnp.concatenate([corners, corners + 24], 1)
+
+
+def _region(name: str, **options: Any) -> Callable[[jax.Array], Any]:
+    images = {"batch_indices": jnp.arange(64) % SHAPE[0]}
+    return lambda x: getattr(jaxpool, name)(x, _boxes(), 7, **images, **options)
+
+
+def _segment(name: str) -> Callable[[jax.Array], Any]:
+    return lambda x: getattr(jaxpool, name)(x.reshape(-1, 64), jnp.arange(32768) * 7 % 999, 999)
+
+
 OPS: dict[str, Callable[[jax.Array], Any]] = {
     **{
         f"{name} 3x3": _of(name, **_SAME)
@@ -68,6 +83,10 @@ OPS: dict[str, Callable[[jax.Array], Any]] = {
     **{name: _of(name, axis=(1, 2)) for name in ("max", "min")},
     **{name: _of(name, axis=1) for name in ("cummax", "cummin")},
     "maxout": _of("maxout", 4),
+    "roi_align": _region("roi_align"),
+    "roi_max_pool": _region("roi_max_pool"),
+    "roi_max_pool, ties split": _region("roi_max_pool", ties="split"),
+    **{name: _segment(name) for name in ("segment_max", "segment_min", "segment_mean")},
 }
 
 

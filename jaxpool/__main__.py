@@ -1,13 +1,25 @@
-"""`python -m jaxpool`: reads the command line and hands over to one command of `jaxpool._cli`."""
+"""`python -m jaxpool`: reads the command line and hands over to one command of `jaxpool._cli`.
+
+Only the module of the command that is run is imported: help, the version and a mistyped command are
+answered without jax.
+"""
 
 import argparse
+import difflib
+import importlib
+import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from jaxpool._cli import UsageError, demo, explain, info
+from jaxpool import __version__
+from jaxpool._cli import UsageError
 
-COMMANDS = {"demo": demo, "explain": explain, "info": info}
+COMMANDS = {
+    "demo": "train a small CNN on real handwritten digits; compare with jax.lax",
+    "explain": "which inputs a window chose and where the cotangent goes: text, picture, page",
+    "info": "versions, backend, and how each function is computed and differentiated",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -20,47 +32,63 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> _Parser:
+    """The parser of `python -m jaxpool` itself, which knows of each command its name and a line."""
+    listed = "\n".join(f"  {name:10}{summary}" for name, summary in COMMANDS.items())
     parser = _Parser(
         prog="jaxpool",
-        usage="python -m jaxpool {demo,explain,info} [options]",
-        description="Pooling and elementwise max for JAX with custom derivatives.",
+        usage=f"python -m jaxpool {{{','.join(COMMANDS)}}} [options]",
+        description=f"Pooling and elementwise max for JAX with custom derivatives.\n\ncommands:\n{listed}",
+        epilog="python -m jaxpool COMMAND --help describes one command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    commands = parser.add_subparsers(dest="command", title="commands", metavar="")
-    for name, command in COMMANDS.items():
-        command.add_arguments(
-            commands.add_parser(
-                name,
-                prog=f"jaxpool {name}",
-                usage=f"python -m jaxpool {name} [options]",
-                help=command.SUMMARY,
-                description=command.__doc__,
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-                allow_abbrev=False,
-            )
-        )
+    parser.add_argument("--version", action="version", version=f"jaxpool {__version__}")
     return parser
+
+
+def _parser_of(name: str, command: Any) -> _Parser:
+    parser = _Parser(
+        prog=f"jaxpool {name}",
+        usage=f"python -m jaxpool {name} [options]",
+        description=command.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    return parser
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, 1)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns 0, or 1 if a check failed, or 2 if it cannot be run as asked."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser()
-    if not words or words[0] not in (*COMMANDS, "-h", "--help"):
-        got = f"got {words[0]!r}" if words else "got none"
-        parser.error(
-            f"the command must be demo, explain or info; {got}. See python -m jaxpool --help."
-        )
-    args, unknown = parser.parse_known_args(words)
+    if not words or words[0] not in COMMANDS:
+        parser = _parser()
+        if words and words[0] in ("-h", "--help", "--version"):
+            parser.parse_args(words[:1])
+        got = f"got {words[0]!r}.{_meant(words[0], list(COMMANDS))}" if words else "got none."
+        *others, last = COMMANDS
+        rule = f"the command must be {', '.join(others)} or {last}"
+        parser.error(f"{rule}; {got} See python -m jaxpool --help.")
+    name = words[0]
+    command = importlib.import_module(f"jaxpool._cli.{name}")
+    parser = _parser_of(name, command)
+    args, unknown = parser.parse_known_args(words[1:])
     try:
         if unknown:
-            raise UsageError(f"there is no such option: {' '.join(unknown)}.")
-        return COMMANDS[args.command].run(args)
+            meant = _meant(unknown[0], re.findall(r"--[a-z-]+", parser.format_help()))
+            raise UsageError(f"there is no such option: {' '.join(unknown)}.{meant}")
+        code: int = command.run(args)
+        return code
     except UsageError as error:
-        print(f"jaxpool {args.command}: {error}", file=sys.stderr)
+        print(f"jaxpool {name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\njaxpool {args.command}: interrupted.", file=sys.stderr)
+        print(f"\njaxpool {name}: interrupted.", file=sys.stderr)
         return 130
 
 

@@ -42,6 +42,7 @@ import jax
 
 from jaxpool._accelerate.bind import Handover, Report, handing_over, install
 from jaxpool._arguments.arrays import is_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,6 +51,7 @@ _STAGES = ("lower", "trace", "eval_shape")  # methods of a jitted function that 
 _LIBRARIES = ("flax", "haiku", "keras")
 
 
+@public
 def accelerate(fn: F, *, report: Report | None = None) -> F:
     """`fn` with its windowed max, min and sum, and their derivatives, computed by jaxpool.
 

@@ -24,7 +24,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._kernels.handover import handover as _active
+from jaxpool._kernels.reduce_window import handover as _active
 from jaxpool._ops.elementwise import Extreme
 from jaxpool._ops.op import apply
 from jaxpool._ops.select_pool import pool_op

@@ -8,6 +8,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import check_countable
@@ -31,6 +32,7 @@ def _checked(
     return x, window
 
 
+@public
 def adaptive_max_pool(
     x: Any,
     output_shape: Sizes,
@@ -58,7 +60,8 @@ def adaptive_max_pool(
         bool (where max is "or"). Pooled axes have a known size of at least 1; batch and channel
         axes may be of size 0.
       output_shape: the number of windows along each pooled axis, positive ints, also more than
-        there are positions; None keeps an axis as it is. An int counts for all of `axes`.
+        there are positions, by up to 2**20; None keeps an axis as it is. An int counts for all of
+        `axes`.
       axes: the pooled axes; None is the `len(output_shape)` axes before the last one. Row-major
         order follows `axes`.
       ties: which of equal elements gets the cotangent: "first" or "last" in row-major order, or
@@ -90,6 +93,7 @@ def adaptive_max_pool(
     return apply(adaptive_max_op(window, ties), autodiff, x)
 
 
+@public
 def adaptive_max_pool_with_argmax(
     x: Any,
     output_shape: Sizes,
@@ -151,6 +155,7 @@ def adaptive_max_pool_with_argmax(
     return y, window_position(tap, window)
 
 
+@public
 def adaptive_avg_pool(
     x: Any,
     output_shape: Sizes,

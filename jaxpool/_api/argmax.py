@@ -13,12 +13,14 @@ from jax import numpy as jnp
 
 from jaxpool._api.max_pool import checked
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import (
     Ints,
     Padding,
     check_countable,
     is_sequence,
+    listed,
     normalise_axes,
     per_axis,
 )
@@ -29,6 +31,7 @@ from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.unpool import Unpool
 
 
+@public
 def max_pool_with_argmax(
     x: Any,
     window_shape: Ints,
@@ -106,6 +109,7 @@ def max_pool_with_argmax(
     return y, window_position(index, window)
 
 
+@public
 def max_unpool(
     y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: tuple[int, ...] | None = None
 ) -> Array:
@@ -155,6 +159,7 @@ def max_unpool(
     given = indices
     y, indices = as_array(name, y, "y"), as_array(name, indices, "indices")
     with calling(name, **{"y.shape": y.shape, "spatial_shape": spatial_shape}):
+        spatial_shape = listed(spatial_shape)
         if not is_sequence(spatial_shape) or not spatial_shape:
             rule = "a tuple of positive ints, one an unpooled axis"
             hint = "Pass a tuple such as (4, 4)."

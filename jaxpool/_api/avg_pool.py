@@ -9,6 +9,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding
@@ -18,6 +19,7 @@ from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.sum_pool import SumPool
 
 
+@public
 def sum_pool(
     x: Any,
     window_shape: Ints,
@@ -108,6 +110,7 @@ def divisor_of(
     return float(divisor)
 
 
+@public
 def avg_pool(
     x: Any,
     window_shape: Ints,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from jax import Array
 
 from jaxpool._api.reduce import reduced_axes
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int
@@ -27,7 +29,7 @@ def _cumulative(
         rule = f"an int from {-x.ndim} to {x.ndim - 1}"
         if not is_int(axis):
             raise ArgumentError("axis", rule, axis, "Reshape x to run along several.", TypeError)
-        if not -x.ndim <= axis < x.ndim:
+        if not -x.ndim <= operator.index(axis) < x.ndim:
             raise ArgumentError("axis", rule, axis, "Name an axis of x.")
         (at,) = reduced_axes(axis, x.shape)
         if not isinstance(reverse, bool):
@@ -37,6 +39,7 @@ def _cumulative(
     return apply(Running(kind, ties, at, reverse), autodiff, x)
 
 
+@public
 def cummax(
     x: Any,
     axis: int = -1,
@@ -89,6 +92,7 @@ def cummax(
     return _cumulative("cummax", "max", x, axis, reverse, ties, autodiff)
 
 
+@public
 def cummin(
     x: Any,
     axis: int = -1,

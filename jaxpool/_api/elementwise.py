@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import numpy as np
 from jax import Array
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._arguments.arrays import check_real, is_array, weakly_typed
+from jaxpool._arguments.arrays import is_array, real_array, weakly_typed
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._kernels import dtypes
@@ -40,20 +40,21 @@ def _operands(
     for name, x in zip(names, xs, strict=True):
         if not is_array(x) and not isinstance(x, (bool, int, float)):
             hint = f"Pass jnp.asarray({name})."
-            raise ArgumentError(name, "an array or a number", x, hint, TypeError)
-        if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "biufV":
-            rule = "an array of floats, integers or bools"
-            raise ArgumentError(name, rule, x.dtype, "Convert it first.", TypeError)
-    arrays = [jnp.asarray(x) for x in xs]
-    for name, x in zip(names, arrays, strict=True):
-        check_real(name, x)
-    dtype, weak = jax.dtypes.result_type(*xs, return_weak_type_flag=True)
+            raise ArgumentError(name, "an array or a number", x, hint, TypeError, static=False)
+    arrays = [real_array(name, x) for name, x in zip(names, xs, strict=True)]
+    try:
+        dtype, weak = jax.dtypes.result_type(*arrays, return_weak_type_flag=True)
+    except ValueError:
+        got = ", ".join(f"{name}.dtype={x.dtype}" for name, x in zip(names, arrays, strict=True))
+        rule, hint = "of dtypes that jax promotes to one", "Convert them first."
+        raise ArgumentError(together, rule, xs, hint, got=got) from None
     try:
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
-        shapes = ", ".join(str(x.shape) for x in arrays)
+        pairs = zip(names, arrays, strict=True)
+        got = ", ".join(f"{name}.shape={x.shape}" for name, x in pairs)
         rule = "of shapes that broadcast together"
-        raise ArgumentError(together, rule, shapes, "Reshape them first.") from None
+        raise ArgumentError(together, rule, xs, "Reshape them first.", got=got) from None
     own = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
     return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)], weak
 
@@ -90,6 +91,7 @@ def _extreme(
     return weakly_typed(y) if weak else y
 
 
+@public
 def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise maximum of two or more arrays.
 
@@ -128,6 +130,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
     return _extreme("maximum", "max", xs, ties, autodiff)
 
 
+@public
 def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise minimum of two or more arrays.
 
@@ -161,6 +164,7 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
     return _extreme("minimum", "min", xs, ties, autodiff)
 
 
+@public
 def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise maximum of two arrays, a NaN losing to every number.
 
@@ -198,6 +202,7 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
     return _extreme("fmax", "max", (x, y), ties, autodiff, "loses", ("x", "y"))
 
 
+@public
 def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise minimum of two arrays, a NaN losing to every number.
 

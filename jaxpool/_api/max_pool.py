@@ -7,6 +7,7 @@ from typing import Any
 from jax import Array
 
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
@@ -36,6 +37,7 @@ def _pool(
     return apply(pool_op(window, kind, ties), autodiff, x)
 
 
+@public
 def max_pool(
     x: Any,
     window_shape: Ints,
@@ -54,13 +56,13 @@ def max_pool(
     batch, H W spatial, C channels, strides s, low padding p, dilation d and taps u, v inside the
     window; any number of pooled axes works alike.
 
-    Gradient: the cotangent of each output goes to the element that was chosen, overlapping windows
-    add up, all others get zeros. The residual is one unsigned index an output element (with
-    `ties="split"` one bit a tap).
-    NaN is larger than every number: the output is NaN and the cotangent goes to the NaN that `ties`
-    chooses. -inf is an ordinary value. Padding is never chosen, whatever the type. Overlapping
-    cotangents of 8- and 16-bit floats add in float32 and are rounded once. The backward holds no
-    scatter: the same bits on every run.
+    Gradient: the cotangent of each output, the derivative of the result with respect to it, goes to
+    the element that was chosen, overlapping windows add up, all others get zeros. The residual is
+    one unsigned index an output element (with `ties="split"` one bit a tap). NaN is larger than
+    every number: the output is NaN and the cotangent goes to the NaN that `ties` chooses. -inf is
+    an ordinary value. Padding is never chosen, whatever the type. Overlapping cotangents of 8- and
+    16-bit floats add in float32 and are rounded once. The backward holds no scatter: the same bits
+    on every run.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
@@ -75,7 +77,8 @@ def max_pool(
       ceil_mode: round the output size up; a last window that would begin beyond the input and its
         low padding is dropped.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Row-major
-        order follows `axes`.
+        order follows `axes`. Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: without it C
+        and H are pooled, whatever the sizes.
       ties: which of equal elements gets the cotangent: "first" or "last" in row-major order, or
         "split" among all.
       autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
@@ -88,7 +91,8 @@ def max_pool(
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding.
+        hold nothing but padding, span more than 2**20 positions beyond the input or hold 2**32
+        elements.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -113,6 +117,7 @@ def max_pool(
     return _pool("max_pool", "max", x, window_shape, ties, autodiff, **geometry)
 
 
+@public
 def min_pool(
     x: Any,
     window_shape: Ints,

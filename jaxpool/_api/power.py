@@ -9,6 +9,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient, number
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
@@ -23,6 +24,7 @@ def as_floats(x: Array) -> Array:
     return x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
 
 
+@public
 def lp_pool(
     x: Any,
     p: float,
@@ -97,6 +99,7 @@ def lp_pool(
     return compose(NormPool(window, exponent), as_floats(x))
 
 
+@public
 def gem_pool(
     x: Any,
     p: float | Array,

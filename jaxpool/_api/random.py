@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array, is_array
+from jaxpool._arguments.arrays import as_array, is_key
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import (
     Ints,
@@ -17,10 +17,12 @@ from jaxpool._arguments.sizes import (
     check_countable,
     is_int,
     is_sequence,
+    listed,
     normalise_axes,
     per_axis,
 )
 from jaxpool._geometry.window import make_window
+from jaxpool._kernels.dtypes import is_float
 from jaxpool._ops.fractional_mean import FractionalMean, RandomAxis
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.random_pool import (
@@ -33,19 +35,18 @@ from jaxpool._ops.random_pool import (
 )
 
 
-def _check_key(key: Any, rule: str, hint: str) -> None:
+def check_key(key: Any, rule: str, hint: str) -> None:
     """Raises unless `key` is one PRNG key, typed or of the raw words of the default kind."""
-    if is_array(key):
-        typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-        raw = not typed and key.dtype == np.uint32 and key.ndim > 0
-        if typed and key.shape == ():
-            return
-        if raw and key.shape == jax.eval_shape(jax.random.PRNGKey, 0).shape:
-            return
-        raise ArgumentError("key", rule, f"{key.dtype}{list(key.shape)}", hint, TypeError)
-    raise ArgumentError("key", rule, key, hint, TypeError)
+    if not is_key(key):
+        got = (
+            f"key={key.dtype}{list(key.shape)}"
+            if hasattr(key, "dtype") and hasattr(key, "shape")
+            else ""
+        )
+        raise ArgumentError("key", rule, key, hint, TypeError, got=got, static=False)
 
 
+@public
 def fractional_max_pool(
     key: Any,
     x: Any,
@@ -146,7 +147,7 @@ def fractional_avg_pool(
       of different lengths and the same for all channels.
     """
     x, op, samples = _placed("fractional_avg_pool", key, x, window_shape, output_shape, axes)
-    x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(np.float32)
+    x = x if is_float(x.dtype) else x.astype(np.float32)
     mean = FractionalMean(
         tuple(map(RandomAxis, op.axes, op.sizes, op.window_shape, op.output_shape))
     )
@@ -158,7 +159,7 @@ def _placed(
 ) -> tuple[Array, FractionalPool, Array]:
     """The input, the op of the maximum, and the random numbers that place its windows."""
     with calling(name):
-        _check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
+        check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         op = fractional_op(x.shape, window_shape, output_shape, axes)
@@ -170,6 +171,7 @@ def fractional_op(
     shape: tuple[Any, ...], window_shape: Any, output_shape: Any, axes: Any
 ) -> FractionalPool:
     """The arguments of a fractional pool over an array of `shape`, checked."""
+    output_shape = listed(output_shape)
     if not is_sequence(output_shape) or not output_shape:
         rule = "a tuple of positive ints, one a pooled axis"
         kind = ValueError if is_sequence(output_shape) else TypeError
@@ -194,6 +196,7 @@ def fractional_op(
     return FractionalPool(where, window, outs, tuple(int(shape[axis]) for axis in where))
 
 
+@public
 def stochastic_pool(
     key: Any,
     x: Any,
@@ -255,7 +258,7 @@ def stochastic_pool(
     with calling(name):
         if key is not None:
             rule, hint = "a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate."
-            _check_key(key, rule, hint)
+            check_key(key, rule, hint)
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         window = make_window(x.shape, window_shape, strides, padding, axes=axes)

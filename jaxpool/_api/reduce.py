@@ -10,7 +10,8 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array, check_real, is_array
+from jaxpool._arguments.arrays import as_array, converted, is_array, real_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, is_sequence
@@ -45,19 +46,22 @@ def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def mask_of(where: Any, shape: Sequence[Any]) -> Array:
-    """`where` as an array of bools of `shape`."""
+    """`where` as an array of bools that broadcasts to `shape`."""
     if not is_array(where) and not isinstance(where, bool):
         hint = "Pass jnp.asarray(where)."
         raise ArgumentError("where", "an array of bools", where, hint, TypeError)
-    mask = jnp.asarray(where)
+    mask = converted("where", where)
     if mask.dtype != jnp.bool_:
         hint = "Pass where != 0."
         raise ArgumentError("where", "an array of bools", mask.dtype, hint, TypeError)
     try:
-        return jnp.broadcast_to(mask, shape)
+        fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
     except ValueError:
+        fits = False
+    if not fits:
         rule = "of a shape that broadcasts to that of x"
-        raise ArgumentError("where", rule, mask.shape, "Reshape it first.") from None
+        raise ArgumentError("where", rule, mask.shape, "Reshape it first.")
+    return mask
 
 
 def _holds(dtype: Any, value: Any) -> bool:
@@ -83,8 +87,7 @@ def _initial(initial: Any, dtype: Any) -> Array:
         raise ArgumentError("initial", rule, np.shape(initial), hint)
     known = initial.item() if isinstance(initial, (np.ndarray, np.generic)) else initial
     if not isinstance(known, (bool, int, float)):
-        array = jnp.asarray(initial)
-        check_real("initial", array)
+        array = real_array("initial", initial)
         if dtypes.is_float(array.dtype) and not dtypes.is_float(dtype):
             raise ArgumentError("initial", f"of a type that {dtype} holds", array.dtype, "Cast it.")
         return array.astype(dtype)
@@ -124,6 +127,7 @@ def _reduction(
                 rule = f"given to reduce axis {entry} of size 0"
                 raise ArgumentError("initial", rule, None, "It is the result of no elements.")
         start = None if initial is None else _initial(initial, x.dtype)
+    mask = None if mask is None else jnp.broadcast_to(mask, x.shape)
     y = reduce(x, axes, kind, ties, autodiff, keepdims, mask)
     if start is None:
         return y
@@ -132,6 +136,7 @@ def _reduction(
     return apply(op, autodiff, y, start)
 
 
+@public
 def max(
     x: Any,
     axis: Axis = None,
@@ -187,6 +192,7 @@ def max(
     return _reduction("max", "max", x, axis, keepdims, where, initial, ties, autodiff)
 
 
+@public
 def min(
     x: Any,
     axis: Axis = None,
@@ -233,6 +239,7 @@ def min(
     return _reduction("min", "min", x, axis, keepdims, where, initial, ties, autodiff)
 
 
+@public
 def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Array:
     """Computes the maximum of each group of neighbours along an axis, the maxout unit.
 

@@ -9,6 +9,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
@@ -33,6 +34,7 @@ def _pool(
     return compose(op(window, None), x, heat)
 
 
+@public
 def logsumexp_pool(
     x: Any,
     window_shape: Ints,
@@ -110,6 +112,7 @@ def logsumexp_pool(
     )
 
 
+@public
 def softmax_pool(
     x: Any,
     window_shape: Ints,

@@ -12,9 +12,10 @@ from jax import numpy as jnp
 
 from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, normalise_axes
+from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, listed, normalise_axes
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
@@ -44,8 +45,7 @@ def checked(
         pooled = inner_axes(axes, x.shape)
         mask = None
         if where is not None:
-            mask_of(where, x.shape)
-            mask = jnp.asarray(where)
+            mask = mask_of(where, x.shape)
             mask = lax.expand_dims(mask, range(x.ndim - mask.ndim))
         if not isinstance(keepdims, bool):
             raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)
@@ -53,6 +53,7 @@ def checked(
     return x, pooled, mask
 
 
+@public
 def global_max_pool(
     x: Any,
     *,
@@ -108,6 +109,7 @@ def global_max_pool(
     return reduce(x, pooled, "max", ties, "jvp", keepdims, mask)
 
 
+@public
 def global_avg_pool(
     x: Any, *, axes: tuple[int, ...] | None = None, where: Any = None, keepdims: bool = False
 ) -> Array:
@@ -160,6 +162,7 @@ def global_avg_pool(
     return y if keepdims else lax.squeeze(y, pooled)
 
 
+@public
 def spatial_pyramid_pool(
     x: Any,
     levels: Sequence[int],
@@ -208,12 +211,16 @@ def spatial_pyramid_pool(
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "levels": levels}):
         rule, hint = "a tuple of positive ints", "Pass a tuple such as (1, 2, 4)."
+        levels = listed(levels)
         if not is_sequence(levels) or not all(is_int(level) for level in levels):
             raise ArgumentError("levels", rule, levels, hint, TypeError)
-        if not levels or any(level < 1 for level in levels):
+        counts = sorted(operator.index(level) for level in levels)
+        if not counts or counts[0] < 1:
             raise ArgumentError("levels", rule, levels, hint)
         choice("kind", kind, ("max", "avg"))
         pooled = inner_axes(axes, x.shape)
+        for which, level in enumerate(levels):
+            adaptive_window(x.shape, level, pooled, argument=f"levels[{which}]")
     rest = [axis for axis in range(x.ndim) if axis not in pooled]
     channels = rest[-1:]
     x = lax.transpose(x, [*rest[:-1], *pooled, *channels])
@@ -221,7 +228,7 @@ def spatial_pyramid_pool(
     if kind == "avg" and not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)
     parts = []
-    for count in sorted(operator.index(level) for level in levels):
+    for count in counts:
         window = adaptive_window(x.shape, count, spatial)
         op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)
         y = apply(op, "jvp", x)

@@ -18,6 +18,16 @@ def is_array(x: Any) -> bool:
     return isinstance(x, (jax.Array, np.ndarray, np.generic)) or hasattr(x, "__jax_array__")
 
 
+def is_key(x: Any) -> bool:
+    """Whether x is one PRNG key, typed or of the raw words of the default kind."""
+    if not isinstance(x, (jax.Array, np.ndarray)):
+        return False
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return bool(x.shape == ())
+    raw = x.dtype == np.uint32 and x.ndim > 0
+    return raw and x.shape == jax.eval_shape(jax.random.PRNGKey, 0).shape
+
+
 def check_real(argument: str, x: Array) -> None:
     """Raises unless the elements of x can be ordered."""
     real = (
@@ -39,14 +49,29 @@ def as_array(function: str, x: Any, argument: str = "x") -> Array:
     """x as a jax array; lists, scalars, strings and None raise in the name of `function`."""
     with calling(function):
         if not is_array(x):
-            raise ArgumentError(
-                argument, "an array", x, f"Pass jnp.asarray({argument}).", TypeError
-            )
-        if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
-            rule = "an array of floats, integers or bools"
-            raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError)
-        array = jnp.asarray(x)
-        check_real(argument, array)
+            hint = f"Pass jnp.asarray({argument})."
+            raise ArgumentError(argument, "an array", x, hint, TypeError, static=False)
+        return real_array(argument, x)
+
+
+def converted(argument: str, x: Any) -> Array:
+    """x as a jax array; raises where jax takes no such array, for its dtype or what it turns into."""
+    try:
+        return jnp.asarray(x)
+    except (TypeError, ValueError, OverflowError):
+        hint = f"Pass jnp.asarray({argument}) of what jax can hold."
+        value = x.dtype if isinstance(x, (np.ndarray, np.generic)) else x
+        rule = "an array that jax can hold"
+        raise ArgumentError(argument, rule, value, hint, TypeError, static=False) from None
+
+
+def real_array(argument: str, x: Any) -> Array:
+    """x as a jax array whose elements can be ordered."""
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
+        rule = "an array of floats, integers or bools"
+        raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError)
+    array = converted(argument, x)
+    check_real(argument, array)
     return array
 
 

@@ -12,4 +12,11 @@ def choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
         rule = " or ".join([", ".join(map(repr, choices[:-1])), repr(choices[-1])])
         kind = ValueError if isinstance(value, str) else TypeError
-        raise ArgumentError(argument, rule, value, f"Leave it out for {choices[0]!r}.", kind)
+        hint = case_matters(value, choices) or f"Leave it out for {choices[0]!r}."
+        raise ArgumentError(argument, rule, value, hint, kind)
+
+
+def case_matters(value: Any, choices: tuple[str, ...]) -> str:
+    """What to say of a word that is one of `choices` but for its case; empty if it is not."""
+    found = [one for one in choices if isinstance(value, str) and one.lower() == value.lower()]
+    return f"Case matters: pass {found[0]!r}." if found else ""

@@ -11,14 +11,23 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from jaxpool._arguments.arrays import converted
 from jaxpool._arguments.errors import ArgumentError
 
 Holds = Callable[[float], bool]
 
 
+def is_number(value: Any) -> bool:
+    """Whether `value` is a real number of Python or NumPy; a bool is none, nor is an int no float can hold."""
+    if isinstance(value, int) and abs(value) >= 2**1023:
+        return False
+    numbers = (int, float, np.integer, np.floating)
+    return isinstance(value, numbers) and not isinstance(value, bool)
+
+
 def number(argument: str, value: Any, rule: str, hint: str, holds: Holds) -> float:
     """`value` as a float for which `rule` holds; a bool is no number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+    if not is_number(value):
         raise ArgumentError(argument, rule, value, hint, TypeError)
     if math.isnan(value) or not holds(float(value)):
         raise ArgumentError(argument, rule, value, hint)
@@ -35,7 +44,7 @@ def coefficient(
     if not isinstance(value, (jax.Array, np.ndarray)):
         hint = f"Pass a number, or an array that broadcasts against the output, {shape}."
         return number(argument, value, rule, hint, holds)
-    array = jnp.asarray(value)
+    array = converted(argument, value)
     if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer)):
         hint = "Convert it first."
         raise ArgumentError(argument, "of floats or integers", array.dtype, hint, TypeError)

@@ -7,10 +7,13 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from jaxpool._arguments.choices import case_matters
 from jaxpool._arguments.errors import ArgumentError
 
 Padding = str | int | Sequence[int] | Sequence[tuple[int, int]]
-Ints = int | Sequence[int]
+Ints = int | Sequence[int] | np.ndarray
 PADDINGS = ("VALID", "SAME", "SAME_LOWER")
 
 
@@ -30,25 +33,65 @@ def is_sequence(value: Any) -> bool:
     return isinstance(value, (tuple, list))
 
 
+def listed(value: Any) -> Any:
+    """`value`, as a list of Python numbers where it is an array of NumPy."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _pooled_alone(values: Sequence[Any], rank: int, unit: Sequence[Any]) -> str:
+    """What to say of sizes for every axis, as lax and Haiku take them; empty if they are none."""
+    if len(values) != rank + 2 or values[0] not in unit or values[-1] not in unit:
+        return ""
+    return f"Sizes stand for pooled axes alone: pass {tuple(values[1:-1])}."
+
+
 def per_axis(argument: str, value: Any, rank: int, *, least: int = 1) -> tuple[int, ...]:
     """`value` as one int of at least `least` for each of `rank` pooled axes; an int counts for every axis."""
-    rule = f"an int or {rank} ints of at least {least}, one a pooled axis"
+    ints = "1 int" if rank == 1 else f"{rank} ints"
+    rule = f"an int or {ints} of at least {least}, one a pooled axis"
     hint = f"Pass a tuple such as {(2,) * rank}."
+    given, value = value, listed(value)
     if is_int(value):
         values = (operator.index(value),) * rank
     elif not is_sequence(value) or not all(is_int(entry) for entry in value):
-        raise ArgumentError(argument, rule, value, hint, TypeError)
+        raise ArgumentError(argument, rule, given, hint, TypeError)
     else:
         values = tuple(operator.index(entry) for entry in value)
     if len(values) != rank or any(entry < least for entry in values):
-        raise ArgumentError(argument, rule, value, hint)
+        hint = _pooled_alone(values, rank, (1,)) or hint
+        raise ArgumentError(argument, rule, given, hint)
+    _check_bounded(argument, values, given)
     return values
 
 
-def normalise_axes(axes: Any, ndim: int, count: int | None, array: str = "x") -> tuple[int, ...]:
+def _check_bounded(argument: str, values: Sequence[int], given: Any) -> None:
+    """Raises for ints of which no array can have a size, before anything is computed with them."""
+    if any(value >= 2**63 for value in values):
+        raise ArgumentError(argument, "below 2**63", given, "Pass a size that an array can have.")
+
+
+def _full_rank(window_shape: Sequence[Any], ndim: int) -> str:
+    """What to say of a window for every axis of an array, as lax and Haiku take it; empty if it is none."""
+    if len(window_shape) != ndim or not all(map(is_int, window_shape)):
+        return ""
+    pooled = tuple(axis for axis, size in enumerate(window_shape) if size != 1)
+    if not 0 < len(pooled) < ndim:
+        return ""
+    sizes = tuple(window_shape[axis] for axis in pooled)
+    last = pooled == tuple(range(ndim - 1 - len(pooled), ndim - 1))
+    wanted = f"{sizes}" if last else f"{sizes} with axes={pooled}"
+    return (
+        f"Windows list pooled axes alone: pass {wanted}, and strides and padding alike. "
+        "jaxpool.compat.haiku takes windows of full rank."
+    )
+
+
+def normalise_axes(
+    axes: Any, ndim: int, count: int | None, array: str = "x", window: Any = ()
+) -> tuple[int, ...]:
     """Distinct non-negative axes of an array of rank `ndim`; None is the `count` before the last.
 
-    `array` is the name of the argument whose axes they are.
+    `array` is the name of the argument whose axes they are, `window` what may be a window of full rank.
     """
     if axes is None:
         if count is None:
@@ -60,7 +103,7 @@ def normalise_axes(axes: Any, ndim: int, count: int | None, array: str = "x") ->
                 TypeError,
             )
         if ndim < count + 1:
-            hint = (
+            hint = _full_rank(window, ndim) or (
                 "Pass axes=... to pool an array without a channel axis, "
                 f"or add the axis with {array}[..., None]."
             )
@@ -72,14 +115,17 @@ def normalise_axes(axes: Any, ndim: int, count: int | None, array: str = "x") ->
                 of="ndim",
             )
         return tuple(range(ndim - 1 - count, ndim - 1))
-    rule = f"distinct ints from {-ndim} to {ndim - 1}"
+    rule = (
+        f"distinct ints from {-ndim} to {ndim - 1}" if ndim else "left out, for an x without axes"
+    )
+    given, axes = axes, listed(axes)
     if not is_sequence(axes) or not all(is_int(axis) for axis in axes):
-        raise ArgumentError("axes", rule, axes, "Pass a tuple such as (1, 2).", TypeError)
+        raise ArgumentError("axes", rule, given, "Pass a tuple such as (1, 2).", TypeError)
     whole = tuple(operator.index(axis) for axis in axes)
     inside = all(-ndim <= axis < ndim for axis in whole)
     normal = tuple(axis % ndim for axis in whole) if inside else ()
     if not normal or len(set(normal)) != len(normal):
-        raise ArgumentError("axes", rule, axes, f"Name each pooled axis of {array} once.")
+        raise ArgumentError("axes", rule, given, f"Name each pooled axis of {array} once.")
     if count is not None and len(normal) != count:
         raise ArgumentError(
             "axes",
@@ -101,8 +147,10 @@ def padding_pairs(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
     """`padding` as a name or as one (low, high) pair an axis."""
     rule = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair a pooled axis"
     hint = f"Pass 'SAME' or pairs such as {((1, 1),) * rank}."
+    given, padding = padding, listed(padding)
     if isinstance(padding, str):
         if padding not in PADDINGS:
+            hint = case_matters(padding, PADDINGS) or hint
             raise ArgumentError("padding", rule, padding, hint)
         return padding
     if is_int(padding):
@@ -110,7 +158,7 @@ def padding_pairs(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
     elif is_sequence(padding):
         entries = tuple(padding)
     else:
-        raise ArgumentError("padding", rule, padding, hint, TypeError)
+        raise ArgumentError("padding", rule, given, hint, TypeError)
     if entries and all(is_int(entry) for entry in entries):
         pairs = tuple((operator.index(entry), operator.index(entry)) for entry in entries)
     elif all(
@@ -119,9 +167,11 @@ def padding_pairs(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
     ):
         pairs = tuple((operator.index(low), operator.index(high)) for low, high in entries)
     else:
-        raise ArgumentError("padding", rule, padding, hint, TypeError)
+        raise ArgumentError("padding", rule, given, hint, TypeError)
     if len(pairs) != rank or any(side < 0 for pair in pairs for side in pair):
-        raise ArgumentError("padding", rule, padding, hint)
+        hint = _pooled_alone(entries, rank, (0, (0, 0), [0, 0])) or hint
+        raise ArgumentError("padding", rule, given, hint)
+    _check_bounded("padding", [side for pair in pairs for side in pair], given)
     return pairs
 
 

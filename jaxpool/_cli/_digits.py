@@ -135,3 +135,31 @@ def reached(network: Network, images: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     cotangent, read = jax.grad(largest_logits, has_aux=True)(network.features(images))
     return read, jnp.count_nonzero(cotangent, axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """What the picture shows of some digits: each `(N, 8, 8)`, labels and what was read `(N,)`.
+
+    `chosen` are the pixels that a max pool of the image itself chooses, 0 elsewhere; `counts` in how
+    many channels the cotangent in the network reached a pixel.
+    """
+
+    images: np.ndarray
+    chosen: np.ndarray
+    counts: np.ndarray
+    labels: np.ndarray
+    read: np.ndarray
+
+    @classmethod
+    def of(cls, network: Network, digits: Digits, count: int) -> "Drawn":
+        """The first of the digits held out that shows a 0, a 1 and so on up to `count`."""
+        labels = np.arange(count)
+        first = [int(np.argmax(digits.held_out_labels == label)) for label in labels]
+        images = digits.held_out_images[np.array(first)]
+        read, counts = reached(network, images)
+        pooled, pull_back = jax.vjp(lambda x: jaxpool.max_pool(x, (2, 2), (2, 2)), images)
+        (won,) = pull_back(jnp.ones_like(pooled))
+        plain = images[..., 0]
+        chosen = np.asarray(won)[..., 0] * (0.25 + plain)
+        return cls(plain, chosen, np.asarray(counts), labels, np.asarray(read))

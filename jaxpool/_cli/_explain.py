@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 from jaxpool._cli import _case as cases
 from jaxpool._cli._case import Case
-from jaxpool._cli._stages import Explained, Stage, folds, of_steps, of_sums, stage
+from jaxpool._cli._stage import Explained, Stage, folds, of_steps, of_sums, region, segment, stage
 from jaxpool._geometry.adaptive import RaggedAxis
-from jaxpool._plan import adaptive_pool, unpool
+from jaxpool._plan import others
 from jaxpool._plan.layout import in_one_region
 from jaxpool._plan.max_pool import plan_max, plan_ties
 from jaxpool._plan.problem import Platform, Problem, keep_on
 from jaxpool._plan.rank_pool import by_network, plan_rank
-from jaxpool._plan.residual import residual
 from jaxpool._plan.steps import step_over
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import TUNING, Tuning
@@ -62,7 +61,6 @@ def deciding(case: Case, on: Platform) -> dict[str, dict[str, Any]]:
 
 _WHY = {
     "narrow": (),
-    "float": (),
     "integer": ("compared as 16-bit integers: twice as many to a vector as float32",),
     "never": (),
     "fused": ("cotangents are widened where they are added",),
@@ -73,7 +71,7 @@ _WHY = {
 def _selection(case: Case, problem: Problem) -> Explained:
     """A windowed maximum or minimum."""
     window = case.window
-    keeps: str = residual(window, split=case.ties == "split")
+    keeps: str = others.residual(window, split=case.ties == "split")
     if case.function == "max_pool_with_argmax":
         keeps = "tap"  # whatever it keeps beside it
     if keeps == "rank":
@@ -159,13 +157,13 @@ def _blurred(case: Case, problem: Problem) -> Explained:
 
 
 def _largest(case: Case, problem: Problem) -> Explained:
-    order, read = Stage(case.axes, 1, "sorted"), Stage(case.axes, 1, "gathered")
+    order, read = Stage(case.axes, 1, "ordered"), Stage(case.axes, 1, "gathered")
     return "position", [order, read], [read], [Stage(case.axes, case.to[0], "elementwise")], []
 
 
 def _adaptive(case: Case, problem: Problem) -> Explained:
     window, mean = case.window, case.function == "adaptive_avg_pool"
-    if adaptive_pool.needs_no_grid(window):
+    if others.needs_no_grid(window):
         if mean:
             return _sums(case, problem)
         usual = "max_pool_with_argmax" if case.ties == "last" else "max_pool"
@@ -176,11 +174,11 @@ def _adaptive(case: Case, problem: Problem) -> Explained:
     back = [Stage(window.axes, 1, "repeated")]
     for dim in ragged:
         places = len(dim.places)
-        how = "one by one" if adaptive_pool.one_by_one(places) else "as a block"
+        how = "one by one" if others.one_by_one(places) else "as a block"
         back.append(Stage((dim.axis,), places, "gathered", notes=(how,)))
     keeps = "nothing" if mean else "bits" if case.ties == "split" else "tap"
     tangent = to_grid if mean else Stage(axes, 1, "scattered")
-    return keeps, [to_grid, blocks], [tangent, blocks], back, adaptive_pool.why(window)
+    return keeps, [to_grid, blocks], [tangent, blocks], back, others.why_grid(window)
 
 
 def _reduction(case: Case, problem: Problem) -> Explained:
@@ -212,11 +210,11 @@ def _elementwise(case: Case, problem: Problem) -> Explained:
 
 
 def _unpool(case: Case, problem: Problem) -> Explained:
-    own = unpool.own_windows(case.shape, case.axes, case.to, problem.platform, False)
+    own = others.own_windows(case.shape, case.axes, case.to, problem.platform, False)
     dense = [Stage(case.axes, 1, "repeated", notes=("or else",))] if own else []
     scattered, gathered = (Stage(case.axes, 1, how) for how in ("scattered", "gathered"))
     put, added = [*dense, scattered, gathered], [*dense, scattered]
-    return "position", put, added, [gathered], [unpool.why(own)]
+    return "position", put, added, [gathered], [others.why_windows(own)]
 
 
 class Family(NamedTuple):
@@ -239,7 +237,7 @@ _OUTPUTS = (
 _WHOLE = ("over 1 and 2 32x56x56x64", "over 1 and 2 ties split 32x56x56x64")
 FAMILIES = (
     Family(cases.SELECTIONS, _selection, _WINDOWS),
-    Family(cases.SUMS, _sums, _WINDOWS),
+    Family(cases.SUMS, _sums, (*_WINDOWS, "31x31 SAME 1x64x64x32")),
     Family(cases.SCALED, _scaled, _WINDOWS),
     Family(cases.STOCHASTIC, _stochastic, _WINDOWS),
     Family(cases.RANKED + cases.MORPHOLOGY, _ranked, _WINDOWS),
@@ -254,5 +252,11 @@ FAMILIES = (
     Family(
         cases.ELEMENTWISE, _elementwise, ("of 2 16x128x128x32", "of 2 ties split 16x128x128x32")
     ),
+    Family(
+        cases.REGIONS,
+        region,
+        ("to 512x7x7 2x50x50x256", "to 512x7x7 ties split 2x50x50x256"),
+    ),
+    Family(cases.SEGMENTS, segment, ("to 1000 100000x64", "to 1000 ties split 100000x64")),
     Family(cases.UNPOOL, _unpool, ("to 128x128 16x64x64x32", "to 512x512 16x64x64x32")),
 )

@@ -101,11 +101,17 @@ def compare(x: jax.Array, case: Case) -> Comparison:
 
 def table(comparisons: list[Comparison]) -> str:
     """One line a case: both times, how many times faster, and whether the results agree."""
-    lines = [f"{'':22}{'jaxpool':>9}{'lax':>11}{'faster':>10}   value   gradient"]
+    rows = [["", "jaxpool", "lax", "faster", "value", "gradient"]]
     for row in comparisons:
-        times = f"{row.ours * 1e3:6.2f} ms{row.peer * 1e3:8.2f} ms{row.peer / row.ours:8.1f} x"
-        verdicts = f"{_verdict(row.value_difference):7} {_verdict(row.gradient_difference)}"
-        lines.append(f"{row.case!s:22}{times}   {verdicts}")
+        times = [f"{seconds * 1e3:.2f} ms" for seconds in (row.ours, row.peer)]
+        verdicts = [_verdict(row.value_difference), _verdict(row.gradient_difference)]
+        rows.append([str(row.case), *times, f"{row.peer / row.ours:.1f} x", *verdicts])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for cells in rows:
+        sides = ("<", ">", ">", ">", "<", "<")
+        padded = zip(cells, sides, widths, strict=True)
+        lines.append("   ".join(f"{cell:{side}{width}}" for cell, side, width in padded).rstrip())
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxpool._cli._case import read_case
 from jaxpool._cli._explain import FAMILIES, deciding, explain
-from jaxpool._cli._stages import Stage
+from jaxpool._cli._stage import Stage
 from jaxpool._plan.problem import PLATFORMS, Platform, Shape
 
 DIRECTIONS = ("forward", "tangent", "backward")
@@ -24,8 +24,11 @@ READINGS = {  # of each pass, how its terms are read, and why one reads so
     "repeated": ("repeated", "each element lies in one window"),
     "gathered": ("gathered", "where each lies, a table or an index says"),
     "scattered": ("scattered", "where each goes, an index says"),
+    "multiplied": ("as matrix products", "a matrix a box says how much each pixel weighs"),
+    "compared": ("compared with positions", "each pixel adds up the cells that chose it"),
+    "ordered": ("sorted", "which elements come first, all of them decide"),
+    "sorted": ("sorted into blocks", "added in an order that the ids alone decide"),
     "folded": ("folded by halves", "joined by more than a maximum or a sum"),
-    "sorted": ("sorted", "which elements come first, all of them decide"),
     "running": ("stretch by stretch", "each pass sees so many times as far along the axis"),
     "elementwise": ("element by element", "only elements at one position meet"),
 }
@@ -39,6 +42,7 @@ KEPT = {
     "position": "the position of each chosen element, an integer an output",
     "operand": "which array was chosen, an integer an output",
     "operand bits": "a bit for each array, set where it ties",
+    "both": "its input and output",
     "input": "its input: all else is computed again, and jax differentiates it",
 }
 KEPT_BY = {

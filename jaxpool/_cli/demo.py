@@ -1,28 +1,36 @@
 """Train a small CNN on real handwritten digits, with pools and a maxout unit from jaxpool.
 
 Then draw which pixels the cotangent of the max pool reached, and time pools against jax.lax on
-photographs.
+photographs. The cotangent of an array is what the backward pass brings back to it: the derivative of
+the result with respect to each of its elements.
 """
 
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import jax
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 import jaxpool
 from jaxpool._cli import integer, picture_path, require
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from jaxpool._cli._digits import Digits, Network
 
-SUMMARY = "train a small CNN on real handwritten digits; compare with jax.lax"
 STEPS = 600
 TARGET = 0.97
 PICTURE = "jaxpool_demo.png"
 DRAWN = 6
+CAPTION = (
+    "The backward pass sends a cotangent, the derivative of the network's answer, from each output of the max pool to "
+    "the one input that won its window.\nThe first layer has 32 channels: the last row counts in how many of them a "
+    "pixel won and the cotangent was not 0. The lines part the windows."
+)
+LEGEND = (
+    "value and gradient: how far outputs and cotangents of the input are from jax.lax's at most; "
+    "equal is to the bit."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     seed = integer("--seed", args.seed, 0, 2**32 - 1)
     path = picture_path(args.output, PICTURE)
     require("demo", "flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm")
+    import jax
+
     jaxpool.keep_memory()
     from jaxpool._cli._digits import Digits
 
@@ -51,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
         f"Handwritten digits: {len(digits.labels)} to learn from, "
         f"{len(digits.held_out_labels)} held out. Backend: {jax.default_backend()}."
     )
-    network, accuracy = _train(digits, steps, seed)
-    _draw(network, digits, path)
+    network, accuracy, losses = _train(digits, steps, seed)
+    _draw(network, digits, losses, path)
     agree = _compare()
     reached = accuracy >= TARGET
     if not agree:
@@ -64,82 +74,94 @@ def run(args: argparse.Namespace) -> int:
     return 0 if agree and (reached or steps < STEPS) else 1
 
 
-def _train(digits: "Digits", steps: int, seed: int) -> tuple["Network", float]:
-    """A trained network and its accuracy on the digits held out."""
+def _train(digits: "Digits", steps: int, seed: int) -> tuple["Network", float, "np.ndarray"]:
+    """A trained network, its accuracy on the digits held out, and the loss at each step."""
+    import numpy as np
     from tqdm import tqdm
 
     from jaxpool._cli._digits import count_right, new_network, train_step
 
     start = time.perf_counter()
     network, optimizer = new_network(seed, steps)
-    progress = tqdm(digits.batches(seed, steps), total=steps, desc="training", unit="step")
+    batches = digits.batches(seed, steps)
+    progress = tqdm(batches, total=steps, desc="training", unit="step", disable=None)
+    losses = []
     for step, (images, labels) in enumerate(progress):
-        loss = train_step(network, optimizer, images, labels)
+        losses.append(train_step(network, optimizer, images, labels))
         if step % 50 == 0 or step == steps - 1:
-            progress.set_postfix(loss=f"{float(loss):.4f}")
+            progress.set_postfix(loss=f"{float(losses[-1]):.4f}")
     right = int(count_right(network, digits.held_out_images, digits.held_out_labels))
     count = len(digits.held_out_labels)
     print(
         f"Held-out accuracy: {right / count:.2%} ({right} of {count}) after {steps} steps, "
         f"{time.perf_counter() - start:.1f} s with compilation."
     )
-    return network, right / count
+    return network, right / count, np.array(losses)
 
 
-def _draw(network: "Network", digits: "Digits", path: Path) -> None:
-    """A column a digit: its pixels, those a max pool of them chooses, the cotangent's way back."""
+def _draw(network: "Network", digits: "Digits", losses: "np.ndarray", path: Path) -> None:
+    """A column a digit: its pixels, those a max pool of them chooses, the cotangent's way back; then the loss."""
     from matplotlib.figure import Figure
 
-    from jaxpool._cli._digits import reached
+    from jaxpool._cli._digits import Drawn
 
-    first_of_each = [int(np.argmax(digits.held_out_labels == digit)) for digit in range(DRAWN)]
-    images = digits.held_out_images[np.array(first_of_each)]
-    read, counts = reached(network, images)
-    pooled, pull_back = jax.vjp(lambda x: jaxpool.max_pool(x, (2, 2), (2, 2)), images)
-    (chosen,) = pull_back(np.ones_like(pooled))
-    channels = int(counts.max())
+    drawn = Drawn.of(network, digits, DRAWN)
     rows = [
-        ("a digit held out", images[..., 0], "Greys", 1),
+        ("a digit held out", drawn.images, "Greys", 1),
         (
-            "its largest pixels:\n2x2 max pool, stride 2",
-            chosen[..., 0] * (0.25 + images[..., 0]),
+            "the pixels that a 2x2\nmax pool with stride 2\nchooses, the others white",
+            drawn.chosen,
             "Blues",
             1.25,
         ),
         (
-            "channels in which the\nnetwork's max pool passed\nthe cotangent there",
-            counts,
+            "in how many channels\nof the network its max pool\npassed a cotangent there",
+            drawn.counts,
             "Oranges",
-            channels,
+            int(drawn.counts.max()),
         ),
     ]
-    figure = Figure(figsize=(2 + 1.7 * DRAWN, 6.2), layout="constrained")
-    grid = figure.subplots(len(rows), DRAWN)
+    figure = Figure(figsize=(2 + 1.7 * DRAWN, 9.2), layout="constrained")
+    halves: Any = figure.subfigures(2, 1, height_ratios=(6.8, 2.4))
+    above, below = halves
+    grid = above.subplots(len(rows), DRAWN)
     for (label, panels, colours, largest), line in zip(rows, grid, strict=True):
         line[0].set_ylabel(label, fontsize=9)
         for panel, axes in zip(panels, line, strict=True):
-            drawn = axes.imshow(panel, cmap=colours, vmin=0, vmax=largest)
-            axes.set_xticks(np.arange(1.5, 7, 2), labels=[])
-            axes.set_yticks(np.arange(1.5, 7, 2), labels=[])
+            shown = axes.imshow(panel, cmap=colours, vmin=0, vmax=largest)
+            axes.set_xticks([edge + 0.5 for edge in range(1, 7, 2)], labels=[])
+            axes.set_yticks([edge + 0.5 for edge in range(1, 7, 2)], labels=[])
             axes.tick_params(length=0)
             axes.grid(color="#bbbbbb", linewidth=0.6)
-    figure.colorbar(drawn, ax=list(grid[-1]), label="channels")
-    for axes, digit in zip(grid[0], read, strict=True):
-        axes.set_title(f"read as {int(digit)}", fontsize=10)
-    figure.suptitle("Where the cotangent of a max pool goes")
+    above.colorbar(shown, ax=list(grid[-1]), label="channels")
+    for axes, label, read in zip(grid[0], drawn.labels, drawn.read, strict=True):
+        right = label == read
+        axes.set_title(
+            f"a {label}, read as {read}", fontsize=10, color="black" if right else "firebrick"
+        )
+    above.suptitle("Where the cotangent of a max pool goes")
+    above.supxlabel(CAPTION, fontsize=9)
+    curve = below.subplots()
+    curve.semilogy(range(1, len(losses) + 1), losses, color="tab:orange", linewidth=0.8)
+    curve.set_xlabel("training step")
+    curve.set_ylabel("loss (cross-entropy)")
+    curve.grid(color="#dddddd", linewidth=0.6)
     figure.savefig(path, dpi=130)
-    print(f"Picture of the pixels that the max pool's cotangent reached: {path}")
+    print(f"Picture of the pixels that the max pool's cotangent reached, and of the loss: {path}")
 
 
 def _compare() -> bool:
     """Prints the table of times; returns whether values and gradients agree."""
+    from tqdm import tqdm
+
     from jaxpool._cli._photograph import CASES, REPEATS, compare, photographs, table
 
     x = photographs()
-    comparisons = [compare(x, case) for case in CASES]
+    progress = tqdm(CASES, desc="timing", unit="pool", leave=False, disable=None)
+    comparisons = [compare(x, case) for case in progress]
     shape = "x".join(str(size) for size in x.shape)
     print(
         f"\nForward and backward of a pool over two photographs, {shape} {x.dtype}, "
-        f"median of {REPEATS} runs in turns:\n{table(comparisons)}"
+        f"median of {REPEATS} runs in turns:\n{table(comparisons)}\n{LEGEND}"
     )
     return all(comparison.agrees for comparison in comparisons)

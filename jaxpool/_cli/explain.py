@@ -24,7 +24,6 @@ from typing import Any
 from jaxpool._cli import UsageError, require
 from jaxpool._cli._array import read_array, shown
 
-SUMMARY = "which inputs a window chose and where the cotangent goes: text, picture, page"
 DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 5; 4 7 2 4 7 8"
 OPS = ("max", "min", "avg", "sum", "lp", "adaptive_max", "adaptive_avg", "unpool")
 WINDOWED = ("max", "min", "avg", "sum", "lp", "unpool")

@@ -12,13 +12,9 @@ import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-
 import jaxpool
-from jaxpool._arguments.errors import ArgumentError
-from jaxpool._cli import UsageError, _plans
+from jaxpool._cli import UsageError
 
-SUMMARY = "versions, backend, and how each function is computed and differentiated"
 PACKAGES = ("jaxpool", "jax", "jaxlib", "numpy")
 OPTIONAL = ("flax", "dm-haiku", "equinox", "keras", "optax", "hypothesis")
 NOT_OPS = ("accelerate", "keep_memory")
@@ -43,6 +39,11 @@ def derivatives(function: Callable[..., Any]) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the tables, or the plans of one case."""
+    import jax
+
+    from jaxpool._arguments.errors import ArgumentError
+    from jaxpool._cli import _plans
+
     if args.plan is not None:
         try:
             found = _plans.of_case(args.plan)

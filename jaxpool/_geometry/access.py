@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,12 +29,11 @@ from jaxpool._geometry.window import Axis
 class Access:
     """Along an axis of `size`, position p of `out` reads the elements at `stride * p + offset` that exist.
 
-    `taps` names each offset: the flat row-major tap of the window at which the pair of element and
-    window stands, as far as this axis decides it.
+    `pairs` holds each offset and its tap: the flat row-major tap of the window at which the pair of
+    element and window stands, as far as this axis decides it.
     """
 
-    offsets: tuple[int, ...]
-    taps: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...]
     stride: int
     size: int
     out: int
@@ -47,27 +46,21 @@ class Access:
     @property
     def complete(self) -> tuple[int, int]:
         """The positions at which every element exists, from the first to before the second."""
-        ends = [self.inside(offset, 0, self.out) for offset in self.offsets]
+        ends = [self.inside(offset, 0, self.out) for offset, _ in self.pairs]
         return max([0, *[first for first, _ in ends]]), min([self.out, *[stop for _, stop in ends]])
-
-    @property
-    def pairs(self) -> Iterator[tuple[int, int]]:
-        """Each offset and its tap."""
-        return zip(self.offsets, self.taps, strict=True)
 
     def of_elements(self, begin: int, end: int) -> Access:
         """The same of an array that holds the elements from `begin` to before `end`."""
-        offsets = tuple(offset - begin for offset in self.offsets)
-        return dataclasses.replace(self, offsets=offsets, size=end - begin)
+        pairs = tuple((offset - begin, tap) for offset, tap in self.pairs)
+        return dataclasses.replace(self, pairs=pairs, size=end - begin)
 
     def transposed(self) -> Phases:
         """Which positions read each element: element `stride * p + phase` is read by those at `p + offset`."""
         found = []
         for phase in range(max(1, min(self.stride, self.size))):
-            ours = [pair for pair in self.pairs if pair[0] % self.stride == phase]
-            offsets = tuple((phase - offset) // self.stride for offset, _ in ours)
-            out = len(range(phase, self.size, self.stride))
-            found.append(Access(offsets, tuple(tap for _, tap in ours), 1, self.out, out))
+            far = [(phase - offset, tap) for offset, tap in self.pairs]
+            ours = tuple((by // self.stride, tap) for by, tap in far if by % self.stride == 0)
+            found.append(Access(ours, 1, self.out, len(range(phase, self.size, self.stride))))
         return tuple(found)
 
 
@@ -76,18 +69,13 @@ Phases = tuple[Access, ...]  # position p of phase q is position `p * len(phases
 
 def windows_to_elements(dim: Axis, unit: int = 1) -> Access:
     """What each window of an axis reads; neighbouring taps are `unit` apart in the flat order of taps."""
-    offsets = tuple(tap * dim.dilation - dim.low for tap in range(dim.window))
-    return Access(offsets, tuple(range(0, dim.window * unit, unit)), dim.stride, dim.size, dim.out)
-
-
-def elements_to_windows(dim: Axis, unit: int = 1) -> Phases:
-    """The windows that cover each element of an axis."""
-    return windows_to_elements(dim, unit).transposed()
+    pairs = tuple((tap * dim.dilation - dim.low, tap * unit) for tap in range(dim.window))
+    return Access(pairs, dim.stride, dim.size, dim.out)
 
 
 def terms(phases: Phases) -> int:
     """How many elements a position of any phase reads, at most."""
-    return max(len(access.offsets) for access in phases)
+    return max(len(access.pairs) for access in phases)
 
 
 def length(phases: Phases) -> int:
@@ -104,18 +92,15 @@ def tables(phases: Phases) -> list[Table]:
     There are as many entries as the most that a position reads. In place of an element that does not
     exist stands the nearest that does.
     """
-    found, count = [], length(phases)
-    for which in range(max(1, terms(phases))):
-        elements, taps = np.zeros(count, np.int32), np.zeros(count, np.int64)
-        exist = np.zeros(count, np.bool_)
-        for phase, access in enumerate(phases):
-            for offset, tap in sorted(access.pairs)[which : which + 1]:
-                places = np.arange(access.out) * access.stride + offset
-                elements[phase :: len(phases)] = places.clip(0, access.size - 1)
-                taps[phase :: len(phases)] = tap
-                exist[phase :: len(phases)] = (places >= 0) & (places < access.size)
-        found.append((elements, taps, exist))
-    return found
+    shape = max(1, terms(phases)), length(phases)
+    elements, taps, exist = (np.zeros(shape, dtype) for dtype in (np.int32, np.int64, np.bool_))
+    for phase, access in enumerate(phases):
+        for which, (offset, tap) in enumerate(sorted(access.pairs)):
+            places = np.arange(access.out) * access.stride + offset
+            at = which, slice(phase, None, len(phases))
+            elements[at], taps[at] = places.clip(0, access.size - 1), tap
+            exist[at] = (places >= 0) & (places < access.size)
+    return list(zip(elements, taps, exist, strict=True))
 
 
 class Cut(NamedTuple):
@@ -131,38 +116,22 @@ def one_cut(phases: Phases, more: int = 0) -> tuple[Cut, ...]:
     return (Cut(0, phases[0].out + more, len(phases)),)
 
 
-def cuts(sources: Sequence[Phases], most: int, shortest: int) -> tuple[Cut, ...]:
+def cuts(sources: Sequence[Phases], *, at_ends: bool) -> tuple[Cut, ...]:
     """The regions of an axis, along which all of `sources` have the same positions.
 
-        | ends: up to `most` regions | every element exists | ends | a last turn of some phases |
+        | an end | every element exists | an end | a last turn of some phases |
 
-    With `most` 0 all but the last turn is one region.
+    Unless cut `at_ends`, all but the last turn is one region.
     """
     phases = sources[0]
     full = phases[-1].out  # turns of all phases
     starts = {0}
-    if most:
+    if at_ends:
         firsts, stops = zip(*[each.complete for source in sources for each in source], strict=True)
         first = min(full, max(firsts))
-        stop = max(first, min(full, *stops))
-        starts = {*_begins(0, first, most, shortest), first, *_begins(stop, full, most, shortest)}
-    edges = [*(sorted(starts - {full}) or [0]), full]
+        starts |= {first, max(first, min(full, *stops))} - {full}
+    edges = [*sorted(starts), full]
     regions = [Cut(first, stop, len(phases)) for first, stop in itertools.pairwise(edges)]
     if phases[0].out > full:
         regions.append(Cut(full, full + 1, sum(access.out > full for access in phases)))
     return tuple(regions)
-
-
-def _begins(first: int, stop: int, most: int, shortest: int) -> Iterator[int]:
-    """Where up to `most` regions begin that fill the positions from `first` to before `stop`.
-
-    Each is a position longer than the one before, and the first at least `shortest` long:
-
-        |aaaaaaaa|bbbbbbbbb|ccc          20 positions, `shortest` 8
-
-    XLA would compute first, and keep, what two regions of one length pad alike.
-    """
-    long = max(shortest, -(-(stop - first) // most))
-    while first < stop:
-        yield first
-        first, long = first + long, long + 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, normalise_axes
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, listed, normalise_axes
+from jaxpool._geometry.window import FARTHEST, Axis, Window
 
 Sizes = int | Sequence[int | None]
 
@@ -61,7 +62,8 @@ def _adaptive_axis(axis: int, length: int, out: int) -> Axis:
     if length % out == 0:
         width = length // out
         return Axis(axis, length, width, width, 1, 0, 0, out)
-    width = max(-((i + 1) * -length // out) - i * length // out for i in range(out))
+    common = math.gcd(length, out)  # the widest window starts just before a position ends
+    width = (length // common + 2 * (out // common) - 2) // (out // common)
     return RaggedAxis(axis, length, width, width, 1, 0, 0, out)
 
 
@@ -75,28 +77,35 @@ def in_front(window: Window, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...
     return there, tuple(there.index(axis) for axis in range(ndim))
 
 
-def adaptive_window(shape: Sequence[Any], output_shape: Any, axes: Any) -> Window:
+def adaptive_window(
+    shape: Sequence[Any], output_shape: Any, axes: Any, *, argument: str = "output_shape"
+) -> Window:
     """Checks the arguments of an adaptive pool over an array of `shape` and places its windows."""
     rule = "an int, or a tuple with a positive int or None for each pooled axis"
     hint = "Pass a tuple such as (7, 7), or (7, None) to keep the size of the second axis."
+    given, output_shape = output_shape, listed(output_shape)
     single = is_int(output_shape)
     if not single and not is_sequence(output_shape):
-        raise ArgumentError("output_shape", rule, output_shape, hint, TypeError)
+        raise ArgumentError("output_shape", rule, given, hint, TypeError)
     if single and axes is None:
         more = "Pass axes=(1, 2), say."
         raise ArgumentError("axes", "given when `output_shape` is an int", None, more, TypeError)
     if not single and not output_shape:
-        raise ArgumentError("output_shape", rule, output_shape, hint)
+        raise ArgumentError("output_shape", rule, given, hint)
     where = normalise_axes(axes, len(shape), None if single else len(output_shape))
     outs = (output_shape,) * len(where) if single else tuple(output_shape)
     if not all(out is None or is_int(out) for out in outs):
-        raise ArgumentError("output_shape", rule, output_shape, hint, TypeError)
+        raise ArgumentError("output_shape", rule, given, hint, TypeError)
+    outs = tuple(None if out is None else operator.index(out) for out in outs)
     if any(out is not None and out < 1 for out in outs):
-        raise ArgumentError("output_shape", rule, output_shape, hint)
+        raise ArgumentError("output_shape", rule, given, hint)
     lengths = known_sizes(shape, where)
-    return Window(
-        tuple(
-            _adaptive_axis(axis, length, length if out is None else operator.index(out))
-            for axis, length, out in zip(where, lengths, outs, strict=True)
-        )
-    )
+    sizes = [length if out is None else out for length, out in zip(lengths, outs, strict=True)]
+    if math.prod(sizes) > math.prod(lengths) + 16 * FARTHEST:
+        rule = f"at most {16 * FARTHEST} more windows than the input has positions"
+        raise ArgumentError(argument, rule, given, "Ask for fewer windows.")
+    for axis, length, out in zip(where, lengths, sizes, strict=True):
+        if out > length + FARTHEST:
+            rule = f"at most {FARTHEST} more than the input, {length} along axis {axis}"
+            raise ArgumentError(argument, rule, given, "Ask for fewer windows.")
+    return Window(tuple(map(_adaptive_axis, where, lengths, sizes)))

@@ -21,10 +21,13 @@ from jaxpool._arguments.sizes import (
     is_int,
     is_sequence,
     known_sizes,
+    listed,
     normalise_axes,
     padding_pairs,
     per_axis,
 )
+
+FARTHEST = 2**20  # positions beyond the input. Programs of longer windows take XLA minutes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +86,22 @@ class Axis:
     def real(self, output: int) -> int:
         """How many taps of window `output` lie in the input."""
         return max(0, self.last_real(output) - self.first_real(output) + 1)
+
+    def first_empty(self) -> int | None:
+        """The first window without a real tap, None if there is none. Not one window after another.
+
+        A window that starts in the input has its first tap there, one that starts beyond has none.
+        One that starts before the input steps over all of it only if its dilation is longer.
+        """
+        if not self.real(0):
+            return 0
+        before = min(self.out, -(-self.low // self.stride))
+        if self.dilation > self.size:
+            for output in range(before):
+                if not self.real(output):
+                    return output
+        beyond = -(-(self.size + self.low) // self.stride)
+        return beyond if beyond < self.out else None
 
     def sources(self) -> np.ndarray:
         """The position of each tap of each window, a row a window; `size` where a tap is not real."""
@@ -200,6 +219,7 @@ def _axis(
         low = total // 2 if pads == "SAME" else total - total // 2
         high = total - low
     out = _output_size(size + low + high, span, stride, size + low, ceil)
+    stride = min(stride, max(size + low + high, 1))  # beyond that there is one window all the same
     return Axis(axis, size, window, stride, dilation, low, high, out)
 
 
@@ -213,24 +233,26 @@ def _resolve(
     pads: tuple[tuple[int, int], ...] | str,
     ceil_mode: bool,
     empty: Literal["raise", "keep"],
+    channels_first: str,
 ) -> Window:
+    if math.prod(window_shape) >= 2**32:
+        rule = "of fewer than 2**32 elements in all, which an index can name"
+        raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")
     dims = []
     for i, axis in enumerate(axes):
         sides = pads if isinstance(pads, str) else pads[i]
         dim = _axis(axis, sizes[i], window_shape[i], strides[i], dilation[i], sides, ceil_mode)
         if dim.out <= 0:
             rule = f"at most the padded input, {dim.size + dim.low + dim.high} along axis {axis} (it spans {dim.span})"
-            raise ArgumentError(
-                "window_shape", rule, window_shape, "Use a smaller window or more padding."
-            )
-        if empty == "raise":
-            for output in range(dim.out):
-                if not dim.real(output):
-                    rule = f"such that every window holds a real element; window {output} along axis {axis} holds none"
-                    shown = pads if isinstance(pads, str) else tuple(pads)
-                    raise ArgumentError(
-                        "padding", rule, shown, "Use less padding or a larger window."
-                    )
+            hint = "Use a smaller window or more padding."
+            raise ArgumentError("window_shape", rule, window_shape, hint + channels_first)
+        if dim.span > dim.size + FARTHEST:
+            rule = f"at most {FARTHEST} longer than the input, {dim.size} along axis {axis} (it spans {dim.span})"
+            raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")
+        output = dim.first_empty() if empty == "raise" else None
+        if output is not None:
+            rule = f"such that every window holds a real element; window {output} along axis {axis} holds none"
+            raise ArgumentError("padding", rule, pads, "Use less padding or a larger window.")
         dims.append(dim)
     return Window(tuple(dims))
 
@@ -251,26 +273,26 @@ def make_window(
     Raises `ArgumentError`. `empty="keep"` lets windows without a real element through, as lax does.
     """
     hint = "Pass a tuple such as (2, 2)."
+    window_shape = listed(window_shape)
     if not is_int(window_shape) and not is_sequence(window_shape):
         rule = "an int or a tuple of positive ints, one a pooled axis"
         raise ArgumentError("window_shape", rule, window_shape, hint, TypeError)
     if is_sequence(window_shape) and not window_shape:
         raise ArgumentError("window_shape", "at least one positive int", window_shape, hint)
     count = None if is_int(window_shape) else len(window_shape)  # type: ignore[arg-type]
-    where = normalise_axes(axes, len(shape), count)
+    where = normalise_axes(axes, len(shape), count, window=window_shape if count else ())
     rank = len(where)
     window = per_axis("window_shape", window_shape, rank)
-    step = (1,) * rank if strides is None else per_axis("strides", strides, rank)
-    dilation = (
-        (1,) * rank
-        if window_dilation is None
-        else per_axis("window_dilation", window_dilation, rank)
-    )
+    step = per_axis("strides", 1 if strides is None else strides, rank)
+    dilated = 1 if window_dilation is None else window_dilation
+    dilation = per_axis("window_dilation", dilated, rank)
     pads = padding_pairs(padding, rank)
     if not isinstance(ceil_mode, bool):
         raise ArgumentError("ceil_mode", "True or False", ceil_mode, "Pass a bool.", TypeError)
     sizes = known_sizes(shape, where, least=0)
-    return _resolve(sizes, where, window, step, dilation, pads, ceil_mode, empty)
+    images = axes is None and rank == 2 and len(shape) == 4 and sizes[0] in (1, 3)
+    hint = " If x is channels first, pass axes=(2, 3)." if images else ""
+    return _resolve(sizes, where, window, step, dilation, pads, ceil_mode, empty, hint)
 
 
 def full_window(shape: Sequence[Any], axes: Sequence[int]) -> Window:

@@ -90,12 +90,3 @@ def narrow_keys(dtype: DType, kind: Kind, ties: Order) -> Keys:
         lambda y: y,
         lambda challenger, best: wins(decode(challenger), decode(best), kind, ties),
     )
-
-
-def float_keys(dtype: DType, kind: Kind, ties: Order) -> Keys:
-    """Elements compared as numbers."""
-    return Keys(
-        decode,
-        lambda y: encode(y, dtype),
-        lambda challenger, best: wins(challenger, best, kind, ties),
-    )

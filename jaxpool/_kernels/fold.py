@@ -18,7 +18,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._plan.fold import in_one_go, kept_before
+from jaxpool._plan.others import in_one_go, kept_before
 
 State = tuple[Array, ...]
 Join = Callable[[State, State], State]

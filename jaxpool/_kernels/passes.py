@@ -8,7 +8,8 @@ All windowed kernels are this, with other terms and joins:
     its transpose      the cotangent, added                         element  reads windows
 
 What exists at a position, `_geometry.access` knows; where the result is cut into regions and how
-they read, the plan's `Layout` says. Where elements have phases (strides, transposed), each phase is
+they read, the plan's `Layout` says: XLA for CPU vectorises where nothing is padded, and at the ends
+of an axis alone something is missing. Where elements have phases (strides, transposed), each phase is
 an expression of its own, and they are interleaved.
 """
 
@@ -24,10 +25,9 @@ from jax import Array, lax
 
 from jaxpool._geometry.access import Cut, Phases, length
 from jaxpool._kernels import slices
-from jaxpool._kernels.cpu import regions
 from jaxpool._plan.layout import Layout
 
-Grow = Callable[[Array, Any], Array]  # (what exists of a term, filling) -> the term
+Grow = Callable[..., Array]  # (what exists of a term, fill=...) -> the term
 T = TypeVar("T")  # an array, or some
 Term = Callable[[int, Sequence[Array], Grow], T]  # (tap, a piece of each array, grow) -> a term
 
@@ -48,7 +48,8 @@ def carry_out(
     join: Callable[[T, T], T],
 ) -> T:
     """The result of a pass along `axes`; where nothing exists, the term of tap 0 of nothing but fillings."""
-    order = sorted(range(len(axes)), key=axes.__getitem__, reverse=not layout.minor_last)
+    minor_last = sorted(range(len(axes)), key=axes.__getitem__)
+    order = minor_last if layout.minor_last else minor_last[::-1]
 
     def region(cuts: Sequence[Cut]) -> Any:
         """The positions of `cuts`: those of each phase, interleaved."""
@@ -63,11 +64,13 @@ def carry_out(
         def nothing() -> T:
             parts = [slices.empty_along(x, axes) for x in sources[0].arrays]
             sides = [(0, cut.stop - cut.first, 0) for cut in cuts]
-            return term(0, parts, functools.partial(_grown, axes, sides))
+            return term(0, parts, functools.partial(slices.pad, axes=axes, sides=sides))
 
         def interleaved(*phases: Array) -> Array:
-            parts = dict(zip(turns, phases, strict=True))
-            return slices.interleave(parts, axes, [cut.phases for cut in cuts], order)
+            def in_turn(row: list[Array], which: int) -> Array:
+                return slices.in_turn(row, axes[which], cuts[which].phases)
+
+            return slices.put_together(dict(zip(turns, phases, strict=True)), order, in_turn)
 
         columns = zip(*[source.phases for source in sources], strict=True)
         turns = [*itertools.product(*map(_phases_that_read, columns, cuts))]
@@ -78,13 +81,20 @@ def carry_out(
         sides = [(0, size - x.shape[axis], 0) for axis, size in zip(axes, sizes, strict=True)]
         return slices.pad(x, axes, sides, 0)
 
-    result: T = jax.tree.map(cropped, regions.concatenated(axes, layout.cuts, region))
+    def in_a_row(row: list[Any], which: int) -> Any:
+        return jax.tree.map(lambda *parts: slices.concatenate(parts, axes[which]), *row)
+
+    # The minor axis last, whatever the order of the axes: other orders vectorise less.
+    places = itertools.product(*[range(len(column)) for column in layout.cuts])
+    chosen = itertools.product(*layout.cuts)
+    parts = {place: region(cuts) for place, cuts in zip(places, chosen, strict=True)}
+    result: T = jax.tree.map(cropped, slices.put_together(parts, minor_last, in_a_row))
     return result
 
 
 def _phases_that_read(sources: Sequence[Phases], cut: Cut) -> range:
     """The phases that are an expression each: after the last that reads anything only zeros follow."""
-    reading = [p for p in range(cut.phases) if any(phases[p].offsets for phases in sources)]
+    reading = [p for p in range(cut.phases) if any(phases[p].pairs for phases in sources)]
     return range(max(reading, default=0) + 1)
 
 
@@ -103,11 +113,8 @@ def _pieces(
             sides.append((first - cut.first, cut.stop - stop, 0))
         if min(outs) > 0:
             parts = [slices.view(x, axes, starts, outs, strides) for x in source.arrays]
-            yield sum(tap for _, tap in chosen), parts, functools.partial(_grown, axes, sides)
-
-
-def _grown(axes: Sequence[int], sides: Sequence[slices.Sides], x: Array, fill: Any) -> Array:
-    return slices.pad(x, axes, sides, fill)
+            grow = functools.partial(slices.pad, axes=axes, sides=sides)
+            yield sum(tap for _, tap in chosen), parts, grow
 
 
 def _padded(source: Source, axes: Sequence[int], cuts: Sequence[Cut]) -> Source:
@@ -117,7 +124,7 @@ def _padded(source: Source, axes: Sequence[int], cuts: Sequence[Cut]) -> Source:
     """
     arrays, phases = source.arrays, []
     for axis, every, cut in zip(axes, source.phases, cuts, strict=True):
-        used = [(access.stride, offset) for access in every for offset in access.offsets]
+        used = [(access.stride, offset) for access in every for offset, _ in access.pairs]
         begin = min((stride * cut.first + offset for stride, offset in used), default=0)
         end = max((stride * (cut.stop - 1) + offset + 1 for stride, offset in used), default=0)
         size = arrays[0].shape[axis]

@@ -28,7 +28,7 @@ from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import is_float
-from jaxpool._plan.adaptive_pool import one_by_one
+from jaxpool._plan.others import one_by_one
 
 
 def _ascending(window: Window) -> list[Axis]:
@@ -70,14 +70,14 @@ def lay_out(x: Array, window: Window, fill: Any) -> Array:
             at, outs, strides = [dim.axis], [dim.out], [dim.stride]
             starts = [tap * dim.dilation for tap in range(dim.window)]
             taps = [slices.view(x, at, [start], outs, strides) for start in starts]
-            x = slices.merged(jnp.stack(taps, dim.axis + 1), dim.axis)
+            x = lax.collapse(jnp.stack(taps, dim.axis + 1), dim.axis, dim.axis + 2)
     return split(x, window)
 
 
 def put_back(laid: Array, window: Window) -> Array:
     """The transpose of `lay_out` for adaptive windows: what lies there several times is added up."""
     for dim in _ascending(window):
-        laid = slices.merged(laid, dim.axis)
+        laid = lax.collapse(laid, dim.axis, dim.axis + 2)
         if not isinstance(dim, RaggedAxis):
             continue
 

@@ -63,9 +63,7 @@ def checked_position(indices: Array, count: int) -> Array:
 
 def _flat(x: Array, axes: Sequence[int]) -> Array:
     """x with `axes` at the end, in their order and as one."""
-    moved = jnp.moveaxis(x, axes, range(-len(axes), 0))
-    lanes = moved.shape[: x.ndim - len(axes)]
-    return lax.reshape(moved, (*lanes, math.prod(moved.shape[len(lanes) :])))
+    return lax.collapse(jnp.moveaxis(x, axes, range(-len(axes), 0)), x.ndim - len(axes))
 
 
 def _unflat(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
@@ -98,10 +96,8 @@ def read_at(x: Array, position: Array, axes: Sequence[int]) -> Array:
 
 def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
     """The transpose of `read_at`: elements of y at their position in an array of `sizes`, added."""
-    updates = _flat(y.astype(accumulator(y.dtype)), axes)
-    base = jnp.zeros((*updates.shape[:-1], math.prod(sizes)), updates.dtype)
-    total = _scatter(lax.scatter_add, base, _flat(position, axes), updates)
-    return _unflat(total, axes, sizes).astype(y.dtype)
+    x = slices.zeros_like(y, axes, sizes)
+    return jax.linear_transpose(lambda x: read_at(x, position, axes), x)(y)[0]
 
 
 def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
@@ -145,12 +141,11 @@ def put(
             line = slices.along(np.arange(dim.out * dim.window, dtype=np.int32), dim.axis, y.ndim)
             here = here * np.int32(dim.size) + line
         there = wanted == jnp.broadcast_to(here, wanted.shape)
-        put = lax.select(there, value, lax.full_like(value, 0))
         rest = [(0, dim.size - dim.out * dim.window, 0) for dim in own.dims]
-        return lax.reshape(slices.pad(put, own.axes, rest, 0), (math.prod(shape),))
+        return slices.pad(slices.only(there, value), own.axes, rest, 0).ravel()
 
     def sparse(y: Array, position: Array) -> Array:
-        return lax.reshape(scattered(y, position, axes, sizes), (math.prod(shape),))
+        return scattered(y, position, axes, sizes).ravel()
 
     return lax.reshape(lax.cond(_lie_in_own(position, own), dense, sparse, y, position), shape)
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import cast as cast_type
 
 from jax import Array, lax
 
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.cpu import tables
-from jaxpool._kernels.dtypes import accumulator, cast, index_dtype
+from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, carry_out
-from jaxpool._plan.layout import Layout
+from jaxpool._kernels.slices import only
+from jaxpool._plan.layout import in_one_region
 from jaxpool._plan.max_pool import MaxPlan, Pass
 from jaxpool._plan.steps import Step
 
@@ -37,13 +37,15 @@ def _chose(piece: int, index: Array, step: Step) -> Array:
     return before if first == 0 else lax.bitwise_and(after, before)
 
 
-def _sent(dy: Array, index: Array, pass_: Pass) -> Array:
+def _sent(dy: Array, index: Array, pass_: Pass, dtype: DType) -> Array:
     """What each element before a step gets from the outputs that chose a piece that begins with it."""
     step = pass_.step
+    if pass_.layout.reading == "tables":
+        return tables.sent(dy, index, step, dtype)
 
     def term(piece: int, parts: Sequence[Array], grow: Grow) -> Array:
         dy, index = parts
-        return grow(lax.select(_chose(piece, index, step), dy, lax.full_like(dy, 0)), 0)
+        return grow(only(_chose(piece, index, step), dy), fill=0)
 
     source = Source([dy, index], [0, 0], step.transposed)
     return carry_out(pass_.layout, step.axes, [source], term, lax.add)
@@ -56,15 +58,16 @@ def _lowered(index: Array, pass_: Pass) -> Array:
     max loses nothing; an element that none chose gets 0, and nothing is read from it or sent to it.
     """
     step, dtype = pass_.step, index_dtype(pass_.step.reach)
+    if pass_.layout.reading == "tables":
+        return tables.lowered(index, step)
 
     def term(piece: int, parts: Sequence[Array], grow: Grow) -> Array:
         (index,) = parts
         within = index - lax.full_like(index, piece)
-        kept = lax.select(_chose(piece, index, step), within, lax.full_like(index, 0))
-        return grow(kept.astype(dtype), 0)
+        return grow(only(_chose(piece, index, step), within).astype(dtype), fill=0)
 
-    layout = cast_type(Layout, pass_.lower)  # all passes but the last have one
     source = Source([index], [0], step.transposed)
+    layout = in_one_region(step.transposed, spare_turn=True)
     return carry_out(layout, step.axes, [source], term, lax.max)
 
 
@@ -74,7 +77,7 @@ def _picked(x: Array, index: Array, pass_: Pass) -> Array:
 
     def term(piece: int, parts: Sequence[Array], grow: Grow) -> Array:
         (part,) = parts
-        return lax.select(_chose(piece, index, step), part, lax.full_like(part, 0))
+        return only(_chose(piece, index, step), part)
 
     source = Source([x], [0], step.phases)
     return carry_out(pass_.layout, step.axes, [source], term, lax.add)
@@ -91,16 +94,12 @@ def route(dy: Array, index: Array, ties: Order, plan: MaxPlan) -> Array:
         dx = keep(plan.keep, wide, dx) if plan.widen == "apart" else wide(dx)
     for pass_ in plan.backward:
         last = pass_ is plan.backward[-1]
-        in_tables = pass_.layout.reading == "tables"
-        if in_tables:
-            dtype = dy.dtype if last else accumulator(dy.dtype)
-            send = functools.partial(tables.sent, step=pass_.step, dtype=dtype)
-            lower = functools.partial(tables.lowered, step=pass_.step)
-        else:
-            send = functools.partial(_sent, pass_=pass_)
-            lower = functools.partial(_lowered, pass_=pass_)
-        sent = keep(plan.keep, send, dx, index) if in_tables or not last else send(dx, index)
-        index = index if last else keep(plan.keep, lower, index)
+        dtype = dy.dtype if last else accumulator(dy.dtype)
+        send = functools.partial(_sent, pass_=pass_, dtype=dtype)
+        apart = not last or pass_.layout.reading == "tables"
+        sent = keep(plan.keep, send, dx, index) if apart else send(dx, index)
+        if not last:
+            index = keep(plan.keep, functools.partial(_lowered, pass_=pass_), index)
         dx = sent
     return cast(dx, dy.dtype)
 

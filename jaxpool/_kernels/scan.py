@@ -18,7 +18,7 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
 from jaxpool._kernels.dtypes import Kind, accumulator, index_dtype
 from jaxpool._kernels.keep import keep
-from jaxpool._plan.scan import ScanPlan
+from jaxpool._plan.others import ScanPlan
 
 
 def _shift(x: Array, axis: int, far: int, fill: object) -> Array:
@@ -83,18 +83,16 @@ def running_select(
 def _at_begins(x: Array, index: Array, axis: int) -> Array:
     """x where a run begins, at the elements that were chosen; zeros elsewhere."""
     begins = lax.eq(index, lax.broadcasted_iota(index.dtype, index.shape, axis))
-    return lax.select(begins, x, lax.full_like(x, 0))
+    return slices.only(begins, x)
 
 
 def _sums(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """The sum over each element and those before it in its run."""
 
     def step(x: Array, index: Array, fars: Sequence[int]) -> Array:
-        terms = [x]
-        for far in fars:
-            same, other = lax.eq(index, _shift(index, axis, far, 0)), _shift(x, axis, far, 0)
-            terms.append(lax.select(same, other, lax.full_like(other, 0)))
-        return functools.reduce(lax.add, terms)
+        shifted = [(_shift(index, axis, far, 0), _shift(x, axis, far, 0)) for far in fars]
+        terms = [slices.only(lax.eq(index, run), other) for run, other in shifted]
+        return functools.reduce(lax.add, terms, x)
 
     return _in_passes(step, x, axis, reverse, plan, index)
 

@@ -6,7 +6,6 @@ y[o], index[o] = max over taps t of (x[stride * o - low + dilation * t], t), the
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import Keys, Order, constant, float_keys, narrow_keys
+from jaxpool._kernels.compare import Keys, Order, constant, narrow_keys
 from jaxpool._kernels.cpu.keys import integer_keys
 from jaxpool._kernels.dtypes import Kind, cast, index_dtype, losing
 from jaxpool._kernels.keep import keep
@@ -24,19 +23,16 @@ from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._kernels.reduce_window import window_extreme
 from jaxpool._plan.max_pool import MaxPlan, Pass
 
-_KEYS = {"narrow": narrow_keys, "float": float_keys, "integer": integer_keys}
-
 
 def _first_real(window: Window, ndim: int, ties: Order) -> Array | None:
     """The first (or last) flat tap of each window that is no padding, broadcastable to the output."""
     if not window.padded:
         return None
     bound = np.zeros((1,) * ndim, np.int64)
-    for which, dim in enumerate(window.dims):
-        unit = math.prod(window.window_shape[which + 1 :])
+    for dim in window.dims:
         real = dim.last_real if ties == "last" else dim.first_real
         taps = [min(max(0, real(output)), dim.window - 1) for output in range(dim.out)]
-        bound = bound + slices.along(np.asarray(taps), dim.axis, ndim) * unit
+        bound = bound * dim.window + slices.along(np.asarray(taps), dim.axis, ndim)
     return jnp.asarray(bound.astype(index_dtype(window.size)))
 
 
@@ -47,11 +43,11 @@ def _step(pass_: Pass, keys: Keys, fill: Any, *found: Array, index: bool) -> tup
     arrays = [found[0], *(cast(tap, dtype) for tap in found[1:])]
 
     def term(tap: int, parts: Sequence[Array], grow: Grow) -> tuple[Array, ...]:
-        value = grow(parts[0], fill)
+        value = grow(parts[0], fill=fill)
         if not index:
             return (value,)
         at = lax.full_like(value, tap, dtype)
-        return value, at + grow(parts[1], 0) if parts[1:] else at
+        return value, at + grow(parts[1], fill=0) if parts[1:] else at
 
     def better(best: tuple[Array, ...], challenger: tuple[Array, ...]) -> tuple[Array, ...]:
         takes = keys.takes(challenger[0], best[0])
@@ -65,8 +61,7 @@ def _select(
     x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool
 ) -> tuple[tuple[Array, ...], Keys]:
     """The keys of each window's extreme, and with `index` the flat tap it stands at, padding counted."""
-    how = "float" if plan.keys == "integer" and ties == "last_nan" else plan.keys
-    keys = _KEYS[how](x.dtype, kind, ties)
+    keys = (integer_keys if plan.keys == "integer" else narrow_keys)(x.dtype, kind, ties)
     fill = constant(keys.to, losing(x.dtype, kind))
     found: tuple[Array, ...] = (keys.to(x),)
     for pass_ in plan.forward:

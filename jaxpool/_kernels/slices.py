@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from jax.sharding import reshard
 from jaxpool._geometry.window import Window
 
 Sides = tuple[int, int, int]
+T = TypeVar("T")  # an array, or some
 
 
 def pad(x: Array, axes: Sequence[int], sides: Sequence[Sides], fill: Any) -> Array:
@@ -64,44 +65,49 @@ def zeros_like(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
     return pad(empty_along(x, axes), axes, [(0, size, 0) for size in sizes], 0)
 
 
-def interleave(
-    parts: dict[tuple[int, ...], Array],
-    axes: Sequence[int],
-    counts: Sequence[int],
-    order: Sequence[int],
-) -> Array:
-    """One array from those of the phases along each of `axes`, which take turns; axes in `order`.
-
-    Where there are fewer than `counts`, the rest of a turn is zeros.
-    """
+def put_together(
+    parts: Mapping[tuple[int, ...], T], order: Sequence[int], join: Callable[[list[T], int], T]
+) -> T:
+    """One of parts that are numbered along each axis: `join(row, axis)` of each row of them, axes in `order`."""
     for which in order:
-        rows: dict[tuple[int, ...], list[Array]] = {}
-        for phases, part in parts.items():
-            rows.setdefault((*phases[:which], 0, *phases[which + 1 :]), []).append(part)
-        parts = {phases: _in_turn(row, axes[which], counts[which]) for phases, row in rows.items()}
+        rows: dict[tuple[int, ...], list[T]] = {}
+        for place, part in parts.items():
+            rows.setdefault((*place[:which], 0, *place[which + 1 :]), []).append(part)
+        parts = {place: join(row, which) for place, row in rows.items()}
     (whole,) = parts.values()
     return whole
 
 
-def _in_turn(parts: list[Array], axis: int, count: int) -> Array:
+def in_turn(parts: Sequence[Array], axis: int, count: int) -> Array:
     """Elements of each part in turn along an axis, and zeros until each turn is `count` long."""
     if count == 1:
         return parts[0]
     rest = (0, count - len(parts), 0)
-    return merged(pad(jnp.stack(parts, axis + 1), [axis + 1], [rest], 0), axis)
+    return lax.collapse(pad(jnp.stack(parts, axis + 1), [axis + 1], [rest], 0), axis, axis + 2)
 
 
-def merged(x: Array, axis: int) -> Array:
-    """x with `axis` and the one after it as one."""
-    sizes = x.shape[axis : axis + 2]
-    return lax.reshape(x, (*x.shape[:axis], sizes[0] * sizes[1], *x.shape[axis + 2 :]))
+def only(where: Array, x: Array) -> Array:
+    """x where `where` is true, zeros elsewhere."""
+    return lax.select(where, x, lax.full_like(x, 0))
+
+
+def concatenate(parts: Sequence[Array], axis: int) -> Array:
+    """The parts one after another along an axis.
+
+    XLA for CPU does not fuse a concatenation along the last axis with what makes its parts (jax 0.12; 0.10 for
+    one axis alone), and along the last but one it does: an axis of size 1 stands after it.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    if axis < parts[0].ndim - 1:
+        return lax.concatenate(parts, axis)
+    apart = [lax.expand_dims(part, [part.ndim]) for part in parts]
+    return lax.squeeze(lax.concatenate(apart, axis), [parts[0].ndim])
 
 
 def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
     """A vector as an array of rank `ndim` that lies along `axis`."""
-    shape = [1] * ndim
-    shape[axis] = len(values)
-    return values.reshape(shape)
+    return np.expand_dims(values, [other for other in range(ndim) if other != axis])
 
 
 def broadcast_like(value: Any, like: Array) -> Array:

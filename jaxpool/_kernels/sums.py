@@ -13,7 +13,7 @@ from typing import NamedTuple
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Axis
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator, cast
@@ -44,7 +44,7 @@ def _pass(pass_: SumPass, end: Epilogue | None, x: Array, before: Array) -> Arra
         return tables.row_major(total, pass_.axes[0])
 
     def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
-        return grow(cast(parts[0], wide), 0)
+        return grow(cast(parts[0], wide), fill=0)
 
     pairs = zip((x, before), pass_.sources, strict=False)
     sources = [Source([array], [0], phases) for array, phases in pairs]
@@ -77,10 +77,7 @@ def window_sum(x: Array, plan: SumPlan, end: Epilogue) -> Array:
 def window_spread(dy: Array, plan: SumPlan, end: Epilogue) -> Array:
     """The transpose of `window_sum`: at each input position the sum of dy over the windows that cover it."""
     dx = dy if plan.passes or plan.reduced else end.applied(dy)
-    for dim in plan.whole:
-        shape = list(dx.shape)
-        shape[dim.axis] = dim.size
-        dx = lax.broadcast_in_dim(dx, shape, range(dx.ndim))
+    dx = lax.broadcast_in_dim(dx, Window(plan.whole).unpooled(dx.shape), range(dx.ndim))
     for dim in plan.separate:
         dx = _spread_separate(dx, dim)
     if plan.reduced:
@@ -95,7 +92,7 @@ def _spread_separate(dy: Array, dim: Axis) -> Array:
     kept = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
     dx = lax.broadcast_in_dim(dy, shape, kept)
     dx = slices.pad(dx, [dim.axis + 1], [(0, dim.stride - dim.window, 0)], 0)
-    flat = list(dy.shape)
-    flat[dim.axis] = dim.out * dim.stride
-    rest = dim.low + dim.size - flat[dim.axis]
-    return slices.pad(lax.reshape(dx, flat), [dim.axis], [(-dim.low, rest, 0)], 0)
+    rest = dim.low + dim.size - dim.out * dim.stride
+    return slices.pad(
+        lax.collapse(dx, dim.axis, dim.axis + 2), [dim.axis], [(-dim.low, rest, 0)], 0
+    )

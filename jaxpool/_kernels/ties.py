@@ -78,10 +78,8 @@ def share(total: Array, words: Sequence[Array]) -> Array:
 def pick_tied(x: Array, words: Words, window: Window) -> Array:
     """The mean of x over the tied taps of each window."""
     value = slices.pad_input(x.astype(accumulator(x.dtype)), window, 0)
-    terms = []
-    for tap in range(window.size):
-        view = slices.tap_of(value, window, tap)
-        terms.append(lax.select(tied(words, tap), view, lax.full_like(view, 0)))
+    views = [slices.tap_of(value, window, tap) for tap in range(window.size)]
+    terms = [slices.only(tied(words, tap), view) for tap, view in enumerate(views)]
     return share(functools.reduce(lax.add, terms), words).astype(x.dtype)
 
 
@@ -91,7 +89,7 @@ def route_tied(dy: Array, words: Words, plan: Pass) -> Array:
 
     def sent(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
         part, *words = parts
-        return grow(lax.select(tied(words, tap), part, lax.full_like(part, 0)), 0)
+        return grow(slices.only(tied(words, tap), part), fill=0)
 
     source = Source([part, *words], [0] * (1 + len(words)), plan.step.transposed)
     dx: Array = carry_out(plan.layout, plan.step.axes, [source], sent, lax.add)
@@ -150,4 +148,4 @@ def route_level(
     join = functools.partial(_joined, kind=kind, loser=True)
     shares = (decode(y), _mean_of_tied(wide, counts))
     lowest, sums = window_unfold(shares, (np.nan, 0), window, join)
-    return lax.select(level(decode(x), lowest), sums, lax.full_like(sums, 0)).astype(dy.dtype)
+    return slices.only(level(decode(x), lowest), sums).astype(dy.dtype)

@@ -27,11 +27,10 @@ from jaxpool._kernels.patches import (
     stands_at,
     tap_axes,
 )
-from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
-from jaxpool._plan.adaptive_pool import needs_no_grid
+from jaxpool._plan.others import needs_no_grid
 from jaxpool._plan.problem import Platform, keep_on
 from jaxpool._plan.tuning import TUNING
 
@@ -115,13 +114,14 @@ class AdaptiveSplit(LaidOut):
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         laid, y, window = self.found(on, x)
-        axis = _longest(window)
-        return self.returned(y), pack(slices.merged(attained(laid, y, window), axis), axis)
+        axis, tied = _longest(window), attained(laid, y, window)
+        return self.returned(y), jnp.packbits(lax.collapse(tied, axis, axis + 2), axis)
 
     def transpose(self, on: Platform, bits: Array, dy: Array) -> tuple[Array]:
         share, window = self.turned(dy.astype(accumulator(dy.dtype)))
         shape, axis = laid_out(share.shape, window), _longest(window)
-        won = lax.reshape(unpack(bits, shape[axis] * shape[axis + 1], axis), shape)
+        bools = jnp.unpackbits(bits, axis, shape[axis] * shape[axis + 1]).astype(bool)
+        won = lax.reshape(bools, shape)
         count = jnp.sum(won, axis=tap_axes(window), dtype=np.int32)
         return self.sent(share / count.astype(share.dtype), window, dy.dtype, won)
 

@@ -47,7 +47,8 @@ class BlurPool(Op):
         layout = plan.layout if turned else in_one_region(phases)
 
         def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
-            return grow(parts[0] * lax.full_like(parts[0], weights[tap] / weights.sum()), 0)
+            weight = lax.full_like(parts[0], weights[tap] / weights.sum())
+            return grow(parts[0] * weight, fill=0)
 
         source = Source([x], [0], phases)
         return carry_out(layout, step.axes, [source], term, lax.add)

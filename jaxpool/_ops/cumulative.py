@@ -10,8 +10,8 @@ from jax import Array
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
 from jaxpool._ops.op import Op
+from jaxpool._plan.others import plan_scan
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.scan import plan_scan
 
 Which = Literal["first", "last"]
 

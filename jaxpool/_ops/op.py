@@ -12,7 +12,9 @@ Both bind the same two primitives (`linear_map`), so their programs are the same
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import jax
@@ -152,6 +154,19 @@ def value(op: Op, *xs: Array) -> Array:
     return y
 
 
+@contextlib.contextmanager
+def _naming_the_other_mode() -> Iterator[None]:
+    """Adds to what jax says of forward mode through `jax.custom_vjp` which argument allows it."""
+    try:
+        yield
+    except TypeError as error:
+        if "forward-mode" in str(error):
+            error.add_note(
+                'jaxpool: pass autodiff="jvp" for jax.jvp, jax.linearize and jax.jacfwd.'
+            )
+        raise
+
+
 def _differentiates(*xs: Array) -> bool:
     return all(jnp.issubdtype(x.dtype, jnp.floating) for x in xs)
 
@@ -160,7 +175,10 @@ def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
     """What `op` computes of `xs`, with its derivative; integers and bools have none."""
     if not _differentiates(*xs) or (autodiff == "jvp" and op.linear_in_x):
         return value(op, *xs)
-    return (_with_vjp if autodiff == "vjp" else _with_jvp)(op, *vary_together(xs))
+    if autodiff == "jvp":
+        return _with_jvp(op, *vary_together(xs))
+    with _naming_the_other_mode():
+        return _with_vjp(op, *vary_together(xs))
 
 
 def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
@@ -168,7 +186,10 @@ def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
     if not _differentiates(*xs):
         found: tuple[Array, Any] = compute(op, "primal", *xs)
         return found
-    return _kept_with_vjp(op, *xs) if autodiff == "vjp" else _differentiable(op, xs)
+    if autodiff == "jvp":
+        return _differentiable(op, xs)
+    with _naming_the_other_mode():
+        return _kept_with_vjp(op, *xs)
 
 
 def apply_given(op: Op, x: Array, *given: Array) -> tuple[Array, Any]:

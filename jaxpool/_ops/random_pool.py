@@ -63,7 +63,7 @@ def _laid_out_at(x: Array, tiles: Window, starts: Sequence[Array]) -> Array:
     """
     for dim, start in zip(tiles.dims, starts, strict=True):
         taps = slices.along(np.arange(dim.window, dtype=np.int32), dim.axis + 1, x.ndim + 1)
-        at = slices.merged(lax.expand_dims(start, (dim.axis + 1,)) + taps, dim.axis)
+        at = lax.collapse(lax.expand_dims(start, (dim.axis + 1,)) + taps, dim.axis, dim.axis + 2)
         x = jnp.take_along_axis(x, at, axis=dim.axis, mode="promise_in_bounds")
     return x
 

@@ -17,8 +17,8 @@ from jaxpool._kernels.ties import Words, pick_level, pick_tied, route_level, rou
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties
+from jaxpool._plan.others import residual
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.residual import residual
 
 
 def _plan(window: Window, x: Array, on: Platform) -> MaxPlan:

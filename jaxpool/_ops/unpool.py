@@ -12,8 +12,8 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels.positions import add_at, checked_position, put, put_last, read_at
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.op import Op
+from jaxpool._plan.others import own_windows
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.unpool import own_windows
 
 
 @dataclasses.dataclass(frozen=True)

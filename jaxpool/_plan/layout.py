@@ -10,7 +10,6 @@ from typing import Literal
 from jaxpool._geometry.access import Cut, Phases, cuts, length, one_cut
 from jaxpool._geometry.window import Axis
 from jaxpool._plan.problem import Problem
-from jaxpool._plan.tuning import Tuning
 
 # "padded": what a region lacks is padded once, then every term is a plain slice.
 # "bounded": every term is a slice of what exists, and padded itself: no copy, but a bound to test in the loop.
@@ -45,13 +44,10 @@ def in_one_region(
 
 
 def in_regions(
-    sources: Sequence[Sequence[Phases]],
-    reading: Reading,
-    most: int,
-    tuning: Tuning,
+    sources: Sequence[Sequence[Phases]], reading: Reading, *, at_ends: bool = True
 ) -> Layout:
-    """A pass that is cut where elements begin to be missing, into up to `most` regions at each end of an axis."""
-    columns = [cuts(column, most, tuning.shortest_region) for column in zip(*sources, strict=True)]
+    """A pass that is cut where elements begin to be missing, if `at_ends`, and where phases do."""
+    columns = [cuts(column, at_ends=at_ends) for column in zip(*sources, strict=True)]
     return Layout(reading, tuple(columns))
 
 

@@ -7,7 +7,7 @@ import functools
 import math
 from typing import Literal
 
-from jaxpool._geometry.access import elements_to_windows, terms
+from jaxpool._geometry.access import terms, windows_to_elements
 from jaxpool._geometry.window import Axis
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
 from jaxpool._plan.problem import Keep, Problem, Shape, keep_on, nbytes, row
@@ -18,18 +18,17 @@ Widen = Literal["never", "fused", "apart"]  # where cotangents are cast to the t
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """A step, how it is carried out, and `lower`: how the index before it is found from the index after it."""
+    """A step, and how it is carried out."""
 
     step: Step
     layout: Layout
-    lower: Layout | None = None  # None where no pass is left that would read that index
 
 
 @dataclasses.dataclass(frozen=True)
 class MaxPlan:
     """`forward` from input to output; `backward`, and `tangent` in reverse, from output to input."""
 
-    keys: Literal["narrow", "float", "integer"]
+    keys: Literal["narrow", "integer"]
     keep: Keep
     forward: tuple[Pass, ...]
     backward: tuple[Pass, ...]
@@ -48,9 +47,9 @@ def plan_max(problem: Problem) -> MaxPlan:
     by_steps = _by_steps(problem)
     by_tables = _by_tables(problem)
     added = problem.low_precision and problem.window.overlapping
-    widen: Widen = "apart" if problem.tuning.widen_first else "fused"
+    widen: Widen = "apart" if problem.tuning.in_place else "fused"
     return MaxPlan(
-        "integer" if integer else "float" if problem.tuning.integer_keys else "narrow",
+        "integer" if integer else "narrow",
         keep_on(problem.platform, problem.thresholds),
         _forward(problem, 16 if integer else problem.sum_bits),
         by_tables or by_steps,
@@ -97,7 +96,7 @@ def _read(problem: Problem, step: Step, shape: Shape, bits: int, *, alone: bool)
         and (row(shape, ends) >= tuning.vector or (few and strided))
     ):
         copied = not (alone and few)
-        return in_regions([step.phases], "padded" if copied else "bounded", 1, tuning)
+        return in_regions([step.phases], "padded" if copied else "bounded")
     return in_one_region(step.phases)
 
 
@@ -106,9 +105,7 @@ def _by_steps(problem: Problem) -> tuple[Pass, ...]:
     steps = select_steps(problem.window, problem.tuning, forward=False)
     shape, passes = problem.window.pooled(problem.shape), []
     for step in reversed(steps):
-        send = _send(problem, step, shape, alone=len(steps) == 1)
-        lower = in_one_region(step.transposed, spare_turn=problem.tuning.spare_turn)
-        passes.append(Pass(step, send, lower if step is not steps[0] else None))
+        passes.append(Pass(step, _send(problem, step, shape, alone=len(steps) == 1)))
         shape = step.before(shape)
     return tuple(passes)
 
@@ -127,17 +124,17 @@ def _send(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
     strided = any(access.stride > 1 for access in step.accesses)
     large = tuning.region_bytes <= nbytes(shape, problem.sum_bits) < math.inf
     if alone and not strided and large:
-        return in_regions([phases], "bounded", 1, tuning)
+        return in_regions([phases], "bounded")
     if row(shape, step.axes) < tuning.vector:
         return dataclasses.replace(in_one_region(phases), minor_last=len(step.axes) > 1)
     copied = strided and problem.window.overlapping
-    return in_one_region(phases, "padded" if copied else "bounded", spare_turn=tuning.spare_turn)
+    return in_one_region(phases, "padded" if copied else "bounded", spare_turn=True)
 
 
 def _by_tables(problem: Problem) -> tuple[Pass, ...]:
     """A pass for each loop through tables, over the major axes first; none where steps are as fast."""
     tuning, window = problem.tuning, problem.window
-    covering = {dim: elements_to_windows(dim) for dim in window.dims}
+    covering = {dim: windows_to_elements(dim).transposed() for dim in window.dims}
     if not fits_tables(problem, covering.values()):
         return ()
     windows = {dim: max(1, terms(phases)) for dim, phases in covering.items()}
@@ -163,7 +160,5 @@ def _tables_pay(problem: Problem, most: int, many_loops: bool) -> bool:
     if most == 1:
         vectorises = problem.low_precision and neighbours >= tuning.vector
         return vectorises or problem.window.size > tuning.separate_taps
-    few = problem.low_precision and most <= tuning.route_windows
-    least = tuning.route_row_of_16_bits if few else tuning.route_row
-    fits = most <= tuning.route_windows_of_axis and neighbours >= least
+    fits = most <= tuning.route_windows_of_axis and neighbours >= tuning.route_row
     return fits and (problem.low_precision or many_loops)

@@ -72,6 +72,6 @@ def plan_rank(problem: Problem) -> MaxPlan:
     tangent = (Pass(one.step, in_one_region(one.step.phases)),)
     if len(plan.backward) == 1:
         return dataclasses.replace(plan, tangent=tangent)
-    wide: Widen = "apart" if problem.tuning.widen_first else "fused"
+    wide: Widen = "apart" if problem.tuning.in_place else "fused"
     widen: Widen = wide if problem.low_precision else "never"
     return dataclasses.replace(plan, backward=(one,), tangent=tangent, widen=widen)

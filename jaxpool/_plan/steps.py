@@ -35,8 +35,8 @@ class Step:
     @property
     def starts(self) -> tuple[int, ...]:
         """The flat tap that each piece begins with, ascending."""
-        every = itertools.product(*[access.taps for access in self.accesses])
-        return tuple(sum(taps) for taps in every)
+        every = itertools.product(*[access.pairs for access in self.accesses])
+        return tuple(sum(tap for _, tap in pairs) for pairs in every)
 
     @property
     def count(self) -> int:
@@ -97,8 +97,8 @@ def _steps_along(dim: Axis, unit: int, tuning: Tuning) -> list[Step]:
     for each, length, grid, apart in zip(starts, lengths, grids, grids[1:], strict=False):
         covered = (each[-1] + length - 1) * dim.dilation + 1
         out = (dim.needed - covered) // apart + 1
-        offsets = tuple(start * dim.dilation // grid - low for start in each)
-        access = Access(offsets, tuple(tap * unit for tap in each), apart // grid, size, out)
+        pairs = tuple((start * dim.dilation // grid - low, start * unit) for start in each)
+        access = Access(pairs, apart // grid, size, out)
         steps.append(Step((dim.axis,), (access,), length * unit))
         size, low = out, 0
     return steps

@@ -8,14 +8,7 @@ import math
 import operator
 from collections.abc import Sequence
 
-from jaxpool._geometry.access import (
-    Access,
-    Phases,
-    elements_to_windows,
-    length,
-    terms,
-    windows_to_elements,
-)
+from jaxpool._geometry.access import Access, Phases, length, terms, windows_to_elements
 from jaxpool._geometry.window import Axis
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
 from jaxpool._plan.problem import Keep, Problem, keep_on, nbytes, resized, row
@@ -86,9 +79,8 @@ class _Passes:
                 self._add_along(*group)
 
     def _reads(self, dims: Sequence[Axis]) -> Reads:
-        if self.transposed:
-            return tuple(elements_to_windows(dim) for dim in dims)
-        return tuple((windows_to_elements(dim),) for dim in dims)
+        every = map(windows_to_elements, dims)
+        return tuple(access.transposed() if self.transposed else (access,) for access in every)
 
     def _fits_one_pass(self, minor_first: Sequence[Axis]) -> bool:
         """Whether one pass over all of these axes is faster than one for each."""
@@ -118,16 +110,18 @@ class _Passes:
             return in_one_region(sources[0])
         if len(sources) == 1 and self._tables_pay(axes, sources[0]):
             return Layout("tables")
-        at_ends = self.tuning.regions_at_ends if len(axes) == 1 else 1
-        most = at_ends if self._cuts_pay(axes, sources) else 0
-        return in_regions(sources, "bounded", most, self.tuning)
+        at_ends = self._cuts_pay(axes, sources)
+        completes = [(each, *each.complete) for along, *_ in sources for each in along]
+        longest = max(max(first, each.out - stop) for each, first, stop in completes)
+        copied = at_ends and len(axes) == 1 and longest > self.tuning.tested_end
+        return in_regions(sources, "padded" if copied else "bounded", at_ends=at_ends)
 
     def _cuts_pay(self, axes: Sequence[int], sources: Sequence[Reads]) -> bool:
         """Along one axis a loop over few taps tests bounds as fast, unless it is wide and interleaves phases."""
         bits = self.problem.sum_bits if self.made else self.problem.bits
         if nbytes(self.shape, bits) < self.tuning.sum_region_bytes:
             return False
-        taps = sum(len(access.offsets) for along, *_ in sources for access in along)
+        taps = sum(len(access.pairs) for along, *_ in sources for access in along)
         strided_and_wide = len(sources[0][0]) > 1 and row(self.shape, axes) >= self.tuning.vector
         return len(axes) > 1 or taps > self.tuning.tested_taps or strided_and_wide
 
@@ -146,9 +140,9 @@ class _Passes:
         return math.prod(map(terms, reads)) <= most
 
     def _add_along(self, dim: Axis) -> None:
-        """Passes over one axis: all taps at once, or part sums and sums of those; transposed, in reverse.
+        """Passes over one axis: all taps at once, or sums of parts and of those; transposed, in reverse.
 
-        Taps that no part covers are read as they are. Without strides the transpose is a sum too.
+        Without strides the transpose is a sum too.
         """
         turned = self.transposed and dim.stride > 1
         if self.transposed and not turned:
@@ -161,50 +155,41 @@ class _Passes:
         every = read(windows_to_elements(dim))
         if dim.window <= self.tuning.longest_sum or self._tables_pay([dim.axis], every):
             return self._add([dim.axis], every)
-        first, last, done = _of_blocks(dim, self.tuning.longest_sum) or _of_neighbours(dim)
-        over = [tap * dim.dilation - dim.low for tap in range(done, dim.window)]
-        if turned and over and first.stride != dim.stride:  # phases that do not take turns together
+        first, last, rest = _in_two(dim, self.tuning.longest_sum)
+        if turned and rest.pairs and first.stride != dim.stride:  # phases that do not take turns
             return self._add([dim.axis], every)
-        rest = [read(_plain(over, dim.stride, dim.size, dim.out))] if over else []
         before, after = (last, first) if turned else (first, last)
         self._add([dim.axis], read(before))
-        self._add([dim.axis], read(after), *rest)
+        self._add([dim.axis], read(after), *[read(rest)] * bool(rest.pairs))
 
 
-Parts = tuple[Access, Access, int]  # of part sums, of sums of those, and how many taps they cover
+def _in_two(dim: Axis, longest: int) -> tuple[Access, Access, Access]:
+    """Sums of parts of a window, sums of those, and the taps that no part covers.
 
+        window 7, stride 4, parts of 2     [a a][b b][c c] x
+                                                    [c c][d d][e e] x
 
-def _of_blocks(dim: Axis, longest: int) -> Parts | None:
-    """Sums of blocks that do not meet, each so long that windows begin where blocks do.
-
-        window 6, stride 4, blocks of 2     [a a][b b][c c]
-                                                      [c c][d d][e e]
-
-    The length, up to `longest`, divides the stride and leaves the fewest terms a window. None where
-    there is no such length.
+    Parts are as long as makes the fewest terms an element, up to `longest`. They are found where windows
+    need them, `grid` positions apart, but where they would hold nothing.
     """
-    lengths = [n for n in range(2, longest + 1) if dim.stride % n == 0 and dim.dilation == 1]
-    if not lengths:
-        return None
-    block = min(lengths, key=lambda n: dim.window // n + dim.window % n)
-    count, apart = dim.window // block, dim.stride // block
-    blocks = (dim.out - 1) * apart + count
-    first = _plain([tap - dim.low for tap in range(block)], block, dim.size, blocks)
-    return first, _plain(range(count), apart, blocks, dim.out), block * count
 
+    def grid_of(taps: int) -> int:
+        return math.gcd(dim.stride, taps * dim.dilation)
 
-def _of_neighbours(dim: Axis) -> Parts:
-    """Sums of neighbouring taps at every position."""
-    each = math.isqrt(dim.window)
-    count = dim.window // each
-    reach = each * dim.dilation
-    begin = max(-dim.low, dim.dilation - reach)
-    stop = min((dim.out - 1) * dim.stride + 1 - dim.low + (count - 1) * reach, dim.size)
-    first = _plain([begin + tap * dim.dilation for tap in range(each)], 1, dim.size, stop - begin)
-    starts = [piece * reach - dim.low - begin for piece in range(count)]
-    return first, _plain(starts, dim.stride, stop - begin, dim.out), each * count
+    def terms_an_element(taps: int) -> float:
+        return taps / grid_of(taps) + (dim.window // taps + dim.window % taps) / dim.stride
 
+    part = min(range(1, longest + 1), key=terms_an_element)
+    count, grid, far = dim.window // part, grid_of(part), part * dim.dilation
+    begin = max(0, -((far - dim.dilation - dim.low) // grid))
+    reached = ((dim.out - 1) * dim.stride + (count - 1) * far) // grid + 1
+    stop = min(reached, -((-dim.size - dim.low) // grid))
 
-def _plain(offsets: Sequence[int], stride: int, size: int, out: int) -> Access:
-    """An access whose taps nobody asks for."""
-    return Access(tuple(offsets), (0,) * len(offsets), stride, size, out)
+    def access(starts: Sequence[int], stride: int, size: int, out: int) -> Access:
+        return Access(tuple((start, 0) for start in starts), stride, size, out)
+
+    taps = [tap * dim.dilation - dim.low for tap in range(dim.window)]
+    first = access([begin * grid + tap for tap in taps[:part]], grid, dim.size, stop - begin)
+    starts = [piece * far // grid - begin for piece in range(count)]
+    last = access(starts, dim.stride // grid, stop - begin, dim.out)
+    return first, last, access(taps[count * part :], dim.stride, dim.size, dim.out)

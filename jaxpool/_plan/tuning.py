@@ -56,14 +56,11 @@ class Tuning:
     # NOTES: What keeps a result apart
     conditional: bool = False  # keep results in a branch: XLA for CPU drops optimization barriers too early
     # NOTES: Regions
-    in_place: bool = False  # sums and cotangents are read where they are, each term padded: a padded copy costs more
-    spare_turn: bool = False  # a turn of phases too many, cut off: XLA for CPU then writes one loop, not one a phase
-    widen_first: bool = False  # 16-bit cotangents are widened in a pass before: a cast in each term does not vectorise
+    in_place: bool = False  # terms are padded where they are, widened before, with a turn of phases to spare: faster
     region_bytes: float = NEVER  # bytes that a maximum reads: a padded copy costs more than regions from here on
     sum_region_bytes: float = NEVER  # bytes that a sum reads: likewise
     least_inside: int = 50  # percent of positions: a maximum is cut if at more than so many nothing is missing
-    regions_at_ends: int = 0  # regions at either end of one axis: XLA for CPU loops over up to 8 in one program
-    shortest_region: int = 8  # positions: the least length of a region at an end, if there are as many
+    tested_end: int = 8  # positions at an end of one axis: more are read from a padded copy, fewer test bounds
     tested_taps: float = NEVER  # taps along one axis: one loop tests the bounds of up to so many, and vectorises
     tested_terms: int = 0  # terms of a maximum: likewise along several axes
     vector: float = 0  # elements next to each other: over fewer, loops that pad term by term do not vectorise
@@ -75,7 +72,6 @@ class Tuning:
     table_phases: int = 8  # phases along an axis: transposed sums over one axis go through tables beyond
     # NOTES: Cotangents of maxima
     route_row: float = NEVER  # elements next to each other: cotangents go through tables from here on
-    route_row_of_16_bits: float = NEVER  # elements next to each other: likewise, 8- and 16-bit floats
     route_windows: int = 8  # windows that cover an element: one loop over several axes up to here, else one for each
     route_windows_without_strides: int = 9  # windows that cover an element: likewise
     route_windows_of_axis: int = 11  # windows that cover an element: through tables up to here, else by steps
@@ -94,18 +90,14 @@ CPU = Tuning(
     integer_keys=True,
     conditional=True,
     in_place=True,
-    spare_turn=True,
-    widen_first=True,
     region_bytes=1 << 18,
     sum_region_bytes=1 << 11,
-    regions_at_ends=3,
     tested_taps=9,
     tested_terms=9,
     vector=16,
     longest_table=1 << 14,
     table_row=12,
     route_row=12,
-    route_row_of_16_bits=8,
     loses_nan=True,
     unpool_taps=32,
 )

@@ -1,4 +1,4 @@
-"""Drop-ins for the pools of other libraries, a module each: `flax`, `haiku`, `equinox` and `torch`.
+"""Drop-ins for the pools of other libraries, a module each: `flax`, `haiku`, `equinox`, `torch`, `torchvision`.
 
 A function here takes what its original takes and gives what its original gives, gradient included;
 where the original is wrong, the docstring says what differs. Import the module you need by name:

@@ -33,6 +33,7 @@ def _adaptive_max_pool(
 ) -> Result:
     x = args.tensor(function, input, FLOATS)
     with args.call(function, x, output_size=output_size):
+        return_indices = args.truth("return_indices", return_indices)
         args.check_shape(x, rank, x.ndim - 1)
         outs = _targets(x, rank, output_size)
         check_countable("input", x.shape[x.ndim - rank :])

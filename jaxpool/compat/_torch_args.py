@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,11 @@ Result = Array | tuple[Array, Array]  # of a pool that can return positions too
 FLOATS = tuple(map(np.dtype, (np.float16, jnp.bfloat16, np.float32, np.float64)))
 INTS = tuple(map(np.dtype, (np.int8, np.uint8, np.int16, np.int32, np.int64)))
 BOOL = np.dtype(np.bool_)
+NAMES = {
+    "window_shape": "kernel_size",
+    "output_shape": "output_size",
+    "x": "input",
+}  # of ours, PyTorch's
 ORDERED = (*FLOATS, *INTS, BOOL)  # what has a larger and a smaller
 
 
@@ -35,16 +41,24 @@ def tensor(function: str, value: Any, dtypes: Sequence[np.dtype], argument: str 
     return x
 
 
-def call(function: str, x: Array, **context: Any) -> Any:
-    """What turns an `ArgumentError` into an exception in the name of `compat.torch.<function>`."""
-    return calling(f"compat.torch.{function}", **{"input.shape": x.shape}, **context)
+@contextlib.contextmanager
+def call(function: str, x: Array, **context: Any) -> Iterator[None]:
+    """Turns an `ArgumentError` into an exception in the name of `compat.torch.<function>` and in its words."""
+    with calling(f"compat.torch.{function}", **{"input.shape": x.shape}, **context):
+        try:
+            yield
+        except ArgumentError as error:
+            name = NAMES.get(error.argument, error.argument)
+            error.source = name + error.source.removeprefix(error.argument)
+            error.argument = name
+            raise
 
 
 def check_shape(x: Array, rank: int, filled: int) -> None:
     """Raises unless x is `(N, C, *spatial)` or `(C, *spatial)`, with elements along the last `filled` axes."""
     if x.ndim not in (rank + 1, rank + 2):
         rule = f"an array of {rank + 1} or {rank + 2} axes, batch, channels and {rank} pooled"
-        raise ArgumentError("input", rule, x.ndim, "The batch axis may be left out.")
+        raise ArgumentError("input", rule, x.ndim, "The batch axis may be left out.", of="ndim")
     if 0 in x.shape[x.ndim - filled :]:
         rule = "an array with elements along all axes but the batch"
         raise ArgumentError("input", rule, x.shape, "Only a batch may be empty.")
@@ -75,9 +89,12 @@ def sizes(
         raise ArgumentError(argument, rule, value, hint, TypeError)
     if len(entries) == 1 and (short or not is_sequence(value)):
         entries = entries * rank
+    entries = tuple(map(operator.index, entries))
     if len(entries) != rank or any(entry < least for entry in entries):
         raise ArgumentError(argument, rule, value, hint)
-    return tuple(map(operator.index, entries))
+    if any(abs(entry) >= 2**63 for entry in entries):
+        raise ArgumentError(argument, "below 2**63", value, "Pass a size that an array can have.")
+    return entries
 
 
 def windows(
@@ -123,6 +140,13 @@ def axis_of(dim: Any, ndim: int, argument: str = "dim") -> int:
     rule = f"an int from {-count} to {count - 1}"
     if not is_int(dim):
         raise ArgumentError(argument, rule, dim, "Pass an int.", TypeError)
-    if not -count <= dim < count:
+    if not -count <= operator.index(dim) < count:
         raise ArgumentError(argument, rule, dim, "Name an axis of `input`.")
     return operator.index(dim) % count
+
+
+def truth(argument: str, value: Any) -> bool:
+    """`value` as PyTorch takes it where it leaves it to Python's `if`: an int and None count too."""
+    if not isinstance(value, (bool, int, np.bool_, type(None))):
+        raise ArgumentError(argument, "True or False", value, "Pass a bool.", TypeError)
+    return bool(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,12 @@ def _divisor(divisor: Any, count_include_pad: Any) -> Any:
     args.check_flag("count_include_pad", count_include_pad)
     if divisor is None:
         return "counted" if count_include_pad else "real"
-    rule, hint = "an int other than 0, or None", "None divides by the count."
+    rule, hint = "an int other than 0, below 2**63, or None", "None divides by the count."
     if not is_int(divisor):
         raise ArgumentError("divisor_override", rule, divisor, hint, TypeError)
-    if divisor == 0:
+    if operator.index(divisor) == 0 or abs(operator.index(divisor)) >= 2**63:
         raise ArgumentError("divisor_override", rule, divisor, hint)
-    return float(divisor)
+    return float(operator.index(divisor))
 
 
 def _avg_pool(

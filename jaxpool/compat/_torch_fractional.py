@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 from jax import Array
-from jax import numpy as jnp
 
-from jaxpool._api.random import fractional_op
-from jaxpool._arguments.arrays import is_array
+from jaxpool._api.random import check_key, fractional_op
+from jaxpool._arguments.arrays import converted, is_array
+from jaxpool._arguments.coefficients import is_number
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_sequence
 from jaxpool._ops.op import apply_given
@@ -28,12 +29,14 @@ def _outputs(x: Array, rank: int, output_size: Any, output_ratio: Any) -> tuple[
     if output_ratio is None:
         raise ArgumentError("output_size", rule, None, hint)
     rule, hint = f"{rank} numbers", f"Pass a tuple such as {(0.5,) * rank}."
-    one = isinstance(output_ratio, (int, float)) and rank == 3
+    one = is_number(output_ratio) and rank == 3
     ratios = (output_ratio,) * rank if one else output_ratio
     if not is_sequence(ratios):
         raise ArgumentError("output_ratio", rule, output_ratio, hint, TypeError)
     if len(ratios) < rank or (rank == 2 and len(ratios) > rank):
         raise ArgumentError("output_ratio", rule, output_ratio, hint)
+    if not all(is_number(ratio) and math.isfinite(ratio) for ratio in ratios):
+        raise ArgumentError("output_ratio", rule, output_ratio, hint, TypeError)
     pairs = zip(x.shape[x.ndim - rank :], ratios, strict=False)
     return args.sizes("output_ratio", [int(size * ratio) for size, ratio in pairs], rank, least=0)
 
@@ -57,12 +60,13 @@ def _samples(x: Array, rank: int, samples: Any, key: Any) -> Array:
         if key is None:
             rule = "given, or else `_random_samples`"
             raise ArgumentError("key", rule, None, "Pass jax.random.key(0), say.", TypeError)
+        check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
         return jax.random.uniform(key, (batch, channels, rank), chance_dtype(x.dtype))
     rule = f"an array ({batch}, {channels}, {rank}) of the dtype of `input`"
     hint = f"Pass jax.random.uniform(key, ({batch}, {channels}, {rank}), input.dtype)."
     if not is_array(samples):
         raise ArgumentError("_random_samples", rule, samples, hint, TypeError)
-    samples = jnp.asarray(samples)
+    samples = converted("_random_samples", samples)
     if samples.dtype != x.dtype:
         raise ArgumentError("_random_samples", rule, samples.dtype, hint, TypeError)
     fits = samples.ndim == 3 and samples.shape[1:] == (channels, rank)
@@ -84,6 +88,7 @@ def _fractional(
 ) -> Result:
     x = args.tensor(function, input, FLOATS)
     with args.call(function, x, kernel_size=kernel_size):
+        return_indices = args.truth("return_indices", return_indices)
         args.check_shape(x, rank, x.ndim - 1)
         kernel = args.sizes("kernel_size", kernel_size, rank, short=False)
         outs = _outputs(x, rank, output_size, output_ratio)

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import is_array
+from jaxpool._arguments.arrays import is_array, real_array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_sequence
 from jaxpool._kernels import dtypes
@@ -22,13 +22,16 @@ from jaxpool.compat._torch_max_pool import max_of
 def _norm(norm_type: Any) -> Any:
     """`norm_type` as a number, or an array without axes."""
     rule, hint = "a number other than 0", "The Euclidean norm is 2."
-    if not isinstance(norm_type, (int, float)) and not (
-        is_array(norm_type) and np.ndim(norm_type) == 0
-    ):
+    if isinstance(norm_type, (int, float)):
+        if norm_type == 0 or (isinstance(norm_type, int) and abs(norm_type) >= 2**31):
+            raise ArgumentError("norm_type", f"{rule}, if an int below 2**31", norm_type, hint)
+        return norm_type
+    if not is_array(norm_type):
         raise ArgumentError("norm_type", rule, norm_type, hint, TypeError)
-    if isinstance(norm_type, (int, float)) and norm_type == 0:
-        raise ArgumentError("norm_type", rule, norm_type, hint)
-    return norm_type
+    norm = real_array("norm_type", norm_type)
+    if norm.ndim:
+        raise ArgumentError("norm_type", rule, norm.shape, hint, TypeError, of="shape")
+    return norm
 
 
 def _lp_pool(

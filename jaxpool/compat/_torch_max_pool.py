@@ -6,6 +6,7 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import check_countable
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.positions import window_position
@@ -27,6 +28,8 @@ def _max_pool(
     return_indices: Any,
 ) -> Result:
     """Max pools of any rank. PyTorch has the 1d one without indices for floats alone."""
+    with calling(f"compat.torch.{function}"):
+        return_indices = args.truth("return_indices", return_indices)
     integers = INTS if rank > 1 or return_indices else ()
     x = args.tensor(function, input, (*FLOATS, *integers))
     with args.call(function, x, kernel_size=kernel_size):

@@ -1,6 +1,6 @@
-"""The pools of `torch.nn.functional` and the extremes of `torch`, on jax arrays and without PyTorch.
+"""The pools of `torch.nn.functional`, their layers of `torch.nn` and the extremes of `torch`, without PyTorch.
 
-Channels first, a batch axis or none; arguments, defaults, ties and NaN as in PyTorch. Two things hold
+On jax arrays, channels first, a batch axis or none; arguments, defaults, ties and NaN as in PyTorch. Two things hold
 throughout: indices are int32, and integers keep the width they have in jax.
 """
 
@@ -13,6 +13,28 @@ from jaxpool.compat._torch_adaptive import (
     adaptive_max_pool3d,
 )
 from jaxpool.compat._torch_avg_pool import avg_pool1d, avg_pool2d, avg_pool3d
+from jaxpool.compat._torch_classes import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
+    LPPool1d,
+    LPPool2d,
+    LPPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
+)
 from jaxpool.compat._torch_elementwise import fmax, fmin, maximum, minimum
 from jaxpool.compat._torch_fractional import fractional_max_pool2d, fractional_max_pool3d
 from jaxpool.compat._torch_lp import lp_pool1d, lp_pool2d, lp_pool3d
@@ -21,6 +43,26 @@ from jaxpool.compat._torch_reduce import amax, amin, cummax, cummin, max, min
 from jaxpool.compat._torch_unpool import max_unpool1d, max_unpool2d, max_unpool3d
 
 __all__ = [
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",

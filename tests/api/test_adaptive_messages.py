@@ -14,34 +14,33 @@ pytestmark = pytest.mark.usefixtures("strict")
 IMAGE = np.zeros((2, 4, 5, 3), np.float32)
 EXPECTED = "an int, or a tuple with a positive int or None for each pooled axis"
 ADVICE = "Pass a tuple such as (7, 7), or (7, None) to keep the size of the second axis."
-CONTEXT = "x.shape=(2, 4, 5, 3), output_shape"
+X = "x.shape=(2, 4, 5, 3)"
+CONTEXT = f"{X}, output_shape"
 MESSAGES = [
     (
         {"output_shape": "3"},
         TypeError,
-        f"`output_shape` must be {EXPECTED}; got output_shape='3' ({CONTEXT}=3). {ADVICE}",
+        f"`output_shape` must be {EXPECTED}; got output_shape='3' ({X}). {ADVICE}",
     ),
     (
         {"output_shape": (3, 2.0)},
         TypeError,
-        f"`output_shape` must be {EXPECTED}; got output_shape=(3, 2.0) ({CONTEXT}=(3, 2.0)). "
-        + ADVICE,
+        f"`output_shape` must be {EXPECTED}; got output_shape=(3, 2.0) ({X}). " + ADVICE,
     ),
     (
         {"output_shape": (True, 2)},
         TypeError,
-        f"`output_shape` must be {EXPECTED}; got output_shape=(True, 2) ({CONTEXT}=(True, 2)). "
-        + ADVICE,
+        f"`output_shape` must be {EXPECTED}; got output_shape=(True, 2) ({X}). " + ADVICE,
     ),
     (
         {"output_shape": (0, 2)},
         ValueError,
-        f"`output_shape` must be {EXPECTED}; got output_shape=(0, 2) ({CONTEXT}=(0, 2)). {ADVICE}",
+        f"`output_shape` must be {EXPECTED}; got output_shape=(0, 2) ({X}). {ADVICE}",
     ),
     (
         {"output_shape": ()},
         ValueError,
-        f"`output_shape` must be {EXPECTED}; got output_shape=() ({CONTEXT}=()). {ADVICE}",
+        f"`output_shape` must be {EXPECTED}; got output_shape=() ({X}). {ADVICE}",
     ),
     (
         {"output_shape": 3},

@@ -15,6 +15,7 @@ MAX = f'{GEOMETRY}, *, {SHAPE}, ties="first", autodiff="vjp"'
 EXTREME = 'x, axis=None, *, keepdims=False, where=None, initial=None, ties="split", autodiff="vjp"'
 CUMULATIVE = 'x, axis=-1, *, reverse=False, ties="first", autodiff="vjp"'
 ADAPTIVE = 'x, output_shape, *, axes=None, ties="first", autodiff="vjp"'
+SEGMENT = 'x, segment_ids, num_segments=None, *, indices_are_sorted=False, ties="split"'
 KERNEL = (
     'x, kernel, strides=None, padding="VALID", *, window_dilation=None, axes=None, ties="first", '
     'autodiff="vjp"'
@@ -56,6 +57,13 @@ SIGNATURES = {
     "cummax": CUMULATIVE,
     "cummin": CUMULATIVE,
     "maxout": 'x, groups, *, axis=-1, ties="split"',
+    "roi_align": "x, boxes, output_shape, *, batch_indices=None, spatial_scale=1.0, samples=2, "
+    'aligned=True, kind="avg"',
+    "roi_max_pool": "x, boxes, output_shape, *, batch_indices=None, spatial_scale=1.0, "
+    'ties="first"',
+    "segment_max": SEGMENT,
+    "segment_min": SEGMENT,
+    "segment_mean": SEGMENT.replace(', ties="split"', ""),
     "keep_memory": "",
     "accelerate": "fn, *, report=None",  # the report shows what was taken over
 }

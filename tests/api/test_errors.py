@@ -56,11 +56,21 @@ GEOMETRY = [
     ("strides", 1.5, TypeError, INTS, TUPLE),
     ("strides", False, TypeError, INTS, TUPLE),
     ("strides", ("1", 1), TypeError, INTS, TUPLE),
-    ("strides", np.array([1, 1]), TypeError, INTS, TUPLE),
+    ("strides", np.array([1, 0]), ValueError, INTS, TUPLE),
+    ("strides", np.array([1.0, 1.0]), TypeError, INTS, TUPLE),
+    ("strides", (1, 2, 2, 1), ValueError, INTS, "Sizes stand for pooled axes alone: pass (2, 2)."),
     ("window_dilation", (1, 0), ValueError, INTS, TUPLE),
     ("window_dilation", (1, 1, 1), ValueError, INTS, TUPLE),
     ("window_dilation", True, TypeError, INTS, TUPLE),
-    ("padding", "same", ValueError, PADDING, PAIRS),
+    ("padding", "same", ValueError, PADDING, "Case matters: pass 'SAME'."),
+    ("padding", "Same_lower", ValueError, PADDING, "Case matters: pass 'SAME_LOWER'."),
+    (
+        "padding",
+        (0, 1, 1, 0),
+        ValueError,
+        PADDING,
+        "Sizes stand for pooled axes alone: pass (1, 1).",
+    ),
     ("padding", "CIRCULAR", ValueError, PADDING, PAIRS),
     ("padding", -1, ValueError, PADDING, PAIRS),
     ("padding", (), ValueError, PADDING, PAIRS),
@@ -94,6 +104,7 @@ GEOMETRY = [
 ]
 TIES = "'first', 'last' or 'split'"
 CHOOSING = [
+    ("ties", "First", ValueError, TIES, "Case matters: pass 'first'."),
     ("ties", "middle", ValueError, TIES, "Leave it out for 'first'."),
     ("ties", None, TypeError, TIES, "Leave it out for 'first'."),
     ("ties", 0, TypeError, TIES, "Leave it out for 'first'."),
@@ -123,7 +134,8 @@ def raises(kind, message):
 
 def check(function, argument, value, kind, rule, hint):
     arguments = {"window_shape": (2, 2), argument: value}
-    context = f"(x.shape=(1, 4, 4, 1), window_shape={arguments['window_shape']})"
+    beside = "" if argument == "window_shape" else ", window_shape=(2, 2)"
+    context = f"(x.shape=(1, 4, 4, 1){beside})"
     message = f"jaxpool.{function}: `{argument}` must be {rule}; got {argument}={value!r} {context}. {hint}"
     with raises(kind, message):
         getattr(jaxpool, function)(X, **arguments)
@@ -170,7 +182,7 @@ def test_averages(argument, value, kind, rule, hint):
             {"window_shape": (3, 2), "window_dilation": (2, 1)},
             ValueError,
             "`window_shape` must be at most the padded input, 4 along axis 1 (it spans 5); "
-            f"got window_shape=(3, 2) (x.shape=(1, 4, 4, 1), window_shape=(3, 2)). {LARGE}",
+            f"got window_shape=(3, 2) (x.shape=(1, 4, 4, 1)). {LARGE}",
         ),
         (
             {"window_shape": (2, 2), "padding": ((0, 0), (2, 2))},
@@ -304,7 +316,8 @@ ELEMENTWISE = {
     "shapes": (
         ((ONES, np.ones(2)), {}),
         ValueError,
-        "`xs` must be of shapes that broadcast together; got xs='(3,), (2,)'. Reshape them first.",
+        "`xs` must be of shapes that broadcast together; "
+        "got xs[0].shape=(3,), xs[1].shape=(2,). Reshape them first.",
     ),
     "ties": (
         ((ONES, ONES), {"ties": "none"}),

@@ -289,7 +289,7 @@ ERRORS = [
         (ONES, np.ones(2)),
         {},
         ValueError,
-        "`x and y` must be of shapes that broadcast together; got x and y='(3,), (2,)'. "
+        "`x and y` must be of shapes that broadcast together; got x.shape=(3,), y.shape=(2,). "
         "Reshape them first.",
     ),
     (

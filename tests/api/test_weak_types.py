@@ -32,7 +32,7 @@ def kind_of(f, *xs):
     """The dtype of `f(*xs)` and whether its type is weak, or that the types do not promote."""
     try:
         return kind(jax.eval_shape(lambda: f(*xs)))  # called like this, Python numbers stay such
-    except jax.dtypes.TypePromotionError:
+    except ValueError:  # jax.dtypes.TypePromotionError, and ours in its place
         return "refused"
 
 

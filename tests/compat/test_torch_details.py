@@ -100,7 +100,9 @@ def test_no_pytorch_is_needed_and_no_drop_in_imported():
 DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "bool", "uint16"]
 
 
-@pytest.mark.parametrize("name", [n for n in ours.__all__ if "min" not in n and n[-2:] != "3d"])
+@pytest.mark.parametrize(
+    "name", [n for n in ours.__all__ if n.islower() and "min" not in n and n[-2:] != "3d"]
+)
 def test_types(name):
     """Each type is taken by both or refused by both."""
     rank = int(name[-2]) if "pool" in name else 0

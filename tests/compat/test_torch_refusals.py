@@ -57,7 +57,7 @@ def test_wrong_arguments_of_windowed_pools(kind, rank):
             refused(name, x, **({"kernel_size": 2} | {argument: value}))
 
 
-@pytest.mark.parametrize("name", [name for name in ours.__all__ if "pool" in name])
+@pytest.mark.parametrize("name", [name for name in ours.__all__ if "_" in name and "pool" in name])
 def test_wrong_shapes(name):
     rank, kind = int(name[-2]), name.split("_pool")[0]
     for shape in [

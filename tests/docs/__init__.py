@@ -1,1 +1,1 @@
-"""README's programs run as they stand. Docstrings are tested by `pytest --doctest-modules`."""
+"""What pages show runs as it stands, and what they say is so. Docstrings are tested by `pytest --doctest-modules`."""

@@ -176,7 +176,6 @@ def test_the_drawn_windows_reach_every_form():
     )
     assert reached == {
         ("forward", "integer"),
-        ("forward", "float"),
         ("forward", "narrow"),
         ("forward", "padded", *one),
         ("forward", "padded", *several),

@@ -36,7 +36,7 @@ PROBLEMS = [  # shape, window, strides, padding, axes, dtype
     ((2, 16, 96, 96), 3, 2, 1, (2, 3), "float32"),  # channels first
     ((1, 16, 32, 32, 12), 3, 1, "SAME", (1, 2, 3), "float32"),
     ((1, 16, 32, 32, 8), 3, 2, "SAME", (3, 1, 2), "float32"),
-    ((2, 4096, 16), 64, 32, "SAME", (1,), "float32"),  # sums of blocks
+    ((2, 4096, 16), 64, 32, "SAME", (1,), "float32"),  # sums of parts
     ((2, 4096, 16), 41, 1, "SAME", (1,), "float32"),  # sums of sums and a rest
 ]
 

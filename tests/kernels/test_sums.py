@@ -107,6 +107,8 @@ def test_the_drawn_windows_reach_every_form():
     ways = [("padded", "one region"), ("bounded", "one region"), ("bounded", "regions")]
     wanted = set(itertools.product((False, True), ways, ("axis", "axes", "rest")))
     wanted |= set(itertools.product((False, True), [("tables", "one region")], ("axis", "axes")))
+    wanted |= {(True, ("padded", "regions"), kind) for kind in ("axis", "rest")}
+    wanted |= {(False, ("padded", "regions"), "axis")}
     assert reached == {(transposed, *way, kind) for transposed, way, kind in wanted}
 
 
@@ -116,14 +118,14 @@ def test_the_drawn_windows_reach_every_form():
 @pytest.mark.parametrize(
     ("window", "stride", "dilation"),
     [
-        (37, 2, 2),  # sums of neighbours, for windows that are dilated have no blocks
-        (41, 37, 1),  # nor have those with such a stride
-        (63, 40, 1),  # blocks of 20 taps
+        (37, 2, 2),  # parts of dilated windows
+        (41, 37, 1),  # of a stride that they cannot divide
+        (63, 40, 1),  # of 20 taps
         (40, 8, 1),  # nothing is left over
     ],
 )
 def test_part_sums_and_what_is_left_over(window, stride, dilation):
-    """Parts lie as dense as the window, or its blocks, and what is left over once a stride."""
+    """Parts lie as dense as windows need them, and what is left over once a stride."""
     shape, options = (300,), {"window_dilation": (dilation,)}
     given = make_window(shape, (window,), (stride,), axes=(0,), **options)
     x = jnp.asarray(np.random.default_rng(0).integers(-9, 10, shape), jnp.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxpool._kernels.positions import add_at, put, put_last
-from jaxpool._plan.unpool import own_windows
+from jaxpool._plan.others import own_windows
 
 CASES = [  # shape of y, axes, sizes
     ((2, 4, 5, 3), (1, 2), (8, 15)),

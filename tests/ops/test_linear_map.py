@@ -96,8 +96,8 @@ def test_the_docstring_says_where_it_can_be_transposed(name):
     assert "`jax.linear_transpose`" in (says[1] if name in LINEAR else text)
 
 
-def test_the_readme_says_where_averages_can_be_transposed():
-    text = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+def test_the_documentation_says_where_averages_can_be_transposed():
+    text = (pathlib.Path(__file__).parents[2] / "docs/howto/derivatives.md").read_text()
     (line,) = re.findall(r"^\| `linear_transpose` of (.*)$", text, re.MULTILINE)
     pools, advice = line.split(" | ")
     assert set(re.findall(r"`(\w+)`", pools)) == {name.split(",")[0] for name in LINEAR}

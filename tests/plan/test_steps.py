@@ -36,7 +36,7 @@ def elements(steps, window, output):
     for step in reversed(steps):
         before = []
         for position, first in wanted:
-            pairs = [zip(a.offsets, a.taps, strict=True) for a in step.accesses]
+            pairs = [a.pairs for a in step.accesses]
             for chosen in itertools.product(*pairs):
                 place = list(position)
                 for axis, access, (offset, _) in zip(step.axes, step.accesses, chosen, strict=True):
@@ -132,9 +132,9 @@ def test_what_is_read_nowhere_is_not_computed(window, stride, dilation):
     ]
     for step, after in itertools.pairwise(steps):
         (made,), (reads,) = step.accesses, after.accesses
-        read = {reads.stride * p + offset for p in range(reads.out) for offset in reads.offsets}
+        read = {reads.stride * p + offset for p in range(reads.out) for offset, _ in reads.pairs}
         assert max(read) == made.out - 1
-        assert math.gcd(reads.stride, *reads.offsets) == 1
+        assert math.gcd(reads.stride, *[offset for offset, _ in reads.pairs]) == 1
 
 
 def test_all_taps_in_one_step():

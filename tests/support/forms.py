@@ -54,7 +54,6 @@ REGIONS = {"region_bytes": 0, **NO_TABLES}
 ROUTED_BY_TABLES = {
     "longest_table": NEVER,
     "route_row": 0,
-    "route_row_of_16_bits": 0,
     "route_windows_of_axis": NEVER,
     "separate_taps": 0,
 }
@@ -75,7 +74,7 @@ MAX = {
     ),
 }
 AXIS_BY_AXIS = {"sum_taps": 0, "short_window": 0}
-SUM_REGIONS = {"sum_region_bytes": 0, "tested_taps": 0, "shortest_region": 1, **NO_TABLES}
+SUM_REGIONS = {"sum_region_bytes": 0, "tested_taps": 0, **NO_TABLES}
 SUMMED_BY_TABLES = {
     "sum_region_bytes": 0,
     "tested_taps": 0,
@@ -89,13 +88,14 @@ SUMS = {
     "portable, axis by axis": portable(**AXIS_BY_AXIS),
     "one reduction": portable(sum_passes=0),
     "a reduction an axis": portable(sum_passes=0, reduced_at_once=0),
-    "portable, sums of sums": portable(**AXIS_BY_AXIS, longest_sum=1),
-    "portable, sums of blocks": portable(**AXIS_BY_AXIS, longest_sum=3),
+    "portable, sums of sums": portable(**AXIS_BY_AXIS, longest_sum=2),
+    "portable, sums of longer parts": portable(**AXIS_BY_AXIS, longest_sum=3),
     "cpu": cpu(),
     "cpu, bounds tested": cpu(sum_region_bytes=NEVER),
     "cpu, regions": cpu(**SUM_REGIONS),
     "cpu, regions axis by axis": cpu(**SUM_REGIONS, **AXIS_BY_AXIS),
     "cpu, sums of sums by regions": cpu(**SUM_REGIONS, **AXIS_BY_AXIS, longest_sum=2),
+    "cpu, regions of copies": cpu(**SUM_REGIONS, **AXIS_BY_AXIS, longest_sum=2, tested_end=0),
     "cpu, one loop through tables": cpu(**SUMMED_BY_TABLES),
     "cpu, tables axis by axis": cpu(**SUMMED_BY_TABLES, **AXIS_BY_AXIS),
 }

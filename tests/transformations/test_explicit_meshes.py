@@ -18,6 +18,10 @@ BATCH, CHANNELS = PartitionSpec("i"), PartitionSpec(None, None, None, "i")
 FLATTENED = "spatial_pyramid_pool"
 
 
+# Gather rows and boxes from all over the array: such types must be taken off first.
+UNTYPED = ("roi_align", "roi_max_pool", "segment_max", "segment_min", "segment_mean")
+
+
 def explicit_mesh():
     return jax.make_mesh((1,), ("i",), (AxisType.Explicit,), devices=jax.devices()[:1])
 
@@ -26,7 +30,7 @@ def gradient(f):
     return jax.grad(lambda x: sum((y**2).sum() for y in jax.tree.leaves(f(x))))
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if row.op not in UNTYPED])
 def test_gradients(name):
     """One program without a mesh and one with it, for both modes and all shardings."""
     mesh = explicit_mesh()

@@ -30,7 +30,7 @@ TABLE = ROWS | VARIANTS
 # Ops that are another op of the table seen from its other end, or with something beside it.
 ALIKE = (
     *("minimum", "fmin", "cummin", "max_pool_with_argmax", "adaptive_max_pool_with_argmax"),
-    *("global_max_pool", "global_avg_pool", "accelerate"),
+    *("global_max_pool", "global_avg_pool", "accelerate", "segment_min", "segment_mean"),
     *("rank_pool", "erode", "max_blur_pool", "fractional_avg_pool"),
 )
 # Quick is the first group for each other op, and `shard_map` for one op of each way to describe a derivative.

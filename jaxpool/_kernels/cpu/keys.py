@@ -36,10 +36,13 @@ def integer_keys(dtype: DType, kind: Kind, ties: Order) -> Keys:
     def takes(challenger: Array, best: Array) -> Array:
         # Zeros tie, but the key of +0 is above that of -0. Of a maximum with the first of ties, +0 after -0
         # would win, and with the last -0 after +0 would lose: there -0 is read as +0, on one side alone.
-        if (kind == "max") == (ties == "first"):
+        if (kind == "max") == (ties != "last"):
             best = as_if_positive(best)
         else:
             challenger = as_if_positive(challenger)
-        return lax.bitwise_not((behind if ties == "last" else behind_or_level)(challenger, best))
+        lost = (behind if ties == "last" else behind_or_level)(challenger, best)
+        if ties == "last_nan":
+            lost = lax.bitwise_and(lost, lax.ne(challenger, lax.full_like(challenger, nan)))
+        return lax.bitwise_not(lost)
 
     return Keys(to, back, takes)

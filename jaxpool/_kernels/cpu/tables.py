@@ -64,8 +64,7 @@ def sums(x: Array, axes: Sequence[int], phases: Sequence[Phases]) -> Array:
         for elements, _, exist in tables(each):
             term = cast(_read(x, axis, elements), accumulator(x.dtype))
             if not exist.all():
-                shown = lax.broadcast_in_dim(exist, term.shape, (axis,))
-                term = lax.select(shown, term, lax.full_like(term, 0))
+                term = slices.only(lax.broadcast_in_dim(exist, term.shape, (axis,)), term)
             found.append(term)
         x = functools.reduce(lax.add, found)
     return x
@@ -107,19 +106,13 @@ def sent(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
         # What is sent as it is passes for bfloat16, which is rounded faster; of NaNs the payload may change.
         bits = lax.bitcast_convert_type(dy, jnp.bfloat16)
         return lax.bitcast_convert_type(sent(bits, index, step, jnp.bfloat16), jnp.float16)
-    found = []
-    for read, _, chose in _windows(index, step):
-        term = read(dy)
-        term = lax.select(chose, term, lax.full_like(term, 0))
-        found.append(cast(term, accumulator(dy.dtype)))
+    wide = accumulator(dy.dtype)
+    found = [cast(slices.only(chose, read(dy)), wide) for read, _, chose in _windows(index, step)]
     return row_major(rounded(functools.reduce(lax.add, found), dtype), min(step.axes))
 
 
 def lowered(index: Array, step: Step) -> Array:
     """The taps along the later axes that are chosen at each position; 0 where none is."""
     dtype = index_dtype(step.reach)
-    kept = [
-        lax.select(chose, within, lax.full_like(within, 0)).astype(dtype)
-        for _, within, chose in _windows(index, step)
-    ]
+    kept = [slices.only(chose, by).astype(dtype) for _, by, chose in _windows(index, step)]
     return row_major(functools.reduce(lax.max, kept), min(step.axes))

@@ -1,4 +1,4 @@
-"""Stages of what plans hold: each pass over an array, in a few words."""
+"""One pass of a plan, and those of functions that have no windows: boxes and segments."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from jaxpool._cli._case import Case
 from jaxpool._geometry.access import Phases, terms
 from jaxpool._geometry.window import Window
 from jaxpool._plan.layout import Layout
 from jaxpool._plan.max_pool import Pass
+from jaxpool._plan.problem import Problem
 from jaxpool._plan.sum_pool import SumPlan
 
 
@@ -49,15 +51,7 @@ def of_steps(passes: Sequence[Pass], *, back: bool = False) -> list[Stage]:
     stages = []
     for one in passes:
         phases, last = one.step.transposed if back else one.step.phases, one is passes[-1]
-        one_stage = stage(one.step.axes, [phases], one.layout, last)
-        if back and not last and one.lower not in (None, one.layout):
-            index = stage(one.step.axes, [phases], one.lower, last)
-            notes = (
-                *one_stage.notes,
-                *[f"the index {word}" for word in (index.reading, *index.notes)],
-            )
-            one_stage = dataclasses.replace(one_stage, notes=notes)
-        stages.append(one_stage)
+        stages.append(stage(one.step.axes, [phases], one.layout, last))
     return stages
 
 
@@ -82,3 +76,32 @@ def of_sums(plan: SumPlan) -> list[Stage]:
 def folds(window: Window) -> list[Stage]:
     """The folds of a window, an axis after another."""
     return [Stage((dim.axis,), dim.window, "folded", kept=True) for dim in window.dims[::-1]]
+
+
+def region(case: Case, problem: Problem) -> Explained:
+    """Cells of boxes: products, or pixel after pixel of all cells."""
+    sizes = [case.shape[axis] or 0 for axis in (1, 2)]
+    if case.function == "roi_align":
+        notes = ("a group of boxes of one image at a time",)
+        return (
+            "input",
+            [Stage((i,), sizes[i - 1], "multiplied", notes=notes) for i in (1, 2)],
+            [],
+            [],
+            [],
+        )
+    taken = Stage((1, 2), 1, "gathered", notes=("for each pixel of the largest cell",))
+    back = [Stage((i,), case.to[i], "compared") for i in (1, 2)]
+    if case.ties == "split":
+        return "both", [taken], back[::-1], back, []
+    return "position", [taken], [Stage((1, 2), 1, "gathered")], back, []
+
+
+def segment(case: Case, problem: Problem) -> Explained:
+    scattered, gathered = (Stage((0,), 1, how) for how in ("scattered", "gathered"))
+    sums = scattered if problem.platform == "cpu" else Stage((0,), 1, "sorted")
+    if case.function == "segment_mean":
+        return "nothing", [sums], [sums], [gathered], []
+    split = case.ties == "split"
+    keeps = "element bits" if split else "position"
+    return keeps, [scattered, gathered, scattered], [sums if split else gathered], [gathered], []

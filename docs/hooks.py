@@ -1,0 +1,155 @@
+"""What mkdocs builds from other files: the reference, pages of the repository, the page of `explain`.
+
+Names and modules that this version lacks are left out of the reference, and so is a page without any.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from mkdocs.structure.files import File
+
+import jaxpool
+
+ROOT = Path(__file__).parents[1]
+
+# A page each: its title, what it says first, and what it documents, names of jaxpool or a module.
+REFERENCE = {
+    "windowed": (
+        "Windowed pools",
+        "The largest, smallest, average and sum of each window. [Conventions](../conventions.md) says what "
+        "holds for all of them.",
+        "max_pool min_pool avg_pool sum_pool",
+    ),
+    "unpooling": (
+        "Positions and unpooling",
+        "The chosen element and where it stands; values put back there. See [how to unpool](../howto/unpool.md).",
+        "max_pool_with_argmax max_unpool",
+    ),
+    "soft": (
+        "Between average and maximum",
+        "Pools with a parameter that leads from the average to the maximum. They are differentiable in "
+        "forward and reverse mode.",
+        "lp_pool gem_pool logsumexp_pool softmax_pool",
+    ),
+    "random": (
+        "Random pools",
+        "Windows or elements are drawn from a key.",
+        "fractional_max_pool fractional_avg_pool stochastic_pool",
+    ),
+    "ranks": (
+        "Ranks",
+        "Elements of any rank within a window or along an axis.",
+        "median_pool rank_pool k_max_pool",
+    ),
+    "morphology": (
+        "Morphology and blur",
+        "A kernel is added before the maximum, or an average is weighted.",
+        "dilate erode blur_pool max_blur_pool",
+    ),
+    "adaptive": (
+        "Adaptive and global pools",
+        "The output size is given, or whole axes are pooled.",
+        "adaptive_max_pool adaptive_max_pool_with_argmax adaptive_avg_pool global_max_pool "
+        "global_avg_pool spatial_pyramid_pool",
+    ),
+    "regions": (
+        "Regions and segments",
+        "Boxes of an image, and runs of rows with one label.",
+        "roi_align roi_max_pool segment_max segment_min segment_mean",
+    ),
+    "elementwise": (
+        "Elementwise and reductions",
+        "The maximum of several arrays, along axes, and running.",
+        "maximum minimum fmax fmin max min maxout cummax cummin",
+    ),
+    "models": (
+        "For existing models",
+        "See [bring your model](../howto/bring-your-model.md) and [memory on a CPU](../memory.md).",
+        "accelerate keep_memory",
+    ),
+    "sharded": ("jaxpool.sharded", "", "sharded"),
+    "flax": ("jaxpool.compat.flax", "", "compat.flax"),
+    "haiku": ("jaxpool.compat.haiku", "", "compat.haiku"),
+    "equinox": ("jaxpool.compat.equinox", "", "compat.equinox"),
+    "torch": ("jaxpool.compat.torch", "", "compat.torch"),
+    "scipy": ("jaxpool.compat.scipy", "", "compat.scipy"),
+    "torchvision": ("jaxpool.compat.torchvision", "", "compat.torchvision"),
+    "testing": ("jaxpool.testing", "", "testing"),
+}
+PACKAGE = Path(jaxpool.__file__).parent
+COMPAT = sorted(path.stem for path in (PACKAGE / "compat").glob("[!_]*.py"))
+MODULES = ("sharded", "testing", *[f"compat.{name}" for name in COMPAT])
+
+# Pages that are files of the repository: where they stand in the documentation.
+PAGES = {
+    "bench/RESULTS.md": "results.md",
+    "bench/NOTES.md": "notes.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "examples/README.md": "examples.md",
+}
+EXPLAINED = "explained.html"
+
+
+def documented(names):
+    """Of names separated by spaces those that this version has."""
+    return [name for name in names.split() if name in MODULES or name in jaxpool.__all__]
+
+
+def reference():
+    """The reference's pages: path and text."""
+    for page, (title, about, names) in REFERENCE.items():
+        if found := documented(names):
+            blocks = [f"::: jaxpool.{name}{OPTIONS if name in MODULES else ''}" for name in found]
+            yield f"reference/{page}.md", "\n\n".join([f"# {title}", about, *blocks]) + "\n"
+
+
+# A module shows what it exports, under its own text.
+OPTIONS = """
+    options:
+      show_root_heading: false
+      show_root_toc_entry: false
+      inherited_members: false
+      filters: public"""
+
+
+def on_config(config):
+    for entry in config.nav:
+        if "Reference" in entry:
+            entry["Reference"] = [path for path, _ in reference()]
+    return config
+
+
+def on_files(files, config):
+    pages = dict(reference())
+    for source, path in PAGES.items():
+        pages[path] = (ROOT / source).read_text()
+    pages[EXPLAINED] = explained()
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def explained():
+    """The page that `explain --html` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / EXPLAINED
+        command = [sys.executable, "-m", "jaxpool", "explain", "--html", str(path)]
+        subprocess.run(command, capture_output=True, check=True)
+        return path.read_text()
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Links to files of the repository become links to their pages; doctests are coloured as such."""
+    home = "../" * page.file.src_uri.count("/")
+    for source, path in PAGES.items():
+        markdown = re.sub(rf"\]\((\.\./)*{re.escape(source)}(#|\))", rf"]({home}{path}\2", markdown)
+    if page.file.src_uri in PAGES.values():
+        markdown = re.sub(r"\]\(docs/", "](", markdown)
+        markdown = re.sub(
+            r"\]\(LICENSE\)", "](https://www.apache.org/licenses/LICENSE-2.0)", markdown
+        )
+    return markdown.replace("```python\n>>>", "```pycon\n>>>")

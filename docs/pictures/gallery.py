@@ -1,0 +1,116 @@
+"""Draws the gallery: value and gradient of every pool on one photograph, a PNG each.
+
+Needs the `demo` extra. The photograph is a part of scikit-learn's `flower.jpg`.
+
+python docs/pictures/gallery.py
+"""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib as mpl
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_sample_image
+
+import jaxpool
+
+HERE = Path(__file__).parent / "gallery"
+SIDE, SHOWN = 96, 288  # pixels of the photograph, and of each panel
+KEY = jax.random.key(0)
+WINDOW = {"window_shape": (6, 6), "strides": (3, 3)}
+
+
+def unpooled(x):
+    y, indices = jaxpool.max_pool_with_argmax(x, (4, 4), (4, 4))
+    return jaxpool.max_unpool(y, indices, x.shape[:2])
+
+
+def pyramid(x):
+    """The three levels, each as large as the finest."""
+    levels = (2, 4, 8)
+    parts = jnp.split(
+        jaxpool.spatial_pyramid_pool(x[None], levels)[0],
+        np.cumsum([n * n * 3 for n in levels[:-1]]),
+    )
+    grids = [part.reshape(n, n, 3) for part, n in zip(parts, levels, strict=True)]
+    return jnp.concatenate(
+        [jnp.repeat(jnp.repeat(g, 24 // len(g), 0), 24 // len(g), 1) for g in grids], 1
+    )
+
+
+# A pool each: what it does to an image (H, W, 3) of values from 0 to 1.
+POOLS = {
+    "max_pool": lambda x: jaxpool.max_pool(x, **WINDOW),
+    "max_pool_dilated": lambda x: jaxpool.max_pool(x, (3, 3), (1, 1), window_dilation=(6, 6)),
+    "min_pool": lambda x: jaxpool.min_pool(x, **WINDOW),
+    "avg_pool": lambda x: jaxpool.avg_pool(x, **WINDOW),
+    "sum_pool": lambda x: jaxpool.sum_pool(x, **WINDOW),
+    "max_unpool": unpooled,
+    "lp_pool": lambda x: jaxpool.lp_pool(x, 4, **WINDOW),
+    "gem_pool": lambda x: jaxpool.gem_pool(x, 4.0, **WINDOW),
+    "logsumexp_pool": lambda x: jaxpool.logsumexp_pool(x, temperature=0.1, **WINDOW),
+    "softmax_pool": lambda x: jaxpool.softmax_pool(x, temperature=0.1, **WINDOW),
+    "fractional_max_pool": lambda x: jaxpool.fractional_max_pool(KEY, x, (4, 4), (36, 36)),
+    "stochastic_pool": lambda x: jaxpool.stochastic_pool(KEY, x, **WINDOW),
+    "adaptive_max_pool": lambda x: jaxpool.adaptive_max_pool(x, (20, 20)),
+    "adaptive_avg_pool": lambda x: jaxpool.adaptive_avg_pool(x, (20, 20)),
+    "global_max_pool": lambda x: jaxpool.global_max_pool(x, axes=(0, 1), keepdims=True),
+    "global_avg_pool": lambda x: jaxpool.global_avg_pool(x, axes=(0, 1), keepdims=True),
+    "spatial_pyramid_pool": pyramid,
+    "maximum": lambda x: jaxpool.maximum(x, x[:, ::-1]),
+    "cummax": lambda x: jaxpool.cummax(x, axis=1),
+}
+
+
+def photograph():
+    picture = load_sample_image("flower.jpg")[60:348, 170:458]
+    return (
+        jnp.asarray(
+            Image.fromarray(picture).resize((SIDE, SIDE), Image.Resampling.BOX), jnp.float32
+        )
+        / 255
+    )
+
+
+def panel(pixels):
+    """An image of a panel's height, each pixel a block."""
+    image = Image.fromarray(np.uint8(np.clip(pixels, 0, 1) * 255 + 0.5))
+    width = max(1, round(SHOWN * image.width / image.height))
+    return image.resize((width, SHOWN), Image.Resampling.NEAREST)
+
+
+def value(y):
+    """Colours; what exceeds 1 is scaled down as a whole."""
+    y = np.asarray(y)
+    low, high = min(y.min(), 0.0), max(y.max(), 1.0)
+    return (y - low) / (high - low)
+
+
+def gradient(dx):
+    """How much of the cotangent reached each pixel, over the channels; the brightest got most."""
+    total = np.abs(np.asarray(dx)).sum(-1)
+    return mpl.colormaps["inferno"](np.sqrt(total / total.max()))[..., :3]
+
+
+def joined(*panels):
+    width = sum(p.width for p in panels) + 8 * (len(panels) - 1)
+    sheet, left = Image.new("RGB", (width, SHOWN), "white"), 0
+    for p in panels:
+        sheet.paste(p, (left, 0))
+        left += p.width + 8
+    return sheet
+
+
+def save(image, name):
+    image.quantize(128, dither=Image.Dither.NONE).save(HERE / f"{name}.png", optimize=True)
+
+
+if __name__ == "__main__":
+    HERE.mkdir(exist_ok=True)
+    x = photograph()
+    save(panel(x), "photograph")
+    for name, pool in POOLS.items():
+        y, dx = pool(x), jax.grad(lambda x, pool=pool: pool(x).sum())(x)
+        save(joined(panel(value(y)), panel(gradient(dx))), name)

@@ -1,0 +1,64 @@
+"""Docstrings as griffe reads them, for the reference.
+
+`Example:` is a section of examples, other sections of ours are paragraphs. Docstrings and functions that are put
+together when a module is imported are taken from the module.
+"""
+
+import importlib
+import inspect
+import re
+
+import griffe
+
+CHANGES = {
+    r"^( *)Example:$": r"\1Examples:",
+    r"^( *)References:\n +": r"\1**References:** ",
+    r"^( *)(Gradient|What differs from \w+|Values): ": r"\1**\2:** ",
+}
+
+
+class Sections(griffe.Extension):
+    def on_module(self, *, mod, **_):
+        """Adds functions that no `def` of the module defines."""
+        if "._" in mod.path:
+            return
+        for name, member in list(mod.members.items()):
+            if member.kind is griffe.Kind.ATTRIBUTE and not name.startswith("_"):
+                thing = getattr(importlib.import_module(mod.path), name)
+                if inspect.isfunction(thing):
+                    mod.set_member(name, as_function(name, thing, mod.docstring))
+
+    def on_function(self, *, func, **_):
+        if func.docstring and func.parent.is_module:
+            thing = getattr(importlib.import_module(func.parent.path), func.name)
+            func.docstring.value = inspect.getdoc(thing) or func.docstring.value
+        for parameter in func.parameters:
+            if str(parameter.annotation) == "Any":  # says nothing
+                parameter.annotation = None
+        self.change(func)
+        if func.docstring and func.returns:  # else what stands before a colon is taken for the type
+            pattern, text = r"^( *)Returns:\n( +)", rf"\1Returns:\n\2{func.returns}: "
+            func.docstring.value = re.sub(pattern, text, func.docstring.value, flags=re.MULTILINE)
+
+    def on_class(self, *, cls, **_):
+        self.change(cls)
+
+    def change(self, obj):
+        if obj.docstring:
+            for pattern, text in CHANGES.items():
+                obj.docstring.value = re.sub(pattern, text, obj.docstring.value, flags=re.MULTILINE)
+
+
+def as_function(name, function, other):
+    """A function as griffe has those that it read, its docstring to be read as the `other`."""
+    parameters = [
+        griffe.Parameter(
+            each.name,
+            kind=getattr(griffe.ParameterKind, each.kind.name.lower()),
+            default=None if each.default is each.empty else repr(each.default),
+        )
+        for each in inspect.signature(function).parameters.values()
+    ]
+    how = {"parser": other.parser, "parser_options": other.parser_options}
+    docstring = griffe.Docstring(inspect.getdoc(function) or "", **how)
+    return griffe.Function(name, parameters=griffe.Parameters(*parameters), docstring=docstring)

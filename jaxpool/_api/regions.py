@@ -1,0 +1,245 @@
+"""Pools over boxes of images."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from jaxpool._api.max_pool import max_pool
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
+from jaxpool._arguments.choices import choice
+from jaxpool._arguments.coefficients import number
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.sizes import is_int, known_sizes, per_axis
+from jaxpool._kernels.compare import Ties
+from jaxpool._ops.boxes import BoxMax
+from jaxpool._ops.op import Composite, apply_given, compose
+from jaxpool._ops.regions import BoxMean, mean_dtype
+
+Sizes = int | Sequence[int]
+
+
+def integers(argument: str, value: Any, shape: Sequence[int], count: int | None) -> Array:
+    """`value` as an array of integers of `shape`, from 0 to below `count` where they are known."""
+    array = value if isinstance(value, (jax.Array, np.ndarray)) else None
+    if array is None or not jnp.issubdtype(array.dtype, jnp.integer):
+        got = value if array is None else array.dtype
+        raise ArgumentError(argument, "an array of integers", got, "Pass int32, say.", TypeError)
+    if tuple(array.shape) != tuple(shape):
+        raise ArgumentError(argument, f"of shape {tuple(shape)}", array.shape, "Give one for each.")
+    known = not isinstance(array, jax.core.Tracer)
+    if known and count is not None and array.size:
+        least, most = int(np.min(np.asarray(array))), int(np.max(np.asarray(array)))
+        if least < 0 or most >= count:
+            rule = f"ints from 0 to {count - 1}"
+            raise ArgumentError(argument, rule, [least, most], "They name entries of x.")
+    return jnp.asarray(array)
+
+
+def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array, ...]:
+    """x (B, H, W, C), boxes (K, 4) and, if there are several images, that of each box."""
+    if boxes.ndim < 2 or boxes.shape[-1] != 4:
+        rule = "an array (..., K, 4) of (y0, x0, y1, x1)"
+        raise ArgumentError("boxes", rule, boxes.shape, "One box is boxes[None].", of="shape")
+    rank = 3 if batch_indices is None else 4
+    if x.ndim != rank:
+        rule = "(H, W, C) without batch_indices, (B, H, W, C) with them"
+        raise ArgumentError("x", rule, x.shape, "Name the image of each box.", of="shape")
+    known_sizes(x.shape, range(rank - 1))
+    known_sizes(boxes.shape, range(boxes.ndim), least=0)
+    flat = boxes.reshape(-1, 4)
+    if batch_indices is None:
+        return x[None], flat
+    images = integers("batch_indices", batch_indices, boxes.shape[:-1], x.shape[0])
+    return x, flat, images.reshape(-1)
+
+
+def _pooled(op: Composite, boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]) -> Array:
+    """What the op gives, with the axes of `boxes` in front."""
+    x, flat = xs[:2]
+    if 0 in (flat.shape[0], x.shape[0]):
+        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
+    y = compose(op, *xs)
+    return y.reshape(*boxes.shape[:-1], *y.shape[1:])
+
+
+@public
+def roi_align(
+    x: Any,
+    boxes: Any,
+    output_shape: Sizes,
+    *,
+    batch_indices: Any = None,
+    spatial_scale: float = 1.0,
+    samples: int = 2,
+    aligned: bool = True,
+    kind: Literal["avg", "max"] = "avg",
+) -> Array:
+    """Computes the average, or the maximum, of points in each cell of boxes, between pixels.
+
+    `y[k, i, j, c] = sum over (h, w) of down[k, i, h] * across[k, j, w] * x[b_k, h, w, c]`, with K
+    boxes, cells (i, j), rows H, columns W, channels C; `down` and `across` hold the weights of
+    bilinear interpolation at `samples` points an axis of a cell, spread evenly. A point more than a
+    pixel outside the image counts as 0, one less than that as the nearest pixel. A box without area
+    gives 0.
+
+    Gradient: that of the formula, to x and to the boxes, in forward and reverse mode and to any
+    order; at a pixel's centre, where the weights have a corner, to the boxes from the right. For
+    "max" the cotangent goes to the first of the largest points. Both directions are matrix products
+    of whole images, a group of boxes at a time in a fixed order: no scatter, the same bits on every
+    run, and memory that grows with the result alone. A box takes as long whatever its size. Products
+    are taken and added in float32, or in float64 for float64, and rounded once. NaN and infinities of
+    x reach the cells whose points have them as neighbours; in the gradient of boxes they count as 0.
+
+    Args:
+      x: array (H, W, C), or (B, H, W, C) with `batch_indices`; floats, integers or bools.
+      boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image before `spatial_scale`.
+      output_shape: cells down and across a box, an int or two.
+      batch_indices: integers of the shape (..., K): the image of each box. A box whose traced index
+        is out of range gives 0.
+      spatial_scale: the positive number that boxes are multiplied with.
+      samples: points an axis of a cell, an int from 1 to 1024.
+      aligned: whether coordinates count from the corner of a pixel: half a pixel is taken off.
+        Without it they count from its centre, and a box is at least a pixel long.
+      kind: "avg" or "max" of the points of a cell.
+
+    Returns:
+      Array (..., K, *output_shape, C) of the dtype of x; of integers and bools float32.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x, boxes = jnp.arange(16.0).reshape(4, 4, 1), jnp.array([[0.0, 0.0, 4.0, 4.0]])
+      >>> jaxpool.roi_align(x, boxes, 2)[0, ..., 0]
+      Array([[ 2.5,  4.5],
+             [10.5, 12.5]], dtype=float32)
+      >>> jax.grad(lambda boxes: jaxpool.roi_align(x, boxes, 1).sum())(boxes + 0.25)
+      Array([[2. , 0.5, 2. , 0.5]], dtype=float32)
+
+    References:
+      He et al., Mask R-CNN, arXiv:1703.06870; `torchvision.ops.roi_align`, whose gradient goes to x
+      alone, and which gives a box without area the value at its place.
+    """
+    x, boxes = as_array("roi_align", x), as_array("roi_align", boxes, "boxes")
+    with calling("roi_align", **{"x.shape": x.shape, "boxes.shape": boxes.shape}):
+        cells = _cells(output_shape)
+        rule = "an int from 1 to 1024"
+        if not is_int(samples):
+            raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)
+        if not 1 <= operator.index(samples) <= 1024:
+            raise ArgumentError("samples", rule, samples, "Pass 2, say.")
+        scale = _scale(spatial_scale)
+        if not isinstance(aligned, bool):
+            raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
+        choice("kind", kind, ("avg", "max"))
+        xs = _images_and_boxes(x, boxes, batch_indices)
+    offset, least = (0.5, None) if aligned else (0.0, 1.0)
+    if kind == "avg":
+        return _pooled(BoxMean(cells, scale, int(samples), offset, least), boxes, cells, xs)
+    points = (cells[0] * int(samples), cells[1] * int(samples))
+    y = _pooled(BoxMean(points, scale, 1, offset, least), boxes, points, xs)
+    if y.size == 0:
+        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), y.dtype)
+    window = (int(samples),) * 2
+    return max_pool(y, window, window, autodiff="jvp")
+
+
+@public
+def roi_max_pool(
+    x: Any,
+    boxes: Any,
+    output_shape: Sizes,
+    *,
+    batch_indices: Any = None,
+    spatial_scale: float = 1.0,
+    ties: Ties = "first",
+) -> Array:
+    """Computes the largest pixel of each cell of boxes that are rounded to whole pixels.
+
+    `y[k, i, j, c] = max of x[b_k, h, w, c]` over the rows h of cell i and the columns w of cell j of
+    box k. Corners are rounded, halves away from 0, and belong to the box: it has `max(y1 - y0 + 1, 1)`
+    rows. Of n rows cell i of I holds those from `floor(i * n / I)` to below `ceil((i + 1) * n / I)`,
+    where they are in the image; a cell without any pixel gives 0.
+
+    Gradient: the cotangent of a cell goes to the pixel that attains its maximum, as `ties` says, and
+    that of a cell without pixels nowhere; none goes to the boxes. NaN is larger than every number.
+    The residual is an unsigned position an output; x and y with "split", whose gradient takes several
+    times as long. Cotangents add in float32, or in float64 for float64, one group of boxes after
+    another: no scatter, the same bits on every run. Forward and reverse mode, to any order.
+
+    Args:
+      x: array (H, W, C), or (B, H, W, C) with `batch_indices`; floats, integers or bools.
+      boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image before `spatial_scale`.
+      output_shape: cells down and across a box, an int or two.
+      batch_indices: integers of the shape (..., K): the image of each box. A box whose traced index
+        is out of range gives 0.
+      spatial_scale: the positive number that boxes are multiplied with.
+      ties: which of equal pixels gets the cotangent, in row-major order: the "first", the "last", or
+        all of them equal shares, "split".
+
+    Returns:
+      Array (..., K, *output_shape, C) of the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x, boxes = jnp.arange(16.0).reshape(4, 4, 1), jnp.array([[0.0, 0.0, 2.0, 3.0]])
+      >>> jaxpool.roi_max_pool(x, boxes, 2)[0, ..., 0]
+      Array([[ 5.,  7.],
+             [ 9., 11.]], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.roi_max_pool(x, boxes, 1).sum())(x)[..., 0]
+      Array([[0., 0., 0., 0.],
+             [0., 0., 0., 0.],
+             [0., 0., 0., 1.],
+             [0., 0., 0., 0.]], dtype=float32)
+
+    References:
+      Girshick, Fast R-CNN, arXiv:1504.08083; `torchvision.ops.roi_pool`, which passes over NaN.
+    """
+    x, boxes = as_array("roi_max_pool", x), as_array("roi_max_pool", boxes, "boxes")
+    with calling("roi_max_pool", **{"x.shape": x.shape, "boxes.shape": boxes.shape}):
+        cells = _cells(output_shape)
+        scale = _scale(spatial_scale)
+        choice("ties", ties, ("first", "last", "split"))
+        xs = _images_and_boxes(x, boxes, batch_indices)
+    y = box_max(cells, scale, ties, *xs)
+    return y.reshape(*boxes.shape[:-1], *y.shape[1:])
+
+
+def box_max(cells: tuple[int, ...], scale: float, ties: Ties, x: Array, *given: Array) -> Array:
+    """The largest pixel of each cell (K, *cells, C), of boxes and their images."""
+    if given[0].shape[0] == 0 or 0 in x.shape:
+        return jnp.zeros((given[0].shape[0], *cells, x.shape[-1]), x.dtype)
+    given = tuple(jax.lax.stop_gradient(array) for array in given)
+    return apply_given(BoxMax(cells, scale, ties, x.shape[:3]), x, *given)[0]
+
+
+def _cells(output_shape: Any) -> tuple[int, ...]:
+    cells = per_axis("output_shape", output_shape, 2)
+    if math.prod(cells) >= 2**20:
+        rule = "fewer than 2**20 cells in all"
+        raise ArgumentError("output_shape", rule, cells, "A box has as many as it has outputs.")
+    return cells
+
+
+def _scale(spatial_scale: Any) -> float:
+    def holds(value: float) -> bool:
+        return 0 < value < math.inf
+
+    return number("spatial_scale", spatial_scale, "a positive number", "Pass 1 / 16, say.", holds)

@@ -1,0 +1,206 @@
+"""The extreme and the mean of segments of rows."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from jaxpool._api.regions import integers
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
+from jaxpool._arguments.choices import choice
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.sizes import is_int, known_sizes
+from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Kind, is_float, losing
+from jaxpool._ops.op import apply_given
+from jaxpool._ops.segments import SegmentMean, SegmentSelect
+
+
+def _arguments(
+    x: Array, segment_ids: Any, num_segments: Any, indices_are_sorted: Any
+) -> tuple[Array, int]:
+    """The id of each row of x, and how many segments there are."""
+    if x.ndim < 1:
+        raise ArgumentError("x", "an array (N, ...)", x.ndim, "Its rows are joined.", of="ndim")
+    known_sizes(x.shape, (0,), least=0)
+    if not isinstance(indices_are_sorted, bool):
+        hint = "Pass a bool."
+        raise ArgumentError(
+            "indices_are_sorted", "True or False", indices_are_sorted, hint, TypeError
+        )
+    ids = integers("segment_ids", segment_ids, x.shape[:1], None)
+    if num_segments is None:
+        if isinstance(segment_ids, jax.core.Tracer):
+            hint = "A traced array does not say how many segments there are."
+            raise ArgumentError("num_segments", "given where ids are traced", None, hint)
+        known = np.asarray(segment_ids)
+        return ids, max(int(known.max()) + 1, 0) if known.size else 0
+    rule = "None or an int from 0 to 2**31 - 1"
+    if not is_int(num_segments):
+        raise ArgumentError("num_segments", rule, num_segments, "Pass an int.", TypeError)
+    if not 0 <= operator.index(num_segments) < 2**31:
+        raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
+    return ids, operator.index(num_segments)
+
+
+def _select(
+    name: str, kind: Kind, x: Any, segment_ids: Any, num_segments: Any, is_sorted: Any, ties: Any
+) -> Array:
+    x = as_array(name, x)
+    with calling(name, **{"x.shape": x.shape}):
+        choice("ties", ties, ("split", "first", "last"))
+        ids, count = _arguments(x, segment_ids, num_segments, is_sorted)
+    if 0 in (count, x.shape[0]):
+        return jnp.full((count, *x.shape[1:]), losing(x.dtype, kind), x.dtype)
+    return apply_given(SegmentSelect(kind, ties, count, is_sorted), x, ids)[0]
+
+
+@public
+def segment_max(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    indices_are_sorted: bool = False,
+    ties: Ties = "split",
+) -> Array:
+    """Computes the largest of the rows of each segment, element by element.
+
+    `y[s, ...] = max over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments.
+
+    Gradient: the cotangent is divided equally among the rows that attain the maximum, or goes to
+    the one that `ties` chooses. NaN is larger than every number. -inf is an ordinary value; a
+    segment without rows gives the least value of the type and sends its cotangent nowhere. The
+    residual is an int32 an output, with "split" a bit an element of x and an int32 an output. The
+    backward is a gather. The forward scatters with a maximum and counts with integers, for which no
+    order matters: the same bits on every run, on every platform, but for the sign of a 0 among zeros
+    of both signs. Forward and reverse mode, to any order.
+
+    Args:
+      x: array (N, ...); floats, integers and bool (where max is "or").
+      segment_ids: integers (N,). A row whose id is negative, or at least `num_segments`, is dropped.
+      num_segments: how many segments there are; None is the largest id and one, for which the ids
+        must not be traced.
+      indices_are_sorted: whether ids never fall along N, which saves a sort; where that is untrue
+        the result is undefined.
+      ties: which of equal rows gets the cotangent: "split" among all, the "first" or the "last".
+
+    Returns:
+      Array (num_segments, ...) of the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or `num_segments` is missing where ids are traced.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x, ids = jnp.array([1.0, 5.0, 2.0, 5.0]), jnp.array([0, 2, 0, 2])
+      >>> jaxpool.segment_max(x, ids)
+      Array([  2., -inf,   5.], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.segment_max(x, ids)[2])(x)
+      Array([0. , 0.5, 0. , 0.5], dtype=float32)
+
+    References:
+      `jax.ops.segment_max`, whose sums of cotangents scatter.
+    """
+    is_sorted = indices_are_sorted
+    return _select("segment_max", "max", x, segment_ids, num_segments, is_sorted, ties)
+
+
+@public
+def segment_min(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    indices_are_sorted: bool = False,
+    ties: Ties = "split",
+) -> Array:
+    """Computes the smallest of the rows of each segment, element by element.
+
+    `y[s, ...] = min over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments.
+
+    Gradient: as of `segment_max`, to the rows that attain the minimum. NaN is smaller than every
+    number; a segment without rows gives the greatest value of the type.
+
+    Args:
+      x: array (N, ...); floats, integers and bool (where min is "and").
+      segment_ids: integers (N,). A row whose id is out of range is dropped.
+      num_segments: how many segments there are; None is the largest id and one.
+      indices_are_sorted: whether ids never fall along N.
+      ties: which of equal rows gets the cotangent: "split" among all, the "first" or the "last".
+
+    Returns:
+      Array (num_segments, ...) of the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or `num_segments` is missing where ids are traced.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.segment_min(jnp.array([4, 3, 1, 2]), jnp.array([1, 1, 0, -1]), 2)
+      Array([1, 3], dtype=int32)
+
+    References:
+      `jax.ops.segment_min`.
+    """
+    is_sorted = indices_are_sorted
+    return _select("segment_min", "min", x, segment_ids, num_segments, is_sorted, ties)
+
+
+@public
+def segment_mean(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    indices_are_sorted: bool = False,
+) -> Array:
+    """Computes the mean of the rows of each segment, element by element.
+
+    `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...] / how many those are`.
+
+    Gradient: each cotangent is divided equally among the rows of its segment. Nothing but the ids is
+    kept. A segment without rows gives 0 and sends its cotangent nowhere. 8- and 16-bit floats add in
+    float32 and are rounded once. The backward is a gather; the forward adds in an order that the ids
+    alone decide, on CPU by a scatter, which runs in order there, elsewhere in sorted blocks: the same
+    bits on every run of a platform. Forward and reverse mode, to any order.
+
+    Args:
+      x: array (N, ...); floats, integers and bools.
+      segment_ids: integers (N,). A row whose id is out of range is dropped.
+      num_segments: how many segments there are; None is the largest id and one.
+      indices_are_sorted: whether ids never fall along N.
+
+    Returns:
+      Array (num_segments, ...) of the dtype of x; of integers and bools float32.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or `num_segments` is missing where ids are traced.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.segment_mean(jnp.array([1.0, 5.0, 3.0]), jnp.array([0, 2, 0]), 4)
+      Array([2., 0., 5., 0.], dtype=float32)
+
+    References:
+      `jax.ops.segment_sum`, divided by the number of rows, as graph libraries have it.
+    """
+    x = as_array("segment_mean", x)
+    with calling("segment_mean", **{"x.shape": x.shape}):
+        ids, count = _arguments(x, segment_ids, num_segments, indices_are_sorted)
+    wide = x if is_float(x.dtype) else x.astype(np.float32)
+    if 0 in (count, x.shape[0]):
+        return jnp.zeros((count, *x.shape[1:]), wide.dtype)
+    return apply_given(SegmentMean(count, indices_are_sorted), wide, ids)[0]

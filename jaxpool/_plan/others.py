@@ -1,0 +1,98 @@
+"""What is chosen for all but windowed extremes and sums: a residual, a grid, a walk, a reach, windows of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from jaxpool._geometry.adaptive import RaggedAxis
+from jaxpool._geometry.window import Axis, Window
+from jaxpool._plan.problem import Keep, Platform, keep_on
+from jaxpool._plan.tuning import LIMITS, TUNING
+
+Residual = Literal["rank", "tap", "bits", "arrays"]
+
+
+def residual(window: Window, *, split: bool) -> Residual:
+    """What is kept of a pool over `window`, where ties are `split` or go to one element.
+
+    "rank": of the chosen element, or with split ties a bit an element, of windows as large as their
+    axes, which are reduced. "tap": the chosen one, an integer an output. "bits": a bit a tap, set
+    where it ties. "arrays": x and y, which are less than many bits.
+    """
+    if window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims):
+        return "rank"
+    if not split:
+        return "tap"
+    return "bits" if window.size <= LIMITS.masked_taps else "arrays"
+
+
+def needs_no_grid(window: Window) -> bool:
+    """Whether the windows are those of an ordinary pool, and short enough to take tap by tap."""
+    ragged = any(isinstance(dim, RaggedAxis) for dim in window.dims)
+    return not ragged and max(window.window_shape) <= LIMITS.adaptive_window
+
+
+def one_by_one(places: int) -> bool:
+    """Whether the places at which an element lies on the grid are read one by one, or summed as a block."""
+    return places <= LIMITS.adaptive_places
+
+
+def why_grid(window: Window) -> tuple[str, ...]:
+    """The choice of a grid in words."""
+    if needs_no_grid(window):
+        return ()
+    shape = " x ".join(str(dim.out * dim.window) for dim in window.dims)
+    return (f"windows laid side by side on a grid of {shape}, and reduced as blocks",)
+
+
+def in_one_go(taps: int, stride: int) -> bool:
+    """Whether `taps` elements along an axis are joined one by one: few, or not more than the windows are apart."""
+    return taps <= max(LIMITS.fold_taps, stride)
+
+
+def kept_before(tap: int) -> bool:
+    """Whether what was joined so far is kept before element `tap` is: loops of many joins compile for long."""
+    return tap % LIMITS.fold_taps == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ScanPlan:
+    """After pass k each element holds the extreme of the last `ways`^k: a pass joins `ways` of those before."""
+
+    ways: int
+    keep: Keep
+
+
+def plan_scan(on: Platform) -> ScanPlan:
+    """The plan of a running extreme on a platform."""
+    return ScanPlan(TUNING[on].scan_ways, keep_on(on))
+
+
+def own_windows(
+    shape: Sequence[int | None],
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    platform: Platform,
+    sharded: bool,
+) -> Window | None:
+    """Windows that do not meet, one an element of `shape`, as large as `sizes` along `axes` allow; None: scatter.
+
+    What is sharded as its type says cannot be made flat.
+    """
+    dims = []
+    for axis, size in zip(axes, sizes, strict=True):
+        out = shape[axis]
+        if sharded or None in shape or not out or out > size:
+            return None
+        dims.append(Axis(axis, size, size // out, size // out, 1, 0, 0, out))
+    window = Window(tuple(dims))
+    return window if window.size <= TUNING[platform].unpool_taps else None
+
+
+def why_windows(window: Window | None) -> str:
+    """The choice of own windows in words."""
+    if window is None:
+        return "the number of the last element that wants a position is scattered"
+    return f"dense if all indices lie in windows of {window.window_shape}, tested where the program runs"

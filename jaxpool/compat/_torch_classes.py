@@ -1,0 +1,167 @@
+"""The pooling layers of `torch.nn`, by the functions of the same room."""
+
+from jaxpool.compat import _torch_adaptive as adaptive
+from jaxpool.compat import _torch_avg_pool as avg
+from jaxpool.compat import _torch_fractional as fractional
+from jaxpool.compat import _torch_layers as layers
+from jaxpool.compat import _torch_lp as lp
+from jaxpool.compat import _torch_max_pool as most
+from jaxpool.compat import _torch_unpool as unpool
+
+
+class MaxPool1d(layers.MaxPool, function=most.max_pool1d):
+    """The largest element of each window of `(N, C, L)` or `(C, L)`, as `torch.nn.MaxPool1d`.
+
+    Takes `kernel_size`, `stride=None`, `padding=0`, `dilation=1`, `return_indices=False` and
+    `ceil_mode=False`, and is called with an array; both as `max_pool1d`, gradient, dtypes and errors too.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch as nn
+      >>> pool = nn.MaxPool1d(2)
+      >>> pool, pool(jnp.arange(4.0)[None])
+      (MaxPool1d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False),
+       Array([[1., 3.]], dtype=float32))
+    """
+
+
+class MaxPool2d(layers.MaxPool, function=most.max_pool2d):
+    """The largest element of each window, `max_pool2d` as a layer of two pooled axes; see `MaxPool1d`."""
+
+
+class MaxPool3d(layers.MaxPool, function=most.max_pool3d):
+    """The largest element of each window, `max_pool3d` as a layer of three pooled axes; see `MaxPool1d`."""
+
+
+class AvgPool1d(layers.AvgPool, function=avg.avg_pool1d):
+    """The average of each window of `(N, C, L)` or `(C, L)`, as `torch.nn.AvgPool1d`.
+
+    Takes `kernel_size`, `stride=None`, `padding=0`, `ceil_mode=False` and `count_include_pad=True`, in 2d
+    and 3d `divisor_override=None` too, and is called with an array; both as `avg_pool1d`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch as nn
+      >>> nn.AvgPool1d(2)(jnp.arange(4.0)[None])
+      Array([[0.5, 2.5]], dtype=float32)
+    """
+
+
+class AvgPool2d(layers.AvgPoolBy, function=avg.avg_pool2d):
+    """The average of each window, `avg_pool2d` as a layer of two pooled axes; see `AvgPool1d`."""
+
+
+class AvgPool3d(layers.AvgPoolBy, function=avg.avg_pool3d):
+    """The average of each window, `avg_pool3d` as a layer of three pooled axes; see `AvgPool1d`."""
+
+
+class LPPool1d(layers.LPPool, function=lp.lp_pool1d):
+    """The norm of each window of `(N, C, L)` or `(C, L)`, as `torch.nn.LPPool1d`.
+
+    Takes `norm_type`, `kernel_size`, `stride=None` and `ceil_mode=False`, and is called with an array; both
+    as `lp_pool1d`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch as nn
+      >>> nn.LPPool1d(2, 2)(jnp.array([[3.0, 4.0]]))
+      Array([[5.]], dtype=float32)
+    """
+
+
+class LPPool2d(layers.LPPool, function=lp.lp_pool2d):
+    """The norm of each window, `lp_pool2d` as a layer of two pooled axes; see `LPPool1d`."""
+
+
+class LPPool3d(layers.LPPool, function=lp.lp_pool3d):
+    """The norm of each window, `lp_pool3d` as a layer of three pooled axes; see `LPPool1d`."""
+
+
+class AdaptiveMaxPool1d(layers.AdaptiveMaxPool, function=adaptive.adaptive_max_pool1d):
+    """The largest element of each of `output_size` windows of `(N, C, L)` or `(C, L)`, as `torch.nn.AdaptiveMaxPool1d`.
+
+    Takes `output_size` and `return_indices=False`, and is called with an array; both as
+    `adaptive_max_pool1d`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch as nn
+      >>> nn.AdaptiveMaxPool1d(2)(jnp.arange(5.0)[None])
+      Array([[2., 4.]], dtype=float32)
+    """
+
+
+class AdaptiveMaxPool2d(layers.AdaptiveMaxPool, function=adaptive.adaptive_max_pool2d):
+    """`adaptive_max_pool2d` as a layer of two pooled axes; see `AdaptiveMaxPool1d`."""
+
+
+class AdaptiveMaxPool3d(layers.AdaptiveMaxPool, function=adaptive.adaptive_max_pool3d):
+    """`adaptive_max_pool3d` as a layer of three pooled axes; see `AdaptiveMaxPool1d`."""
+
+
+class AdaptiveAvgPool1d(layers.AdaptiveAvgPool, function=adaptive.adaptive_avg_pool1d):
+    """The average of each of `output_size` windows of `(N, C, L)` or `(C, L)`, as `torch.nn.AdaptiveAvgPool1d`.
+
+    Takes `output_size`, and is called with an array; both as `adaptive_avg_pool1d`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch as nn
+      >>> nn.AdaptiveAvgPool1d(2)(jnp.arange(5.0)[None])
+      Array([[1., 3.]], dtype=float32)
+    """
+
+
+class AdaptiveAvgPool2d(layers.AdaptiveAvgPool, function=adaptive.adaptive_avg_pool2d):
+    """`adaptive_avg_pool2d` as a layer of two pooled axes; see `AdaptiveAvgPool1d`."""
+
+
+class AdaptiveAvgPool3d(layers.AdaptiveAvgPool, function=adaptive.adaptive_avg_pool3d):
+    """`adaptive_avg_pool3d` as a layer of three pooled axes; see `AdaptiveAvgPool1d`."""
+
+
+class MaxUnpool1d(layers.MaxUnpool, function=unpool.max_unpool1d):
+    """The elements of a max pool in their places of `(N, C, L)` or `(C, L)`, as `torch.nn.MaxUnpool1d`.
+
+    Takes `kernel_size`, `stride=None` and `padding=0`, and is called with an array, its indices and
+    `output_size=None`; both as `max_unpool1d`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch as nn
+      >>> y, indices = nn.MaxPool1d(2, return_indices=True)(jnp.arange(4.0)[None])
+      >>> nn.MaxUnpool1d(2)(y, indices)
+      Array([[0., 1., 0., 3.]], dtype=float32)
+    """
+
+
+class MaxUnpool2d(layers.MaxUnpool, function=unpool.max_unpool2d):
+    """The elements of a max pool in their places, `max_unpool2d` as a layer of two pooled axes; see `MaxUnpool1d`."""
+
+
+class MaxUnpool3d(layers.MaxUnpool, function=unpool.max_unpool3d):
+    """The elements of a max pool in their places, `max_unpool3d` as a layer of three pooled axes; see `MaxUnpool1d`."""
+
+
+class FractionalMaxPool2d(layers.FractionalMaxPool, function=fractional.fractional_max_pool2d):
+    """The largest element of windows at random distances, as `torch.nn.FractionalMaxPool2d`.
+
+    Takes `kernel_size`, `output_size=None`, `output_ratio=None`, `return_indices=False` and
+    `_random_samples=None`, and is called with an array and, without samples, `key`; both as
+    `fractional_max_pool2d`. One of `output_size` and `output_ratio` must be given.
+
+    Raises:
+      TypeError: `output_ratio` is no number.
+      ValueError: both or neither are given, or the ratio is not between 0 and 1.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxpool.compat import torch as nn
+      >>> pool = nn.FractionalMaxPool2d(2, output_size=(3, 2))
+      >>> pool(jnp.ones((1, 8, 8)), key=jax.random.key(0)).shape
+      (1, 3, 2)
+    """
+
+
+class FractionalMaxPool3d(layers.FractionalMaxPool, function=fractional.fractional_max_pool3d):
+    """`fractional_max_pool3d` as a layer of three pooled axes; see `FractionalMaxPool2d`."""

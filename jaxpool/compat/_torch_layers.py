@@ -1,0 +1,200 @@
+"""What layers of `torch.nn` hold and do: frozen dataclasses that call the functions of the same room.
+
+As in PyTorch nothing is checked before the call, but for the two ways to ask for fractional windows. They
+hold no arrays: a layer is hashable if its sizes are, and may be a static argument of `jax.jit`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from jax import Array
+
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool.compat._torch_adaptive import Targets
+from jaxpool.compat._torch_args import Result, Sizes
+
+Function = Callable[..., Any]
+
+
+def _each(value: Any, rank: int) -> Any:
+    """`value` as one an axis, as PyTorch stores some of its sizes."""
+    return tuple(value) if hasattr(value, "__iter__") else (value,) * rank
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Layer:
+    """What all layers share: how they are shown, and the function that they call."""
+
+    function: ClassVar[Function]
+    rank: ClassVar[int]
+    shown: ClassVar[tuple[str, ...]]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown)
+        return f"{type(self).__name__}({fields})"
+
+    def _store(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def __init_subclass__(cls, function: Function | None = None) -> None:
+        if function is not None:
+            cls.function = staticmethod(function)
+            cls.rank = int(cls.__name__[-2])
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class MaxPool(Layer):
+    """Arguments of max pools."""
+
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    padding: Sizes = 0
+    dilation: Sizes = 1
+    return_indices: bool = False
+    ceil_mode: bool = False
+    shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+
+    def __post_init__(self) -> None:
+        self._store(stride=self.kernel_size if self.stride is None else self.stride)
+
+    def __call__(self, input: Any) -> Result:
+        """The largest element of each window of input."""
+        sizes = (self.kernel_size, self.stride, self.padding, self.dilation)
+        y: Result = self.function(input, *sizes, self.ceil_mode, self.return_indices)
+        return y
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class AvgPool(Layer):
+    """Arguments of average pools along one axis."""
+
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    padding: Sizes = 0
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+    shown = ("kernel_size", "stride", "padding")
+
+    def __post_init__(self) -> None:
+        self._store(stride=self.kernel_size if self.stride is None else self.stride)
+        if self.rank == 1:
+            self._store(**{name: _each(getattr(self, name), 1) for name in self.shown})
+
+    def __call__(self, input: Any) -> Array:
+        """The average of each window of input."""
+        y: Array = self.function(
+            input, *(getattr(self, field.name) for field in dataclasses.fields(self))
+        )
+        return y
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class AvgPoolBy(AvgPool):
+    """Arguments of average pools along two axes and three."""
+
+    divisor_override: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class LPPool(Layer):
+    """Arguments of norms."""
+
+    norm_type: float
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    ceil_mode: bool = False
+    shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
+
+    def __call__(self, input: Any) -> Array:
+        """The norm of each window of input."""
+        y: Array = self.function(
+            input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode
+        )
+        return y
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class AdaptiveMaxPool(Layer):
+    """Arguments of adaptive max pools."""
+
+    output_size: Targets
+    return_indices: bool = False
+    shown = ("output_size",)
+
+    def __call__(self, input: Any) -> Result:
+        """The largest element of each of `output_size` windows of input."""
+        y: Result = self.function(input, self.output_size, self.return_indices)
+        return y
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class AdaptiveAvgPool(Layer):
+    """Arguments of adaptive average pools."""
+
+    output_size: Targets
+    shown = ("output_size",)
+
+    def __call__(self, input: Any) -> Array:
+        """The average of each of `output_size` windows of input."""
+        y: Array = self.function(input, self.output_size)
+        return y
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class MaxUnpool(Layer):
+    """Arguments of unpooling."""
+
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    padding: Sizes = 0
+    shown = ("kernel_size", "stride", "padding")
+
+    def __post_init__(self) -> None:
+        stride = self.kernel_size if self.stride is None else self.stride
+        sizes = {"kernel_size": self.kernel_size, "stride": stride, "padding": self.padding}
+        self._store(**{name: _each(size, self.rank) for name, size in sizes.items()})
+
+    def __call__(self, input: Any, indices: Any, output_size: Sequence[int] | None = None) -> Array:
+        """The elements of input where `indices` say, among zeros."""
+        sizes = (self.kernel_size, self.stride, self.padding)
+        y: Array = self.function(input, indices, *sizes, output_size)
+        return y
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class FractionalMaxPool(Layer):
+    """Arguments of pools whose windows lie at random distances."""
+
+    kernel_size: Sizes
+    output_size: Sizes | None = None
+    output_ratio: float | Sequence[float] | None = None
+    return_indices: bool = False
+    _random_samples: Any = None
+    shown = ("kernel_size", "output_size", "output_ratio")
+
+    def __post_init__(self) -> None:
+        self._store(kernel_size=_each(self.kernel_size, self.rank))
+        with calling(f"compat.torch.{type(self).__name__}"):
+            if (self.output_size is None) == (self.output_ratio is None):
+                rule = "given, or else `output_ratio`, and not both"
+                raise ArgumentError("output_size", rule, self.output_size, "Pass one of the two.")
+            if self.output_size is not None:
+                self._store(output_size=_each(self.output_size, self.rank))
+                return
+            ratios = _each(self.output_ratio, self.rank)
+            rule, hint = "one number or more between 0 and 1", "Pass 0.5, say."
+            if not all(isinstance(ratio, (int, float)) for ratio in ratios):
+                raise ArgumentError("output_ratio", rule, self.output_ratio, hint, TypeError)
+            if not all(0 < ratio < 1 for ratio in ratios):
+                raise ArgumentError("output_ratio", rule, self.output_ratio, hint)
+            self._store(output_ratio=ratios)
+
+    def __call__(self, input: Any, *, key: Any = None) -> Result:
+        """The largest element of windows of input at random distances, drawn with `key`."""
+        sizes = (self.kernel_size, self.output_size, self.output_ratio)
+        y: Result = self.function(input, *sizes, self.return_indices, self._random_samples, key=key)
+        return y

@@ -1,0 +1,197 @@
+"""The pools of `torchvision.ops` over boxes, on jax arrays and without PyTorch.
+
+Channels first; boxes as (x0, y0, x1, y1), either (K, 5) with the number of the image in front or a
+list with one (L, 4) an image. What differs throughout: 16-bit floats are computed in float32 and
+rounded once; a NaN in a box is the largest of its cell; gradients go to the boxes of `roi_align`
+and `ps_roi_align` too.
+
+The arguments are those of torchvision: `input`, an array of floats (N, C, H, W); `boxes`; `output_size`,
+cells down and across a box, an int or two; `spatial_scale`, the number that boxes are multiplied with;
+`sampling_ratio`, points an axis of a cell, not positive for as many as the cell is pixels long. Results
+are arrays (K, C, *output_size) of the dtype of input. Malformed arguments raise TypeError or ValueError.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxpool._api.regions import box_max
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, per_axis
+from jaxpool._ops.op import compose
+from jaxpool._ops.regions import BoxMean
+
+__all__ = ["RoIAlign", "RoIPool", "ps_roi_align", "ps_roi_pool", "roi_align", "roi_pool"]
+
+Boxes = Any  # an array (K, 5), or a sequence of arrays (L, 4)
+Size = int | Sequence[int]
+
+
+def _arguments(
+    function: str, input: Any, boxes: Boxes, output_size: Size, *, own: bool = False
+) -> tuple[Array, Array, Array, tuple[int, ...]]:
+    """The images with channels last, boxes as (y0, x0, y1, x1), the image of each, and the cells."""
+    name = f"compat.torchvision.{function}"
+    x = as_array(name, input, "input")
+    with calling(name, **{"input.shape": x.shape, "output_size": output_size}):
+        if x.ndim != 4 or not jnp.issubdtype(x.dtype, jnp.floating):
+            got = f"{x.dtype}{x.shape}"
+            raise ArgumentError("input", "an array of floats (N, C, H, W)", got, "Convert it.")
+        known_sizes(x.shape, (2, 3))
+        cells = per_axis("output_size", output_size, 2)
+        if own and x.shape[1] % (cells[0] * cells[1]):
+            rule = f"of a number of channels that {cells[0]} * {cells[1]} divides"
+            raise ArgumentError("input", rule, x.shape, "Each cell has its own.", of="shape")
+        listed, width = is_sequence(boxes), 4 if is_sequence(boxes) else 5
+        parts = [as_array(name, part, "boxes") for part in (boxes if listed else [boxes])]
+        if not parts or any(part.ndim != 2 or part.shape[1] != width for part in parts):
+            rule = "an array (K, 5), or a list with an array (L, 4) for each image"
+            raise ArgumentError("boxes", rule, [part.shape for part in parts], "Reshape them.")
+    if listed:
+        numbers = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
+        images, corners = jnp.asarray(numbers), jnp.concatenate(parts)
+    else:
+        images, corners = parts[0][:, 0].astype(np.int32), parts[0][:, 1:]
+    return jnp.moveaxis(x, 1, -1), corners[:, np.array([1, 0, 3, 2])], images, cells
+
+
+def _mean(op: BoxMean, x: Array, boxes: Array, images: Array) -> Array:
+    channels = x.shape[-1] // (op.output_shape[0] * op.output_shape[1] if op.own else 1)
+    if boxes.shape[0] == 0 or 0 in x.shape:
+        return jnp.zeros((boxes.shape[0], channels, *op.output_shape), x.dtype)
+    return jnp.moveaxis(compose(op, x, boxes, images), -1, 1)
+
+
+def _samples(sampling_ratio: Any) -> int | None:
+    if not is_int(sampling_ratio):
+        raise TypeError(
+            "jaxpool.compat.torchvision: `sampling_ratio` must be an int; "
+            f"got sampling_ratio={sampling_ratio!r}. Pass -1 for as many as a cell is pixels long."
+        )
+    return int(sampling_ratio) if sampling_ratio > 0 else None
+
+
+def roi_align(
+    input: Any,
+    boxes: Boxes,
+    output_size: Size,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+) -> Array:
+    """Computes the average of points in each cell of boxes, as `torchvision.ops.roi_align`.
+
+    Gradient: to input, as there, and to the boxes. A box without area gives what it gives there: the
+    value at its place, or 0 with `sampling_ratio=-1`. `aligned` takes half a pixel off; without it a
+    box is at least a pixel long.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torchvision as ops
+      >>> x = jnp.arange(16.0).reshape(1, 1, 4, 4)
+      >>> ops.roi_align(x, jnp.array([[0, 0, 0, 4.0, 4.0]]), 2, aligned=True)[0, 0]
+      Array([[ 2.5,  4.5],
+             [10.5, 12.5]], dtype=float32)
+    """
+    *arrays, cells = _arguments("roi_align", input, boxes, output_size)
+    offset, least = (0.5, None) if aligned else (0.0, 1.0)
+    samples = _samples(sampling_ratio)
+    op = BoxMean(cells, float(spatial_scale), samples, offset, least, empty_is_zero=False)
+    return _mean(op, *arrays)
+
+
+def ps_roi_align(
+    input: Any,
+    boxes: Boxes,
+    output_size: Size,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+) -> Array:
+    """Computes the average of points in each cell, of its own channels, as `torchvision.ops.ps_roi_align`.
+
+    Cell (i, j) of I by J takes channel `(c * I + i) * J + j` for its channel c. What differs: a box
+    without area gives 0 with `sampling_ratio=-1`, where torchvision divides 0 by 0.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torchvision as ops
+      >>> x = jnp.arange(36.0).reshape(1, 4, 3, 3)
+      >>> ops.ps_roi_align(x, [jnp.array([[0.0, 0.0, 2.0, 2.0]])], 2)[0, 0]
+      Array([[ 0., 10.],
+             [21., 31.]], dtype=float32)
+    """
+    *arrays, cells = _arguments("ps_roi_align", input, boxes, output_size, own=True)
+    samples, scale = _samples(sampling_ratio), float(spatial_scale)
+    return _mean(BoxMean(cells, scale, samples, empty_is_zero=False, own=True), *arrays)
+
+
+def roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
+    """Computes the largest pixel of each cell of boxes, as `torchvision.ops.roi_pool`.
+
+    Gradient: to the first of equal pixels in row-major order. NaN is the largest, where torchvision
+    passes over it.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torchvision as ops
+      >>> x = jnp.arange(16.0).reshape(1, 1, 4, 4)
+      >>> ops.roi_pool(x, jnp.array([[0, 0, 0, 3.0, 2.0]]), 2)[0, 0]
+      Array([[ 5.,  7.],
+             [ 9., 11.]], dtype=float32)
+    """
+    *arrays, cells = _arguments("roi_pool", input, boxes, output_size)
+    return jnp.moveaxis(box_max(cells, float(spatial_scale), "first", *arrays), -1, 1)
+
+
+def ps_roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
+    """Computes the mean of each cell of whole pixels, of its own channels, as `torchvision.ops.ps_roi_pool`.
+
+    As there, the last row and the last column of the image are in no cell. What differs: the gradient
+    is that of the value; torchvision's counts those two as well, divided by their number too.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torchvision as ops
+      >>> x = jnp.arange(36.0).reshape(1, 4, 3, 3)
+      >>> ops.ps_roi_pool(x, jnp.array([[0, 0, 0, 2.0, 2.0]]), 2)[0, 0]
+      Array([[ 0., 10.],
+             [21., 31.]], dtype=float32)
+    """
+    *arrays, cells = _arguments("ps_roi_pool", input, boxes, output_size, own=True)
+    op = BoxMean(
+        cells, float(spatial_scale), None, 0.0, 1.0, empty_is_zero=False, own=True, whole=True
+    )
+    return _mean(op, *arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class RoIAlign:
+    """`roi_align` with its arguments, as `torchvision.ops.RoIAlign`: called with input and boxes."""
+
+    output_size: Size
+    spatial_scale: float
+    sampling_ratio: int
+    aligned: bool = False
+
+    def __call__(self, input: Any, rois: Boxes) -> Array:
+        """`roi_align` of input and rois."""
+        return roi_align(input, rois, *dataclasses.astuple(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class RoIPool:
+    """`roi_pool` with its arguments, as `torchvision.ops.RoIPool`: called with input and boxes."""
+
+    output_size: Size
+    spatial_scale: float
+
+    def __call__(self, input: Any, rois: Boxes) -> Array:
+        """`roi_pool` of input and rois."""
+        return roi_pool(input, rois, *dataclasses.astuple(self))

@@ -1,0 +1,213 @@
+"""What a newcomer from another library does wrong first, and what is said of it, word for word."""
+
+import functools
+import inspect
+import pickle
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool._arguments.calls import public
+from jaxpool._arguments.errors import ArgumentError, calling
+
+X = np.zeros((1, 4, 4, 1), np.float32)
+SHAPE = "x.shape=(1, 4, 4, 1)"
+FULL = "and strides and padding alike. jaxpool.compat.haiku takes windows of full rank."
+STATIC = (
+    "It is traced, as an argument of a function under jax.jit is: name that argument in "
+    "static_argnums or static_argnames, or close over a Python value."
+)
+POOL = functools.partial(jaxpool.max_pool, X)
+
+
+def said(call, *args, **kwargs):
+    """What a call says; under a transformation jax adds a note below, which is not asked for."""
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call(*args, **kwargs)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("x", "window", "advice"),
+    [
+        (X, (1, 2, 2, 1), "(2, 2)"),
+        (X, np.array([1, 2, 2, 1]), "(2, 2)"),
+        (X[0], (2, 2, 1), "(2, 2)"),
+        (X, (1, 1, 2, 2), "(2, 2) with axes=(2, 3)"),
+        (X, [1, 1, 3, 1], "(3,)"),
+    ],
+)
+def test_a_window_of_full_rank(x, window, advice):
+    message = said(jaxpool.max_pool, x, window)
+    assert message.endswith(f" Windows list pooled axes alone: pass {advice}, {FULL}")
+    assert f"got x.ndim={x.ndim} (x.shape={x.shape}, window_shape=" in message
+
+
+def test_the_window_that_is_advised_is_taken_and_haiku_s_too():
+    haiku = pytest.importorskip("jaxpool.compat.haiku", exc_type=ImportError)
+    np.testing.assert_array_equal(
+        jaxpool.max_pool(X, (2, 2), (2, 2)), haiku.max_pool(X, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+    )
+
+
+def test_images_that_look_channels_first():
+    message = said(jaxpool.max_pool, np.zeros((8, 3, 32, 32)), (5, 5))
+    assert message == (
+        "jaxpool.max_pool: `window_shape` must be at most the padded input, 3 along axis 1 (it "
+        "spans 5); got window_shape=(5, 5) (x.shape=(8, 3, 32, 32)). Use a smaller window or more "
+        "padding. If x is channels first, pass axes=(2, 3)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "rule", "traced"),
+    [
+        (
+            "window_shape",
+            "an int or 2 ints of at least 1, one a pooled axis",
+            "(traced int32[], traced int32[])",
+        ),
+        ("strides", "an int or 2 ints of at least 1, one a pooled axis", "traced int32[]"),
+        ("ceil_mode", "True or False", "traced bool[]"),
+        ("axes", "distinct ints from -4 to 3", "[traced int32[], 2]"),
+    ],
+)
+def test_what_is_traced_must_be_static(argument, rule, traced):
+    value = {"(": (2, 2), "[": 1}.get(traced[0], "bool" in traced or 1)
+
+    def pool(value):
+        value = [value, 2] if argument == "axes" else value
+        return jaxpool.max_pool(X, **{"window_shape": (2, 2), argument: value})
+
+    beside = SHAPE if argument == "window_shape" else f"{SHAPE}, window_shape=(2, 2)"
+    assert said(jax.jit(pool), value) == (
+        f"jaxpool.max_pool: `{argument}` must be static, {rule}; got {argument}={traced} "
+        f"({beside}). {STATIC}"
+    )
+
+
+def test_what_is_told_of_static_arguments_works():
+    pool = jax.jit(jaxpool.max_pool, static_argnums=1, static_argnames="strides")
+    assert pool(X, (2, 2), strides=2).shape == (1, 2, 2, 1)
+
+
+def test_a_list_of_traced_numbers_in_place_of_an_array_is_told_to_be_an_array():
+    message = said(jax.jit(lambda x: jaxpool.max([x, x])), 1.0)
+    assert message == (
+        "jaxpool.max: `x` must be an array; got x=[traced float32[], traced float32[]]. "
+        "Pass jnp.asarray(x)."
+    )
+
+
+@pytest.mark.parametrize("ints", [np.array, list, tuple])
+def test_sizes_in_an_array_of_numpy(ints):
+    y = jaxpool.max_pool(X, ints([2, 2]), ints([2, 2]), ints([0, 0]), axes=ints([1, 2]))
+    assert y.shape == (1, 2, 2, 1)
+    assert jaxpool.adaptive_avg_pool(X, ints([2, 2])).shape == (1, 2, 2, 1)
+    assert jaxpool.spatial_pyramid_pool(X, ints([1, 2])).shape == (1, 5)
+
+
+def test_forward_mode_through_the_default_names_the_argument_that_allows_it():
+    with pytest.raises(TypeError) as caught:
+        jax.jvp(lambda x: jaxpool.max_pool(x, (2, 2)), (X,), (X,))
+    note = 'jaxpool: pass autodiff="jvp" for jax.jvp, jax.linearize and jax.jacfwd.'
+    assert note in caught.value.__notes__
+    with pytest.raises(TypeError) as caught:
+        jax.jvp(lambda x: jaxpool.max_pool_with_argmax(x, (2, 2))[0], (X,), (X,))
+    assert note in caught.value.__notes__
+
+
+ORDER = "x, window_shape, strides, padding"
+CALLS = {
+    "jaxpool.max_pool: there is no argument `kernel_size`. Did you mean `window_shape`?": (
+        lambda: POOL(kernel_size=(2, 2))
+    ),
+    "jaxpool.max_pool: there is no argument `stride`. Did you mean `strides`?": (
+        lambda: POOL((2, 2), stride=2)
+    ),
+    "jaxpool.max_pool: there is no argument `dilation`. Did you mean `window_dilation`?": (
+        lambda: POOL((2, 2), dilation=2)
+    ),
+    "jaxpool.max_pool: there is no argument `paddin`. Did you mean `padding`?": (
+        lambda: POOL((2, 2), paddin=2)
+    ),
+    "jaxpool.max: there is no argument `dim`. Did you mean `axis`?": lambda: jaxpool.max(X, dim=1),
+    "jaxpool.fmax: there is no argument `out`. It takes x, y, ties, autodiff.": (
+        lambda: jaxpool.fmax(X, X, out=X)
+    ),
+    "jaxpool.maximum: there is no argument `axis`. It takes xs, ties, autodiff.": (
+        lambda: jaxpool.maximum(X, X, axis=0)
+    ),
+    f"jaxpool.max_pool: `window_shape` must be given; it is missing. The order is {ORDER}.": POOL,
+    f"jaxpool.max_pool: `x` must be given; it is missing. The order is {ORDER}.": (
+        lambda: jaxpool.max_pool(window_shape=2)
+    ),
+    f"jaxpool.max_pool: `x` must be given once; got it by its place and by its name. The order is {ORDER}.": (
+        lambda: POOL((2, 2), x=X)
+    ),
+    "jaxpool.max_pool: at most 4 arguments go by their place; got 5. "
+    "Pass window_dilation, ceil_mode, axes, ties, autodiff by name.": (
+        lambda: POOL((2, 2), 2, "SAME", 1)
+    ),
+    "jaxpool.stochastic_pool: `key` must be given, a PRNG key, before `x`; got an array in its place. "
+    f"The order is key, {ORDER}.": lambda: jaxpool.stochastic_pool(X, (2, 2)),
+    "jaxpool.fractional_max_pool: `key` must be given, a PRNG key, before `x`; got an array in its place. "
+    "The order is key, x, window_shape, output_shape.": (
+        lambda: jaxpool.fractional_max_pool(X, (2, 2), (2, 2))
+    ),
+    "jaxpool.fractional_max_pool: `output_shape` must be given; it is missing. "
+    "The order is key, x, window_shape, output_shape.": (
+        lambda: jaxpool.fractional_max_pool(jax.random.key(0), X, (2, 2))
+    ),
+}
+
+
+@pytest.mark.parametrize("message", CALLS)
+def test_calls_that_do_not_match_the_signature(message):
+    assert said(CALLS[message]) == message
+
+
+def test_a_type_error_from_inside_is_left_as_it_is():
+    def fails(*args):
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match=r"^mine$"):
+        jaxpool.accelerate(fails)(X)
+
+
+def test_functions_keep_name_signature_and_pickle():
+    for name in set(jaxpool.__all__) - {"keep_memory"}:
+        function = getattr(jaxpool, name)
+        assert function.__name__ == name
+        assert re.match(r"jaxpool\._(api|accelerate)\.", function.__module__)
+        assert inspect.signature(function).return_annotation is not inspect.Signature.empty
+        assert pickle.loads(pickle.dumps(function)) is function
+
+
+def test_a_value_whose_repr_fails_is_named_by_its_type():
+    class Silent:
+        def __repr__(self):
+            raise RuntimeError("no")
+
+    with pytest.raises(TypeError, match=r"; got a=<Silent>\. Do\.$"), calling("f"):
+        raise ArgumentError("a", "b", Silent(), "Do.", TypeError)
+    assert "; got window_shape=<int> (x" in said(POOL, 10**5000, axes=(1, 2))
+
+
+def test_what_was_shown_is_not_said_twice():
+    message = said(POOL, (2, 2), jnp.ones(2))
+    assert message.count("strides=") == message.count("window_shape=") == 1
+
+
+def test_functions_of_public_modules_are_named_with_them():
+    def pool(x):
+        return x
+
+    pool.__module__ = "jaxpool.sharded._pool"
+    assert said(public(pool), X, stride=2) == (
+        "jaxpool.sharded.pool: there is no argument `stride`. It takes x."
+    )

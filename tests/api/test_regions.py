@@ -1,0 +1,223 @@
+"""`roi_align` and `roi_max_pool` against loops, what they do at edges, and their messages."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool.testing import assert_close
+from tests.support import region_oracle as oracle
+
+SHAPE, CELLS, BOXES = (2, 6, 5, 2), (2, 3), 7
+VARIANTS = [
+    ("roi_align", {}),
+    ("roi_align", {"aligned": False, "samples": 1, "spatial_scale": 0.5}),
+    ("roi_align", {"kind": "max", "samples": 2, "spatial_scale": 1.25}),
+    ("roi_max_pool", {"ties": "first"}),
+    ("roi_max_pool", {"ties": "last", "spatial_scale": 0.5}),
+    ("roi_max_pool", {"ties": "split", "spatial_scale": 1.25}),
+]
+
+
+@functools.lru_cache
+def compiled(name, options):
+    def run(x, boxes, images, dy):
+        function = getattr(jaxpool, name)
+        kwargs = {"batch_indices": images, **dict(options)}
+        y, back = jax.vjp(lambda x: function(x, boxes, CELLS, **kwargs), x)
+        return y, back(dy)[0]
+
+    return jax.jit(run)
+
+
+def check(name, options, seed):
+    """One drawn case: boxes in the image, across its border and outside, some without area; ties."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(SHAPE).astype(np.float32)
+    if seed % 2:
+        x = np.round(x)
+    boxes = rng.uniform(-3, 9, (BOXES, 4)).astype(np.float32)
+    boxes[: BOXES // 2] = np.sort(boxes[: BOXES // 2].reshape(-1, 2, 2), 1).reshape(-1, 4)
+    boxes[-1, 2] = boxes[-1, 0]
+    if seed % 3 == 0 and name == "roi_max_pool":
+        # Of the other a point on the border would be in or out by its last bit.
+        boxes = np.round(boxes * 2) / 2
+    images = rng.integers(0, SHAPE[0], BOXES).astype(np.int32)
+    answer = getattr(oracle, name)(x, boxes, CELLS, batch_indices=images, **options)
+    dy = rng.standard_normal(answer.y.shape).astype(np.float32)
+    y, dx = compiled(name, tuple(options.items()))(x, boxes, images, dy)
+    # Between pixels a coordinate is rounded in float32, and so is what interpolation gives.
+    bound = 2e-5 if name == "roi_align" else 0
+    assert_close(y, answer.y, bound, f"value, seed {seed}")
+    assert_close(dx, answer.cotangent(dy), 5e-5, f"cotangent, seed {seed}")
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_drawn_cases(name, options):
+    for seed in range(8):
+        check(name, options, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_many_drawn_cases(name, options):
+    for seed in range(100, 220):
+        check(name, options, seed)
+
+
+X = jnp.asarray(np.random.default_rng(1).permutation(60).reshape(6, 5, 2) / 7, jnp.float32)
+BOX = jnp.array([[0.7, 0.4, 4.9, 4.1], [1.2, -2.3, 7.1, 2.6]])
+
+
+@pytest.mark.parametrize("kind", ["avg", "max"])
+def test_the_gradient_of_boxes_is_what_differences_say(kind):
+    with jax.enable_x64(True):
+        boxes = BOX.astype(jnp.float64)
+
+        def loss(boxes):
+            y = jaxpool.roi_align(X.astype(jnp.float64), boxes, 2, kind=kind)
+            return (jnp.sin(y) * jnp.arange(y.size).reshape(y.shape)).sum()
+
+        want = [
+            (loss(boxes.at[at].add(1e-6)) - loss(boxes.at[at].add(-1e-6))) / 2e-6
+            for at in np.ndindex(*boxes.shape)
+        ]
+        got = jax.jit(jax.grad(loss))(boxes)
+    np.testing.assert_allclose(got.ravel(), want, rtol=1e-6)
+
+
+def test_nan_and_infinities_reach_the_cells_that_have_them_as_neighbours():
+    x = X.at[0, 0, 0].set(jnp.nan).at[5, 4, 1].set(-jnp.inf).at[0, 4, 1].set(jnp.inf)
+    boxes = jnp.array([[0.0, 0.0, 6.0, 5.0]])
+    y = jaxpool.roi_align(x, boxes, 3, samples=1)[0]
+    clean = jaxpool.roi_align(X, boxes, 3, samples=1)[0]
+    assert np.isnan(y[0, 0, 0])
+    assert y[2, 2, 1] == -np.inf
+    assert y[0, 2, 1] == np.inf
+    finite = np.isfinite(y)
+    assert finite.sum() == y.size - 3
+    np.testing.assert_array_equal(y[finite], clean[finite])
+    dx, dboxes = jax.grad(
+        lambda x, boxes: jnp.nansum(jaxpool.roi_align(x, boxes, 3)[..., 2, 0]), (0, 1)
+    )(x, boxes)
+    assert np.isfinite(dx).all()
+    assert np.isfinite(dboxes).all()
+    y = jaxpool.roi_max_pool(x, boxes, 1)[0, 0, 0]
+    assert np.isnan(y[0])
+    assert y[1] == np.inf
+
+
+def test_a_box_that_says_nothing():
+    """Without area, outside of the image, or of an image that does not exist: 0, and no gradient."""
+    boxes = jnp.array([[1, 1, 1, 4], [4, 1, 2, 3], [9, 9, 12, 12], [0, 0, 3, 3]], jnp.float32)
+    images = jnp.array([0, 0, 0, 1])
+    for name in ("roi_align", "roi_max_pool"):
+        function = getattr(jaxpool, name)
+
+        @jax.jit
+        def pool(x, images, function=function):
+            return function(x[None] - 9, boxes, 2, batch_indices=images)
+
+        y, back = jax.vjp(lambda x, pool=pool: pool(x, images), X)
+        zero = [2, 3] if name == "roi_max_pool" else [0, 1, 2, 3]
+        assert not np.asarray(y)[zero].any()
+        dx = back(jnp.zeros_like(y).at[jnp.array(zero)].set(1))[0]
+        assert not np.asarray(dx).any()
+    assert jaxpool.roi_align(X, boxes[:0], 2).shape == (0, 2, 2, 2)
+    assert jaxpool.roi_max_pool(X[..., :0], boxes, 2).shape == (4, 2, 2, 0)
+
+
+def test_types_and_shapes():
+    boxes = jnp.broadcast_to(BOX, (3, 2, 4))
+    assert jaxpool.roi_align(X, boxes, 2).shape == (3, 2, 2, 2, 2)
+    assert jaxpool.roi_max_pool(X, boxes, (1, 2)).shape == (3, 2, 1, 2, 2)
+    low, wide = X.astype(jnp.bfloat16), X.astype(jnp.bfloat16).astype(jnp.float32)
+    y = jaxpool.roi_align(low, BOX, 2)
+    assert y.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(y, jaxpool.roi_align(wide, BOX, 2).astype(jnp.bfloat16))
+    assert jaxpool.roi_align(X.astype(jnp.int8), BOX, 2).dtype == jnp.float32
+    whole = (X * 7).astype(jnp.int16)
+    y = jaxpool.roi_max_pool(whole, BOX, 2)
+    assert y.dtype == jnp.int16
+    np.testing.assert_array_equal(y, jaxpool.roi_max_pool(whole.astype(jnp.float32), BOX, 2))
+
+
+@pytest.mark.parametrize("name", ["roi_align", "roi_max_pool"])
+def test_no_scatter_and_one_order(name):
+    """The gradient is the same however boxes are grouped with others of other images."""
+    x, images = jnp.stack([X, -X]), jnp.array([1, 0] * 20)
+    boxes = jnp.concatenate([BOX + i / 8 for i in range(20)])
+
+    def pullback(x):
+        y, back = jax.vjp(lambda x: getattr(jaxpool, name)(x, boxes, 2, batch_indices=images), x)
+        return back(y)[0]
+
+    text = jax.jit(pullback).lower(x).as_text()
+    assert "scatter" not in text
+
+    @jax.jit
+    def alone(image, boxes):
+        y, back = jax.vjp(lambda x: getattr(jaxpool, name)(x, boxes, 2), image)
+        return back(y)[0]
+
+    want = jnp.stack([alone(image, boxes[1 - b :: 2]) for b, image in enumerate(x)])
+    np.testing.assert_allclose(jax.jit(pullback)(x), want, rtol=1e-4, atol=1e-4)
+
+
+BATCH = jnp.stack([X, X])
+MESSAGES = [
+    (
+        {"boxes": BOX[0]},
+        ValueError,
+        "`boxes` must be an array (..., K, 4) of (y0, x0, y1, x1); got",
+    ),
+    ({"x": BATCH}, ValueError, "`x` must be (H, W, C) without batch_indices, (B, H, W, C) with"),
+    ({"output_shape": 0}, ValueError, "`output_shape` must be an int or 2 ints of at least 1"),
+    ({"spatial_scale": 0}, ValueError, "`spatial_scale` must be a positive number; got"),
+    (
+        {"x": BATCH, "batch_indices": np.array([0, 2])},
+        ValueError,
+        "`batch_indices` must be ints from 0 to 1; got batch_indices=[0, 2]",
+    ),
+    (
+        {"x": BATCH, "batch_indices": np.array([0.0, 1.0])},
+        TypeError,
+        "`batch_indices` must be an array of integers; got batch_indices=dtype('float64')",
+    ),
+    (
+        {"x": BATCH, "batch_indices": np.array([0])},
+        ValueError,
+        "`batch_indices` must be of shape (2,); got batch_indices=(1,)",
+    ),
+]
+OWN = [
+    (
+        "roi_align",
+        {"samples": 0},
+        ValueError,
+        "`samples` must be an int from 1 to 1024; got samples=0",
+    ),
+    (
+        "roi_align",
+        {"samples": 1.5},
+        TypeError,
+        "`samples` must be an int from 1 to 1024; got samples=1.5",
+    ),
+    ("roi_align", {"aligned": 1}, TypeError, "`aligned` must be True or False; got aligned=1"),
+    ("roi_align", {"kind": "sum"}, ValueError, "`kind` must be 'avg' or 'max'; got kind='sum'"),
+    ("roi_max_pool", {"ties": "all"}, ValueError, "`ties` must be 'first', 'last' or 'split'; got"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "error", "message"),
+    [(name, *row) for name in ("roi_align", "roi_max_pool") for row in MESSAGES] + OWN,
+)
+def test_messages(name, given, error, message):
+    arguments = {"x": X, "boxes": BOX, "output_shape": 2} | given
+    with pytest.raises(error) as raised:
+        getattr(jaxpool, name)(**arguments)
+    assert str(raised.value).startswith(f"jaxpool.{name}: {message}")

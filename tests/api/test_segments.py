@@ -1,0 +1,190 @@
+"""`segment_max`, `segment_min` and `segment_mean` against loops and `jax.ops`, and their messages."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool._kernels.segments import total
+from jaxpool.testing import assert_close, draw_values
+from tests.support import region_oracle as oracle
+
+ROWS, COUNT = 40, 7
+VARIANTS = [
+    *[
+        (name, ties)
+        for name in ("segment_max", "segment_min")
+        for ties in ("split", "first", "last")
+    ],
+    ("segment_mean", None),
+]
+
+
+@functools.lru_cache
+def compiled(name, ties, is_sorted):
+    def run(x, ids, dy):
+        more = {} if ties is None else {"ties": ties}
+
+        def pool(x):
+            return getattr(jaxpool, name)(x, ids, COUNT, indices_are_sorted=is_sorted, **more)
+
+        y, back = jax.vjp(pool, x)
+        return (
+            y,
+            back(dy)[0],
+            jax.jvp(pool, (x,), (jnp.cos(jnp.arange(x.size)).reshape(x.shape),))[1],
+        )
+
+    return jax.jit(run)
+
+
+def check(name, ties, seed):
+    """One drawn case: ids out of range and segments without rows, ties, NaN and infinities."""
+    rng = np.random.default_rng(seed)
+    values = ("ties", "normal", "special" if ties else "normal")[seed % 3]
+    x = draw_values(rng, (ROWS, 3), np.float32, values)
+    ids = rng.choice(rng.integers(-2, COUNT + 3, 5), ROWS).astype(np.int32)
+    is_sorted = bool(seed % 2)
+    if is_sorted:
+        ids = np.sort(ids)
+    answer = getattr(oracle, name)(x, ids, COUNT, **({} if ties is None else {"ties": ties}))
+    dy = rng.standard_normal(answer.y.shape).astype(np.float32)
+    y, dx, y_dot = compiled(name, ties, is_sorted)(x, ids, dy)
+    assert_close(y, answer.y, 0 if ties else 1e-5, f"value, seed {seed}")
+    assert_close(dx, answer.cotangent(dy), 1e-6, f"cotangent, seed {seed}")
+    along = np.cos(np.arange(x.size, dtype=np.float32)).reshape(x.shape)
+    assert_close(y_dot, answer.tangent(along), 1e-5, f"tangent, seed {seed}")
+
+
+@pytest.mark.parametrize(("name", "ties"), VARIANTS)
+def test_drawn_cases(name, ties):
+    for seed in (0, 2, 4, 6, 8, 10, 12):
+        check(name, ties, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "ties"), VARIANTS)
+def test_many_drawn_cases(name, ties):
+    for seed in range(100, 420):
+        check(name, ties, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["segment_max", "segment_min"])
+def test_drawn_cases_against_jax(name):
+    """Value and gradient, ties split as there, without NaN, whose gradient is NaN there."""
+
+    def both(function, x, ids, dy):
+        y, back = jax.vjp(lambda x: function(x, ids, COUNT), x)
+        return y, back(dy)[0]
+
+    ours = jax.jit(functools.partial(both, getattr(jaxpool, name)))
+    theirs = jax.jit(functools.partial(both, getattr(jax.ops, name)))
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        x = draw_values(rng, (ROWS, 3), np.float32, ("ties", "normal")[seed % 2])
+        ids = rng.integers(-2, COUNT + 3, ROWS).astype(np.int32)
+        dy = rng.standard_normal((COUNT, 3)).astype(np.float32)
+        for got, want in zip(ours(x, ids, dy), theirs(x, ids, dy), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("largest", [1, 3, 200])
+def test_sums_in_blocks_are_those_of_a_scatter(largest):
+    """Segments of one block and of blocks of blocks; sorted ids or not; rows that are dropped."""
+    rng = np.random.default_rng(largest)
+    sizes = [largest, 0, 2, 1, largest, 0]
+    ids = np.repeat(np.arange(6, dtype=np.int32), sizes)
+    ids = np.concatenate([[-1], ids, [6, 6]]).astype(np.int32)
+    x = rng.integers(-9, 9, (len(ids), 2)).astype(np.float32)
+
+    @functools.partial(jax.jit, static_argnums=2)
+    def blocks(x, ids, is_sorted):
+        return total(x, ids, 6, is_sorted, one_by_one=False)
+
+    want = total(jnp.asarray(x), jnp.asarray(ids), 6, True, one_by_one=True)
+    np.testing.assert_array_equal(blocks(x, ids, True), want)
+    order = rng.permutation(len(ids))
+    np.testing.assert_array_equal(blocks(x[order], ids[order], False), want)
+
+
+def test_the_backward_is_a_gather_and_other_platforms_add_no_floats_by_scatter():
+    ids, x = jnp.array([0, 1, 1, 4]), jnp.ones((4, 2))
+    for name in ("segment_max", "segment_mean"):
+        back = jax.vjp(lambda x, name=name: getattr(jaxpool, name)(x, ids, 3), x)[1]
+        text = jax.jit(lambda dy, back=back: back(dy)).lower(jnp.ones((3, 2))).as_text()
+        kept = name == "segment_mean"  # counts the rows once more
+        assert ("scatter" in text) == kept
+    traced = jax.jit(lambda x: jaxpool.segment_mean(x, ids, 3)).trace(x)
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    scatters = text.split('"stablehlo.scatter"')[1:]
+    assert len(scatters) == 1
+    assert "tensor<3xi32>" in scatters[0].split("-> ")[1]
+
+
+def test_types_and_shapes():
+    ids = np.array([1, 1, -1], np.int8)
+    assert jaxpool.segment_max(np.array([3, 1, 2], np.int16), ids).dtype == jnp.int16
+    np.testing.assert_array_equal(
+        jaxpool.segment_max(np.array([3, 1, 2], np.uint8), ids, 3), [0, 3, 0]
+    )
+    np.testing.assert_array_equal(
+        jaxpool.segment_min(np.array([True, False, True]), ids), [True, False]
+    )
+    low = jnp.asarray([256.0, 1.0, 1.0], jnp.bfloat16)
+    mean = jaxpool.segment_mean(low, jnp.zeros(3, jnp.uint32))
+    assert mean.dtype == jnp.bfloat16
+    assert mean[0] == jnp.asarray(86.0, jnp.bfloat16)  # 258 / 3, added in float32
+    assert jaxpool.segment_max(low, ids, 300)[1] == 256
+    assert jaxpool.segment_mean(np.array([1, 2, 4]), ids)[1] == 1.5
+    empty = np.zeros((0, 2), np.float32)
+    assert jaxpool.segment_max(empty, np.zeros(0, np.int32)).shape == (0, 2)
+    assert (jaxpool.segment_min(empty, np.zeros(0, np.int32), 2) == np.inf).all()
+    assert (jaxpool.segment_mean(empty, np.zeros(0, np.int32), 2) == 0).all()
+
+
+def test_the_number_of_segments_is_read_off_known_ids_inside_a_jit():
+    ids = jnp.array([0, 3])
+    assert jax.jit(lambda x: jaxpool.segment_max(x, ids))(jnp.ones(2)).shape == (4,)
+
+
+X, IDS = np.ones((3, 2), np.float32), np.array([0, 1, 1])
+MESSAGES = [
+    ({"x": np.float32(1)}, ValueError, "`x` must be an array (N, ...); got x.ndim=0"),
+    ({"segment_ids": [0, 1, 1]}, TypeError, "`segment_ids` must be an array of integers; got"),
+    (
+        {"segment_ids": IDS[:2]},
+        ValueError,
+        "`segment_ids` must be of shape (3,); got segment_ids=(2,)",
+    ),
+    (
+        {"num_segments": 2.0},
+        TypeError,
+        "`num_segments` must be None or an int from 0 to 2**31 - 1; got",
+    ),
+    (
+        {"num_segments": -1},
+        ValueError,
+        "`num_segments` must be None or an int from 0 to 2**31 - 1; got",
+    ),
+    ({"indices_are_sorted": 1}, TypeError, "`indices_are_sorted` must be True or False; got"),
+    ({"ties": "none"}, ValueError, "`ties` must be 'split', 'first' or 'last'; got ties='none'"),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "message"), MESSAGES)
+@pytest.mark.parametrize("name", ["segment_max", "segment_min", "segment_mean"])
+def test_messages(name, given, error, message):
+    if name == "segment_mean" and "ties" in given:
+        return
+    with pytest.raises(error) as raised:
+        getattr(jaxpool, name)(**({"x": X, "segment_ids": IDS} | given))
+    assert str(raised.value).startswith(f"jaxpool.{name}: {message}")
+
+
+def test_traced_ids_need_the_number_of_segments():
+    with pytest.raises(ValueError, match="`num_segments` must be given where ids are traced"):
+        jax.jit(lambda ids: jaxpool.segment_max(X, ids))(IDS)

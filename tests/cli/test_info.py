@@ -1,0 +1,118 @@
+"""`python -m jaxpool info`: its tables, and the plan of a case."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxpool
+from jaxpool.__main__ import main
+
+PLAN = """\
+avg_pool, float32, 8x64x64x8 to 8x64x64x8
+
+cpu
+  keeps       nothing: it is linear
+  forward     axes 1 2: 9 terms, 9 regions, in place (no copy, but bounds to test in the loop)
+              decided by in_place=True, sum_region_bytes=2048
+  tangent     as forward
+  backward    axes 1 2: 9 terms, 9 regions, in place (no copy, but bounds to test in the loop)
+              decided by in_place=True, sum_region_bytes=2048
+
+gpu
+  keeps       nothing: it is linear
+  forward     axes 1 2: 9 terms, from a padded copy (padded once, then each term is a plain slice)
+  tangent     as forward
+  backward    axes 1 2: 9 terms, from a padded copy (padded once, then each term is a plain slice)
+
+tpu
+  keeps       nothing: it is linear
+  forward     axes 1 2: 9 terms, by lax.reduce_window (one instruction of XLA reads the array once)
+              decided by sum_passes=0
+  tangent     as forward
+  backward    axes 1 2: 9 terms, by lax.reduce_window (one instruction of XLA reads the array once)
+              decided by sum_passes=0
+"""
+
+
+def test_every_function_has_an_entry(capsys):
+    assert main(["info", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert set(said["functions"]) == set(jaxpool.__all__) - {"accelerate", "keep_memory"}
+    for entry in said["functions"].values():
+        together = [platform for plan in entry["plans"] for platform in plan["platforms"]]
+        assert sorted(together) == ["cpu", "gpu", "tpu"]
+        assert all(plan["forward"] for plan in entry["plans"])
+    pool = said["functions"]["max_pool"]
+    assert set(pool["keeps"]) == {"tap", "bits", "arrays", "rank"}
+    assert [plan["platforms"] for plan in pool["plans"]] == [["cpu"], ["gpu", "tpu"]]
+    assert "tables" in pool["plans"][0]["backward"]
+    assert "tables" not in pool["plans"][1]["backward"]
+
+
+def test_tables(capsys):
+    assert main(["info"]) == 0
+    said = capsys.readouterr().out
+    for name in set(jaxpool.__all__) - {"accelerate", "keep_memory"}:
+        assert re.search(rf"^  (\w+, )*{name}(, \w+)*$", said, re.MULTILINE)
+    elementwise = said.split("  fmax, fmin, maximum, minimum\n")[1]
+    assert elementwise.startswith(
+        '    derivative  reverse; forward too with autodiff="jvp"\n'
+        "    keeps       which array was chosen, a bit for each array\n"
+        "    everywhere  forward element by element; backward element by element\n"
+    )
+
+
+def test_plan_of_a_case(capsys):
+    assert main(["info", "--plan", "avg 3x3 SAME 8x64x64x8"]) == 0
+    assert capsys.readouterr().out == PLAN
+
+
+def test_plan_of_a_case_as_json(capsys):
+    assert main(["info", "--plan", "max 13x13 SAME 8x?x40x40x128", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["output_shape"] == [8, None, 40, 40, 128]
+    cpu, gpu, tpu = said["plans"]
+    assert [each["platforms"] for each in (cpu, gpu, tpu)] == [["cpu"], ["gpu"], ["tpu"]]
+    assert [stage["axes"] for stage in gpu["forward"]] == [[3], [2]]
+    assert [stage["axes"] for stage in tpu["forward"]] == [[3], [3], [2], [2]]
+    assert [stage["kept"] for stage in tpu["forward"]] == [True, True, True, False]
+    assert tpu["decided_by"]["forward"] == {"overlapping_taps": 9, "pieces": 8}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "lp 2x2 stride 2 16x128x128x32",
+        "softmax 3x3 SAME 2x9x8x3",
+        "stochastic 2x2 stride 2 2x8x8x3",
+        "fractional max 2x2 to 3x3 2x9x9x4",
+        "max unpool to 8x8 1x4x4x2",
+        "cummin over 0 12x3",
+        "global avg 4x7x7x8",
+        "fmax of 3 ties split 5",
+        "adaptive max with argmax to 5x5 ties last 1x64x64x3",
+        "max 15x15 ties split 2x40x40x8",
+        "max 2x2 stride 3 0x9x9x4",
+    ],
+)
+def test_every_kind_of_case_has_words(case, capsys):
+    assert main(["info", "--plan", case]) == 0
+    assert "\n  keeps       " in capsys.readouterr().out
+
+
+def test_as_a_program_in_another_folder(tmp_path):
+    sources = str(Path(jaxpool.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxpool", "info"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": sources},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("versions\n")

@@ -1,0 +1,159 @@
+"""`compat.torchvision`: against torchvision on drawn boxes where it is installed, and by itself."""
+
+import functools
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool.compat import torchvision as ours
+
+try:
+    from torchvision import ops as theirs
+except (ImportError, RuntimeError):  # not installed, or built for another PyTorch
+    theirs = None
+needs_torchvision = pytest.mark.skipif(theirs is None, reason="needs torchvision")
+
+IMAGES, HEIGHT, WIDTH, BOXES = 2, 9, 7, 9
+VARIANTS = [
+    ("roi_align", ((2, 3), 0.8, -1, False)),
+    ("roi_align", ((2, 3), 1.0, 2, True)),
+    ("roi_align", ((3, 1), 2.0, -1, True)),
+    ("roi_align", ((1, 2), 1.0, 3, False)),
+    ("roi_pool", ((3, 2), 1.0)),
+    ("roi_pool", ((2, 4), 0.6)),
+    ("ps_roi_align", ((2, 3), 0.8, -1)),
+    ("ps_roi_align", ((2, 1), 1.0, 2)),
+    ("ps_roi_pool", ((2, 3), 1.0)),
+    ("ps_roi_pool", ((3, 2), 0.7)),
+]
+
+
+@functools.lru_cache
+def compiled(name, args):
+    def run(x, boxes, dy):
+        y, back = jax.vjp(lambda x: getattr(ours, name)(x, boxes, *args), x)
+        return y, back(dy)[0]
+
+    return jax.jit(run)
+
+
+def drawn(name, args, seed):
+    """Images, boxes inside, across and outside of them, and a cotangent; half of them with ties."""
+    rng = np.random.default_rng(seed)
+    channels = 2 * (args[0][0] * args[0][1] if name.startswith("ps") else 1)
+    x = rng.standard_normal((IMAGES, channels, HEIGHT, WIDTH)).astype(np.float32)
+    x = np.round(x) if seed % 2 else x
+    corners = rng.uniform(-4, 14, (BOXES, 4))
+    corners = np.round(corners * 2) / 2 if seed % 3 == 0 else corners
+    if name == "ps_roi_align" or args[-1] is True:
+        # Boxes of a negative size divide by 0 there, or end the program.
+        corners = np.sort(corners.reshape(-1, 2, 2), 1).reshape(-1, 4)
+        corners[:, 2:] += 0.25
+    boxes = np.column_stack([rng.integers(0, IMAGES, BOXES), corners]).astype(np.float32)
+    dy = rng.standard_normal((BOXES, 2, *args[0])).astype(np.float32)
+    return x, boxes, dy
+
+
+def check(name, args, seed):
+    import torch
+
+    x, boxes, dy = drawn(name, args, seed)
+    image = torch.tensor(x).requires_grad_()
+    want = getattr(theirs, name)(image, torch.tensor(boxes), *args)
+    y, dx = compiled(name, args)(x, boxes, dy)
+    np.testing.assert_allclose(y, want.detach(), rtol=1e-5, atol=2e-5, err_msg=f"seed {seed}")
+    if name != "ps_roi_pool":  # its gradient is not that of its value
+        (want,) = torch.autograd.grad(want, image, torch.tensor(dy))
+        np.testing.assert_allclose(dx, want, rtol=1e-4, atol=5e-5, err_msg=f"seed {seed}")
+
+
+@needs_torchvision
+@pytest.mark.parametrize(("name", "args"), VARIANTS)
+def test_drawn_cases(name, args):
+    for seed in range(6):
+        check(name, args, seed)
+
+
+@needs_torchvision
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "args"), VARIANTS)
+def test_many_drawn_cases(name, args):
+    for seed in range(100, 300):
+        check(name, args, seed)
+
+
+@needs_torchvision
+@pytest.mark.parametrize("name", ours.__all__)
+def test_arguments_are_those_of_torchvision(name):
+    def shown(function):
+        parameters = inspect.signature(function).parameters.values()
+        return [(p.name, p.default) for p in parameters if p.name != "self"]
+
+    assert shown(getattr(ours, name)) == shown(getattr(theirs, name))
+
+
+@needs_torchvision
+def test_the_gradient_of_their_ps_roi_pool_has_pixels_that_its_value_has_not():
+    """Their value leaves out the last row and column, their gradient does not."""
+    import torch
+
+    image = torch.ones(1, 1, 4, 4, requires_grad=True)
+    boxes = torch.tensor([[0, 0, 0, 9.0, 9.0]])
+    y = theirs.ps_roi_pool(image * torch.arange(4.0), boxes, 1)
+    assert y.item() == 1  # of columns 0, 1, 2
+    theirs.ps_roi_pool(image, boxes, 1).sum().backward()
+    assert image.grad[0, 0, 3, 3] > 0
+    x = jnp.ones((1, 1, 4, 4))
+    dx = jax.grad(lambda x: ours.ps_roi_pool(x, jnp.asarray(boxes.numpy()), 1).sum())(x)
+    np.testing.assert_allclose(
+        dx[0, 0], np.pad(np.full((3, 3), 1 / 9), ((0, 1), (0, 1))), rtol=1e-6
+    )
+
+
+def test_a_list_of_boxes_an_image_and_classes():
+    x = jnp.arange(2 * 1 * 4 * 4.0).reshape(2, 1, 4, 4)
+    boxes = jnp.array([[0, 1, 0, 3, 4], [1, 0, 0, 4, 2], [1, 1, 1, 2, 2]], jnp.float32)
+    listed = [boxes[:1, 1:], boxes[1:, 1:]]
+    want = ours.roi_align(x, boxes, 2, 1.0, 2, True)
+    np.testing.assert_array_equal(ours.RoIAlign(2, 1.0, 2, True)(x, listed), want)
+    np.testing.assert_array_equal(ours.RoIPool(2, 1.0)(x, listed), ours.roi_pool(x, boxes, 2))
+    assert ours.roi_align(x, [boxes[:0, 1:]] * 2, 2).shape == (0, 1, 2, 2)
+
+
+def test_boxes_of_roi_align_have_a_gradient_too():
+    x, boxes = jnp.arange(16.0).reshape(1, 1, 4, 4), jnp.array([[0, 0.5, 0.5, 3, 3.0]])
+    dboxes = jax.grad(lambda boxes: ours.roi_align(x, boxes, 1, 1.0, 2, True).sum())(boxes)
+    np.testing.assert_allclose(dboxes, [[0, 0.5, 2, 0.5, 2]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "error", "message"),
+    [
+        (
+            "roi_align",
+            (np.ones((2, 3)), [], 2),
+            ValueError,
+            "`input` must be an array of floats (N",
+        ),
+        ("roi_pool", (np.ones((1, 2, 3, 3)), np.ones((2, 4)), 2), ValueError, "`boxes` must be an"),
+        (
+            "ps_roi_pool",
+            (np.ones((1, 3, 3, 3)), np.ones((1, 5)), 2),
+            ValueError,
+            "`input` must be of",
+        ),
+        (
+            "roi_pool",
+            (np.ones((1, 2, 3, 3)), np.ones((2, 5)), 0),
+            ValueError,
+            "`output_size` must be",
+        ),
+    ],
+)
+def test_messages(name, args, error, message):
+    with pytest.raises(error) as raised:
+        getattr(ours, name)(*args)
+    assert str(raised.value).startswith(f"jaxpool.compat.torchvision.{name}: {message}")

@@ -1,0 +1,110 @@
+"""Every ```python block of a page runs as it stands: sessions as doctests, all others as programs, here.
+
+So do commands of ours in ```console blocks.
+"""
+
+import ast
+import importlib
+import re
+import shlex
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("examples/*.md")),
+]
+ALWAYS = {"jax", "jaxpool", "numpy", "os"}
+
+
+def blocks(page):
+    """The text of each ```python block."""
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def imported(program):
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module.split(".")[0]
+            if node.module == "jaxpool.compat":  # its modules of this name need the library
+                yield from {alias.name for alias in node.names} & {"haiku", "equinox"}
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+
+
+PROGRAMS = {
+    f"{page.relative_to(ROOT)} {number}": program
+    for page in PAGES
+    for number, program in enumerate(blocks(page))
+    if not program.startswith(">>>")
+}
+
+
+def test_there_are_programs_for_each_library():
+    for page in ("bring-your-model", "train"):
+        programs = [text for name, text in PROGRAMS.items() if f"/{page}.md" in name]
+        libraries = [set(imported(text)) - ALWAYS - {"optax", "sklearn"} for text in programs]
+        assert libraries == [{"flax"}, {"flax"}, {"haiku"}, {"equinox"}, {"keras"}]
+
+
+def test_every_block_is_a_session_or_a_program():
+    for page in PAGES:
+        for block in blocks(page):
+            inside = block.count("\n>>> ")
+            assert block.startswith(">>> ") or not inside, page
+            # A doctest ends at an empty line: without one the fence is taken for what is printed.
+            assert not block.startswith(">>> ") or block.endswith("\n\n"), page
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_runs(name, monkeypatch, tmp_path):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for library in set(imported(PROGRAMS[name])) - ALWAYS:
+            pytest.importorskip(library)
+        scope = {"__name__": "__main__"}
+        exec(compile(PROGRAMS[name], name, "exec"), scope)
+    if "losses" in scope:  # a training: it learns
+        assert np.isfinite(scope["losses"]).all()
+        assert scope["losses"][-1] < scope["losses"][0]
+
+
+COMMANDS = sorted(
+    {
+        line.removeprefix("$ ")
+        for page in PAGES
+        for block in re.findall(
+            r"^```console\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL
+        )
+        for line in block.splitlines()
+    }
+)
+
+
+QUICK = r"python -m (jaxpool .*|bench (--help|--tune list))"
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if re.fullmatch(QUICK, line)])
+def test_a_command_runs(command, capsys):
+    _, _, module, *words = shlex.split(command)
+    try:
+        code = importlib.import_module(f"{module}.__main__").main(words)
+    except SystemExit as left:  # of --help
+        code = left.code
+    assert code == 0
+    assert capsys.readouterr().out
+
+
+def test_other_commands_name_what_is_there():
+    assert len(COMMANDS) > 12
+    for word in " ".join(COMMANDS).split():
+        if word.endswith(".py") or word.startswith(".ci/"):
+            assert (ROOT / word).is_file(), word

@@ -1,0 +1,97 @@
+"""The documentation builds without a warning; every link leads somewhere; nothing comes from another host."""
+
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
+
+
+class Page(HTMLParser):
+    """Links, what is fetched to show the page, and what links may name."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.fetched, self.ids = [], [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.ids |= {attrs.get("id"), attrs.get("name")}
+        if tag == "a" and attrs.get("href"):
+            self.links.append(attrs["href"])
+        if tag == "link" and "canonical" not in attrs.get("rel", ""):
+            self.fetched.append(attrs["href"])
+        if attrs.get(FETCHED.get(tag)):
+            self.fetched.append(attrs[FETCHED[tag]])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("mkdocstrings")
+    pytest.importorskip("material")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    pages = {path: Page(path.read_text()) for path in folder.rglob("*.html")}
+    assert len(pages) > 30
+    return folder, pages
+
+
+def target(folder, page, link):
+    """The file that a link of a page names."""
+    path = unquote(urlsplit(link).path)
+    found = (folder / path.lstrip("/") if path.startswith("/") else page.parent / path).resolve()
+    return page if not path else found / "index.html" if found.is_dir() else found
+
+
+def test_links_lead_somewhere(site):
+    folder, pages = site
+    broken = []
+    for path, page in pages.items():
+        for link in page.links + page.fetched:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            found = target(folder, path, link)
+            anchor = unquote(parts.fragment)
+            if not found.is_file() or (
+                anchor and found in pages and anchor not in pages[found].ids
+            ):
+                broken.append((str(path.relative_to(folder)), link))
+    assert broken == []
+
+
+def test_a_broken_link_is_seen(site):
+    folder, pages = site
+    page = folder / "index.html"
+    assert target(folder, page, "tutorial/") in pages
+    assert not target(folder, page, "no-such-page/").is_file()
+    assert "install" in pages[page].ids
+    assert "no-such-heading" not in pages[page].ids
+
+
+def test_nothing_is_fetched_from_another_host(site):
+    _, pages = site
+    strangers = {link for page in pages.values() for link in page.fetched if urlsplit(link).netloc}
+    assert strangers == set()
+
+
+def test_the_reference_shows_signatures_and_examples(site):
+    folder, _ = site
+    text = (folder / "reference" / "windowed" / "index.html").read_text()
+    assert 'id="jaxpool.max_pool"' in text
+    assert "Examples:" in text

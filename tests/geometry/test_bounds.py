@@ -1,0 +1,67 @@
+"""What is computed in one step of windows that may be many, against one window after another."""
+
+import random
+
+import pytest
+
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._geometry.adaptive import adaptive_window
+from jaxpool._geometry.window import FARTHEST, make_window
+
+
+def drawn(count):
+    chance = random.Random(0)
+    for _ in range(count):
+        size, window, stride = (chance.randint(1, n) for n in (9, 6, 6))
+        pads = (chance.randint(0, 30), chance.randint(0, 30))
+        options = {"window_dilation": chance.randint(1, 12), "ceil_mode": chance.random() < 0.5}
+        yield size, window, stride, pads, options
+
+
+def test_the_first_empty_window():
+    found = set()
+    for size, window, stride, pads, options in drawn(1500):
+        arguments = ((size, 1), (window,), (stride,), (pads,))
+        try:
+            (dim,) = make_window(*arguments, **options, empty="keep").dims
+        except ArgumentError:
+            continue
+        empty = [output for output in range(dim.out) if not dim.real(output)]
+        assert dim.first_empty() == (empty[0] if empty else None), dim
+        found.add(min(empty[0], 2) if empty else None)
+    assert found == {None, 0, 1, 2}
+
+
+def test_the_longest_of_unequal_windows():
+    for size in range(1, 40):
+        for count in range(1, 60):
+            (dim,) = adaptive_window((size, 1), (count,), None).dims
+            ends = [-(-(i + 1) * size // count) for i in range(count)]
+            assert dim.window == max(end - i * size // count for i, end in enumerate(ends))
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_a_stride_beyond_the_input_is_as_good_as_any_longer(ceil_mode):
+    for size, window, low, high in [(1, 1, 0, 0), (4, 2, 1, 0), (5, 3, 0, 2), (4, 4, 3, 3)]:
+        total = size + low + high
+        shapes = {
+            make_window((size, 1), (window,), (stride,), ((low, high),), ceil_mode=ceil_mode)
+            for stride in (total, total + 1, 10**9, 2**62)
+        }
+        assert len(shapes) == 1
+        (dim,) = shapes.pop().dims
+        assert (dim.out, dim.stride) == (1, total)
+
+
+def test_bounds_of_windows():
+    longest = 4 + FARTHEST
+    assert make_window((4, 1), (longest,), padding="SAME").output_shape == (4,)
+    with pytest.raises(ArgumentError, match="longer than the input"):
+        make_window((4, 1), (longest + 1,), padding="SAME")
+    with pytest.raises(ArgumentError, match=r"fewer than 2\*\*32"):
+        make_window((4, 4, 1), (2**16, 2**16), padding="SAME")
+    assert adaptive_window((4, 1), (longest,), None).output_shape == (longest,)
+    with pytest.raises(ArgumentError, match="more than the input"):
+        adaptive_window((4, 1), (longest + 1,), None)
+    with pytest.raises(ArgumentError, match="more windows than the input has positions"):
+        adaptive_window((4, 4, 1), (2**13, 2**13), None)

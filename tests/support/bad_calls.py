@@ -1,0 +1,70 @@
+"""Malformed calls as `tests/api/bad_calls.txt` writes them, each with the message below it.
+
+`python -m tests.support.bad_calls CALL ...` prints rows for the table, to be read before they go there.
+"""
+
+import contextlib
+import importlib
+import io
+import shlex
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+import jaxpool
+import jaxpool.sharded
+from jaxpool.__main__ import main
+
+TABLE = Path(__file__).parents[1] / "api" / "bad_calls.txt"
+X = np.zeros((1, 4, 5, 2), np.float32)
+KNOWN = {name: getattr(jaxpool, name) for name in jaxpool.__all__} | {
+    "X": X,
+    "IMAGES": np.zeros((1, 3, 8, 8), np.float32),
+    "AT": np.zeros(X.shape, np.int32),
+    "KEY": jax.random.key(0, impl="threefry2x32"),
+    "MESH": jax.make_mesh((1,), ("rows",)),
+    "P": PartitionSpec,
+    "jax": jax,
+    "jnp": jnp,
+    "np": np,
+    "sharded": jaxpool.sharded,
+}
+EXTRAS = {"torch": "jaxpool", "flax": "flax", "haiku": "haiku", "equinox": "equinox"}
+
+
+def read():
+    """Each call with what it says."""
+    lines = [line for line in TABLE.read_text().splitlines() if line and line[0] != "#"]
+    return list(zip(lines[::2], [line.strip() for line in lines[1::2]], strict=True))
+
+
+def said(call):
+    """The kind and the message of the exception of a call, or what the command line wrote."""
+    if call.startswith("$"):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main(shlex.split(call[1:]))
+            except SystemExit as left:
+                code = left.code
+        return f"{code}{out.getvalue()} {err.getvalue().strip()}"
+    room = call.split(".")[0]
+    known = dict(KNOWN)
+    if room in EXTRAS:
+        pytest.importorskip(EXTRAS[room])
+        known[room] = importlib.import_module(f"jaxpool.compat.{room}")
+    try:
+        eval(call, known)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        print(f"{each}\n    {said(each)}")

@@ -1,0 +1,209 @@
+"""Values that no argument expects, and a call of each public function that is right but for them."""
+
+import decimal
+import enum
+import fractions
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+import jaxpool
+import jaxpool.sharded
+from jaxpool.compat import torch
+
+X = np.ones((1, 4, 5, 2), np.float32)
+IMAGES = np.ones((1, 2, 4, 5), np.float32)
+KEY = jax.random.key(0)
+
+
+class Traced:
+    """Stands for a traced array of a shape and a dtype."""
+
+    def __init__(self, shape, dtype):
+        self.struct = jax.ShapeDtypeStruct(shape, dtype)
+
+    def __repr__(self):
+        return f"Traced({self.struct.shape}, {self.struct.dtype})"
+
+
+class Hostile:
+    """Raises from one method, whatever asks for it."""
+
+    def __init__(self, method):
+        self.method = method
+
+    def __new__(cls, method):
+        def fails(self, *args):
+            raise RuntimeError(f"{method} of a hostile object")
+
+        return object.__new__(type(cls)(cls.__name__, (cls,), {method: fails}))
+
+
+class Wrapper:
+    """Says that it becomes an array of jax, and becomes `value`."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __jax_array__(self):
+        return self.value
+
+
+class Index:
+    """Counts as an int."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
+Colour = enum.IntEnum("Colour", ["RED", "GREEN"])
+Words = type("Words", (str,), {})
+Sizes = __import__("collections").namedtuple("Sizes", ["h", "w"])
+
+NUMBERS = [
+    None, True, False, 0, 1, -1, 2, 3, 7, 255, 10**9, 2**31, 2**32, 2**63, 10**30, -(10**30),
+    10**5000, 0.0, -0.0, 0.5, 2.0, 1e-300, 1e308, float("nan"), float("inf"), float("-inf"), 1j,
+    2 + 0j, np.int8(2), np.uint64(2**63), np.float16(2), np.float64("nan"), np.bool_(True),
+    np.complex64(1), np.datetime64("2020"), decimal.Decimal(2), fractions.Fraction(1, 2),
+    Colour.RED, Index(2), Index(-1),
+]  # fmt: skip
+WORDS = [
+    "", "VALID", "SAME", "same", "valid", "first", "split", "Last", "vjp", "jvp", "max", "avg", "2",
+    b"SAME", Words("SAME"), Words("first"), "é\n" * 300,
+]  # fmt: skip
+NESTED = functools.reduce(lambda inner, _: (inner,), range(50), 1)
+SEQUENCES = [
+    (), [], (1,), (2,), (2, 2), [2, 2], (3, 2), (2, 2, 2), (1, 2, 2, 1), (2, -1), (0, 0), (1, 2),
+    (2, 3), (1, 1), (-1, -2), (0, 1, 2, 3), (4, 5), (9, 9), (10**9, 10**9), (2**20, 2**20),
+    (2**40, 1), (10**30, 10**30), (10**5000, 1), (10**9,), (True, True), (2.0, 2.0), (None, None),
+    (2, None), ("a", "b"), ((1, 1), (1, 1)), ((1, 1),), ((0, 10**9), (0, 10**9)),
+    ((10**9, 0), (10**9, 0)), ((0, 0), (1, 1), (1, 1), (0, 0)), ((1, 2, 3), (1, 2, 3)),
+    ([1, 1], [1, 1]), (1, (1, 1)), NESTED, (float("nan"), 2), (Index(2), Index(2)), Sizes(2, 2),
+    range(2), {2, 3}, {"a": 1}, (np.int64(2), np.int64(2)), (np.bool_(True), 1), (jnp.int32(2), 2),
+    "22", [[2, 2]], tuple(range(100)), (1, 2) * 300,
+]  # fmt: skip
+ARRAYS = [
+    np.array([2, 2]), np.array(2), np.array([2.0, 2.0]), np.array([[2, 2]]), np.array([], np.int64),
+    np.array([True, False]), np.array([None]), np.array(["a"]), np.array([1j]),
+    np.array(["2020"], "datetime64[D]"), np.ma.masked_array([1, 2], [0, 1]),
+    np.zeros(2, [("a", np.float32)]), np.zeros((0, 4, 5, 2)), np.zeros((1, 0, 5, 2)),
+    np.zeros((1, 4, 5, 0)), np.float32(1), np.zeros((1,) * 32), np.zeros((2, 3)), np.zeros(7),
+    X.astype(np.int8), X.astype(bool), X.astype(np.float16), X.astype(np.float64),
+    X.astype(np.complex64), X > 2, np.full_like(X, np.nan), X.astype(">f4"),
+    X.astype(np.longdouble), X[:, ::-1], IMAGES.astype(np.int32), IMAGES.astype(np.int64),
+    np.full(X.shape, 10**6), np.full(X.shape, -1), jnp.ones(2), jnp.int32(2), jnp.float32(0.5),
+    jnp.ones((1, 4, 5, 2), jnp.bfloat16), jnp.ones((1, 4, 5, 2), jnp.float8_e4m3fn),
+    jnp.ones((1, 4, 5, 2), jnp.int4), jnp.ones((1, 4, 5, 2), jnp.complex64), KEY,
+    jax.random.split(KEY), jax.random.PRNGKey(0), jnp.bool_(True), jnp.array([2, 2]),
+]  # fmt: skip
+OBJECTS = [
+    object(), int, len, lambda x: x, ..., slice(2), NotImplemented, X.dtype, jax,
+    jax.ShapeDtypeStruct((1, 4, 5, 2), np.float32),
+    types.SimpleNamespace(shape=(1, 4, 5, 2), dtype=np.float32), Wrapper(X),
+    Wrapper(jnp.asarray(X)), Wrapper("x"), Wrapper(None),
+    *map(Hostile, ["__repr__", "__len__", "__iter__", "__eq__", "__bool__", "__float__", "__array__"]),
+    iter((2, 2)), PartitionSpec("rows"), bytearray(2), memoryview(b"22"),
+]  # fmt: skip
+TRACED = [
+    Traced((), np.int32), Traced((), np.float32), Traced((), bool), Traced((2,), np.int32),
+    Traced((1, 4, 5, 2), np.float32), Traced((1, 4, 5, 2), np.int32), Traced((1, 4, 5, 2), bool),
+    Traced((0,), np.float32), Traced((1, 4, 5, 2), np.complex64),
+]  # fmt: skip
+JUNK = NUMBERS + WORDS + SEQUENCES + ARRAYS + OBJECTS + TRACED
+
+WINDOWED = {"x": X, "window_shape": (2, 2)}
+MESH = jax.make_mesh((1,), ("rows",))
+PLACED = {"mesh": MESH, "spec": PartitionSpec(None, "rows")}
+RIGHT = {
+    "max_pool": WINDOWED,
+    "min_pool": WINDOWED,
+    "max_pool_with_argmax": WINDOWED,
+    "avg_pool": WINDOWED,
+    "sum_pool": WINDOWED,
+    "softmax_pool": WINDOWED,
+    "logsumexp_pool": WINDOWED,
+    "lp_pool": WINDOWED | {"p": 2},
+    "gem_pool": WINDOWED | {"p": 3.0},
+    "stochastic_pool": WINDOWED | {"key": KEY},
+    "fractional_max_pool": WINDOWED | {"key": KEY, "output_shape": (2, 2)},
+    "max_unpool": {"y": X, "indices": np.zeros(X.shape, np.int32), "spatial_shape": (8, 8)},
+    "adaptive_max_pool": {"x": X, "output_shape": (2, 3)},
+    "adaptive_max_pool_with_argmax": {"x": X, "output_shape": (2, 3)},
+    "adaptive_avg_pool": {"x": X, "output_shape": (2, 3)},
+    "global_max_pool": {"x": X},
+    "global_avg_pool": {"x": X},
+    "spatial_pyramid_pool": {"x": X, "levels": (1, 2)},
+    "maximum": (X, X),
+    "minimum": (X, X),
+    "fmax": {"x": X, "y": X},
+    "fmin": {"x": X, "y": X},
+    "max": {"x": X},
+    "min": {"x": X},
+    "cummax": {"x": X},
+    "cummin": {"x": X},
+    "maxout": {"x": X, "groups": 2},
+    "roi_align": {"x": X[0], "boxes": np.ones((3, 4), np.float32), "output_shape": (2, 2)},
+    "roi_max_pool": {"x": X[0], "boxes": np.ones((3, 4), np.float32), "output_shape": (2, 2)},
+    "segment_max": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
+    "segment_min": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
+    "segment_mean": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
+    "accelerate": {"fn": abs},
+}
+
+
+def _torch_calls():
+    """Of each drop-in for PyTorch the function and arguments that it takes."""
+    for name in torch.__all__:
+        rank = int(name[-2]) if name.endswith("d") and name[-2].isdigit() else 0
+        x = IMAGES[0, 0, 0] if not rank else np.ones((1, 2, *(6,) * rank), np.float32)
+        window = {"kernel_size": 2}
+        if name[0].isupper():
+            continue
+        if "fractional" in name:
+            given = window | {"output_size": (2,) * rank, "key": KEY}
+        elif "adaptive" in name:
+            given = {"output_size": 2}
+        elif "unpool" in name:
+            given = window | {"indices": np.zeros(x.shape, np.int32)}
+        elif "lp_" in name:
+            given = window | {"norm_type": 2.0}
+        elif rank:
+            given = window
+        elif name in ("maximum", "minimum", "fmax", "fmin"):
+            given = {"other": x}
+        else:
+            given = {"dim": 0}
+        yield f"compat.torch.{name}", (getattr(torch, name), {"input": x} | given)
+
+
+CALLS = {name: (getattr(jaxpool, name), given) for name, given in RIGHT.items()}
+CALLS |= {
+    f"sharded.{name}": (getattr(jaxpool.sharded, name), RIGHT[name] | PLACED)
+    for name in jaxpool.sharded.__all__
+}
+CALLS |= dict(_torch_calls())
+
+
+def call(function, given):
+    """Traces a call, traced arguments among them; nothing is compiled or computed."""
+    args, kwargs = (given, {}) if isinstance(given, tuple) else ((), given)
+    every = [*args, *kwargs.values()]
+    stand_ins = [value for value in every if isinstance(value, Traced)]
+
+    def run(*traced):
+        known = iter(traced)
+        filled = [next(known) if isinstance(value, Traced) else value for value in every]
+        named = dict(zip(kwargs, filled[len(args) :], strict=True))
+        return jax.tree.leaves(function(*filled[: len(args)], **named))
+
+    def arrays(*traced):
+        return [leaf for leaf in run(*traced) if isinstance(leaf, (jax.Array, np.ndarray))]
+
+    return jax.eval_shape(arrays, *[value.struct for value in stand_ins])
