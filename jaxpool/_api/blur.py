@@ -10,6 +10,7 @@ from jax import numpy as jnp
 from jaxpool._api.max_pool import max_pool
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._geometry.window import make_window
@@ -18,6 +19,7 @@ from jaxpool._ops.blur_pool import BlurPool
 from jaxpool._ops.op import apply
 
 
+@public
 @filled
 def blur_pool(
     x: Any,
@@ -58,6 +60,7 @@ def blur_pool(
     return _blurred("blur_pool", x, window_shape, strides, padding, axes)
 
 
+@public
 @filled
 def max_blur_pool(
     x: Any,

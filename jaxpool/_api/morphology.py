@@ -9,6 +9,7 @@ from jax import Array, lax
 
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, normalise_axes
@@ -19,6 +20,7 @@ from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.rank_pool import Morphology
 
 
+@public
 @filled
 def dilate(
     x: Any,
@@ -65,6 +67,7 @@ def dilate(
     return _morphology("dilate", "max", x, kernel, *options)
 
 
+@public
 @filled
 def erode(
     x: Any,

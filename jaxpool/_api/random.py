@@ -102,6 +102,7 @@ def fractional_max_pool(
     return apply_given(op, x, *samples)[0]
 
 
+@public
 def fractional_avg_pool(
     key: Any,
     x: Any,

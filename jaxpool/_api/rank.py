@@ -10,6 +10,7 @@ from jax import Array
 from jaxpool._api.max_pool import checked
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, is_int, known_sizes, normalise_axes
 from jaxpool._kernels.compare import Ties
@@ -18,6 +19,7 @@ from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.rank_pool import rank_op
 
 
+@public
 @filled
 def median_pool(
     x: Any,
@@ -68,6 +70,7 @@ def median_pool(
     return _pool("median_pool", x, None, window_shape, *options)
 
 
+@public
 @filled
 def rank_pool(
     x: Any,
@@ -131,6 +134,7 @@ def check_rank(rank: Any, count: int) -> None:
         raise ArgumentError("rank", rule, rank, hint)
 
 
+@public
 def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     """Takes the k largest elements along an axis, in the order in which they stand.
 

@@ -34,7 +34,7 @@ REFUSED = {
     "a kernel of other channels": (
         lambda: jaxpool.dilate(X, jnp.zeros((3, 3, 2))),
         "jaxpool.dilate: `kernel` must be of shape window_shape or (*window_shape, C), C the size of "
-        f"the channels of x; got kernel.shape=(3, 3, 2) (x.shape=(1, 4, 4, 3)). Pass axes=(1, 2), say, "
+        "the channels of x; got kernel.shape=(3, 3, 2) (x.shape=(1, 4, 4, 3)). Pass axes=(1, 2), say, "
         "where x has no batch axis or several.",
     ),
     "a kernel of integers": (
