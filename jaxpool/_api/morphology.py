@@ -116,6 +116,7 @@ def _morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Ar
         if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
             rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
             raise ArgumentError("kernel", rule, kernel.dtype, "Convert one of them.", TypeError)
+        axes = None if axes is None else normalise_axes(axes, x.ndim, None)
         many = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
         shape = kernel.shape[: kernel.ndim - many]
         where = normalise_axes(axes, x.ndim, len(shape))
@@ -123,6 +124,9 @@ def _morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Ar
         if many and (channels is None or kernel.shape[-1] != x.shape[channels]):
             rule = "of shape window_shape or (*window_shape, C), C the size of the channels of x"
             hint = "Pass axes=(1, 2), say, where x has no batch axis or several."
+            raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
+        if not shape:
+            rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
             raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
         geometry = {"window_dilation": window_dilation, "axes": where}
         window = make_window(x.shape, shape, strides, padding, **geometry)

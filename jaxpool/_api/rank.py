@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 from jax import Array
@@ -118,20 +119,21 @@ def _pool(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
         if name == "rank_pool":
             n = math.prod(min(map(dim.real, range(dim.out))) for dim in window.dims)
-            check_rank(rank, n)
+            rank = check_rank(rank, n)
     return apply(rank_op(window, options[-2], rank), options[-1], x)
 
 
-def check_rank(rank: Any, count: int) -> None:
-    """Raises unless each window of at least `count` elements has one of `rank`."""
+def check_rank(rank: Any, count: int) -> int:
+    """The rank as an int; raises unless each window of at least `count` elements has one of it."""
     rule, hint = (
         f"an int from {-count} to {count - 1}",
         "0 is the smallest element, -1 the largest.",
     )
     if not is_int(rank):
         raise ArgumentError("rank", rule, rank, hint, TypeError)
-    if not -count <= rank < count:
+    if not -count <= operator.index(rank) < count:
         raise ArgumentError("rank", rule, rank, hint)
+    return operator.index(rank)
 
 
 @public
@@ -170,6 +172,6 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
         rule = f"an int from 1 to {size}, the size of axis {at}"
         if not is_int(k):
             raise ArgumentError("k", rule, k, "Pass an int.", TypeError)
-        if not 1 <= k <= size:
+        if not 1 <= operator.index(k) <= size:
             raise ArgumentError("k", rule, k, "Ask for fewer, or name another axis.")
-    return apply(KMax(at, size, int(k)), "jvp", x)
+    return apply(KMax(at, size, operator.index(k)), "jvp", x)

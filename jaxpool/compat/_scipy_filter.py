@@ -92,8 +92,7 @@ class Filter:
 
     def _rank(self, count: int) -> int | None:
         if "rank" in self.given:
-            check_rank(self.given["rank"], count)
-            return int(self.given["rank"]) % count
+            return check_rank(self.given["rank"], count) % count
         if "percentile" in self.given:
             rule, hint = "a number from -100 to 100", "50 is the median, -10 is 90."
             percentile = self.given["percentile"]
