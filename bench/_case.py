@@ -26,7 +26,7 @@ MAX = "max"
 TRAIN_STEP = "train_step"
 
 # Those whose backward must be told which element of a window won.
-_SELECT = ("max_pool", "min_pool", ARGMAX, "adaptive_max_pool")
+_SELECT = ("max_pool", "min_pool", ARGMAX, "adaptive_max_pool", "median_pool", "dilate")
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
 _POSITION_BYTES = 4  # of an index that goes in or out
 
@@ -71,7 +71,7 @@ class Case:
             words.append(f"stride {_common(self.strides)}")
         if self.output:
             words.append(f"to {_by(self.output)}")
-        if self.op in (CUMMAX, MAX):
+        if self.op in (CUMMAX, MAX, "k_max_pool"):
             words.append(f"over {' and '.join(map(str, self.axes))}")
         if self.padding != "VALID":
             words.append(_padding_name(self.padding))

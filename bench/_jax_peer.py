@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from bench import taps
 from bench._case import (
     ADAPTIVE,
     ARGMAX,
@@ -162,6 +163,8 @@ def jaxpool_op(case: Case) -> Op:
         raise Unsupported(f"jaxpool has no {case.op} yet")
     if case.op in ELEMENTWISE:
         return function
+    if case.op in taps.TAPS:
+        return taps.ours(case)
     if case.op == UNPOOL:
         return lambda x, positions: function(x, positions, case.output, axes=case.axes)
     if case.op in ADAPTIVE:
@@ -178,6 +181,8 @@ def jaxpool_op(case: Case) -> Op:
 
 def lax_op(case: Case) -> Op:
     """`reduce_window` and jax.numpy, as Flax and most programs use them."""
+    if case.op in taps.TAPS:
+        return taps.plain(case)
     if case.op in ELEMENTWISE:
         return lambda *xs: functools.reduce(getattr(jnp, case.op), xs)
     if case.op == CUMMAX:

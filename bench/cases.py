@@ -178,6 +178,17 @@ def _special() -> Iterator[Case]:
     yield over(MAX, (32, 56, 56, 64), (1, 2))
 
 
+def _ranks() -> Iterator[Case]:
+    """Ranks, morphology, blur and the k largest; in place of lax stands a plain version in jax.numpy."""
+    yield pool("median_pool", (8, 64, 64, 64), 3, 1, "SAME", "taps")
+    yield pool("median_pool", (4, 64, 64, 32), 5, 1, "SAME", "taps")
+    yield pool("median_pool", (16, 112, 112, 32), 3, 2, "VALID", "taps")
+    yield pool("dilate", (8, 64, 64, 64), 3, 1, "SAME", "taps")
+    yield pool("blur_pool", (8, 64, 64, 64), 3, 2, 1, "taps")
+    yield pool("blur_pool", (8, 64, 64, 64), 5, 1, "SAME", "taps")
+    yield dataclasses.replace(over("k_max_pool", (8, 1024, 64), (1,), "taps"), output=(8,))
+
+
 def _train_steps() -> Iterator[Case]:
     train = frozenset({"train"})
     yield Case(TRAIN_STEP, (256, 28, 28, 1), net="LeNet", tags=train)
@@ -212,6 +223,10 @@ _SMALL = (
     pool("avg_pool", (2, 17, 3), 3, 2, "SAME", "small"),
     pool("avg_pool", (2, 5, 6, 7, 3), 2, 1, "SAME", "small"),
     pool("sum_pool", (2, 8, 8, 3), 3, 1, "SAME", "small"),
+    pool("median_pool", (2, 9, 8, 3), 3, 2, "SAME", "small"),
+    pool("dilate", (2, 9, 8, 3), 3, 2, "SAME", "small"),
+    pool("blur_pool", (2, 9, 8, 3), 3, 2, "SAME", "small"),
+    dataclasses.replace(over("k_max_pool", (2, 9, 3), (1,), "small"), output=(4,)),
     Case("maximum", (2, 4, 3), arity=2, tags=frozenset({"small", "elementwise"})),
     Case("maximum", (2, 4, 3), arity=4, tags=frozenset({"small", "elementwise"})),
     Case("minimum", (2, 4, 3), arity=2, tags=frozenset({"small", "elementwise"})),
@@ -238,6 +253,7 @@ CASES: tuple[Case, ...] = (
     *_layouts(),
     *_dtypes(),
     *_special(),
+    *_ranks(),
     *_train_steps(),
     *_SMALL,
 )

@@ -15,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from bench import taps
 from bench._case import (
     ADAPTIVE,
     ARGMAX,
@@ -59,6 +60,9 @@ class Reference:
         case, xs, dy = self._case, self._xs, self._dy
         if case.op in ELEMENTWISE:
             return _elementwise(case, xs, dy)
+        if case.op in taps.TAPS:
+            y, dx = taps.reference(case, xs[0], dy)
+            return (y,), () if dx is None else (dx,)
         by_op = {**dict.fromkeys(ADAPTIVE, _adaptive), CUMMAX: _running, MAX: _whole}
         if case.op == UNPOOL:
             y, dx = _unpooled(case, xs[0], xs[1].astype(np.int64), dy)

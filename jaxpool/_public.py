@@ -8,12 +8,15 @@ from jaxpool._api.adaptive import (
 )
 from jaxpool._api.argmax import max_pool_with_argmax, max_unpool
 from jaxpool._api.avg_pool import avg_pool, sum_pool
+from jaxpool._api.blur import blur_pool, max_blur_pool
 from jaxpool._api.cumulative import cummax, cummin
 from jaxpool._api.elementwise import fmax, fmin, maximum, minimum
 from jaxpool._api.max_pool import max_pool, min_pool
 from jaxpool._api.memory import keep_memory
+from jaxpool._api.morphology import dilate, erode
 from jaxpool._api.power import gem_pool, lp_pool
-from jaxpool._api.random import fractional_max_pool, stochastic_pool
+from jaxpool._api.random import fractional_avg_pool, fractional_max_pool, stochastic_pool
+from jaxpool._api.rank import k_max_pool, median_pool, rank_pool
 from jaxpool._api.reduce import max, maxout, min
 from jaxpool._api.regions import roi_align, roi_max_pool
 from jaxpool._api.segments import segment_max, segment_mean, segment_min
@@ -26,26 +29,34 @@ __all__ = [
     "adaptive_max_pool",
     "adaptive_max_pool_with_argmax",
     "avg_pool",
+    "blur_pool",
     "cummax",
     "cummin",
+    "dilate",
+    "erode",
     "fmax",
     "fmin",
+    "fractional_avg_pool",
     "fractional_max_pool",
     "gem_pool",
     "global_avg_pool",
     "global_max_pool",
+    "k_max_pool",
     "keep_memory",
     "logsumexp_pool",
     "lp_pool",
     "max",
+    "max_blur_pool",
     "max_pool",
     "max_pool_with_argmax",
     "max_unpool",
     "maximum",
     "maxout",
+    "median_pool",
     "min",
     "min_pool",
     "minimum",
+    "rank_pool",
     "roi_align",
     "roi_max_pool",
     "segment_max",

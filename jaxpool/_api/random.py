@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 from jax import Array
 
 from jaxpool._arguments.arrays import as_array, is_key
@@ -21,6 +22,8 @@ from jaxpool._arguments.sizes import (
     per_axis,
 )
 from jaxpool._geometry.window import make_window
+from jaxpool._kernels.dtypes import is_float
+from jaxpool._ops.fractional_mean import FractionalMean, RandomAxis
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.random_pool import (
     FractionalPool,
@@ -93,16 +96,76 @@ def fractional_max_pool(
       Graham, Fractional Max-Pooling, arXiv:1412.6071; the windows of
       `torch.nn.functional.fractional_max_pool2d`.
     """
-    name = "fractional_max_pool"
+    x, op, samples = _placed("fractional_max_pool", key, x, window_shape, output_shape, axes)
+    with calling("fractional_max_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
+        check_countable("x", op.sizes)
+    return apply_given(op, x, *samples)[0]
+
+
+@public
+def fractional_avg_pool(
+    key: Any,
+    x: Any,
+    window_shape: Ints,
+    output_shape: tuple[int, ...],
+    *,
+    axes: tuple[int, ...] | None = None,
+) -> Array:
+    """Computes the average of windows that lie at pseudo-random distances.
+
+    `y[b, i, j, c] = mean over (u, v) of x[b, start(i) + u, start(j) + v, c]`; the same key places
+    the windows as in `fractional_max_pool`.
+
+    Gradient: each cotangent is spread evenly over its window; overlapping windows add up. The random
+    numbers are kept, not x. 8- and 16-bit floats add in float32 and are rounded once. Forward and
+    reverse mode, to any order; no scatter.
+
+    Args:
+      key: a PRNG key, as of `jax.random.key(0)`. The same key places the same windows.
+      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
+        bool. Each axis that is not pooled has windows of its own.
+      window_shape: one positive int a pooled axis, or one int for all of them.
+      output_shape: as in `fractional_max_pool`.
+      axes: the pooled axes; None is the `len(output_shape)` axes before the last one.
+
+    Returns:
+      Array of the shape of x but for the pooled axes, of the sizes `output_shape`; the dtype of x,
+      but float32 for integers or bool.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or the windows do not fit.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.arange(10.0)[:, None]
+      >>> jaxpool.fractional_avg_pool(jax.random.key(0), x, (2,), (6,)).ravel()
+      Array([0.5, 2.5, 3.5, 5.5, 6.5, 8.5], dtype=float32)
+
+    References:
+      Graham, Fractional Max-Pooling, arXiv:1412.6071. The windows of `tf.nn.fractional_avg_pool` are
+      of different lengths and the same for all channels.
+    """
+    x, op, samples = _placed("fractional_avg_pool", key, x, window_shape, output_shape, axes)
+    x = x if is_float(x.dtype) else x.astype(np.float32)
+    mean = FractionalMean(
+        tuple(map(RandomAxis, op.axes, op.sizes, op.window_shape, op.output_shape))
+    )
+    return apply_given(mean, x, *samples)[0]
+
+
+def _placed(
+    name: str, key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
+) -> tuple[Array, FractionalPool, Array]:
+    """The input, the op of the maximum, and the random numbers that place its windows."""
     with calling(name):
         check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         op = fractional_op(x.shape, window_shape, output_shape, axes)
-        check_countable("x", op.sizes)
     lanes = [1 if axis in op.axes else size for axis, size in enumerate(x.shape)]
-    samples = jax.random.uniform(key, (len(op.axes), *lanes), chance_dtype(x.dtype))
-    return apply_given(op, x, *samples)[0]
+    return x, op, jax.random.uniform(key, (len(op.axes), *lanes), chance_dtype(x.dtype))
 
 
 def fractional_op(

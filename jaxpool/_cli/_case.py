@@ -27,19 +27,25 @@ WHOLE = ("max", "min", "global_max_pool", "global_avg_pool")
 RUNNING = ("cummax", "cummin")
 ELEMENTWISE = ("maximum", "minimum", "fmax", "fmin")
 UNPOOL = ("max_unpool",)
-FRACTIONAL = ("fractional_max_pool",)
+FRACTIONAL = ("fractional_max_pool", "fractional_avg_pool")
+RANKED = ("median_pool", "rank_pool")
+MORPHOLOGY = ("dilate", "erode")
+BLURRED = ("blur_pool",)
+LARGEST = ("k_max_pool",)
 REGIONS = ("roi_align", "roi_max_pool")  # to 512x7x7: boxes, and cells of each
 SEGMENTS = ("segment_max", "segment_min", "segment_mean")  # to 100: segments
-WINDOWED = SELECTIONS + SUMS + SCALED + STOCHASTIC + FRACTIONAL
-FUNCTIONS = WINDOWED + ADAPTIVE + WHOLE + RUNNING + ELEMENTWISE + UNPOOL + REGIONS + SEGMENTS
+WINDOWED = SELECTIONS + SUMS + SCALED + STOCHASTIC + FRACTIONAL + RANKED + MORPHOLOGY + BLURRED
+FUNCTIONS = (
+    WINDOWED + ADAPTIVE + WHOLE + RUNNING + ELEMENTWISE + UNPOOL + REGIONS + SEGMENTS + LARGEST
+)
 
 FLOATS = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 TIES = ("first", "last", "split")
 FOLLOWED = ("stride", "dilation", "pad", "to", "of", "over", "ties")
 NEEDED = {
-    "to": ADAPTIVE + UNPOOL + FRACTIONAL + REGIONS + SEGMENTS,
-    "over": (*RUNNING, "max", "min"),
+    "to": ADAPTIVE + UNPOOL + FRACTIONAL + REGIONS + SEGMENTS + LARGEST,
+    "over": (*RUNNING, *LARGEST, "max", "min"),
     "of": ELEMENTWISE,
 }
 NO_WINDOW = Window(())
@@ -180,6 +186,8 @@ def _geometry(
         axes = tuple(range(len(shape) - count, len(shape)))
     if function in ELEMENTWISE:
         return (), (), NO_WINDOW
+    if function in LARGEST:
+        return normalise_axes(axes, len(shape), 1), to, NO_WINDOW
     if function in REGIONS + SEGMENTS:
         rank = 3 if function in REGIONS else 1
         if len(to) != rank or len(shape) < rank or (function in REGIONS and len(shape) != 4):

@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxpool._cli import _case as cases
 from jaxpool._cli._case import Case
-from jaxpool._cli._stage import Explained, Stage, region, segment
-from jaxpool._geometry.access import Phases, terms
+from jaxpool._cli._stage import Explained, Stage, folds, of_steps, of_sums, region, segment, stage
 from jaxpool._geometry.adaptive import RaggedAxis
-from jaxpool._geometry.window import Window
 from jaxpool._plan import others
-from jaxpool._plan.layout import Layout
-from jaxpool._plan.max_pool import Pass, plan_max, plan_ties
+from jaxpool._plan.layout import in_one_region
+from jaxpool._plan.max_pool import plan_max, plan_ties
 from jaxpool._plan.problem import Platform, Problem, keep_on
-from jaxpool._plan.sum_pool import SumPlan, plan_sum
+from jaxpool._plan.rank_pool import by_network, plan_rank
+from jaxpool._plan.steps import step_over
+from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import TUNING, Tuning
 
 
@@ -57,55 +57,6 @@ def deciding(case: Case, on: Platform) -> dict[str, dict[str, Any]]:
     return decide
 
 
-# Stages of what the plans of windowed pools hold
-
-
-def _stage(
-    axes: Sequence[int], sources: Sequence[Sequence[Phases]], layout: Layout, last: bool
-) -> Stage:
-    """A pass in which each of `sources` is read along `axes`. All passes but the last are kept, and all tables."""
-    count = sum(math.prod(map(terms, source)) for source in sources)
-    notes = []
-    if layout.minor_last:
-        notes.append("phases of the minor axis joined last")
-    ends = zip(layout.cuts, sources[0], strict=bool(layout.cuts))
-    if any(cuts[-1].stop > max(access.out for access in along) for cuts, along in ends):
-        notes.append("a turn of phases too many, cut off")
-    phases, kept = math.prod(map(len, sources[0])), not last or layout.reading == "tables"
-    return Stage(tuple(axes), count, layout.reading, phases, layout.regions, kept, tuple(notes))
-
-
-def _of_steps(passes: Sequence[Pass], *, back: bool = False) -> list[Stage]:
-    """The passes of a selection, from input to output or back."""
-    stages = []
-    for one in passes:
-        phases, last = one.step.transposed if back else one.step.phases, one is passes[-1]
-        stage = _stage(one.step.axes, [phases], one.layout, last)
-        stages.append(stage)
-    return stages
-
-
-def _of_sums(plan: SumPlan) -> list[Stage]:
-    stages = []
-    if plan.whole:
-        whole = Window(plan.whole)
-        repeated, reduced = (
-            Stage(whole.axes, 1, "repeated"),
-            Stage(whole.axes, whole.size, "reduced"),
-        )
-        stages.append(repeated if plan.transposed else reduced)
-    for group in map(Window, plan.reduced):
-        stages.append(Stage(group.axes, group.size, "reduce_window"))
-    stages += [Stage((dim.axis,), 1, "repeated") for dim in plan.separate]
-    for one in plan.passes:
-        stages.append(_stage(one.axes, one.sources, one.layout, one is plan.passes[-1]))
-    return stages
-
-
-def _folds(window: Window) -> list[Stage]:
-    return [Stage((dim.axis,), dim.window, "folded", kept=True) for dim in window.dims[::-1]]
-
-
 # A family of functions each
 
 _WHY = {
@@ -129,30 +80,30 @@ def _selection(case: Case, problem: Problem) -> Explained:
     why = _WHY[plan.keys]
     if plan.value_by:
         why = (*why, "one lax.reduce_window where no derivative is taken")
-    forward = _of_steps(plan.forward)
+    forward = of_steps(plan.forward)
     if keeps == "tap":
         tangent = plan.tangent[::-1]
-        back = _of_steps(plan.backward, back=True)
-        return keeps, forward, _of_steps(tangent), back, (*why, *_WHY[plan.widen])
+        back = of_steps(plan.backward, back=True)
+        return keeps, forward, of_steps(tangent), back, (*why, *_WHY[plan.widen])
     if keeps == "bits":
         taps = Stage(window.axes, window.size, "padded")
-        back = _of_steps([plan_ties(problem)], back=True)
+        back = of_steps([plan_ties(problem)], back=True)
         return keeps, [*forward, taps], [taps], back, why
-    folds = _folds(window)
-    return keeps, forward, folds, [*folds, *folds[::-1]], why
+    folded = folds(window)
+    return keeps, forward, folded, [*folded, *folded[::-1]], why
 
 
 def _sums(case: Case, problem: Problem) -> Explained:
     """A windowed sum or average."""
     plans = [plan_sum(problem, transposed=transposed) for transposed in (False, True)]
-    forward, backward = map(_of_sums, plans)
+    forward, backward = map(of_sums, plans)
     return "nothing", forward, forward, backward, []
 
 
 def _scaled(case: Case, problem: Problem) -> Explained:
     """A sum of powers or exponentials, scaled by the greatest of each window."""
-    sums = [] if case.window.overlapping else _of_sums(plan_sum(problem))
-    return "input", _folds(case.window) + sums, [], [], []
+    sums = [] if case.window.overlapping else of_sums(plan_sum(problem))
+    return "input", folds(case.window) + sums, [], [], []
 
 
 def _stochastic(case: Case, problem: Problem) -> Explained:
@@ -162,10 +113,52 @@ def _stochastic(case: Case, problem: Problem) -> Explained:
 
 
 def _fractional(case: Case, problem: Problem) -> Explained:
+    if case.function == "fractional_avg_pool":
+        by_axis = [Stage((dim.axis,), dim.window + 2, "gathered") for dim in case.window.dims]
+        return "nothing", by_axis, by_axis, by_axis[::-1], []
     side_by_side = case.window.unpooled(case.shape)
     plan = plan_max(dataclasses.replace(problem, shape=side_by_side))
     gathered, scattered = (Stage(case.axes, 1, how) for how in ("gathered", "scattered"))
-    return "position", [gathered, *_of_steps(plan.forward)], [gathered], [scattered], []
+    return "position", [gathered, *of_steps(plan.forward)], [gathered], [scattered], []
+
+
+def _ranked(case: Case, problem: Problem) -> Explained:
+    """Ranks and morphology: a term a tap, and one step back, as windows agree on no part of theirs."""
+    window, split = case.window, case.ties == "split"
+    taps, back = (
+        Stage(window.axes, window.size, "padded"),
+        of_steps([plan_ties(problem)], back=True),
+    )
+    if case.function in cases.RANKED and not by_network(window):
+        whole = all(dim.whole for dim in window.dims)
+        copied = [] if whole else [Stage(window.axes, 1, "copied")]
+        reduced, repeated = (
+            Stage(window.axes, window.size, how) for how in ("reduced", "repeated")
+        )
+        ways = [*copied, dataclasses.replace(reduced, notes=("counted bit by bit",))]
+        keeps = "element bits" if split else "rank"
+        return keeps, ways, [*copied, reduced], [repeated, *copied], []
+    kernel = [Stage(window.axes, window.size, "reduced", notes=("to the kernel",))]
+    kernel = kernel if case.function in cases.MORPHOLOGY else []
+    if split:
+        return "bits", [taps], [taps], [*back, *kernel], []
+    plan = plan_rank(problem)
+    back = [*of_steps(plan.backward, back=True), *kernel]
+    return "tap", [taps, taps], of_steps(plan.tangent[::-1]), back, []
+
+
+def _blurred(case: Case, problem: Problem) -> Explained:
+    step = step_over(case.window.dims)
+    forward, back = (
+        [stage(step.axes, [phases], in_one_region(phases), True)]
+        for phases in (step.phases, step.transposed)
+    )
+    return "nothing", forward, forward, back, ["reflected at the border before"]
+
+
+def _largest(case: Case, problem: Problem) -> Explained:
+    order, read = Stage(case.axes, 1, "ordered"), Stage(case.axes, 1, "gathered")
+    return "position", [order, read], [read], [Stage(case.axes, case.to[0], "elementwise")], []
 
 
 def _adaptive(case: Case, problem: Problem) -> Explained:
@@ -247,6 +240,9 @@ FAMILIES = (
     Family(cases.SUMS, _sums, (*_WINDOWS, "31x31 SAME 1x64x64x32")),
     Family(cases.SCALED, _scaled, _WINDOWS),
     Family(cases.STOCHASTIC, _stochastic, _WINDOWS),
+    Family(cases.RANKED + cases.MORPHOLOGY, _ranked, _WINDOWS),
+    Family(cases.BLURRED, _blurred, _WINDOWS),
+    Family(cases.LARGEST, _largest, ("to 4 over 1 8x1024x64",)),
     Family(
         cases.FRACTIONAL, _fractional, ("2x2 to 56x56 16x112x112x64", "8x8 to 7x7 16x112x112x64")
     ),

@@ -26,6 +26,7 @@ READINGS = {  # of each pass, how its terms are read, and why one reads so
     "scattered": ("scattered", "where each goes, an index says"),
     "multiplied": ("as matrix products", "a matrix a box says how much each pixel weighs"),
     "compared": ("compared with positions", "each pixel adds up the cells that chose it"),
+    "ordered": ("sorted", "which elements come first, all of them decide"),
     "sorted": ("sorted into blocks", "added in an order that the ids alone decide"),
     "folded": ("folded by halves", "joined by more than a maximum or a sum"),
     "running": ("stretch by stretch", "each pass sees so many times as far along the axis"),
@@ -55,6 +56,7 @@ SAMPLES = {
     for name in family.functions
 }
 SAMPLES["maxout"] = SAMPLES["max"]
+SAMPLES["max_blur_pool"] = [*SAMPLES["max_pool"], *SAMPLES["blur_pool"]]
 SAMPLES["spatial_pyramid_pool"] = (
     SAMPLES["adaptive_max_pool"][:3] + SAMPLES["adaptive_avg_pool"][:3]
 )

@@ -111,7 +111,7 @@ def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
 
 
 def broadcast_like(value: Any, like: Array) -> Array:
-    """Ints or bools broadcast to the shape of `like`, and sharded as its type says."""
+    """What broadcasts to the shape of `like`, in that shape and sharded as its type says."""
     whole = jnp.broadcast_to(jnp.asarray(value), like.shape)
     given, wanted = jax.typeof(whole).sharding, jax.typeof(like).sharding
     known = any(given.spec) or any(wanted.spec)

@@ -27,23 +27,37 @@ Words = tuple[Array, ...]
 
 
 def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
-    """One bit for each tap of each window, set where the tap holds the extreme y and is no padding; 32 taps a word."""
-    value, best = decode(slices.pad_input(x, window, fill)), decode(y)
-    tables = [dim.sources() < dim.size for dim in window.dims]
+    """`tied_taps` of x and its extreme y; padding holds `fill`."""
+    value, taps = decode(slices.pad_input(x, window, fill)), range(window.size)
+    return tied_taps([slices.tap_of(value, window, tap) for tap in taps], decode(y), window, taps)
+
+
+def real_tap(window: Window, tap: int, ndim: int) -> np.ndarray:
+    """Where the flat `tap` of a window is no padding, in the rank of the output."""
+    each = zip(window.dims, window.unravel(tap), strict=True)
+    real = [slices.along(dim.sources()[:, at] < dim.size, dim.axis, ndim) for dim, at in each]
+    return functools.reduce(np.logical_and, real)
+
+
+def tied_taps(terms: Sequence[Array], y: Array, window: Window, taps: Sequence[int]) -> Words:
+    """One bit for each tap of each window, set where its term ties with y and is no padding; 32 a word.
+
+    `terms` are those of `taps`, flat and ascending.
+    """
     words = []
     for first in range(0, window.size, WORD):
-        taps = range(first, min(first + WORD, window.size))
-        dtype = index_dtype(1 << len(taps))
-        word = lax.full_like(best, 0, dtype)
-        real: np.ndarray = np.zeros((1,) * x.ndim, dtype)
-        for bit, flat in enumerate(taps):
-            tied = level(slices.tap_of(value, window, flat), best).astype(dtype)
-            word = lax.bitwise_or(word, lax.shift_left(tied, lax.full_like(word, bit)))
-            each = zip(window.axes, tables, window.unravel(flat), strict=True)
-            inside = [slices.along(table[:, tap], axis, x.ndim) for axis, table, tap in each]
-            real = real | functools.reduce(np.logical_and, inside).astype(dtype) << bit
+        dtype = index_dtype(1 << min(WORD, window.size - first))
+        word, real = lax.full_like(y, 0, dtype), np.zeros((1,) * y.ndim, dtype)
+        for term, tap in zip(terms, taps, strict=True):
+            if not first <= tap < first + WORD:
+                continue
+            bit = lax.full_like(word, 1 << (tap - first))
+            word = lax.bitwise_or(word, lax.select(level(term, y), bit, lax.full_like(bit, 0)))
+            if window.padded:
+                here = real_tap(window, tap, y.ndim).astype(dtype)
+                real = real | here << np.asarray(tap - first, dtype)
         if window.padded:
-            word = lax.bitwise_and(word, jnp.broadcast_to(jnp.asarray(real), word.shape))
+            word = lax.bitwise_and(word, slices.broadcast_like(real, word))
         words.append(word)
     return tuple(words)
 

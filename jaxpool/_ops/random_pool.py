@@ -50,6 +50,11 @@ def _starts(sample: Array, size: int, width: int, out: int) -> Array:
     return lax.concatenate([before, last], sample.ndim - 1)
 
 
+def window_starts(sample: Array, axis: int, size: int, width: int, out: int) -> Array:
+    """Where `out` windows of `width` begin over `size` positions along `axis`, where `sample` has size 1."""
+    return jnp.moveaxis(_starts(jnp.moveaxis(sample, axis, -1), size, width, out), -1, axis)
+
+
 def _laid_out_at(x: Array, tiles: Window, starts: Sequence[Array]) -> Array:
     """The windows of x that begin at `starts`, side by side along their own axes as those of `tiles`.
 
@@ -79,7 +84,7 @@ class FractionalPool(Op):
     def primal(self, on: Platform, x: Array, *samples: Array) -> tuple[Array, Array]:
         dims = zip(self.axes, self.sizes, self.window_shape, self.output_shape, strict=True)
         starts = [
-            jnp.moveaxis(_starts(jnp.moveaxis(sample, axis, -1), size, width, out), -1, axis)
+            window_starts(sample, axis, size, width, out)
             for sample, (axis, size, width, out) in zip(samples, dims, strict=True)
         ]
         shapes = zip(self.axes, self.window_shape, self.output_shape, strict=True)

@@ -45,8 +45,10 @@ __all__ = [
     "is_floating",
     "max_pool",
     "maximum",
+    "median_pool",
     "min_pool",
     "minimum",
+    "rank_pool",
     "rounded",
     "sum_pool",
 ]
@@ -72,6 +74,20 @@ def _choose(best: Callable[[list[Any]], Any], ties: Ties) -> Rule:
 
     if ties not in ("first", "last", "split"):
         raise ValueError(f"ties must be 'first', 'last' or 'split'; got {ties!r}")
+    return rule
+
+
+def _at_rank(rank: int | None, ties: Ties) -> Rule:
+    """The value of a rank, None the median, NaN above all; the cotangent as in `_choose` among its equals."""
+
+    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        order = sorted(values, key=lambda value: (value != value, 0 if value != value else value))
+        winner = order[len(values) // 2 if rank is None else rank]
+        equal = [
+            1 if value == winner or (value != value and winner != winner) else 0 for value in values
+        ]
+        return winner, _choose(max, ties)(equal)[1]
+
     return rule
 
 
@@ -170,6 +186,19 @@ def min_pool(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> An
     """The smallest element of each window; `geometry` and `options` as in `jaxpool.min_pool`."""
     window = make_window(np.shape(x), *geometry, **options)
     return _indexed(_pool(x, window, lambda output, count: _choose(min, ties)), ties)
+
+
+def median_pool(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
+    """The median of each window; `geometry` and `options` as in `jaxpool.median_pool`."""
+    return rank_pool(x, None, *geometry, ties=ties, **options)
+
+
+def rank_pool(
+    x: Any, rank: int | None, *geometry: Any, ties: Ties = "first", **options: Any
+) -> Answer:
+    """The element of `rank` of each window, None the median, as in `jaxpool.rank_pool`."""
+    window = make_window(np.shape(x), *geometry, **options)
+    return _indexed(_pool(x, window, lambda output, count: _at_rank(rank, ties)), ties)
 
 
 def _indexed(answer: Answer, ties: Ties) -> Answer:

@@ -15,7 +15,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
 from jaxpool.testing import _oracle
 
-Kind = Literal["max", "min", "avg", "sum"]
+Kind = Literal["max", "min", "avg", "sum", "median", "rank"]
 Layout = Literal["channels_last", "channels_first", "any"]
 Values = Literal["ties", "normal", "special", "lowest"]
 
@@ -39,6 +39,7 @@ class PoolCase:
     ties: _oracle.Ties = "first"
     count_include_pad: bool = True
     divisor: float | None = None
+    rank: int | None = None
 
     def geometry(self) -> dict[str, Any]:
         """The arguments that place the windows, without those that stand at their default."""
@@ -64,6 +65,8 @@ class PoolCase:
             chosen["count_include_pad"] = False
         if self.divisor is not None:
             chosen["divisor"] = self.divisor
+        if self.rank is not None:
+            chosen["rank"] = self.rank
         return chosen
 
     def window(self) -> Window:
@@ -173,12 +176,16 @@ def pool_cases(
         f.name: getattr(shape, f.name) for f in dataclasses.fields(shape) if f.name != "shape"
     }
     extra: dict[str, Any] = {}
-    if kind in ("max", "min"):
+    if kind in ("max", "min", "median", "rank"):
         extra["ties"] = draw(st.sampled_from(ties))
     elif kind == "avg":
         extra["count_include_pad"] = draw(st.booleans())
         extra["divisor"] = draw(st.sampled_from([None, None, 3, -2.5]))
     case = PoolCase(kind, x, None, **fields, **extra)
+    if kind == "rank":
+        real = [min(map(dim.real, range(dim.out))) for dim in case.window().dims]
+        fewest = int(np.prod(real))
+        case = dataclasses.replace(case, rank=draw(st.integers(-fewest, fewest - 1)))
     if not _oracle.is_floating(dtype):
         return case
     dy = draw_values(

@@ -16,6 +16,11 @@ EXTREME = 'x, axis=None, *, keepdims=False, where=None, initial=None, ties="spli
 CUMULATIVE = 'x, axis=-1, *, reverse=False, ties="first", autodiff="vjp"'
 ADAPTIVE = 'x, output_shape, *, axes=None, ties="first", autodiff="vjp"'
 SEGMENT = 'x, segment_ids, num_segments=None, *, indices_are_sorted=False, ties="split"'
+KERNEL = (
+    'x, kernel, strides=None, padding="VALID", *, window_dilation=None, axes=None, ties="first", '
+    'autodiff="vjp"'
+)
+BLUR = 'x, window_shape, strides=None, padding="SAME"'
 SIGNATURES = {
     "max_pool": MAX,
     "min_pool": MAX,
@@ -29,6 +34,14 @@ SIGNATURES = {
     "gem_pool": f"{GEOMETRY.replace('x, ', 'x, p, ')}, *, eps=1e-6, {SHAPE}",
     "fractional_max_pool": "key, x, window_shape, output_shape, *, axes=None",
     "stochastic_pool": f"key, {GEOMETRY}, *, axes=None",
+    "fractional_avg_pool": "key, x, window_shape, output_shape, *, axes=None",
+    "median_pool": MAX,
+    "rank_pool": MAX.replace("x, ", "x, rank, ", 1),
+    "k_max_pool": "x, k, *, axis=-2",
+    "dilate": KERNEL,
+    "erode": KERNEL,
+    "blur_pool": f"{BLUR}, *, axes=None",
+    "max_blur_pool": 'x, window_shape, blur_shape, strides, padding="SAME", *, axes=None',
     "adaptive_max_pool": ADAPTIVE,
     "adaptive_max_pool_with_argmax": ADAPTIVE,
     "adaptive_avg_pool": 'x, output_shape, *, axes=None, autodiff="vjp"',

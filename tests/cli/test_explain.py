@@ -45,6 +45,12 @@ CALLS = [  # a case, the call it stands for, the shape of x
     ("unpool to 16x16", lambda x: jaxpool.max_unpool(x, INDICES, (16, 16)), X),
     ("unpool to 64x64", lambda x: jaxpool.max_unpool(x, INDICES, (64, 64)), X),
     ("fractional max 2x2 to 3x3", lambda x: jaxpool.fractional_max_pool(KEY, x, (2, 2), (3, 3)), X),
+    ("fractional avg 2x2 to 3x3", lambda x: jaxpool.fractional_avg_pool(KEY, x, (2, 2), (3, 3)), X),
+    ("median 3x3 SAME", functools.partial(jaxpool.median_pool, **SAME), BIG),
+    ("rank 8x8 ties split", lambda x: jaxpool.rank_pool(x, 3, (8, 8), ties="split"), X),
+    ("erode 3x3 SAME", lambda x: jaxpool.erode(x, jnp.zeros((3, 3)), padding="SAME"), X),
+    ("blur 3x3", lambda x: jaxpool.blur_pool(x, (3, 3), padding="VALID"), X),
+    ("k max to 2 over 1", lambda x: jaxpool.k_max_pool(x, 2, axis=1), X),
     ("stochastic 2x2 stride 2", lambda x: jaxpool.stochastic_pool(KEY, x, **SIDE), X),
 ]
 INDICES, KEY = jnp.zeros(X, jnp.int32), jax.random.key(0)
@@ -75,6 +81,9 @@ BESIDE = {
     "max_unpool": {"reduce"},
     "adaptive_avg_pool": {"reduce"},
     "fractional_max_pool": {"concatenate"},
+    "fractional_avg_pool": {"concatenate"},
+    "rank_pool": {"concatenate"},  # bits are unpacked
+    "erode": {"concatenate"},  # the entries of the kernel
 }
 
 
@@ -117,9 +126,9 @@ def test_every_function_has_samples():
 
 
 def test_a_function_that_nothing_explains_has_an_entry_too():
-    entry = {"derivatives": "reverse", **_plans.of_function("median_pool")}
-    assert list(_plans.functions_in_words({"median_pool": entry}))[1:] == [
-        "  median_pool",
+    entry = {"derivatives": "reverse", **_plans.of_function("mode_pool")}
+    assert list(_plans.functions_in_words({"mode_pool": entry}))[1:] == [
+        "  mode_pool",
         "    derivative  reverse",
     ]
 

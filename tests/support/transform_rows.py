@@ -7,7 +7,6 @@ last axis: right wherever no two elements tie, in every mode and to every order.
 import dataclasses
 import functools
 import inspect
-import itertools
 from collections.abc import Callable
 
 import jax
@@ -15,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpool
-from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce
+from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce, _oracle_taps
 from tests.support import lax_pools
+from tests.support.plane import PLANE, SAME, SHAPE, Windows, adaptive, spans, whole
 
-SHAPE = (2, 4, 3, 2)  # batch, two pooled axes, channels
-PLANE = SHAPE[1:3]
 MODES = ("vjp", "jvp")
 
 
@@ -30,51 +28,6 @@ def numbers(shape=SHAPE):
 
 
 # Twins
-
-
-def spans(size, window, stride=1, low=0, dilation=1, out=None):
-    """The positions of each window along an axis of `size`; padding left out."""
-    out = (size + 2 * low - (window - 1) * dilation - 1) // stride + 1 if out is None else out
-    taps = [[i * stride - low + t * dilation for t in range(window)] for i in range(out)]
-    return [[position for position in window if 0 <= position < size] for window in taps]
-
-
-def adaptive(size, out):
-    return [list(range(i * size // out, -(-(i + 1) * size // out))) for i in range(out)]
-
-
-def whole(size):
-    return [list(range(size))]
-
-
-SAME = (spans(4, 3, low=1), spans(3, 2, out=3))  # of a 3x2 window: what is odd goes to the end
-
-
-class Windows:
-    """Windows over a plane, from the positions of each along both axes."""
-
-    def __init__(self, rows, columns):
-        self.shape = (len(rows), len(columns))
-        lists = [
-            [row * PLANE[1] + column for row, column in itertools.product(*window)]
-            for window in itertools.product(rows, columns)
-        ]
-        taps = max(map(len, lists))
-        padded = np.array([list_ + [-1] * (taps - len(list_)) for list_ in lists])
-        self.positions = padded.reshape(*self.shape, taps)
-        self.real = self.positions >= 0
-        self.matrix = (self.positions.reshape(-1) == np.arange(12)[:, None]).astype(np.float64)
-
-    def __call__(self, x, fill):
-        """The elements of each window along a new last axis, `fill` where there is none."""
-        lanes = jnp.moveaxis(x, -1, -3).reshape(*x.shape[:-3], x.shape[-1], 12)
-        taken = (lanes @ self.matrix).reshape(*lanes.shape[:-1], *self.positions.shape)
-        return jnp.moveaxis(jnp.where(self.real, taken, fill), -4, -2)
-
-    @property
-    def taps(self):
-        """Which taps are real, and where each lies, as they stand in the windows of an array."""
-        return self.real[:, :, None], self.positions[:, :, None]
 
 
 def greatest(rows, columns):
@@ -191,6 +144,56 @@ def fractional(x):
     return jaxpool.fractional_max_pool(jax.random.key(KEY), x, (2, 2), (2, 2))
 
 
+def ranked(rank):
+    """The element of a rank of each window; of padding, which ranks last, none is chosen."""
+
+    def formula(x, real):
+        count = real.sum(-1)
+        place = count // 2 if rank is None else rank % count
+        order = jnp.sort(jnp.where(real, x, np.inf), -1)
+        at = jax.nn.one_hot(jnp.broadcast_to(place, order.shape[:-1]), order.shape[-1], dtype=bool)
+        return jnp.where(at, order, 0).sum(-1)
+
+    return formula
+
+
+KERNEL = np.random.default_rng(3).permutation(6).reshape(3, 2) / 9
+
+
+def with_kernel(x):
+    """An array and a kernel that depends on it too."""
+    return x, KERNEL + 0.1 * jnp.tanh(x.mean((0, -1))[:3, :2])
+
+
+def morphed(best, sign):
+    windows = Windows(spans(4, 3), spans(3, 2))
+
+    def twin(x):
+        x, kernel = with_kernel(x)
+        terms = windows(x, 0) + sign * kernel.reshape(6)
+        at = jax.nn.one_hot(best(terms, -1), 6, dtype=x.dtype)
+        return (terms * at).sum(-1)
+
+    return twin
+
+
+def largest_two(x):
+    """Of axis 1, in their order."""
+    taken = x >= jnp.sort(x, 1)[:, 2:3]
+    at = taken[:, None] & (jnp.cumsum(taken, 1)[:, None] == np.arange(1, 3).reshape(2, 1, 1, 1))
+    return jnp.where(at, x[:, None], 0).sum(2)
+
+
+def blurred(rows, columns):
+    windows = Windows(rows, columns)
+    weights = np.outer([1, 2, 1], [1, 1]).reshape(6) / 8
+    return lambda x: (windows(x, 0) * weights).sum(-1)
+
+
+def fractional_mean(x):
+    return jaxpool.fractional_avg_pool(jax.random.key(KEY), x, (2, 2), (2, 2))
+
+
 def mean_power(x):
     return 2.5 + 0.1 * jnp.tanh(x.mean((-3, -2), keepdims=True))
 
@@ -246,7 +249,7 @@ class Row:
 def by_oracle(op):
     """The oracle of an op, or None; of a pool and its indices, that of the pool, which has both."""
     named = op.removesuffix("_with_argmax")
-    rooms = (_oracle, _oracle_adaptive, _oracle_reduce)
+    rooms = (_oracle, _oracle_adaptive, _oracle_reduce, _oracle_taps)
     return next((getattr(room, named) for room in rooms if hasattr(room, named)), None)
 
 
@@ -285,6 +288,7 @@ LARGE = ([list(range(4))] * 4, [list(range(3))] * 3)  # what a 13x11 window sees
 UP = ([list(range(i + 1)) for i in range(4)], [[0], [1], [2]])
 DOWN = ([[0], [1], [2], [3]], [list(range(i, 3)) for i in range(3)])
 ALL = (whole(4), whole(3))
+REFLECTED = ([[1, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 2]], [[0, 1], [1, 2], [2, 1]])
 TWO = ((2, 1), (2, 1))  # the window and the strides of PAIRS
 
 ROWS = {
@@ -312,6 +316,18 @@ ROWS = {
     "softmax_pool": row("softmax_pool", soft(weighted, *PAIRS), *TWO, temperature=2.0),
     "gem_pool": row("gem_pool", soft(norm_mean(3), *PAIRS), 3, *TWO, split=lambda x: (x + 4,)),
     "fractional_max_pool": Row("fractional_max_pool", fractional, chosen(fractional, *ALL)),
+    "median_pool": same("median_pool", lambda *at: soft(ranked(None), *at)),
+    "rank_pool": row("rank_pool", soft(ranked(1), *PAIRS), 1, *TWO, ties="last"),
+    "k_max_pool": row("k_max_pool", largest_two, 2, axis=1),
+    "dilate": row("dilate", morphed(jnp.argmax, 1), split=with_kernel),
+    "erode": row("erode", morphed(jnp.argmin, -1), split=with_kernel, ties="last"),
+    "fractional_avg_pool": Row(
+        "fractional_avg_pool", fractional_mean, mean([[0, 1], [2, 3]], [[0, 1], [1, 2]])
+    ),
+    "blur_pool": row("blur_pool", blurred(*REFLECTED), (3, 2)),
+    "max_blur_pool": row(
+        "max_blur_pool", lambda x: blurred(*REFLECTED)(greatest(*SAME)(x)), (3, 2), (3, 2), None
+    ),
     "stochastic_pool": Row(
         "stochastic_pool", stochastic, chosen(stochastic, spans(4, 2, 2), spans(3, 2))
     ),
@@ -417,6 +433,11 @@ VARIANTS = {
     "fmin, split": elementwise("fmin", jnp.minimum, 3 - 1, ties="split"),
     "max, last": row("max", masked_max, axis=(1, 2), where=MASK, initial=-1.0, ties="last"),
     "cummax, last": row("cummax", greatest(*UP), axis=1, ties="last"),
+    "median_pool, split": same("median_pool", lambda *at: soft(ranked(None), *at), ties="split"),
+    "median_pool, large": row(
+        "median_pool", soft(ranked(None), *LARGE), (13, 11), padding="SAME", ties="split"
+    ),
+    "dilate, split": row("dilate", morphed(jnp.argmax, 1), split=with_kernel, ties="split"),
     "lp_pool, overlapping": same("lp_pool", lambda *at: soft(norm(3), *at), 3),
     "lp_pool, inf": same("lp_pool", lambda *at: lambda x: greatest(*at)(jnp.abs(x)), np.inf),
     "logsumexp_pool, overlapping": same(

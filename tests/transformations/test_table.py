@@ -31,6 +31,7 @@ TABLE = ROWS | VARIANTS
 ALIKE = (
     *("minimum", "fmin", "cummin", "max_pool_with_argmax", "adaptive_max_pool_with_argmax"),
     *("global_max_pool", "global_avg_pool", "accelerate", "segment_min", "segment_mean"),
+    *("rank_pool", "erode", "max_blur_pool", "fractional_avg_pool"),
 )
 # Quick is the first group for each other op, and `shard_map` for one op of each way to describe a derivative.
 QUICK = [(name, "first") for name in ROWS if name not in ALIKE] + [

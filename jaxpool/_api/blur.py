@@ -1,0 +1,110 @@
+"""Averages with binomial weights, against aliasing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax import Array
+from jax import numpy as jnp
+
+from jaxpool._api.max_pool import max_pool
+from jaxpool._api.shared_text import filled
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
+from jaxpool._arguments.errors import calling
+from jaxpool._arguments.sizes import Ints, Padding
+from jaxpool._geometry.window import make_window
+from jaxpool._kernels.dtypes import is_float
+from jaxpool._ops.blur_pool import BlurPool
+from jaxpool._ops.op import apply
+
+
+@public
+@filled
+def blur_pool(
+    x: Any,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "SAME",
+    *,
+    axes: tuple[int, ...] | None = None,
+) -> Array:
+    """Computes the average of each window with binomial weights, x being reflected at its border.
+
+    `y[b, i, j, c] = sum over (u, v) of w[u] * w[v] * x[b, i * s - p + u, j * s - p + v, c]` with
+    `w[u] = C(k - 1, u) / 2^(k - 1)`, where k is the window along the axis and C(n, m) a binomial
+    coefficient, other letters as in `max_pool`. Padding says how far windows reach beyond the
+    border; there x is mirrored at its outermost element: 2 1 | 0 1 2.
+
+    Gradient: each cotangent goes to the elements of its window, weighted as they were; what overlaps
+    or was reflected is added. Nothing is kept. 8- and 16-bit floats add in float32 and are rounded
+    once. Forward and reverse mode, to any order; no scatter.
+
+    {x}
+    {sizes}
+
+    {result} Integers and bool give float32.
+
+    {errors}
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.blur_pool(jnp.array([0.0, 4.0, 0.0, 8.0])[:, None], (3,)).ravel()
+      Array([2., 2., 3., 4.], dtype=float32)
+
+    References:
+      Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486, whose windows are
+      those of `padding=(k - 1) // 2`; "SAME" puts what is odd at the end.
+    """
+    return _blurred("blur_pool", x, window_shape, strides, padding, axes)
+
+
+@public
+@filled
+def max_blur_pool(
+    x: Any,
+    window_shape: Ints,
+    blur_shape: Ints,
+    strides: Ints | None,
+    padding: Padding = "SAME",
+    *,
+    axes: tuple[int, ...] | None = None,
+) -> Array:
+    """Computes the maximum of each window at stride 1, and then its `blur_pool`.
+
+    `y = blur_pool(max_pool(x, window_shape, None, padding), blur_shape, strides, padding)`.
+
+    Gradient: that of both: to the first of the largest elements, in the shares of the blur.
+
+    {x}
+      blur_shape: the window of the average, as `window_shape` is that of the maximum.
+    {sizes}
+
+    {result} Integers and bool give float32.
+
+    {errors}
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([0.0, 4.0, 0.0, 8.0])[:, None]
+      >>> jaxpool.max_blur_pool(x, (2,), (3,), (2,)).ravel()
+      Array([5., 8.], dtype=float32)
+
+    References:
+      Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486.
+    """
+    name = "max_blur_pool"
+    x = as_array(name, x)
+    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+        make_window(x.shape, window_shape, None, padding, axes=axes)
+    y = max_pool(x, window_shape, None, padding, axes=axes, autodiff="jvp")
+    return _blurred(name, y, blur_shape, strides, padding, axes)
+
+
+def _blurred(name: str, x: Any, shape: Any, strides: Any, padding: Any, axes: Any) -> Array:
+    x = as_array(name, x)
+    with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
+        window = make_window(x.shape, shape, strides, padding, axes=axes)
+    return apply(BlurPool(window), "jvp", x if is_float(x.dtype) else x.astype(jnp.float32))

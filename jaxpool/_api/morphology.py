@@ -1,0 +1,138 @@
+"""Grey morphology: dilation and erosion by a kernel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from jax import Array, lax
+
+from jaxpool._api.shared_text import filled
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
+from jaxpool._arguments.choices import choice
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.sizes import Ints, Padding, normalise_axes
+from jaxpool._geometry.window import make_window
+from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Kind, is_float
+from jaxpool._ops.op import Autodiff, apply
+from jaxpool._ops.rank_pool import Morphology
+
+
+@public
+@filled
+def dilate(
+    x: Any,
+    kernel: Any,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    window_dilation: Ints | None = None,
+    axes: tuple[int, ...] | None = None,
+    ties: Ties = "first",
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the grey dilation: the largest sum of the elements of a window and a kernel.
+
+    `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] + kernel[u, v, c]`,
+    letters as in `max_pool`.
+
+    Gradient: the cotangent of each output goes to the element and to the entry of the kernel whose
+    sum was chosen; what overlaps is added, all else gets zeros. NaN is larger than every number,
+    padding is never chosen. The residual is one unsigned index an output (with `ties="split"` a bit
+    a tap). 8- and 16-bit floats are added and compared in float32. No scatter.
+
+    {x} A bool raises.
+    {kernel}
+    {choice}
+
+    {result}
+
+    {errors}
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x, kernel = jnp.array([[[1.0], [5.0], [2.0], [0.0]]]), jnp.array([0.0, 1.0])
+      >>> jaxpool.dilate(x, kernel).ravel()
+      Array([6., 5., 2.], dtype=float32)
+      >>> jax.grad(lambda k: jaxpool.dilate(x, k).sum())(kernel)
+      Array([2., 1.], dtype=float32)
+
+    References:
+      `tf.nn.dilation2d`.
+    """
+    options = (strides, padding, window_dilation, axes, ties, autodiff)
+    return _morphology("dilate", "max", x, kernel, *options)
+
+
+@public
+@filled
+def erode(
+    x: Any,
+    kernel: Any,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    window_dilation: Ints | None = None,
+    axes: tuple[int, ...] | None = None,
+    ties: Ties = "first",
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the grey erosion: the smallest difference of the elements of a window and a kernel.
+
+    `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] - kernel[u, v, c]`,
+    letters as in `max_pool`.
+
+    Gradient: as of `dilate`, to the element chosen and, negative, to the entry of the kernel. NaN is
+    smaller than every number.
+
+    {x} A bool raises.
+    {kernel}
+    {choice}
+
+    {result}
+
+    {errors}
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.erode(jnp.array([[[1], [5], [2], [0]]]), jnp.array([0, 1])).ravel()
+      Array([ 1,  1, -1], dtype=int32)
+
+    References:
+      `tf.nn.erosion2d`, which reverses the kernel.
+    """
+    options = (strides, padding, window_dilation, axes, ties, autodiff)
+    return _morphology("erode", "min", x, kernel, *options)
+
+
+def _morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
+    strides, padding, window_dilation, axes, ties, autodiff = options
+    x, kernel = as_array(name, x), as_array(name, kernel, "kernel")
+    with calling(name, **{"x.shape": x.shape, "kernel.shape": kernel.shape}):
+        if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
+            rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
+            raise ArgumentError("kernel", rule, kernel.dtype, "Convert one of them.", TypeError)
+        axes = None if axes is None else normalise_axes(axes, x.ndim, None)
+        many = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
+        shape = kernel.shape[: kernel.ndim - many]
+        where = normalise_axes(axes, x.ndim, len(shape))
+        channels = max(set(range(x.ndim)).difference(where), default=None) if many else None
+        if many and (channels is None or kernel.shape[-1] != x.shape[channels]):
+            rule = "of shape window_shape or (*window_shape, C), C the size of the channels of x"
+            hint = "Pass axes=(1, 2), say, where x has no batch axis or several."
+            raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
+        if not shape:
+            rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
+            raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
+        geometry = {"window_dilation": window_dilation, "axes": where}
+        window = make_window(x.shape, shape, strides, padding, **geometry)
+        choice("ties", ties, ("first", "last", "split"))
+        choice("autodiff", autodiff, ("vjp", "jvp"))
+    line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
+    flat = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
+    taps = tuple(range(window.size))
+    return apply(Morphology(window, ties, taps, None, kind, channels), autodiff, x, flat)

@@ -1,0 +1,177 @@
+"""Medians, elements of any rank, and the k largest along an axis."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+from jax import Array
+
+from jaxpool._api.max_pool import checked
+from jaxpool._api.shared_text import filled
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.sizes import Ints, Padding, is_int, known_sizes, normalise_axes
+from jaxpool._kernels.compare import Ties
+from jaxpool._ops.k_max import KMax
+from jaxpool._ops.op import Autodiff, apply
+from jaxpool._ops.rank_pool import rank_op
+
+
+@public
+@filled
+def median_pool(
+    x: Any,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+    ties: Ties = "first",
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the median of each window.
+
+    `y[b, i, j, c]` is the element of rank `n // 2`, counted from 0, of the n real elements
+    `x[b, i * s - p + u * d, j * s - p + v * d, c]`, letters as in `max_pool`: of an even n the upper
+    of the two in the middle. Padding is not an element. Windows of up to 64 taps are ranked where
+    they lie; of larger ones each gets its own copy of its elements.
+
+    Gradient: to the element chosen, as of `max_pool`; with `ties="split"` shared by all that equal
+    it. NaN ranks above every number, zeros of both signs are equal. The residual is one unsigned
+    index an output (with "split" a bit a tap). No scatter.
+
+    {x}
+    {sizes}
+      ceil_mode: round the output size up.
+    {choice}
+
+    {result}
+
+    {errors}
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> x = jnp.array([1.0, 9.0, 2.0, 3.0])[:, None]
+      >>> jaxpool.median_pool(x, (3,)).ravel()
+      Array([2., 3.], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.median_pool(x, (3,)).sum())(x).ravel()
+      Array([0., 0., 1., 1.], dtype=float32)
+
+    References:
+      `scipy.ndimage.median_filter`, whose border has elements; Batcher, Sorting Networks and their
+      Applications.
+    """
+    options = (strides, padding, window_dilation, ceil_mode, axes, ties, autodiff)
+    return _pool("median_pool", x, None, window_shape, *options)
+
+
+@public
+@filled
+def rank_pool(
+    x: Any,
+    rank: int,
+    window_shape: Ints,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    *,
+    window_dilation: Ints | None = None,
+    ceil_mode: bool = False,
+    axes: tuple[int, ...] | None = None,
+    ties: Ties = "first",
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """Computes the element of a rank of each window: 0 is the smallest, -1 the largest.
+
+    Gradient: as of `median_pool`, to the element chosen. NaN ranks above every number.
+
+    {x}
+      rank: an int from -n to n - 1, n being the real elements of the window that has the fewest.
+    {sizes}
+      ceil_mode: round the output size up.
+    {choice}
+
+    {result}
+
+    {errors}
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.rank_pool(jnp.array([4, 1, 3, 2])[:, None], 1, (3,)).ravel()
+      Array([3, 2], dtype=int32)
+
+    References:
+      `scipy.ndimage.rank_filter`.
+    """
+    options = (strides, padding, window_dilation, ceil_mode, axes, ties, autodiff)
+    return _pool("rank_pool", x, rank, window_shape, *options)
+
+
+def _pool(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
+    named = ("strides", "padding", "window_dilation", "ceil_mode", "axes", "ties", "autodiff")
+    x, window = checked(name, x, shape, **dict(zip(named, options, strict=True)))
+    with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
+        if name == "rank_pool":
+            n = math.prod(min(map(dim.real, range(dim.out))) for dim in window.dims)
+            rank = check_rank(rank, n)
+    return apply(rank_op(window, options[-2], rank), options[-1], x)
+
+
+def check_rank(rank: Any, count: int) -> int:
+    """The rank as an int; raises unless each window of at least `count` elements has one of it."""
+    rule, hint = (
+        f"an int from {-count} to {count - 1}",
+        "0 is the smallest element, -1 the largest.",
+    )
+    if not is_int(rank):
+        raise ArgumentError("rank", rule, rank, hint, TypeError)
+    if not -count <= operator.index(rank) < count:
+        raise ArgumentError("rank", rule, rank, hint)
+    return operator.index(rank)
+
+
+@public
+def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
+    """Takes the k largest elements along an axis, in the order in which they stand.
+
+    Gradient: each cotangent goes to the element it belongs to, all others get zeros; of equal
+    elements the first are taken, and NaN is larger than every number. The residual is one unsigned
+    index an output. Forward and reverse mode, to any order; no scatter.
+
+    Args:
+      x: array of at least one axis; floats, integers or bool.
+      k: how many, an int from 1 to the size of the axis.
+      axis: the axis, of known size; -2 is the one before the channels.
+
+    Returns:
+      Array of the shape of x with k along the axis; the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.k_max_pool(jnp.array([3, 1, 4, 1, 5]), 3, axis=0)
+      Array([3, 4, 5], dtype=int32)
+
+    References:
+      Kalchbrenner, Grefenstette and Blunsom, arXiv:1404.2188.
+    """
+    x = as_array("k_max_pool", x)
+    with calling("k_max_pool", **{"x.shape": x.shape}):
+        (at,) = normalise_axes((axis,), x.ndim, 1)
+        (size,) = known_sizes(x.shape, (at,))
+        rule = f"an int from 1 to {size}, the size of axis {at}"
+        if not is_int(k):
+            raise ArgumentError("k", rule, k, "Pass an int.", TypeError)
+        if not 1 <= operator.index(k) <= size:
+            raise ArgumentError("k", rule, k, "Ask for fewer, or name another axis.")
+    return apply(KMax(at, size, operator.index(k)), "jvp", x)

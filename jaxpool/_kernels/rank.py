@@ -1,0 +1,96 @@
+"""The element of a rank: keys in a total order, comparators or counting, and which taps hold what was found.
+
+Keys are integers: comparing them is one instruction and knows no NaN, which ranks above all numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._geometry.window import Window
+from jaxpool._kernels import slices
+from jaxpool._kernels.compare import decode, encode
+from jaxpool._kernels.dtypes import DType, index_dtype, is_float
+from jaxpool._kernels.ties import WORD, Words
+from jaxpool._plan.rank_pool import network
+
+
+def keys(x: Array) -> Array:
+    """Integers in the order of x; both zeros have one key, all NaNs the same, above that of inf."""
+    if not is_float(x.dtype):
+        return decode(x)
+    x = decode(x) if x.dtype.itemsize == 1 else x
+    bits = lax.bitcast_convert_type(x, jnp.dtype(f"int{8 * x.dtype.itemsize}"))
+    order = _folded(bits)
+    nan = np.asarray(np.nan, x.dtype).view(bits.dtype)
+    return lax.select(lax.ne(x, x), lax.full_like(order, abs(int(nan))), order)
+
+
+def _folded(bits: Array) -> Array:
+    """From sign and magnitude to integers in order, and back."""
+    lowest = lax.full_like(bits, jnp.iinfo(bits.dtype).min)
+    return lax.select(lax.lt(bits, lax.full_like(bits, 0)), lowest - bits, bits)
+
+
+def values(key: Array, dtype: DType) -> Array:
+    """What has the keys, in `dtype`."""
+    if not is_float(dtype):
+        return encode(key, dtype)
+    small = jnp.dtype(dtype).itemsize == 1
+    wide = lax.bitcast_convert_type(_folded(key), jnp.float32 if small else dtype)
+    return encode(wide, dtype) if small else wide
+
+
+def end(dtype: DType, last: bool) -> np.ndarray:
+    """A key before, or `last` after, those of all floats, and not within those of all integers."""
+    info = jnp.iinfo(dtype)
+    return np.asarray(info.max if last else info.min, dtype)
+
+
+def by_comparators(terms: Sequence[Array], places: np.ndarray, window: Window) -> Array:
+    """Of each window, given a term a tap, the one that is at its place in order."""
+    ranks = tuple(int(place) for place in np.unique(places))
+    lanes = [*terms]
+    for low, high, less, greater in network(len(lanes), ranks):
+        a, b = lanes[low], lanes[high]
+        lanes[low] = lax.min(a, b) if less else a
+        lanes[high] = lax.max(a, b) if greater else b
+    y = lanes[ranks[0]]
+    for rank in ranks[1:]:
+        others = [axis for axis in range(y.ndim) if axis not in window.axes]
+        here = np.expand_dims((places == rank).transpose(np.argsort(window.axes)), others)
+        y = lax.select(slices.broadcast_like(here, y), lanes[rank], y)
+    return y
+
+
+def by_counting(key: Array, axes: Sequence[int], rank: Array) -> Array:
+    """The key of `rank` along `axes`, kept as axes of size 1: a bit at a time, by how many keys are below."""
+    info = jnp.iinfo(key.dtype)
+
+    def one_bit(step: Array, found: Array) -> Array:
+        bit = lax.shift_left(jnp.ones((), key.dtype), (info.bits - 1 - step).astype(key.dtype))
+        more = found + bit
+        below = jnp.sum(key < more, axis=tuple(axes), keepdims=True, dtype=np.int32)
+        return lax.select(below <= rank, more, found)
+
+    first = jnp.min(key, axis=tuple(axes), keepdims=True)
+    return lax.fori_loop(0, info.bits, one_bit, lax.full_like(first, info.min))
+
+
+def one_tap(words: Words, window: Window, last: bool) -> Array:
+    """The flat tap of the first or the last bit that is set."""
+    dtype = index_dtype(window.size)
+    found = lax.full_like(words[0], 0, dtype)
+    for which, word in list(enumerate(words))[:: 1 if last else -1]:
+        if last:
+            bit = lax.full_like(word, jnp.iinfo(word.dtype).bits - 1) - lax.clz(word)
+        else:
+            below = lax.bitwise_and(lax.bitwise_not(word), word - lax.full_like(word, 1))
+            bit = lax.population_count(below)
+        tap = bit.astype(dtype) + lax.full_like(found, which * WORD)
+        found = lax.select(lax.ne(word, lax.full_like(word, 0)), tap, found)
+    return found

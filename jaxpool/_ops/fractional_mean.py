@@ -1,0 +1,89 @@
+"""Means of windows that random numbers place.
+
+Where windows begin is traced, but within two positions known beforehand, and so is which windows an
+element may lie in: both directions read through tables and mask what is not so; neither scatters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._kernels import slices
+from jaxpool._kernels.dtypes import accumulator, cast
+from jaxpool._kernels.keep import keep
+from jaxpool._ops.op import Op
+from jaxpool._ops.random_pool import window_starts
+from jaxpool._plan.problem import Platform, keep_on
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomAxis:
+    """`out` windows of `width` over `size` positions of an axis, of about equal distances."""
+
+    axis: int
+    size: int
+    width: int
+    out: int
+
+    def reach(self) -> np.ndarray:
+        """The positions that each window may hold, a row a window: rounding moves it by one more than chance."""
+        apart = max(1, self.out - 1)
+        last = self.size - self.width
+        first = np.arange(self.out) * last // apart if self.out > 1 else np.array([last])
+        return first[:, None] + np.arange(-1, self.width + 1)
+
+    def turned(self) -> np.ndarray:
+        """The windows that may hold each position, a row a position; `out` where there is none."""
+        reach = self.reach()
+        each = [np.flatnonzero((reach == at).any(1)) for at in range(self.size)]
+        most = max(map(len, each))
+        return np.stack([np.pad(o, (0, most - len(o)), constant_values=self.out) for o in each])
+
+
+@dataclasses.dataclass(frozen=True)
+class FractionalMean(Op):
+    """The mean of windows that random numbers place; keeps these, arrays of size 1 along pooled axes."""
+
+    dims: tuple[RandomAxis, ...]
+
+    linear_in_x = True
+
+    def linear(self, on: Platform, samples: tuple[Array, ...], x: Array) -> Array:
+        y = cast(x, accumulator(x.dtype))
+        for dim, sample in zip(self.dims, samples, strict=True):
+            start = window_starts(sample, dim.axis, dim.size, dim.width, dim.out)
+            y = keep(keep_on(on), functools.partial(_masked, dim, dim.reach(), False), y, start)
+        return cast(y, x.dtype)
+
+    def transpose(self, on: Platform, samples: tuple[Array, ...], dy: Array) -> tuple[Array]:
+        dx = cast(dy, accumulator(dy.dtype))
+        for dim, sample in zip(reversed(self.dims), reversed(samples), strict=True):
+            start = window_starts(sample, dim.axis, dim.size, dim.width, dim.out)
+            kernel = functools.partial(_masked, dim, dim.turned(), True)
+            dx = keep(keep_on(on), kernel, dx, start)
+        return (cast(dx, dy.dtype),)
+
+
+def _masked(dim: RandomAxis, table: np.ndarray, turned: bool, x: Array, start: Array) -> Array:
+    """What stands in `table` and belongs there, added up and divided by the width; `turned` it holds windows."""
+
+    def terms() -> Iterator[Array]:
+        for column in table.T:
+            read = column.clip(0, x.shape[dim.axis] - 1)
+            begin = jnp.take(start, read, dim.axis, mode="clip") if turned else start
+            here = np.arange(dim.size) if turned else column
+            after = slices.along(here.astype(np.int32), dim.axis, x.ndim) - begin
+            held = (after >= 0) & (after < dim.width)
+            if turned:
+                held = held & slices.along(column < dim.out, dim.axis, x.ndim)
+            term = jnp.take(x, read, dim.axis, mode="clip")
+            yield lax.select(slices.broadcast_like(held, term), term, lax.full_like(term, 0))
+
+    total = functools.reduce(lax.add, terms())
+    return total / lax.full_like(total, dim.width)

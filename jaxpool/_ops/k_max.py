@@ -1,0 +1,58 @@
+"""The k largest elements along an axis."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._kernels import rank, slices
+from jaxpool._kernels.compare import decode
+from jaxpool._kernels.dtypes import index_dtype
+from jaxpool._kernels.keep import keep
+from jaxpool._ops.op import Op
+from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.tuning import LIMITS
+
+
+@dataclasses.dataclass(frozen=True)
+class KMax(Op):
+    """The `count` largest of `size` elements along `axis`, in their order; keeps where each stands."""
+
+    axis: int
+    size: int
+    count: int
+
+    def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
+        def chosen(x: Array) -> Array:
+            known = rank.values(rank.keys(x), x.dtype)  # one NaN and one zero: equal bits are equal
+            last = jnp.moveaxis(decode(known), self.axis, -1)
+            first = lax.sort(lax.top_k(last, self.count)[1], dimension=-1)
+            return jnp.moveaxis(first, -1, self.axis).astype(index_dtype(self.size))
+
+        index = keep(keep_on(on), chosen, x)
+        return self.linear(on, index, x), index
+
+    def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
+        at = index.astype(np.int32)
+        return jnp.take_along_axis(x_dot, at, axis=self.axis, mode="promise_in_bounds")
+
+    def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
+        """Of each element, the one output that has its index, if any: a sum of at most one term that is not 0."""
+        line = slices.along(np.arange(self.size), self.axis, dy.ndim).astype(index.dtype)
+
+        def sent(which: int) -> Array:
+            at, value = (lax.slice_in_dim(x, which, which + 1, axis=self.axis) for x in (index, dy))
+            return jnp.where(jnp.equal(at, line), value, np.zeros((), dy.dtype))
+
+        if (
+            self.count <= LIMITS.network_taps
+        ):  # as long as this the program may be, and the loop vectorises
+            return (functools.reduce(lax.add, map(sent, range(self.count))),)
+        at, value = (lax.expand_dims(x, (self.axis,)) for x in (index, dy))
+        won = jnp.equal(at, np.expand_dims(line, self.axis + 1))
+        terms = jnp.where(won, value, np.zeros((), dy.dtype))
+        return (jnp.sum(terms, axis=self.axis + 1, dtype=dy.dtype),)

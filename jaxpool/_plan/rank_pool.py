@@ -1,0 +1,77 @@
+"""What a rank pool does: which elements it compares in which order, and how cotangents are sent back."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from jaxpool._geometry.window import Window
+from jaxpool._plan.layout import in_one_region
+from jaxpool._plan.max_pool import MaxPlan, Pass, Widen, plan_max, plan_ties
+from jaxpool._plan.problem import Problem
+from jaxpool._plan.tuning import LIMITS
+
+Comparator = tuple[
+    int, int, bool, bool
+]  # two places, and whether the less and the greater are needed
+
+
+def by_network(window: Window) -> bool:
+    """Whether windows are ranked by comparators, tap against tap; else by counting, laid out apart."""
+    whole = window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims)
+    return window.size <= LIMITS.network_taps and not whole
+
+
+def _merge_exchange(count: int) -> Iterator[tuple[int, int]]:
+    """Batcher's comparators that sort `count` elements; Knuth 5.2.2, algorithm M."""
+    top = p = 1 << max(0, (count - 1).bit_length() - 1)
+    while p and count > 1:
+        q, r, d = top, 0, p
+        while True:
+            yield from ((i, i + d) for i in range(count - d) if i & p == r)
+            if q == p:
+                break
+            d, q, r = q - p, q >> 1, p
+        p >>= 1
+
+
+@functools.lru_cache(maxsize=256)
+def network(count: int, ranks: tuple[int, ...]) -> tuple[Comparator, ...]:
+    """Comparators that bring the elements of `ranks` among `count` to their places; no others are made."""
+    needed, found = set(ranks), []
+    for low, high in reversed([*_merge_exchange(count)]):
+        if low in needed or high in needed:
+            found.append((low, high, low in needed, high in needed))
+            needed |= {low, high}
+    return tuple(reversed(found))
+
+
+def places(window: Window, rank: int | None) -> np.ndarray:
+    """Where the element of `rank` stands among all taps in order, of each window; None is the median.
+
+    Padding stands after all elements, or before them where a negative rank counts from the end.
+    """
+    if rank is not None:
+        return np.full((1,) * len(window.dims), rank % window.size)
+    counts = [[dim.real(output) for output in range(dim.out)] for dim in window.dims]
+    return functools.reduce(np.multiply.outer, map(np.asarray, counts)) // 2
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_rank(problem: Problem) -> MaxPlan:
+    """How tangents and cotangents go: by the plan of a maximum, but windows that meet in one step.
+
+    Of two windows that share a part each may choose another element of it, so no part has an index.
+    """
+    plan, one = plan_max(problem), plan_ties(problem)
+    if not problem.window.overlapping:
+        return plan
+    tangent = (Pass(one.step, in_one_region(one.step.phases)),)
+    if len(plan.backward) == 1:
+        return dataclasses.replace(plan, tangent=tangent)
+    wide: Widen = "apart" if problem.tuning.in_place else "fused"
+    widen: Widen = wide if problem.low_precision else "never"
+    return dataclasses.replace(plan, backward=(one,), tangent=tangent, widen=widen)

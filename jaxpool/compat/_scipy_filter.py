@@ -1,0 +1,161 @@
+"""What the filters of `scipy.ndimage` take, and the ops that compute them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._api.avg_pool import avg_pool, sum_pool
+from jaxpool._api.max_pool import max_pool, min_pool
+from jaxpool._api.rank import check_rank
+from jaxpool._arguments.arrays import as_array, is_array
+from jaxpool._arguments.coefficients import number
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.sizes import is_int, is_sequence, normalise_axes, per_axis
+from jaxpool._geometry.window import make_window
+from jaxpool._kernels.dtypes import Kind, is_float
+from jaxpool._ops.op import apply
+from jaxpool._ops.rank_pool import Morphology, rank_op
+
+_MODES = {  # SciPy's names of borders, and NumPy's
+    **{"reflect": "symmetric", "grid-mirror": "symmetric", "nearest": "edge", "mirror": "reflect"},
+    **{"wrap": "wrap", "grid-wrap": "wrap", "constant": "constant", "grid-constant": "constant"},
+}
+_GREY: dict[str, tuple[Kind, ...]] = {
+    **{"grey_dilation": ("max",), "grey_erosion": ("min",)},
+    **{"grey_opening": ("min", "max"), "grey_closing": ("max", "min")},
+}
+
+
+class Filter:
+    """One call of the filter `name`, by its arguments."""
+
+    def __init__(self, name: str, input: Any, **given: Any) -> None:
+        self.name, self.given = name, given
+        full = f"compat.scipy.{name}"
+        self.x = as_array(full, jnp.asarray(input) if is_sequence(input) else input, "input")
+
+    def result(self) -> Array:
+        """What the filter gives."""
+        given = self.given
+        with calling(f"compat.scipy.{self.name}", **{"input.shape": self.x.shape}):
+            axes = given["axis"] if "axis" in given else given["axes"]
+            every = range(self.x.ndim) if axes is None else (axes,) if is_int(axes) else axes
+            self.axes = normalise_axes(tuple(every), self.x.ndim, None)
+            count, mode, output = len(self.axes), given["mode"], given["output"]
+            self.modes = tuple(mode) if is_sequence(mode) else (mode,) * count
+            if len(self.modes) != count or not all(each in _MODES for each in self.modes):
+                rule = f"one of {', '.join(_MODES)}, or one an axis"
+                raise ArgumentError("mode", rule, mode, "Use 'nearest', say.")
+            number("cval", given["cval"], "a number", "Pass 0.0, say.", lambda value: True)
+            if is_array(output):
+                rule, hint = "a dtype or None: arrays do not change", "Use the result."
+                raise ArgumentError("output", rule, type(output), hint, TypeError)
+            self.dtype = self.x.dtype if output is None else jnp.dtype(output)
+            self.origins = per_axis("origin", given["origin"], count, least=-(2**31))
+            return self._computed().astype(self.dtype)
+
+    def _computed(self) -> Array:
+        if self.name.startswith("uniform"):
+            return self._uniform()
+        structure = self.given.get("structure")
+        kernel = None if structure is None else jnp.asarray(structure)
+        shape, taps = self._window(kernel)
+        x = self.x
+        for kind in _GREY.get(self.name, ()):
+            x = self._grey(x, kind, shape, taps, kernel)
+        return x if self.name in _GREY else self._ranked(x, self._rank(len(taps)), shape, taps)
+
+    def _window(self, kernel: Array | None) -> tuple[tuple[int, ...], np.ndarray]:
+        """The sizes of the window, and which of its elements take part, flat."""
+        mask, size = self.given.get("footprint"), self.given["size"]
+        if mask is None and kernel is None:
+            shape = per_axis("size", size, len(self.axes))
+            return shape, np.arange(math.prod(shape))
+        part = (
+            np.ones(kernel.shape, bool)
+            if mask is None and kernel is not None
+            else np.asarray(mask, bool)
+        )
+        fits = kernel is None or kernel.shape == part.shape
+        if part.ndim != len(self.axes) or not part.any() or not fits:
+            rule = (
+                f"of {len(self.axes)} axes and the shape of `structure`, and not False throughout"
+            )
+            raise ArgumentError("footprint", rule, part.shape, "Pass axes=(1, 2), say.", of="shape")
+        return part.shape, np.flatnonzero(part)
+
+    def _rank(self, count: int) -> int | None:
+        if "rank" in self.given:
+            return check_rank(self.given["rank"], count) % count
+        if "percentile" in self.given:
+            rule, hint = "a number from -100 to 100", "50 is the median, -10 is 90."
+            percentile = self.given["percentile"]
+            share = number("percentile", percentile, rule, hint, lambda value: abs(value) <= 100)
+            share = share + 100.0 if share < 0 else share
+            return min(count - 1, int(float(count) * share / 100.0))
+        ranks = {"max": count - 1, "min": 0, "med": None}
+        return ranks[self.name[:3]]
+
+    def _padded(
+        self, x: Array, axes: Sequence[int], sizes: Sequence[int], origins: Sequence[int]
+    ) -> Array:
+        """x with its border along `axes`, as far as windows reach."""
+        for axis, size, origin in zip(axes, sizes, origins, strict=True):
+            low = size // 2 + origin
+            if not 0 <= low < size:
+                rule = f"from {-(size // 2)} to {(size - 1) // 2}, as the window holds its centre"
+                raise ArgumentError("origin", rule, origin, "Move the window less.")
+            sides = [(low, size - 1 - low) if i == axis else (0, 0) for i in range(x.ndim)]
+            mode: Any = _MODES[self.modes[self.axes.index(axis)]]
+            fill = {"constant_values": np.asarray(self.given["cval"]).astype(x.dtype)}
+            x = jnp.pad(x, sides, mode, **(fill if mode == "constant" else {}))
+        return x
+
+    def _ranked(
+        self, x: Array, rank: int | None, shape: tuple[int, ...], taps: np.ndarray
+    ) -> Array:
+        x, whole = self._padded(x, self.axes, shape, self.origins), len(taps) == math.prod(shape)
+        if whole and rank in (0, len(taps) - 1):
+            pool = min_pool if rank == 0 else max_pool
+            return pool(x, shape, axes=self.axes, autodiff="jvp")
+        window = make_window(x.shape, shape, axes=self.axes)
+        return apply(rank_op(window, "first", rank, taps.tolist()), "jvp", x)
+
+    def _grey(
+        self, x: Array, kind: Kind, shape: tuple[int, ...], taps: np.ndarray, kernel: Array | None
+    ) -> Array:
+        """The dilation, which turns the window round, or the erosion."""
+        origins = self.origins
+        if kind == "max":
+            self.origins = tuple(-o - (n % 2 == 0) for o, n in zip(origins, shape, strict=True))
+            taps = math.prod(shape) - 1 - taps[::-1]
+        if kernel is None:
+            y = self._ranked(x, len(taps) - 1 if kind == "max" else 0, shape, taps)
+        else:
+            wide = x.astype(jnp.float32) if is_float(kernel.dtype) > is_float(x.dtype) else x
+            wide = self._padded(wide, self.axes, shape, self.origins)
+            window = make_window(wide.shape, shape, axes=self.axes)
+            flat = lax.reshape(kernel, (kernel.size,) + (1,) * x.ndim).astype(wide.dtype)
+            op = Morphology(window, "first", tuple(taps.tolist()), None, kind, None)
+            y = apply(op, "jvp", wide, flat[::-1] if kind == "max" else flat).astype(x.dtype)
+        self.origins = origins
+        return y
+
+    def _uniform(self) -> Array:
+        """The mean of each window, an axis after another, each in the type of the output."""
+        x, sizes = self.x, per_axis("size", self.given["size"], len(self.axes))
+        for axis, width, origin in zip(self.axes, sizes, self.origins, strict=True):
+            line = self._padded(x, [axis], [width], [origin])
+            if is_float(x.dtype) or is_float(self.dtype):
+                x = avg_pool(line, width, axes=(axis,), autodiff="jvp").astype(self.dtype)
+            else:  # cut off towards 0
+                wide = line.astype(jnp.int32) if line.dtype.itemsize < 4 else line
+                total = sum_pool(wide, width, axes=(axis,))
+                x = lax.div(total, lax.full_like(total, width)).astype(self.dtype)
+        return x

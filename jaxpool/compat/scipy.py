@@ -1,0 +1,100 @@
+"""The order and uniform filters and the grey morphology of `scipy.ndimage`, on jax arrays and without SciPy.
+
+Arguments, defaults, borders and origins are SciPy's, and so are the numbers. All functions work under
+`jit`, `vmap` and both modes of differentiation; the cotangent of an element that was chosen goes to
+the first of equal ones, through the border to the element that stands there.
+
+What differs: `output` is a dtype or None, as arrays do not change; a wrong argument raises
+`TypeError` or `ValueError` throughout; NaN ranks above every number, and where a window of nothing
+but its size holds one, its minimum too is NaN; integers keep the width they have in jax, `cval`
+becomes one of them, and sums with a structure wrap round; a footprint of one axis counts in a rank
+filter too, and `axes` may be in any order.
+
+    >>> import jax.numpy as jnp
+    >>> from jaxpool.compat import scipy
+    >>> scipy.median_filter(jnp.array([0, 9, 6, 7]), 3, mode="nearest")
+    Array([0, 6, 7, 7], dtype=int32)
+    >>> scipy.uniform_filter(jnp.array([0.0, 3.0, 6.0]))
+    Array([1., 3., 5.], dtype=float32)
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from jax import Array
+
+from jaxpool.compat._scipy_filter import Filter
+
+_ARGUMENTS = {
+    "input": "array of any shape; floats, integers or bool.",
+    "rank": "0 is the smallest element, -1 the largest.",
+    "percentile": "from 0 to 100; -10 is 90.",
+    "size": "of the window, an int or one an axis.",
+    "footprint": "in its place, an array that says which elements of a window take part.",
+    "structure": "numbers to add to the elements of a window, or subtract; its shape is the window's.",
+    "axis": "the axis to filter along.",
+    "output": "the dtype of the result, None for that of input.",
+    "mode": 'how the border continues: "reflect", "nearest", "mirror", "wrap" or "constant"; one an axis '
+    "where there is only a size.",
+    "cval": 'what lies beyond the border in mode "constant".',
+    "origin": "how far the window is moved towards the start, an int or one an axis.",
+    "axes": "the axes to filter along, None for all.",
+}
+_DEFAULTS = {"output": None, "mode": "reflect", "cval": 0.0, "origin": 0, "axes": None, "axis": -1}
+
+
+def _filter(name: str, what: str, *own: str, **defaults: Any) -> Any:
+    """The function `name` of `scipy.ndimage`; `own` are the arguments between the input and those that all share."""
+    line = "axis" in own
+    names = ("input", *own, "output", "mode", "cval", "origin", *(() if line else ("axes",)))
+    defaults = {**_DEFAULTS, **defaults}
+    parameters = [
+        inspect.Parameter(
+            each,
+            inspect.Parameter.KEYWORD_ONLY
+            if each == "axes"
+            else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=defaults.get(each, inspect.Parameter.empty),
+        )
+        for each in names
+    ]
+    signature = inspect.Signature(parameters)
+
+    def filtered(*args: Any, **kwargs: Any) -> Array:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return Filter(name, **bound.arguments).result()
+
+    listed = "\n".join(f"  {each}: {_ARGUMENTS[each]}" for each in names)
+    filtered.__name__ = filtered.__qualname__ = name
+    filtered.__signature__ = signature  # type: ignore[attr-defined]
+    filtered.__doc__ = f"""Computes the {what} around each element, as `scipy.ndimage.{name}`.
+
+Args:
+{listed}
+
+Returns:
+  Array of the shape of input.
+"""
+    return filtered
+
+
+_WINDOW = {"size": None, "footprint": None, "structure": None}
+_PLAIN, _GREY = ("size", "footprint"), ("size", "footprint", "structure")
+maximum_filter = _filter("maximum_filter", "maximum of the window", *_PLAIN, **_WINDOW)
+minimum_filter = _filter("minimum_filter", "minimum of the window", *_PLAIN, **_WINDOW)
+median_filter = _filter("median_filter", "median of the window", *_PLAIN, **_WINDOW)
+rank_filter = _filter("rank_filter", "element of a rank of the window", "rank", *_PLAIN, **_WINDOW)
+percentile_filter = _filter(
+    "percentile_filter", "element at a percentile of the window", "percentile", *_PLAIN, **_WINDOW
+)
+uniform_filter = _filter("uniform_filter", "mean of the window", "size", size=3)
+maximum_filter1d = _filter("maximum_filter1d", "maximum of the window", "size", "axis")
+minimum_filter1d = _filter("minimum_filter1d", "minimum of the window", "size", "axis")
+uniform_filter1d = _filter("uniform_filter1d", "mean of the window", "size", "axis")
+grey_dilation = _filter("grey_dilation", "maximum of the turned window", *_GREY, **_WINDOW)
+grey_erosion = _filter("grey_erosion", "minimum of the window", *_GREY, **_WINDOW)
+grey_opening = _filter("grey_opening", "dilation of the erosion", *_GREY, **_WINDOW)
+grey_closing = _filter("grey_closing", "erosion of the dilation", *_GREY, **_WINDOW)

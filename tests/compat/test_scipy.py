@@ -1,0 +1,134 @@
+"""The filters of `scipy.ndimage`: values on drawn cases, gradients against differences, and what is refused."""
+
+import functools
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool.compat import scipy as ours
+
+ndimage = pytest.importorskip("scipy.ndimage")
+
+LINES = ("maximum_filter1d", "minimum_filter1d", "uniform_filter1d")
+GREY = ("grey_dilation", "grey_erosion", "grey_opening", "grey_closing")
+RANKS = ("median_filter", "rank_filter", "percentile_filter")
+NAMES = (*LINES, *GREY, *RANKS, "maximum_filter", "minimum_filter", "uniform_filter")
+BORDERS = ("reflect", "nearest", "mirror", "wrap", "constant", "grid-wrap", "grid-mirror")
+SHAPES = ((6, 5), (7,), (3, 4, 5), (1, 5))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_are_those_of_scipy(name):
+    found, wanted = (inspect.signature(getattr(of, name)).parameters for of in (ours, ndimage))
+    assert [str(p) for p in found.values()] == [str(p) for p in wanted.values()]
+    assert getattr(ours, name).__name__ == name
+
+
+def drawn(name, seed, shapes=SHAPES):
+    """An array and arguments, as SciPy takes them. Left out is where SciPy is wrong.
+
+    A footprint of one axis does not count in its rank filters, and integers of a structure wrap in
+    all elements of a window but the first.
+    """
+    rng = np.random.default_rng([seed, NAMES.index(name)])
+    shape = shapes[rng.integers(len(shapes))]
+    dtype = rng.choice([np.float32, np.int32, np.uint8])
+    x = rng.integers(0, rng.choice([4, 200]), shape).astype(dtype)
+    given = {"mode": str(rng.choice(BORDERS)), "cval": float(rng.integers(0, 5))}
+    count = 1 if name in LINES else rng.integers(1, len(shape) + 1)
+    axes = tuple(int(a) for a in np.sort(rng.permutation(len(shape))[:count]))
+    size = tuple(int(n) for n in rng.integers(1, 5, count))
+    origin = tuple(int(rng.integers(-(n // 2), (n - 1) // 2 + 1)) for n in size)
+    if name in LINES:
+        return x, {**given, "size": size[0], "origin": origin[0], "axis": axes[0]}
+    given |= {"axes": axes, "origin": origin}
+    footprint, taken = rng.random(size) < 0.7, {"size": size}
+    single = len(shape) == 1 and name in RANKS
+    if footprint.any() and name != "uniform_filter" and not single and rng.random() < 0.5:
+        taken = {"footprint": footprint}
+    if name in GREY and dtype != np.uint8 and rng.random() < 0.5:
+        taken["structure"] = rng.integers(0, 3, size).astype(dtype)
+    elements = int(np.count_nonzero(taken.get("footprint", np.ones(size))))
+    if name == "rank_filter":
+        given["rank"] = int(rng.integers(-elements, elements))
+    if name == "percentile_filter":
+        given["percentile"] = float(rng.choice([0, 20, 50, 77.7, 100, -30]))
+    return x, given | taken
+
+
+def check(name, seed, shapes=SHAPES):
+    x, given = drawn(name, seed, shapes)
+    want = getattr(ndimage, name)(x, **given)
+    got = np.asarray(getattr(ours, name)(jnp.asarray(x), **given))
+    assert got.dtype == want.dtype
+    rtol = 1e-6 if "uniform" in name and x.dtype == np.float32 else 0
+    np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol, err_msg=f"{name} {given}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values(name):
+    for seed in range(3):
+        check(name, seed, SHAPES[:1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_values_at_length(name):
+    for seed in range(300):
+        check(name, seed)
+
+
+@pytest.mark.parametrize("name", ["median_filter", "grey_closing", "uniform_filter"])
+@pytest.mark.parametrize("mode", ["reflect", "mirror", "wrap"])
+def test_gradients_against_differences(name, mode):
+    """Of SciPy's function; where no two elements are near each other it is linear."""
+    x = np.random.default_rng(0).permutation(20).reshape(4, 5).astype(np.float32)
+    weights = np.cos(np.arange(20)).reshape(4, 5)
+    steps = np.eye(20).reshape(20, 4, 5) / 4
+    f = functools.partial(getattr(ndimage, name), size=(3, 2), mode=mode)
+    slopes = [((f(x + s) - f(x - s)) * weights).sum() / 0.5 for s in steps.astype(np.float32)]
+
+    @jax.jit
+    def derivatives(x):
+        def loss(x):
+            return (getattr(ours, name)(x, size=(3, 2), mode=mode) * weights).sum()
+
+        return jax.grad(loss)(x), jax.jvp(loss, (x,), (jnp.asarray(steps.sum(0), x.dtype),))[1]
+
+    dx, dy = derivatives(x)
+    np.testing.assert_allclose(np.ravel(dx), slopes, atol=1e-4)
+    np.testing.assert_allclose(dy, np.sum(slopes) / 4, atol=1e-4)
+
+
+def test_a_border_where_scipy_has_none():
+    """`median_pool` ranks what is there; SciPy continues the array."""
+    x = jnp.array([[3.0, 9.0, 1.0, 5.0]])
+    np.testing.assert_array_equal(ours.median_filter(x, (1, 3))[0], [3, 3, 5, 5])
+    pooled = jaxpool.median_pool(x, (1, 3), padding="SAME", axes=(0, 1))
+    np.testing.assert_array_equal(pooled[0], [9, 3, 5, 5])
+
+
+X = jnp.zeros((4, 5))
+REFUSED = {
+    "`mode` must be one of": lambda: ours.median_filter(X, 3, mode="same"),
+    "`output` must be a dtype or None": lambda: ours.median_filter(X, 3, output=np.zeros((4, 5))),
+    "`origin` must be from -1 to 1": lambda: ours.maximum_filter(X, 3, origin=2),
+    "`size` must be an int or 2 ints": lambda: ours.maximum_filter(X),
+    "`footprint` must be of 2 axes": lambda: ours.minimum_filter(X, footprint=np.ones(3)),
+    "`rank` must be an int from -9 to 8": lambda: ours.rank_filter(X, 9, 3),
+    "`percentile` must be a number": lambda: ours.percentile_filter(X, 101, 3),
+    "`axes` must be distinct ints": lambda: ours.uniform_filter(X, 3, axes=(0, 2)),
+    "`input` must be an array": lambda: ours.uniform_filter("x", 3),
+    "`cval` must be a number": lambda: ours.uniform_filter(X, 3, cval=None),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_refused(message):
+    with pytest.raises((TypeError, ValueError), match=message) as found:
+        REFUSED[message]()
+    assert str(found.value).startswith("jaxpool.compat.scipy.")
