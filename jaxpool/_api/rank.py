@@ -115,7 +115,7 @@ def rank_pool(
 
 def _pool(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
     named = ("strides", "padding", "window_dilation", "ceil_mode", "axes", "ties", "autodiff")
-    x, window = checked(name, x, shape, **dict(zip(named, options, strict=True)))
+    x, window, _ = checked(name, x, shape, **dict(zip(named, options, strict=True)))
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
         if name == "rank_pool":
             n = math.prod(min(map(dim.real, range(dim.out))) for dim in window.dims)

@@ -52,3 +52,20 @@ class Windows:
     def taps(self):
         """Which taps are real, and where each lies, as they stand in the windows of an array."""
         return self.real[:, :, None], self.positions[:, :, None]
+
+
+def greatest(rows, columns):
+    return lambda x: Windows(rows, columns)(x, -np.inf).max(-1)
+
+
+def least(rows, columns):
+    return lambda x: Windows(rows, columns)(x, np.inf).min(-1)
+
+
+def total(rows, columns):
+    return lambda x: Windows(rows, columns)(x, 0).sum(-1)
+
+
+def mean(rows, columns):
+    windows = Windows(rows, columns)
+    return lambda x: windows(x, 0).sum(-1) / windows.taps[0].sum(-1)

@@ -16,7 +16,28 @@ import numpy as np
 import jaxpool
 from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce, _oracle_taps
 from tests.support import lax_pools
-from tests.support.plane import PLANE, SAME, SHAPE, Windows, adaptive, spans, whole
+from tests.support.boxes_and_rows import (
+    by_segment,
+    greatest_row,
+    largest_of_boxes,
+    mean_of_boxes,
+    mean_row,
+    of_boxes,
+    of_lines,
+)
+from tests.support.plane import (
+    PLANE,
+    SAME,
+    SHAPE,
+    Windows,
+    adaptive,
+    greatest,
+    least,
+    mean,
+    spans,
+    total,
+    whole,
+)
 
 MODES = ("vjp", "jvp")
 
@@ -28,23 +49,6 @@ def numbers(shape=SHAPE):
 
 
 # Twins
-
-
-def greatest(rows, columns):
-    return lambda x: Windows(rows, columns)(x, -np.inf).max(-1)
-
-
-def least(rows, columns):
-    return lambda x: Windows(rows, columns)(x, np.inf).min(-1)
-
-
-def total(rows, columns):
-    return lambda x: Windows(rows, columns)(x, 0).sum(-1)
-
-
-def mean(rows, columns):
-    windows = Windows(rows, columns)
-    return lambda x: windows(x, 0).sum(-1) / windows.taps[0].sum(-1)
 
 
 def greatest_and_where(rows, columns):
@@ -337,68 +341,10 @@ ROWS = {
     "maxout": row("maxout", greatest(*PAIRS), 2, axis=1),
     "accelerate": Row("accelerate", foreign, lambda x: greatest(*SAME)(x) + total(*SAME)(x) / 6),
 }
-# Boxes of the plane: rows and columns of three boxes, one of them partly outside.
-BOXES = np.array([[0.3, 0.2, 3.4, 2.6], [1.1, -0.6, 4.7, 1.9], [1.0, 1.0, 2.0, 2.0]])
-IDS = np.array([2, 0, 2, 1, 5, 0, -1, 2, 0, 2, 1, 2])
-
-
-def of_boxes(op, **kwargs):
-    """Each image of a batch by itself: the batch may be symbolic."""
-    return lambda x: jax.vmap(lambda x: getattr(jaxpool, op)(x, BOXES, 2, **kwargs))(x)
-
-
-def lines(x):
-    """The elements of the plane as rows, batch and channels behind them."""
-    moved = jnp.moveaxis(x, 0, 2)
-    return moved.reshape(12, *moved.shape[2:])
-
-
-def of_lines(op, **kwargs):
-    return lambda x: jnp.moveaxis(getattr(jaxpool, op)(lines(x), IDS, 4, **kwargs)[:3], 1, 0)
-
-
-def bilinear(size, low, high):
-    """Two cells of two points each of a span, from where a pixel begins."""
-    points = low - 0.5 + (np.arange(4) + 0.5) * (high - low) / 4
-    near = np.clip(points, 0, size - 1)[:, None]
-    there = ((points >= -1) & (points <= size))[:, None]
-    weights = np.where(there, np.maximum(1 - np.abs(near - np.arange(size)), 0), 0)
-    return weights.reshape(2, 2, size).mean(1)
-
-
-def mean_of_boxes(x):
-    down = np.stack([bilinear(4, box[0], box[2]) for box in BOXES])
-    across = np.stack([bilinear(3, box[1], box[3]) for box in BOXES])
-    return jnp.einsum("kih,kjw,bhwc->bkijc", down, across, x)
-
-
-def largest_of_boxes(x):
-    def cells(low, high, size):
-        low, high = round(low), round(high)
-        step = max(high - low + 1, 1) / 2
-        ends = [(low + int(i * step), low + int(np.ceil((i + 1) * step))) for i in range(2)]
-        return [list(range(max(a, 0), min(b, size))) for a, b in ends]
-
-    each = [greatest(cells(b[0], b[2], 4), cells(b[1], b[3], 3))(x) for b in BOXES]
-    return jnp.stack(each, -4)
-
-
-def by_segment(formula):
-    member = (np.arange(3)[:, None] == IDS)[:, :, None, None]
-    return lambda x: jnp.moveaxis(formula(lines(x)[None], member), 1, 0)
-
-
-def greatest_row(x, member):
-    return jnp.where(member, x, -np.inf).max(1)
-
-
-def mean_row(x, member):
-    return jnp.where(member, x, 0).sum(1) / member.sum(1)
-
-
+largest = functools.partial(largest_of_boxes, greatest)
 ROWS |= {
     "roi_align": Row("roi_align", of_boxes("roi_align"), mean_of_boxes),
-    "roi_max_pool": Row("roi_max_pool", of_boxes("roi_max_pool"), largest_of_boxes),
+    "roi_max_pool": Row("roi_max_pool", of_boxes("roi_max_pool"), largest),
     "segment_max": Row("segment_max", of_lines("segment_max"), by_segment(greatest_row)),
     "segment_min": Row(
         "segment_min",
@@ -448,9 +394,7 @@ VARIANTS = {
     ),
     "gem_pool, power of an array": Row("gem_pool", gem, gem_twin),
     "stochastic_pool, mean": Row("stochastic_pool", expected, soft(by_value, *PAIRS)),
-    "roi_max_pool, split": Row(
-        "roi_max_pool", of_boxes("roi_max_pool", ties="split"), largest_of_boxes
-    ),
+    "roi_max_pool, split": Row("roi_max_pool", of_boxes("roi_max_pool", ties="split"), largest),
     "global_max_pool, split": row(
         "global_max_pool", lambda x: greatest(*ALL)(x)[:, 0, 0], ties="split"
     ),
