@@ -48,9 +48,6 @@ def numbers(shape=SHAPE):
     return (np.random.default_rng(1).permutation(size) / 10 - size / 20 + 0.03).reshape(shape)
 
 
-# Twins
-
-
 def greatest_and_where(rows, columns):
     windows = Windows(rows, columns)
 
