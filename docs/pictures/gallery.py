@@ -1,4 +1,4 @@
-"""Draws the gallery: value and gradient of every pool on one photograph, a PNG each.
+"""Draws the gallery: value and gradient of the pools on one photograph, a PNG each.
 
 Needs the `demo` extra. The photograph is a part of scikit-learn's `flower.jpg`.
 
@@ -20,6 +20,9 @@ HERE = Path(__file__).parent / "gallery"
 SIDE, SHOWN = 96, 288  # pixels of the photograph, and of each panel
 KEY = jax.random.key(0)
 WINDOW = {"window_shape": (6, 6), "strides": (3, 3)}
+CONE = -0.05 * np.hypot(*np.mgrid[-3:4, -3:4])  # 0 in the middle, falling to all sides
+BOX = jnp.array([[20.0, 30.0, 60.0, 70.0]])  # y0, x0, y1, x1
+RINGS = np.int32(np.hypot(*np.mgrid[-47.5:48, -47.5:48]) // 6).ravel()  # a number for each pixel
 
 
 def unpooled(x):
@@ -40,6 +43,16 @@ def pyramid(x):
     )
 
 
+def rings(pool):
+    """What `pool` makes of each ring, as vertical bars."""
+
+    def bars(x):
+        y = pool(x.reshape(-1, 3), RINGS, 12)
+        return jnp.tile(y, (12, 1, 1))
+
+    return bars
+
+
 # A pool each: what it does to an image (H, W, 3) of values from 0 to 1.
 POOLS = {
     "max_pool": lambda x: jaxpool.max_pool(x, **WINDOW),
@@ -54,6 +67,18 @@ POOLS = {
     "softmax_pool": lambda x: jaxpool.softmax_pool(x, temperature=0.1, **WINDOW),
     "fractional_max_pool": lambda x: jaxpool.fractional_max_pool(KEY, x, (4, 4), (36, 36)),
     "stochastic_pool": lambda x: jaxpool.stochastic_pool(KEY, x, **WINDOW),
+    "fractional_avg_pool": lambda x: jaxpool.fractional_avg_pool(KEY, x, (4, 4), (36, 36)),
+    "median_pool": lambda x: jaxpool.median_pool(x, **WINDOW),
+    "rank_pool": lambda x: jaxpool.rank_pool(x, 9, **WINDOW),
+    "k_max_pool": lambda x: jaxpool.k_max_pool(x, 24, axis=1),
+    "dilate": lambda x: jaxpool.dilate(x, CONE, axes=(0, 1)),
+    "erode": lambda x: jaxpool.erode(x, CONE, axes=(0, 1)),
+    "blur_pool": lambda x: jaxpool.blur_pool(x, (5, 5), (3, 3)),
+    "max_blur_pool": lambda x: jaxpool.max_blur_pool(x, (6, 6), (5, 5), (3, 3)),
+    "roi_align": lambda x: jaxpool.roi_align(x, BOX, (12, 12))[0],
+    "roi_max_pool": lambda x: jaxpool.roi_max_pool(x, BOX, (12, 12))[0],
+    "segment_max": rings(jaxpool.segment_max),
+    "segment_mean": rings(jaxpool.segment_mean),
     "adaptive_max_pool": lambda x: jaxpool.adaptive_max_pool(x, (20, 20)),
     "adaptive_avg_pool": lambda x: jaxpool.adaptive_avg_pool(x, (20, 20)),
     "global_max_pool": lambda x: jaxpool.global_max_pool(x, axes=(0, 1), keepdims=True),
