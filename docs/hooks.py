@@ -46,7 +46,7 @@ REFERENCE = {
     ),
     "morphology": (
         "Morphology and blur",
-        "A kernel is added before the maximum, or an average is weighted.",
+        "A kernel is added before the maximum, or subtracted before the minimum; averages have binomial weights.",
         "dilate erode blur_pool max_blur_pool",
     ),
     "adaptive": (
@@ -57,7 +57,7 @@ REFERENCE = {
     ),
     "regions": (
         "Regions and segments",
-        "Boxes of an image, and runs of rows with one label.",
+        "Boxes of images, and rows that share an id.",
         "roi_align roi_max_pool segment_max segment_min segment_mean",
     ),
     "elementwise": (

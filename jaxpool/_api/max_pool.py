@@ -105,8 +105,8 @@ def max_pool(
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding, span more than 2**20 positions beyond the input or hold 2**32
-        elements.
+        hold nothing but padding, span more than `2**20` positions beyond the input or hold
+        `2**32` elements.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -150,8 +150,7 @@ def min_pool(
     in `max_pool`.
 
     Gradient: as of `max_pool`, to the element chosen. NaN is smaller than every number, so it is
-      chosen before them;
-    +inf is an ordinary value, and padding is never chosen.
+    chosen before them; +inf is an ordinary value, and padding is never chosen.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and

@@ -85,7 +85,7 @@ def segment_max(
     Args:
       x: array (N, ...); floats, integers and bool (where max is "or").
       segment_ids: integers (N,). A row whose id is negative, or at least `num_segments`, is dropped.
-      num_segments: how many segments there are; None is the largest id and one, for which the ids
+      num_segments: how many segments there are; None is the largest id plus one, for which the ids
         must not be traced.
       indices_are_sorted: whether ids never fall along N, which saves a sort; where that is untrue
         the result is undefined.
@@ -133,7 +133,7 @@ def segment_min(
     Args:
       x: array (N, ...); floats, integers and bool (where min is "and").
       segment_ids: integers (N,). A row whose id is out of range is dropped.
-      num_segments: how many segments there are; None is the largest id and one.
+      num_segments: how many segments there are; None is the largest id plus one.
       indices_are_sorted: whether ids never fall along N.
       ties: which of equal rows gets the cotangent: "split" among all, the "first" or the "last".
 
@@ -178,7 +178,7 @@ def segment_mean(
     Args:
       x: array (N, ...); floats, integers and bools.
       segment_ids: integers (N,). A row whose id is out of range is dropped.
-      num_segments: how many segments there are; None is the largest id and one.
+      num_segments: how many segments there are; None is the largest id plus one.
       indices_are_sorted: whether ids never fall along N.
 
     Returns:

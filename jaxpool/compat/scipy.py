@@ -10,6 +10,7 @@ but its size holds one, its minimum too is NaN; integers keep the width they hav
 becomes one of them, and sums with a structure wrap round; a footprint of one axis counts in a rank
 filter too, and `axes` may be in any order.
 
+Example:
     >>> import jax.numpy as jnp
     >>> from jaxpool.compat import scipy
     >>> scipy.median_filter(jnp.array([0, 9, 6, 7]), 3, mode="nearest")
@@ -76,7 +77,7 @@ Args:
 {listed}
 
 Returns:
-  Array of the shape of input.
+  Array: Array of the shape of input.
 """
     return filtered
 

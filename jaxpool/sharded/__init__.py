@@ -5,7 +5,7 @@ Each device pools its own shard with the kernels that one device runs, and gets 
 windows reach, no more: the halo. The plain functions do the same where the type of an array says that it is sharded;
 arrays that are sharded along batch and channel axes alone need no halo, and the plain functions do in any case.
 
-Here live the functions with their docstrings. What they do is in the room `_shards`.
+The package `jaxpool._shards` computes them.
 """
 
 from jaxpool.sharded._adaptive import (

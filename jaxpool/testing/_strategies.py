@@ -159,12 +159,13 @@ def pool_cases(
     infinities and both zeros with numbers, "lowest" is mostly the least value of the dtype (-inf,
     or the greatest for a min pool).
 
-    >>> from hypothesis import given
-    >>> import jaxpool
-    >>> from jaxpool.testing import assert_pool_matches, pool_cases
-    >>> @given(pool_cases(kinds=("max",), values=("ties",)))
-    ... def test_max_pool(case):
-    ...     assert_pool_matches(jaxpool.max_pool, case)
+    Example:
+        >>> from hypothesis import given
+        >>> import jaxpool
+        >>> from jaxpool.testing import assert_pool_matches, pool_cases
+        >>> @given(pool_cases(kinds=("max",), values=("ties",)))
+        ... def test_max_pool(case):
+        ...     assert_pool_matches(jaxpool.max_pool, case)
     """
     kind = draw(st.sampled_from(kinds))
     shape = draw(geometries() if geometry is None else geometry)
@@ -204,9 +205,10 @@ def draw_values(
 ) -> np.ndarray:
     """An array of `dtype` filled with `values` (see `pool_cases`) from a seeded generator.
 
-    >>> import numpy as np
-    >>> draw_values(np.random.default_rng(0), (4,), np.float32, "ties")
-    array([ 2.,  1.,  0., -1.], dtype=float32)
+    Example:
+        >>> import numpy as np
+        >>> draw_values(np.random.default_rng(0), (4,), np.float32, "ties")
+        array([ 2.,  1.,  0., -1.], dtype=float32)
     """
     dtype = np.dtype(dtype)
     if values == "normal" and _oracle.is_floating(dtype):
