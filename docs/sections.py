@@ -22,6 +22,7 @@ class Sections(griffe.Extension):
         """Adds functions that no `def` of the module defines."""
         if "._" in mod.path:
             return
+        self.change(mod)
         for name, member in list(mod.members.items()):
             if member.kind is griffe.Kind.ATTRIBUTE and not name.startswith("_"):
                 thing = getattr(importlib.import_module(mod.path), name)
