@@ -7,6 +7,8 @@ together when a module is imported are taken from the module.
 import importlib
 import inspect
 import re
+import types
+import typing
 
 import griffe
 
@@ -36,9 +38,14 @@ class Sections(griffe.Extension):
         for parameter in func.parameters:
             if str(parameter.annotation) == "Any":  # says nothing
                 parameter.annotation = None
+            elif parameter.annotation:
+                meant = spelled_out(str(parameter.annotation), func.module.path)
+                if meant != str(parameter.annotation):  # else links stay
+                    parameter.annotation = meant
         self.change(func)
         if func.docstring and func.returns:  # else what stands before a colon is taken for the type
-            pattern, text = r"^( *)Returns:\n( +)", rf"\1Returns:\n\2{func.returns}: "
+            returned = spelled_out(str(func.returns), func.module.path)
+            pattern, text = r"^( *)Returns:\n( +)", rf"\1Returns:\n\2{returned}: "
             func.docstring.value = re.sub(pattern, text, func.docstring.value, flags=re.MULTILINE)
 
     def on_class(self, *, cls, **_):
@@ -48,6 +55,22 @@ class Sections(griffe.Extension):
         if obj.docstring:
             for pattern, text in CHANGES.items():
                 obj.docstring.value = re.sub(pattern, text, obj.docstring.value, flags=re.MULTILINE)
+
+
+def spelled_out(annotation, module):
+    """The annotation with what the names of the module's own types stand for, as `int | Sequence[int]` for Ints."""
+    names = vars(importlib.import_module(module))
+
+    def meant(match):
+        thing = names.get(match[0])
+        thing = thing.__bound__ if isinstance(thing, typing.TypeVar) else thing
+        union = isinstance(thing, types.UnionType)
+        if not union and typing.get_origin(thing) is None:
+            return match[0]
+        text = repr(thing).replace("typing.Any", "Any")
+        return re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)
+
+    return re.sub(r"\b[A-Z]\w*\b(?!\[)", meant, annotation)
 
 
 def as_function(name, function, other):
