@@ -35,7 +35,9 @@ def printed(program, **environment):
 @pytest.mark.skipif(not GLIBC, reason="glibc's allocator alone has the setting")
 def test_results_cost_hardly_a_page_fault():
     program = f"import jaxpool\nprint(jaxpool.keep_memory())\n{RESULTS}"
-    kept, usual = printed(program + "print(sorted(faults() for _ in range(24))[12])")
+    # jax frees a result now and then after the next one is made: what is held grows with the first calls.
+    program += "found = [faults() for _ in range(96)]\nprint(sorted(found[48:])[24])"
+    kept, usual = printed(program)
     assert kept == "True"
     assert int(usual) < 100
     (least,) = printed(RESULTS + "print(min(faults() for _ in range(5)))")

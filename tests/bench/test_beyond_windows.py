@@ -68,6 +68,7 @@ def test_there_is_a_small_case_of_every_new_op_and_net():
         UNPOOL,
         CUMMAX,
         "max",
+        "k_max_pool",
     }
     assert {case.net for case in STEPS} == set(train_steps.NETS)
 

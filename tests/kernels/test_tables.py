@@ -41,7 +41,7 @@ def test_not_of_arrays_of_unknown_size(name):
 
 
 @pytest.mark.parametrize("name", ["max", "avg"])
-def test_not_of_arrays_whose_type_says_how_they_are_sharded(name):
+def test_of_each_shard_of_arrays_whose_type_says_how_they_are_sharded(name):
     mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))
     ours = pool(name, 3, 2, "VALID")
 
@@ -53,8 +53,7 @@ def test_not_of_arrays_whose_type_says_how_they_are_sharded(name):
         everywhere = jax.ShapeDtypeStruct(
             WIDE, jnp.float32, sharding=jax.NamedSharding(mesh, jax.P())
         )
-        assert not lookups(gradient, x)
-        assert lookups(gradient, everywhere)
+        assert lookups(gradient, x) == lookups(gradient, everywhere) > 0
 
 
 def test_nothing_is_selected_by_lookups():
