@@ -27,6 +27,7 @@ from jaxpool._kernels.patches import (
     stands_at,
     tap_axes,
 )
+from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
@@ -115,13 +116,12 @@ class AdaptiveSplit(LaidOut):
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         laid, y, window = self.found(on, x)
         axis, tied = _longest(window), attained(laid, y, window)
-        return self.returned(y), jnp.packbits(lax.collapse(tied, axis, axis + 2), axis)
+        return self.returned(y), pack(lax.collapse(tied, axis, axis + 2), axis)
 
     def transpose(self, on: Platform, bits: Array, dy: Array) -> tuple[Array]:
         share, window = self.turned(dy.astype(accumulator(dy.dtype)))
         shape, axis = laid_out(share.shape, window), _longest(window)
-        bools = jnp.unpackbits(bits, axis, shape[axis] * shape[axis + 1]).astype(bool)
-        won = lax.reshape(bools, shape)
+        won = lax.reshape(unpack(bits, shape[axis] * shape[axis + 1], axis), shape)
         count = jnp.sum(won, axis=tap_axes(window), dtype=np.int32)
         return self.sent(share / count.astype(share.dtype), window, dy.dtype, won)
 

@@ -51,15 +51,13 @@ class Reduction(Op):
         y = self.value(on, *xs)
         tied = reducing.attained(x, y, *mask)
         if self.ties == "split":
-            return y, jnp.packbits(tied, self._packed)
+            return y, reducing.pack(tied, self._packed)
         return y, reducing.first_rank(tied, self.axes, self.ties == "last", bool(mask))
 
     def _won(self, winners: Array, shape: Sequence[Any]) -> Array:
         if self.ties != "split":
             return reducing.has_rank(winners, shape, self.axes, self.ties == "last")
-        if 0 in shape:  # which jnp does not unpack
-            return slices.zeros_like(winners, self.axes, self.sizes).astype(bool)
-        return jnp.unpackbits(winners, self._packed, shape[self._packed]).astype(bool)
+        return reducing.unpack(winners, shape[self._packed], self._packed)
 
     def _share(self, total: Array, winners: Array) -> Array:
         """The total, divided by how many won; where nothing counts, none takes a share."""
