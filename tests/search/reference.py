@@ -180,7 +180,7 @@ def soft(table: Table, x: np.ndarray, name: str, p: float) -> Shares:
     weights = parts / total
     if name == "logsumexp_pool":
         y = p * (top + np.log(total))[..., 0]
-        return Shares(table, y, weights, np.abs(p * top[..., 0]) + p * np.log(total)[..., 0])
+        return Shares(table, y, weights, np.abs(p * top[..., 0]) + p * (1 + np.log(total)[..., 0]))
     y = np.where(real, weights * values, 0).sum(-1, keepdims=True)
     slope = weights * (1 + (np.where(real, values, 0) - y) / p)
     size = np.where(real, weights * np.abs(values), 0).sum(-1)
