@@ -49,10 +49,10 @@ def lp_pool(
     square root of the least number (1e-19 in float32).
 
     Gradient: an element gets `sign(x) * (|x| / y)^(p - 1)` of the cotangent, and 0 where it is 0
-    itself and p <= 1, or where y is 0. For p = inf that is what the first largest element gets. An
-    infinite y has gradient 0 but for p = 1 and inf. Forward and reverse mode, to any order. Kept for
-    the backward is x. A NaN makes the output of its windows NaN. 8- and 16-bit floats are computed
-    in float32 and rounded once.
+    itself and p <= 1, or where y is 0. For p = inf that is what the first largest element gets. A
+    window with an infinite element has gradient 0 but for p = 1 and inf. Forward and reverse mode, to
+    any order. Kept for the backward is x. A NaN makes the output of its windows NaN. 8- and 16-bit
+    floats are computed in float32 and rounded once.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
