@@ -1,4 +1,4 @@
-"""`python -m tests.peers`: the tests of other libraries, fetched and run with ours in place; says what it could not get."""
+"""`python -m tests.peers`: the tests of other libraries, fetched and run with ours in place; what could not be had."""
 
 from __future__ import annotations
 
