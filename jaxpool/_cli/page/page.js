@@ -4,7 +4,8 @@
 
 const get = (id) => document.getElementById(id);
 const PANELS = ["input", "output", "gradient", "cotangent"];
-const TAKES = { window: ["max", "min", "avg", "sum", "lp", "unpool"], output_shape: ADAPTIVE, ties: SELECTIONS, p: ["lp"], divisor: ["avg"] };
+const ROUNDED = ["max", "min", "avg", "sum", "lp", "median", "rank", "unpool"]; // up, in ceil mode
+const TAKES = { window: [...ROUNDED, ...MORPHOLOGY], output_shape: ADAPTIVE, ties: SELECTIONS, p: ["lp"], rank: ["rank"], divisor: ["avg"], ceil_mode: ROUNDED };
 const PRESETS = {
   worked: "1 3 4 2 5 2\n4 2 5 6 8 3\n5 3 7 8 9 3\n8 4 3 6 0 2\n7 10 3 6 3 5\n4 7 2 4 7 8",
   ties: "1 1 2 2\n1 1 2 2\n3 3 3 3\n3 3 3 3",
@@ -45,8 +46,9 @@ function numberOf(id, allowed, rule) {
 
 function readSettings() {
   const op = get("op").value;
-  const settings = { op, ties: get("ties").value, ceil_mode: get("ceil_mode").checked, count_include_pad: get("count_include_pad").checked, p: 2, divisor: null };
+  const settings = { op, ties: get("ties").value, ceil_mode: ROUNDED.includes(op) && get("ceil_mode").checked, count_include_pad: get("count_include_pad").checked, p: 2, divisor: null };
   if (ADAPTIVE.includes(op)) return { ...settings, output_shape: pairOf("output_shape") };
+  if (op === "rank") settings.rank = whole("rank", -LARGEST);
   if (op === "lp") settings.p = numberOf("p", (p) => p > 0, "a number above 0, or inf");
   if (op === "avg" && get("divisor").value.trim() !== "") {
     settings.divisor = numberOf("divisor", (n) => n !== 0 && Number.isFinite(n), "a number other than 0");
@@ -67,12 +69,13 @@ function readCotangent({ rows, cols }) {
 // The same pool as a program writes it.
 function callOf(s, x) {
   const tuple = ([a, b]) => `(${a}, ${b})`;
-  const names = { unpool: "max_pool_with_argmax" };
+  const names = { unpool: "max_pool_with_argmax", dilate: "dilate", erode: "erode" };
   const args = ["x"];
   if (ADAPTIVE.includes(s.op)) args.push(tuple(s.output_shape));
   else {
     if (s.op === "lp") args.push(s.p === Infinity ? 'float("inf")' : plain(s.p));
-    args.push(tuple(s.window), tuple(s.strides));
+    if (s.op === "rank") args.push(String(s.rank));
+    args.push(MORPHOLOGY.includes(s.op) ? `jnp.zeros(${tuple(s.window)})` : tuple(s.window), tuple(s.strides));
     const sides = [s.padding].flat(2);
     if (Array.isArray(s.padding) && new Set(sides).size === 1) args.push(String(sides[0]));
     else if (Array.isArray(s.padding)) args.push(`(${s.padding.map(tuple).join(", ")})`);
@@ -290,7 +293,7 @@ document.querySelectorAll("[data-preset]").forEach((button) => button.addEventLi
 window.addEventListener("resize", () => { fit(); mark(); });
 
 function begin({ settings, array, cotangent }) {
-  for (const name of ["op", "ties", "p"]) get(name).value = settings[name];
+  for (const name of ["op", "ties", "p", "rank"]) get(name).value = settings[name];
   get("divisor").value = settings.divisor ?? "";
   for (const name of ["ceil_mode", "count_include_pad"]) get(name).checked = settings[name];
   for (const name of ["window", "strides", "window_dilation", "output_shape"]) settings[name].forEach((size, axis) => { get(`${name}-${axis}`).value = size; });
