@@ -276,6 +276,19 @@ def test_unpool_and_dilation(page):
     assert places(page, "input", "tap") == [(0, 0), (0, 2), (2, 0), (2, 2)]
 
 
+def test_a_rank_is_one_that_every_window_has(page):
+    choose(page, "op", "rank")
+    fill(page, "rank", "-1")
+    assert shown(page, "gradient") == STRIDE_2
+    choose(page, "padding", "SAME")
+    fill(page, "window-0", "3")
+    assert text(page, "detail").startswith(
+        "y(0, 0) = 5, the element of this rank of 6 numbers of x."
+    )
+    fill(page, "rank", "4")
+    assert text(page, "refusal") == "The rank must be from -4 to 3: a window has 4 numbers."
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_on_a_phone(browser, address, scheme, tmp_path):
     page = opened(browser, address, PHONE, scheme)

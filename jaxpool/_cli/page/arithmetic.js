@@ -218,3 +218,32 @@ function pullBack(pooled, dy) {
   });
   return gridOf(pooled.input.rows, pooled.input.cols, dx.map(Math.fround));
 }
+
+// In words
+
+// All digits of a float32, as parseNumber reads them.
+const plain = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(9))) : String(value).replace("Infinity", "inf").replace("NaN", "nan"));
+
+// The same pool as a program writes it.
+function callOf(s, x) {
+  const tuple = ([a, b]) => `(${a}, ${b})`;
+  const names = { unpool: "max_pool_with_argmax", dilate: "dilate", erode: "erode" };
+  const args = ["x"];
+  if (ADAPTIVE.includes(s.op)) args.push(tuple(s.output_shape));
+  else {
+    if (s.op === "lp") args.push(s.p === Infinity ? 'float("inf")' : plain(s.p));
+    if (s.op === "rank") args.push(String(s.rank));
+    args.push(MORPHOLOGY.includes(s.op) ? `jnp.zeros(${tuple(s.window)})` : tuple(s.window), tuple(s.strides));
+    const sides = [s.padding].flat(2);
+    if (Array.isArray(s.padding) && new Set(sides).size === 1) args.push(String(sides[0]));
+    else if (Array.isArray(s.padding)) args.push(`(${s.padding.map(tuple).join(", ")})`);
+    else if (s.padding !== "VALID") args.push(`"${s.padding}"`);
+    if (s.window_dilation.some((d) => d !== 1)) args.push(`window_dilation=${tuple(s.window_dilation)}`);
+    if (s.ceil_mode) args.push("ceil_mode=True");
+  }
+  if (SELECTIONS.includes(s.op) && s.ties !== "first") args.push(`ties="${s.ties}"`);
+  if (s.op === "avg" && !s.count_include_pad) args.push("count_include_pad=False");
+  if (s.op === "avg" && s.divisor !== null) args.push(`divisor=${plain(s.divisor)}`);
+  const call = `jaxpool.${names[s.op] ?? `${s.op}_pool`}(${args.join(", ")}, axes=(0, 1))`;
+  return s.op === "unpool" ? `y, indices = ${call}\njaxpool.max_unpool(y, indices, (${x.rows}, ${x.cols}), axes=(0, 1))` : call;
+}
