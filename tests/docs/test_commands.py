@@ -21,8 +21,9 @@ LINES = [  # with the page where each stands
     for command in line.removeprefix("$ ").split(" && ")
 ]
 COMMANDS = list(dict.fromkeys(command for _, command in LINES))
-# They make the environment that the others need, or are what `.ci/run` is for: it takes them from the pages. One
-# serves until it is stopped, and one installs from the git repository in which a reader stands.
+# They make the environment that the others need, or are the checks that `.ci/run` is for: it takes them from the pages.
+# Two it cannot run to the letter: `mkdocs serve` gets a free port and is stopped, and what installs from the git
+# repository in which a reader stands gets a folder of its own, so as not to replace what is tested.
 IN_CI = r"python -m (venv|pip|pytest|ruff|mypy|mkdocs|jaxpool demo$).*|\.ci/run"
 QUICK = r"python -m (jaxpool (?!demo --devices).*|bench (--help|--tune list))"
 # What makes a line shorter, or shows that it did something. Lines without an entry run as they stand.
