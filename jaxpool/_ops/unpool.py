@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from jax import Array, lax
 from jax import numpy as jnp
@@ -16,6 +16,36 @@ from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.others import own_windows
 from jaxpool._plan.problem import Platform
+
+
+def put(
+    scatter: Callable[..., Array],
+    on: Platform,
+    y: Array,
+    position: Array,
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    own: Window | None,
+) -> Array:
+    """Elements scattered; or routed, if all lie in windows of their `own`, as a pool finds them.
+
+    That is tested where the program runs. Mapped positions are not tested together, so `vmap` over
+    them computes both.
+    """
+    if own is None:
+        return scatter(y, position, axes, sizes)
+    shape, tap = own.unpooled(y.shape), own_taps(position, own)
+    plan = plan_max(problem_of(own, y, on, shape))
+
+    # Flat, or XLA gives both branches the transposed layout that the scatter prefers.
+    def routed(y: Array, position: Array, tap: Array) -> Array:
+        return route(y, tap, "first", plan).ravel()
+
+    def scattered(y: Array, position: Array, tap: Array) -> Array:
+        return scatter(y, position, axes, sizes).ravel()
+
+    inside = jnp.all(tap < own.size)
+    return lax.reshape(lax.cond(inside, routed, scattered, y, position, tap), shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,24 +70,6 @@ class Unpool(Op):
         return (read_at(dx, position, self.axes),)
 
     def _put(self, scatter: Callable[..., Array], on: Platform, y: Array, position: Array) -> Array:
-        """Elements scattered; routed if all lie in windows of their own, as a pool of windows apart finds them.
-
-        That is tested where the program runs. Mapped positions are not tested together, so `vmap`
-        over them computes both.
-        """
-        problem = problem_of(Window(()), y, on)
-        own = own_windows(problem.shape, self.axes, self.sizes, on, problem.sharded)
-        if own is None:
-            return scatter(y, position, self.axes, self.sizes)
-        shape, tap = own.unpooled(y.shape), own_taps(position, own)
-        plan = plan_max(problem_of(own, y, on, shape))
-
-        # Flat, or XLA gives both branches the transposed layout that the scatter prefers.
-        def routed(y: Array, position: Array, tap: Array) -> Array:
-            return route(y, tap, "first", plan).ravel()
-
-        def scattered(y: Array, position: Array, tap: Array) -> Array:
-            return scatter(y, position, self.axes, self.sizes).ravel()
-
-        apart = jnp.all(tap < own.size)
-        return lax.reshape(lax.cond(apart, routed, scattered, y, position, tap), shape)
+        known = problem_of(Window(()), y, on)
+        own = own_windows(known.shape, self.axes, self.sizes, on, known.sharded)
+        return put(scatter, on, y, position, self.axes, self.sizes, own)

@@ -39,14 +39,6 @@ def one_by_one(places: int) -> bool:
     return places <= LIMITS.adaptive_places
 
 
-def why_grid(window: Window) -> tuple[str, ...]:
-    """The choice of a grid in words."""
-    if needs_no_grid(window):
-        return ()
-    shape = " x ".join(str(dim.out * dim.window) for dim in window.dims)
-    return (f"windows laid side by side on a grid of {shape}, and reduced as blocks",)
-
-
 def in_one_go(taps: int, stride: int) -> bool:
     """Whether `taps` elements along an axis are joined one by one: few, or not more than the windows are apart."""
     return taps <= max(LIMITS.fold_taps, stride)
@@ -89,10 +81,3 @@ def own_windows(
         dims.append(Axis(axis, size, size // out, size // out, 1, 0, 0, out))
     window = Window(tuple(dims))
     return window if window.size <= TUNING[platform].unpool_taps else None
-
-
-def why_windows(window: Window | None) -> str:
-    """The choice of own windows in words."""
-    if window is None:
-        return "the number of the last element that wants a position is scattered"
-    return f"dense if all indices lie in windows of {window.window_shape}, tested where the program runs"
