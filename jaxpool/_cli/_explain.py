@@ -14,7 +14,7 @@ from jaxpool._cli._stage import Explained, Stage, folds, of_steps, of_sums, regi
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._plan import others
 from jaxpool._plan.layout import in_one_region
-from jaxpool._plan.max_pool import plan_max, plan_ties
+from jaxpool._plan.max_pool import plan_max, plan_ties, residual
 from jaxpool._plan.problem import Platform, Problem, keep_on
 from jaxpool._plan.rank_pool import by_network, plan_rank
 from jaxpool._plan.steps import step_over
@@ -71,7 +71,7 @@ _WHY = {
 def _selection(case: Case, problem: Problem) -> Explained:
     """A windowed maximum or minimum."""
     window = case.window
-    keeps: str = others.residual(window, split=case.ties == "split")
+    keeps: str = residual(window, split=case.ties == "split")
     if case.function == "max_pool_with_argmax":
         keeps = "tap"  # whatever it keeps beside it
     if keeps == "rank":
