@@ -18,6 +18,7 @@ from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float, losing
+from jaxpool._kernels.segments import scattered, within
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.segments import SegmentMean, SegmentSelect
 
@@ -40,13 +41,14 @@ def _arguments(
             hint = "A traced array does not say how many segments there are."
             raise ArgumentError("num_segments", "given where ids are traced", None, hint)
         known = np.asarray(segment_ids)
-        return ids, max(int(known.max()) + 1, 0) if known.size else 0
+        num_segments = max(int(known.max()) + 1, 0) if known.size else 0
     rule = "None or an int from 0 to 2**31 - 1"
     if not is_int(num_segments):
         raise ArgumentError("num_segments", rule, num_segments, "Pass an int.", TypeError)
-    if not 0 <= operator.index(num_segments) < 2**31:
+    count = operator.index(num_segments)
+    if not 0 <= count < 2**31:
         raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
-    return ids, operator.index(num_segments)
+    return within(ids, count), count
 
 
 def _select(
@@ -169,8 +171,8 @@ def segment_mean(
 
     `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...] / how many those are`.
 
-    Gradient: each cotangent is divided equally among the rows of its segment. Nothing but the ids is
-    kept. A segment without rows gives 0 and sends its cotangent nowhere. 8- and 16-bit floats add in
+    Gradient: each cotangent is divided equally among the rows of its segment. Kept are the ids and an
+    int32 a segment. A segment without rows gives 0 and sends its cotangent nowhere. 8- and 16-bit floats add in
     float32 and are rounded once. The backward is a gather; the forward adds in an order that the ids
     alone decide, on CPU by a scatter, which runs in order there, elsewhere in sorted blocks: the same
     bits on every run of a platform. Forward and reverse mode, to any order.
@@ -203,4 +205,6 @@ def segment_mean(
     wide = x if is_float(x.dtype) else x.astype(np.float32)
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), wide.dtype)
-    return apply_given(SegmentMean(count, indices_are_sorted), wide, ids)[0]
+    ones = jax.lax.full_like(ids, 1)
+    rows = scattered(jax.ops.segment_sum, ones, ids, count, indices_are_sorted)
+    return apply_given(SegmentMean(count, indices_are_sorted), wide, ids, rows)[0]

@@ -4,7 +4,7 @@ A maximum does not depend on the order in which it is taken, nor does a sum of i
 scattered. Floats are too on CPU, where XLA runs one update of a scatter after another; elsewhere,
 where they may come in any order, they are added in blocks of at most `width` rows of one segment,
 gathered side by side; the sums of blocks are rows again, of as many segments, until each segment
-has one.
+has one. Ids are those that `within` gives.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jax import numpy as jnp
 LEAST, MOST = 4, 32  # rows of a block
 
 
-def _within(ids: Array, count: int) -> Array:
+def within(ids: Array, count: int) -> Array:
     """`ids` as int32, -1 and `count` for those that name no segment: what was sorted stays so."""
     if ids.dtype.itemsize < 4:
         ids = ids.astype(np.int32)
@@ -29,30 +29,24 @@ def _within(ids: Array, count: int) -> Array:
     return jnp.where(known, ids.astype(np.int32), jnp.where(ids < 0, np.int32(-1), np.int32(count)))
 
 
+def of_rows(y: Array, ids: Array, fill: Any) -> Array:
+    """What the segment of each row holds, (N, ...) of y (count, ...); `fill` for a row in none."""
+    at = jnp.where(ids < 0, np.int32(y.shape[0]), ids)
+    return jnp.take(y, at, axis=0, mode="fill", fill_value=fill)
+
+
 def scattered(
     join: Callable[..., Array], x: Array, ids: Array, count: int, is_sorted: bool
 ) -> Array:
     """The rows of x of each of `count` segments, joined by one of `jax.ops` that knows no order."""
-    return join(x, _within(ids, count), count, is_sorted, mode="drop")
-
-
-def of_rows(y: Array, ids: Array, fill: Any) -> Array:
-    """What the segment of each row holds, (N, ...) of y (count, ...); `fill` for a row in none."""
-    at = _within(ids, y.shape[0])
-    at = jnp.where(at < 0, np.int32(y.shape[0]), at)
-    return jnp.take(y, at, axis=0, mode="fill", fill_value=fill)
-
-
-def held(ids: Array, count: int, is_sorted: bool) -> Array:
-    """How many rows each segment has."""
-    return scattered(jax.ops.segment_sum, lax.full_like(ids, 1, np.int32), ids, count, is_sorted)
+    return join(x, ids, count, is_sorted, mode="drop")
 
 
 def total(x: Array, ids: Array, count: int, is_sorted: bool, *, one_by_one: bool) -> Array:
     """The sum of the rows of each segment, (count, ...); `one_by_one` if a scatter adds them so."""
     if one_by_one:
         return scattered(jax.ops.segment_sum, x, ids, count, is_sorted)
-    ids, rows = _within(ids, count), x.shape[0]
+    rows = x.shape[0]
     order = None if is_sorted else jnp.argsort(ids, stable=True).astype(np.int32)
     ranked = ids if order is None else ids[order]
     first = jnp.searchsorted(ranked, jnp.arange(count + 1, dtype=np.int32)).astype(np.int32)
