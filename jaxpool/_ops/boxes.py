@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -25,7 +24,9 @@ TILE = {"cpu": (8, 16)}  # pixels that get their cotangents together, or else wh
 
 @dataclasses.dataclass(frozen=True)
 class BoxMax(Op):
-    """The largest pixel of each cell of boxes (K, 4) of images (B, H, W, C); given the image of each box if there are several.
+    """The largest pixel of each cell of boxes (K, 4) of images (B, H, W, C).
+
+    Given are the boxes and, if there are several images, that of each.
 
     Keeps the position of each chosen pixel in its image, or with "split" x and y.
     """
@@ -47,7 +48,9 @@ class BoxMax(Op):
             bounds += [low, jnp.where(known[:, None], high, low)]
         return Cells(image, *bounds)
 
-    def _walk(self, on: Platform, join: Any, start: Any, xs: Any, given: Any, *more: Array) -> Array:
+    def _walk(
+        self, on: Platform, join: Any, start: Any, xs: Any, given: Any, *more: Array
+    ) -> Array:
         together = min(TOGETHER.get(on, MANY), given[0].shape[0])
         return walk(join, start, xs, self._cells(*given), together, *more)
 
