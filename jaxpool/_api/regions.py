@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
+from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
 from jaxpool._arguments.arrays import as_array
@@ -44,6 +46,21 @@ def integers(argument: str, value: Any, shape: Sequence[int], count: int | None)
     return jnp.asarray(array)
 
 
+def gathered(
+    function: Callable[..., Array], front: int, behind: int, x: Array, *given: Array
+) -> Array:
+    """`function(x, *given)`, of which `front` axes stand before the last axes of x, `behind` of them.
+
+    Where types of arrays say how they are sharded, the compiler lays out what lies between; the
+    result is sharded along those last axes as x is.
+    """
+    if AxisType.Explicit not in jax.sharding.get_abstract_mesh().axis_types:
+        return function(x, *given)
+    spec = jax.typeof(x).sharding.spec[x.ndim - behind :]
+    out = PartitionSpec(*(None,) * front, *spec)
+    return jax.sharding.auto_axes(function, out_sharding=out)(x, *given)
+
+
 def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array, ...]:
     """x (B, H, W, C), boxes (K, 4) and, if there are several images, that of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
@@ -67,7 +84,7 @@ def _pooled(op: Composite, boxes: Array, cells: tuple[int, ...], xs: tuple[Array
     x, flat = xs[:2]
     if 0 in (flat.shape[0], x.shape[0]):
         return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
-    y = compose(op, *xs)
+    y = gathered(functools.partial(compose, op), 3, 1, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
@@ -227,7 +244,8 @@ def box_max(cells: tuple[int, ...], scale: float, ties: Ties, x: Array, *given: 
     if given[0].shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((given[0].shape[0], *cells, x.shape[-1]), x.dtype)
     given = tuple(jax.lax.stop_gradient(array) for array in given)
-    return apply_given(BoxMax(cells, scale, ties, x.shape[:3]), x, *given)[0]
+    op = BoxMax(cells, scale, ties, x.shape[:3])
+    return gathered(lambda *xs: apply_given(op, *xs)[0], 3, 1, x, *given)
 
 
 def _cells(output_shape: Any) -> tuple[int, ...]:

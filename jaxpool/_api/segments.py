@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.regions import integers
+from jaxpool._api.regions import gathered, integers
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
@@ -60,7 +60,8 @@ def _select(
         ids, count = _arguments(x, segment_ids, num_segments, is_sorted)
     if 0 in (count, x.shape[0]):
         return jnp.full((count, *x.shape[1:]), losing(x.dtype, kind), x.dtype)
-    return apply_given(SegmentSelect(kind, ties, count, is_sorted), x, ids)[0]
+    op = SegmentSelect(kind, ties, count, is_sorted)
+    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, ids)
 
 
 @public
@@ -205,6 +206,10 @@ def segment_mean(
     wide = x if is_float(x.dtype) else x.astype(np.float32)
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), wide.dtype)
-    ones = jax.lax.full_like(ids, 1)
-    rows = scattered(jax.ops.segment_sum, ones, ids, count, indices_are_sorted)
-    return apply_given(SegmentMean(count, indices_are_sorted), wide, ids, rows)[0]
+
+    def pooled(x: Array, ids: Array) -> Array:
+        ones = jax.lax.full_like(ids, 1)
+        rows = scattered(jax.ops.segment_sum, ones, ids, count, indices_are_sorted)
+        return apply_given(SegmentMean(count, indices_are_sorted), x, ids, rows)[0]
+
+    return gathered(pooled, 1, x.ndim - 1, wide, ids)
