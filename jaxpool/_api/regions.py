@@ -15,6 +15,7 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
+from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
@@ -89,6 +90,7 @@ def _pooled(op: Composite, boxes: Array, cells: tuple[int, ...], xs: tuple[Array
 
 
 @public
+@filled
 def roi_align(
     x: Any,
     boxes: Any,
@@ -116,13 +118,7 @@ def roi_align(
     are taken and added in float32, or in float64 for float64, and rounded once. NaN and infinities of
     x reach the cells whose points have them as neighbours; in the gradient of boxes they count as 0.
 
-    Args:
-      x: array (H, W, C), or (B, H, W, C) with `batch_indices`; floats, integers or bools.
-      boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image before `spatial_scale`.
-      output_shape: cells down and across a box, an int or two.
-      batch_indices: integers of the shape (..., K): the image of each box. A box whose traced index
-        is out of range gives 0.
-      spatial_scale: the positive number that boxes are multiplied with.
+    {boxes}
       samples: points an axis of a cell, an int from 1 to 1024.
       aligned: whether coordinates count from the corner of a pixel: half a pixel is taken off.
         Without it they count from its centre, and a box is at least a pixel long.
@@ -131,9 +127,7 @@ def roi_align(
     Returns:
       Array (..., K, *output_shape, C) of the dtype of x; of integers and bools float32.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+    {wrong}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -174,6 +168,7 @@ def roi_align(
 
 
 @public
+@filled
 def roi_max_pool(
     x: Any,
     boxes: Any,
@@ -192,26 +187,17 @@ def roi_max_pool(
 
     Gradient: the cotangent of a cell goes to the pixel that attains its maximum, as `ties` says, and
     that of a cell without pixels nowhere; none goes to the boxes. NaN is larger than every number.
-    The residual is an unsigned position an output; x and y with "split", whose gradient takes several
-    times as long. Cotangents add in float32, or in float64 for float64, one group of boxes after
-    another: no scatter, the same bits on every run. Forward and reverse mode, to any order.
+    The residual is an unsigned position an output; x and y with "split". Cotangents add in float32, or
+    in float64 for float64, one box after another: no scatter, the same bits on every run. Forward and reverse mode, to any order.
 
-    Args:
-      x: array (H, W, C), or (B, H, W, C) with `batch_indices`; floats, integers or bools.
-      boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image before `spatial_scale`.
-      output_shape: cells down and across a box, an int or two.
-      batch_indices: integers of the shape (..., K): the image of each box. A box whose traced index
-        is out of range gives 0.
-      spatial_scale: the positive number that boxes are multiplied with.
+    {boxes}
       ties: which of equal pixels gets the cotangent, in row-major order: the "first", the "last", or
         all of them equal shares, "split".
 
     Returns:
       Array (..., K, *output_shape, C) of the dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+    {wrong}
 
     Example:
       >>> import jax, jax.numpy as jnp

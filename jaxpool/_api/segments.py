@@ -11,6 +11,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.regions import gathered, integers
+from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
@@ -65,6 +66,7 @@ def _select(
 
 
 @public
+@filled
 def segment_max(
     x: Any,
     segment_ids: Any,
@@ -85,21 +87,13 @@ def segment_max(
     order matters: the same bits on every run, on every platform, but for the sign of a 0 among zeros
     of both signs. Forward and reverse mode, to any order.
 
-    Args:
-      x: array (N, ...); floats, integers and bool (where max is "or").
-      segment_ids: integers (N,). A row whose id is negative, or at least `num_segments`, is dropped.
-      num_segments: how many segments there are; None is the largest id plus one, for which the ids
-        must not be traced.
-      indices_are_sorted: whether ids never fall along N, which saves a sort; where that is untrue
-        the result is undefined.
-      ties: which of equal rows gets the cotangent: "split" among all, the "first" or the "last".
+    {segments}
+    {row_ties}
 
     Returns:
       Array (num_segments, ...) of the dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or `num_segments` is missing where ids are traced.
+    {wrong}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -118,6 +112,7 @@ def segment_max(
 
 
 @public
+@filled
 def segment_min(
     x: Any,
     segment_ids: Any,
@@ -133,19 +128,13 @@ def segment_min(
     Gradient: as of `segment_max`, to the rows that attain the minimum. NaN is smaller than every
     number; a segment without rows gives the greatest value of the type.
 
-    Args:
-      x: array (N, ...); floats, integers and bool (where min is "and").
-      segment_ids: integers (N,). A row whose id is out of range is dropped.
-      num_segments: how many segments there are; None is the largest id plus one.
-      indices_are_sorted: whether ids never fall along N.
-      ties: which of equal rows gets the cotangent: "split" among all, the "first" or the "last".
+    {segments}
+    {row_ties}
 
     Returns:
       Array (num_segments, ...) of the dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or `num_segments` is missing where ids are traced.
+    {wrong}
 
     Example:
       >>> import jax.numpy as jnp
@@ -161,6 +150,7 @@ def segment_min(
 
 
 @public
+@filled
 def segment_mean(
     x: Any,
     segment_ids: Any,
@@ -178,18 +168,12 @@ def segment_mean(
     alone decide, on CPU by a scatter, which runs in order there, elsewhere in sorted blocks: the same
     bits on every run of a platform. Forward and reverse mode, to any order.
 
-    Args:
-      x: array (N, ...); floats, integers and bools.
-      segment_ids: integers (N,). A row whose id is out of range is dropped.
-      num_segments: how many segments there are; None is the largest id plus one.
-      indices_are_sorted: whether ids never fall along N.
+    {segments}
 
     Returns:
       Array (num_segments, ...) of the dtype of x; of integers and bools float32.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or `num_segments` is missing where ids are traced.
+    {wrong}
 
     Example:
       >>> import jax.numpy as jnp

@@ -90,11 +90,11 @@ def region(case: Case, problem: Problem) -> Explained:
             [],
             [],
         )
-    taken = Stage((1, 2), 1, "gathered", notes=("for each pixel of the largest cell",))
-    back = [Stage((i,), case.to[i], "compared") for i in (1, 2)]
+    taken = Stage((1, 2), 1, "gathered", notes=("a pixel of each cell at a time",))
+    back = [Stage((1, 2), 4, "compared", notes=("a tile at a time with each box that reaches it",))]
     if case.ties == "split":
-        return "both", [taken], back[::-1], back, []
-    return "position", [taken], [Stage((1, 2), 1, "gathered")], back, []
+        return "both", [taken], [taken], back, []
+    return "position", [taken, taken], [Stage((1, 2), 1, "gathered")], back, []
 
 
 def segment(case: Case, problem: Problem) -> Explained:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxpool
+from bench import _tap_oracle as oracle
 from jaxpool._api.random import fractional_op
 from jaxpool.testing import (
     PoolCase,
@@ -21,7 +22,6 @@ from jaxpool.testing import (
     geometries,
     pool_cases,
 )
-from jaxpool.testing import _oracle_taps as oracle
 from jaxpool.testing import oracle as loops
 from tests.support.drawn import examples, refilled
 
