@@ -188,7 +188,8 @@ def roi_max_pool(
     Gradient: the cotangent of a cell goes to the pixel that attains its maximum, as `ties` says, and
     that of a cell without pixels nowhere; none goes to the boxes. NaN is larger than every number.
     The residual is an unsigned position an output; x and y with "split". Cotangents add in float32,
-    or in float64 for float64, one box after another: no scatter, the same bits on every run. Forward and reverse mode, to any order.
+    or in float64 for float64, one box after another: no scatter, the same bits on every run. Forward
+    and reverse mode, to any order.
 
     {boxes}
       ties: which of equal pixels gets the cotangent, in row-major order: the "first", the "last", or

@@ -80,12 +80,12 @@ class _Line(NamedTuple):
     """Tiles of an axis: of each position the first cell of a box that holds it, and how many do; (tiles, K, length)."""
 
     first: Array
-    count: Array
+    held: Array
 
     @property
     def rounds(self) -> Array:
         """How often `SHARED` cells must be looked at in a tile, (tiles, K)."""
-        return -(-jnp.max(self.count, 2) // SHARED)
+        return -(-jnp.max(self.held, 2) // SHARED)
 
 
 def _line(low: Array, high: Array, tiles: int, length: int) -> _Line:
@@ -97,7 +97,7 @@ def _line(low: Array, high: Array, tiles: int, length: int) -> _Line:
 
 
 def spread(
-    dy: Array, marks: Array, field: Array, cells: Cells, tile: tuple[int, int], sizes: Sequence[int]
+    dy: Array, marks: Array, field: Array, cells: Cells, tile: Sequence[int], sizes: Sequence[int]
 ) -> Array:
     """The sum (B, H, W, C) over cells of what each sends, dy, to the pixels of it whose `field` equals its mark.
 
@@ -130,7 +130,7 @@ def spread(
                 skip = which // beside[box] * SHARED, which % beside[box] * SHARED
                 for u, v in np.ndindex(SHARED, SHARED):
                     p, q = skip[0] + u, skip[1] + v
-                    here = (p < row.count[box])[:, None] & (q < column.count[box])
+                    here = (p < row.held[box])[:, None] & (q < column.held[box])
                     cell = (row.first[box] + p)[:, None] * per_row + column.first[box] + q
                     mark, value = (
                         jnp.take(a, box * size + cell, axis=0, mode="clip") for a in (marks, sent)
