@@ -165,7 +165,7 @@ def segment_mean(
     Gradient: each cotangent is divided equally among the rows of its segment. Kept are the ids and an
     int32 a segment. A segment without rows gives 0 and sends its cotangent nowhere. 8- and 16-bit floats add in
     float32 and are rounded once. The backward is a gather; the forward adds in an order that the ids
-    alone decide, on CPU by a scatter, which runs in order there, elsewhere in sorted blocks: the same
+    alone decide, on CPU by a scatter, which runs in order there, elsewhere in pairs once sorted: the same
     bits on every run of a platform. Forward and reverse mode, to any order.
 
     {segments}

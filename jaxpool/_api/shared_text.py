@@ -28,6 +28,14 @@ _TEXTS = {
   TypeError: an argument is of the wrong kind.
   ValueError: an argument has a wrong value, an output axis would be empty, or a window would hold
     nothing but padding.""",
+    "fractional": """Args:
+  key: a PRNG key, as of `jax.random.key(0)`. The same key places the same windows.
+  x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
+    bool. Each axis that is not pooled has windows of its own.
+  window_shape: one positive int a pooled axis, or one int for all of them.
+  output_shape: a tuple with the number of windows along each pooled axis: a positive int of at
+    most `size - window + 1`.
+  axes: the pooled axes; None is the `len(output_shape)` axes before the last one.""",
     "boxes": """Args:
   x: array (H, W, C), or (B, H, W, C) with `batch_indices`; floats, integers or bools.
   boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image before `spatial_scale`.
