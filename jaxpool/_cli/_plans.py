@@ -27,7 +27,7 @@ READINGS = {  # of each pass, how its terms are read, and why one reads so
     "multiplied": ("as matrix products", "a matrix a box says how much each pixel weighs"),
     "compared": ("compared with positions", "each pixel adds up the cells that chose it"),
     "ordered": ("sorted", "which elements come first, all of them decide"),
-    "sorted": ("sorted into blocks", "added in an order that the ids alone decide"),
+    "sorted": ("sorted and added in pairs", "added in an order that the ids alone decide"),
     "folded": ("folded by halves", "joined by more than a maximum or a sum"),
     "running": ("stretch by stretch", "each pass sees so many times as far along the axis"),
     "elementwise": ("element by element", "only elements at one position meet"),
