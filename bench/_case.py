@@ -70,13 +70,12 @@ class Case:
         words = [self.op.removesuffix("_pool")]
         if self.arity > 1:
             words.append(f"of {self.arity}")
-        if self.boxes:
-            words.append(f"of {self.boxes} boxes")
         if self.window:
             words.append(_by(self.window))
             words.append(f"stride {_common(self.strides)}")
         if self.output:
-            words.append(f"to {_by(self.output)}")
+            sizes = (self.boxes, *self.output) if self.boxes else self.output
+            words.append(f"to {_by(sizes)}")
         if self.op in (CUMMAX, MAX, "k_max_pool"):
             words.append(f"over {' and '.join(map(str, self.axes))}")
         if self.padding != "VALID":

@@ -42,6 +42,7 @@ KEPT = {
     "position": "the position of each chosen element, an integer an output",
     "operand": "which array was chosen, an integer an output",
     "operand bits": "a bit for each array, set where it ties",
+    "counts": "how many rows each segment has, an integer each",
     "both": "its input and output",
     "input": "its input: all else is computed again, and jax differentiates it",
 }

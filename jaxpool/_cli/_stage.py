@@ -101,7 +101,7 @@ def segment(case: Case, problem: Problem) -> Explained:
     scattered, gathered = (Stage((0,), 1, how) for how in ("scattered", "gathered"))
     sums = scattered if problem.platform == "cpu" else Stage((0,), 1, "sorted")
     if case.function == "segment_mean":
-        return "nothing", [sums], [sums], [gathered], []
+        return "counts", [sums], [sums], [gathered], []
     split = case.ties == "split"
     keeps = "element bits" if split else "position"
     return keeps, [scattered, gathered, scattered], [sums if split else gathered], [gathered], []
