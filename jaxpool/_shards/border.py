@@ -41,9 +41,14 @@ class Edges(Op):
     linear_in_x = True
 
     def linear(self, on: Platform, residual: tuple[()], x: Array) -> list[Array]:
-        return [x, *[lax.slice_in_dim(x, first, last, axis=axis) for axis, first, last in self.cuts]]
+        return [
+            x,
+            *[lax.slice_in_dim(x, first, last, axis=axis) for axis, first, last in self.cuts],
+        ]
 
-    def transpose(self, on: Platform, residual: tuple[()], dx: Array, *drows: Array) -> tuple[Array]:
+    def transpose(
+        self, on: Platform, residual: tuple[()], dx: Array, *drows: Array
+    ) -> tuple[Array]:
         for (axis, first, last), rows in zip(self.cuts, drows, strict=True):
             if last > first:
                 sum_ = lax.slice_in_dim(dx, first, last, axis=axis) + rows

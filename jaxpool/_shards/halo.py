@@ -83,9 +83,7 @@ class Halo:
     def inside(self) -> Axis:
         """The axis of one shard without its halo, where stands padding: for windows that lie in the shard."""
         dim = self.dim
-        return Axis(
-            dim.axis, self.own, dim.window, dim.stride, dim.dilation, dim.low, 0, self.outs
-        )
+        return Axis(dim.axis, self.own, dim.window, dim.stride, dim.dilation, dim.low, 0, self.outs)
 
     @property
     def around(self) -> Axis:
@@ -104,7 +102,10 @@ class Halo:
         dim, own = self.dim, self.own
         begin = min(self.outs, max(0, -(-dim.low // dim.stride)))
         end = min(self.outs, max(0, (own + dim.low - dim.span) // dim.stride + 1))
-        first, last = end * dim.stride - dim.low, begin * dim.stride - dim.stride + dim.span - dim.low
+        first, last = (
+            end * dim.stride - dim.low,
+            begin * dim.stride - dim.stride + dim.span - dim.low,
+        )
         near = max(dim.low, self.length - dim.low - own, first) <= own and (last >= 0 or not begin)
         if self.drift or begin >= end or not near:
             return None
