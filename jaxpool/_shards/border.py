@@ -50,9 +50,8 @@ class Edges(Op):
         self, on: Platform, residual: tuple[()], dx: Array, *drows: Array
     ) -> tuple[Array]:
         for (axis, first, last), rows in zip(self.cuts, drows, strict=True):
-            if last > first:
-                sum_ = lax.slice_in_dim(dx, first, last, axis=axis) + rows
-                dx = lax.dynamic_update_slice_in_dim(dx, sum_, first, axis)
+            rows = rows + lax.slice_in_dim(dx, first, last, axis=axis)
+            dx = lax.dynamic_update_slice_in_dim(dx, rows, first, axis)
         return (dx,)
 
 
@@ -76,7 +75,7 @@ def _between(
     first: int,
     last: int,
 ) -> Array:
-    """`rows` of a shard, from `first` to `last` along the axis of `strip`, between those rows of halos along axes before it."""
+    """`rows` of a shard, `first` to `last` along the axis of `strip`, between those of halos along axes before it."""
     for other, halo in zip(strips, halos, strict=False):
         if other.axis == strip.axis:
             break
@@ -89,7 +88,7 @@ def _between(
 class Bordered(Op):
     """A pool of a shard and of what was `fetched` for each of `strips`.
 
-    `inside` pools the shard by itself, and `across` a strip, once it has its window; what is given is given to `across`.
+    `inside` pools the shard by itself, and `across` a strip, once it has its window, given what it needs.
     """
 
     inside: Any

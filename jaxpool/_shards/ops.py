@@ -16,7 +16,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype, is_float, losing
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._kernels.ties import WORD, Words, pick_level, route_level
@@ -88,7 +88,7 @@ class ShardAverage(Op):
         return (window_spread(wide, plan, Epilogue(dy.dtype)),)
 
 
-def select_pool(shards: Shards, x: Array, kind: Kind, ties: Ties) -> tuple[Array, Any]:
+def select_pool(shards: Shards, x: Array, kind: Kind, ties: Ties | Order) -> tuple[Array, Any]:
     """The max or min pool of a shard x, and the residual."""
     window, fill, padded = shards.inside, losing(x.dtype, kind), shards.padded
     if ties != "split":

@@ -6,22 +6,23 @@ Each is hashable, and so traced once. Where no window reaches beyond the array t
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import dtypes
-from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.positions import flat_position
-from jaxpool._ops.op import apply, compose
+from jaxpool._ops.op import Op, apply, compose
 from jaxpool._ops.power_pool import NormPool
-from jaxpool._ops.select_pool import pool_op
+from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.halo import Shards
 from jaxpool._shards.ops import along, select_pool, sum_pool
+from jaxpool._shards.split import by_window
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +31,11 @@ class Extreme:
 
     shards: Shards
     kind: Kind
-    ties: Ties
+    ties: Ties | Order
 
     def __call__(self, x: Array) -> Array:
         if self.shards.strips == ():
-            return apply(pool_op(self.shards.inside, self.kind, self.ties), "jvp", x)
+            return apply(pool_op(self.shards.inside, self.kind, cast(Ties, self.ties)), "jvp", x)
         return select_pool(self.shards, x, self.kind, self.ties)[0]
 
 
@@ -43,7 +44,7 @@ class Argmax:
     """A max pool and the position of each maximum in the whole array."""
 
     shards: Shards
-    ties: Ties
+    ties: Ties | Order
 
     def __call__(self, x: Array) -> tuple[Array, Array]:
         if self.ties == "split":
@@ -88,3 +89,17 @@ class Norm:
         x = x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
         y: Array = compose(NormPool(self.shards.local, self.p), x)
         return y
+
+
+def windowed(op: Op, x: Array) -> Array:
+    """`apply(op, "jvp", x)`: of the shards of x, where its type says that axes which `op` pools are sharded.
+
+    Raises `ArgumentError` where shards would not be of one size.
+    """
+    if isinstance(op, (SelectPool, SumPool)):
+        split = by_window(x, op.window)
+        if split and split.shards.halos:
+            pool = (Sum, op.divide) if isinstance(op, SumPool) else (Extreme, op.kind, op.ties)
+            y: Array = split.run(pool[0], x, *pool[1:])
+            return y
+    return apply(op, "jvp", x)

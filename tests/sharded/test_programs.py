@@ -64,6 +64,22 @@ def test_bytes_are_those_of_the_halo(kind):
     assert sum(sent) == 2 * halo
 
 
+def test_no_shard_is_copied():
+    """What a device needs beside arguments and results is far smaller than its shard, and less than one index each."""
+    x = jax.device_put(
+        jnp.ones((1, 1024, 128, 8)), NamedSharding(mesh_of((8,), "explicit"), P(None, "a"))
+    )
+    shard = x.nbytes // 8
+    for op, index in (sharded.avg_pool, 0), (sharded.max_pool, shard // 4):
+
+        def both(x, dy, op=op):
+            y, pull = jax.vjp(lambda x: op(x, (3, 3), (1, 1), "SAME"), x)
+            return y, pull(dy)
+
+        memory = jax.jit(both).lower(x, x).compile().memory_analysis()
+        assert memory.temp_size_in_bytes < index + shard // 2
+
+
 def test_windows_that_no_border_cuts_send_nothing():
     mesh, spec = mesh_of((4, 2), "explicit"), P(None, "a", "b")
     x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, spec))
