@@ -14,10 +14,12 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, is_int, known_sizes, normalise_axes
+from jaxpool._geometry.window import full_window
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.k_max import KMax
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.rank_pool import RankPool, ranked
+from jaxpool._shards.split import check_ends
 
 
 @public
@@ -117,6 +119,7 @@ def _pool(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
     named = ("strides", "padding", "window_dilation", "ceil_mode", "axes", "ties", "autodiff")
     x, window, _ = checked(name, x, shape, **dict(zip(named, options, strict=True)))
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
+        check_ends(x, window)
         if name == "rank_pool":
             n = math.prod(min(map(dim.real, range(dim.out))) for dim in window.dims)
             rank = check_rank(rank, n)
@@ -167,6 +170,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     with calling("k_max_pool", **{"x.shape": x.shape}):
         (at,) = normalise_axes((axis,), x.ndim, 1)
         (size,) = known_sizes(x.shape, (at,))
+        check_ends(x, full_window(x.shape, (at,)))
         rule = f"an int from 1 to {size}, the size of axis {at}"
         if not is_int(k):
             raise ArgumentError("k", rule, k, "Pass an int.", TypeError)
