@@ -10,8 +10,6 @@ import pytest
 import jaxpool
 from jaxpool.__main__ import main
 
-PNG = b"\x89PNG\r\n"
-
 EXAMPLE = 'Write it as in "max 3x3 stride 2 SAME 16x112x112x64 bfloat16".'
 
 
@@ -78,6 +76,15 @@ class TestWhatIsRefused:
                 "got --seed=4294967296.",
             ),
             (
+                ["demo", "--steps", "a\nb"],
+                "jaxpool demo: `--steps` must be an integer of 1 or more; got --steps='a\\nb'.",
+            ),
+            (
+                ["demo", "--output", "x" * 300 + ".png"],
+                "jaxpool demo: `--output` must be in a place that can be written to; "
+                f"got --output={'x' * 199}….",
+            ),
+            (
                 ["demo", "--output", "no/such/place.png"],
                 "jaxpool demo: `--output` must be in a folder that exists; "
                 "got --output=no/such/place.png.",
@@ -96,10 +103,6 @@ class TestWhatIsRefused:
                 ["explain", "--array", "1 two"],
                 "jaxpool explain: `--array` must be rows of equally many numbers, as in "
                 "\"1 3; 4 2\"; got --array='1 two'.",
-            ),
-            (
-                ["explain", "--array", "1 " * 401],
-                "jaxpool explain: `--array` must have at most 400 numbers; got 401 (1x401).",
             ),
             (
                 ["explain", "--window", "0"],
@@ -149,12 +152,6 @@ class TestWhatIsRefused:
         assert said.err == message + "\n"
         assert said.out == ""
 
-    def test_what_the_pool_refuses_is_one_line_too(self, capsys):
-        assert main(["explain", "--window", "7"]) == 2
-        message = capsys.readouterr().err
-        assert message.startswith("jaxpool explain: jaxpool.max_pool: `window_shape` must be ")
-        assert message.count("\n") == 1
-
     def test_a_place_that_cannot_be_written_to(self, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr("os.access", lambda path, mode: False)
         path = tmp_path / "digits.png"
@@ -197,17 +194,20 @@ for words in {words}:
 
 
 def test_help_version_and_mistakes_are_answered_without_jax(tmp_path):
-    words = [
-        ["--help"],
-        ["--version"],
-        ["exlpain"],
-        [],
-        ["demo", "--help"],
-        ["demo", "--steps", "x"],
-    ]
-    words += [["info", "--help"], ["info", "--plna"], ["explain", "--help"], ["explain", "--tise"]]
+    statuses = {
+        ("--help",): 0,
+        ("--version",): 0,
+        ("exlpain",): 2,
+        (): 2,
+        ("demo", "--help"): 0,
+        ("demo", "--steps", "x"): 2,
+        ("info", "--help"): 0,
+        ("info", "--plna"): 2,
+        ("explain", "--help"): 0,
+        ("explain", "--tise"): 2,
+    }
     done = subprocess.run(
-        [sys.executable, "-c", BLOCKED.format(words=words)],
+        [sys.executable, "-c", BLOCKED.format(words=list(statuses))],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(Path(jaxpool.__file__).parents[1])},
         capture_output=True,
@@ -215,18 +215,7 @@ def test_help_version_and_mistakes_are_answered_without_jax(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     said = done.stdout.split("---\n")
-    assert [text.split()[-1] for text in said[:-1]] == [
-        "0",
-        "0",
-        "2",
-        "2",
-        "0",
-        "2",
-        "0",
-        "2",
-        "0",
-        "2",
-    ]
+    assert [int(text.split()[-1]) for text in said[:-1]] == list(statuses.values())
     assert said[0].startswith("usage: python -m jaxpool {demo,explain,info} [options]\n")
     assert said[1] == f"jaxpool {jaxpool.__version__}\nstatus 0\n"
     assert done.stderr.splitlines() == [
