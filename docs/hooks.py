@@ -1,7 +1,4 @@
-"""What mkdocs builds from other files: the reference, pages of the repository, the page of `explain`.
-
-Names and modules that this version lacks are left out of the reference, and so is a page without any.
-"""
+"""What mkdocs builds from other files: the reference, pages of the repository, the page of `explain`."""
 
 import re
 import subprocess
@@ -79,9 +76,6 @@ REFERENCE = {
     "torchvision": ("jaxpool.compat.torchvision", "", "compat.torchvision"),
     "testing": ("jaxpool.testing", "", "testing"),
 }
-PACKAGE = Path(jaxpool.__file__).parent
-COMPAT = sorted(path.stem for path in (PACKAGE / "compat").glob("[!_]*.py"))
-MODULES = ("sharded", "testing", *[f"compat.{name}" for name in COMPAT])
 
 # Pages that are files of the repository: where they stand in the documentation.
 PAGES = {
@@ -94,21 +88,18 @@ PAGES = {
 EXPLAINED = "explained.html"
 
 
-def documented(names):
-    """Of names separated by spaces those that this version has."""
-    return [name for name in names.split() if name in MODULES or name in jaxpool.__all__]
-
-
 def reference():
     """The reference's pages: path and text."""
     for page, (title, about, names) in REFERENCE.items():
-        if found := documented(names):
-            blocks = [f"::: jaxpool.{name}{OPTIONS if name in MODULES else ''}" for name in found]
-            yield f"reference/{page}.md", "\n\n".join([f"# {title}", about, *blocks]) + "\n"
+        blocks = [
+            f"::: jaxpool.{name}{'' if name in jaxpool.__all__ else OF_A_MODULE}"
+            for name in names.split()
+        ]
+        yield f"reference/{page}.md", "\n\n".join([f"# {title}", about, *blocks]) + "\n"
 
 
 # A module shows what it exports, under its own text.
-OPTIONS = """
+OF_A_MODULE = """
     options:
       show_root_heading: false
       show_root_toc_entry: false

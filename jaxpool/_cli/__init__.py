@@ -1,13 +1,15 @@
-"""The commands behind `python -m jaxpool`, and what they share: refusals, picture paths.
+"""The commands behind `python -m jaxpool`, and what they share: refusals, files to write, integers.
 
-A module each holds a command; those with a leading underscore hold the pictures and networks that only
-the demo needs. They use the public functions as any program does, and nothing in the library needs
-them. What a command measures at length is in `bench/`, outside the package.
+Each command is a module named after it; modules with a leading underscore are parts of a command. They
+use the public functions as any program does, and nothing in the library needs them. What is measured at
+length is in `bench/`, outside the package.
 """
 
 import importlib.util
 import os
 from pathlib import Path
+
+SHOWN = 200  # characters of a text that a message shows
 
 
 class UsageError(Exception):
@@ -24,21 +26,32 @@ def require(extra: str, *modules: str) -> None:
         )
 
 
-def picture_path(output: str, default_name: str) -> Path:
-    """The PNG file that `--output` names: itself, or `default_name` in the folder that it names."""
-    path = Path(output)
-    if path.is_dir():
+def output_path(option: str, text: str, suffix: str, default_name: str | None = None) -> Path:
+    """The file of this suffix that `option` names; in a folder that it names, the file `default_name`."""
+    path = Path(text)
+    if default_name is not None and os.path.isdir(path):
         path = path / default_name
-    folder = path.parent
-    if path.suffix.lower() != ".png" or path.is_dir():
-        reason = "a path that ends in .png or an existing folder"
-    elif not folder.is_dir():
-        reason = "in a folder that exists"
-    elif not os.access(path if path.exists() else folder, os.W_OK):
-        reason = "in a place that can be written to"
+    if path.suffix.lower() != suffix or os.path.isdir(path):
+        rule = f"a file that ends in {suffix}"
+        if default_name is not None:
+            rule = f"a path that ends in {suffix} or an existing folder"
+    elif not os.path.isdir(path.parent):
+        rule = "in a folder that exists"
+    elif not _can_be_written(path):
+        rule = "in a place that can be written to"
     else:
         return path
-    raise UsageError(f"`--output` must be {reason}; got --output={output}.")
+    raise UsageError(f"`{option}` must be {rule}; got {option}={shown(text)}.")
+
+
+def _can_be_written(path: Path) -> bool:
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return os.access(path.parent, os.W_OK)
+    except OSError:  # a name that is too long, say
+        return False
+    return os.access(path, os.W_OK)
 
 
 def integer(name: str, text: str, low: int, high: int | None = None) -> int:
@@ -51,5 +64,18 @@ def integer(name: str, text: str, low: int, high: int | None = None) -> int:
         rule = (
             f"an integer of {low} or more" if high is None else f"an integer from {low} to {high}"
         )
-        raise UsageError(f"`{name}` must be {rule}; got {name}={text}.")
+        raise UsageError(f"`{name}` must be {rule}; got {name}={shown(text)}.")
     return value
+
+
+def shown(text: str) -> str:
+    """What a message shows of an option's text: one line, not endless, in quotes if it needs them."""
+    if not text.isprintable() or " " in text:
+        return quoted(text)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def quoted(text: str) -> str:
+    """A text in quotes, on one line and not endless, as a message shows it."""
+    line = repr(text)
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 2]}…'"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpool._cli import UsageError, require
+from jaxpool._cli import UsageError, quoted, require
 
 LARGEST = 400  # numbers: more can neither be read in a terminal nor hovered on a page
 LONGEST_TEXT = 100_000  # bytes of a .csv file; 400 numbers take a tenth of that
@@ -26,7 +26,6 @@ IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".p
 NUMBER = re.compile(
     r"[+-]?(nan|inf|infinity|(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE
 )
-SHOWN = 200  # characters of a text that a message shows
 
 
 def read_array(option: str, text: str) -> tuple[np.ndarray, list[str]]:
@@ -36,7 +35,7 @@ def read_array(option: str, text: str) -> tuple[np.ndarray, list[str]]:
     if suffix in readers:
         path = Path(text)
         if not os.path.isfile(path):
-            raise UsageError(f"`{option}` must be a file that exists; got {option}={_short(text)}.")
+            raise UsageError(f"`{option}` must be a file that exists; got {option}={quoted(text)}.")
         x, notes = readers[suffix](option, path)
     else:
         x, notes = _parse(option, text, text), []
@@ -51,7 +50,7 @@ def _as_float32(option: str, x: np.ndarray, text: str) -> np.ndarray:
         narrow = np.asarray(x).astype(np.float32)
     if (np.isinf(narrow) & np.isfinite(x)).any():
         rule = "numbers in the range of float32"
-        raise UsageError(f"`{option}` must be {rule}; got {option}={_short(text)}.")
+        raise UsageError(f"`{option}` must be {rule}; got {option}={quoted(text)}.")
     return narrow
 
 
@@ -63,7 +62,7 @@ def _parse(option: str, content: str, text: str) -> np.ndarray:
     if uneven or not all(NUMBER.fullmatch(word) for row in rows for word in row):
         rule = 'rows of equally many numbers, as in "1 3; 4 2"'
         hint = "" if content is not text else _not_a_file(text)
-        raise UsageError(f"`{option}` must be {rule}; got {option}={_short(text)}.{hint}")
+        raise UsageError(f"`{option}` must be {rule}; got {option}={quoted(text)}.{hint}")
     return np.array([[float(word) for word in row] for row in rows])
 
 
@@ -83,12 +82,12 @@ def _read_npy(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
             what = "numbers, not pickled Python objects, which are never loaded"
         else:
             what = "a .npy file that can be read, with at least one number"
-        raise UsageError(f"`{option}` must be {what}; got {option}={_short(str(path))}.") from None
+        raise UsageError(f"`{option}` must be {what}; got {option}={quoted(str(path))}.") from None
     if whole.dtype.kind not in "biuf":
-        got = f"dtype {_short(str(whole.dtype))} in {_short(str(path))}"
+        got = f"dtype {quoted(str(whole.dtype))} in {quoted(str(path))}"
         raise UsageError(f"`{option}` must hold real numbers; got {got}.")
     if not 1 <= whole.ndim <= 4:
-        got = f"{whole.ndim} axes in {_short(str(path))}"
+        got = f"{whole.ndim} axes in {quoted(str(path))}"
         raise UsageError(f"`{option}` must have 1 to 4 axes; got {got}.")
     return _one_lane(whole)
 
@@ -115,7 +114,7 @@ def _one_lane(x: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def _read_csv(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
-    got = f"got {option}={_short(str(path))}"
+    got = f"got {option}={quoted(str(path))}"
     try:
         with path.open("rb") as file:
             content = file.read(LONGEST_TEXT + 1)
@@ -137,10 +136,10 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
             few = width * height <= MOST_PIXELS
             grey = image.convert("L") if few else None
     except Exception:
-        got = f"got {option}={_short(str(path))}"
+        got = f"got {option}={quoted(str(path))}"
         raise UsageError(f"`{option}` must be an image that can be read; {got}.") from None
     if grey is None:
-        got = f"{width}x{height} in {_short(str(path))}"
+        got = f"{width}x{height} in {quoted(str(path))}"
         raise UsageError(f"`{option}` must have at most {MOST_PIXELS} pixels; got {got}.")
     shrink = max(1, -(-max(width, height) // IMAGE_SIDE))
     small = np.asarray(grey.reduce(shrink))
@@ -159,15 +158,3 @@ def _quietly() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def shown(text: str) -> str:
-    """What a message shows of an option's text: one line, not endless, in quotes if it needs them."""
-    if not text.isprintable() or " " in text:
-        return _short(text)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
-
-
-def _short(text: str) -> str:
-    line = repr(text)
-    return line if len(line) <= SHOWN else f"{line[: SHOWN - 2]}…'"

@@ -12,8 +12,9 @@ import dataclasses
 import re
 from typing import Any
 
+from jaxpool._api.random import fractional_op
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import PADDINGS, normalise_axes, per_axis
+from jaxpool._arguments.sizes import PADDINGS, known_sizes, normalise_axes
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._plan.problem import Shape, resized
@@ -48,6 +49,7 @@ NEEDED = {
     "over": (*RUNNING, *LARGEST, "max", "min"),
     "of": ELEMENTWISE,
 }
+DIGITS = r"\d{1,18}"  # of a size that an array can have
 NO_WINDOW = Window(())
 EXAMPLE = 'Write it as in "max 3x3 stride 2 SAME 16x112x112x64 bfloat16".'
 
@@ -124,7 +126,7 @@ def _given(words: list[str]) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
     return sizes, given
 
 
-def _sizes(word: str, size: str = r"(\d+|\?)") -> tuple[Any, ...]:
+def _sizes(word: str, size: str = rf"({DIGITS}|\?)") -> tuple[Any, ...]:
     if not re.fullmatch(f"{size}(x{size})*", word):
         known = "sizes such as 3x3, a dtype, channels-first"
         raise _Unread(f"a case of {', '.join(FOLLOWED + PADDINGS)}, {known}, not {word!r}")
@@ -132,18 +134,18 @@ def _sizes(word: str, size: str = r"(\d+|\?)") -> tuple[Any, ...]:
 
 
 def _ints(word: str) -> Any:
-    sizes = _sizes(word, r"\d+")
+    sizes = _sizes(word, DIGITS)
     return sizes if len(sizes) > 1 else sizes[0]
 
 
 def _count(word: str) -> int:
-    if not re.fullmatch(r"[1-9]\d*", word):
+    if not re.fullmatch(r"[1-9]\d{0,3}", word):
         raise _Unread(f"a case of a number of arrays, not {word!r}")
     return int(word)
 
 
 def _pads(word: str) -> Any:
-    if not re.fullmatch(r"\d+(:\d+)?(x\d+(:\d+)?)*", word):
+    if not re.fullmatch("A(:A)?(xA(:A)?)*".replace("A", DIGITS), word):
         raise _Unread(f"a case with padding such as 1 or 0:1x0:1, not {word!r}")
     pairs = [[int(side) for side in axis.split(":")] for axis in word.split("x")]
     return pairs[0][0] if pairs == [pairs[0][:1]] else [(pair[0], pair[-1]) for pair in pairs]
@@ -182,28 +184,36 @@ def _geometry(
     """The axes that are pooled, their sizes after it, and the windows."""
     axes, to = given.get("over"), given.get("to", ())
     count = len(windows[0] if windows else to)
-    if given.get("first"):
-        axes = tuple(range(len(shape) - count, len(shape)))
+    if axes is None and given.get("first") and (count or function in WHOLE):
+        axes = tuple(range(len(shape) - count if count else 2, len(shape)))
     if function in ELEMENTWISE:
         return (), (), NO_WINDOW
     if function in LARGEST:
-        return normalise_axes(axes, len(shape), 1), to, NO_WINDOW
+        axes = normalise_axes(axes, len(shape), 1)
+        (size,) = known_sizes(shape, axes)
+        if len(to) != 1 or not 1 <= (to[0] or 0) <= size:
+            raise _Unread(f"a case with 'to' and a number from 1 to {size} for {function}")
+        return axes, to, NO_WINDOW
     if function in REGIONS + SEGMENTS:
         rank = 3 if function in REGIONS else 1
-        if len(to) != rank or len(shape) < rank or (function in REGIONS and len(shape) != 4):
+        if len(to) != rank or (rank == 3 and len(shape) != 4) or None in to[1:]:
             raise _Unread("a case such as roi_align to 512x7x7 2x50x50x256, segment_max to 9 99x8")
         return tuple(range(rank)), to, NO_WINDOW
     if function in WHOLE and axes is None:
         axes = tuple(range(1, len(shape) - 1))
-    if function in WHOLE + RUNNING + UNPOOL:
-        axes = normalise_axes(axes, len(shape), 1 if function in RUNNING else len(to) or None)
-        to = to or tuple(1 if function in WHOLE else shape[axis] for axis in axes)
+    if function in UNPOOL:
+        if None in to:
+            raise _Unread("a case with known sizes after 'to' for max_unpool")
+        return normalise_axes(axes, len(shape), len(to)), to, NO_WINDOW
+    if function in WHOLE + RUNNING:
+        axes = normalise_axes(axes, len(shape), 1 if function in RUNNING else None)
+        to = tuple(1 if function in WHOLE else shape[axis] for axis in axes)
         return axes, to, NO_WINDOW
     if function in ADAPTIVE:
         window = adaptive_window(shape, to, axes)
     elif function in FRACTIONAL:  # windows that are gathered side by side
-        axes = normalise_axes(axes, len(shape), len(to))
-        dims = zip(axes, per_axis("window", windows[0], len(to)), to, strict=True)
+        op = fractional_op(shape, windows[0], to, axes)
+        dims = zip(op.axes, op.window_shape, op.output_shape, strict=True)
         window = Window(tuple(Axis(axis, n * w, w, w, 1, 0, 0, n) for axis, w, n in dims))
     else:
         window = make_window(

@@ -112,7 +112,7 @@ def _train(weights: Weights, image: jax.Array, labels: jax.Array, where: dict[st
     start = time.perf_counter()
     state = jax.jit(optimizer(STEPS).init)(weights)
     step = jax.jit(functools.partial(train_step, steps=STEPS, where=where))
-    progress = tqdm(range(STEPS), desc="training", unit="step")
+    progress = tqdm(range(STEPS), desc="training", unit="step", disable=None)
     for _ in progress:
         weights, state, value = step(weights, state, image, labels)
         progress.set_postfix(loss=f"{float(value):.4f}")

@@ -139,8 +139,8 @@ def case_in_words(found: dict[str, Any]) -> Iterator[str]:
 def functions_in_words(found: dict[str, dict[str, Any]]) -> Iterator[str]:
     """The lines that say what `of_function` found of each, those of functions that are alike once."""
     alike: dict[tuple[str, ...], list[str]] = {}
+    kept = {key: re.split("[,:]", text)[0] for key, text in KEPT.items()}
     for name, said in found.items():
-        kept = {key: re.split("[,:]", text)[0] for key, text in KEPT.items()}
         lines = [_line("derivative", said["derivatives"])]
         lines += [_line("keeps", _or(said["keeps"], kept))] if said["keeps"] else []
         for plan in said["plans"]:

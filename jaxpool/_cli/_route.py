@@ -14,7 +14,7 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Window, make_window
 
 Pair = tuple[int, int]
-Position = tuple[int, int]
+Position = tuple[int, ...]
 FUNCTIONS = {
     "max": "max_pool",
     "min": "min_pool",
@@ -71,7 +71,7 @@ class Settings:
         changed = [name for name in names if getattr(self, name) != getattr(defaults, name)]
         return {name: getattr(self, name) for name in changed} | {"axes": (0, 1)}
 
-    def call(self, shape: Pair) -> str:
+    def call(self, shape: tuple[int, ...]) -> str:
         """What to write in a program to pool an array of `shape`."""
         padding = self.padding
         sides = set() if isinstance(padding, str) else {side for pair in padding for side in pair}
@@ -162,7 +162,7 @@ class Route:
         ]
 
 
-def window_of(settings: Settings, shape: Pair) -> Window:
+def window_of(settings: Settings, shape: tuple[int, ...]) -> Window:
     """The windows of a pool over an array of `shape`; raises what the public function would."""
     name = FUNCTIONS[settings.op]
     if settings.op in ADAPTIVE:
@@ -195,8 +195,7 @@ def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -
     `dy` is the cotangent of the output, ones where it is None. Raises `UsageError`, and ValueError
     or TypeError as the library does.
     """
-    rows, columns = array.shape
-    window = window_of(settings, (rows, columns))
+    window = window_of(settings, array.shape)
     down, across = (dim.sources()[..., None] == np.arange(dim.size) for dim in window.dims)
     members = down.any(1)[:, None, :, None] & across.any(1)[None, :, None, :]
 

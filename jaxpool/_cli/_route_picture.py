@@ -26,16 +26,12 @@ def draw(route: Route) -> Figure:
     high = [max(grid.values.shape[0] for grid in row) for row in rows]
     width, height = max(6.0, (sum(wide) + 3) * CELL), (sum(high) + 2 * len(rows) + 2) * CELL
     figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(route.settings.call(_shape(route.array)), fontsize=9, family="monospace")
+    figure.suptitle(route.settings.call(route.array.shape), fontsize=9, family="monospace")
     panels = figure.subplots(len(rows), 2, squeeze=False, width_ratios=wide, height_ratios=high)
     for row, grids in zip(panels, rows, strict=True):
         for axes, grid in zip(row, grids, strict=True):
             _draw_grid(axes, grid)
     return figure
-
-
-def _shape(array: np.ndarray) -> tuple[int, int]:
-    return array.shape[0], array.shape[1]
 
 
 def _draw_grid(axes: Axes, grid: Grid) -> None:

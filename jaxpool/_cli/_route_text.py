@@ -28,7 +28,7 @@ def as_text(route: Route, notes: list[str]) -> str:
     """The explanation, for people."""
     columns, paint = shutil.get_terminal_size().columns, _painter()
     fill = min(columns, WIDEST)
-    parts = [paint(route.settings.call(_pair(route.array)), BOLD)]
+    parts = [paint(route.settings.call(route.array.shape), BOLD)]
     parts += [textwrap.fill(f"Note: {note}", fill) for note in notes]
     parts += _rows_of_grids(route.grids(), columns, paint)
     parts += [textwrap.fill(_summary(route), fill), _table(route, fill, paint)]
@@ -42,7 +42,7 @@ def as_json(route: Route, notes: list[str]) -> str:
         grids = {"array": route.array, "y": route.x, "indices": route.indices}
         grids |= {"x": route.y, "dx": route.dy, "dy": route.dx}
     found = {
-        "call": route.settings.call(_pair(route.array)),
+        "call": route.settings.call(route.array.shape),
         "settings": {
             key: _plain(value) for key, value in dataclasses.asdict(route.settings).items()
         },
@@ -56,7 +56,7 @@ def as_json(route: Route, notes: list[str]) -> str:
                 "output": list(output),
                 "to": [[*at, _plain(share)] for at, share in route.sent(output)],
             }
-            for output in np.ndindex(_pair(route.y))
+            for output in np.ndindex(route.y.shape)
         ],
     }
     return json.dumps(found, allow_nan=False)
@@ -74,10 +74,6 @@ def number(value: float) -> str:
 
 def _plain(value: Any) -> Any:
     return value if not isinstance(value, float) or np.isfinite(value) else str(value)
-
-
-def _pair(array: np.ndarray) -> tuple[int, int]:
-    return array.shape[0], array.shape[1]
 
 
 def _painter() -> Paint:
@@ -151,11 +147,10 @@ def _summary(route: Route) -> str:
     op, ones = route.settings.op, bool((route.dy == 1).all())
     what = "A cotangent says how much a loss changes when a number does. "
     if op == "unpool":
-        text = (
-            what
-            + "A star marks where a maximum was, and is put back. Every y gets the cotangent found there"
+        return (
+            what + "A star marks where a maximum was, and is put back. Every y gets the cotangent "
+            "found there, those that lost their place to a later one too."
         )
-        return text + ", those that lost their place to a later one too."
     text = what + ("A star marks what some window chose. " if op in SELECTIONS else "")
     text += "dx adds up what the windows of an input send it"
     if not ones:
@@ -168,7 +163,7 @@ def _table(route: Route, columns: int, paint: Paint) -> str:
     """A line for each output: its value, its window, and who gets its cotangent."""
     unpool = route.settings.op == "unpool"
     rows = []
-    for output in np.ndindex(_pair(route.y)):
+    for output in np.ndindex(route.y.shape):
         if route.members[output].any():
             cells = (
                 str(output),

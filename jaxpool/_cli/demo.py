@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jaxpool
-from jaxpool._cli import integer, picture_path, require
+from jaxpool._cli import integer, output_path, require
 
 if TYPE_CHECKING:
     import jax
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Trains, draws and compares; returns 1 if accuracy or agreement is not as it must be."""
     steps = integer("--steps", args.steps, 1)
     seed = integer("--seed", args.seed, 0, 2**32 - 1)
-    path = picture_path(args.output, PICTURE)
+    path = output_path("--output", args.output, ".png", PICTURE)
     require("demo", "flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm")
     jaxpool.keep_memory()
     if args.devices is not None:

@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from jaxpool._cli import UsageError, require
-from jaxpool._cli._array import read_array, shown
+from jaxpool._cli import UsageError, output_path, require, shown
+from jaxpool._cli._array import read_array
 
 DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 5; 4 7 2 4 7 8"
 ROUNDED = ("max", "min", "avg", "sum", "lp", "median", "rank", "unpool")  # up, with --ceil-mode
@@ -94,7 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the explanation, and draws it or writes its page if asked to."""
-    png, html = _file("--png", args.png, ".png"), _file("--html", args.html, ".html")
+    png = None if args.png is None else output_path("--png", args.png, ".png")
+    html = None if args.html is None else output_path("--html", args.html, ".html")
     if png is not None:
         require("demo", "matplotlib")
     settings = _settings(args)
@@ -171,8 +170,8 @@ def _padding(name: str, text: str) -> str | tuple[tuple[int, int], tuple[int, in
     sizes = [[int(size) for size in axis] for axis in axes if all(map(_is_whole, axis))]
     if len(axes) > 2 or len(sizes) < len(axes) or any(len(axis) > 2 for axis in sizes):
         raise UsageError(
-            "`--padding` must be VALID, SAME, SAME_LOWER, an integer of 0 or more, or one "
-            f"integer or low:high pair an axis, as in 0:1x2; got --padding={shown(text)}."
+            f"`{name}` must be VALID, SAME, SAME_LOWER, an integer of 0 or more, or one "
+            f"integer or low:high pair an axis, as in 0:1x2; got {name}={shown(text)}."
         )
     if max(map(max, sizes)) > MOST:
         raise UsageError(f"`{name}` must be at most {MOST}; got {name}={shown(text)}.")
@@ -224,19 +223,3 @@ def _cotangent(text: str) -> Any:
     if not abs(dy).max() < float("inf"):
         raise UsageError("`--cotangent` must be finite numbers; it holds a nan or an inf.")
     return dy
-
-
-def _file(name: str, text: str | None, suffix: str) -> Path | None:
-    """The file that an option names, which can be written."""
-    if text is None:
-        return None
-    path = Path(text)
-    if path.suffix.lower() != suffix or path.is_dir():
-        rule = f"a file that ends in {suffix}"
-    elif not path.parent.is_dir():
-        rule = "in a folder that exists"
-    elif not os.access(path if path.exists() else path.parent, os.W_OK):
-        rule = "in a place that can be written to"
-    else:
-        return path
-    raise UsageError(f"`{name}` must be {rule}; got {name}={shown(text)}.")

@@ -15,8 +15,10 @@ from typing import Any
 import jaxpool
 from jaxpool._cli import UsageError
 
-PACKAGES = ("jaxpool", "jax", "jaxlib", "numpy")
-OPTIONAL = ("flax", "dm-haiku", "equinox", "keras", "optax", "hypothesis")
+PACKAGES = (
+    *("jaxpool", "jax", "jaxlib", "numpy"),
+    *("flax", "dm-haiku", "equinox", "keras", "optax", "hypothesis"),  # optional
+)
 NOT_OPS = ("accelerate", "keep_memory")
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
@@ -55,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found) if args.json else "\n".join(_plans.case_in_words(found)))
         return 0
     backend = jax.default_backend()
-    versions = [("Python", platform.python_version()), *_versions(PACKAGES), *_versions(OPTIONAL)]
+    versions = [("Python", platform.python_version()), *_versions()]
     machine = [
         ("platform", platform.platform()),
         ("backend", backend),
@@ -78,9 +80,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _versions(packages: tuple[str, ...]) -> list[tuple[str, str]]:
+def _versions() -> list[tuple[str, str]]:
     rows = []
-    for package in packages:
+    for package in PACKAGES:
         try:
             rows.append((package, importlib.metadata.version(package)))
         except importlib.metadata.PackageNotFoundError:

@@ -35,6 +35,7 @@ def test_every_name_of_the_benchmark_says_its_case(case):
         ("max with argmax 2x2 2x9x8x3", "max_pool_with_argmax 2x2 stride 1 VALID, 2x9x8x3"),
         ("unpool to 8x6 2x4x3x3", "max_unpool 2x2 stride 2 to 8x6, 2x4x3x3"),
         ("global max 2x5x6x3", "global_max_pool over 1 and 2 2x5x6x3"),
+        ("global max channels-first 2x3x9x8", "global max over 2 and 3 2x3x9x8"),
         ("avg 3 pad 1 int8 2x17x3", "avg 3 pad 1:1 2x17x3"),
         ("max 3x3 channels-first 2x3x9x8", "max 3x3 over 2 and 3 2x3x9x8"),
     ],
@@ -63,6 +64,14 @@ NO_CASES = [
         "max over 5 4x4",
     ),
     *("avg 2x2 x4x4", "train step LeNet, 256x28x28x1", "maximum 4x4", "maximum of 0 4x4"),
+    *(
+        "k max to 5 over 1 2x4x3",
+        "k max to 2x2 over 1 2x4x3",
+        "roi max to 3x?x2 1x9x9x3",
+        "unpool to ? 4x4",
+    ),
+    *("fractional max 5x5 to 1x1 1x4x4x1", "fractional max 2x2 to 4x4 1x4x4x1"),
+    *(f"max {'9' * 5000} 4x4", "maximum of 99999 4x4"),
     *("cummax 4x4", "cummax over 0 and 1 4x4", "adaptive max 1x4x4x1"),
 ]
 

@@ -9,12 +9,8 @@ import pytest
 
 from jaxpool.__main__ import main
 
-pytest.importorskip("flax")
-pytest.importorskip("matplotlib")
-pytest.importorskip("optax")
-pytest.importorskip("PIL")
-pytest.importorskip("sklearn")
-pytest.importorskip("tqdm")
+for module in ("flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm"):
+    pytest.importorskip(module)
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -61,12 +60,10 @@ def test_every_block_is_a_session_or_a_program():
 def test_a_program_runs(name, monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     monkeypatch.chdir(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for library in set(imported(PROGRAMS[name])) - ALWAYS:
-            pytest.importorskip(library)
-        scope = {"__name__": "__main__"}
-        exec(compile(PROGRAMS[name], name, "exec"), scope)
+    for library in set(imported(PROGRAMS[name])) - ALWAYS:
+        pytest.importorskip(library)
+    scope = {"__name__": "__main__"}
+    exec(compile(PROGRAMS[name], name, "exec"), scope)
     if "losses" in scope:  # a training: it learns
         assert np.isfinite(scope["losses"]).all()
         assert scope["losses"][-1] < scope["losses"][0]
