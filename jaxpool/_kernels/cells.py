@@ -89,7 +89,7 @@ class _Line(NamedTuple):
 
 
 def _line(low: Array, high: Array, tiles: int, length: int) -> _Line:
-    at = jnp.arange(tiles * length, dtype=np.int32)[:, None]
+    at = jnp.arange(tiles * length, dtype=np.int32)[None, :, None]
     ended = at >= high[:, None, :]
     holding = ~ended & (at >= low[:, None, :])
     sums = [jnp.sum(a, 2, dtype=np.int32).reshape(-1, tiles, length) for a in (ended, holding)]
@@ -130,8 +130,9 @@ def spread(
                 skip = which // beside[box] * SHARED, which % beside[box] * SHARED
                 for u, v in np.ndindex(SHARED, SHARED):
                     p, q = skip[0] + u, skip[1] + v
-                    here = (p < row.held[box])[:, None] & (q < column.held[box])
-                    cell = (row.first[box] + p)[:, None] * per_row + column.first[box] + q
+                    here = (p < row.held[box])[:, None] & (q < column.held[box])[None, :]
+                    first = (row.first[box] + p)[:, None] * per_row
+                    cell = first + (column.first[box] + q)[None, :]
                     mark, value = (
                         jnp.take(a, box * size + cell, axis=0, mode="clip") for a in (marks, sent)
                     )

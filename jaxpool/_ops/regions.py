@@ -41,7 +41,7 @@ def mean_dtype(dtype: DType) -> DType:
 
 def in_pixels(boxes: Array, scale: float) -> Array:
     """Boxes (K, 4) in pixels of the image, in the type in which they are computed."""
-    dtype = jnp.promote_types(boxes.dtype, np.float32)
+    dtype = accumulator(mean_dtype(boxes.dtype))
     return boxes.astype(dtype) * np.asarray(scale, dtype)
 
 

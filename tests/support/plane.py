@@ -51,7 +51,7 @@ class Windows:
     @property
     def taps(self):
         """Which taps are real, and where each lies, as they stand in the windows of an array."""
-        return self.real[:, :, None], self.positions[:, :, None]
+        return self.real[None, :, :, None], self.positions[None, :, :, None]
 
 
 def greatest(rows, columns):
@@ -68,4 +68,4 @@ def total(rows, columns):
 
 def mean(rows, columns):
     windows = Windows(rows, columns)
-    return lambda x: windows(x, 0).sum(-1) / windows.taps[0].sum(-1)
+    return lambda x: windows(x, 0).sum(-1) / windows.taps[0].sum(-1, dtype=x.dtype)

@@ -55,7 +55,7 @@ def greatest_and_where(rows, columns):
     def twin(x):
         taken = windows(x, -np.inf)
         at = jax.nn.one_hot(taken.argmax(-1), taken.shape[-1], dtype=x.dtype)
-        return jnp.stack([taken.max(-1), (at * windows.taps[1]).sum(-1)], -1)
+        return jnp.stack([taken.max(-1), (at * windows.taps[1].astype(x.dtype)).sum(-1)], -1)
 
     return twin
 
@@ -71,7 +71,7 @@ def norm(p):
 
 
 def norm_mean(p):
-    return lambda x, real: (jnp.where(real, (x + 4) ** p, 0).sum(-1) / real.sum(-1)) ** (1 / p)
+    return lambda x, real: (jnp.where(real, (x + 4) ** p, 0).sum(-1) / real.sum(-1, dtype=x.dtype)) ** (1 / p)
 
 
 def by_value(x, real):
@@ -172,7 +172,7 @@ def morphed(best, sign):
 
     def twin(x):
         x, kernel = with_kernel(x)
-        terms = windows(x, 0) + sign * kernel.reshape(6)
+        terms = windows(x, 0) + sign * kernel.reshape(1, 1, 1, 1, 6)
         at = jax.nn.one_hot(best(terms, -1), 6, dtype=x.dtype)
         return (terms * at).sum(-1)
 
@@ -182,13 +182,13 @@ def morphed(best, sign):
 def largest_two(x):
     """Of axis 1, in their order."""
     taken = x >= jnp.sort(x, 1)[:, 2:3]
-    at = taken[:, None] & (jnp.cumsum(taken, 1)[:, None] == np.arange(1, 3).reshape(2, 1, 1, 1))
+    at = taken[:, None] & (jnp.cumsum(taken, 1)[:, None] == np.arange(1, 3).reshape(1, 2, 1, 1, 1))
     return jnp.where(at, x[:, None], 0).sum(2)
 
 
 def blurred(rows, columns):
     windows = Windows(rows, columns)
-    weights = np.outer([1, 2, 1], [1, 1]).reshape(6) / 8
+    weights = np.outer([1, 2, 1], [1, 1]).reshape(1, 1, 1, 1, 6) / 8
     return lambda x: (windows(x, 0) * weights).sum(-1)
 
 

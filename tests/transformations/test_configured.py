@@ -1,0 +1,49 @@
+"""The suite's core once more under each way that jax can be told to be strict: a process for each."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+CORE = [
+    *(f"api/test_{name}.py" for name in ("max", "sum", "unpool", "adaptive", "elementwise")),
+    "api/test_against_oracle.py",
+    "transformations/test_modes.py",
+]
+# Loops on the device are loops of Python without jit.
+LOOPS = "api/test_regions.py"
+STRICT = {"JAX_NUMPY_DTYPE_PROMOTION": "strict", "JAX_NUMPY_RANK_PROMOTION": "raise"}
+# These make a NaN on purpose: jax stops where the test makes it.
+NAN = (
+    *("nan", "NaN", "chosen_element", "gets_a_share", "window_of_one", "not_finite"),
+    *("infinities", "special", "oracle_chooses", "implies", "of_lax_do_not_agree"),
+)
+# These count traces, or pass indices out of range, which are refused where they are known before tracing.
+TRACED = ("traced_once", "out_of_range")
+CONFIGURATIONS = {
+    "strict promotion": (STRICT, [*CORE, LOOPS], ()),
+    "strict promotion of the table": (STRICT, ["transformations/test_table.py"], ()),
+    "debug_nans": ({"JAX_DEBUG_NANS": "1"}, CORE, NAN),
+    "check_tracer_leaks": ({"JAX_CHECK_TRACER_LEAKS": "1"}, [*CORE, LOOPS], ()),
+    "x64": ({"JAX_ENABLE_X64": "1"}, [*CORE, LOOPS], ()),
+    "no x64": ({"JAX_ENABLE_X64": "0"}, CORE, ()),
+    "disable_jit": ({"JAX_DISABLE_JIT": "1"}, CORE, TRACED),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_the_core_passes(name):
+    settings, files, without = CONFIGURATIONS[name]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    select = ["-k", " and ".join(f"not {word}" for word in without)] if without else []
+    paths = [str(ROOT / "tests" / file) for file in files]
+    environment = {**os.environ, **settings, "HYPOTHESIS_PROFILE": "unshrunk"}
+    done = subprocess.run(
+        [*command, *select, *paths], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert " passed" in done.stdout
