@@ -122,7 +122,7 @@ def spread(
         row, column = (jax.tree.map(lambda a, k=k: a[k], b) for b, k in ((rows, i), (columns, j)))
         beside = columns.rounds[j]
         rounds = jnp.where(cells.image == image, rows.rounds[i] * beside, 0)
-        order = jnp.argsort(-rounds, stable=True)
+        order = jnp.argsort(-rounds, stable=True).astype(np.int32)
 
         def one_round(which: Array, dx: Array) -> Array:
             def one_box(n: Array, dx: Array) -> Array:
@@ -139,7 +139,7 @@ def spread(
                     dx = dx + jnp.where(here[..., None] & level(mark, field), value, 0)
                 return dx
 
-            return lax.fori_loop(0, jnp.sum(rounds > which), one_box, dx)
+            return lax.fori_loop(0, jnp.sum(rounds > which, dtype=np.int32), one_box, dx)
 
         zeros = vary_together([jnp.zeros((high, wide, channels), dy.dtype)], dy, marks, field)[0]
         return lax.fori_loop(0, jnp.max(rounds), one_round, zeros)

@@ -72,16 +72,16 @@ X = jnp.asarray(np.random.default_rng(1).permutation(60).reshape(6, 5, 2) / 7, j
 BOX = jnp.array([[0.7, 0.4, 4.9, 4.1], [1.2, -2.3, 7.1, 2.6]])
 
 
-@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int32"])
 @pytest.mark.parametrize(("name", "options"), [VARIANTS[0], VARIANTS[3]])
 def test_nothing_is_promoted_unasked(name, options, dtype):
     """Neither the type of boxes nor the rank of an array on the way, both ways."""
-    with jax.enable_x64(dtype == "float64"):
 
-        def loss(x):
-            return getattr(jaxpool, name)(x, BOX.astype(dtype), CELLS, **options).sum()
+    def loss(x):
+        return getattr(jaxpool, name)(x, BOX.astype(dtype), CELLS, **options).sum()
 
+    strict = jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise")
+    with jax.enable_x64(dtype == "float64"), strict[0], strict[1]:
         assert jax.eval_shape(jax.grad(loss), X).shape == X.shape
 
 

@@ -71,7 +71,9 @@ def norm(p):
 
 
 def norm_mean(p):
-    return lambda x, real: (jnp.where(real, (x + 4) ** p, 0).sum(-1) / real.sum(-1, dtype=x.dtype)) ** (1 / p)
+    return lambda x, real: (
+        (jnp.where(real, (x + 4) ** p, 0).sum(-1) / real.sum(-1, dtype=x.dtype)) ** (1 / p)
+    )
 
 
 def by_value(x, real):
