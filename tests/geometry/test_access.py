@@ -97,3 +97,14 @@ def test_tables_of_a_window_with_a_stride():
     np.testing.assert_array_equal(windows[0], [0, 0, 1, 1, 2, 2, 3])
     np.testing.assert_array_equal(taps[0], [1, 2, 1, 2, 1, 2, 1])
     np.testing.assert_array_equal(windows[1, exist[1]], [1, 2, 3])
+
+
+@given(axes, st.booleans())
+def test_elements_counted_from_another(dim, transposed):
+    """Of an array that holds some of the elements, the same ones are read."""
+    for each in phases_of(dim, transposed):
+        begin, end = each.size // 3, each.size + 2
+        part = each.of_elements(begin, end)
+        assert (part.size, part.out, part.stride) == (end - begin, each.out, each.stride)
+        moved = [(offset + begin, tap) for offset, tap in part.pairs]
+        assert moved == list(each.pairs)

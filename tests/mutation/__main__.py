@@ -23,8 +23,9 @@ from cosmic_ray import mutating, plugins
 from cosmic_ray.ast import get_ast
 
 TREE = Path(__file__).parents[2]
+MESSAGES = ["tests/api/test_bad_calls.py", "tests/api/test_adaptive_messages.py"]
 ROOMS = {  # modules, and the tests that are run
-    "geometry": (["_geometry"], ["tests/geometry"]),
+    "geometry": (["_geometry"], ["tests/geometry", *MESSAGES]),
     "plan": (["_plan"], ["tests/plan"]),
 }
 SAMPLE = 100
