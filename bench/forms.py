@@ -23,7 +23,7 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._kernels import reduce
 from jaxpool._kernels.keep import keep
-from jaxpool._kernels.positions import checked_position, put, put_last
+from jaxpool._kernels.positions import checked_position, put_last
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
@@ -32,6 +32,7 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
 from jaxpool._ops.sum_pool import SumPool
+from jaxpool._ops.unpool import put
 from jaxpool._plan.max_pool import Pass, plan_max
 from jaxpool._plan.problem import Platform, Problem, keep_on
 from jaxpool._plan.sum_pool import SumPass, plan_sum
@@ -199,7 +200,7 @@ def _unpool(case: Case, by: Thresholds) -> dict[str, Form]:
 
     def forward(x: jax.Array, positions: jax.Array) -> Any:
         position = checked_position(positions, math.prod(case.output))
-        return put(put_last, x, position, case.axes, case.output, own if dense else None)
+        return put(put_last, "cpu", x, position, case.axes, case.output, own if dense else None)
 
     words = "dense in windows of their own" if dense else "scattered"
     return {"forward": Form(dense, words, ("x", "positions"), forward)}

@@ -14,7 +14,7 @@ from jaxpool._cli._stage import Explained, Stage, folds, of_steps, of_sums, regi
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._plan import others
 from jaxpool._plan.layout import in_one_region
-from jaxpool._plan.max_pool import plan_max, plan_ties
+from jaxpool._plan.max_pool import plan_max, plan_ties, residual
 from jaxpool._plan.problem import Platform, Problem, keep_on
 from jaxpool._plan.rank_pool import by_network, plan_rank
 from jaxpool._plan.steps import step_over
@@ -71,7 +71,7 @@ _WHY = {
 def _selection(case: Case, problem: Problem) -> Explained:
     """A windowed maximum or minimum."""
     window = case.window
-    keeps: str = others.residual(window, split=case.ties == "split")
+    keeps: str = residual(window, split=case.ties == "split")
     if case.function == "max_pool_with_argmax":
         keeps = "tap"  # whatever it keeps beside it
     if keeps == "rank":
@@ -178,7 +178,9 @@ def _adaptive(case: Case, problem: Problem) -> Explained:
         back.append(Stage((dim.axis,), places, "gathered", notes=(how,)))
     keeps = "nothing" if mean else "bits" if case.ties == "split" else "tap"
     tangent = to_grid if mean else Stage(axes, 1, "scattered")
-    return keeps, [to_grid, blocks], [tangent, blocks], back, others.why_grid(window)
+    shape = " x ".join(str(dim.out * dim.window) for dim in window.dims)
+    why = f"windows laid side by side on a grid of {shape}, and reduced as blocks"
+    return keeps, [to_grid, blocks], [tangent, blocks], back, [why]
 
 
 def _reduction(case: Case, problem: Problem) -> Explained:
@@ -211,10 +213,15 @@ def _elementwise(case: Case, problem: Problem) -> Explained:
 
 def _unpool(case: Case, problem: Problem) -> Explained:
     own = others.own_windows(case.shape, case.axes, case.to, problem.platform, False)
-    dense = [Stage(case.axes, 1, "repeated", notes=("or else",))] if own else []
+    why = "the number of the last element that wants a position is scattered"
+    routed: list[Stage] = []
+    if own:
+        plan = plan_max(dataclasses.replace(problem, window=own, shape=own.unpooled(case.shape)))
+        routed = of_steps(plan.backward, back=True)
+        routed = [dataclasses.replace(each, notes=(*each.notes, "or else")) for each in routed]
+        why = f"routed if all indices lie in windows of {own.window_shape}, tested where the program runs"
     scattered, gathered = (Stage(case.axes, 1, how) for how in ("scattered", "gathered"))
-    put, added = [*dense, scattered, gathered], [*dense, scattered]
-    return "position", put, added, [gathered], [others.why_windows(own)]
+    return "position", [*routed, scattered, gathered], [*routed, scattered], [gathered], [why]
 
 
 class Family(NamedTuple):
@@ -258,5 +265,14 @@ FAMILIES = (
         ("to 512x7x7 2x50x50x256", "to 512x7x7 ties split 2x50x50x256"),
     ),
     Family(cases.SEGMENTS, segment, ("to 1000 100000x64", "to 1000 ties split 100000x64")),
-    Family(cases.UNPOOL, _unpool, ("to 128x128 16x64x64x32", "to 512x512 16x64x64x32")),
+    Family(
+        cases.UNPOOL,
+        _unpool,
+        (
+            "to 128x128 16x64x64x32",
+            "to 8x8 2x4x4x3",
+            "to 256x256 16x64x64x32",
+            "to 512x512 16x64x64x32",
+        ),
+    ),
 )

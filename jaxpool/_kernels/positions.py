@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.adaptive import RaggedAxis, in_front
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import accumulator
+from jaxpool._kernels.dtypes import accumulator, index_dtype
 
 
 def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequence[int]) -> Array:
@@ -115,47 +115,14 @@ def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int
     return _unflat(_gather(elements, winner), axes, sizes)
 
 
-def put(
-    scattered: Callable[..., Array],
-    y: Array,
-    position: Array,
-    axes: Sequence[int],
-    sizes: Sequence[int],
-    own: Window | None,
-) -> Array:
-    """`scattered`, or if all elements lie in windows of their `own`, each repeated and compared with where it is.
-
-    What a pool of windows that do not meet has found stays in its window, and positions say so. That
-    is tested where the program runs. Mapped positions are not tested together, so `vmap` over them
-    computes both.
-    """
-    if own is None:
-        return scattered(y, position, axes, sizes)
-    shape = own.unpooled(y.shape)
-
-    # Flat, or XLA gives both branches the transposed layout that the scatter prefers.
-    def dense(y: Array, position: Array) -> Array:
-        wanted, value, here = position, y, np.zeros((1,) * y.ndim, np.int32)
-        for dim in own.dims:
-            wanted, value = (jnp.repeat(x, dim.window, dim.axis) for x in (wanted, value))
-            line = slices.along(np.arange(dim.out * dim.window, dtype=np.int32), dim.axis, y.ndim)
-            here = here * np.int32(dim.size) + line
-        there = wanted == jnp.broadcast_to(here, wanted.shape)
-        rest = [(0, dim.size - dim.out * dim.window, 0) for dim in own.dims]
-        return slices.pad(slices.only(there, value), own.axes, rest, 0).ravel()
-
-    def sparse(y: Array, position: Array) -> Array:
-        return scattered(y, position, axes, sizes).ravel()
-
-    return lax.reshape(lax.cond(_lie_in_own(position, own), dense, sparse, y, position), shape)
-
-
-def _lie_in_own(position: Array, own: Window) -> Array:
-    """Whether every position lies in the window of its element."""
-    inside, rest = lax.full_like(position, True, bool), position
+def own_taps(position: Array, own: Window) -> Array:
+    """The flat tap at which each position lies in the window of its own element; beyond all taps if elsewhere."""
+    inside, tap, rest = lax.full_like(position, True, bool), lax.full_like(position, 0), position
+    unit = 1
     for dim in reversed(own.dims):
-        first = np.arange(dim.out, dtype=np.int32) * np.int32(dim.stride)
-        tap = rest % np.int32(dim.size) - slices.along(first, dim.axis, position.ndim)
-        inside = inside & (tap >= 0) & (tap < dim.window)
-        rest = rest // np.int32(dim.size)
-    return jnp.all(inside & (rest == 0))
+        first = slices.along(np.arange(dim.out, dtype=np.int32) * dim.stride, dim.axis, tap.ndim)
+        at, rest = rest % np.int32(dim.size) - first, rest // np.int32(dim.size)
+        inside = inside & (at >= 0) & (at < dim.window)
+        tap, unit = tap + at * np.int32(unit), unit * dim.window
+    own_tap = lax.select(inside & (rest == 0), tap, lax.full_like(tap, unit))
+    return own_tap.astype(index_dtype(unit + 1))

@@ -15,7 +15,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, encode
 from jaxpool._kernels.dtypes import DType, index_dtype, is_float
-from jaxpool._kernels.ties import WORD, Words
+from jaxpool._kernels.split_ties import WORD, Words
 from jaxpool._plan.rank_pool import network
 
 

@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._kernels.compare import Order, Ties, decode, encode, level, wins
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype, is_float
-from jaxpool._kernels.ties import WORD, Words, share, tied
+from jaxpool._kernels.split_ties import WORD, Words, share, tied
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 

@@ -18,7 +18,7 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
-from jaxpool._kernels.ties import pick_tied, real_tap, route_tied, share, tied, tied_taps
+from jaxpool._kernels.split_ties import pick_tied, real_tap, route_tied, share, tied, tied_taps
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import plan_ties

@@ -13,11 +13,17 @@ from jaxpool._kernels.dtypes import Kind, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
-from jaxpool._kernels.ties import Words, pick_level, pick_tied, route_level, route_tied, tie_masks
+from jaxpool._kernels.split_ties import (
+    Words,
+    pick_level,
+    pick_tied,
+    route_level,
+    route_tied,
+    tie_masks,
+)
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
-from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties
-from jaxpool._plan.others import residual
+from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties, residual
 from jaxpool._plan.problem import Platform
 
 

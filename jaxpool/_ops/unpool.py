@@ -4,16 +4,48 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Sequence
 
-from jax import Array
+from jax import Array, lax
+from jax import numpy as jnp
 
-from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.positions import add_at, checked_position, put, put_last, read_at
-from jaxpool._kernels.slices import is_sharded
-from jaxpool._ops.op import Op
+from jaxpool._kernels.positions import add_at, checked_position, own_taps, put_last, read_at
+from jaxpool._kernels.route import route
+from jaxpool._ops.op import Op, problem_of
+from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.others import own_windows
 from jaxpool._plan.problem import Platform
+
+
+def put(
+    scatter: Callable[..., Array],
+    on: Platform,
+    y: Array,
+    position: Array,
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    own: Window | None,
+) -> Array:
+    """Elements scattered; or routed, if all lie in windows of their `own`, as a pool finds them.
+
+    That is tested where the program runs. Mapped positions are not tested together, so `vmap` over
+    them computes both.
+    """
+    if own is None:
+        return scatter(y, position, axes, sizes)
+    shape, tap = own.unpooled(y.shape), own_taps(position, own)
+    plan = plan_max(problem_of(own, y, on, shape))
+
+    # Flat, or XLA gives both branches the transposed layout that the scatter prefers.
+    def routed(y: Array, position: Array, tap: Array) -> Array:
+        return route(y, tap, "first", plan).ravel()
+
+    def scattered(y: Array, position: Array, tap: Array) -> Array:
+        return scatter(y, position, axes, sizes).ravel()
+
+    inside = jnp.all(tap < own.size)
+    return lax.reshape(lax.cond(inside, routed, scattered, y, position, tap), shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,14 +61,15 @@ class Unpool(Op):
 
     def primal(self, on: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
         position = checked_position(indices, math.prod(self.sizes))
-        return put(put_last, y, position, self.axes, self.sizes, self._own(on, y)), position
+        return self._put(put_last, on, y, position), position
 
     def linear(self, on: Platform, position: Array, y_dot: Array) -> Array:
-        return put(add_at, y_dot, position, self.axes, self.sizes, self._own(on, y_dot))
+        return self._put(add_at, on, y_dot, position)
 
     def transpose(self, on: Platform, position: Array, dx: Array) -> tuple[Array]:
         return (read_at(dx, position, self.axes),)
 
-    def _own(self, on: Platform, y: Array) -> Window | None:
-        shape = [int(size) if is_int(size) else None for size in y.shape]
-        return own_windows(shape, self.axes, self.sizes, on, is_sharded(y))
+    def _put(self, scatter: Callable[..., Array], on: Platform, y: Array, position: Array) -> Array:
+        known = problem_of(Window(()), y, on)
+        own = own_windows(known.shape, self.axes, self.sizes, on, known.sharded)
+        return put(scatter, on, y, position, self.axes, self.sizes, own)

@@ -8,11 +8,13 @@ import math
 from typing import Literal
 
 from jaxpool._geometry.access import terms, windows_to_elements
-from jaxpool._geometry.window import Axis
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
 from jaxpool._plan.problem import Keep, Problem, Shape, keep_on, nbytes, row
 from jaxpool._plan.steps import Step, select_steps, step_over
+from jaxpool._plan.tuning import LIMITS
 
+Residual = Literal["rank", "tap", "bits", "arrays"]
 Widen = Literal["never", "fused", "apart"]  # where cotangents are cast to the type of their sums
 
 
@@ -37,6 +39,20 @@ class MaxPlan:
     value_by: tuple[
         Axis, ...
     ] = ()  # axes whose windows XLA reduces itself where no index is wanted
+
+
+def residual(window: Window, *, split: bool) -> Residual:
+    """What is kept of a pool over `window`, where ties are `split` or go to one element.
+
+    "rank": of the chosen element, or with split ties a bit an element, of windows as large as their
+    axes, which are reduced. "tap": the chosen one, an integer an output. "bits": a bit a tap, set
+    where it ties. "arrays": x and y, which are less than many bits.
+    """
+    if window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims):
+        return "rank"
+    if not split:
+        return "tap"
+    return "bits" if window.size <= LIMITS.masked_taps else "arrays"
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,31 +1,14 @@
-"""What is chosen for all but windowed extremes and sums: a residual, a grid, a walk, a reach, windows of their own."""
+"""What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, windows of their own."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal
 
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.problem import Keep, Platform, keep_on
 from jaxpool._plan.tuning import LIMITS, TUNING
-
-Residual = Literal["rank", "tap", "bits", "arrays"]
-
-
-def residual(window: Window, *, split: bool) -> Residual:
-    """What is kept of a pool over `window`, where ties are `split` or go to one element.
-
-    "rank": of the chosen element, or with split ties a bit an element, of windows as large as their
-    axes, which are reduced. "tap": the chosen one, an integer an output. "bits": a bit a tap, set
-    where it ties. "arrays": x and y, which are less than many bits.
-    """
-    if window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims):
-        return "rank"
-    if not split:
-        return "tap"
-    return "bits" if window.size <= LIMITS.masked_taps else "arrays"
 
 
 def needs_no_grid(window: Window) -> bool:
@@ -37,14 +20,6 @@ def needs_no_grid(window: Window) -> bool:
 def one_by_one(places: int) -> bool:
     """Whether the places at which an element lies on the grid are read one by one, or summed as a block."""
     return places <= LIMITS.adaptive_places
-
-
-def why_grid(window: Window) -> tuple[str, ...]:
-    """The choice of a grid in words."""
-    if needs_no_grid(window):
-        return ()
-    shape = " x ".join(str(dim.out * dim.window) for dim in window.dims)
-    return (f"windows laid side by side on a grid of {shape}, and reduced as blocks",)
 
 
 def in_one_go(taps: int, stride: int) -> bool:
@@ -89,10 +64,3 @@ def own_windows(
         dims.append(Axis(axis, size, size // out, size // out, 1, 0, 0, out))
     window = Window(tuple(dims))
     return window if window.size <= TUNING[platform].unpool_taps else None
-
-
-def why_windows(window: Window | None) -> str:
-    """The choice of own windows in words."""
-    if window is None:
-        return "the number of the last element that wants a position is scattered"
-    return f"dense if all indices lie in windows of {window.window_shape}, tested where the program runs"

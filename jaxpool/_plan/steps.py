@@ -75,10 +75,10 @@ def step_over(dims: Sequence[Axis], reach: int = 1) -> Step:
 def _steps_along(dim: Axis, unit: int, tuning: Tuning) -> list[Step]:
     """The steps along one axis, whose neighbouring taps are `unit` apart in the flat order.
 
-    In one step where windows meet little: so many taps an output, against the sum of all pieces at
-    each position before the last step's stride. Else the pieces of a step, `lengths` taps each, make
-    those of the next. What no later step reads is not computed: pieces are found every `grid`
-    positions.
+    In one step where windows hardly overlap, as it costs `window` terms an output, and several steps
+    cost their pieces at every position, of which there are `stride` times as many. Else the pieces of
+    a step, `lengths` taps each, make those of the next. What no later step reads is not computed:
+    pieces are found every `grid` positions.
     """
     count = next(n for n in itertools.count(1) if tuning.pieces**n >= dim.window)
     most = next(n for n in range(1, tuning.pieces + 1) if n**count >= dim.window)

@@ -169,8 +169,8 @@ def _in_two(dim: Axis, longest: int) -> tuple[Access, Access, Access]:
         window 7, stride 4, parts of 2     [a a][b b][c c] x
                                                     [c c][d d][e e] x
 
-    Parts are as long as makes the fewest terms an element, up to `longest`. They are found where windows
-    need them, `grid` positions apart, but where they would hold nothing.
+    Parts are as long as makes the fewest terms an element, up to `longest`. They are found every `grid`
+    positions, which is where windows begin them, except where a part would lie in the padding alone.
     """
 
     def grid_of(taps: int) -> int:

@@ -56,7 +56,7 @@ class Tuning:
     # NOTES: What keeps a result apart
     conditional: bool = False  # keep results in a branch: XLA for CPU drops optimization barriers too early
     # NOTES: Regions
-    in_place: bool = False  # terms are padded where they are, widened before, with a turn of phases to spare: faster
+    in_place: bool = False  # terms are padded one by one, cotangents widened first, phases cut off once joined
     region_bytes: float = NEVER  # bytes that a maximum reads: a padded copy costs more than regions from here on
     sum_region_bytes: float = NEVER  # bytes that a sum reads: likewise
     least_inside: int = 50  # percent of positions: a maximum is cut if at more than so many nothing is missing
@@ -71,7 +71,7 @@ class Tuning:
     table_taps_an_element: int = 4  # taps an input element: likewise, with strides
     table_phases: int = 8  # phases along an axis: transposed sums over one axis go through tables beyond
     # NOTES: Cotangents of maxima
-    route_row: float = NEVER  # elements next to each other: cotangents go through tables from here on
+    route_row: float = NEVER  # elements next to each other: cotangents of overlapping windows go through tables from here
     route_windows: int = 8  # windows that cover an element: one loop over several axes up to here, else one for each
     route_windows_without_strides: int = 9  # windows that cover an element: likewise
     route_windows_of_axis: int = 11  # windows that cover an element: through tables up to here, else by steps

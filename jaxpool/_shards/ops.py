@@ -17,8 +17,8 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype
+from jaxpool._kernels.split_ties import WORD, Words, pick_level, route_level
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
-from jaxpool._kernels.ties import WORD, Words, pick_level, route_level
 from jaxpool._ops.op import Op, apply, apply_given, problem_of
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
 from jaxpool._ops.sum_pool import SumPool, counts_along

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._kernels.positions import add_at, put, put_last
+from jaxpool._kernels.positions import add_at, put_last
+from jaxpool._ops.unpool import put
 from jaxpool._plan.others import own_windows
 
 CASES = [  # shape of y, axes, sizes
@@ -28,7 +29,7 @@ def test_in_windows_of_their_own_as_by_a_scatter(shape, axes, sizes, dtype):
     @jax.jit
     def run(y, position):
         return [
-            [put(how, y, position, axes, sizes, each) for each in (own, None)]
+            [put(how, "cpu", y, position, axes, sizes, each) for each in (own, None)]
             for how in (put_last, add_at)
         ]
 

@@ -9,7 +9,7 @@ import pytest
 
 from jaxpool._kernels.dtypes import losing
 from jaxpool._kernels.select import select_value
-from jaxpool._kernels.ties import pick_level, pick_tied, route_level, route_tied, tie_masks
+from jaxpool._kernels.split_ties import pick_level, pick_tied, route_level, route_tied, tie_masks
 from jaxpool.testing import _oracle, draw_values
 from tests.support import forms
 
