@@ -197,7 +197,7 @@ def _output_size(total: int, span: int, stride: int, reach: int, ceil_mode: bool
     if not ceil_mode:
         return (total - span) // stride + 1 if total >= span else 0
     out = max(0, -(-(total - span) // stride) + 1)
-    return out - 1 if out > 0 and (out - 1) * stride >= reach else out
+    return out - 1 if (out - 1) * stride >= reach else out
 
 
 def _axis(

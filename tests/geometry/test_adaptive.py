@@ -27,7 +27,7 @@ def assert_laid_out(size, out):
     for row, real in zip(sources, wanted, strict=True):
         assert row.tolist() == [*real] + [size] * (dim.window - len(real))
     if not isinstance(dim, RaggedAxis):
-        assert (dim.stride, dim.low, dim.padded, dim.dilation) == (dim.window, 0, False, 1)
+        assert dim == Axis(1, size, size // out, size // out, 1, 0, 0, out)
         return
     assert (dim.padded, dim.tail, dim.low) == (True, 0, 0)
     assert [dim.last_real(i) for i in range(out)] == [len(real) - 1 for real in wanted]
