@@ -193,10 +193,10 @@ def _overlap(dim: Axis) -> bool:
 
 
 def _output_size(total: int, span: int, stride: int, reach: int, ceil_mode: bool) -> int:
-    """Windows along an axis of `total` padded positions; `reach` is the input with its low padding."""
+    """Windows along an axis of `total` padded positions, or less than 1; `reach` is the input with its low padding."""
     if not ceil_mode:
-        return (total - span) // stride + 1 if total >= span else 0
-    out = max(0, -(-(total - span) // stride) + 1)
+        return (total - span) // stride + 1
+    out = -(-(total - span) // stride) + 1
     return out - 1 if (out - 1) * stride >= reach else out
 
 

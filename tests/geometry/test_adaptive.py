@@ -29,7 +29,9 @@ def assert_laid_out(size, out):
     if not isinstance(dim, RaggedAxis):
         assert dim == Axis(1, size, size // out, size // out, 1, 0, 0, out)
         return
-    assert (dim.padded, dim.tail, dim.low) == (True, 0, 0)
+    longest = max(map(len, wanted))
+    assert dim == RaggedAxis(1, size, longest, longest, 1, 0, 0, out)
+    assert (dim.padded, dim.tail) == (True, 0)
     assert [dim.last_real(i) for i in range(out)] == [len(real) - 1 for real in wanted]
     flat = sources.reshape(-1)
     where = [np.flatnonzero(flat == position).tolist() for position in range(size)]

@@ -47,7 +47,7 @@ OPERATORS = [
 
 
 class Bare(ast.NodeTransformer):
-    """Without what does nothing when the program runs: annotations and docstrings."""
+    """Without what changes no result: annotations, how many results a cache holds, and zip's check."""
 
     def visit_arg(self, node):
         node.annotation = None
@@ -55,6 +55,14 @@ class Bare(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node):
         node.returns = None
+        caches = ("lru_cache", "functools.lru_cache")
+        node.decorator_list = [
+            each for each in node.decorator_list if ast.unparse(each).split("(")[0] not in caches
+        ]
+        return self.generic_visit(node)
+
+    def visit_Call(self, node):
+        node.keywords = [each for each in node.keywords if each.arg != "strict"]
         return self.generic_visit(node)
 
     def visit_AnnAssign(self, node):
