@@ -78,8 +78,9 @@ def max_blur_pool(
     Gradient: that of both: to the first of the largest elements, in the shares of the blur.
 
     {x}
+    {window}
       blur_shape: the window of the average, as `window_shape` is that of the maximum.
-    {sizes}
+    {strides}
 
     {result} Integers and bool give float32.
 

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+_WINDOW = "  window_shape: one positive int a pooled axis; an int for all of `axes`."
 _SIZES = """  strides: one positive int a pooled axis, or one for all; None is 1.
   padding: as in `max_pool`.
   axes: the pooled axes; None is the `len(window_shape)` axes before the last one."""
 _TEXTS = {
     "x": """Args:
   x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or bool.""",
-    "sizes": f"""  window_shape: one positive int a pooled axis; an int for all of `axes`.
-{_SIZES}""",
+    "window": _WINDOW,
+    "strides": _SIZES,
+    "sizes": f"{_WINDOW}\n{_SIZES}",
     "kernel": f"""  kernel: array of shape `window_shape`, or `(*window_shape, C)` with one for each channel; floats
     for floats, integers for integers. Without `axes`, x has one batch axis, and a kernel of one axis
     less than x is one for each channel.

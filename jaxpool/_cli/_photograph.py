@@ -77,7 +77,7 @@ def photographs() -> jax.Array:
     return jnp.asarray(np.stack(load_sample_images().images), jnp.float32) / 255
 
 
-def compare(x: jax.Array, case: Case) -> Comparison:
+def compare(x: jax.Array, case: Case, repeats: int) -> Comparison:
     """Times value and gradient of both pools in turns, each in one jit, and compares them."""
     dy = jax.random.normal(jax.random.key(0), jax.eval_shape(case.peer, x).shape)
     ours, peer = (
@@ -85,7 +85,7 @@ def compare(x: jax.Array, case: Case) -> Comparison:
     )
     (y, dx), (peer_y, peer_dx) = jax.block_until_ready((ours(x, dy), peer(x, dy)))
     times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         for run, taken in zip((ours, peer), times, strict=True):
             start = time.perf_counter()
             jax.block_until_ready(run(x, dy))

@@ -21,12 +21,17 @@ FUNCTIONS = {
     "avg": "avg_pool",
     "sum": "sum_pool",
     "lp": "lp_pool",
+    "median": "median_pool",
+    "rank": "rank_pool",
+    "dilate": "dilate",
+    "erode": "erode",
     "adaptive_max": "adaptive_max_pool",
     "adaptive_avg": "adaptive_avg_pool",
     "unpool": "max_pool_with_argmax",
 }
 ADAPTIVE = ("adaptive_max", "adaptive_avg")
-SELECTIONS = ("max", "min", "adaptive_max", "unpool")
+MORPHOLOGY = ("dilate", "erode")  # by a flat kernel
+SELECTIONS = ("max", "min", "median", "rank", *MORPHOLOGY, "adaptive_max", "unpool")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Settings:
     count_include_pad: bool = True
     divisor: float | None = None
     p: float = 2.0
+    rank: int = 0
     output_shape: Pair = (2, 2)
 
     @property
@@ -50,8 +56,10 @@ class Settings:
         """The arguments after x of the function of `op`."""
         if self.op in ADAPTIVE:
             return (self.output_shape,)
-        windows = (self.window, self.strides, self.padding)
-        return (self.p, *windows) if self.op == "lp" else windows
+        if self.op in MORPHOLOGY:
+            return np.zeros(self.window, np.float32), self.strides, self.padding
+        first = {"lp": (self.p,), "rank": (self.rank,)}.get(self.op, ())
+        return (*first, self.window, self.strides, self.padding)
 
     @property
     def named(self) -> dict[str, Any]:
@@ -80,6 +88,8 @@ class Settings:
 
 def _code(value: Any) -> str:
     """A value as a program writes it."""
+    if isinstance(value, np.ndarray):
+        return f"jnp.zeros({value.shape})"
     if isinstance(value, float):
         return 'float("inf")' if value == float("inf") else repr(value).removesuffix(".0")
     return f'"{value}"' if isinstance(value, str) else f"{value!r}"

@@ -14,9 +14,10 @@ import jaxpool
 from jaxpool._cli import integer, picture_path, require
 
 if TYPE_CHECKING:
+    import jax
     import numpy as np
 
-    from jaxpool._cli._digits import Digits, Network
+    from jaxpool._cli._digits import Digits, Drawn, Network
 
 STEPS = 600
 TARGET = 0.97
@@ -56,14 +57,24 @@ def run(args: argparse.Namespace) -> int:
     seed = integer("--seed", args.seed, 0, 2**32 - 1)
     path = picture_path(args.output, PICTURE)
     require("demo", "flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm")
-    import jax
-
     jaxpool.keep_memory()
     if args.devices is not None:
         from jaxpool._cli import _devices
 
         return _devices.run(integer("--devices", args.devices, 1), seed, path)
-    from jaxpool._cli._digits import Digits
+    from jaxpool._cli._photograph import REPEATS, photographs
+
+    accuracy, agree = _show(steps, seed, path, photographs(), REPEATS)
+    return _verdict(accuracy, agree, steps)
+
+
+def _show(
+    steps: int, seed: int, path: Path, photographs: "jax.Array", repeats: int
+) -> tuple[float, bool]:
+    """Trains, draws, and times pools of photographs; returns the accuracy and whether pools agree with lax."""
+    import jax
+
+    from jaxpool._cli._digits import Digits, Drawn
 
     digits = Digits.load()
     print(
@@ -71,8 +82,12 @@ def run(args: argparse.Namespace) -> int:
         f"{len(digits.held_out_labels)} held out. Backend: {jax.default_backend()}."
     )
     network, accuracy, losses = _train(digits, steps, seed)
-    _draw(network, digits, losses, path)
-    agree = _compare()
+    _draw(Drawn.of(network, digits, DRAWN), losses, path)
+    return accuracy, _compare(photographs, repeats)
+
+
+def _verdict(accuracy: float, agree: bool, steps: int) -> int:
+    """The exit status; says what is not as it must be."""
     reached = accuracy >= TARGET
     if not agree:
         print("The pools do not agree with jax.lax: see the table.")
@@ -108,13 +123,10 @@ def _train(digits: "Digits", steps: int, seed: int) -> tuple["Network", float, "
     return network, right / count, np.array(losses)
 
 
-def _draw(network: "Network", digits: "Digits", losses: "np.ndarray", path: Path) -> None:
+def _draw(drawn: "Drawn", losses: "np.ndarray", path: Path) -> None:
     """A column a digit: its pixels, those a max pool of them chooses, the cotangent's way back; then the loss."""
     from matplotlib.figure import Figure
 
-    from jaxpool._cli._digits import Drawn
-
-    drawn = Drawn.of(network, digits, DRAWN)
     rows = [
         ("a digit held out", drawn.images, "Greys", 1),
         (
@@ -159,18 +171,17 @@ def _draw(network: "Network", digits: "Digits", losses: "np.ndarray", path: Path
     print(f"Picture of the pixels that the max pool's cotangent reached, and of the loss: {path}")
 
 
-def _compare() -> bool:
+def _compare(x: "jax.Array", repeats: int) -> bool:
     """Prints the table of times; returns whether values and gradients agree."""
     from tqdm import tqdm
 
-    from jaxpool._cli._photograph import CASES, REPEATS, compare, photographs, table
+    from jaxpool._cli._photograph import CASES, compare, table
 
-    x = photographs()
     progress = tqdm(CASES, desc="timing", unit="pool", leave=False, disable=None)
-    comparisons = [compare(x, case) for case in progress]
+    comparisons = [compare(x, case, repeats) for case in progress]
     shape = "x".join(str(size) for size in x.shape)
     print(
         f"\nForward and backward of a pool over two photographs, {shape} {x.dtype}, "
-        f"median of {REPEATS} runs in turns:\n{table(comparisons)}\n{LEGEND}"
+        f"median of {repeats} runs in turns:\n{table(comparisons)}\n{LEGEND}"
     )
     return all(comparison.agrees for comparison in comparisons)

@@ -25,19 +25,21 @@ from jaxpool._cli import UsageError, require
 from jaxpool._cli._array import read_array, shown
 
 DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 5; 4 7 2 4 7 8"
-OPS = ("max", "min", "avg", "sum", "lp", "adaptive_max", "adaptive_avg", "unpool")
-WINDOWED = ("max", "min", "avg", "sum", "lp", "unpool")
+ROUNDED = ("max", "min", "avg", "sum", "lp", "median", "rank", "unpool")  # up, with --ceil-mode
+WINDOWED = (*ROUNDED, "dilate", "erode")
+OPS = (*WINDOWED, "adaptive_max", "adaptive_avg")
 # Options that only some ops take, with the field of `Settings` that each sets.
 TAKEN_BY = {
     "window": WINDOWED,
     "stride": WINDOWED,
     "padding": WINDOWED,
     "dilation": WINDOWED,
-    "ceil_mode": WINDOWED,
-    "ties": ("max", "min", "adaptive_max", "unpool"),
+    "ceil_mode": ROUNDED,
+    "ties": ("max", "min", "median", "rank", "dilate", "erode", "adaptive_max", "unpool"),
     "count_include_pad": ("avg",),
     "divisor": ("avg",),
     "p": ("lp",),
+    "rank": ("rank",),
     "to": ("adaptive_max", "adaptive_avg"),
 }
 FIELDS = {"stride": "strides", "dilation": "window_dilation", "to": "output_shape"}
@@ -70,6 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--divisor", metavar="NUMBER", help="what an average divides by in place of a count")
     add("--p", metavar="NUMBER", help="the norm of lp: a number above 0, or inf (default: 2)")
+    add(
+        "--rank",
+        metavar="N",
+        help="0 is the smallest element of a window, -1 the largest (default: 0)",
+    )
     add("--to", metavar="N|NxM", help="output size of an adaptive pool (default: 2)")
     add(
         "--cotangent",
@@ -191,6 +198,12 @@ def _number(name: str, text: str) -> float:
     return value
 
 
+def _rank(name: str, text: str) -> int:
+    if not _is_whole(text.removeprefix("-")):
+        raise UsageError(f"`{name}` must be an integer; got {name}={shown(text)}.")
+    return int(text)
+
+
 def _as_given(name: str, value: bool) -> bool:
     return value
 
@@ -200,6 +213,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "ties": _ties,
     "divisor": _number,
     "p": _number,
+    "rank": _rank,
     "ceil_mode": _as_given,
     "count_include_pad": _as_given,
 }

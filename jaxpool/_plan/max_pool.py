@@ -129,10 +129,10 @@ def _by_steps(problem: Problem) -> tuple[Pass, ...]:
 def _send(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
     """How cotangents and their index, arrays of `shape`, are sent back through a step.
 
-    Phases are interleaved by a concatenation. XLA for CPU writes that as a loop for each phase, but
-    as one loop if some of it is cut off again: so a turn of phases too many is computed. Over rows
-    too short for vectors that one loop would not vectorise. The loops for each phase do, if the
-    minor axis is interleaved last.
+    Phases are interleaved by a concatenation, which XLA for CPU writes as a loop for each part; cut at
+    its end, as one loop over all. So one turn of phases more than needed is computed, and cut off.
+    Over rows too short for vectors that one loop would not vectorise. The loops for each phase do, if
+    the minor axis is interleaved last.
     """
     tuning, phases = problem.tuning, step.transposed
     if not tuning.in_place:

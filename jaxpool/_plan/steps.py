@@ -75,10 +75,10 @@ def step_over(dims: Sequence[Axis], reach: int = 1) -> Step:
 def _steps_along(dim: Axis, unit: int, tuning: Tuning) -> list[Step]:
     """The steps along one axis, whose neighbouring taps are `unit` apart in the flat order.
 
-    In one step where windows hardly overlap, as it costs `window` terms an output, and several steps
-    cost their pieces at every position, of which there are `stride` times as many. Else the pieces of
-    a step, `lengths` taps each, make those of the next. What no later step reads is not computed:
-    pieces are found every `grid` positions.
+    Windows that hardly overlap are taken in one step, of `window` terms an output: in several, pieces
+    would be found at every position, of which there are `stride` times as many. Else the pieces of a
+    step, `lengths` taps each, make those of the next. What no later step reads is not computed: pieces
+    are found every `grid` positions.
     """
     count = next(n for n in itertools.count(1) if tuning.pieces**n >= dim.window)
     most = next(n for n in range(1, tuning.pieces + 1) if n**count >= dim.window)

@@ -71,7 +71,7 @@ class Tuning:
     table_taps_an_element: int = 4  # taps an input element: likewise, with strides
     table_phases: int = 8  # phases along an axis: transposed sums over one axis go through tables beyond
     # NOTES: Cotangents of maxima
-    route_row: float = NEVER  # elements next to each other: cotangents of overlapping windows go through tables from here
+    route_row: float = NEVER  # elements next to each other: where windows meet, cotangents go through tables from here
     route_windows: int = 8  # windows that cover an element: one loop over several axes up to here, else one for each
     route_windows_without_strides: int = 9  # windows that cover an element: likewise
     route_windows_of_axis: int = 11  # windows that cover an element: through tables up to here, else by steps

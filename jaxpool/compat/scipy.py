@@ -32,22 +32,25 @@ _ARGUMENTS = {
     "input": "array of any shape; floats, integers or bool.",
     "rank": "0 is the smallest element, -1 the largest.",
     "percentile": "from 0 to 100; -10 is 90.",
-    "size": "of the window, an int or one an axis.",
+    "size": "of the window, an int, or one an axis.",
     "footprint": "in its place, an array that says which elements of a window take part.",
     "structure": "numbers to add to the elements of a window, or subtract; its shape is the window's.",
     "axis": "the axis to filter along.",
     "output": "the dtype of the result, None for that of input.",
-    "mode": 'how the border continues: "reflect", "nearest", "mirror", "wrap" or "constant"; one an axis '
-    "where there is only a size.",
+    "mode": 'how the border continues: "reflect", "nearest", "mirror", "wrap" or "constant", or one an axis.',
     "cval": 'what lies beyond the border in mode "constant".',
-    "origin": "how far the window is moved towards the start, an int or one an axis.",
+    "origin": "how far the window is moved towards the start, an int, or one an axis.",
     "axes": "the axes to filter along, None for all.",
 }
 _DEFAULTS = {"output": None, "mode": "reflect", "cval": 0.0, "origin": 0, "axes": None, "axis": -1}
 
 
-def _filter(name: str, what: str, *own: str, **defaults: Any) -> Any:
-    """The function `name` of `scipy.ndimage`; `own` are the arguments between the input and those that all share."""
+def _filter(name: str, what: str, shown: str, *own: str, **defaults: Any) -> Any:
+    """The function `name` of `scipy.ndimage`.
+
+    `shown` are arguments and numbers of the example in its docstring, `own` the arguments between the
+    input and those that all share.
+    """
     line = "axis" in own
     names = ("input", *own, "output", "mode", "cval", "origin", *(() if line else ("axes",)))
     defaults = {**_DEFAULTS, **defaults}
@@ -69,33 +72,87 @@ def _filter(name: str, what: str, *own: str, **defaults: Any) -> Any:
         return Filter(name, **bound.arguments).result()
 
     listed = "\n".join(f"  {each}: {_ARGUMENTS[each]}" for each in names)
+    listed = listed.replace(", or one an axis", "") if line else listed
+    arguments, numbers = shown.split(" -> ")
+    mean = name.startswith("uniform")
+    gradient = (
+        "spread evenly over the window"
+        if mean
+        else "to the element chosen, the first of equal ones"
+    )
     filtered.__name__ = filtered.__qualname__ = name
     filtered.__signature__ = signature  # type: ignore[attr-defined]
     filtered.__doc__ = f"""Computes the {what} around each element, as `scipy.ndimage.{name}`.
+
+Gradient: {gradient}, through the border to the elements that stand there. Forward and reverse mode.
 
 Args:
 {listed}
 
 Returns:
   Array: Array of the shape of input.
+
+Raises:
+  TypeError: an argument is of the wrong kind.
+  ValueError: an argument has a wrong value.
+
+Example:
+  >>> import jax.numpy as jnp
+  >>> from jaxpool.compat import scipy
+  >>> scipy.{name}(jnp.array([4, 1, 7, 2, 8]), {arguments})
+  Array({numbers}, dtype=int32)
 """
     return filtered
 
 
 _WINDOW = {"size": None, "footprint": None, "structure": None}
 _PLAIN, _GREY = ("size", "footprint"), ("size", "footprint", "structure")
-maximum_filter = _filter("maximum_filter", "maximum of the window", *_PLAIN, **_WINDOW)
-minimum_filter = _filter("minimum_filter", "minimum of the window", *_PLAIN, **_WINDOW)
-median_filter = _filter("median_filter", "median of the window", *_PLAIN, **_WINDOW)
-rank_filter = _filter("rank_filter", "element of a rank of the window", "rank", *_PLAIN, **_WINDOW)
-percentile_filter = _filter(
-    "percentile_filter", "element at a percentile of the window", "percentile", *_PLAIN, **_WINDOW
+maximum_filter = _filter(
+    "maximum_filter", "maximum of the window", "3 -> [4, 7, 7, 8, 8]", *_PLAIN, **_WINDOW
 )
-uniform_filter = _filter("uniform_filter", "mean of the window", "size", size=3)
-maximum_filter1d = _filter("maximum_filter1d", "maximum of the window", "size", "axis")
-minimum_filter1d = _filter("minimum_filter1d", "minimum of the window", "size", "axis")
-uniform_filter1d = _filter("uniform_filter1d", "mean of the window", "size", "axis")
-grey_dilation = _filter("grey_dilation", "maximum of the turned window", *_GREY, **_WINDOW)
-grey_erosion = _filter("grey_erosion", "minimum of the window", *_GREY, **_WINDOW)
-grey_opening = _filter("grey_opening", "dilation of the erosion", *_GREY, **_WINDOW)
-grey_closing = _filter("grey_closing", "erosion of the dilation", *_GREY, **_WINDOW)
+minimum_filter = _filter(
+    "minimum_filter", "minimum of the window", "3 -> [1, 1, 1, 2, 2]", *_PLAIN, **_WINDOW
+)
+median_filter = _filter(
+    "median_filter", "median of the window", "3 -> [4, 4, 2, 7, 8]", *_PLAIN, **_WINDOW
+)
+rank_filter = _filter(
+    "rank_filter",
+    "element of a rank of the window",
+    "-2, 3 -> [4, 4, 2, 7, 8]",
+    "rank",
+    *_PLAIN,
+    **_WINDOW,
+)
+percentile_filter = _filter(
+    "percentile_filter",
+    "element at a percentile of the window",
+    "80, 3 -> [4, 7, 7, 8, 8]",
+    "percentile",
+    *_PLAIN,
+    **_WINDOW,
+)
+uniform_filter = _filter(
+    "uniform_filter", "mean of the window", "3 -> [3, 4, 3, 5, 6]", "size", size=3
+)
+maximum_filter1d = _filter(
+    "maximum_filter1d", "maximum of the window", "3 -> [4, 7, 7, 8, 8]", "size", "axis"
+)
+minimum_filter1d = _filter(
+    "minimum_filter1d", "minimum of the window", "3 -> [1, 1, 1, 2, 2]", "size", "axis"
+)
+uniform_filter1d = _filter(
+    "uniform_filter1d", "mean of the window", "3 -> [3, 4, 3, 5, 6]", "size", "axis"
+)
+grey_dilation = _filter(
+    "grey_dilation", "maximum of the turned window", "2 -> [4, 7, 7, 8, 8]", *_GREY, **_WINDOW
+)
+grey_erosion = _filter(
+    "grey_erosion", "minimum of the window", "2 -> [4, 1, 1, 2, 2]", *_GREY, **_WINDOW
+)
+grey_opening = _filter(
+    "grey_opening", "dilation of the erosion", "2 -> [4, 1, 2, 2, 2]", *_GREY, **_WINDOW
+)
+grey_closing = _filter(
+    "grey_closing", "erosion of the dilation", "2 -> [4, 4, 7, 7, 8]", *_GREY, **_WINDOW
+)

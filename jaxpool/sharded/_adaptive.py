@@ -7,6 +7,7 @@ from typing import Any, Literal
 from jax import Array
 
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import check_countable
@@ -39,6 +40,7 @@ def _pooled(
         return adaptive_pool(kind, place, x, window, ties)
 
 
+@public
 def adaptive_max_pool(
     x: Any,
     output_shape: Sizes,
@@ -96,6 +98,7 @@ def adaptive_max_pool(
     return y
 
 
+@public
 def adaptive_max_pool_with_argmax(
     x: Any,
     output_shape: Sizes,
@@ -155,6 +158,7 @@ def adaptive_max_pool_with_argmax(
     return y, indices
 
 
+@public
 def adaptive_avg_pool(
     x: Any,
     output_shape: Sizes,

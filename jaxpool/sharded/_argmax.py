@@ -6,6 +6,7 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding, check_countable
 from jaxpool._kernels.compare import Ties
@@ -14,6 +15,7 @@ from jaxpool._shards.pools import Argmax
 from jaxpool.sharded._windowed import checked
 
 
+@public
 def max_pool_with_argmax(
     x: Any,
     window_shape: Ints,

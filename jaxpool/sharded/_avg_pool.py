@@ -9,6 +9,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.avg_pool import divisor_of
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
@@ -17,6 +18,7 @@ from jaxpool._shards.pools import Sum
 from jaxpool.sharded._windowed import checked
 
 
+@public
 def sum_pool(
     x: Any,
     window_shape: Ints,
@@ -96,6 +98,7 @@ def sum_pool(
     return y
 
 
+@public
 def avg_pool(
     x: Any,
     window_shape: Ints,

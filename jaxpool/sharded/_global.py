@@ -7,12 +7,14 @@ from typing import Any
 from jax import Array
 
 from jaxpool._api.whole import checked
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import calling
 from jaxpool._kernels.compare import Ties
 from jaxpool._shards.place import find_place
 from jaxpool._shards.whole import whole_pool
 
 
+@public
 def global_max_pool(
     x: Any,
     *,
@@ -72,6 +74,7 @@ def global_max_pool(
         return whole_pool("max", place, x, pooled, mask, keepdims, ties)
 
 
+@public
 def global_avg_pool(
     x: Any,
     *,

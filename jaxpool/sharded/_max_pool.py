@@ -6,6 +6,7 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
@@ -14,6 +15,7 @@ from jaxpool._shards.pools import Extreme
 from jaxpool.sharded._windowed import checked
 
 
+@public
 def max_pool(
     x: Any,
     window_shape: Ints,
@@ -105,6 +107,7 @@ def _pool(
     return y
 
 
+@public
 def min_pool(
     x: Any,
     window_shape: Ints,

@@ -6,6 +6,7 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
@@ -13,6 +14,7 @@ from jaxpool._shards.pools import Norm
 from jaxpool.sharded._windowed import checked
 
 
+@public
 def lp_pool(
     x: Any,
     p: float,

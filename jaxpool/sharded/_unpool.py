@@ -8,11 +8,13 @@ from typing import Any
 from jax import Array
 
 from jaxpool._api.argmax import checked_unpool
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import calling
 from jaxpool._shards.place import find_place
 from jaxpool._shards.unpool import unpool
 
 
+@public
 def max_unpool(
     y: Any,
     indices: Any,

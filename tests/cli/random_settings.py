@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxpool._cli import UsageError
 from jaxpool._cli._route import Settings, trace, window_of
+from jaxpool._cli.explain import OPS, TAKEN_BY
 
-OPS = ("max", "min", "avg", "sum", "lp", "adaptive_max", "adaptive_avg", "unpool")
 FEW = [float(value) for value in range(4)]  # so few that they tie
 SPECIAL = [math.nan, -math.inf, math.inf, -0.0, 0.0, -1.5]
 
@@ -24,17 +24,19 @@ def random_case(rng: random.Random) -> tuple[Settings, np.ndarray, np.ndarray]:
     def side():
         return rng.randint(0, 2), rng.randint(0, 2)
 
+    op = rng.choice(OPS)
     settings = Settings(
-        op=rng.choice(OPS),
+        op=op,
         window=pair(4),
         strides=pair(3),
         padding=rng.choice(["VALID", "SAME", "SAME_LOWER", (side(), side())]),
         window_dilation=rng.choice([(1, 1), pair(3)]),
-        ceil_mode=rng.random() < 0.4,
+        ceil_mode=op in TAKEN_BY["ceil_mode"] and rng.random() < 0.4,
         ties=rng.choice(["first", "last", "split"]),
         count_include_pad=rng.random() < 0.5,
         divisor=rng.choice([None, None, 2.5, -3.0]),
         p=rng.choice([0.5, 1.0, 1.5, 2.0, 3.0, math.inf]),
+        rank=rng.randint(-4, 3),
         output_shape=pair(5),
     )
     rows, columns = rng.choice([pair(7), (rng.randint(3, 7), rng.randint(3, 7))])

@@ -12,43 +12,38 @@ for module in ("flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm"):
 PNG = b"\x89PNG\r\n"
 
 
-def test_a_few_steps(tmp_path, capsys, monkeypatch):
-    from jaxpool._cli import _photograph
+def test_a_few_steps(tmp_path, capsys):
+    from jaxpool._cli._photograph import CASES, photographs
 
-    whole = _photograph.photographs()
-    monkeypatch.setattr(_photograph, "photographs", lambda: whole[:, :32, :32])
-    monkeypatch.setattr(_photograph, "REPEATS", 1)
     picture = tmp_path / "digits.png"
-    assert main(["demo", "--steps", "2", "--seed", "7", "--output", str(picture)]) == 0
+    accuracy, agree = demo._show(2, 7, picture, photographs()[:, :32, :32], repeats=1)
+    assert agree
     captured = capsys.readouterr()
     assert captured.err == ""  # nothing moves where nobody watches
     said = captured.out.splitlines()
     assert said[0].startswith("Handwritten digits: 1437 to learn from, 360 held out. Backend: ")
-    assert said[1].startswith("Held-out accuracy: ")
+    assert said[1].startswith(f"Held-out accuracy: {accuracy:.2%} (")
     assert " of 360) after 2 steps, " in said[1]
     assert said[2].endswith(str(picture))
     assert picture.read_bytes().startswith(PNG)
-    cases = [line[:22].rstrip() for line in said[6:10]]
-    assert cases == [str(case) for case in _photograph.CASES]
+    assert [line[:22].rstrip() for line in said[6:10]] == [str(case) for case in CASES]
     assert said[10].startswith("value and gradient: how far outputs and cotangents of the input ")
-    assert said[11:] == ["The accuracy is below 97%, which takes the default of 600 steps."]
+    assert len(said) == 11
 
 
 @pytest.mark.parametrize(
     ("accuracy", "agree", "steps", "code", "message"),
     [
-        (0.98, True, "600", 0, ""),
-        (0.96, True, "600", 1, "The accuracy is below 97%.\n"),
-        (0.96, True, "800", 1, "The accuracy is below 97%.\n"),
-        (0.98, False, "9", 1, "The pools do not agree with jax.lax: see the table.\n"),
+        (0.98, True, 600, 0, ""),
+        (0.96, True, 600, 1, "The accuracy is below 97%.\n"),
+        (0.96, True, 800, 1, "The accuracy is below 97%.\n"),
+        (0.96, True, 9, 0, "The accuracy is below 97%, which takes the default of 600 steps.\n"),
+        (0.98, False, 9, 1, "The pools do not agree with jax.lax: see the table.\n"),
     ],
 )
-def test_exit_code(accuracy, agree, steps, code, message, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(demo, "_train", lambda digits, steps, seed: (None, accuracy, []))
-    monkeypatch.setattr(demo, "_draw", lambda *drawn: None)
-    monkeypatch.setattr(demo, "_compare", lambda: agree)
-    assert main(["demo", "--steps", steps, "--output", str(tmp_path)]) == code
-    assert capsys.readouterr().out.split("\n", 1)[1] == message
+def test_exit_code(accuracy, agree, steps, code, message, capsys):
+    assert demo._verdict(accuracy, agree, steps) == code
+    assert capsys.readouterr().out == message
 
 
 def test_a_difference_from_lax_is_seen():
@@ -71,15 +66,14 @@ def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
     """What is drawn is read off the figure: labels, captions, the loss."""
     from matplotlib.figure import Figure
 
-    from jaxpool._cli import _digits
+    from jaxpool._cli._digits import Drawn
 
     found = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: found.append(figure))
     zeros = np.zeros((demo.DRAWN, 8, 8))
     read = np.array([0, 1, 2, 3, 4, 9])
-    drawn = _digits.Drawn(zeros, zeros, zeros + 1, np.arange(demo.DRAWN), read)
-    monkeypatch.setattr(_digits.Drawn, "of", lambda *of: drawn)
-    demo._draw(None, None, np.array([2.0, 1.0]), tmp_path)
+    drawn = Drawn(zeros, zeros, zeros + 1, np.arange(demo.DRAWN), read)
+    demo._draw(drawn, np.array([2.0, 1.0]), tmp_path)
     above, below = found[0].subfigs
     titles = [axes.get_title() for axes in above.axes[: demo.DRAWN]]
     assert titles[0] == "a 0, read as 0"

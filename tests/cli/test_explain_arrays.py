@@ -9,7 +9,7 @@ import pytest
 from jaxpool.__main__ import main
 from jaxpool._cli._array import read_array
 
-OPS = "max, min, avg, sum, lp, adaptive_max, adaptive_avg, unpool"
+OPS = "max, min, avg, sum, lp, median, rank, unpool, dilate, erode, adaptive_max, adaptive_avg"
 
 
 def refused(capsys, *options: str) -> str:
@@ -238,7 +238,7 @@ class TestWhatIsRefused:
             (["--op", "pool"], f"`--op` must be one of {OPS}; got --op=pool."),
             (
                 ["--op", "avg", "--ties", "last"],
-                "`--ties` goes with --op max, min, adaptive_max, unpool; got --op=avg.",
+                "`--ties` goes with --op max, min, median, rank, dilate, erode, adaptive_max, unpool; got --op=avg.",
             ),
             (["--p", "2"], "`--p` goes with --op lp; got --op=max."),
             (["--to", "2"], "`--to` goes with --op adaptive_max, adaptive_avg; got --op=max."),
@@ -272,6 +272,12 @@ class TestWhatIsRefused:
             (
                 ["--cotangent", "1 2"],
                 "`--cotangent` must be of the size of the output, 1 or 3x3; got 1x2.",
+            ),
+            (["--op", "rank", "--rank", "1.5"], "`--rank` must be an integer; got --rank=1.5."),
+            (
+                ["--op", "rank", "--rank", "4"],
+                "jaxpool.rank_pool: `rank` must be an int from -4 to 3; got rank=4 (x.shape=(6, 6), "
+                "window_shape=(2, 2)). 0 is the smallest element, -1 the largest.",
             ),
             (
                 ["--cotangent", "nan"],

@@ -28,12 +28,20 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select  # noqa: E402
 
+FLAGS = ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "no-first-run")
+# No connections of its own.
+FLAGS += (
+    "disable-background-networking",
+    "disable-component-update",
+    "disable-sync",
+    "disable-quic",
+)
 DESKTOP, PHONE = (1200, 1600, False), (390, 844, True)
 # Sets every control from settings, an array and a cotangent, as `input` events do.
 SET = """
 const { settings, array, dy } = JSON.parse(arguments[0]);
 const set = (id, value) => { document.getElementById(id).value = value ?? ""; };
-for (const name of ["op", "ties", "p", "divisor"]) set(name, settings[name]);
+for (const name of ["op", "ties", "p", "rank", "divisor"]) set(name, settings[name]);
 for (const name of ["ceil_mode", "count_include_pad"]) document.getElementById(name).checked = settings[name];
 const pairs = ["window", "strides", "window_dilation", "output_shape"];
 for (const name of pairs) settings[name].forEach((n, i) => set(`${name}-${i}`, n));
@@ -62,7 +70,7 @@ def browser(tmp_path_factory):
     options = webdriver.ChromeOptions()
     options.binary_location = BROWSER
     profile = tmp_path_factory.mktemp("profile")
-    for word in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu"):
+    for word in FLAGS:
         options.add_argument(f"--{word}")
     options.add_argument(f"--user-data-dir={profile}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
@@ -266,6 +274,19 @@ def test_unpool_and_dilation(page):
         fill(page, f"window_dilation-{axis}", "2")
     cell(page, "output", 0, 0).click()
     assert places(page, "input", "tap") == [(0, 0), (0, 2), (2, 0), (2, 2)]
+
+
+def test_a_rank_is_one_that_every_window_has(page):
+    choose(page, "op", "rank")
+    fill(page, "rank", "-1")
+    assert shown(page, "gradient") == STRIDE_2
+    choose(page, "padding", "SAME")
+    fill(page, "window-0", "3")
+    assert text(page, "detail").startswith(
+        "y(0, 0) = 5, the element of this rank of 6 numbers of x."
+    )
+    fill(page, "rank", "4")
+    assert text(page, "refusal") == "The rank must be from -4 to 3: a window has 4 numbers."
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

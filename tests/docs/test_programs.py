@@ -1,12 +1,7 @@
-"""Every ```python block of a page runs as it stands: sessions as doctests, all others as programs, here.
-
-So do commands of ours in ```console blocks.
-"""
+"""Every ```python block of a page runs as it stands: sessions as doctests, all others as programs, here."""
 
 import ast
-import importlib
 import re
-import shlex
 import warnings
 from pathlib import Path
 
@@ -75,36 +70,3 @@ def test_a_program_runs(name, monkeypatch, tmp_path):
     if "losses" in scope:  # a training: it learns
         assert np.isfinite(scope["losses"]).all()
         assert scope["losses"][-1] < scope["losses"][0]
-
-
-COMMANDS = sorted(
-    {
-        line.removeprefix("$ ")
-        for page in PAGES
-        for block in re.findall(
-            r"^```console\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL
-        )
-        for line in block.splitlines()
-    }
-)
-
-
-QUICK = r"python -m (jaxpool .*|bench (--help|--tune list))"
-
-
-@pytest.mark.parametrize("command", [line for line in COMMANDS if re.fullmatch(QUICK, line)])
-def test_a_command_runs(command, capsys):
-    _, _, module, *words = shlex.split(command)
-    try:
-        code = importlib.import_module(f"{module}.__main__").main(words)
-    except SystemExit as left:  # of --help
-        code = left.code
-    assert code == 0
-    assert capsys.readouterr().out
-
-
-def test_other_commands_name_what_is_there():
-    assert len(COMMANDS) > 12
-    for word in " ".join(COMMANDS).split():
-        if word.endswith(".py") or word.startswith(".ci/"):
-            assert (ROOT / word).is_file(), word

@@ -115,7 +115,14 @@ class Shares:
 
 def choose(table: Table, x: np.ndarray, kind: str, ties: str, nan: str = "wins") -> Shares:
     """The extreme of each window, NaN above all or below all numbers; shares of one element, or of all that tie."""
-    values, real = table.of(x), np.broadcast_to(table.real, (len(x), *table.members.shape))
+    real = np.broadcast_to(table.real, (len(x), *table.members.shape))
+    return Shares(table, *chosen(table.of(x), real, kind, ties, nan))
+
+
+def chosen(
+    values: np.ndarray, real: np.ndarray, kind: str, ties: str, nan: str = "wins"
+) -> tuple[np.ndarray, np.ndarray]:
+    """The extreme along the last axis of what is real, and the shares."""
     missing = np.isnan(values) & real
     numbers = real & ~missing
     by_nan = missing.any(-1) if nan == "wins" else ~numbers.any(-1)
@@ -128,7 +135,7 @@ def choose(table: Table, x: np.ndarray, kind: str, ties: str, nan: str = "wins")
         k = values.shape[-1]
         first = tied.argmax(-1) if ties == "first" else k - 1 - tied[..., ::-1].argmax(-1)
         shares = (np.arange(k) == first[..., None]) & tied
-    return Shares(table, np.where(by_nan, np.nan, best), shares.astype(np.float64))
+    return np.where(by_nan, np.nan, best), shares.astype(np.float64)
 
 
 def add(table: Table, x: np.ndarray, divisor: np.ndarray | float = 1.0) -> Shares:

@@ -18,7 +18,7 @@ from jaxpool._ops.linear_map import _compute, _linear, compute_p, linear_p
 from jaxpool._plan.problem import Platform
 from jaxpool.testing import draw_values
 from jaxpool.testing._check import _bound, assert_close
-from tests.search import reference
+from tests.search import beyond, reference
 from tests.search.specs import (
     ADAPTIVE,
     ARRAYS,
@@ -26,7 +26,6 @@ from tests.search.specs import (
     POOLS,
     RUNNING,
     SOFT,
-    SUMS,
     WHOLE,
     WORK,
     Spec,
@@ -75,10 +74,12 @@ def program(spec: Spec) -> Callable[..., Any]:
     """Value, and of floats the value beside the derivative, the cotangents and the tangent."""
     function, kwargs = getattr(jaxpool, spec.function), spec.kwargs
     first = ("p",) if spec.function == "lp_pool" else ()  # stands before the window
-    both = spec.function in (*SOFT, "global_avg_pool")
+    one = spec.function in (*SOFT, "global_avg_pool", "maxout", *beyond.ONE_MODE)
 
     def pool(autodiff: str, *xs: Array) -> Array:
-        named = kwargs | ({} if both or spec.function == "maxout" else {"autodiff": autodiff})
+        named = kwargs | ({} if one else {"autodiff": autodiff})
+        if spec.function in beyond.BEYOND:
+            return beyond.call(spec, named, *xs)
         positional = [named.pop(name) for name in first]
         return function(*xs, *positional, **named)
 
@@ -106,6 +107,8 @@ def compiled(spec: Spec) -> Callable[..., Any]:
 def table(spec: Spec) -> reference.Table:
     """Which elements each output sees."""
     shape, kwargs = spec.shapes[0], spec.kwargs
+    if spec.function in beyond.BEYOND:
+        return beyond.table(spec)
     if spec.function in POOLS or spec.function in SOFT:
         return reference.windows(shape, spec.window)
     if spec.function in ELEMENTWISE:
@@ -127,6 +130,8 @@ def table(spec: Spec) -> reference.Table:
 def wanted(spec: Spec, at: reference.Table, x: np.ndarray) -> reference.Shares:
     """What the reference says of arrays (cases, elements)."""
     name, kwargs = spec.function, spec.kwargs
+    if name in beyond.BEYOND:
+        return beyond.wanted(spec, at, x)
     if name in SOFT:
         return reference.soft(at, x, name, kwargs.get("p", kwargs.get("temperature")))
     if name == "sum_pool":
@@ -151,10 +156,10 @@ def draw(rng: np.random.Generator, shape: Any, spec: Spec, values: str) -> np.nd
     """Numbers to pool; those of soft pools and sums stay finite, those of GeM are mostly positive."""
     dtype = np.dtype(spec.dtype)
     floating = jnp.issubdtype(dtype, jnp.floating)
-    if values == "subnormal" and floating and spec.function not in SUMS:
+    if values == "subnormal" and floating and not spec.adds:
         tiny = float(jnp.finfo(dtype).smallest_subnormal)
         return (rng.integers(-3, 4, shape) * tiny).astype(dtype)
-    if values == "extremes" and floating and spec.function not in SUMS:
+    if values == "extremes" and floating and not spec.adds:
         info = jnp.finfo(dtype)
         return rng.choice(np.array([info.min, info.max, info.tiny, 0, -info.tiny], dtype), shape)
     if spec.function in SOFT:
@@ -164,7 +169,7 @@ def draw(rng: np.random.Generator, shape: Any, spec: Spec, values: str) -> np.nd
     drawn = draw_values(rng, shape, dtype, values)
     if spec.function == "gem_pool":
         drawn = np.abs(drawn) + np.asarray(0.25, dtype)
-    if values == "special" and floating and dtype.itemsize in (2, 4) and spec.function not in SUMS:
+    if values == "special" and floating and dtype.itemsize in (2, 4) and not spec.adds:
         return _with_payloads(rng, drawn)
     return drawn
 
@@ -183,9 +188,12 @@ def check(spec: Spec, seed: int) -> int:
     rng = np.random.default_rng(seed)
     at = table(spec)
     count = arrays(spec, at.members.size)
-    patterns = [VALUES[i % len(VALUES)] for i in range(count)]
+    known = ("ties", "special") if spec.function in beyond.MORPHOLOGY else VALUES  # sums are exact
+    patterns = [known[i % len(known)] for i in range(count)]
     dtype = np.dtype(spec.dtype)
     xs = [np.stack([draw(rng, s, spec, v) for v in patterns]) for s in spec.shapes]
+    if spec.function in beyond.MORPHOLOGY:  # an infinite kernel over infinite padding is NaN
+        xs[1] = draw_values(rng, xs[1].shape, dtype, "ties")
     floating = jnp.issubdtype(dtype, jnp.floating)
     # XLA for CPU may take subnormals for zeros: which of those wins is not determined.
     flushed = np.array([v == "subnormal" and spec.dtype in WIDE for v in patterns])
@@ -211,9 +219,9 @@ def _compare(
     def rows(n: int) -> np.ndarray:
         return flushed.reshape(-1, *[1] * (n - 1))
 
-    y = want.y.reshape(out).astype(value.dtype if spec.function in SUMS else dtype)
+    y = want.y.reshape(out).astype(value.dtype if spec.adds else dtype)
     bound: Any = 0.0
-    if spec.function in SUMS:
+    if spec.adds:
         bound = _bound(y, want.size.reshape(out), terms, loose)
     elif flushed.any():
         bound = np.where(rows(y.ndim), float(jnp.finfo(dtype).smallest_normal), 0.0)

@@ -14,6 +14,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, TUNING
+from tests.search import beyond
 
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "bool")
@@ -23,7 +24,7 @@ ADAPTIVE = ("adaptive_max_pool", "adaptive_avg_pool")
 WHOLE = ("max", "min", "global_avg_pool")
 RUNNING = ("cummax", "cummin")
 ELEMENTWISE = ("maximum", "minimum", "fmax", "fmin")
-FUNCTIONS = (*POOLS, *SOFT, *ADAPTIVE, *WHOLE, *RUNNING, *ELEMENTWISE, "maxout")
+FUNCTIONS = (*POOLS, *SOFT, *ADAPTIVE, *WHOLE, *RUNNING, *ELEMENTWISE, "maxout", *beyond.BEYOND)
 SUMS = ("avg_pool", "sum_pool", "adaptive_avg_pool", "global_avg_pool", *SOFT)
 WORK = 1 << 21  # members of all windows of all arrays of a spec, what the reference holds at once
 ARRAYS = 128
@@ -50,6 +51,11 @@ class Spec:
         names = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode", "axes")
         geometry = {name: value for name, value in self.arguments if name in names}
         return make_window(self.shapes[0], **geometry)
+
+    @property
+    def adds(self) -> bool:
+        """Whether values are rounded sums."""
+        return self.function in SUMS or beyond.adds(self.function, self.kwargs)
 
     def text(self) -> str:
         """As one line, which `read` takes."""
@@ -138,6 +144,11 @@ def specs(draw: st.DrawFn, functions: tuple[str, ...] = FUNCTIONS) -> Spec:
             kwargs["p" if name == "gem_pool" else "temperature"] = draw(
                 st.sampled_from([0.5, 1.0, 3.0])
             )
+    elif name in beyond.BEYOND:
+        try:
+            shapes, kwargs, members = draw(beyond.arguments(name, _pooled(), _sizes))
+        except ArgumentError:
+            assume(False)
     elif name in ELEMENTWISE:
         count = 2 if name in ("fmax", "fmin") else draw(st.integers(2, 9))
         full = draw(st.lists(st.integers(1, 5), max_size=3))
@@ -165,10 +176,10 @@ def specs(draw: st.DrawFn, functions: tuple[str, ...] = FUNCTIONS) -> Spec:
             members *= groups
         shapes = (shape,)
     assume(0 < members * 2 <= WORK)
-    sums = name in SUMS
-    if not sums:
+    sums = name in SUMS or beyond.adds(name, kwargs)
+    if name in beyond.TIES or (not sums and name not in beyond.BEYOND):
         kwargs["ties"] = draw(st.sampled_from(["first", "last", "split"][: 3 - (name in RUNNING)]))
-    exact = FLOATS[:3] if sums else FLOATS + INTEGERS
+    exact = FLOATS[:3] if sums or name in beyond.MORPHOLOGY else FLOATS + INTEGERS
     dtype = draw(st.sampled_from(exact))
     platform = draw(st.sampled_from(["cpu", "cpu", "gpu", "tpu", "portable"]))
     hasty = platform != "cpu" or draw(st.integers(0, 7)) > 0

@@ -44,6 +44,13 @@ def test_a_docstring_tells_arguments_result_errors_an_example_and_its_source(nam
         assert re.search(rf"^\s+{parameter}: ", arguments, re.MULTILINE), parameter
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unknown_argument_is_named(name):
+    message = f"jaxpool.sharded.{name}: there is no argument `meshes`. Did you mean `mesh`?"
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        getattr(sharded, name)(meshes=None)
+
+
 # Halos
 
 

@@ -4,10 +4,11 @@
 //
 // A grid is {rows, cols, values}, values row-major. Settings are plain data, as `explain --json`
 // prints them: {op, window, strides, padding, window_dilation, ceil_mode, ties, count_include_pad,
-// divisor, p, output_shape}, with "VALID", "SAME", "SAME_LOWER" or [[low, high], [low, high]] for padding.
+// divisor, p, rank, output_shape}, with "VALID", "SAME", "SAME_LOWER" or [[low, high], [low, high]] for padding.
 
 const LARGEST = 400; // numbers of a grid, taps of a window, and any size, as on the command line
-const SELECTIONS = ["max", "min", "adaptive_max", "unpool"];
+const MORPHOLOGY = ["dilate", "erode"]; // by a flat kernel
+const SELECTIONS = ["max", "min", "median", "rank", ...MORPHOLOGY, "adaptive_max", "unpool"];
 const ADAPTIVE = ["adaptive_max", "adaptive_avg"];
 
 class Refusal extends Error {}
@@ -104,6 +105,10 @@ function layOut(settings, x) {
           settings.ceil_mode,
         ),
   );
+  const least = windows.reduce((n, { outputs }) => n * Math.min(...outputs.map((output) => output.taps.length)), 1);
+  if (settings.op === "rank" && (settings.rank < -least || settings.rank >= least)) {
+    throw new Refusal(`The rank must be from ${-least} to ${least - 1}: a window has ${least} numbers.`);
+  }
   const [rows, cols] = windows.map((axis) => axis.outputs.length);
   if (rows * cols > LARGEST) {
     throw new Refusal(`The output must have at most ${LARGEST} numbers; it would have ${rows * cols}.`);
@@ -112,13 +117,20 @@ function layOut(settings, x) {
 }
 
 // From the values of one window, in row-major order, to its value and to shares: how much of the
-// output's cotangent each value gets. NaN beats every number, NaNs tie with each other.
+// output's cotangent each value gets. As an extreme NaN beats every number, NaNs tie with each other.
 function choose(values, kind, ties) {
   let best = values[0];
   for (const value of values) {
     if (Number.isNaN(value) || (kind === "max" ? value > best : value < best)) best = value;
     if (Number.isNaN(best)) break;
   }
+  return share(values, best, ties);
+}
+
+// The element of a rank; NaN ranks last.
+const ranked = (values, rank) => [...values].sort((a, b) => Number.isNaN(a) - Number.isNaN(b) || a - b).at(rank);
+
+function share(values, best, ties) {
   const tied = values.flatMap((value, at) => (value === best || Number.isNaN(best) && Number.isNaN(value) ? [at] : []));
   const shares = values.map(() => 0);
   if (ties === "split") tied.forEach((at) => { shares[at] = Math.fround(1 / tied.length); });
@@ -161,7 +173,9 @@ function reduceWindow(settings, values, counted) {
   if (op === "avg" && settings.divisor !== null) return average(values, settings.divisor);
   if (op === "avg") return average(values, settings.count_include_pad ? counted : values.length);
   if (op === "adaptive_avg") return average(values, values.length);
-  return choose(values, op === "min" ? "min" : "max", op === "unpool" && ties === "split" ? "first" : ties);
+  if (op === "median") return share(values, ranked(values, values.length >> 1), ties);
+  if (op === "rank") return share(values, ranked(values, settings.rank), ties);
+  return choose(values, ["min", "erode"].includes(op) ? "min" : "max", op === "unpool" && ties === "split" ? "first" : ties);
 }
 
 // The pool of x: {input, output, links, windows}. links[o] lists what output o looks at, in row-major
@@ -203,4 +217,33 @@ function pullBack(pooled, dy) {
     for (const [at, share] of places) dx[at] += share === 0 ? 0 : share * dy.values[output];
   });
   return gridOf(pooled.input.rows, pooled.input.cols, dx.map(Math.fround));
+}
+
+// In words
+
+// All digits of a float32, as parseNumber reads them.
+const plain = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(9))) : String(value).replace("Infinity", "inf").replace("NaN", "nan"));
+
+// The same pool as a program writes it.
+function callOf(s, x) {
+  const tuple = ([a, b]) => `(${a}, ${b})`;
+  const names = { unpool: "max_pool_with_argmax", dilate: "dilate", erode: "erode" };
+  const args = ["x"];
+  if (ADAPTIVE.includes(s.op)) args.push(tuple(s.output_shape));
+  else {
+    if (s.op === "lp") args.push(s.p === Infinity ? 'float("inf")' : plain(s.p));
+    if (s.op === "rank") args.push(String(s.rank));
+    args.push(MORPHOLOGY.includes(s.op) ? `jnp.zeros(${tuple(s.window)})` : tuple(s.window), tuple(s.strides));
+    const sides = [s.padding].flat(2);
+    if (Array.isArray(s.padding) && new Set(sides).size === 1) args.push(String(sides[0]));
+    else if (Array.isArray(s.padding)) args.push(`(${s.padding.map(tuple).join(", ")})`);
+    else if (s.padding !== "VALID") args.push(`"${s.padding}"`);
+    if (s.window_dilation.some((d) => d !== 1)) args.push(`window_dilation=${tuple(s.window_dilation)}`);
+    if (s.ceil_mode) args.push("ceil_mode=True");
+  }
+  if (SELECTIONS.includes(s.op) && s.ties !== "first") args.push(`ties="${s.ties}"`);
+  if (s.op === "avg" && !s.count_include_pad) args.push("count_include_pad=False");
+  if (s.op === "avg" && s.divisor !== null) args.push(`divisor=${plain(s.divisor)}`);
+  const call = `jaxpool.${names[s.op] ?? `${s.op}_pool`}(${args.join(", ")}, axes=(0, 1))`;
+  return s.op === "unpool" ? `y, indices = ${call}\njaxpool.max_unpool(y, indices, (${x.rows}, ${x.cols}), axes=(0, 1))` : call;
 }

@@ -2,7 +2,7 @@
 // What belongs to the number that is pointed at: its window, who was chosen, the way of cotangents,
 // and a few words. Reads what page.js holds: pooled, dy, dx, pinned, pointed.
 
-const KINDS = { max: "maximum", min: "minimum", avg: "average", sum: "sum", lp: "norm", adaptive_max: "maximum", adaptive_avg: "average" };
+const KINDS = { max: "maximum", min: "minimum", avg: "average", sum: "sum", lp: "norm", median: "median", rank: "element of this rank", dilate: "maximum", erode: "minimum", adaptive_max: "maximum", adaptive_avg: "average" };
 const MOST_PATHS = 40; // arrows; more hide the numbers
 const MOST_TERMS = 12; // of a sum that is written out
 

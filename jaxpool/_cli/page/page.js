@@ -4,7 +4,8 @@
 
 const get = (id) => document.getElementById(id);
 const PANELS = ["input", "output", "gradient", "cotangent"];
-const TAKES = { window: ["max", "min", "avg", "sum", "lp", "unpool"], output_shape: ADAPTIVE, ties: SELECTIONS, p: ["lp"], divisor: ["avg"] };
+const ROUNDED = ["max", "min", "avg", "sum", "lp", "median", "rank", "unpool"]; // up, in ceil mode
+const TAKES = { window: [...ROUNDED, ...MORPHOLOGY], output_shape: ADAPTIVE, ties: SELECTIONS, p: ["lp"], rank: ["rank"], divisor: ["avg"], ceil_mode: ROUNDED };
 const PRESETS = {
   worked: "1 3 4 2 5 2\n4 2 5 6 8 3\n5 3 7 8 9 3\n8 4 3 6 0 2\n7 10 3 6 3 5\n4 7 2 4 7 8",
   ties: "1 1 2 2\n1 1 2 2\n3 3 3 3\n3 3 3 3",
@@ -45,8 +46,9 @@ function numberOf(id, allowed, rule) {
 
 function readSettings() {
   const op = get("op").value;
-  const settings = { op, ties: get("ties").value, ceil_mode: get("ceil_mode").checked, count_include_pad: get("count_include_pad").checked, p: 2, divisor: null };
+  const settings = { op, ties: get("ties").value, ceil_mode: ROUNDED.includes(op) && get("ceil_mode").checked, count_include_pad: get("count_include_pad").checked, p: 2, divisor: null };
   if (ADAPTIVE.includes(op)) return { ...settings, output_shape: pairOf("output_shape") };
+  if (op === "rank") settings.rank = whole("rank", -LARGEST);
   if (op === "lp") settings.p = numberOf("p", (p) => p > 0, "a number above 0, or inf");
   if (op === "avg" && get("divisor").value.trim() !== "") {
     settings.divisor = numberOf("divisor", (n) => n !== 0 && Number.isFinite(n), "a number other than 0");
@@ -64,29 +66,6 @@ function readCotangent({ rows, cols }) {
   return given;
 }
 
-// The same pool as a program writes it.
-function callOf(s, x) {
-  const tuple = ([a, b]) => `(${a}, ${b})`;
-  const names = { unpool: "max_pool_with_argmax" };
-  const args = ["x"];
-  if (ADAPTIVE.includes(s.op)) args.push(tuple(s.output_shape));
-  else {
-    if (s.op === "lp") args.push(s.p === Infinity ? 'float("inf")' : plain(s.p));
-    args.push(tuple(s.window), tuple(s.strides));
-    const sides = [s.padding].flat(2);
-    if (Array.isArray(s.padding) && new Set(sides).size === 1) args.push(String(sides[0]));
-    else if (Array.isArray(s.padding)) args.push(`(${s.padding.map(tuple).join(", ")})`);
-    else if (s.padding !== "VALID") args.push(`"${s.padding}"`);
-    if (s.window_dilation.some((d) => d !== 1)) args.push(`window_dilation=${tuple(s.window_dilation)}`);
-    if (s.ceil_mode) args.push("ceil_mode=True");
-  }
-  if (SELECTIONS.includes(s.op) && s.ties !== "first") args.push(`ties="${s.ties}"`);
-  if (s.op === "avg" && !s.count_include_pad) args.push("count_include_pad=False");
-  if (s.op === "avg" && s.divisor !== null) args.push(`divisor=${plain(s.divisor)}`);
-  const call = `jaxpool.${names[s.op] ?? `${s.op}_pool`}(${args.join(", ")}, axes=(0, 1))`;
-  return s.op === "unpool" ? `y, indices = ${call}\njaxpool.max_unpool(y, indices, (${x.rows}, ${x.cols}), axes=(0, 1))` : call;
-}
-
 // Drawing
 
 function short(value) {
@@ -95,9 +74,6 @@ function short(value) {
   const text = Number.isInteger(value) && Math.abs(value) < 1e5 ? String(value) : String(Number(value.toPrecision(3)));
   return text.replace("-", "−");
 }
-
-// All digits of a float32, as parseNumber reads them.
-const plain = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(9))) : String(value).replace("Infinity", "inf").replace("NaN", "nan"));
 
 const place = (grid, at) => `(${Math.floor(at / grid.cols)},\u00a0${at % grid.cols})`;
 const gridAt = (panel) => ({ input: pooled.input, output: pooled.output, gradient: dx, cotangent: dy })[panel];
@@ -290,7 +266,7 @@ document.querySelectorAll("[data-preset]").forEach((button) => button.addEventLi
 window.addEventListener("resize", () => { fit(); mark(); });
 
 function begin({ settings, array, cotangent }) {
-  for (const name of ["op", "ties", "p"]) get(name).value = settings[name];
+  for (const name of ["op", "ties", "p", "rank"]) get(name).value = settings[name];
   get("divisor").value = settings.divisor ?? "";
   for (const name of ["ceil_mode", "count_include_pad"]) get(name).checked = settings[name];
   for (const name of ["window", "strides", "window_dilation", "output_shape"]) settings[name].forEach((size, axis) => { get(`${name}-${axis}`).value = size; });

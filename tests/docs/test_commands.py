@@ -1,0 +1,78 @@
+"""Every line of every ```sh and ```console block runs: at once, among the slow tests, or in `.ci/run`."""
+
+import importlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_pages import PAGES, ROOT
+
+BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINES = [  # with the page where each stands
+    (str(page.relative_to(ROOT)), command.removeprefix(".venv/bin/").replace("python3 ", "python "))
+    for page in [*PAGES, ROOT / "examples" / "README.md"]
+    for block in BLOCK.findall(page.read_text())
+    for line in block.splitlines()
+    for command in line.removeprefix("$ ").split(" && ")
+]
+COMMANDS = list(dict.fromkeys(command for _, command in LINES))
+# They make the environment that the others need, or are the checks that `.ci/run` is for: it takes them from the pages.
+# Two it cannot run to the letter: `mkdocs serve` gets a free port and is stopped, and what installs from the git
+# repository in which a reader stands gets a folder of its own, so as not to replace what is tested.
+IN_CI = r"python -m (venv|pip|pytest|ruff|mypy|mkdocs|jaxpool demo$).*|\.ci/run"
+QUICK = r"python -m (jaxpool (?!demo --devices).*|bench (--help|--tune list))"
+# What makes a line shorter, or shows that it did something. Lines without an entry run as they stand.
+MORE = {
+    "export": "&& python -c 'from bench.conditions import memory; print(memory())' | grep environment",
+    "python -m bench --memory": "--filter '^max 2x2 stride 2, ' --peer lax --budget 0.01",
+    "python -m bench --tune table_row": "--budget 0.001 --filter '^avg 3x3'",
+    "python -m jaxpool demo --devices": "--output {}",
+    "python examples/": "--steps 2",
+}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [c for c in COMMANDS if re.fullmatch(QUICK, c) and not re.fullmatch(IN_CI, c)],
+)
+def test_a_quick_one(command, capsys):
+    _, _, module, *words = shlex.split(command)
+    try:
+        code = importlib.import_module(f"{module}.__main__").main(words)
+    except SystemExit as left:  # of --help
+        code = left.code
+    assert code == 0
+    assert capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [c for c in COMMANDS if not re.fullmatch(f"{QUICK}|{IN_CI}", c)]
+)
+def test_a_slow_one(command, tmp_path):
+    for library in ("matplotlib", "optax", "sklearn"):
+        pytest.importorskip(library)
+    more = next((text for start, text in MORE.items() if command.startswith(start)), "")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", f"{command} {more.format(tmp_path)}"],
+        cwd=ROOT,
+        env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_others_are_in_ci():
+    script = (ROOT / ".ci" / "run").read_text()
+    there = {command for page, command in LINES if f"sh_block {page} " in script}
+    others = [command for command in COMMANDS if re.fullmatch(IN_CI, command)]
+    assert len(others) > 10
+    assert [command for command in others if command not in there] == []
