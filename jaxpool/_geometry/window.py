@@ -219,7 +219,7 @@ def _axis(
         low = total // 2 if pads == "SAME" else total - total // 2
         high = total - low
     out = _output_size(size + low + high, span, stride, size + low, ceil)
-    stride = min(stride, max(size + low + high, 1))  # beyond that there is one window all the same
+    stride = min(stride, size + low + high)  # beyond that there is one window all the same
     return Axis(axis, size, window, stride, dilation, low, high, out)
 
 

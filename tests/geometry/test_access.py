@@ -48,6 +48,13 @@ def test_regions_hold_each_position_once_and_elements_where_they_say(dim, transp
             assert inside or not first <= position < stop
 
 
+def test_one_region_turns_as_often_as_the_longest_phase():
+    phases = phases_of(Axis(0, 7, 3, 2, 1, 1, 1, 4), True)
+    assert [each.out for each in phases] == [4, 3]
+    assert access.one_cut(phases) == (access.Cut(0, 4, 2),)
+    assert access.one_cut(phases, 1) == (access.Cut(0, 5, 2),)
+
+
 @given(axes)
 def test_what_an_element_gets_is_what_windows_gave(dim):
     """The taps too, by which a cotangent knows whom it is sent to."""
