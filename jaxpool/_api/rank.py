@@ -17,7 +17,7 @@ from jaxpool._arguments.sizes import Ints, Padding, is_int, known_sizes, normali
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.k_max import KMax
 from jaxpool._ops.op import Autodiff, apply
-from jaxpool._ops.rank_pool import rank_op
+from jaxpool._ops.rank_pool import RankPool, ranked
 
 
 @public
@@ -120,15 +120,14 @@ def _pool(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
         if name == "rank_pool":
             n = math.prod(min(map(dim.real, range(dim.out))) for dim in window.dims)
             rank = check_rank(rank, n)
-    return apply(rank_op(window, options[-2], rank), options[-1], x)
+    op = RankPool(window, options[-2], tuple(range(window.size)), rank)
+    return ranked(op, options[-1], x)
 
 
 def check_rank(rank: Any, count: int) -> int:
     """The rank as an int; raises unless each window of at least `count` elements has one of it."""
-    rule, hint = (
-        f"an int from {-count} to {count - 1}",
-        "0 is the smallest element, -1 the largest.",
-    )
+    rule = f"an int from {-count} to {count - 1}"
+    hint = "0 is the smallest element, -1 the largest."
     if not is_int(rank):
         raise ArgumentError("rank", rule, rank, hint, TypeError)
     if not -count <= operator.index(rank) < count:
@@ -137,6 +136,7 @@ def check_rank(rank: Any, count: int) -> int:
 
 
 @public
+@filled
 def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     """Takes the k largest elements along an axis, in the order in which they stand.
 
@@ -152,9 +152,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     Returns:
       Array of the shape of x with k along the axis; the dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+    {wrong}
 
     Example:
       >>> import jax.numpy as jnp
