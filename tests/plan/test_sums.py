@@ -134,6 +134,9 @@ def test_axes_share_a_pass_while_there_are_few_taps():
     assert [axes for axes, *_ in passes(shape, (8, 8), (8, 8))] == [(2,), (1,)]
     assert [axes for axes, *_ in passes(shape, (7, 7), (7, 7))] == [(1, 2)]
     assert [axes for axes, *_ in passes(shape, (7, 7), on="gpu")] == [(1, 2)]
+    for dtype, axes in (("float32", [(1, 2)]), ("bfloat16", [(2,), (1,)])):
+        found = passes(shape, (4, 4), (1, 2), dtype=dtype, transposed=True)
+        assert [axes for axes, *_ in found] == axes, dtype
 
 
 def test_a_small_array_is_padded_and_a_large_one_cut():
