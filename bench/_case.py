@@ -24,6 +24,8 @@ UNPOOL = "max_unpool"
 CUMMAX = "cummax"
 MAX = "max"
 TRAIN_STEP = "train_step"
+BOXES = ("roi_align", "roi_max_pool")
+SEGMENTS = ("segment_max", "segment_min", "segment_mean")
 
 # Those whose backward must be told which element of a window won.
 _SELECT = ("max_pool", "min_pool", ARGMAX, "adaptive_max_pool", "median_pool", "dilate")
@@ -42,7 +44,8 @@ class Case:
     `op` is a name in `jaxpool`, or "train_step" with `net` a name in `bench.nets`.
     `axes` are the pooled axes; the one axis that is neither pooled nor the first holds channels.
     `output` are the sizes along `axes` that an adaptive pool or an unpool gives; the window and
-    strides of an unpool are those of the pool that made its indices.
+    strides of an unpool are those of the pool that made its indices. `boxes` is how many of them
+    are pooled; of segments `output` is their number and the axis is that of the rows.
     """
 
     op: str
@@ -56,6 +59,7 @@ class Case:
     dtype: str = "float32"
     arity: int = 1
     net: str = ""
+    boxes: int = 0
     tags: frozenset[str] = frozenset()
 
     @property
@@ -70,7 +74,8 @@ class Case:
             words.append(_by(self.window))
             words.append(f"stride {_common(self.strides)}")
         if self.output:
-            words.append(f"to {_by(self.output)}")
+            sizes = (self.boxes, *self.output) if self.boxes else self.output
+            words.append(f"to {_by(sizes)}")
         if self.op in (CUMMAX, MAX, "k_max_pool"):
             words.append(f"over {' and '.join(map(str, self.axes))}")
         if self.padding != "VALID":
@@ -132,7 +137,7 @@ class Case:
         if self.output or self.op == MAX:
             for axis, size in zip(self.axes, self.output or (1,) * len(self.axes), strict=True):
                 shape[axis] = size
-            return tuple(shape)
+            return (self.boxes or shape[0], *shape[1:])
         if not self.window:
             return self.shape
         geometry = zip(self.axes, self.pads, self.extents, self.strides, strict=True)

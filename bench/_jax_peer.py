@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bench import taps
+from bench import boxes, taps
 from bench._case import (
     ADAPTIVE,
     ARGMAX,
@@ -165,6 +165,8 @@ def jaxpool_op(case: Case) -> Op:
         return function
     if case.op in taps.TAPS:
         return taps.ours(case)
+    if case.op in boxes.REGIONS:
+        return boxes.ours(case)
     if case.op == UNPOOL:
         return lambda x, positions: function(x, positions, case.output, axes=case.axes)
     if case.op in ADAPTIVE:
@@ -183,6 +185,8 @@ def lax_op(case: Case) -> Op:
     """`reduce_window` and jax.numpy, as Flax and most programs use them."""
     if case.op in taps.TAPS:
         return taps.plain(case)
+    if case.op in boxes.REGIONS:
+        return boxes.plain(case)
     if case.op in ELEMENTWISE:
         return lambda *xs: functools.reduce(getattr(jnp, case.op), xs)
     if case.op == CUMMAX:

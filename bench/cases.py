@@ -10,7 +10,19 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from bench._case import ADAPTIVE, ARGMAX, CUMMAX, MAX, MODES, TRAIN_STEP, UNPOOL, Case, Mode
+from bench._case import (
+    ADAPTIVE,
+    ARGMAX,
+    BOXES,
+    CUMMAX,
+    MAX,
+    MODES,
+    SEGMENTS,
+    TRAIN_STEP,
+    UNPOOL,
+    Case,
+    Mode,
+)
 
 __all__ = ["CASES", "MODES", "Case", "Mode", "adaptive", "pool", "select", "unpool"]
 
@@ -59,6 +71,18 @@ def unpool(shape: tuple[int, ...], window: int, *tags: str) -> Case:
 def over(op: str, shape: tuple[int, ...], axes: tuple[int, ...], *tags: str) -> Case:
     """A maximum over whole axes, or running along one."""
     return Case(op, shape, axes=axes, tags=frozenset((*tags, "whole axes")))
+
+
+def regions(count: int, shape: tuple[int, ...], output: int, *tags: str) -> Iterator[Case]:
+    """`count` boxes of images, `output` cells down and across each."""
+    for op in BOXES:
+        yield Case(op, shape, axes=(1, 2), output=(output,) * 2, boxes=count, tags=frozenset(tags))
+
+
+def segments(shape: tuple[int, int], count: int, *tags: str) -> Iterator[Case]:
+    """`count` segments of rows."""
+    for op in SEGMENTS:
+        yield Case(op, shape, axes=(0,), output=(count,), tags=frozenset(tags))
 
 
 def _repeat(value: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
@@ -189,6 +213,14 @@ def _ranks() -> Iterator[Case]:
     yield dataclasses.replace(over("k_max_pool", (8, 1024, 64), (1,), "taps"), output=(8,))
 
 
+def _regions() -> Iterator[Case]:
+    """Boxes as of a detector, and segments as of a graph's nodes; in place of lax a plain version in jax.numpy."""
+    yield from regions(512, (2, 50, 50, 256), 7, "regions")
+    yield from regions(64, (2, 50, 50, 64), 7, "regions")
+    yield from segments((200_000, 64), 10_000, "regions")
+    yield from segments((50_000, 16), 500, "regions")
+
+
 def _train_steps() -> Iterator[Case]:
     train = frozenset({"train"})
     yield Case(TRAIN_STEP, (256, 28, 28, 1), net="LeNet", tags=train)
@@ -227,6 +259,8 @@ _SMALL = (
     pool("dilate", (2, 9, 8, 3), 3, 2, "SAME", "small"),
     pool("blur_pool", (2, 9, 8, 3), 3, 2, "SAME", "small"),
     dataclasses.replace(over("k_max_pool", (2, 9, 3), (1,), "small"), output=(4,)),
+    *regions(5, (2, 8, 7, 3), 3, "small"),
+    *segments((12, 3), 5, "small"),
     Case("maximum", (2, 4, 3), arity=2, tags=frozenset({"small", "elementwise"})),
     Case("maximum", (2, 4, 3), arity=4, tags=frozenset({"small", "elementwise"})),
     Case("minimum", (2, 4, 3), arity=2, tags=frozenset({"small", "elementwise"})),
@@ -254,6 +288,7 @@ CASES: tuple[Case, ...] = (
     *_dtypes(),
     *_special(),
     *_ranks(),
+    *_regions(),
     *_train_steps(),
     *_SMALL,
 )

@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bench import taps
+from bench import boxes, taps
 from bench._case import (
     ADAPTIVE,
     ARGMAX,
@@ -34,9 +34,12 @@ Results = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]
 
 
 def sample_index(case: Case) -> tuple[slice, ...]:
-    """Slices that take the first and last of batch and channels, in any array library."""
+    """Slices that take the first and last of batch and channels, in any array library.
+
+    Boxes and segments are of the whole batch.
+    """
     index = [slice(None)] * len(case.shape)
-    for axis in {0, case.channel_axis}:
+    for axis in {case.channel_axis, case.channel_axis if case.op in boxes.REGIONS else 0}:
         index[axis] = slice(None, None, max(case.shape[axis] - 1, 1))
     return tuple(index)
 
@@ -60,8 +63,9 @@ class Reference:
         case, xs, dy = self._case, self._xs, self._dy
         if case.op in ELEMENTWISE:
             return _elementwise(case, xs, dy)
-        if case.op in taps.TAPS:
-            y, dx = taps.reference(case, xs[0], dy)
+        if case.op in (*taps.TAPS, *boxes.REGIONS):
+            of = taps if case.op in taps.TAPS else boxes
+            y, dx = of.reference(case, xs[0], dy)
             return (y,), () if dx is None else (dx,)
         by_op = {**dict.fromkeys(ADAPTIVE, _adaptive), CUMMAX: _running, MAX: _whole}
         if case.op == UNPOOL:

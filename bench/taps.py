@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpool
+from bench import _tap_oracle
 from bench._case import Case
-from jaxpool.testing import _oracle_taps, oracle
+from jaxpool.testing import oracle
 
 TAPS = ("median_pool", "dilate", "blur_pool", "k_max_pool")
 Op = Callable[..., Any]
@@ -73,11 +74,11 @@ def _largest(x: jax.Array, k: int, axis: int) -> jax.Array:
 def reference(case: Case, x: np.ndarray, dy: np.ndarray | None) -> tuple[np.ndarray, Any]:
     """Value and cotangent, by loops."""
     if case.op == "k_max_pool":
-        answer = _oracle_taps.k_max_pool(x, *case.output, axis=case.axes[0])
+        answer = _tap_oracle.k_max_pool(x, *case.output, axis=case.axes[0])
     elif case.op == "median_pool":
         answer = oracle.median_pool(x, case.window, case.strides, case.pads, axes=case.axes)
     else:
         first = kernel(case) if case.op == "dilate" else case.window
-        function = getattr(_oracle_taps, case.op)
+        function = getattr(_tap_oracle, case.op)
         answer = function(x, first, case.strides, case.pads, axes=case.axes)
     return answer.y, None if dy is None else answer.exact_cotangents(dy)[0]

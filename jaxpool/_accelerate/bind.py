@@ -31,7 +31,7 @@ from jaxpool._ops.op import apply
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.pools import Extreme, Sum
-from jaxpool._shards.split import by_type
+from jaxpool._shards.split import by_window
 
 _KINDS = {
     lax.reduce_window_max_p: "max",
@@ -145,7 +145,7 @@ def _take_over(kind: str, aval: Any, args: tuple[Any, ...], params: dict[str, An
 def _pool(kind: str, window: Window, x: Array) -> Callable[[], Array]:
     """The pool of x: by one op, or where its type says that it is sharded by that of each shard."""
     try:
-        split = by_type(x, lambda _: window)
+        split = by_window(x, window)
     except ArgumentError as error:
         raise _LeftError(f"{error.argument} is not {error.rule}") from None
     if kind == "sum":

@@ -17,6 +17,7 @@ from jaxpool._geometry.window import make_window
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._ops.blur_pool import BlurPool
 from jaxpool._ops.op import apply
+from jaxpool._shards.split import check_ends
 
 
 @public
@@ -108,4 +109,5 @@ def _blurred(name: str, x: Any, shape: Any, strides: Any, padding: Any, axes: An
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
         window = make_window(x.shape, shape, strides, padding, axes=axes)
+        check_ends(x, window)
     return apply(BlurPool(window), "jvp", x if is_float(x.dtype) else x.astype(jnp.float32))

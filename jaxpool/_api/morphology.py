@@ -18,6 +18,7 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.rank_pool import Morphology
+from jaxpool._shards.split import check_ends
 
 
 @public
@@ -130,6 +131,7 @@ def _morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Ar
             raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
         geometry = {"window_dilation": window_dilation, "axes": where}
         window = make_window(x.shape, shape, strides, padding, **geometry)
+        check_ends(x, window)
         choice("ties", ties, ("first", "last", "split"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]

@@ -19,7 +19,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._ops.op import compose
 from jaxpool._ops.power_pool import MeanPool, NormPool
 from jaxpool._shards.pools import Norm
-from jaxpool._shards.split import by_type
+from jaxpool._shards.split import by_type, check_ends
 
 
 def as_floats(x: Array) -> Array:
@@ -184,6 +184,7 @@ def gem_pool(
             ceil_mode=ceil_mode,
             axes=axes,
         )
+        check_ends(x, window)
         least = number(
             "eps",
             eps,

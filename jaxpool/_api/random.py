@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array, is_key
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -47,6 +48,7 @@ def check_key(key: Any, rule: str, hint: str) -> None:
 
 
 @public
+@filled
 def fractional_max_pool(
     key: Any,
     x: Any,
@@ -69,14 +71,7 @@ def fractional_max_pool(
     16-bit floats add in float32 and are rounded once. Forward and reverse mode, to any order. On a
     GPU the order in which overlapping cotangents are added is not fixed.
 
-    Args:
-      key: a PRNG key, as of `jax.random.key(0)`. The same key places the same windows.
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
-        bool. Each axis that is not pooled has windows of its own.
-      window_shape: one positive int a pooled axis, or one int for all of them.
-      output_shape: a tuple with the number of windows along each pooled axis: a positive int of at
-        most `size - window + 1`.
-      axes: the pooled axes; None is the `len(output_shape)` axes before the last one.
+    {fractional}
 
     Returns:
       Array of the shape of x but for the pooled axes, of the sizes `output_shape`; the dtype of x.
@@ -103,6 +98,7 @@ def fractional_max_pool(
 
 
 @public
+@filled
 def fractional_avg_pool(
     key: Any,
     x: Any,
@@ -120,13 +116,7 @@ def fractional_avg_pool(
     numbers are kept, not x. 8- and 16-bit floats add in float32 and are rounded once. Forward and
     reverse mode, to any order; no scatter.
 
-    Args:
-      key: a PRNG key, as of `jax.random.key(0)`. The same key places the same windows.
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
-        bool. Each axis that is not pooled has windows of its own.
-      window_shape: one positive int a pooled axis, or one int for all of them.
-      output_shape: as in `fractional_max_pool`.
-      axes: the pooled axes; None is the `len(output_shape)` axes before the last one.
+    {fractional}
 
     Returns:
       Array of the shape of x but for the pooled axes, of the sizes `output_shape`; the dtype of x,

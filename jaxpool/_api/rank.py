@@ -14,10 +14,12 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, is_int, known_sizes, normalise_axes
+from jaxpool._geometry.window import full_window
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.k_max import KMax
 from jaxpool._ops.op import Autodiff, apply
-from jaxpool._ops.rank_pool import rank_op
+from jaxpool._ops.rank_pool import RankPool, ranked
+from jaxpool._shards.split import check_ends
 
 
 @public
@@ -117,18 +119,18 @@ def _pool(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
     named = ("strides", "padding", "window_dilation", "ceil_mode", "axes", "ties", "autodiff")
     x, window, _ = checked(name, x, shape, **dict(zip(named, options, strict=True)))
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
+        check_ends(x, window)
         if name == "rank_pool":
             n = math.prod(min(map(dim.real, range(dim.out))) for dim in window.dims)
             rank = check_rank(rank, n)
-    return apply(rank_op(window, options[-2], rank), options[-1], x)
+    op = RankPool(window, options[-2], tuple(range(window.size)), rank)
+    return ranked(op, options[-1], x)
 
 
 def check_rank(rank: Any, count: int) -> int:
     """The rank as an int; raises unless each window of at least `count` elements has one of it."""
-    rule, hint = (
-        f"an int from {-count} to {count - 1}",
-        "0 is the smallest element, -1 the largest.",
-    )
+    rule = f"an int from {-count} to {count - 1}"
+    hint = "0 is the smallest element, -1 the largest."
     if not is_int(rank):
         raise ArgumentError("rank", rule, rank, hint, TypeError)
     if not -count <= operator.index(rank) < count:
@@ -137,6 +139,7 @@ def check_rank(rank: Any, count: int) -> int:
 
 
 @public
+@filled
 def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     """Takes the k largest elements along an axis, in the order in which they stand.
 
@@ -152,9 +155,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     Returns:
       Array of the shape of x with k along the axis; the dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+    {wrong}
 
     Example:
       >>> import jax.numpy as jnp
@@ -169,6 +170,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     with calling("k_max_pool", **{"x.shape": x.shape}):
         (at,) = normalise_axes((axis,), x.ndim, 1)
         (size,) = known_sizes(x.shape, (at,))
+        check_ends(x, full_window(x.shape, (at,)))
         rule = f"an int from 1 to {size}, the size of axis {at}"
         if not is_int(k):
             raise ArgumentError("k", rule, k, "Pass an int.", TypeError)

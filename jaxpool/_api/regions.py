@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
+from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
+from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
@@ -44,6 +47,21 @@ def integers(argument: str, value: Any, shape: Sequence[int], count: int | None)
     return jnp.asarray(array)
 
 
+def gathered(
+    function: Callable[..., Array], front: int, behind: int, x: Array, *given: Array
+) -> Array:
+    """`function(x, *given)`, of which `front` axes stand before the last axes of x, `behind` of them.
+
+    Where types of arrays say how they are sharded, the compiler lays out what lies between; the
+    result is sharded along those last axes as x is.
+    """
+    if AxisType.Explicit not in jax.sharding.get_abstract_mesh().axis_types:
+        return function(x, *given)
+    spec = jax.typeof(x).sharding.spec[x.ndim - behind :]
+    out = PartitionSpec(*(None,) * front, *spec)
+    return jax.sharding.auto_axes(function, out_sharding=out)(x, *given)
+
+
 def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array, ...]:
     """x (B, H, W, C), boxes (K, 4) and, if there are several images, that of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
@@ -67,11 +85,12 @@ def _pooled(op: Composite, boxes: Array, cells: tuple[int, ...], xs: tuple[Array
     x, flat = xs[:2]
     if 0 in (flat.shape[0], x.shape[0]):
         return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
-    y = compose(op, *xs)
+    y = gathered(functools.partial(compose, op), 3, 1, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
 @public
+@filled
 def roi_align(
     x: Any,
     boxes: Any,
@@ -99,13 +118,7 @@ def roi_align(
     are taken and added in float32, or in float64 for float64, and rounded once. NaN and infinities of
     x reach the cells whose points have them as neighbours; in the gradient of boxes they count as 0.
 
-    Args:
-      x: array (H, W, C), or (B, H, W, C) with `batch_indices`; floats, integers or bools.
-      boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image before `spatial_scale`.
-      output_shape: cells down and across a box, an int or two.
-      batch_indices: integers of the shape (..., K): the image of each box. A box whose traced index
-        is out of range gives 0.
-      spatial_scale: the positive number that boxes are multiplied with.
+    {boxes}
       samples: points an axis of a cell, an int from 1 to 1024.
       aligned: whether coordinates count from the corner of a pixel: half a pixel is taken off.
         Without it they count from its centre, and a box is at least a pixel long.
@@ -114,9 +127,7 @@ def roi_align(
     Returns:
       Array (..., K, *output_shape, C) of the dtype of x; of integers and bools float32.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+    {wrong}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -157,6 +168,7 @@ def roi_align(
 
 
 @public
+@filled
 def roi_max_pool(
     x: Any,
     boxes: Any,
@@ -175,26 +187,18 @@ def roi_max_pool(
 
     Gradient: the cotangent of a cell goes to the pixel that attains its maximum, as `ties` says, and
     that of a cell without pixels nowhere; none goes to the boxes. NaN is larger than every number.
-    The residual is an unsigned position an output; x and y with "split", whose gradient takes several
-    times as long. Cotangents add in float32, or in float64 for float64, one group of boxes after
-    another: no scatter, the same bits on every run. Forward and reverse mode, to any order.
+    The residual is an unsigned position an output; x and y with "split". Cotangents add in float32,
+    or in float64 for float64, one box after another: no scatter, the same bits on every run. Forward
+    and reverse mode, to any order.
 
-    Args:
-      x: array (H, W, C), or (B, H, W, C) with `batch_indices`; floats, integers or bools.
-      boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image before `spatial_scale`.
-      output_shape: cells down and across a box, an int or two.
-      batch_indices: integers of the shape (..., K): the image of each box. A box whose traced index
-        is out of range gives 0.
-      spatial_scale: the positive number that boxes are multiplied with.
+    {boxes}
       ties: which of equal pixels gets the cotangent, in row-major order: the "first", the "last", or
         all of them equal shares, "split".
 
     Returns:
       Array (..., K, *output_shape, C) of the dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+    {wrong}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -227,7 +231,8 @@ def box_max(cells: tuple[int, ...], scale: float, ties: Ties, x: Array, *given: 
     if given[0].shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((given[0].shape[0], *cells, x.shape[-1]), x.dtype)
     given = tuple(jax.lax.stop_gradient(array) for array in given)
-    return apply_given(BoxMax(cells, scale, ties, x.shape[:3]), x, *given)[0]
+    op = BoxMax(cells, scale, ties, x.shape[:3])
+    return gathered(lambda *xs: apply_given(op, *xs)[0], 3, 1, x, *given)
 
 
 def _cells(output_shape: Any) -> tuple[int, ...]:

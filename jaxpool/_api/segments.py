@@ -10,7 +10,8 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.regions import integers
+from jaxpool._api.regions import gathered, integers
+from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
@@ -18,6 +19,7 @@ from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float, losing
+from jaxpool._kernels.segments import scattered, within
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.segments import SegmentMean, SegmentSelect
 
@@ -40,13 +42,14 @@ def _arguments(
             hint = "A traced array does not say how many segments there are."
             raise ArgumentError("num_segments", "given where ids are traced", None, hint)
         known = np.asarray(segment_ids)
-        return ids, max(int(known.max()) + 1, 0) if known.size else 0
+        num_segments = max(int(known.max()) + 1, 0) if known.size else 0
     rule = "None or an int from 0 to 2**31 - 1"
     if not is_int(num_segments):
         raise ArgumentError("num_segments", rule, num_segments, "Pass an int.", TypeError)
-    if not 0 <= operator.index(num_segments) < 2**31:
+    count = operator.index(num_segments)
+    if not 0 <= count < 2**31:
         raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
-    return ids, operator.index(num_segments)
+    return within(ids, count), count
 
 
 def _select(
@@ -58,10 +61,12 @@ def _select(
         ids, count = _arguments(x, segment_ids, num_segments, is_sorted)
     if 0 in (count, x.shape[0]):
         return jnp.full((count, *x.shape[1:]), losing(x.dtype, kind), x.dtype)
-    return apply_given(SegmentSelect(kind, ties, count, is_sorted), x, ids)[0]
+    op = SegmentSelect(kind, ties, count, is_sorted)
+    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, ids)
 
 
 @public
+@filled
 def segment_max(
     x: Any,
     segment_ids: Any,
@@ -82,21 +87,13 @@ def segment_max(
     order matters: the same bits on every run, on every platform, but for the sign of a 0 among zeros
     of both signs. Forward and reverse mode, to any order.
 
-    Args:
-      x: array (N, ...); floats, integers and bool (where max is "or").
-      segment_ids: integers (N,). A row whose id is negative, or at least `num_segments`, is dropped.
-      num_segments: how many segments there are; None is the largest id plus one, for which the ids
-        must not be traced.
-      indices_are_sorted: whether ids never fall along N, which saves a sort; where that is untrue
-        the result is undefined.
-      ties: which of equal rows gets the cotangent: "split" among all, the "first" or the "last".
+    {segments}
+    {row_ties}
 
     Returns:
       Array (num_segments, ...) of the dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or `num_segments` is missing where ids are traced.
+    {wrong}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -115,6 +112,7 @@ def segment_max(
 
 
 @public
+@filled
 def segment_min(
     x: Any,
     segment_ids: Any,
@@ -130,19 +128,13 @@ def segment_min(
     Gradient: as of `segment_max`, to the rows that attain the minimum. NaN is smaller than every
     number; a segment without rows gives the greatest value of the type.
 
-    Args:
-      x: array (N, ...); floats, integers and bool (where min is "and").
-      segment_ids: integers (N,). A row whose id is out of range is dropped.
-      num_segments: how many segments there are; None is the largest id plus one.
-      indices_are_sorted: whether ids never fall along N.
-      ties: which of equal rows gets the cotangent: "split" among all, the "first" or the "last".
+    {segments}
+    {row_ties}
 
     Returns:
       Array (num_segments, ...) of the dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or `num_segments` is missing where ids are traced.
+    {wrong}
 
     Example:
       >>> import jax.numpy as jnp
@@ -158,6 +150,7 @@ def segment_min(
 
 
 @public
+@filled
 def segment_mean(
     x: Any,
     segment_ids: Any,
@@ -169,24 +162,18 @@ def segment_mean(
 
     `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...] / how many those are`.
 
-    Gradient: each cotangent is divided equally among the rows of its segment. Nothing but the ids is
-    kept. A segment without rows gives 0 and sends its cotangent nowhere. 8- and 16-bit floats add in
+    Gradient: each cotangent is divided equally among the rows of its segment. Kept are the ids and an
+    int32 a segment. A segment without rows gives 0 and sends its cotangent nowhere. 8- and 16-bit floats add in
     float32 and are rounded once. The backward is a gather; the forward adds in an order that the ids
-    alone decide, on CPU by a scatter, which runs in order there, elsewhere in sorted blocks: the same
+    alone decide, on CPU by a scatter, which runs in order there, elsewhere in pairs once sorted: the same
     bits on every run of a platform. Forward and reverse mode, to any order.
 
-    Args:
-      x: array (N, ...); floats, integers and bools.
-      segment_ids: integers (N,). A row whose id is out of range is dropped.
-      num_segments: how many segments there are; None is the largest id plus one.
-      indices_are_sorted: whether ids never fall along N.
+    {segments}
 
     Returns:
       Array (num_segments, ...) of the dtype of x; of integers and bools float32.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or `num_segments` is missing where ids are traced.
+    {wrong}
 
     Example:
       >>> import jax.numpy as jnp
@@ -203,4 +190,10 @@ def segment_mean(
     wide = x if is_float(x.dtype) else x.astype(np.float32)
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), wide.dtype)
-    return apply_given(SegmentMean(count, indices_are_sorted), wide, ids)[0]
+
+    def pooled(x: Array, ids: Array) -> Array:
+        ones = jax.lax.full_like(ids, 1)
+        rows = scattered(jax.ops.segment_sum, ones, ids, count, indices_are_sorted)
+        return apply_given(SegmentMean(count, indices_are_sorted), x, ids, rows)[0]
+
+    return gathered(pooled, 1, x.ndim - 1, wide, ids)

@@ -1,4 +1,4 @@
-"""What the docstrings of several windowed pools have in common, filled in where these are defined."""
+"""What the docstrings of several functions have in common, filled in where these are defined."""
 
 from __future__ import annotations
 
@@ -30,6 +30,32 @@ _TEXTS = {
   TypeError: an argument is of the wrong kind.
   ValueError: an argument has a wrong value, an output axis would be empty, or a window would hold
     nothing but padding.""",
+    "fractional": """Args:
+  key: a PRNG key, as of `jax.random.key(0)`. The same key places the same windows.
+  x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
+    bool. Each axis that is not pooled has windows of its own.
+  window_shape: one positive int a pooled axis, or one int for all of them.
+  output_shape: a tuple with the number of windows along each pooled axis: a positive int of at
+    most `size - window + 1`.
+  axes: the pooled axes; None is the `len(output_shape)` axes before the last one.""",
+    "boxes": """Args:
+  x: array (H, W, C), or (B, H, W, C) with `batch_indices`; floats, integers or bools.
+  boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image before `spatial_scale`.
+  output_shape: cells down and across a box, an int or two.
+  batch_indices: integers of the shape (..., K): the image of each box. A box whose traced index is
+    out of range gives 0.
+  spatial_scale: the positive number that boxes are multiplied with.""",
+    "segments": """Args:
+  x: array (N, ...); floats, integers and bool, where max is "or" and min is "and".
+  segment_ids: integers (N,). A row whose id is negative, or at least `num_segments`, is dropped.
+  num_segments: how many segments there are; None is the largest id plus one, for which the ids must
+    not be traced.
+  indices_are_sorted: whether ids never fall along N, which saves a sort; where that is untrue the
+    result is undefined.""",
+    "row_ties": """  ties: which of equal rows gets the cotangent: "split" among all, the "first" or the "last".""",
+    "wrong": """Raises:
+  TypeError: an argument is of the wrong kind.
+  ValueError: an argument has a wrong value.""",
 }
 
 

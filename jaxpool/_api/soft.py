@@ -17,6 +17,7 @@ from jaxpool._geometry.window import make_window
 from jaxpool._kernels import dtypes
 from jaxpool._ops.op import compose
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
+from jaxpool._shards.split import check_ends
 
 
 def _pool(
@@ -25,6 +26,7 @@ def _pool(
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         window = make_window(x.shape, window_shape, **geometry)
+        check_ends(x, window)
         rule, shape = "a finite number above 0", window.pooled(x.shape)
         heat = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     if not dtypes.is_float(x.dtype):

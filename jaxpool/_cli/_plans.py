@@ -27,7 +27,7 @@ READINGS = {  # of each pass, how its terms are read, and why one reads so
     "multiplied": ("as matrix products", "a matrix a box says how much each pixel weighs"),
     "compared": ("compared with positions", "each pixel adds up the cells that chose it"),
     "ordered": ("sorted", "which elements come first, all of them decide"),
-    "sorted": ("sorted into blocks", "added in an order that the ids alone decide"),
+    "sorted": ("sorted and added in pairs", "added in an order that the ids alone decide"),
     "folded": ("folded by halves", "joined by more than a maximum or a sum"),
     "running": ("stretch by stretch", "each pass sees so many times as far along the axis"),
     "elementwise": ("element by element", "only elements at one position meet"),
@@ -42,6 +42,7 @@ KEPT = {
     "position": "the position of each chosen element, an integer an output",
     "operand": "which array was chosen, an integer an output",
     "operand bits": "a bit for each array, set where it ties",
+    "counts": "how many rows each segment has, an integer each",
     "both": "its input and output",
     "input": "its input: all else is computed again, and jax differentiates it",
 }

@@ -90,18 +90,18 @@ def region(case: Case, problem: Problem) -> Explained:
             [],
             [],
         )
-    taken = Stage((1, 2), 1, "gathered", notes=("for each pixel of the largest cell",))
-    back = [Stage((i,), case.to[i], "compared") for i in (1, 2)]
+    taken = Stage((1, 2), 1, "gathered", notes=("a pixel of each cell at a time",))
+    back = [Stage((1, 2), 4, "compared", notes=("a tile at a time with each box that reaches it",))]
     if case.ties == "split":
-        return "both", [taken], back[::-1], back, []
-    return "position", [taken], [Stage((1, 2), 1, "gathered")], back, []
+        return "both", [taken], [taken], back, []
+    return "position", [taken, taken], [Stage((1, 2), 1, "gathered")], back, []
 
 
 def segment(case: Case, problem: Problem) -> Explained:
     scattered, gathered = (Stage((0,), 1, how) for how in ("scattered", "gathered"))
     sums = scattered if problem.platform == "cpu" else Stage((0,), 1, "sorted")
     if case.function == "segment_mean":
-        return "nothing", [sums], [sums], [gathered], []
+        return "counts", [sums], [sums], [gathered], []
     split = case.ties == "split"
     keeps = "element bits" if split else "position"
     return keeps, [scattered, gathered, scattered], [sums if split else gathered], [gathered], []

@@ -1,137 +1,149 @@
-"""The largest pixel of each cell of boxes: which one it is, and where its cotangent goes, without a scatter.
+"""The pixels of each cell of boxes: read one after another, and sent cotangents without a scatter.
 
-Bounds are (low, high) of rows and of columns, (N, cells) each, of N boxes of one image (H, W, C).
+A cell is what one row and one column of bounds have in common. Reading goes through the pixels of all
+cells at once, sending through the pixels of a tile of the image and the cells that hold each of them.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
-from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
+from jaxpool._kernels.compare import level
 from jaxpool._kernels.dtypes import index_dtype
-from jaxpool._kernels.keep import keep
-from jaxpool._plan.problem import Keep
 
-Bounds = Sequence[Array]  # rows from and to, columns from and to
+SHARED = 2  # cells of a row that hold one pixel, of boxes that have as many pixels as cells
 
 
-def largest(x: Array, bounds: Bounds, ties: Order) -> tuple[Array, Array]:
-    """The largest pixel of each cell (N, cells, cells, C) and its row-major position; of none 0 and H * W.
+class Cells(NamedTuple):
+    """The image of each of K boxes, (K,), and the bounds of its cells, from and to, (K, cells) each."""
 
-    Step t looks at pixel t of every cell, as many steps as the largest cell has pixels.
+    image: Array
+    top: Array
+    bottom: Array
+    left: Array
+    right: Array
+
+
+def walk(
+    join: Callable[..., Array],
+    start: Any,
+    xs: Sequence[Array],
+    cells: Cells,
+    together: int,
+    *given: Array,
+) -> Array:
+    """What `join` makes of `start` for each cell, (K, cells, cells, C), one pixel of it after another.
+
+    Join gets what it made, whether the pixel is in the cell, its row-major position, its values in
+    xs (B, H, W, C) and what is `given` of each box. A step takes one pixel of every cell of so many
+    boxes `together`, chosen to have about as many.
     """
-    top, bottom, left, right = bounds
-    height, width, _ = x.shape
-    pixels = decode(x).reshape(height * width, -1)
-    fill = decoded_losing(x.dtype, "max")
-    across = jnp.maximum(jnp.max(right - left), 1)
-    steps = jnp.maximum(jnp.max(bottom - top), 1) * across
+    batch, height, width, channels = xs[0].shape
+    flat = [x.reshape(batch * height * width, -1) for x in xs]
+    across = jnp.maximum(jnp.max(cells.right - cells.left, 1), 1)
+    steps = across * jnp.max(cells.bottom - cells.top, 1)
+    order = jnp.argsort(steps)
+    count = steps.shape[0]
+    groups = -(-count // together)
+    slots = order[jnp.minimum(jnp.arange(groups * together), count - 1)]
+    arrays = (steps, across, *cells, *given)
 
-    def seen(t: Array) -> tuple[Array, Array, Array]:
-        row, column = (top + t // across)[:, :, None], (left + t % across)[:, None, :]
-        here = ((row < bottom[:, :, None]) & (column < right[:, None, :]))[..., None]
-        at = row * width + column
-        taken = jnp.take(pixels, at, axis=0, mode="clip")
-        return jnp.broadcast_to(here, taken.shape), taken, at[..., None]
+    def of_group(group: tuple[Array, ...]) -> Array:
+        steps, across, image, top, bottom, left, right, *given = group
 
-    def step(t: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        best, where = state
-        here, value, at = seen(t)
-        unset = where == height * width
-        won = here & (unset | wins(value, best, "max", ties))
-        return jnp.where(won, value, best), jnp.where(won, at, where)
+        def step(t: Array, state: Array) -> Array:
+            row, column = top + (t // across)[:, None], left + (t % across)[:, None]
+            here = (row < bottom)[:, :, None] & (column < right)[:, None, :]
+            at = row[:, :, None] * width + column[:, None, :]
+            pixel = image[:, None, None] * (height * width) + at
+            values = [jnp.take(x, pixel, axis=0, mode="clip") for x in flat]
+            position = at.astype(index_dtype(height * width + 1))
+            return join(state, here[..., None], position[..., None], *values, *given)
 
-    here, value, at = seen(jnp.asarray(0))
-    state = (jnp.where(here, value, fill), jnp.where(here, at, height * width))
-    begin = vary_together(state, x, *bounds)
-    best, where = lax.fori_loop(1, steps, step, (begin[0], begin[1]))
-    empty = where == height * width
-    y = jnp.where(empty, jnp.zeros((), best.dtype), best)
-    return encode(y, x.dtype), where.astype(index_dtype(height * width + 1))
+        begin = jnp.full((together, top.shape[1], left.shape[1], channels), start)
+        begin = vary_together([begin], *xs, *group)[0]
+        return lax.fori_loop(0, jnp.max(steps), step, begin)
 
-
-class Tests(NamedTuple):
-    """Who is chosen, in two steps: rows (N, cells, H, cells, C), columns (N, H, cells, C) at a column W."""
-
-    row: Callable[[int], Array]  # of cell row p: the rows of the image it is in, (N, H, cells, C)
-    column: Callable[[int, int], Array]  # of box n, cell column q: the columns, (H, W, C)
+    grouped = tuple(a[slots].reshape(groups, together, *a.shape[1:]) for a in arrays)
+    found = lax.map(of_group, grouped)
+    return found.reshape(groups * together, *found.shape[2:])[jnp.argsort(order)]
 
 
-def at_positions(where: Array, height: int, width: int, by: Keep) -> Tests:
-    """One pixel a cell, at its position.
+class _Line(NamedTuple):
+    """Tiles of an axis: of each position the first cell of a box that holds it, and how many do; (tiles, K, length)."""
 
-    Two cells of one column of cells that chose one row chose the same pixel of it.
+    first: Array
+    held: Array
+
+    @property
+    def rounds(self) -> Array:
+        """How often `SHARED` cells must be looked at in a tile, (tiles, K)."""
+        return -(-jnp.max(self.held, 2) // SHARED)
+
+
+def _line(low: Array, high: Array, tiles: int, length: int) -> _Line:
+    at = jnp.arange(tiles * length, dtype=np.int32)[:, None]
+    ended = at >= high[:, None, :]
+    holding = ~ended & (at >= low[:, None, :])
+    sums = [jnp.sum(a, 2, dtype=np.int32).reshape(-1, tiles, length) for a in (ended, holding)]
+    return _Line(*[jnp.swapaxes(a, 0, 1) for a in sums])
+
+
+def spread(
+    dy: Array, marks: Array, field: Array, cells: Cells, tile: Sequence[int], sizes: Sequence[int]
+) -> Array:
+    """The sum (B, H, W, C) over cells of what each sends, dy, to the pixels of it whose `field` equals its mark.
+
+    dy and marks are (K, cells, cells, C), `field` is (B, H, W, C) or of one channel. A tile of the
+    image takes the boxes that reach it one after another, so their order alone decides.
     """
-    where = where.astype(np.int32)
-    row, column = where // width, where % width
-    line = lax.broadcasted_iota(np.int32, (1, height, 1, 1), 1)
+    batch, height, width = sizes
+    high, wide = tile
+    down, across = -(-height // high), -(-width // wide)
+    rows = _line(cells.top, cells.bottom, down, high)
+    columns = _line(cells.left, cells.right, across, wide)
+    per_row, channels = dy.shape[2:]
+    size = dy.shape[1] * per_row
+    sent, marks = (a.reshape(-1, channels) for a in (dy, marks))
+    ends = ((0, 0), (0, down * high - height), (0, across * wide - width), (0, 0))
+    fields = jnp.pad(field, ends).reshape(batch, down, high, across, wide, -1)
+    fields = jnp.swapaxes(fields, 2, 3).reshape(batch * down * across, high, wide, -1)
 
-    def rows(p: int) -> Array:
-        return row[:, p, None] == line
+    def of_tile(args: tuple[Array, Array]) -> Array:
+        number, field = args
+        image, i, j = number // (down * across), number // across % down, number % across
+        row, column = (jax.tree.map(lambda a, k=k: a[k], b) for b, k in ((rows, i), (columns, j)))
+        beside = columns.rounds[j]
+        rounds = jnp.where(cells.image == image, rows.rounds[i] * beside, 0)
+        order = jnp.argsort(-rounds, stable=True)
 
-    none = jnp.full((), -1, np.int32)
+        def one_round(which: Array, dx: Array) -> Array:
+            def one_box(n: Array, dx: Array) -> Array:
+                box = order[n]
+                skip = which // beside[box] * SHARED, which % beside[box] * SHARED
+                for u, v in np.ndindex(SHARED, SHARED):
+                    p, q = skip[0] + u, skip[1] + v
+                    here = (p < row.held[box])[:, None] & (q < column.held[box])
+                    cell = (row.first[box] + p)[:, None] * per_row + column.first[box] + q
+                    mark, value = (
+                        jnp.take(a, box * size + cell, axis=0, mode="clip") for a in (marks, sent)
+                    )
+                    dx = dx + jnp.where(here[..., None] & level(mark, field), value, 0)
+                return dx
 
-    def columns(column: Array) -> Array:
-        chosen = [jnp.where(rows(p), column[:, p, None], none) for p in range(where.shape[1])]
-        return functools.reduce(jnp.maximum, chosen)
+            return lax.fori_loop(0, jnp.sum(rounds > which), one_box, dx)
 
-    at = keep(by, columns, column)
-    place = lax.broadcasted_iota(np.int32, (1, width, 1), 1)
-    return Tests(rows, lambda n, q: at[n, :, None, q] == place)
+        zeros = vary_together([jnp.zeros((high, wide, channels), dy.dtype)], dy, marks, field)[0]
+        return lax.fori_loop(0, jnp.max(rounds), one_round, zeros)
 
-
-def at_ties(x: Array, y: Array, bounds: Bounds) -> Tests:
-    """Every pixel of a cell that ties with its largest: its row reaches it, and it reaches that of its row."""
-    top, bottom, left, right = bounds
-    height, width, _ = x.shape
-    value, best = decode(x), decode(y)
-    fill = jnp.asarray(decoded_losing(x.dtype, "max"))
-    place = jnp.arange(width)
-    inside = (place >= left[..., None]) & (place < right[..., None])  # (N, cells, W)
-    masked = jnp.where(inside[:, None, :, :, None], value[None, :, None], fill)
-    of_row = jnp.max(masked, axis=3)
-    line = jnp.arange(height)
-
-    def rows(p: int) -> Array:
-        within = (line >= top[:, p, None]) & (line < bottom[:, p, None])
-        there = (right > left)[:, None, :, None]
-        return within[:, :, None, None] & there & level(of_row, best[:, p, None])
-
-    def columns(n: int, q: int) -> Array:
-        return inside[n, q][None, :, None] & level(value, of_row[n, :, None, q])
-
-    return Tests(rows, columns)
-
-
-def _sum(terms: Sequence[Array]) -> Array:
-    return functools.reduce(lax.add, terms)
-
-
-def spread(dy: Array, tests: Tests, by: Keep) -> Array:
-    """The sum (H, W, C) over boxes and cells of what each cell sends to each pixel that it chose."""
-
-    def of_rows(dy: Array) -> Array:
-        return _sum([jnp.where(tests.row(p), dy[:, p, None], 0) for p in range(dy.shape[1])])
-
-    rows = keep(by, of_rows, dy)
-    both = [(n, q) for n in range(dy.shape[0]) for q in range(dy.shape[2])]
-    return _sum([jnp.where(tests.column(n, q), rows[n, :, None, q], 0) for n, q in both])
-
-
-def collect(x: Array, tests: Tests, cells: tuple[int, ...]) -> Array:
-    """The transpose of `spread`: for each of `cells` (N, rows, columns) the sum of x over what it chose."""
-    boxes, down, across = cells
-
-    def of_rows(n: int) -> Array:
-        kept = [jnp.where(tests.column(n, q), x, 0).sum(1) for q in range(across)]
-        return jnp.stack(kept, 1)
-
-    rows = jnp.stack([of_rows(n) for n in range(boxes)])
-    return jnp.stack([jnp.where(tests.row(p), rows, 0).sum(1) for p in range(down)], 1)
+    numbers = jnp.arange(batch * down * across, dtype=np.int32)
+    tiles = lax.map(of_tile, (numbers, fields)).reshape(batch, down, across, high, wide, channels)
+    dx = jnp.swapaxes(tiles, 2, 3).reshape(batch, down * high, across * wide, channels)
+    return dx[:, :height, :width]

@@ -2,14 +2,12 @@
 
 A maximum does not depend on the order in which it is taken, nor does a sum of integers: those are
 scattered. Floats are too on CPU, where XLA runs one update of a scatter after another; elsewhere,
-where they may come in any order, they are added in blocks of at most `width` rows of one segment,
-gathered side by side; the sums of blocks are rows again, of as many segments, until each segment
-has one.
+where they may come in any order, they are sorted and added in pairs, pairs of pairs and so on, each
+sum beginning anew where a segment does. Ids are those that `within` gives.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,10 +16,8 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-LEAST, MOST = 4, 32  # rows of a block
 
-
-def _within(ids: Array, count: int) -> Array:
+def within(ids: Array, count: int) -> Array:
     """`ids` as int32, -1 and `count` for those that name no segment: what was sorted stays so."""
     if ids.dtype.itemsize < 4:
         ids = ids.astype(np.int32)
@@ -29,57 +25,33 @@ def _within(ids: Array, count: int) -> Array:
     return jnp.where(known, ids.astype(np.int32), jnp.where(ids < 0, np.int32(-1), np.int32(count)))
 
 
+def of_rows(y: Array, ids: Array, fill: Any) -> Array:
+    """What the segment of each row holds, (N, ...) of y (count, ...); `fill` for a row in none."""
+    at = jnp.where(ids < 0, np.int32(y.shape[0]), ids)
+    return jnp.take(y, at, axis=0, mode="fill", fill_value=fill)
+
+
 def scattered(
     join: Callable[..., Array], x: Array, ids: Array, count: int, is_sorted: bool
 ) -> Array:
     """The rows of x of each of `count` segments, joined by one of `jax.ops` that knows no order."""
-    return join(x, _within(ids, count), count, is_sorted, mode="drop")
-
-
-def of_rows(y: Array, ids: Array, fill: Any) -> Array:
-    """What the segment of each row holds, (N, ...) of y (count, ...); `fill` for a row in none."""
-    at = _within(ids, y.shape[0])
-    at = jnp.where(at < 0, np.int32(y.shape[0]), at)
-    return jnp.take(y, at, axis=0, mode="fill", fill_value=fill)
-
-
-def held(ids: Array, count: int, is_sorted: bool) -> Array:
-    """How many rows each segment has."""
-    return scattered(jax.ops.segment_sum, lax.full_like(ids, 1, np.int32), ids, count, is_sorted)
+    return join(x, ids, count, is_sorted, mode="drop")
 
 
 def total(x: Array, ids: Array, count: int, is_sorted: bool, *, one_by_one: bool) -> Array:
     """The sum of the rows of each segment, (count, ...); `one_by_one` if a scatter adds them so."""
     if one_by_one:
         return scattered(jax.ops.segment_sum, x, ids, count, is_sorted)
-    ids, rows = _within(ids, count), x.shape[0]
-    order = None if is_sorted else jnp.argsort(ids, stable=True).astype(np.int32)
-    ranked = ids if order is None else ids[order]
-    first = jnp.searchsorted(ranked, jnp.arange(count + 1, dtype=np.int32)).astype(np.int32)
-    width = int(np.clip(2 ** round(np.log2(rows / count)), LEAST, MOST))
-    blocks = -(-rows // width) + count
+    if not is_sorted:
+        order = jnp.argsort(ids, stable=True)
+        x, ids = x[order], ids[order]
+    like = (-1, *[1] * (x.ndim - 1))
+    begins = jnp.concatenate([jnp.ones(1, bool), ids[1:] != ids[:-1]]).reshape(like)
 
-    def added(x: Array, order: Array | None, first: Array) -> tuple[Array, Array]:
-        """The sum of each block, and the first block of each segment."""
-        ends = jnp.cumsum(-(-jnp.diff(first) // np.int32(width)))
-        start = jnp.concatenate([lax.full_like(ends, 0, shape=(1,)), ends]).astype(np.int32)
-        number = jnp.arange(blocks, dtype=np.int32)
-        owner = jnp.searchsorted(ends, number, side="right").astype(np.int32)
-        owner = jnp.minimum(owner, np.int32(count - 1))
-        place = first[owner] + (number - start[owner]) * np.int32(width)
-        end, terms = first[owner + 1], []
-        for _ in range(width):
-            row = place if order is None else jnp.take(order, place, mode="clip")
-            term = jnp.take(x, row, axis=0, mode="clip")
-            here = (place < end).reshape(-1, *[1] * (x.ndim - 1))
-            terms.append(jnp.where(here, term, lax.full_like(term, 0)))
-            place = place + np.int32(1)
-        return functools.reduce(lax.add, terms), start
+    def added(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return a[0] | b[0], jnp.where(b[0], b[1], a[1] + b[1])
 
-    def unfinished(state: tuple[Array, Array]) -> Array:
-        return jnp.max(jnp.diff(state[1])) > 1
-
-    state = added(x, order, first)
-    sums, first = lax.while_loop(unfinished, lambda state: added(state[0], None, state[1]), state)
-    any_row = (jnp.diff(first) > 0).reshape(-1, *[1] * (x.ndim - 1))
-    return jnp.where(any_row, jnp.take(sums, first[:-1], axis=0, mode="clip"), 0)
+    sums = lax.associative_scan(added, (begins, x))[1]
+    number = jnp.arange(count, dtype=np.int32)
+    last = jnp.maximum(jnp.searchsorted(ids, number, side="right") - 1, 0)
+    return jnp.where((ids[last] == number).reshape(like), sums[last], 0)

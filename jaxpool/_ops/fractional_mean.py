@@ -32,11 +32,14 @@ class RandomAxis:
     out: int
 
     def reach(self) -> np.ndarray:
-        """The positions that each window may hold, a row a window: rounding moves it by one more than chance."""
+        """The positions that each window may hold, a row a window.
+
+        Chance moves a window by at most one. Rounding moves one at a whole distance back, others only on long axes.
+        """
         apart = max(1, self.out - 1)
-        last = self.size - self.width
-        first = np.arange(self.out) * last // apart if self.out > 1 else np.array([last])
-        return first[:, None] + np.arange(-1, self.width + 1)
+        place = (np.arange(self.out) + (self.out == 1)) * (self.size - self.width)
+        rounded = self.size * self.out >= 2**22 or (place[1:-1] % apart == 0).any()
+        return place[:, None] // apart + np.arange(-1 if rounded else 0, self.width + 1)
 
     def turned(self) -> np.ndarray:
         """The windows that may hold each position, a row a position; `out` where there is none."""

@@ -48,9 +48,7 @@ class KMax(Op):
             at, value = (lax.slice_in_dim(x, which, which + 1, axis=self.axis) for x in (index, dy))
             return jnp.where(jnp.equal(at, line), value, np.zeros((), dy.dtype))
 
-        if (
-            self.count <= LIMITS.network_taps
-        ):  # as long as this the program may be, and the loop vectorises
+        if self.count <= LIMITS.network_taps:  # so long a program may be; its loop vectorises
             return (functools.reduce(lax.add, map(sent, range(self.count))),)
         at, value = (lax.expand_dims(x, (self.axis,)) for x in (index, dy))
         won = jnp.equal(at, np.expand_dims(line, self.axis + 1))

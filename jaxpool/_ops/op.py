@@ -85,7 +85,7 @@ def _attach_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Array, Array]:
 def _differentiable(op: Op, xs: tuple[Array, ...], *given: Array) -> tuple[Array, Any]:
     """The primal and the residual. AD sees the op's linear map alone and never enters the kernel."""
     if op.linear_in_x:
-        return linear_map(op, given, xs, given=(True,))[0], given
+        return linear_map(op, given, xs, given=(True,) * len(xs))[0], given
     y, residual = compute(op, "primal", *lax.stop_gradient(xs), *given)
     return _attach(op, y, residual, xs), residual
 
@@ -192,14 +192,15 @@ def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
         return _kept_with_vjp(op, *xs)
 
 
-def apply_given(op: Op, x: Array, *given: Array) -> tuple[Array, Any]:
-    """What `op` computes of x and its residual, in both modes; what is `given` has no derivative.
+def apply_given(op: Op, *args: Array) -> tuple[Array, Any]:
+    """What `op` computes and its residual, in both modes; what is given beside its inputs has no derivative.
 
-    The primal takes x and `given`, and a linear op keeps what is given.
+    The primal takes the inputs and what is given, and a linear op keeps what is given.
     """
-    if op.linear_in_x or _differentiates(x):
-        return _differentiable(op, (x,), *given)
-    found: tuple[Array, Any] = compute(op, "primal", x, *given)
+    xs, given = args[: op.inputs], args[op.inputs :]
+    if op.linear_in_x or _differentiates(*xs):
+        return _differentiable(op, xs, *given)
+    found: tuple[Array, Any] = compute(op, "primal", *args)
     return found
 
 

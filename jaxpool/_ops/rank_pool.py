@@ -19,7 +19,7 @@ from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.split_ties import pick_tied, real_tap, route_tied, share, tied, tied_taps
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.op import Autodiff, Op, apply, apply_given, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform, keep_on
@@ -100,47 +100,27 @@ class RankOver(Reduction):
         return rank.values(rank.by_counting(key, self.axes, place), xs[0].dtype)
 
 
-@dataclasses.dataclass(frozen=True)
-class LaidOutRankPool(RankPool):
-    """A rank pool over large windows, each with a copy of its elements: the program does not grow with them."""
-
-    @property
-    def _over(self) -> RankOver:
-        sizes = self.window.window_shape
-        return RankOver("max", self.ties, patches.tap_axes(self.window), sizes, self.rank)
-
-    def _laid(self, x: Array) -> Array:
-        return patches.lay_out(cast(x, accumulator(x.dtype)), self.window, 0)
-
-    def primal(self, on: Platform, x: Array) -> tuple[Array, Any]:
-        window, laid, over, counting = self.window, self._laid(x), self._over, []
-        if window.padded or len(self.taps) < window.size:
-            real = patches.split(patches.real_taps(window, x.ndim), window)
-            part = np.isin(np.arange(window.size), self.taps).reshape(window.window_shape)
-            others = [axis for axis in range(laid.ndim) if axis not in over.axes]
-            part = np.expand_dims(part.transpose(np.argsort(over.axes)), others)
-            counting = [slices.broadcast_like(real & part, laid)]
-        y, kept = over.primal(on, laid, *counting)
-        return cast(lax.squeeze(y, over.axes), x.dtype), kept
-
-    def value(self, on: Platform, x: Array) -> Array:
-        return self.primal(on, x)[0]
-
-    def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
-        y_dot = self._over.linear(on, kept, self._laid(x_dot))
-        return cast(lax.squeeze(y_dot, self._over.axes), x_dot.dtype)
-
-    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
-        wide = lax.expand_dims(cast(dy, accumulator(dy.dtype)), self._over.axes)
-        x = slices.zeros_like(cast(dy, wide.dtype), self.window.axes, self.window.input_shape)
-        (laid,) = self._over.transpose(on, kept, wide)
-        return (cast(jax.linear_transpose(self._laid, x)(laid)[0], dy.dtype),)
+def ranked(op: RankPool, autodiff: Autodiff, x: Array) -> Array:
+    """What the op computes of x, with its derivative."""
+    if by_network(op.window):
+        return apply(op, autodiff, x)
+    return _of_copies(op, autodiff, x)
 
 
-def rank_op(window: Window, ties: Ties, rank: int | None, taps: Sequence[int] = ()) -> RankPool:
-    """The op of the element of `rank`, None the median, among `taps` of each window, all of them by default."""
-    kind = RankPool if by_network(window) else LaidOutRankPool
-    return kind(window, ties, tuple(taps) or tuple(range(window.size)), rank)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _of_copies(op: RankPool, autodiff: Autodiff, x: Array) -> Array:
+    """Large windows, each with a copy of its elements: the program does not grow with them."""
+    window, laid = op.window, patches.lay_out(x.astype(accumulator(x.dtype)), op.window, 0)
+    over = RankOver("max", op.ties, patches.tap_axes(window), window.window_shape, op.rank)
+    if not window.padded and len(op.taps) == window.size:
+        y = apply(over, autodiff, laid)
+    else:
+        real = patches.split(patches.real_taps(window, x.ndim), window)
+        part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
+        others = [axis for axis in range(laid.ndim) if axis not in over.axes]
+        part = np.expand_dims(part.transpose(np.argsort(over.axes)), others)
+        y = apply_given(over, laid, slices.broadcast_like(real & part, laid))[0]
+    return lax.squeeze(y, over.axes).astype(x.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ a halo is wider than a shard. Beyond the ends of the array stands what the pool 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,38 @@ class Halo:
         dim = self.dim
         return Axis(dim.axis, self.length, dim.window, dim.stride, dim.dilation, 0, 0, self.outs)
 
+    @property
+    def inside(self) -> Axis:
+        """The axis of one shard without its halo, where stands padding: for windows that lie in the shard."""
+        dim = self.dim
+        return Axis(dim.axis, self.own, dim.window, dim.stride, dim.dilation, dim.low, 0, self.outs)
+
+    @property
+    def around(self) -> Axis:
+        """The axis of one shard between the rows before and after it, all of them, used or not."""
+        before, after = max(self.before), max(self.after)
+        return dataclasses.replace(
+            self.inside, size=before + self.own + after, low=self.dim.low - before
+        )
+
+    @property
+    def crossing(self) -> tuple[range, range] | None:
+        """The windows of a shard that begin before it, and those that end after it.
+
+        None where shards differ in them, they reach beyond the next shard or lie in it, or none lies in the shard.
+        """
+        dim, own = self.dim, self.own
+        begin = min(self.outs, max(0, -(-dim.low // dim.stride)))
+        end = min(self.outs, max(0, (own + dim.low - dim.span) // dim.stride + 1))
+        first, last = (
+            end * dim.stride - dim.low,
+            begin * dim.stride - dim.stride + dim.span - dim.low,
+        )
+        near = max(dim.low, self.length - dim.low - own, first) <= own and (last >= 0 or not begin)
+        if self.drift or begin >= end or not near:
+            return None
+        return range(begin), range(end, self.outs)
+
     def shard(self) -> Array:
         """Which shard this device has, a traced int32."""
         return lax.axis_index(self.names)
@@ -133,12 +166,55 @@ class Halo:
         start = shard * np.int32(self.drift) + np.int32(low - self.dim.low)
         return lax.dynamic_slice_in_dim(whole, start, self.length, axis)
 
+    def from_neighbour(self, rows: Array, fill: Any, *, after: bool) -> Array:
+        """`rows` of the shard before or `after` this one; `fill` at the end of the array."""
+        last = self.count - 1
+        pairs = [(to + 1, to) if after else (to, to + 1) for to in range(last)]
+        exist = self.shard() < last if after else self.shard() > 0
+        return self._sent(rows, pairs, exist, jnp.asarray(fill, rows.dtype))
+
     def _sent(self, rows: Array, pairs: list[tuple[int, int]], exist: Array, fill: Array) -> Array:
         """`rows` of the sources of `pairs`; `fill` where there is no source, where `ppermute` gives zeros."""
         found = lax.ppermute(rows, self.names, pairs)
         return lax.select(
             jnp.broadcast_to(exist, found.shape), found, jnp.broadcast_to(fill, found.shape)
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Strip:
+    """The windows of a shard that cross its end before or `after` it, along the sharded axis of `halo`.
+
+    They read the rows from `begin` to `end`, counted from the first of the shard, and are those from `first` on.
+    """
+
+    halo: Halo
+    after: bool
+    begin: int
+    end: int
+    first: int
+    window: Window  # over these rows
+
+    @property
+    def axis(self) -> int:
+        """Along which it crosses the end of a shard."""
+        return self.halo.dim.axis
+
+    @property
+    def count(self) -> int:
+        """Windows."""
+        return self.window.dims[self.window.axes.index(self.axis)].out
+
+    @property
+    def sent(self) -> tuple[int, int]:
+        """From which row to which it reads the neighbour, counted from the first of that one."""
+        own = self.halo.own
+        return (0, self.end - own) if self.after else (own + self.begin, own)
+
+    @property
+    def own(self) -> tuple[int, int]:
+        """From which row to which it reads the shard."""
+        return (self.begin, self.halo.own) if self.after else (0, self.end)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,13 +227,45 @@ class Shards:
     @property
     def local(self) -> Window:
         """The window over a shard and its halos."""
-        sharded = {halo.dim.axis: halo.local for halo in self.halos}
-        return Window(tuple(sharded.get(dim.axis, dim) for dim in self.window.dims))
+        return self._with(lambda halo: halo.local)
+
+    @property
+    def inside(self) -> Window:
+        """The window over a shard alone; beside it stands padding."""
+        return self._with(lambda halo: halo.inside)
+
+    @property
+    def strips(self) -> tuple[Strip, ...] | None:
+        """The windows that cross the ends of a shard; None where some axis does not tell which."""
+        found = []
+        for which, halo in enumerate(self.halos):
+            if halo.crossing is None:
+                return None
+            for after, windows in enumerate(halo.crossing):
+                if windows:
+                    found.append(self._strip(which, bool(after), windows))
+        return tuple(found)
+
+    def _strip(self, which: int, after: bool, windows: range) -> Strip:
+        halo, wide = self.halos[which], self.halos[:which]
+        dim, count = halo.dim, len(windows)
+        begin, rows = windows[0] * dim.stride - dim.low, (count - 1) * dim.stride + dim.span
+        own = Axis(dim.axis, rows, dim.window, dim.stride, dim.dilation, 0, 0, count)
+
+        def along(each: Halo) -> Axis:
+            return own if each is halo else each.around if each in wide else each.inside
+
+        return Strip(halo, after, begin, begin + rows, windows[0], self._with(along))
 
     @property
     def padded(self) -> bool:
         """Whether a halo may hold rows that are no elements of the array."""
         return any(halo.dim.padded for halo in self.halos)
+
+    def _with(self, local: Callable[[Halo], Axis]) -> Window:
+        """The window, of whose sharded axes stands what is `local`."""
+        sharded = {halo.dim.axis: local(halo) for halo in self.halos}
+        return Window(tuple(sharded.get(dim.axis, dim) for dim in self.window.dims))
 
     def halo(self, dim: Axis) -> Halo | None:
         """That of `dim`, if it is sharded."""

@@ -8,6 +8,7 @@ split, and what an average divides by. Each is given, as an array that depends o
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Literal
 
 import numpy as np
@@ -15,16 +16,17 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype
+from jaxpool._kernels.compare import Order, Ties
+from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype, is_float, losing
 from jaxpool._kernels.split_ties import WORD, Words, pick_level, route_level
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
-from jaxpool._ops.op import Op, apply, apply_given, problem_of
+from jaxpool._ops.op import Op, apply_given, problem_of
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
 from jaxpool._ops.sum_pool import SumPool, counts_along
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import LIMITS
+from jaxpool._shards.border import pooled
 from jaxpool._shards.halo import Shards
 
 
@@ -86,39 +88,46 @@ class ShardAverage(Op):
         return (window_spread(wide, plan, Epilogue(dy.dtype)),)
 
 
-def select_pool(x: Array, shards: Shards, kind: Kind, ties: Ties) -> tuple[Array, Any]:
-    """The max or min pool of a shard x with its halo, and the residual."""
-    window, padded = shards.local, shards.padded
+def select_pool(shards: Shards, x: Array, kind: Kind, ties: Ties | Order) -> tuple[Array, Any]:
+    """The max or min pool of a shard x, and the residual."""
+    window, fill, padded = shards.inside, losing(x.dtype, kind), shards.padded
     if ties != "split":
+        plain = SelectPool(window, kind, ties)
         if not padded:
-            return apply_given(SelectPool(window, kind, ties), x)
+            return pooled(shards, x, fill, plain, plain)
         bound = _end_of_padding(shards, x.ndim, last=ties == "last")
-        return apply_given(ShardSelect(window, kind, ties), x, bound)
+        return pooled(shards, x, fill, plain, ShardSelect(window, kind, ties), bound)
     if window.size <= LIMITS.masked_taps:
         given = _real_taps(shards, x.ndim) if padded else ()
-        return apply_given((ShardMask if padded else MaskPool)(window, kind), x, *given)
+        across = (ShardMask if padded else MaskPool)(window, kind)
+        return pooled(shards, x, fill, MaskPool(window, kind), across, *given)
     given = (_real_elements(shards, x.ndim),) if padded else ()
-    return apply_given((ShardLevel if padded else LevelPool)(window, kind), x, *given)
+    op = (ShardLevel if padded else LevelPool)(shards.local, kind)
+    return apply_given(op, shards.extended(x, fill), *given)
 
 
 def sum_pool(
-    x: Array, shards: Shards, divide: Literal["not", "counted", "real"] | float = "not"
+    shards: Shards, x: Array, divide: Literal["not", "counted", "real"] | float = "not"
 ) -> Array:
-    """The sum over each window of a shard x with its halo, divided by what `divide` says of the whole array."""
-    if divide not in ("counted", "real") or not shards.halos:
-        return apply(SumPool(shards.local, divide), "jvp", x)
+    """The sum over each window of a shard x, divided by what `divide` says of the whole array."""
+    window, fetch = shards.inside, functools.partial(pooled, shards, x, 0)
+    dtype = x.dtype if divide == "not" or is_float(x.dtype) else np.dtype(np.float32)
+    if divide not in ("counted", "real"):
+        op = SumPool(window, divide)
+        return fetch(op, op, dtype=dtype)[0]
     tables = [np.asarray(counts_along(dim, divide)) for dim in shards.window.dims]
     if all((table == table[0]).all() for table in tables):
-        count = float(np.prod([table[0] for table in tables], dtype=np.int64))
-        return apply(SumPool(shards.local, count), "jvp", x)
-    counts = jnp.ones((1,) * x.ndim, accumulator(x.dtype))
+        op = SumPool(window, float(np.prod([table[0] for table in tables], dtype=np.int64)))
+        return fetch(op, op, dtype=dtype)[0]
+    counts = jnp.ones((1,) * x.ndim, accumulator(dtype))
     for dim, table in zip(shards.window.dims, tables, strict=True):
         halo, values = shards.halo(dim), jnp.asarray(table, counts.dtype)
         if halo:
             first = halo.shard() * np.int32(halo.outs)
             values = lax.dynamic_slice_in_dim(values, first, halo.outs)
         counts = counts * along(values, dim.axis, x.ndim)
-    return apply_given(ShardAverage(shards.local), x, counts)[0]
+    average = ShardAverage(window)
+    return fetch(average, average, counts, dtype=dtype)[0]
 
 
 def along(values: Array, axis: int, ndim: int) -> Array:

@@ -6,21 +6,23 @@ Each is hashable, and so traced once. Where no window reaches beyond the array t
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import dtypes
-from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, losing
+from jaxpool._kernels.compare import Order, Ties
+from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.positions import flat_position
-from jaxpool._ops.op import apply, compose
+from jaxpool._ops.op import Op, apply, compose
 from jaxpool._ops.power_pool import NormPool
-from jaxpool._ops.select_pool import pool_op
+from jaxpool._ops.select_pool import SelectPool, pool_op
+from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.halo import Shards
 from jaxpool._shards.ops import along, select_pool, sum_pool
+from jaxpool._shards.split import by_window
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +31,12 @@ class Extreme:
 
     shards: Shards
     kind: Kind
-    ties: Ties
+    ties: Ties | Order
 
     def __call__(self, x: Array) -> Array:
-        x = self.shards.extended(x, losing(x.dtype, self.kind))
-        if not self.shards.padded:
-            return apply(pool_op(self.shards.local, self.kind, self.ties), "jvp", x)
-        return select_pool(x, self.shards, self.kind, self.ties)[0]
+        if self.shards.strips == ():
+            return apply(pool_op(self.shards.inside, self.kind, cast(Ties, self.ties)), "jvp", x)
+        return select_pool(self.shards, x, self.kind, self.ties)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,15 +44,14 @@ class Argmax:
     """A max pool and the position of each maximum in the whole array."""
 
     shards: Shards
-    ties: Ties
+    ties: Ties | Order
 
     def __call__(self, x: Array) -> tuple[Array, Array]:
-        x = self.shards.extended(x, losing(x.dtype, "max"))
         if self.ties == "split":
-            y = select_pool(x, self.shards, "max", "split")[0]
-            index = select_pool(lax.stop_gradient(x), self.shards, "max", "first")[1]
+            y = select_pool(self.shards, x, "max", "split")[0]
+            index = select_pool(self.shards, lax.stop_gradient(x), "max", "first")[1]
         else:
-            y, index = select_pool(x, self.shards, "max", self.ties)
+            y, index = select_pool(self.shards, x, "max", self.ties)
         window, starts = self.shards.window, []
         for dim in window.dims:
             halo = self.shards.halo(dim)
@@ -71,10 +71,10 @@ class Sum:
     divide: Literal["not", "counted", "real"] | float = "not"
 
     def __call__(self, x: Array) -> Array:
-        x = self.shards.extended(x, 0)
-        if self.divide != "not" and not dtypes.is_float(x.dtype):
-            x = x.astype(jnp.float32)
-        return sum_pool(x, self.shards, self.divide)
+        if self.shards.strips == ():
+            x = x if self.divide == "not" or dtypes.is_float(x.dtype) else x.astype(jnp.float32)
+            return apply(SumPool(self.shards.inside, self.divide), "jvp", x)
+        return sum_pool(self.shards, x, self.divide)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,3 +89,17 @@ class Norm:
         x = x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
         y: Array = compose(NormPool(self.shards.local, self.p), x)
         return y
+
+
+def windowed(op: Op, x: Array) -> Array:
+    """`apply(op, "jvp", x)`: of the shards of x, where its type says that axes which `op` pools are sharded.
+
+    Raises `ArgumentError` where shards would not be of one size.
+    """
+    if isinstance(op, (SelectPool, SumPool)):
+        split = by_window(x, op.window)
+        if split and split.shards.halos:
+            pool = (Sum, op.divide) if isinstance(op, SumPool) else (Extreme, op.kind, op.ties)
+            y: Array = split.run(pool[0], x, *pool[1:])
+            return y
+    return apply(op, "jvp", x)

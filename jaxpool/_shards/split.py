@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jax import Array
+from jax.sharding import PartitionSpec
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._shards.halo import Halo, Shards
 from jaxpool._shards.place import Place, on_shards, place_by_type
 
@@ -48,6 +49,41 @@ def by_type(x: Array, make: MakeWindow) -> Split | None:
     """The pool of x, if its type says how it is sharded; else None."""
     place = place_by_type(x)
     return None if place is None else split_pool(place, x.shape, make)
+
+
+def by_window(x: Array, window: Window) -> Split | None:
+    """The pool of x over `window`, likewise."""
+
+    def make(shape: Sequence[Any]) -> Window:
+        if [shape[axis] for axis in window.axes] == list(window.input_shape):
+            return window
+        return make_window(
+            shape,
+            window.window_shape,
+            [dim.stride for dim in window.dims],
+            [(dim.low, dim.high) for dim in window.dims],
+            window_dilation=[dim.dilation for dim in window.dims],
+            axes=window.axes,
+        )
+
+    return by_type(x, make)
+
+
+def check_ends(x: Array, window: Window) -> None:
+    """Raises where the type of x says that an axis is sharded and windows cross the ends of its shards."""
+    place = place_by_type(x)
+    if place is None:
+        return
+    for dim in window.dims:
+        count, names = place.count(dim.axis), place.names[dim.axis]
+        even = dim.size % count == 0 == dim.out % count and not dim.tail
+        if count > 1 and not (even and Halo(dim, names, count).crossing == (range(0), range(0))):
+            rule = (
+                f"whole along axis {dim.axis}, or with windows that end where its {count} shards do"
+            )
+            hint = f"Pass jax.reshard(x, spec), where spec has None for axis {dim.axis}."
+            spec = PartitionSpec(*[entry or None for entry in place.names])
+            raise ArgumentError("x", rule, spec, hint, of="sharding.spec")
 
 
 def check_even(

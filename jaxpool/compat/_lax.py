@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -13,9 +14,9 @@ from jax import numpy as jnp
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dtypes
-from jaxpool._ops.op import apply
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
+from jaxpool._shards.pools import windowed
 
 Reducer = Callable[[Any, Any], Any]
 Pads = str | Sequence[tuple[int, int]]
@@ -93,7 +94,10 @@ def reduce_window(
         return lax.reduce_window(x, init, reducer, window_shape, strides, padding)
     if not window.dims:
         return x
-    return apply(SumPool(window) if kind == "sum" else pool_op(window, kind, "first"), "jvp", x)
+    try:
+        return windowed(SumPool(window) if kind == "sum" else pool_op(window, kind, "first"), x)
+    except ArgumentError:
+        return lax.reduce_window(x, init, reducer, window_shape, strides, padding)
 
 
 def window_sum(
@@ -115,6 +119,7 @@ def window_mean(
     real = dtypes.is_float(x.dtype)
     window = _window(x.shape, window_shape, strides, padding) if real else None
     if window is not None and window.dims:
-        return apply(SumPool(window, float(size)), "jvp", x)
+        with contextlib.suppress(ArgumentError):
+            return windowed(SumPool(window, float(size)), x)
     mean = window_sum(x, window_shape, strides, padding) / size
     return mean.astype(x.dtype) if real else mean

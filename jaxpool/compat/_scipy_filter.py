@@ -20,7 +20,7 @@ from jaxpool._arguments.sizes import is_int, is_sequence, normalise_axes, per_ax
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.op import apply
-from jaxpool._ops.rank_pool import Morphology, rank_op
+from jaxpool._ops.rank_pool import Morphology, RankPool, ranked
 
 _MODES = {  # SciPy's names of borders, and NumPy's
     **{"reflect": "symmetric", "grid-mirror": "symmetric", "nearest": "edge", "mirror": "reflect"},
@@ -125,7 +125,7 @@ class Filter:
             pool = min_pool if rank == 0 else max_pool
             return pool(x, shape, axes=self.axes, autodiff="jvp")
         window = make_window(x.shape, shape, axes=self.axes)
-        return apply(rank_op(window, "first", rank, taps.tolist()), "jvp", x)
+        return ranked(RankPool(window, "first", tuple(taps.tolist()), rank), "jvp", x)
 
     def _grey(
         self, x: Array, kind: Kind, shape: tuple[int, ...], taps: np.ndarray, kernel: Array | None

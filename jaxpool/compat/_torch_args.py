@@ -15,6 +15,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, is_sequence
 from jaxpool._geometry.window import Window, make_window
+from jaxpool._shards.split import by_window
 
 Sizes = int | Sequence[int]
 Result = Array | tuple[Array, Array]  # of a pool that can return positions too
@@ -116,7 +117,7 @@ def windows(
     pads = sizes("padding", padding, rank, least=0)
     if any(pad > width // 2 for pad, width in zip(pads, kernel, strict=True)):
         raise ArgumentError("padding", "at most half the window", padding, "Use jaxpool.max_pool.")
-    return make_window(
+    window = make_window(
         x.shape,
         kernel,
         strides,
@@ -126,6 +127,8 @@ def windows(
         axes=spatial(x, rank),
         empty="keep",
     )
+    by_window(x, window)  # raises where shards would not be of one size
+    return window
 
 
 def check_flag(argument: str, value: Any) -> None:

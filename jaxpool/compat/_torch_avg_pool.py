@@ -11,8 +11,8 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
-from jaxpool._ops.op import apply
 from jaxpool._ops.sum_pool import SumPool
+from jaxpool._shards.pools import windowed
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, Sizes
 
@@ -48,9 +48,9 @@ def _avg_pool(
             rule, hint = "at most the input, without its padding", "Use jaxpool.avg_pool."
             raise ArgumentError("kernel_size", rule, kernel_size, hint)
         op = SumPool(window, _divisor(divisor_override, count_include_pad))
-    if x.dtype in FLOATS:
-        return apply(op, "jvp", x)
-    return jnp.trunc(apply(op, "jvp", x.astype(jnp.float64))).astype(x.dtype)
+        if x.dtype in FLOATS:
+            return windowed(op, x)
+        return jnp.trunc(windowed(op, x.astype(jnp.float64))).astype(x.dtype)
 
 
 def avg_pool2d(

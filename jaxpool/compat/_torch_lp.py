@@ -12,8 +12,8 @@ from jaxpool._arguments.arrays import is_array, real_array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_sequence
 from jaxpool._kernels import dtypes
-from jaxpool._ops.op import apply
 from jaxpool._ops.sum_pool import SumPool
+from jaxpool._shards.pools import windowed
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, INTS, ORDERED, Sizes
 from jaxpool.compat._torch_max_pool import max_of
@@ -67,7 +67,7 @@ def _lp_pool(
         return -max_of(-magnitude, window)
     dtype = x.dtype if x.dtype in FLOATS else jnp.dtype(np.float32)
     wide = x.astype(dtypes.accumulator(dtype))
-    total = apply(SumPool(window), "jvp", wide**norm)
+    total = windowed(SumPool(window), wide**norm)
     empty = total == 0  # its root has no gradient; PyTorch's is 0
     root = jnp.where(empty, 1, total) ** (1 / norm)
     return jnp.where(empty, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)

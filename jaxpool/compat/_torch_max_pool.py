@@ -10,8 +10,10 @@ from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import check_countable
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.positions import window_position
-from jaxpool._ops.op import apply, apply_kept
+from jaxpool._ops.op import apply_kept
 from jaxpool._ops.select_pool import SelectPool
+from jaxpool._shards.pools import Argmax, windowed
+from jaxpool._shards.split import by_window
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, INTS, Result, Sizes
 
@@ -37,15 +39,19 @@ def _max_pool(
         window = args.windows(x, rank, kernel_size, stride, padding, dilation, ceil_mode)
         if return_indices:
             check_countable("input", window.input_shape)
+    split = by_window(x, window)
     if not return_indices:
         return max_of(x, window)
+    if split and split.shards.halos:
+        found: Result = split.run(Argmax, x, "last_nan")
+        return found
     y, tap = apply_kept(SelectPool(window, "max", "last_nan"), "jvp", x)
     return y, window_position(tap, window)
 
 
 def max_of(x: Array, window: Window) -> Array:
     """The largest element of each window, chosen as PyTorch chooses."""
-    return apply(SelectPool(window, "max", "last_nan"), "jvp", x)
+    return windowed(SelectPool(window, "max", "last_nan"), x)
 
 
 def max_pool2d(

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxpool
+from bench import _tap_oracle as oracle
 from jaxpool._api.random import fractional_op
 from jaxpool.testing import (
     PoolCase,
@@ -21,7 +22,7 @@ from jaxpool.testing import (
     geometries,
     pool_cases,
 )
-from jaxpool.testing import _oracle_taps as oracle
+from jaxpool.testing import oracle as loops
 from tests.support.drawn import examples, refilled
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -181,8 +182,8 @@ FRACTIONAL = [((2, 9, 3), (2,), (5,), (1,)), ((2, 7, 9, 2), (3, 2), (5, 4), (2, 
 
 
 def starts(sample, size, width, out):
-    alpha = (size - width) / max(1, out - 1)
-    firsts = [int((i + sample) * alpha) - int(sample * alpha) for i in range(out - 1)]
+    alpha = np.float32(size - width) / np.float32(max(1, out - 1))
+    firsts = [int((np.float32(i) + sample) * alpha) - int(sample * alpha) for i in range(out - 1)]
     return [*firsts, size - width]
 
 
@@ -196,7 +197,7 @@ def fractional_matrix(key, shape, window, output, axes):
     for target in np.ndindex(*out):
         lane = tuple(0 if axis in axes else at for axis, at in enumerate(target))
         firsts = [
-            starts(float(sample[lane]), shape[axis], w, n)[target[axis]]
+            starts(sample[lane], shape[axis], w, n)[target[axis]]
             for sample, axis, w, n in zip(samples, axes, window, op.output_shape, strict=True)
         ]
         for tap in itertools.product(*map(range, window)):
@@ -209,18 +210,32 @@ def fractional_matrix(key, shape, window, output, axes):
 
 @pytest.mark.parametrize(("shape", "window", "output", "axes"), FRACTIONAL)
 def test_fractional_averages(shape, window, output, axes):
-    key, x = jax.random.key(3), np.random.default_rng(1).normal(size=shape).astype(np.float32)
-    matrix = fractional_matrix(key, shape, window, output, axes)
-
-    def f(x):
-        return jaxpool.fractional_avg_pool(key, x, window, output, axes=axes)
-
-    y, back = jax.vjp(f, x)
-    np.testing.assert_allclose(y, np.tensordot(matrix, x, x.ndim), rtol=1e-5, atol=1e-6)
-    dy = np.asarray(np.cos(np.arange(y.size)).reshape(y.shape), np.float32)
-    np.testing.assert_allclose(back(dy)[0], np.tensordot(dy, matrix, x.ndim), rtol=1e-5, atol=1e-6)
-    text = jax.jit(lambda x, dy: jax.vjp(f, x)[1](dy)).lower(x, dy).as_text()
+    pullback, x, dy = check_fractional(shape, window, output, axes, seeds=[3])
+    text = jax.jit(lambda x, dy: pullback(jax.random.key(3), x, dy)[1]).lower(x, dy).as_text()
     assert "scatter" not in text
+
+
+def check_fractional(shape, window, output, axes, seeds):
+    """Value and cotangent of many keys, by one program."""
+
+    @jax.jit
+    def pullback(key, x, dy):
+        def pool(x):
+            return jaxpool.fractional_avg_pool(key, x, window, output, axes=axes)
+
+        y, back = jax.vjp(pool, x)
+        return y, back(dy)[0]
+
+    for seed in seeds:
+        key, x = jax.random.key(seed), np.random.default_rng(seed).normal(size=shape)
+        matrix = fractional_matrix(key, shape, window, output, axes)
+        rows = matrix.shape[: len(shape)]
+        dy, x = (np.asarray(a, np.float32) for a in (np.cos(np.arange(np.prod(rows))), x))
+        dy = dy.reshape(rows)
+        y, dx = pullback(key, x, dy)
+        np.testing.assert_allclose(y, np.tensordot(matrix, x, x.ndim), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(dx, np.tensordot(dy, matrix, x.ndim), rtol=1e-5, atol=1e-6)
+    return pullback, x, dy
 
 
 LARGE = {  # taps that no one step of a maximum takes, bits of two words, and more than comparators rank
@@ -273,3 +288,44 @@ def test_the_k_largest_at_length(drawn):
 @given(case=pool_cases(kinds=("sum",), geometry=BLURS, dtypes=(np.float32,)))
 def test_blur_at_length(case):
     check_blur(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_fractional_averages_at_length(seed):
+    """Ten keys each of thirty geometries, of one pooled axis and of two."""
+    rng = np.random.default_rng(seed)
+    axes = [(1,), (2,), (1, 2), (2, 1)][seed % 4]
+    shape = (2, *map(int, rng.integers(1, 12 if len(axes) == 1 else 8, 2)), 2)
+    window = tuple(int(rng.integers(1, shape[axis] + 1)) for axis in axes)
+    most = [shape[axis] - width + 1 for axis, width in zip(axes, window, strict=True)]
+    output = tuple(int(rng.integers(1, n + 1)) for n in most)
+    check_fractional(shape, window, output, axes, seeds=range(10 * seed, 10 * seed + 10))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_blur_after_a_maximum_at_length(seed):
+    """Ten arrays each of thirty geometries, with ties and without; the loops of both, one after the other."""
+    rng = np.random.default_rng(seed)
+    shape = (2, *map(int, rng.integers(4, 9, 2)), 2)
+    window, blur, strides = (tuple(map(int, rng.integers(1, 4, 2))) for _ in range(3))
+    padding = "SAME" if seed % 3 else tuple((int(n), 1) for n in rng.integers(0, 2, 2))
+    if any(n == 1 for n in (*window, *blur)):
+        padding = "SAME"
+
+    @jax.jit
+    def pullback(x, dy):
+        pool = functools.partial(jaxpool.max_blur_pool, window_shape=window, blur_shape=blur)
+        y, back = jax.vjp(lambda x: pool(x, strides=strides, padding=padding), x)
+        return y, back(dy)[0]
+
+    for number in range(10):
+        x = draw_values(rng, shape, np.float32, "ties" if number % 2 else "normal")
+        largest = loops.max_pool(x, window, None, padding)
+        want = oracle.blur_pool(largest.y, blur, strides, padding)
+        dy = rng.normal(size=want.y.shape).astype(np.float32)
+        y, dx = pullback(x, dy)
+        np.testing.assert_allclose(y, want.y, rtol=1e-5, atol=1e-5)
+        blurred = want.exact_cotangents(dy)[0].astype(float)
+        np.testing.assert_allclose(dx, largest.exact_cotangents(blurred)[0], rtol=1e-4, atol=1e-5)

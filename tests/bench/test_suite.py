@@ -3,13 +3,15 @@
 import itertools
 import json
 import math
+import re
 
 import jax
 import numpy as np
 import pytest
 
-from bench import report
-from bench._jax_peer import AddOnePeer, JaxPeer, lax_op
+import jaxpool
+from bench import every_op, report
+from bench._jax_peer import AddOnePeer, JaxPeer, jaxpool_op, lax_op
 from bench._peer import Unsupported, Work
 from bench._tf_peer import PYTHON_VARIABLE, TensorFlowPeer
 from bench.cases import CASES, Case, pool, select
@@ -76,6 +78,25 @@ def test_oracle_agrees_with_lax(case):
     row = result.rows["lax"]
     assert row.why_not is None
     assert not row.wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", select(["small", "roi|segment"]), ids=lambda case: case.name)
+def test_boxes_and_segments_agree_with_the_oracle(case):
+    peer = JaxPeer("jaxpool", "jaxpool", jaxpool_op, "cpu")
+    row = run_case(case, "forward_and_vjp", [peer], 0.0).rows["jaxpool"]
+    assert row.why_not is None
+    assert not row.wrong
+
+
+def test_every_public_function_is_compiled_for_a_target():
+    names = {re.split("[ ,]", name)[0] for name in every_op.OPS}
+    others = {
+        "accelerate",
+        "keep_memory",
+        "max_unpool",
+    }  # the last with the pool that made positions
+    assert {name for name in jaxpool.__all__ if callable(getattr(jaxpool, name))} - others == names
 
 
 def test_oracle_sends_the_cotangent_to_the_first_of_a_tie():

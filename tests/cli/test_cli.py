@@ -84,6 +84,25 @@ for words in {words}:
 """
 
 
+def test_ctrl_c_is_one_line(capsys, monkeypatch):
+    def run(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jaxpool._cli.info.run", run)
+    assert main(["info"]) == 130
+    assert capsys.readouterr().err == "\njaxpool info: interrupted.\n"
+
+
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path, capsys, monkeypatch):
+    def full(path, text, encoding):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert main(["explain", "--html", str(tmp_path / "page.html")]) == 2
+    said = "jaxpool explain: nothing could be written: no space left on device.\n"
+    assert capsys.readouterr().err == said
+
+
 def test_help_version_and_mistakes_are_answered_without_jax(tmp_path):
     statuses = {
         ("--help",): 0,

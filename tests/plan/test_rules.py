@@ -28,7 +28,6 @@ NUMBERS = {
     ("compare.py", "bits == np.uint8(255)"): "the NaN of an 8-bit float without a sign",
     ("reduce.py", "BYTE = 8"): "bits of a word",
     ("split_ties.py", "WORD = 32"): "bits of the widest word",
-    ("segments.py", "LEAST, MOST = (4, 32)"): "rows of a block, whatever the platform: memory",
     ("segments.py", "ids.dtype.itemsize < 4"): "ids are widened to 32 bits",
     ("regions.py", "REACH = 6"): "samples that can meet: a bound of geometry",
     (

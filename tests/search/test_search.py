@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce, _oracle_taps, draw_values
+from bench import _tap_oracle
+from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce, draw_values
 from tests.search import beyond, run, specs
 
 KEPT = pathlib.Path(__file__).with_name("kept.txt").read_text().splitlines()
@@ -21,7 +22,7 @@ def loops(spec, xs):
     kwargs = spec.kwargs
     if spec.function == "global_avg_pool":
         return _oracle_adaptive.global_avg_pool(*xs, **kwargs)
-    for oracle in (_oracle, _oracle_adaptive, _oracle_reduce, _oracle_taps):
+    for oracle in (_oracle, _oracle_adaptive, _oracle_reduce, _tap_oracle):
         if hasattr(oracle, spec.function):
             return getattr(oracle, spec.function)(*xs, **kwargs)
     raise LookupError(spec.function)

@@ -78,6 +78,12 @@ def test_a_halo_is_what_the_windows_of_a_shard_read_elsewhere(stride, padding, c
                 assert halo.length == max(reads) - min(reads) + 1
                 assert halo.before[shard] == max(0, own[0] - first)
                 assert halo.after[shard] == max(0, last + 1 - own[1])
+            if halo.crossing is not None:
+                begins = [o * stride - dim.low for o in range(halo.outs)]
+                before = [o for o, n in enumerate(begins) if n < 0]
+                after = [o for o, n in enumerate(begins) if n + window > halo.own]
+                assert [*map(list, halo.crossing)] == [before, after]
+                assert len(before) + len(after) < halo.outs
     assert tried
 
 

@@ -11,6 +11,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
+from jaxpool.compat import flax, torch
 from tests.sharded.cases import (
     KINDS,
     PLAIN,
@@ -229,6 +230,47 @@ def test_sizes_that_work_are_named():
             call()
     with pytest.raises(ValueError, match=r"or 1 along every axis.* Use 8 or 16 there"):
         jaxpool.adaptive_max_pool(given, (9, 2))
+
+
+# What goes by other names, and pools that exchange nothing
+
+
+def test_other_libraries_names_exchange_halos():
+    """PyTorch's indices too, which say where in the whole array; NaN is chosen as there."""
+    mesh = mesh_of((8,), "explicit")
+    x = jnp.asarray(hard_numbers())
+    given = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
+    calls = [
+        lambda x: flax.avg_pool(jnp.nan_to_num(x, neginf=0), (3, 3), (2, 2), "SAME"),
+        lambda x: torch.max_pool2d(jnp.moveaxis(x, 3, 1), 3, 1, 1, return_indices=True),
+    ]
+
+    def every(x):
+        return [with_gradient(call)(x) for call in calls]
+
+    for a, b in zip(*map(jax.tree.leaves, map(jax.jit(every), (given, x))), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match=r"torch\.max_pool2d.*Use 32 there"):
+        torch.max_pool2d(jnp.moveaxis(given, 3, 1), 4)
+
+
+def test_pools_that_exchange_nothing_take_windows_that_end_where_shards_do():
+    mesh = mesh_of((8,), "explicit")
+    x = jnp.asarray(numbers())
+    given = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
+    calls = [
+        functools.partial(jaxpool.softmax_pool, window_shape=(2, 2)),
+        functools.partial(jaxpool.gem_pool, p=3.0, window_shape=(2, 2)),
+        functools.partial(jaxpool.median_pool, window_shape=(2, 2)),
+        functools.partial(jaxpool.dilate, kernel=jnp.zeros((2, 2))),
+        functools.partial(jaxpool.blur_pool, window_shape=(2, 2)),
+    ]
+    for call in calls:
+        np.testing.assert_allclose(call(given, strides=2), call(x, strides=2), rtol=1e-6)
+        with pytest.raises(ValueError, match="windows that end where its 8 shards do; got"):
+            call(given, strides=1, padding="SAME")
+    with pytest.raises(ValueError, match=r"k_max_pool.* where spec has None for axis 1"):
+        jaxpool.k_max_pool(given, 3, axis=1)
 
 
 def test_mapped_over_an_axis_that_is_sharded_and_one_that_is_not():

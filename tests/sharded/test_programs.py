@@ -6,6 +6,7 @@ from jax import numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import jaxpool
 from jaxpool import sharded
 from tests.sharded.cases import (
     KINDS,
@@ -62,6 +63,23 @@ def test_bytes_are_those_of_the_halo(kind):
     back = collectives(jax.grad(lambda x: pooled(x).sum()), x)
     sent = [size for name, size in back if name == "collective-permute"]
     assert sum(sent) == 2 * halo
+
+
+def test_no_shard_is_copied():
+    """Beside arguments and results a device needs what one that pools its shard alone needs, and strips."""
+    mesh = mesh_of((8,), "explicit")
+    x = jax.device_put(jnp.ones((1, 1024, 128, 8)), NamedSharding(mesh, P(None, "a")))
+
+    def gradient(op, x):
+        y, pull = jax.vjp(lambda x: op(x, (3, 3), (1, 1), "SAME"), x)
+        return y, pull(x)
+
+    needed = [
+        jax.jit(gradient, static_argnums=0).lower(*call).compile().memory_analysis()
+        for call in ((sharded.avg_pool, x), (jaxpool.avg_pool, jnp.ones((1, 128, 128, 8))))
+    ]
+    split, alone = (memory.temp_size_in_bytes for memory in needed)
+    assert split < alone + x.nbytes // 8 // 4
 
 
 def test_windows_that_no_border_cuts_send_nothing():

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpool
-from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce, _oracle_taps
+from bench import _tap_oracle
+from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce
 from tests.support import lax_pools
 from tests.support.boxes_and_rows import (
     by_segment,
@@ -250,7 +251,7 @@ class Row:
 def by_oracle(op):
     """The oracle of an op, or None; of a pool and its indices, that of the pool, which has both."""
     named = op.removesuffix("_with_argmax")
-    rooms = (_oracle, _oracle_adaptive, _oracle_reduce, _oracle_taps)
+    rooms = (_oracle, _oracle_adaptive, _oracle_reduce, _tap_oracle)
     return next((getattr(room, named) for room in rooms if hasattr(room, named)), None)
 
 

@@ -1,4 +1,4 @@
-"""What morphology, blur and the k largest should give, in NumPy loops; see `_oracle` for the parts."""
+"""What morphology, blur and the k largest should give, in NumPy loops; see `jaxpool.testing.oracle` for the parts."""
 
 from __future__ import annotations
 

@@ -1,0 +1,178 @@
+"""A pool of a shard and of the rows beside it, without a copy of the shard.
+
+The shard is pooled by itself, as if there were padding beside it. That is right where windows lie in the shard; those
+that cross its ends are pooled again, over strips of the few rows that they read, and put into the result:
+
+    3 windows a shard, window 3, stride 1          shard  [d e f]
+    pooled by itself                              . d e   d e f   e f .
+    strips, with a row of each neighbour          c d e           e f g
+
+The residual is put together likewise: it then says of all windows what they chose, and taps count from the first of a
+window wherever it lies. Backward the shard's own rows get their cotangents from all windows at once, as if there were
+padding beside it, and the rows of neighbours get theirs from the strips.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax import Array, lax
+
+from jaxpool._kernels.keep import keep
+from jaxpool._ops.linear_map import linear_map
+from jaxpool._ops.op import Op, apply_given
+from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._shards.halo import Shards, Strip
+
+
+@dataclasses.dataclass(frozen=True)
+class Edges(Op):
+    """x, and rows of it from the first to the last of `cuts`, each along an axis.
+
+    Their cotangents are added to that of x in its place: jax would add arrays of the size of x.
+    """
+
+    cuts: tuple[tuple[int, int, int], ...]
+
+    linear_in_x = True
+
+    def linear(self, on: Platform, residual: tuple[()], x: Array) -> list[Array]:
+        return [
+            x,
+            *[lax.slice_in_dim(x, first, last, axis=axis) for axis, first, last in self.cuts],
+        ]
+
+    def transpose(
+        self, on: Platform, residual: tuple[()], dx: Array, *drows: Array
+    ) -> tuple[Array]:
+        for (axis, first, last), rows in zip(self.cuts, drows, strict=True):
+            rows = rows + lax.slice_in_dim(dx, first, last, axis=axis)
+            dx = lax.dynamic_update_slice_in_dim(dx, rows, first, axis)
+        return (dx,)
+
+
+def fetched(shards: Shards, x: Array, fill: Any) -> list[Array]:
+    """x, and for each strip the rows that it reads of a neighbour."""
+    strips = shards.strips or ()
+    cuts = tuple((strip.axis, *strip.sent) for strip in strips)
+    x, *ends = linear_map(Edges(cuts), (), [x], given=(True,))
+    halos: list[Array] = []
+    for strip, rows in zip(strips, ends, strict=True):
+        rows = _between(strips, halos, rows, strip, *strip.sent)
+        halos.append(strip.halo.from_neighbour(rows, fill, after=strip.after))
+    return [x, *halos]
+
+
+def _between(
+    strips: Sequence[Strip],
+    halos: Sequence[Array],
+    rows: Array,
+    strip: Strip,
+    first: int,
+    last: int,
+) -> Array:
+    """`rows` of a shard, `first` to `last` along the axis of `strip`, between those of halos along axes before it."""
+    for other, halo in zip(strips, halos, strict=False):
+        if other.axis == strip.axis:
+            break
+        beside = lax.slice_in_dim(halo, first, last, axis=strip.axis)
+        rows = lax.concatenate([rows, beside] if other.after else [beside, rows], other.axis)
+    return rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Bordered(Op):
+    """A pool of a shard and of what was `fetched` for each of `strips`.
+
+    `inside` pools the shard by itself, and `across` a strip, once it has its window, given what it needs.
+    """
+
+    inside: Any
+    across: Any
+    strips: tuple[Strip, ...]
+
+    @property
+    def inputs(self) -> int:
+        """The shard and a halo for each strip."""
+        return 1 + len(self.strips)
+
+    @property
+    def linear_in_x(self) -> bool:
+        """Whether both pools are."""
+        return bool(self.inside.linear_in_x)
+
+    def primal(self, on: Platform, *args: Array) -> tuple[Array, Any]:
+        x, *halos = args[: self.inputs]
+        found = self.inside.primal(on, x)
+        for strip in self.strips:
+            given = _of(strip, args[self.inputs :])
+            part = self._over(strip).primal(on, self._rows(strip, x, halos), *given)
+            found = _put(strip, found, part)
+        return found
+
+    def linear(self, on: Platform, residual: Any, *xs: Any) -> Array:
+        x, *halos = xs
+        y: Array = keep(keep_on(on), functools.partial(self.inside.linear, on, residual), x)
+        for strip in self.strips:
+            rows, part = self._rows(strip, x, halos), _of(strip, residual)
+            y = _put(strip, y, self._over(strip).linear(on, part, rows))
+        return y
+
+    def transpose(self, on: Platform, residual: Any, dy: Array) -> tuple[Array, ...]:
+        (dx,) = keep(keep_on(on), functools.partial(self.inside.transpose, on, residual), dy)
+        halos = []
+        for strip in self.strips:
+            part = _of(strip, (residual, dy))
+            (drows,) = self._over(strip).transpose(on, *part)
+            count = strip.sent[1] - strip.sent[0]
+            first = drows.shape[strip.axis] - count if strip.after else 0
+            halos.append(lax.slice_in_dim(drows, first, first + count, axis=strip.axis))
+        return dx, *halos
+
+    def _over(self, strip: Strip) -> Any:
+        return dataclasses.replace(self.across, window=strip.window)
+
+    def _rows(self, strip: Strip, x: Array, halos: Sequence[Array]) -> Array:
+        """The rows of a strip: its halo and, beside it, those of the shard between halos along axes before."""
+        own = lax.slice_in_dim(x, *strip.own, axis=strip.axis)
+        own = _between(self.strips, halos, own, strip, *strip.own)
+        halo = halos[self.strips.index(strip)]
+        return lax.concatenate([own, halo] if strip.after else [halo, own], strip.axis)
+
+
+def _of(strip: Strip, arrays: Any) -> Any:
+    """What arrays hold of the windows of a strip."""
+
+    def part(each: Array) -> Array:
+        if each.shape[strip.axis] == 1:  # the same for all windows
+            return each
+        return lax.slice_in_dim(each, strip.first, strip.first + strip.count, axis=strip.axis)
+
+    return jax.tree.map(part, arrays)
+
+
+def _put(strip: Strip, whole: Any, part: Any) -> Any:
+    """`whole` with what `part` holds of the windows of a strip."""
+    return jax.tree.map(
+        lambda x, rows: lax.dynamic_update_slice_in_dim(x, rows, strip.first, strip.axis),
+        whole,
+        part,
+    )
+
+
+def pooled(
+    shards: Shards, x: Array, fill: Any, inside: Any, across: Any, *given: Array, dtype: Any = None
+) -> tuple[Array, Any]:
+    """What a pool computes of a shard x, in `dtype`, and the residual: `across`, which is given what it needs.
+
+    `inside` needs nothing: the same of windows that lie in the shard.
+    """
+    if shards.strips is None:
+        op, xs = dataclasses.replace(across, window=shards.local), [shards.extended(x, fill)]
+    else:
+        op, xs = Bordered(inside, across, shards.strips), fetched(shards, x, fill)
+    return apply_given(op, *[each.astype(dtype or x.dtype) for each in xs], *given)
