@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found) if args.json else "\n".join(_plans.case_in_words(found)))
         return 0
     backend = jax.default_backend()
-    versions = [("Python", platform.python_version()), *_versions()]
+    versions = [("Python", platform.python_version()), *_versions(PACKAGES)]
     machine = [
         ("platform", platform.platform()),
         ("backend", backend),
@@ -88,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _versions() -> list[tuple[str, str]]:
+def _versions(packages: Sequence[str]) -> list[tuple[str, str]]:
     rows = []
-    for package in PACKAGES:
+    for package in packages:
         try:
             rows.append((package, importlib.metadata.version(package)))
         except importlib.metadata.PackageNotFoundError:
