@@ -193,11 +193,11 @@ def _overlap(dim: Axis) -> bool:
 
 
 def _output_size(total: int, span: int, stride: int, reach: int, ceil_mode: bool) -> int:
-    """Windows along an axis of `total` padded positions; `reach` is the input with its low padding."""
+    """Windows along an axis of `total` padded positions, or less than 1; `reach` is the input with its low padding."""
     if not ceil_mode:
-        return (total - span) // stride + 1 if total >= span else 0
-    out = max(0, -(-(total - span) // stride) + 1)
-    return out - 1 if out > 0 and (out - 1) * stride >= reach else out
+        return (total - span) // stride + 1
+    out = -(-(total - span) // stride) + 1
+    return out - 1 if (out - 1) * stride >= reach else out
 
 
 def _axis(
@@ -219,7 +219,7 @@ def _axis(
         low = total // 2 if pads == "SAME" else total - total // 2
         high = total - low
     out = _output_size(size + low + high, span, stride, size + low, ceil)
-    stride = min(stride, max(size + low + high, 1))  # beyond that there is one window all the same
+    stride = min(stride, size + low + high)  # beyond that there is one window all the same
     return Axis(axis, size, window, stride, dilation, low, high, out)
 
 

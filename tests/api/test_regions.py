@@ -158,6 +158,11 @@ def test_types_and_shapes():
     np.testing.assert_array_equal(y, jaxpool.roi_max_pool(whole.astype(jnp.float32), BOX, 2))
 
 
+def test_the_largest_of_no_boxes():
+    x, none = np.ones((6, 5, 2), np.float32), np.zeros((0, 4), np.float32)
+    assert jaxpool.roi_align(x, none, (2, 3), kind="max", samples=3).shape == (0, 2, 3, 2)
+
+
 @pytest.mark.parametrize("name", ["roi_align", "roi_max_pool"])
 def test_no_scatter_and_one_order(name):
     """The gradient is the same however boxes are grouped with others of other images."""

@@ -57,6 +57,20 @@ class TestWhatIsRefused:
         )
 
 
+def test_output_that_nobody_reads_any_more(tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxpool", "explain", "--op", "sum"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(jaxpool.__file__).parents[1])},
+        stdout=write,
+        stderr=subprocess.PIPE,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 BLOCKED = """
 import runpy, sys
 sys.modules["jax"] = None  # an import of it raises
@@ -68,6 +82,25 @@ for words in {words}:
         print("status", left.code or 0)
     print("---")
 """
+
+
+def test_ctrl_c_is_one_line(capsys, monkeypatch):
+    def run(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jaxpool._cli.info.run", run)
+    assert main(["info"]) == 130
+    assert capsys.readouterr().err == "\njaxpool info: interrupted.\n"
+
+
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path, capsys, monkeypatch):
+    def full(path, text, encoding):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert main(["explain", "--html", str(tmp_path / "page.html")]) == 2
+    said = "jaxpool explain: nothing could be written: no space left on device.\n"
+    assert capsys.readouterr().err == said
 
 
 def test_help_version_and_mistakes_are_answered_without_jax(tmp_path):

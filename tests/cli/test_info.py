@@ -11,6 +11,7 @@ import pytest
 
 import jaxpool
 from jaxpool.__main__ import main
+from jaxpool._cli import info
 
 PLAN = """\
 avg_pool, float32, 8x64x64x8 to 8x64x64x8
@@ -116,3 +117,11 @@ def test_as_a_program_in_another_folder(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("versions\n")
+
+
+def test_what_is_not_there(monkeypatch):
+    assert info._versions(("no-such-package",)) == [("no-such-package", "not installed")]
+    assert info._huge_pages("tpu") == []
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setenv("GLIBC_TUNABLES", f"glibc.malloc.arena_max=1:{info.HUGE_PAGES}")
+    assert info._huge_pages("cpu") == [("huge pages", "on")]

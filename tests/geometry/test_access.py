@@ -48,6 +48,13 @@ def test_regions_hold_each_position_once_and_elements_where_they_say(dim, transp
             assert inside or not first <= position < stop
 
 
+def test_one_region_turns_as_often_as_the_longest_phase():
+    phases = phases_of(Axis(0, 7, 3, 2, 1, 1, 1, 4), True)
+    assert [each.out for each in phases] == [4, 3]
+    assert access.one_cut(phases) == (access.Cut(0, 4, 2),)
+    assert access.one_cut(phases, 1) == (access.Cut(0, 5, 2),)
+
+
 @given(axes)
 def test_what_an_element_gets_is_what_windows_gave(dim):
     """The taps too, by which a cotangent knows whom it is sent to."""
@@ -97,3 +104,14 @@ def test_tables_of_a_window_with_a_stride():
     np.testing.assert_array_equal(windows[0], [0, 0, 1, 1, 2, 2, 3])
     np.testing.assert_array_equal(taps[0], [1, 2, 1, 2, 1, 2, 1])
     np.testing.assert_array_equal(windows[1, exist[1]], [1, 2, 3])
+
+
+@given(axes, st.booleans())
+def test_elements_counted_from_another(dim, transposed):
+    """Of an array that holds some of the elements, the same ones are read."""
+    for each in phases_of(dim, transposed):
+        begin, end = each.size // 3, each.size + 2
+        part = each.of_elements(begin, end)
+        assert (part.size, part.out, part.stride) == (end - begin, each.out, each.stride)
+        moved = [(offset + begin, tap) for offset, tap in part.pairs]
+        assert moved == list(each.pairs)

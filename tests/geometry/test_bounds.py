@@ -32,6 +32,24 @@ def test_the_first_empty_window():
     assert found == {None, 0, 1, 2}
 
 
+def test_taps_that_are_counted():
+    """Those before the end of the padded input, from which the last window hangs over in ceil mode."""
+    over = 0
+    for size, window, stride, pads, options in drawn(400):
+        try:
+            arguments = ((size, 1), (window,), (stride,), (pads,))
+            (dim,) = make_window(*arguments, **options, empty="keep").dims
+        except ArgumentError:
+            continue
+        for output in range(dim.out):
+            first = output * stride - pads[0]
+            taps = [first + tap * dim.dilation for tap in range(window)]
+            inside = [at for at in taps if at < size + pads[1]]
+            assert dim.counted(output) == len(inside), dim
+            over += len(inside) < window
+    assert over > 20
+
+
 def test_the_longest_of_unequal_windows():
     for size in range(1, 40):
         for count in range(1, 60):

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
-from jaxpool._geometry.window import Window, full_window, make_window
+from jaxpool._geometry.window import Axis, Window, full_window, make_window
 from jaxpool.testing import Geometry, geometries
 from tests.support import lax_pools
 
@@ -176,10 +176,17 @@ def test_a_window_is_frozen_and_hashable_and_equal_to_its_twin():
 
 def test_full_window_takes_the_whole_of_its_axes():
     window = full_window((2, 3, 5), (2, 1))
+    assert window.dims == (Axis(2, 5, 5, 1, 1, 0, 0, 1), Axis(1, 3, 3, 1, 1, 0, 0, 1))
     assert window.window_shape == window.input_shape == (5, 3)
     assert window.output_shape == (1, 1)
     assert not window.padded
     assert not window.overlapping
+
+
+def test_a_window_longer_than_the_padded_input_is_told_all_numbers():
+    with pytest.raises(ArgumentError) as raised:
+        make_window((3, 1), (5,), (1,), ((2, 1),), window_dilation=2)
+    assert "the padded input, 6 along axis 0 (it spans 9)" in raised.value.args[1]
 
 
 def test_empty_windows_raise_unless_they_are_kept():

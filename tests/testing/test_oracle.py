@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool.testing import PoolCase, assert_pool_matches, oracle
+from jaxpool.testing import PoolCase, assert_close, assert_pool_matches, oracle
+from jaxpool.testing._answer import exact_values
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -59,3 +60,20 @@ def test_assert_pool_matches_tells_values_cotangents_shapes_and_dtypes_apart():
     ]:
         with pytest.raises(AssertionError, match=message):
             assert_pool_matches(wrong, case)
+
+
+def test_a_result_of_another_shape_or_dtype_is_told_apart():
+    want = np.zeros((2, 3), np.float32)
+    for got in (want[:1], want.astype(np.float16)):
+        with pytest.raises(AssertionError, match=r"value: got float\d\d\(., 3\), want float32"):
+            assert_close(got, want, 9.0, "value")
+
+
+def test_the_oracle_knows_three_rules_of_ties():
+    with pytest.raises(ValueError, match="ties must be 'first', 'last' or 'split'; got 'none'"):
+        oracle.max_pool(np.ones((4, 1)), (2,), ties="none")
+
+
+def test_integers_of_4_bits_are_numbers():
+    got = exact_values(np.array([-8, 7], jnp.int4))
+    assert got.tolist() == [-8, 7]

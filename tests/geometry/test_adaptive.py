@@ -1,0 +1,79 @@
+"""Windows of adaptive pools, against the slices that they are."""
+
+import numpy as np
+import pytest
+
+from jaxpool._geometry.adaptive import RaggedAxis, adaptive_window, in_front
+from jaxpool._geometry.window import Axis, make_window
+
+
+def slices(size, out):
+    return [range(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
+
+
+@pytest.mark.parametrize("out", range(1, 17))
+def test_taps_and_places_of_each_window(out):
+    for size in range(1, 14):
+        assert_laid_out(size, out)
+
+
+def assert_laid_out(size, out):
+    (dim,) = adaptive_window((1, size, 1), (out,), None).dims
+    wanted = slices(size, out)
+    assert (dim.axis, dim.size, dim.out) == (1, size, out)
+    assert isinstance(dim, RaggedAxis) == (size % out != 0)
+    sources = dim.sources()
+    assert sources.shape == (out, dim.window)
+    for row, real in zip(sources, wanted, strict=True):
+        assert row.tolist() == [*real] + [size] * (dim.window - len(real))
+    if not isinstance(dim, RaggedAxis):
+        assert dim == Axis(1, size, size // out, size // out, 1, 0, 0, out)
+        return
+    longest = max(map(len, wanted))
+    assert dim == RaggedAxis(1, size, longest, longest, 1, 0, 0, out)
+    assert (dim.padded, dim.tail) == (True, 0)
+    assert [dim.last_real(i) for i in range(out)] == [len(real) - 1 for real in wanted]
+    flat = sources.reshape(-1)
+    where = [np.flatnonzero(flat == position).tolist() for position in range(size)]
+    assert len(dim.places) == max(map(len, where))
+    for position, column in enumerate(dim.places.T):
+        got, rest = np.split(column, [len(where[position])])
+        assert got.tolist() == where[position]
+        assert set(rest) <= {len(flat) + position}
+
+
+def test_axes_of_unequal_windows_stand_in_front():
+    window = adaptive_window((2, 8, 9, 7, 3), (4, 4, 3), None)
+    assert in_front(window, 5) == ((2, 3, 0, 1, 4), (2, 3, 0, 1, 4))
+    window = adaptive_window((2, 8, 9, 3), (4, 4), None)
+    assert in_front(window, 4) == ((2, 0, 1, 3), (1, 2, 0, 3))
+
+
+def test_none_keeps_an_axis_and_an_int_counts_for_all():
+    assert adaptive_window((2, 8, 9, 3), (None, 4), None).output_shape == (8, 4)
+    assert adaptive_window((2, 8, 9, 3), [4, None], (3, -4)).output_shape == (4, 2)
+    assert adaptive_window((2, 8, 9, 3), 3, (1, 2)).output_shape == (3, 3)
+
+
+def test_what_an_axis_says_of_itself():
+    idle, whole = Axis(1, 5, 1, 1, 1, 0, 0, 5), Axis(1, 5, 5, 1, 1, 0, 0, 1)
+    assert (idle.idle, idle.whole, whole.idle, whole.whole) == (True, False, False, True)
+    assert Axis(1, 1, 1, 1, 1, 0, 0, 1).whole
+    more = [
+        Axis(1, 5, 1, 2, 1, 0, 0, 3),
+        Axis(1, 5, 1, 1, 1, 0, 0, 4),
+        Axis(1, 5, 1, 1, 1, 1, -1, 5),
+        Axis(1, 5, 5, 1, 1, 1, 0, 1),
+        Axis(1, 5, 5, 1, 1, 1, 1, 3),
+        Axis(1, 5, 5, 1, 2, 2, 2, 1),
+        Axis(1, 5, 4, 1, 1, 0, 0, 2),
+        Axis(1, 5, 4, 2, 1, 0, 0, 1),
+    ]
+    assert not any(dim.idle or dim.whole for dim in more)
+
+
+def test_positions_of_taps():
+    (dim,) = make_window((5, 1), (3,), (2,), 1, window_dilation=2).dims
+    assert dim.sources().tolist() == [[5, 1, 3], [1, 3, 5]]
+    assert dim.sources().dtype == np.int32
+    assert (dim.span, dim.needed, dim.tail) == (5, 7, 1)

@@ -1,0 +1,124 @@
+"""What is chosen for all but windowed extremes and sums, on both sides of each limit."""
+
+import pytest
+
+from jaxpool._geometry.adaptive import adaptive_window
+from jaxpool._geometry.window import full_window, make_window
+from jaxpool._plan import others
+from jaxpool._plan.layout import Layout, fits_tables, in_one_region
+from jaxpool._plan.max_pool import plan_max, residual
+from jaxpool._plan.problem import Problem, elements, keep_on, nbytes, resized, row
+from jaxpool._plan.tuning import CPU, LIMITS, PORTABLE, TUNING
+
+
+def line(taps):
+    return make_window((1, 4 * taps, 1), (taps,))
+
+
+@pytest.mark.parametrize(
+    ("window", "split", "kept"),
+    [
+        (line(LIMITS.masked_taps), True, "bits"),
+        (line(LIMITS.masked_taps + 1), True, "arrays"),
+        (line(LIMITS.masked_taps + 1), False, "tap"),
+        (full_window((1, LIMITS.whole_taps, 1), (1,)), True, "bits"),
+        (full_window((1, LIMITS.whole_taps, 1), (1,)), False, "tap"),
+        (full_window((1, LIMITS.whole_taps + 1, 1), (1,)), True, "rank"),
+        (full_window((1, LIMITS.whole_taps + 1, 1), (1,)), False, "rank"),
+        (make_window((1, 5, 5, 1), (5, 4)), False, "tap"),  # not whole along one axis
+    ],
+)
+def test_what_is_kept(window, split, kept):
+    assert residual(window, split=split) == kept
+
+
+def test_a_grid_for_windows_of_unequal_lengths_and_for_long_ones():
+    longest = LIMITS.adaptive_window
+    assert others.needs_no_grid(adaptive_window((1, 2 * longest, 1), (2,), None))
+    assert not others.needs_no_grid(adaptive_window((1, 2 * longest + 2, 1), (2,), None))
+    assert not others.needs_no_grid(adaptive_window((1, 8, 7, 1), (4, 3), None))
+    assert others.needs_no_grid(adaptive_window((1, 8, 6, 1), (4, 3), None))
+
+
+def test_limits_are_the_last_that_are_read_one_by_one():
+    places, taps = LIMITS.adaptive_places, LIMITS.fold_taps
+    assert [others.one_by_one(places + more) for more in (0, 1)] == [True, False]
+    assert [others.in_one_go(taps + more, 1) for more in (0, 1)] == [True, False]
+    assert [others.in_one_go(taps + 9 + more, taps + 9) for more in (0, 1)] == [True, False]
+    kept = [tap for tap in range(1, 3 * taps) if others.kept_before(tap)]
+    assert kept == [taps, 2 * taps]
+
+
+@pytest.mark.parametrize("on", TUNING)
+def test_a_scan_is_kept_as_its_platform_keeps(on):
+    plan = others.plan_scan(on)
+    assert (plan.ways, plan.keep) == (TUNING[on].scan_ways, keep_on(on))
+    assert plan.keep == ("conditional" if on == "cpu" else "barrier")
+
+
+def own(shape, sizes, platform="cpu", *, sharded=False):
+    return others.own_windows(shape, (1, 2), sizes, platform, sharded)
+
+
+def test_windows_of_their_own():
+    window = own((2, 3, 4, 5), (8, 17))
+    assert (window.axes, window.window_shape, window.output_shape) == ((1, 2), (2, 4), (3, 4))
+    assert [(dim.size, dim.stride, dim.low) for dim in window.dims] == [(8, 2, 0), (17, 4, 0)]
+    assert own((2, 3, 4, 5), (3, 4)).size == 1
+    assert own((2, 3, 4, 5), (3 * CPU.unpool_taps, 4)).size == CPU.unpool_taps
+    nothing = [
+        own((2, 3, 4, 5), (3 * CPU.unpool_taps, 8)),  # too many taps
+        own((2, 3, 4, 5), (2, 4)),  # more elements than positions
+        own((2, 0, 4, 5), (8, 17)),
+        own((2, None, 4, 5), (8, 17)),
+        own((None, 3, 4, 5), (8, 17)),
+        own((2, 3, 4, 5), (8, 17), sharded=True),
+        own((2, 3, 4, 5), (8, 17), "gpu"),
+    ]
+    assert nothing == [None] * len(nothing)
+
+
+def test_numbers_of_a_problem():
+    def problem(dtype, platform="cpu", thresholds=None):
+        shape = (1, 8, 3)
+        return Problem(make_window(shape, (2,)), shape, dtype, platform, thresholds=thresholds)
+
+    found = [problem(dtype) for dtype in ("bool", "int8", "float8_e4m3fn", "bfloat16", "float64")]
+    assert [each.bits for each in found] == [8, 8, 8, 16, 64]
+    assert [each.low_precision for each in found] == [False, False, True, True, False]
+    assert [each.sum_bits for each in found] == [8, 8, 32, 32, 64]
+    assert [problem(dtype).low_precision for dtype in ("float32", "uint16")] == [False, False]
+    assert problem("int8", "gpu").tuning is TUNING["gpu"]
+    assert problem("int8", "gpu", PORTABLE).tuning is PORTABLE
+    assert (keep_on("gpu", CPU), keep_on("cpu", PORTABLE)) == ("conditional", "barrier")
+    assert resized((2, None, 4), (1, 0), (7, 8)) == (8, 7, 4)
+    assert (elements((2, 3)), elements((2, None)), elements(())) == (6, float("inf"), 1)
+    assert (row((2, 3, 4, 5), (1,)), row((2, 3, 4, 5), (0, 2)), row((2, 3), ())) == (20, 5, 6)
+    assert (nbytes((2, 3), 16), nbytes((2, None), 8)) == (12, float("inf"))
+
+
+def test_no_tables_where_sizes_or_devices_are_not_known():
+    shape = (1, 8, 9, 16)
+    window = make_window(shape, (3, 3))
+    reads = plan_max(Problem(window, shape, "float32", "cpu")).forward[0].step.phases
+    one = Problem(window, shape, "float32", "cpu")
+    assert fits_tables(one, reads)
+    assert not fits_tables(Problem(window, (None, 8, 9, 16), "float32", "cpu"), reads)
+    assert not fits_tables(Problem(window, shape, "float32", "cpu", sharded=True), reads)
+    assert not fits_tables(Problem(window, shape, "float32", "gpu"), reads)
+    far = (1, CPU.longest_table + 2, 1, 16)
+    long = make_window(far, (3, 1))
+    step = plan_max(Problem(long, far, "float32", "portable")).forward[0].step
+    assert fits_tables(Problem(long, far, "float32", "cpu"), step.phases)
+    assert not fits_tables(Problem(long, far, "float32", "cpu"), step.transposed)
+
+
+def test_a_spare_turn_is_of_the_first_axis_that_has_phases():
+    shape = (1, 8, 8, 8, 1)
+    step = plan_max(Problem(make_window(shape, (2, 2, 2), (1, 2, 2)), shape, "int8", "portable"))
+    phases = step.forward[0].step.transposed
+    ends = [[cut.stop for cut in cuts] for cuts in in_one_region(phases, spare_turn=True).cuts]
+    assert ends == [[8], [5], [4]]
+    ends = [[cut.stop for cut in cuts] for cuts in in_one_region(phases).cuts]
+    assert ends == [[8], [4], [4]]
+    assert Layout("tables").regions == 1

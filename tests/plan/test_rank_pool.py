@@ -1,0 +1,97 @@
+"""Networks of comparators, where ranks stand, and the plans of windows ranked so."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from jaxpool._geometry.window import full_window, make_window
+from jaxpool._plan.max_pool import plan_max, plan_ties
+from jaxpool._plan.problem import Problem
+from jaxpool._plan.rank_pool import by_network, network, places, plan_rank
+from jaxpool._plan.tuning import LIMITS
+
+
+def sorted_by(count, ranks, values):
+    """The values at `ranks` after the network; what it says nobody needs is None, and cannot be compared."""
+    values = list(values)
+    for low, high, less, greater in network(count, ranks):
+        two = values[low], values[high]
+        values[low] = min(two) if less else None
+        values[high] = max(two) if greater else None
+    return [values[rank] for rank in ranks]
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_a_network_brings_elements_to_their_places(count):
+    """All sequences of zeros and ones: what sorts them sorts everything (Knuth 5.3.4, theorem Z)."""
+    for ranks in [*[(rank,) for rank in range(count)], tuple(range(count))]:
+        for values in itertools.product((0, 1), repeat=count):
+            assert sorted_by(count, ranks, values) == [sorted(values)[rank] for rank in ranks]
+
+
+@pytest.mark.parametrize("count", [9, 25, 49, LIMITS.network_taps])
+def test_a_long_network(count):
+    chance = random.Random(count)
+    for _ in range(10):
+        values = chance.sample(range(1000), count)
+        rank = chance.randrange(count)
+        assert sorted_by(count, (rank,), values) == [sorted(values)[rank]]
+
+
+def test_no_comparator_is_made_in_vain():
+    """Batcher's numbers for whole sorts; for one rank those that it depends on."""
+    whole = {count: len(network(count, tuple(range(count)))) for count in (1, 2, 4, 8, 16)}
+    assert whole == {1: 0, 2: 1, 4: 5, 8: 19, 16: 63}
+    assert len(network(9, (0,))) == 8
+    assert len(network(9, (4,))) < len(network(9, tuple(range(9))))
+
+
+def test_where_ranks_stand():
+    window = make_window((1, 5, 4, 1), (3, 2), (2, 1), "SAME")
+    assert places(window, 1).tolist() == [[1]]
+    assert places(window, -1).tolist() == [[5]]
+    real = [[2 * 2, 2 * 2, 2 * 2, 2 * 1], [6, 6, 6, 3], [4, 4, 4, 2]]
+    np.testing.assert_array_equal(places(window, None), np.array(real) // 2)
+
+
+@pytest.mark.parametrize(
+    ("window", "answer"),
+    [
+        (make_window((1, 99, 1), (LIMITS.network_taps,)), True),
+        (make_window((1, 99, 1), (LIMITS.network_taps + 1,)), False),
+        (full_window((1, LIMITS.whole_taps, 1), (1,)), True),
+        (full_window((1, LIMITS.whole_taps + 1, 1), (1,)), False),
+        (make_window((1, 99, LIMITS.whole_taps + 1, 1), (1, LIMITS.whole_taps + 1)), True),
+    ],
+)
+def test_few_taps_are_ranked_by_comparators(window, answer):
+    assert by_network(window) is answer
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("size", "on", "widen"), [(3, "cpu", "apart"), (3, "gpu", "fused"), (20, "portable", "fused")]
+)
+def test_windows_that_meet_send_in_one_step(dtype, size, on, widen):
+    shape = (1, 40, 40, 3)
+    problem = Problem(make_window(shape, (size, size)), shape, dtype, on)
+    plan, plain = plan_rank(problem), plan_max(problem)
+    one = plan_ties(problem)
+    (tangent,) = plan.tangent
+    assert tangent.step == one.step
+    assert tangent.layout.reading == "padded"
+    assert [len(cuts) for cuts in tangent.layout.cuts] == [1, 1]
+    if len(plain.backward) == 1:
+        assert plan.backward == plain.backward
+        assert plan.widen == plain.widen
+    else:
+        assert plan.backward == (one,)
+        assert plan.widen == (widen if dtype == "bfloat16" else "never")
+
+
+def test_windows_apart_go_by_the_plan_of_a_maximum():
+    shape = (1, 40, 40, 3)
+    problem = Problem(make_window(shape, (5, 5), (5, 5)), shape, "float32", "cpu")
+    assert plan_rank(problem) is plan_max(problem)

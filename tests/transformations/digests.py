@@ -1,0 +1,119 @@
+"""Digests of the value and gradient of every op, computed in ways that must give the same bits.
+
+    python -m tests.transformations.digests WAY...
+
+prints them as JSON, by way and by program. How many threads and devices there are is up to the environment.
+"""
+
+import functools
+import hashlib
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxpool
+from tests.support.transform_rows import KERNEL, ROWS, VARIANTS
+
+BATCH, CHANNELS = 512, 32  # of small planes: enough for XLA to give each thread a part
+SAME3 = ((3, 3), (2, 2), "SAME")
+LARGE = {  # ops of larger planes: forms of their own
+    "max_pool": SAME3,
+    "min_pool": ((13, 13), (1, 1), "SAME"),
+    "max_pool_with_argmax": ((31, 31), (16, 16), "SAME"),
+    "avg_pool": ((3, 3), (1, 1), "SAME", False),
+    "sum_pool": ((13, 13), (1, 1), "SAME"),
+    "lp_pool": (3, *SAME3),
+    "softmax_pool": SAME3,
+    "median_pool": SAME3,
+    "adaptive_max_pool": ((7, 5),),
+    "adaptive_avg_pool": ((7, 5),),
+    "global_avg_pool": (),
+    "global_max_pool": (),
+    "cummax": (1,),
+    "max": ((1, 2),),
+}
+LOW_PRECISION = ("max_pool", "avg_pool", "adaptive_avg_pool", "median_pool", "lp_pool")
+
+
+def first(answer):
+    return answer[0] if isinstance(answer, tuple) else answer
+
+
+def programs():
+    """Functions of one array with the batch in front, and the array, by name."""
+    rng = np.random.default_rng(0)
+    small = rng.standard_normal((BATCH, 4, 3, CHANNELS)).astype(np.float32)
+    large = rng.standard_normal((8, 64, 64, 16)).astype(np.float32)
+    large[rng.random(large.shape) < 0.3] = 0  # ties
+    found = {name: (row.f, small) for name, row in (ROWS | VARIANTS).items()}
+    kernel = KERNEL.astype(np.float32)  # which no sum over the batch made
+    found |= {
+        "dilate": (functools.partial(jaxpool.dilate, kernel=kernel), small),
+        "dilate, split": (functools.partial(jaxpool.dilate, kernel=kernel, ties="split"), small),
+        "erode": (functools.partial(jaxpool.erode, kernel=kernel, ties="last"), small),
+    }
+    for name, args in LARGE.items():
+
+        def run(x, name=name, args=args):
+            return first(getattr(jaxpool, name)(x, *args))
+
+        found[f"{name}, large"] = (run, large)
+        if name in LOW_PRECISION:
+            found[f"{name}, large, bfloat16"] = (run, large.astype(jnp.bfloat16))
+    return found
+
+
+def both(f, x, dy):
+    y, back = jax.vjp(f, x)
+    return y, back(dy)[0]
+
+
+def digest(results):
+    return [hashlib.sha256(np.asarray(each).tobytes()).hexdigest()[:16] for each in results]
+
+
+def reordered(f, x, dy):
+    """With the batch in another order; and back."""
+    order = np.random.default_rng(2).permutation(len(x))
+    back = np.argsort(order)
+    return [
+        np.asarray(each)[back] for each in jax.jit(both, static_argnums=0)(f, x[order], dy[order])
+    ]
+
+
+def sharded(spec, kind, f, x, dy):
+    """With x on all devices."""
+    mesh = jax.make_mesh((len(jax.devices()),), ("a",), (kind,))
+    x, dy = (jax.device_put(each, NamedSharding(mesh, spec)) for each in (x, dy))
+    return jax.jit(both, static_argnums=0)(f, x, dy)
+
+
+WAYS = {
+    "jit": jax.jit(both, static_argnums=0),
+    "eager": both,
+    "batch order": reordered,
+    "sharded batch": functools.partial(sharded, P("a"), AxisType.Auto),
+    "sharded batch in the type": functools.partial(sharded, P("a"), AxisType.Explicit),
+}
+
+
+def main(ways):
+    found = {way: {} for way in ways}
+    for name, (f, x) in programs().items():
+        like = jax.eval_shape(f, x)
+        dy = np.random.default_rng(1).standard_normal(like.shape).astype(like.dtype)
+        for way in ways:
+            try:
+                found[way][name] = digest(WAYS[way](f, x, dy))
+            except Exception as refused:  # which is another answer than that of the first way
+                found[way][name] = repr(refused)[:200]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,74 @@
+"""Value and gradient of every op are the same to the bit, in whichever way they are computed.
+
+From run to run, with one thread or several, jitted or not, with the batch in another order, and on four devices.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+# What may not be, and why.
+THREADS = dict.fromkeys(
+    (
+        "adaptive_avg_pool, large",
+        "adaptive_avg_pool, large, bfloat16",
+        "global_avg_pool, large",
+        "gem_pool, power of an array",
+    ),
+    "XLA's YNNPACK adds up a whole reduction in an order that depends on the number of threads",
+)
+FEWER = "compiled for a part of the batch, XLA joins other products and sums into one rounding"
+IN_THE_TYPE = "the mapped axis of vmap has no mesh, or jax asks for the sharding of a scatter"
+DIFFERENT = {
+    "eager": {
+        "gem_pool": "a mean of powers and its root: one loop under jit, several without",
+        "gem_pool, power of an array": "likewise",
+        "accelerate": "the division of its average is the caller's: jit makes it a product",
+    },
+    "batch order": {"stochastic_pool": "an element is drawn for a place in the batch"},
+    "one thread of XLA": THREADS,
+    "one core": THREADS,
+    "four threads": THREADS,
+    "sharded batch": THREADS | {"roi_align": FEWER, "stochastic_pool, mean": FEWER},
+    "sharded batch in the type": THREADS
+    | {
+        "median_pool, large": "not through tables: overlapping cotangents add up in another order",
+        "stochastic_pool, mean": FEWER,
+    }
+    | dict.fromkeys(("roi_align", "roi_max_pool", "roi_max_pool, split"), IN_THE_TYPE)
+    | dict.fromkeys(("segment_max", "segment_min", "segment_mean"), IN_THE_TYPE),
+}
+FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
+
+
+def digests(*ways, prefix=(), **environment):
+    """What `tests.transformations.digests` prints, with XLA as users have it unless the environment says more."""
+    command = [*prefix, sys.executable, "-m", "tests.transformations.digests", *ways]
+    environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", **environment}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def one_core():
+    return ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
+
+
+@pytest.mark.slow
+def test_the_same_bits():
+    found = digests("jit", "eager", "batch order")
+    want = found.pop("jit")
+    assert len(want) > 70
+    assert digests("jit", PYTHONHASHSEED="1")["jit"] == want
+    one_thread = "--xla_cpu_multi_thread_eigen=false"
+    found["one thread of XLA"] = digests("jit", XLA_FLAGS=one_thread)["jit"]
+    found["one core"] = digests("jit", prefix=one_core())["jit"]
+    ways = "jit", "sharded batch", "sharded batch in the type"
+    found |= digests(*ways, XLA_FLAGS=FOUR_DEVICES)
+    found["four threads"] = found.pop("jit")
+    for way, results in found.items():
+        differ = {name for name in want if results[name] != want[name]}
+        assert differ <= set(DIFFERENT[way]), way
