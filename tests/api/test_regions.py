@@ -92,7 +92,7 @@ def test_the_gradient_of_boxes_is_what_differences_say(kind):
 
         def loss(boxes):
             y = jaxpool.roi_align(X.astype(jnp.float64), boxes, 2, kind=kind)
-            return (jnp.sin(y) * jnp.arange(y.size).reshape(y.shape)).sum()
+            return (jnp.sin(y) * jnp.arange(y.size, dtype=y.dtype).reshape(y.shape)).sum()
 
         want = [
             (loss(boxes.at[at].add(1e-6)) - loss(boxes.at[at].add(-1e-6))) / 2e-6

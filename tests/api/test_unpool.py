@@ -158,7 +158,7 @@ def test_transformations_of_unpooling():
     v = np.cos(y)
 
     def twin(y):
-        zeros = jnp.zeros((2, 5, 1))
+        zeros = jnp.zeros((2, 5, 1), y.dtype)
         return zeros.at[np.arange(2)[:, None], indices[..., 0]].set(y)
 
     def ours(y):

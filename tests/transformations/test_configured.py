@@ -13,8 +13,7 @@ CORE = [
     "api/test_against_oracle.py",
     "transformations/test_modes.py",
 ]
-# Loops on the device are loops of Python without jit.
-LOOPS = "api/test_regions.py"
+LOOPS = "api/test_regions.py"  # of whose kernels an eager run would take minutes
 STRICT = {"JAX_NUMPY_DTYPE_PROMOTION": "strict", "JAX_NUMPY_RANK_PROMOTION": "raise"}
 # These make a NaN on purpose: jax stops where the test makes it.
 NAN = (
@@ -27,8 +26,8 @@ CONFIGURATIONS = {
     "strict promotion": (STRICT, [*CORE, LOOPS], ()),
     "strict promotion of the table": (STRICT, ["transformations/test_table.py"], ()),
     "debug_nans": ({"JAX_DEBUG_NANS": "1"}, CORE, NAN),
-    "check_tracer_leaks": ({"JAX_CHECK_TRACER_LEAKS": "1"}, [*CORE, LOOPS], ()),
-    "x64": ({"JAX_ENABLE_X64": "1"}, [*CORE, LOOPS], ()),
+    "check_tracer_leaks": ({"JAX_CHECK_TRACER_LEAKS": "1"}, CORE, ()),
+    "x64": ({"JAX_ENABLE_X64": "1"}, CORE, ()),
     "no x64": ({"JAX_ENABLE_X64": "0"}, CORE, ()),
     "disable_jit": ({"JAX_DISABLE_JIT": "1"}, CORE, TRACED),
 }
