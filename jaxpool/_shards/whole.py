@@ -152,7 +152,6 @@ def whole_pool(
     else:
         body, x = _Local(MeanOver(axes, sizes)), x.astype(dtype)
     given = () if mask is None else (slices.broadcast_like(mask, x),)
-    entries = [None if axis in axes else entry for axis, entry in enumerate(place.names)]
-    out = PartitionSpec(*[entry or None for entry in entries])
+    out = PartitionSpec(*[None if axis in axes else part for axis, part in enumerate(place.spec)])
     y = on_shards(body, place, x, *given, out=out)
     return y if keepdims else lax.squeeze(y, axes)
