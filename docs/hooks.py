@@ -12,7 +12,7 @@ import jaxpool
 
 ROOT = Path(__file__).parents[1]
 
-# A page each: its title, what it says first, and what it documents, names of jaxpool or a module.
+# For each page: its title, its first paragraph, and the names of jaxpool that it documents, or a module.
 REFERENCE = {
     "windowed": (
         "Windowed pools",

@@ -1,7 +1,7 @@
 """Docstrings as griffe reads them, for the reference.
 
-`Example:` is a section of examples, other sections of ours are paragraphs. Docstrings and functions that are put
-together when a module is imported are taken from the module.
+`Example:` becomes a section of examples, other headings of our docstrings become bold words. Griffe reads source
+files: docstrings and functions that only exist once a module is imported are taken from the imported module.
 """
 
 import importlib

@@ -18,6 +18,7 @@ from sklearn.datasets import load_digits, load_sample_image
 import jaxpool
 
 SIDE, MAP = 48, 24
+PLACES = np.float32(np.arange(MAP) * (SIDE / MAP) + 0.5)  # of the map's cells, in pixels
 
 
 def data(number, seed):
@@ -73,15 +74,13 @@ def located(params, pictures):
     """The mean of the heat map, row and column (B, 2) in pixels of the picture."""
     logits = network(params, pictures)
     heat = jax.nn.softmax(logits.reshape(len(logits), -1)).reshape(logits.shape)
-    places = jnp.arange(MAP) * (SIDE / MAP) + 0.5
-    return jnp.stack([heat.sum(2) @ places, heat.sum(1) @ places], -1)
+    return jnp.stack([heat.sum(2) @ PLACES, heat.sum(1) @ PLACES], -1)
 
 
 def loss(params, pictures, centres):
     """The cross-entropy from a Gaussian around the centre, three pixels wide, to the heat map."""
     logits = network(params, pictures)
-    places = jnp.arange(MAP) * (SIDE / MAP) + 0.5
-    rows, columns = (jnp.exp(-(((places - centres[:, axis, None]) / 3) ** 2)) for axis in (0, 1))
+    rows, columns = (jnp.exp(-(((PLACES - centres[:, axis, None]) / 3) ** 2)) for axis in (0, 1))
     wanted = rows[:, :, None] * columns[:, None, :]
     wanted = (wanted / wanted.sum((1, 2), keepdims=True)).reshape(len(logits), -1)
     return optax.softmax_cross_entropy(logits.reshape(len(logits), -1), wanted).mean()

@@ -10,6 +10,7 @@ Names are imported when the first of them is used. `import jaxpool` alone import
 that the command line answers a question for help at once.
 """
 
+import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ else:
 
     def __getattr__(name: str) -> Any:
         """The public name `name`; from then on all of them are plain attributes of the package."""
+        if name in ("compat", "sharded", "testing"):
+            return importlib.import_module(f"{__name__}.{name}")
         if name == "__all__" or not name.startswith("_"):
             from jaxpool import _public
 

@@ -7,6 +7,7 @@ answered without jax.
 import argparse
 import difflib
 import importlib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -64,7 +65,11 @@ def _meant(word: str, known: Sequence[str]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns 0, or 1 if a check failed, or 2 if it cannot be run as asked."""
+    """Runs one command; returns its exit status.
+
+    0, 1 if a check failed, 2 if it cannot be run as asked, 130 if it was interrupted, and 141 if
+    what reads its output stopped reading.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] not in COMMANDS:
         parser = _parser()
@@ -83,10 +88,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             meant = _meant(unknown[0], re.findall(r"--[a-z-]+", parser.format_help()))
             raise UsageError(f"there is no such option: {' '.join(unknown)}.{meant}")
         code: int = command.run(args)
+        sys.stdout.flush()
         return code
     except UsageError as error:
         print(f"jaxpool {name}: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # what reads the output has enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return 141
     except KeyboardInterrupt:
         print(f"\njaxpool {name}: interrupted.", file=sys.stderr)
         return 130

@@ -134,7 +134,8 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
         with _quietly(), Image.open(path) as image:
             width, height = image.size
             few = width * height <= MOST_PIXELS
-            grey = image.convert("L") if few else None
+            wide = image.mode[0] in "IF"  # more than 8 bits a pixel, which "L" would clip
+            grey = image.convert("F" if wide else "L") if few else None
     except Exception:
         got = f"got {option}={quoted(str(path))}"
         raise UsageError(f"`{option}` must be an image that can be read; {got}.") from None
@@ -143,7 +144,7 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
         raise UsageError(f"`{option}` must have at most {MOST_PIXELS} pixels; got {got}.")
     shrink = max(1, -(-max(width, height) // IMAGE_SIDE))
     small = np.asarray(grey.reduce(shrink))
-    note = "Grey levels of the image, 0 to 255"
+    note = "Grey levels of the image" + ("" if wide else ", 0 to 255")
     if shrink > 1:
         note += f", shrunk from {height}x{width} to {small.shape[0]}x{small.shape[1]}"
     return small, [note + "."]

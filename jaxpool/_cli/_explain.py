@@ -44,7 +44,7 @@ def explain(case: Case, on: Platform, thresholds: Tuning | None = None) -> Expla
 
 
 def deciding(case: Case, on: Platform) -> dict[str, dict[str, Any]]:
-    """For each direction the thresholds that the case lies beyond: were they never reached, passes would be others."""
+    """The thresholds that decide, for each direction: if one were never reached, its passes would differ."""
     tuning, found = TUNING[on], explain(case, on)
     decide: dict[str, dict[str, Any]] = {"forward": {}, "tangent": {}, "backward": {}}
     for field in dataclasses.fields(Tuning):

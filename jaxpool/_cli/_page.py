@@ -42,4 +42,5 @@ def _plain(value: Any) -> Any:
 
 
 def _rows(array: np.ndarray) -> str:
-    return "\n".join(" ".join(f"{value:.9g}" for value in row) for row in array.tolist())
+    """The numbers in as few digits as tell a float32 from its neighbours, as NumPy writes them."""
+    return "\n".join(" ".join(str(value).removesuffix(".0") for value in row) for row in array)

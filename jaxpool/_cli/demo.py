@@ -29,19 +29,21 @@ CAPTION = (
     "pixel won and the cotangent was not 0. The lines part the windows."
 )
 LEGEND = (
-    "value and gradient: how far outputs and cotangents of the input are from jax.lax's at most; "
-    "equal is to the bit."
+    "value and gradient: the largest difference from jax.lax, of outputs and of cotangents of the input; "
+    "equal: there is none."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `demo`."""
     parser.add_argument("--steps", default=str(STEPS), help=f"training steps (default: {STEPS})")
-    parser.add_argument("--seed", default="0", help="of weights and of batches (default: 0)")
+    parser.add_argument(
+        "--seed", default="0", help="seed of the weights and of the order of images (default: 0)"
+    )
     parser.add_argument(
         "--devices",
         metavar="N",
-        help="in place of all that, split a large image over N devices of this host and train on it",
+        help="instead, train on one large image that N devices of this host share, a part each",
     )
     parser.add_argument(
         "--output",
@@ -92,7 +94,9 @@ def _verdict(accuracy: float, agree: bool, steps: int) -> int:
     if not agree:
         print("The pools do not agree with jax.lax: see the table.")
     if not reached and steps < STEPS:
-        print(f"The accuracy is below {TARGET:.0%}, which takes the default of {STEPS} steps.")
+        print(
+            f"The accuracy is below {TARGET:.0%}: reaching it takes the default of {STEPS} steps."
+        )
     elif not reached:
         print(f"The accuracy is below {TARGET:.0%}.")
     return 0 if agree and (reached or steps < STEPS) else 1

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--array",
         default=DEFAULT_ARRAY,
         metavar="ROWS|FILE",
-        help='rows apart by ";", as in "1 3; 4 2" (nan and -inf too), or a .npy, .csv or image file',
+        help='rows separated by ";", as in "1 3; 4 2" (nan and -inf too), or a .npy, .csv or image file',
     )
     add("--op", default="max", help=f"{', '.join(OPS)} (default: max)")
     add("--window", metavar="N|NxM", help="2, or 2x3 for rows x columns (default: 2)")
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ROWS|FILE",
         help="dy, of the size of the output, or one number for all of it (default: 1)",
     )
-    add("--png", metavar="FILE", help="also draw it")
+    add("--png", metavar="FILE", help="also draw it, as a picture")
     add(
         "--html",
         metavar="FILE",

@@ -1,6 +1,14 @@
 """Show versions, the backend and its devices, and how each function is computed and differentiated.
 
 With --plan CASE it shows the passes that carry out one case on each platform, and why these.
+A line is a pass along some axes of the array, in these words:
+
+  terms       elements that are compared or added at each position of the result
+  phases      which windows cover an element repeats with the stride: elements at
+              the same place in the repetition are one phase; a turn is one of each
+  regions     parts of the result, such as its border, that are computed apart
+  kept        stored for the next pass, not computed again wherever that reads it
+  decided by  thresholds of jaxpool/_plan/tuning.py without which it would differ
 """
 
 import argparse
@@ -29,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan", metavar="CASE", help=f"what is done for one case, as in {example}"
     )
-    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.add_argument("--json", action="store_true", help="print it for programs to read")
 
 
 def derivatives(function: Callable[..., Any]) -> str:
@@ -57,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found) if args.json else "\n".join(_plans.case_in_words(found)))
         return 0
     backend = jax.default_backend()
-    versions = [("Python", platform.python_version()), *_versions()]
+    versions = [("Python", platform.python_version()), *_versions(PACKAGES)]
     machine = [
         ("platform", platform.platform()),
         ("backend", backend),
@@ -80,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _versions() -> list[tuple[str, str]]:
+def _versions(packages: Sequence[str]) -> list[tuple[str, str]]:
     rows = []
-    for package in PACKAGES:
+    for package in packages:
         try:
             rows.append((package, importlib.metadata.version(package)))
         except importlib.metadata.PackageNotFoundError:

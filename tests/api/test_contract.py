@@ -132,3 +132,9 @@ def test_import_needs_jax_and_numpy_alone():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_packages_below_are_found_without_an_import_of_their_own():
+    names = "jaxpool.compat, jaxpool.sharded, jaxpool.testing"
+    code = f"import jaxpool; print(*[each.__name__ for each in ({names})], sep=', ')"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == names

@@ -57,6 +57,20 @@ class TestWhatIsRefused:
         )
 
 
+def test_output_that_nobody_reads_any_more(tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxpool", "explain", "--op", "sum"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(jaxpool.__file__).parents[1])},
+        stdout=write,
+        stderr=subprocess.PIPE,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 BLOCKED = """
 import runpy, sys
 sys.modules["jax"] = None  # an import of it raises

@@ -27,7 +27,7 @@ def test_a_few_steps(tmp_path, capsys):
     assert said[2].endswith(str(picture))
     assert picture.read_bytes().startswith(PNG)
     assert [line[:22].rstrip() for line in said[6:10]] == [str(case) for case in CASES]
-    assert said[10].startswith("value and gradient: how far outputs and cotangents of the input ")
+    assert said[10].startswith("value and gradient: the largest difference from jax.lax, ")
     assert len(said) == 11
 
 
@@ -37,7 +37,13 @@ def test_a_few_steps(tmp_path, capsys):
         (0.98, True, 600, 0, ""),
         (0.96, True, 600, 1, "The accuracy is below 97%.\n"),
         (0.96, True, 800, 1, "The accuracy is below 97%.\n"),
-        (0.96, True, 9, 0, "The accuracy is below 97%, which takes the default of 600 steps.\n"),
+        (
+            0.96,
+            True,
+            9,
+            0,
+            "The accuracy is below 97%: reaching it takes the default of 600 steps.\n",
+        ),
         (0.98, False, 9, 1, "The pools do not agree with jax.lax: see the table.\n"),
     ],
 )

@@ -98,6 +98,10 @@ class TestArrays:
         x, notes = read_array("--array", str(path))
         assert x.tolist() == np.eye(4).tolist()
         assert notes == ["Grey levels of the image, 0 to 255."]
+        image.fromarray(np.array([[0, 256], [4096, 65535]], np.uint16)).save(path)
+        x, notes = read_array("--array", str(path))
+        assert x.tolist() == [[0, 256], [4096, 65535]]
+        assert notes == ["Grey levels of the image."]
 
 
 class Bomb:

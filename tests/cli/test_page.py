@@ -27,11 +27,14 @@ createInterface({ input: process.stdin }).on("line", (line) => {
   const { settings, x, dy } = JSON.parse(line);
   const numbers = (values) => values.map(String);
   try {
-    settings.p = Number(settings.p === "inf" ? Infinity : settings.p);
-    const found = pool(settings, parseGrid(x, "x"));
+    settings.p = parseNumber(String(settings.p));
+    settings.divisor &&= parseNumber(String(settings.divisor));
+    const array = parseGrid(x, "x");
+    const found = pool(settings, array);
     const { rows, cols, values } = found.output;
     const dx = dy && pullBack(found, gridOf(rows, cols, dy.slice(0, rows * cols)));
-    console.log(JSON.stringify({ shape: [rows, cols], y: numbers(values), dx: dx && numbers(dx.values) }));
+    const call = callOf(settings, array);
+    console.log(JSON.stringify({ shape: [rows, cols], y: numbers(values), dx: dx && numbers(dx.values), call }));
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     console.log(JSON.stringify({ refused: error.message }));
@@ -74,6 +77,7 @@ def compare(count, seed):
         assert "refused" not in said, (case, said)
         possible += 1
         assert said["shape"] == list(found.y.shape), case
+        assert said["call"] == found.settings.call(found.array.shape)
         assert_close(said["y"], found.y)
         assert_close(said["dx"], found.dx)
     return possible
@@ -81,7 +85,7 @@ def compare(count, seed):
 
 def test_one_small_file_without_network(tmp_path, capsys):
     path = tmp_path / "page.html"
-    words = ["--op", "lp", "--p", "inf", "--array", "1 nan; -inf 2.5", "--cotangent", "3"]
+    words = ["--op", "lp", "--p", "inf", "--array", "0.1 nan; -inf 2", "--cotangent", "3"]
     assert main(["explain", *words, "--padding", "0:1x0", "--html", str(path)]) == 0
     assert capsys.readouterr().out.endswith(f"\nPage: {path}\n")
     html = path.read_text(encoding="utf-8")
@@ -97,7 +101,7 @@ def test_one_small_file_without_network(tmp_path, capsys):
     start = json.loads(
         re.search(r'<script type="application/json" id="start">(.*?)</script>', html)[1]
     )
-    assert start["array"] == "1 nan\n-inf 2.5"
+    assert start["array"] == "0.1 nan\n-inf 2"
     assert start["cotangent"] == "3"
     assert start["settings"]["p"] == "inf"
     assert start["settings"]["padding"] == [[0, 1], [0, 0]]

@@ -194,7 +194,7 @@ def test_shares_of_an_average_of_its_real_elements(page):
     page.find_element(By.ID, "count_include_pad").click()
     assert "1/6 of it to each of dx(4, 0)" in text(page, "detail")
     cell(page, "gradient", 5, 5).click()
-    assert text(page, "detail").endswith("dx(5, 5) = 1/6 · 1 = 0.166666672, from dy(2, 2).")
+    assert text(page, "detail").endswith("dx(5, 5) = 1/6 · 1 = 0.16666667, from dy(2, 2).")
     fill(page, "strides-0", "1")
     cell(page, "gradient", 3, 4).click()
     assert "\ndx(3, 4) = 1/6 · (1 + 1 + 1) = 0.5, from dy(2, 2), dy(3, 2), dy(4, 2)." in text(
@@ -287,6 +287,17 @@ def test_a_rank_is_one_that_every_window_has(page):
     )
     fill(page, "rank", "4")
     assert text(page, "refusal") == "The rank must be from -4 to 3: a window has 4 numbers."
+
+
+def test_a_page_that_begins_with_a_refusal(browser, tmp_path):
+    path = tmp_path / "page.html"
+    assert main(["explain", "--op", "lp", "--p", "1e300", "--html", str(path)]) == 0
+    page = opened(browser, path.as_uri(), DESKTOP)
+    assert text(page, "refusal") == "p must be a number above 0, or inf."
+    page.execute_script("window.dispatchEvent(new Event('resize'))")
+    fill(page, "p", "2")
+    assert shown(page, "output").startswith("5.48 ")
+    assert browser.get_log("browser") == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

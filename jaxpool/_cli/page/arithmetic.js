@@ -221,8 +221,12 @@ function pullBack(pooled, dy) {
 
 // In words
 
-// All digits of a float32, as parseNumber reads them.
-const plain = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(9))) : String(value).replace("Infinity", "inf").replace("NaN", "nan"));
+// As few digits of a float32 as parseNumber needs to read it back: nine always do.
+function plain(value) {
+  if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf").replace("NaN", "nan");
+  const shorter = [6, 7, 8, 9].map((digits) => Number(value.toPrecision(digits)));
+  return String(shorter.find((number) => Math.fround(number) === value) ?? shorter[3]);
+}
 
 // The same pool as a program writes it.
 function callOf(s, x) {

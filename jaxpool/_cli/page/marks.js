@@ -15,11 +15,10 @@ function mark() {
   }
   document.querySelectorAll(".window").forEach((frame) => frame.remove());
   for (const panel of PANELS) {
-    const own = sideOf(panel) === side;
-    if (own) cellOf(panel, at).classList.add("current");
-    const stop = cellOf(panel, sideOf(panel) === pinned.side ? pinned.at : 0);
-    stop.tabIndex = 0;
-    if (own) cellOf(panel, at).setAttribute("aria-selected", "true");
+    cellOf(panel, sideOf(panel) === pinned.side ? pinned.at : 0).tabIndex = 0;
+    if (sideOf(panel) !== side) continue;
+    cellOf(panel, at).classList.add("current");
+    cellOf(panel, at).setAttribute("aria-selected", "true");
   }
   const links = linksOf(side, at);
   const [valued, sent] = side === "output" ? ["input", "gradient"] : ["output", "cotangent"];
@@ -115,7 +114,6 @@ function describe(side, at, links) {
     said.push(`${label.gradient[0]}${place(here, at)} = ${sum}${plain(dx.values[at])}${from}.`);
   }
   get("detail").replaceChildren(...said.map((text) => Object.assign(document.createElement("p"), { textContent: text })));
-  get("detail").dataset.cotangent = side === "output" ? dy.values[at] : dx.values[at];
   showEdit();
 }
 

@@ -13,7 +13,7 @@ const PRESETS = {
   random: () => Array.from({ length: 6 }, () => Array.from({ length: 6 }, () => Math.floor(Math.random() * 10)).join(" ")).join("\n"),
 };
 
-let pooled = null; // what pool() gave
+let pooled = null; // what pool() gave last
 let dy = null;
 let dx = null;
 let pinned = { side: "output", at: 0 }; // stays when the pointer leaves
@@ -263,7 +263,7 @@ document.querySelectorAll("[data-preset]").forEach((button) => button.addEventLi
   get("dy").value = "1";
   update();
 }));
-window.addEventListener("resize", () => { fit(); mark(); });
+window.addEventListener("resize", () => { if (pooled) { fit(); mark(); } }); // none if the first was refused
 
 function begin({ settings, array, cotangent }) {
   for (const name of ["op", "ties", "p", "rank"]) get(name).value = settings[name];
