@@ -55,9 +55,8 @@ class Edges(Op):
         return (dx,)
 
 
-def fetched(shards: Shards, x: Array, fill: Any) -> list[Array]:
+def fetched(strips: Sequence[Strip], x: Array, fill: Any) -> list[Array]:
     """x, and for each strip the rows that it reads of a neighbour."""
-    strips = shards.strips or ()
     cuts = tuple((strip.axis, *strip.sent) for strip in strips)
     x, *ends = linear_map(Edges(cuts), (), [x], given=(True,))
     halos: list[Array] = []
@@ -88,7 +87,8 @@ def _between(
 class Bordered(Op):
     """A pool of a shard and of what was `fetched` for each of `strips`.
 
-    `inside` pools the shard by itself, and `across` a strip, once it has its window, given what it needs.
+    `inside` pools the shard by itself. `across`, over the window of a strip in place of its own, pools that strip;
+    what it must be given stands after the inputs, for all windows of the shard.
     """
 
     inside: Any
@@ -167,12 +167,13 @@ def _put(strip: Strip, whole: Any, part: Any) -> Any:
 def pooled(
     shards: Shards, x: Array, fill: Any, inside: Any, across: Any, *given: Array, dtype: Any = None
 ) -> tuple[Array, Any]:
-    """What a pool computes of a shard x, in `dtype`, and the residual: `across`, which is given what it needs.
+    """What a pool computes of a shard x and its neighbours, cast to `dtype`, and the residual.
 
-    `inside` needs nothing: the same of windows that lie in the shard.
+    `across` is the op, which takes `given` beside x. `inside` does the same for windows that lie in the shard, and
+    its primal is given nothing.
     """
     if shards.strips is None:
         op, xs = dataclasses.replace(across, window=shards.local), [shards.extended(x, fill)]
     else:
-        op, xs = Bordered(inside, across, shards.strips), fetched(shards, x, fill)
+        op, xs = Bordered(inside, across, shards.strips), fetched(shards.strips, x, fill)
     return apply_given(op, *[each.astype(dtype or x.dtype) for each in xs], *given)

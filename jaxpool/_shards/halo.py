@@ -81,7 +81,7 @@ class Halo:
 
     @property
     def inside(self) -> Axis:
-        """The axis of one shard without its halo, where stands padding: for windows that lie in the shard."""
+        """The axis of one shard, with padding in place of its halo: right for windows that lie in the shard."""
         dim = self.dim
         return Axis(dim.axis, self.own, dim.window, dim.stride, dim.dilation, dim.low, 0, self.outs)
 
@@ -97,15 +97,16 @@ class Halo:
     def crossing(self) -> tuple[range, range] | None:
         """The windows of a shard that begin before it, and those that end after it.
 
-        None where shards differ in them, they reach beyond the next shard or lie in it, or none lies in the shard.
+        None where they differ from shard to shard, where one of them reaches beyond the next shard or lies wholly
+        in it, and where no window lies in the shard.
         """
         dim, own = self.dim, self.own
         begin = min(self.outs, max(0, -(-dim.low // dim.stride)))
         end = min(self.outs, max(0, (own + dim.low - dim.span) // dim.stride + 1))
-        first, last = (
-            end * dim.stride - dim.low,
-            begin * dim.stride - dim.stride + dim.span - dim.low,
-        )
+        first = end * dim.stride - dim.low  # row of the first window that ends after the shard
+        last = (
+            (begin - 1) * dim.stride + dim.span - dim.low
+        )  # and end of the last that begins before it
         near = max(dim.low, self.length - dim.low - own, first) <= own and (last >= 0 or not begin)
         if self.drift or begin >= end or not near:
             return None
@@ -115,13 +116,10 @@ class Halo:
         """Which shard this device has, a traced int32."""
         return lax.axis_index(self.names)
 
-    def windows(self) -> Array:
-        """The windows of this shard, numbered as those of the whole array."""
-        return self.shard() * np.int32(self.outs) + np.arange(self.outs, dtype=np.int32)
-
     def window_starts(self) -> Array:
         """Where the first tap of each window of this shard lies in the whole array."""
-        return self.windows() * np.int32(self.dim.stride) - np.int32(self.dim.low)
+        windows = self.shard() * np.int32(self.outs) + np.arange(self.outs, dtype=np.int32)
+        return windows * np.int32(self.dim.stride) - np.int32(self.dim.low)
 
     def first_real(self) -> Array:
         """The first tap of each window of this shard that is no padding."""
@@ -231,7 +229,7 @@ class Shards:
 
     @property
     def inside(self) -> Window:
-        """The window over a shard alone; beside it stands padding."""
+        """The window over a shard alone, with padding in place of its halos."""
         return self._with(lambda halo: halo.inside)
 
     @property
@@ -263,7 +261,7 @@ class Shards:
         return any(halo.dim.padded for halo in self.halos)
 
     def _with(self, local: Callable[[Halo], Axis]) -> Window:
-        """The window, of whose sharded axes stands what is `local`."""
+        """The window, with what `local` makes of each halo in place of the sharded axes."""
         sharded = {halo.dim.axis: local(halo) for halo in self.halos}
         return Window(tuple(sharded.get(dim.axis, dim) for dim in self.window.dims))
 

@@ -41,10 +41,10 @@ class Place:
 
     @property
     def mapped(self) -> frozenset[str]:
-        """The mesh axes to map over, as `jax.shard_map` takes them: empty for all but those of a `vmap` around it.
+        """The mesh axes to map over: those of the array, and all explicit ones.
 
-        They are those of the array, and all whose sharding is part of types: with fewer XLA gathers arrays along
-        the others.
+        With fewer XLA gathers arrays along the others. Where they are all axes of the mesh this is empty, by which
+        `jax.shard_map` understands all that no `vmap` around it has taken.
         """
         names = _of(self.mesh, AxisType.Explicit).union(*self.names)
         return frozenset() if names == frozenset(self.mesh.axis_names) else names

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jax import Array
-from jax.sharding import PartitionSpec
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
@@ -82,8 +81,7 @@ def check_ends(x: Array, window: Window) -> None:
                 f"whole along axis {dim.axis}, or with windows that end where its {count} shards do"
             )
             hint = f"Pass jax.reshard(x, spec), where spec has None for axis {dim.axis}."
-            spec = PartitionSpec(*[entry or None for entry in place.names])
-            raise ArgumentError("x", rule, spec, hint, of="sharding.spec")
+            raise ArgumentError("x", rule, place.spec, hint, of="sharding.spec")
 
 
 def check_even(

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec
 
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.compare import Ties, decode, encode
-from jaxpool._kernels.dtypes import accumulator, losing
+from jaxpool._kernels.dtypes import accumulator
 from jaxpool._ops.op import Op, apply_given
 from jaxpool._ops.reduction import MeanOver, Reduction
 from jaxpool._ops.scaled import departure
@@ -48,17 +48,19 @@ class _Max(_Whole):
         op = Reduction("max", self.ties, self.axes, sizes)
         own, winners = apply_given(op, x, *mask)
         best, reached = self._best(decode(lax.stop_gradient(own)))
+        y = encode(best, x.dtype)
+        if not dtypes.is_float(x.dtype):
+            return y
+        wide = own.astype(accumulator(x.dtype))
         if self.ties == "split":
-            return self._shared(own, encode(best, x.dtype), reached, winners)
-        if mask:
-            none = np.asarray(np.iinfo(winners.dtype).max, winners.dtype)
-            reached = reached & (winners != none)
-        chosen = reached & self._first(reached, winners, sizes)
-        found = self.over_devices(lax.psum, jnp.where(chosen, decode(own), 0))
-        if mask:
-            any_counts = self.over_devices(lax.pmax, chosen.astype(np.int32)) > 0
-            found = jnp.where(any_counts, found, decode(jnp.asarray(losing(x.dtype, "max"))))
-        return encode(found, x.dtype)
+            wide = wide * self._part(reached, winners, wide.dtype)
+        else:
+            if mask:
+                none = np.asarray(np.iinfo(winners.dtype).max, winners.dtype)
+                reached = reached & (winners != none)
+            reached = self._first(reached, winners, sizes)
+        shares = self.over_devices(lax.psum, jnp.where(reached, wide, 0))
+        return y - departure(-shares).astype(y.dtype)  # a zero that is taken from -0 leaves it so
 
     def _best(self, own: Array) -> tuple[Array, Array]:
         """The maximum of all devices, and whether this one's reaches it. NaN is the largest."""
@@ -88,18 +90,13 @@ class _Max(_Whole):
             first = first & (place == self.over_devices(lax.pmin, place))
         return first
 
-    def _shared(self, own: Array, best: Array, reached: Array, winners: Array) -> Array:
-        """`best`, whose cotangent is divided equally among all elements that reach it."""
+    def _part(self, reached: Array, winners: Array, dtype: Any) -> Array:
+        """How many elements of this device reach the maximum, over how many of all devices do."""
         bits = lax.population_count(winners)
         held = jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
         held = jnp.where(reached, held, 0)
         count = lax.max(self.over_devices(lax.psum, held), np.int32(1))
-        if not dtypes.is_float(own.dtype):
-            return best
-        wide = accumulator(own.dtype)
-        part = held.astype(wide) / count.astype(wide)
-        moved = jnp.where(reached, departure(own.astype(wide)) * part, 0)
-        return best + self.over_devices(lax.psum, moved).astype(best.dtype)
+        return held.astype(dtype) / count.astype(dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +152,6 @@ def whole_pool(
     else:
         body, x = _Local(MeanOver(axes, sizes)), x.astype(dtype)
     given = () if mask is None else (slices.broadcast_like(mask, x),)
-    entries = [None if axis in axes else entry for axis, entry in enumerate(place.names)]
-    out = PartitionSpec(*[entry or None for entry in entries])
+    out = PartitionSpec(*[None if axis in axes else part for axis, part in enumerate(place.spec)])
     y = on_shards(body, place, x, *given, out=out)
     return y if keepdims else lax.squeeze(y, axes)

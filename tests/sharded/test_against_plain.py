@@ -23,6 +23,7 @@ from tests.sharded.cases import (
 
 pytestmark = [on_eight_devices, pytest.mark.usefixtures("strict")]
 
+TIES = ["first", "last", "split"]
 # Of 16 rows over 8 devices each has 2: windows of 7 rows reach two shards away, of 21 across all.
 EXTREMES = [
     pool("max_pool", (3, 3), (1, 1), "SAME"),
@@ -173,7 +174,7 @@ def test_gradients_of_bfloat16_differ_by_a_rounding():
     np.testing.assert_allclose(a, b, rtol=2**-7, atol=2**-8)
 
 
-@pytest.mark.parametrize("ties", ["first", "last", "split"])
+@pytest.mark.parametrize("ties", TIES)
 def test_masks_of_global_pools(ties):
     """A device may have nothing that counts, and a channel nothing at all."""
     x, rng = hard_numbers((2, 16, 8, 4)), np.random.default_rng(0)
@@ -199,6 +200,24 @@ def test_masks_of_global_pools(ties):
     got = sharded.global_avg_pool(x, where=where, mesh=mesh, spec=spec, keepdims=True)
     want = jaxpool.global_avg_pool(x, where=where, keepdims=True)
     np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("ties", TIES)
+def test_global_maxima_of_bfloat16(ties):
+    """They have a gradient, and -0 keeps its sign."""
+    mesh = mesh_of((8,), "explicit")
+    x = jnp.asarray(-(np.arange(32.0).reshape(1, 16, 2) // 2 % 5), jnp.bfloat16)
+
+    def both(f, x):
+        y, pull = jax.vjp(f, x)
+        return y, pull(jnp.full_like(y, 3))[0]
+
+    want = both(lambda x: jaxpool.global_max_pool(x, ties=ties), x)
+    given = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
+    got = jax.jit(lambda x: both(lambda x: sharded.global_max_pool(x, ties=ties), x))(given)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
+        np.testing.assert_array_equal(np.signbit(a), np.signbit(b))
 
 
 def test_an_array_says_where_it_lies_outside_jit():
