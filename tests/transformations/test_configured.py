@@ -22,12 +22,16 @@ NAN = (
 )
 # These count traces, or pass indices out of range, which are refused where they are known before tracing.
 TRACED = ("traced_once", "out_of_range")
+# With float64 on, what numpy and Python give is float64.
+PYTHON_NUMBERS = ("numpy_arrays_and_python_numbers",)
+# With leaks looked for, nothing that was traced is kept: each call is traced again.
+FEW = ["api/test_max.py", "api/test_sum.py", "transformations/test_modes.py"]
 CONFIGURATIONS = {
     "strict promotion": (STRICT, [*CORE, LOOPS], ()),
     "strict promotion of the table": (STRICT, ["transformations/test_table.py"], ()),
     "debug_nans": ({"JAX_DEBUG_NANS": "1"}, CORE, NAN),
-    "check_tracer_leaks": ({"JAX_CHECK_TRACER_LEAKS": "1"}, CORE, ()),
-    "x64": ({"JAX_ENABLE_X64": "1"}, CORE, ()),
+    "check_tracer_leaks": ({"JAX_CHECK_TRACER_LEAKS": "1"}, FEW, ()),
+    "x64": ({"JAX_ENABLE_X64": "1"}, CORE, PYTHON_NUMBERS),
     "no x64": ({"JAX_ENABLE_X64": "0"}, CORE, ()),
     "disable_jit": ({"JAX_DISABLE_JIT": "1"}, CORE, TRACED),
 }
