@@ -29,6 +29,8 @@ QUICK = r"python -m (jaxpool (?!demo --devices).*|bench (--help|--tune list))"
 # What makes a line shorter, or shows that it did something. Lines without an entry run as they stand.
 MORE = {
     "export": "&& python -c 'from bench.conditions import memory; print(memory())' | grep environment",
+    "python -m coverage run": "tests/geometry",
+    "python -m tests.mutation": "--sample 1",
     "python -m bench --memory": "--filter '^max 2x2 stride 2, ' --peer lax --budget 0.01",
     "python -m bench --tune table_row": "--budget 0.001 --filter '^avg 3x3'",
     "python -m jaxpool demo --devices": "--output {}",
@@ -55,7 +57,7 @@ def test_a_quick_one(command, capsys):
     "command", [c for c in COMMANDS if not re.fullmatch(f"{QUICK}|{IN_CI}", c)]
 )
 def test_a_slow_one(command, tmp_path):
-    for library in ("matplotlib", "optax", "sklearn"):
+    for library in ("matplotlib", "optax", "sklearn", "coverage", "cosmic_ray"):
         pytest.importorskip(library)
     more = next((text for start, text in MORE.items() if command.startswith(start)), "")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
