@@ -30,6 +30,7 @@ QUICK = r"python -m (jaxpool (?!demo --devices).*|bench (--help|--tune list))"
 MORE = {
     "export": "&& python -c 'from bench.conditions import memory; print(memory())' | grep environment",
     "python -m coverage run": "tests/geometry",
+    "python -m coverage combine": "2>&1",
     "python -m tests.mutation": "--sample 1",
     "python -m bench --memory": "--filter '^max 2x2 stride 2, ' --peer lax --budget 0.01",
     "python -m bench --tune table_row": "--budget 0.001 --filter '^avg 3x3'",

@@ -82,7 +82,7 @@ MORE_SUMS = [
     pool("adaptive_avg_pool", (16, 2)),
     pool("adaptive_avg_pool", (1, 1)),
 ]
-QUICK_EXTREMES = {"rows over 8": PLAIN, "batch, rows and columns over 2 each": "manual"}
+QUICK_EXTREMES = {"rows over 8": PLAIN}
 QUICK_SUMS = {"rows over 4, columns over 2": "auto"}
 
 
