@@ -231,10 +231,7 @@ def identity(x):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """An op at fixed arguments: `f` is a function of x, and of `autodiff` if it has that argument.
-
-    `answer` is what the oracle says of `operands(x)`, where it knows the op.
-    """
+    """`f` of x, and of `autodiff` if it has that; `answer` is the oracle's of `operands(x)`, where it knows the op."""
 
     op: str
     f: Callable
