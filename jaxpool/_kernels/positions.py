@@ -4,8 +4,6 @@ A position is an int32, row-major over the pooled axes of the unpadded input, in
 `axes`. Every other axis is a lane: positions count within their own lane.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

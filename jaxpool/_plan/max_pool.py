@@ -1,7 +1,5 @@
 """The plan of a windowed maximum or minimum: how it is compared, how many passes, how each of them reads."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
