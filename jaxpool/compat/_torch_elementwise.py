@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
@@ -19,8 +20,12 @@ def _category(dtype: np.dtype) -> int:
 
 
 def _common(input: Array, other: Array) -> Any:
-    """The dtype of both: an array without axes counts only if its kind of number is a higher one."""
-    both = jnp.promote_types(input.dtype, other.dtype)
+    """The dtype of both: an array without axes counts only if its kind of number is a higher one.
+
+    The rule is PyTorch's, whatever jax is told of its own.
+    """
+    with jax.numpy_dtype_promotion("standard"):
+        both = jnp.promote_types(input.dtype, other.dtype)
     if (input.ndim == 0) == (other.ndim == 0):
         return both
     wide, scalar = (input, other) if input.ndim else (other, input)

@@ -1,6 +1,7 @@
 """The drop-ins for Flax beside `flax.linen.pooling`."""
 
 import inspect
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -203,6 +204,21 @@ def test_bools_have_no_average():
 def test_float8_has_no_average_without_padding():
     x = X.astype(jnp.float8_e5m2)
     both_raise(ours.avg_pool, theirs.avg_pool, x, (2, 2), None, "SAME", False)
+
+
+def test_strict_promotion_refuses_no_more_than_of_flax():
+    accepted = []
+    names = ["float16", "bfloat16", "float32", "int8", "int32"]
+    with jax.numpy_dtype_promotion("strict"):
+        for name, counted in itertools.product(names, (True, False)):
+            args = (X.astype(name), (2, 2), None, "SAME", counted)
+            try:
+                want = theirs.avg_pool(*args)
+            except ValueError:
+                continue
+            accepted.append((name, counted))
+            same(ours.avg_pool(*args), want, 1e-6, args)
+    assert ("float32", False) in accepted
 
 
 def test_our_voice():
