@@ -181,6 +181,11 @@ def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
         return _with_vjp(op, *vary_together(xs))
 
 
+def applied(op: Op, *xs: Array) -> Array:
+    """`apply` in both modes."""
+    return apply(op, "jvp", *xs)
+
+
 def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
     """As `apply`, and the residual too, of integers, which have no derivative."""
     if not _differentiates(*xs):
