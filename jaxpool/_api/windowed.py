@@ -33,7 +33,7 @@ def checked(
         def make(shape: Sequence[Any]) -> Window:
             return make_window(shape, window_shape, **geometry)
 
-        window, split = located(x, make, where)
         choice("ties", ties, ("first", "last", "split"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
+        window, split = located(x, make, where)
         return x, window, split
