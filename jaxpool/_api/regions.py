@@ -24,8 +24,8 @@ from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes, per_axis
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.boxes import BoxMax
-from jaxpool._ops.op import Composite, apply_given, compose
-from jaxpool._ops.regions import BoxMean, mean_dtype
+from jaxpool._ops.op import apply_given
+from jaxpool._ops.regions import BoxMean, box_mean, mean_dtype
 
 Sizes = int | Sequence[int]
 
@@ -80,12 +80,12 @@ def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array
     return x, flat, images.reshape(-1)
 
 
-def _pooled(op: Composite, boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]) -> Array:
+def _pooled(op: BoxMean, boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]) -> Array:
     """What the op gives, with the axes of `boxes` in front."""
     x, flat = xs[:2]
     if 0 in (flat.shape[0], x.shape[0]):
         return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
-    y = gathered(functools.partial(compose, op), 3, 1, *xs)
+    y = gathered(functools.partial(box_mean, op), 3, 1, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 

@@ -42,6 +42,9 @@ class Op:
     """An operation and its derivative, on a platform. Subclasses are frozen dataclasses: hashable, static under jit."""
 
     inputs = 1
+    differentiable_given = (
+        False  # whether what is given has a derivative: that of the portable form, by jax
+    )
     linear_in_x = False  # whether it is its own linear map: then nothing is kept but what is given
 
     def value(self, on: Platform, *xs: Array) -> Array:
