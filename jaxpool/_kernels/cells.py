@@ -124,7 +124,7 @@ def weighted(down: Array, across: Array) -> Callable[..., Array]:
             table[box].at[line.cell, line.position].get(mode="clip")
             for table, line in ((down, row), (across, column))
         ]
-        weight = (weights[0][:, None] * weights[1])[..., None]
+        weight = (weights[0][:, None] * weights[1][None])[..., None]
         return jnp.where(weight != 0, value * weight, 0)
 
     return kept
@@ -176,7 +176,7 @@ def spread(
                         )
                         for which, length, each, k in ((i, high, row, p), (j, wide, column, q))
                     ]
-                    at = box * size + lines[0].cell[:, None] * per_row + lines[1].cell
+                    at = box * size + lines[0].cell[:, None] * per_row + lines[1].cell[None]
                     value = jnp.take(sent, at, axis=0, mode="clip")
                     dx = dx + jnp.where(here[..., None], kept(value, at, field, box, *lines), 0)
                 return dx

@@ -156,7 +156,7 @@ class BoxMean(Op):
             low = jnp.min(jnp.where(weight != 0, pixel, np.int32(size)), 2)
             high = jnp.max(jnp.where(weight != 0, pixel + 1, np.int32(0)), 2)
             bounds += [low, high]
-            here = pixel[:, :, None] == np.arange(size, dtype=np.int32)[:, None]
+            here = pixel[:, :, None] == np.arange(size, dtype=np.int32)[None, None, :, None]
             table = jnp.sum(jnp.where(here, weight[:, :, None], 0), 3).astype(dy.dtype)
             tables.append(table)
 
