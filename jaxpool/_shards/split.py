@@ -34,21 +34,14 @@ class Split:
         """`pool(op, *xs)`: of the shards of the first of xs, beside what the others hold for them."""
         return on_shards(Ends(self.shards, pool, op), self.place, *xs)
 
-    def check_reflected(self) -> None:
+    def check_reflected(self, argument: str = "x") -> None:
         """Raises unless each shard and its halo hold the rows that are reflected at the ends of the array."""
         for halo in self.shards.halos:
             if any(max(ends) >= halo.length - sum(ends) for ends in halo.beyond if any(ends)):
-                axis, rule = (
-                    halo.dim.axis,
-                    f"of more than one window in each of its {halo.count} shards",
-                )
-                raise ArgumentError(
-                    "x",
-                    f"{rule} along axis {axis}, where it is reflected",
-                    halo.dim.size,
-                    "Use fewer devices there.",
-                    of=f"shape[{axis}]",
-                )
+                axis, size = halo.dim.axis, halo.dim.size
+                rule = f"of more rows in each of its {halo.count} shards along axis {axis}, where it is reflected"
+                hint = "Use fewer devices there."
+                raise ArgumentError(argument, rule, size, hint, of=f"shape[{axis}]")
 
 
 def split_pool(place: Place, shape: Sequence[Any], make: MakeWindow) -> Split:

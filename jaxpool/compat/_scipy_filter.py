@@ -157,7 +157,8 @@ class Filter:
             if modes[axes.index(halo.dim.axis)] == "wrap":
                 rule = f"another where axis {halo.dim.axis} of input lies on several devices"
                 raise ArgumentError("mode", rule, self.given["mode"], "Use 'nearest', say.")
-        split.check_reflected()
+        if {"symmetric", "reflect"}.intersection(modes):
+            split.check_reflected("input")
         y: Array = split.apply(continued, op, *xs)
         return y
 
