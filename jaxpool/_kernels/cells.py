@@ -18,7 +18,6 @@ from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels.compare import level
 from jaxpool._kernels.dtypes import index_dtype
 
-TILE = {"cpu": (8, 16)}  # pixels that get their cotangents together, or else whole images
 SHARED = 2  # cells of a row that hold one pixel, of boxes that have as many pixels as cells
 
 

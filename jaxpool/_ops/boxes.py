@@ -10,11 +10,11 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import regions
-from jaxpool._kernels.cells import TILE, Cells, matching, spread, walk
+from jaxpool._kernels.cells import Cells, matching, spread, walk
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import accumulator, index_dtype
 from jaxpool._ops.op import Op
-from jaxpool._ops.regions import away_from_zero, in_pixels
+from jaxpool._ops.regions import TILE, away_from_zero, in_pixels
 from jaxpool._plan.problem import Platform
 
 TOGETHER = {"cpu": 8}  # boxes that are looked at together: what a cache holds, or else MANY

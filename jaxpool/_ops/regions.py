@@ -13,12 +13,13 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels import regions
-from jaxpool._kernels.cells import TILE, Cells, spread, weighted
+from jaxpool._kernels.cells import Cells, spread, weighted
 from jaxpool._kernels.dtypes import DType, accumulator, is_float
 from jaxpool._ops.op import Op, apply_given
 from jaxpool._plan.problem import Platform
 
 SAMPLES = 4  # points an axis whose pixels are read one by one; of more the program grows
+TILE = {"cpu": (8, 16)}  # pixels that get their cotangents together, or else whole images
 GROUP = 16  # boxes that are multiplied at once: enough rows for a matrix product, few to fill up
 
 
