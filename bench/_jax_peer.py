@@ -164,9 +164,9 @@ def jaxpool_op(case: Case) -> Op:
     if case.op in ELEMENTWISE:
         return function
     if case.op in taps.TAPS:
-        return taps.ours(case)
+        return taps.ours(case, function)
     if case.op in boxes.REGIONS:
-        return boxes.ours(case)
+        return boxes.ours(case, function)
     if case.op == UNPOOL:
         return lambda x, positions: function(x, positions, case.output, axes=case.axes)
     if case.op in ADAPTIVE:

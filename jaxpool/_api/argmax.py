@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.max_pool import checked
+from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -93,7 +93,6 @@ def max_pool_with_argmax(
       `torch.nn.functional.max_pool2d` with `return_indices=True`, which names the last NaN of a
       window though the first of equal numbers. `tf.nn.max_pool_with_argmax` counts channels too.
     """
-    name = "max_pool_with_argmax"
     geometry: dict[str, Any] = {
         "strides": strides,
         "padding": padding,
@@ -101,6 +100,13 @@ def max_pool_with_argmax(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
+    return chosen("max_pool_with_argmax", x, window_shape, ties, autodiff, **geometry)
+
+
+def chosen(
+    name: str, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
+) -> tuple[Array, Array]:
+    """Maxima and where they stand; with `geometry` may come `where` x lies, if its type does not say it."""
     x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         check_countable("x", window.input_shape)

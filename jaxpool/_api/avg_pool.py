@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Literal
 
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array
+from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding
-from jaxpool._geometry.window import make_window
 from jaxpool._kernels import dtypes
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.pools import Sum
-from jaxpool._shards.split import by_type
 
 
 @public
@@ -71,23 +67,23 @@ def sum_pool(
     References:
       The window arithmetic of `jax.lax.reduce_window`.
     """
-    x = as_array("sum_pool", x)
-    with calling("sum_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
+    geometry: dict[str, Any] = {
+        "strides": strides,
+        "padding": padding,
+        "window_dilation": window_dilation,
+        "ceil_mode": ceil_mode,
+        "axes": axes,
+    }
+    return summed("sum_pool", x, window_shape, autodiff=autodiff, **geometry)
+
+
+def summed(name: str, x: Any, window_shape: Any, *, autodiff: Any, **geometry: Any) -> Array:
+    """The sum pool; with `geometry` may come `where` x lies, if its type does not say it."""
+    x, window, split = checked(name, x, window_shape, autodiff=autodiff, **geometry)
+    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         if x.dtype == jnp.bool_:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
             raise ArgumentError("x", rule, x.dtype, hint, TypeError)
-        make = functools.partial(
-            make_window,
-            window_shape=window_shape,
-            strides=strides,
-            padding=padding,
-            window_dilation=window_dilation,
-            ceil_mode=ceil_mode,
-            axes=axes,
-        )
-        window = make(x.shape)
-        choice("autodiff", autodiff, ("vjp", "jvp"))
-        split = by_type(x, make)
     if split:
         y: Array = split.run(Sum, x)
         return y
@@ -179,22 +175,31 @@ def avg_pool(
     References:
       `count_include_pad` of `torch.nn.functional.avg_pool2d` and of `flax.linen.avg_pool`.
     """
-    x = as_array("avg_pool", x)
-    with calling("avg_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
-        make = functools.partial(
-            make_window,
-            window_shape=window_shape,
-            strides=strides,
-            padding=padding,
-            window_dilation=window_dilation,
-            ceil_mode=ceil_mode,
-            axes=axes,
-        )
-        window = make(x.shape)
+    geometry: dict[str, Any] = {
+        "strides": strides,
+        "padding": padding,
+        "window_dilation": window_dilation,
+        "ceil_mode": ceil_mode,
+        "axes": axes,
+    }
+    division = divisor, count_include_pad
+    return averaged("avg_pool", x, window_shape, division, autodiff=autodiff, **geometry)
+
+
+def averaged(
+    name: str,
+    x: Any,
+    window_shape: Any,
+    division: tuple[Any, Any],
+    *,
+    autodiff: Any,
+    **geometry: Any,
+) -> Array:
+    """The average pool; with `geometry` may come `where` x lies, if its type does not say it."""
+    x, window, split = checked(name, x, window_shape, autodiff=autodiff, **geometry)
+    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         wide = dtypes.accumulator(x.dtype) if dtypes.is_float(x.dtype) else np.dtype(np.float32)
-        divide = divisor_of(divisor, count_include_pad, wide)
-        choice("autodiff", autodiff, ("vjp", "jvp"))
-        split = by_type(x, make)
+        divide = divisor_of(*division, wide)
     if split:
         y: Array = split.run(Sum, x, divide)
         return y

@@ -7,17 +7,16 @@ from typing import Any
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.max_pool import max_pool
+from jaxpool._api.max_pool import pooled
 from jaxpool._api.shared_text import filled
-from jaxpool._arguments.arrays import as_array
+from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
-from jaxpool._geometry.window import make_window
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._ops.blur_pool import BlurPool
-from jaxpool._ops.op import apply
-from jaxpool._shards.split import check_ends
+from jaxpool._ops.op import applied
+from jaxpool._shards.split import Where
 
 
 @public
@@ -58,7 +57,7 @@ def blur_pool(
       Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486, whose windows are
       those of `padding=(k - 1) // 2`; "SAME" puts what is odd at the end.
     """
-    return _blurred("blur_pool", x, window_shape, strides, padding, axes)
+    return blurred("blur_pool", x, window_shape, strides, padding, axes)
 
 
 @public
@@ -97,17 +96,35 @@ def max_blur_pool(
     References:
       Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486.
     """
-    name = "max_blur_pool"
-    x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        make_window(x.shape, window_shape, None, padding, axes=axes)
-    y = max_pool(x, window_shape, None, padding, axes=axes, autodiff="jvp")
-    return _blurred(name, y, blur_shape, strides, padding, axes)
+    return max_blurred("max_blur_pool", x, window_shape, blur_shape, strides, padding, axes)
 
 
-def _blurred(name: str, x: Any, shape: Any, strides: Any, padding: Any, axes: Any) -> Array:
-    x = as_array(name, x)
+def max_blurred(
+    name: str,
+    x: Any,
+    shape: Any,
+    blur_shape: Any,
+    strides: Any,
+    padding: Any,
+    axes: Any,
+    where: Where = None,
+) -> Array:
+    """The blurred maxima of x that lies where its type or `where` says."""
+    geometry: dict[str, Any] = {"padding": padding, "axes": axes, "where": where}
+    y = pooled(name, "max", x, shape, "first", "jvp", strides=None, **geometry)
+    return blurred(name, y, blur_shape, strides, **geometry)
+
+
+def blurred(
+    name: str, x: Any, shape: Any, strides: Any, padding: Any, axes: Any, where: Where = None
+) -> Array:
+    """The blur pool of x that lies where its type or `where` says."""
+    geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
+    x, window, split = checked(name, x, shape, where=where, **geometry)
+    op, x = BlurPool(window), x if is_float(x.dtype) else x.astype(jnp.float32)
+    if not split:
+        return applied(op, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
-        window = make_window(x.shape, shape, strides, padding, axes=axes)
-        check_ends(x, window)
-    return apply(BlurPool(window), "jvp", x if is_float(x.dtype) else x.astype(jnp.float32))
+        split.check_reflected()
+    y: Array = split.apply(applied, op, x)
+    return y

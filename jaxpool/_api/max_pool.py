@@ -2,47 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from jax import Array
 
-from jaxpool._arguments.arrays import as_array
+from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
-from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._shards.pools import Extreme
-from jaxpool._shards.split import Split, by_type
 
 
-def checked(
-    name: str, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
-) -> tuple[Array, Window, Split | None]:
-    """The input of a max or min pool, its window, and how it is split if the type of x says that it is.
-
-    What is wrong raises in the name of `name`.
-    """
-    x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-
-        def make(shape: Sequence[Any]) -> Window:
-            return make_window(shape, window_shape, **geometry)
-
-        window = make(x.shape)
-        choice("ties", ties, ("first", "last", "split"))
-        choice("autodiff", autodiff, ("vjp", "jvp"))
-        return x, window, by_type(x, make)
-
-
-def _pool(
+def pooled(
     name: str, kind: Kind, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
 ) -> Array:
+    """The max or min pool; with `geometry` may come `where` x lies, if its type does not say it."""
     x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
     if split:
         y: Array = split.run(Extreme, x, kind, ties)
@@ -128,7 +105,7 @@ def max_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return _pool("max_pool", "max", x, window_shape, ties, autodiff, **geometry)
+    return pooled("max_pool", "max", x, window_shape, ties, autodiff, **geometry)
 
 
 @public
@@ -189,4 +166,4 @@ def min_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return _pool("min_pool", "min", x, window_shape, ties, autodiff, **geometry)
+    return pooled("min_pool", "min", x, window_shape, ties, autodiff, **geometry)

@@ -8,17 +8,16 @@ from typing import Any
 from jax import Array, lax
 
 from jaxpool._api.shared_text import filled
+from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, normalise_axes
-from jaxpool._geometry.window import make_window
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
-from jaxpool._ops.op import Autodiff, apply
+from jaxpool._ops.op import Autodiff, applied, apply
 from jaxpool._ops.rank_pool import Morphology
-from jaxpool._shards.split import check_ends
+from jaxpool._shards.split import Where
 
 
 @public
@@ -65,7 +64,7 @@ def dilate(
       `tf.nn.dilation2d`.
     """
     options = (strides, padding, window_dilation, axes, ties, autodiff)
-    return _morphology("dilate", "max", x, kernel, *options)
+    return morphology("dilate", "max", x, kernel, *options)
 
 
 @public
@@ -107,10 +106,13 @@ def erode(
       `tf.nn.erosion2d`, which reverses the kernel.
     """
     options = (strides, padding, window_dilation, axes, ties, autodiff)
-    return _morphology("erode", "min", x, kernel, *options)
+    return morphology("erode", "min", x, kernel, *options)
 
 
-def _morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
+def morphology(
+    name: str, kind: Kind, x: Any, kernel: Any, *options: Any, where: Where = None
+) -> Array:
+    """The dilation or the erosion of x that lies where its type or `where` says."""
     strides, padding, window_dilation, axes, ties, autodiff = options
     x, kernel = as_array(name, x), as_array(name, kernel, "kernel")
     with calling(name, **{"x.shape": x.shape, "kernel.shape": kernel.shape}):
@@ -120,8 +122,8 @@ def _morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Ar
         axes = None if axes is None else normalise_axes(axes, x.ndim, None)
         many = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
         shape = kernel.shape[: kernel.ndim - many]
-        where = normalise_axes(axes, x.ndim, len(shape))
-        channels = max(set(range(x.ndim)).difference(where), default=None) if many else None
+        pooled = normalise_axes(axes, x.ndim, len(shape))
+        channels = max(set(range(x.ndim)).difference(pooled), default=None) if many else None
         if many and (channels is None or kernel.shape[-1] != x.shape[channels]):
             rule = "of shape window_shape or (*window_shape, C), C the size of the channels of x"
             hint = "Pass axes=(1, 2), say, where x has no batch axis or several."
@@ -129,12 +131,14 @@ def _morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Ar
         if not shape:
             rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
             raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
-        geometry = {"window_dilation": window_dilation, "axes": where}
-        window = make_window(x.shape, shape, strides, padding, **geometry)
-        check_ends(x, window)
-        choice("ties", ties, ("first", "last", "split"))
-        choice("autodiff", autodiff, ("vjp", "jvp"))
+    geometry = {"padding": padding, "window_dilation": window_dilation, "axes": pooled}
+    given = {"strides": strides, "ties": ties, "autodiff": autodiff, "where": where}
+    x, window, split = checked(name, x, shape, **geometry, **given)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     flat = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
     taps = tuple(range(window.size))
-    return apply(Morphology(window, ties, taps, None, kind, channels), autodiff, x, flat)
+    op = Morphology(window, ties, taps, None, kind, channels)
+    if split:
+        y: Array = split.apply(applied, op, x, flat)
+        return y
+    return apply(op, autodiff, x, flat)

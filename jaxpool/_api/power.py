@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array
+from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient, number
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
-from jaxpool._geometry.window import make_window
 from jaxpool._kernels import dtypes
 from jaxpool._ops.op import compose
 from jaxpool._ops.power_pool import MeanPool, NormPool
 from jaxpool._shards.pools import Norm
-from jaxpool._shards.split import by_type, check_ends
 
 
 def as_floats(x: Array) -> Array:
@@ -87,19 +84,21 @@ def lp_pool(
       `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` raises x itself, so that an odd p gives NaN
       where a sum is negative, and scales windows cut short as if they were whole.
     """
-    x = as_array("lp_pool", x)
-    with calling("lp_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
+    geometry = {
+        "strides": strides,
+        "padding": padding,
+        "window_dilation": window_dilation,
+        "ceil_mode": ceil_mode,
+        "axes": axes,
+    }
+    return norms("lp_pool", x, p, window_shape, **geometry)
+
+
+def norms(name: str, x: Any, p: Any, window_shape: Any, **geometry: Any) -> Array:
+    """The Lp pool; with `geometry` may come `where` x lies, if its type does not say it."""
+    x, window, split = checked(name, x, window_shape, **geometry)
+    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
-        make = functools.partial(
-            make_window,
-            window_shape=window_shape,
-            strides=strides,
-            padding=padding,
-            window_dilation=window_dilation,
-            ceil_mode=ceil_mode,
-            axes=axes,
-        )
-        window, split = make(x.shape), by_type(x, make)
     if split:
         y: Array = split.run(Norm, x, exponent)
         return y
@@ -173,28 +172,22 @@ def gem_pool(
       Radenovic, Tolias and Chum, "Fine-tuning CNN Image Retrieval with No Human Annotation",
       arXiv:1711.02512.
     """
-    x = as_array("gem_pool", x)
+    geometry: dict[str, Any] = {
+        "strides": strides,
+        "padding": padding,
+        "window_dilation": window_dilation,
+        "ceil_mode": ceil_mode,
+        "axes": axes,
+    }
+    x, window, split = checked("gem_pool", x, window_shape, **geometry)
     with calling("gem_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
-        window = make_window(
-            x.shape,
-            window_shape,
-            strides,
-            padding,
-            window_dilation=window_dilation,
-            ceil_mode=ceil_mode,
-            axes=axes,
-        )
-        check_ends(x, window)
-        least = number(
-            "eps",
-            eps,
-            "a finite number above 0",
-            "Leave it out for 1e-6.",
-            lambda e: 0 < e < math.inf,
-        )
+        rule, hint = "a finite number above 0", "Leave it out for 1e-6."
+        least = number("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
         rule, shape = "a finite number other than 0", window.pooled(x.shape)
         exponent = coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
     x = as_floats(x)
-    if isinstance(exponent, float):
-        return compose(MeanPool(window, exponent, least), x)
-    return compose(MeanPool(window, None, least), x, exponent)
+    power, arrays = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))
+    if split:
+        z: Array = split.apply(compose, MeanPool(window, power, least), x, *arrays)
+        return z
+    return compose(MeanPool(window, power, least), x, *arrays)

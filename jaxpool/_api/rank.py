@@ -8,18 +8,17 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.max_pool import checked
 from jaxpool._api.shared_text import filled
+from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, is_int, known_sizes, normalise_axes
-from jaxpool._geometry.window import full_window
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.k_max import KMax
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.rank_pool import RankPool, ranked
-from jaxpool._shards.split import check_ends
+from jaxpool._shards.split import Where, check_whole
 
 
 @public
@@ -70,7 +69,7 @@ def median_pool(
       Applications.
     """
     options = (strides, padding, window_dilation, ceil_mode, axes, ties, autodiff)
-    return _pool("median_pool", x, None, window_shape, *options)
+    return pooled("median_pool", x, None, window_shape, *options)
 
 
 @public
@@ -112,19 +111,23 @@ def rank_pool(
       `scipy.ndimage.rank_filter`.
     """
     options = (strides, padding, window_dilation, ceil_mode, axes, ties, autodiff)
-    return _pool("rank_pool", x, rank, window_shape, *options)
+    return pooled("rank_pool", x, rank, window_shape, *options)
 
 
-def _pool(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
+def pooled(name: str, x: Any, rank: Any, shape: Any, *options: Any, where: Where = None) -> Array:
+    """The rank pool or the median pool, by its name, of x that lies where its type or `where` says."""
     named = ("strides", "padding", "window_dilation", "ceil_mode", "axes", "ties", "autodiff")
-    x, window, _ = checked(name, x, shape, **dict(zip(named, options, strict=True)))
+    given = dict(zip(named, options, strict=True))
+    x, window, split = checked(name, x, shape, where=where, **given)
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
-        check_ends(x, window)
-        if name == "rank_pool":
+        if name.endswith("rank_pool"):
             n = math.prod(min(map(dim.real, range(dim.out))) for dim in window.dims)
             rank = check_rank(rank, n)
     op = RankPool(window, options[-2], tuple(range(window.size)), rank)
-    return ranked(op, options[-1], x)
+    if split:
+        y: Array = split.apply(ranked, op, x)
+        return y
+    return ranked(op, x, options[-1])
 
 
 def check_rank(rank: Any, count: int) -> int:
@@ -170,7 +173,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     with calling("k_max_pool", **{"x.shape": x.shape}):
         (at,) = normalise_axes((axis,), x.ndim, 1)
         (size,) = known_sizes(x.shape, (at,))
-        check_ends(x, full_window(x.shape, (at,)))
+        check_whole(x, at)
         rule = f"an int from 1 to {size}, the size of axis {at}"
         if not is_int(k):
             raise ArgumentError("k", rule, k, "Pass an int.", TypeError)

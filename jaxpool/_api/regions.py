@@ -24,8 +24,8 @@ from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes, per_axis
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.boxes import BoxMax
-from jaxpool._ops.op import Composite, apply_given, compose
-from jaxpool._ops.regions import BoxMean, mean_dtype
+from jaxpool._ops.op import apply_given
+from jaxpool._ops.regions import BoxMean, box_mean, mean_dtype
 
 Sizes = int | Sequence[int]
 
@@ -80,12 +80,12 @@ def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array
     return x, flat, images.reshape(-1)
 
 
-def _pooled(op: Composite, boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]) -> Array:
+def _pooled(op: BoxMean, boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]) -> Array:
     """What the op gives, with the axes of `boxes` in front."""
     x, flat = xs[:2]
     if 0 in (flat.shape[0], x.shape[0]):
         return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
-    y = gathered(functools.partial(compose, op), 3, 1, *xs)
+    y = gathered(functools.partial(box_mean, op), 3, 1, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
@@ -112,11 +112,13 @@ def roi_align(
 
     Gradient: that of the formula, to x and to the boxes, in forward and reverse mode and to any
     order; at a pixel's centre, where the weights have a corner, to the boxes from the right. For
-    "max" the cotangent goes to the first of the largest points. Both directions are matrix products
-    of whole images, a group of boxes at a time in a fixed order: no scatter, the same bits on every
-    run, and memory that grows with the result alone. A box takes as long whatever its size. Products
-    are taken and added in float32, or in float64 for float64, and rounded once. NaN and infinities of
-    x reach the cells whose points have them as neighbours; in the gradient of boxes they count as 0.
+    "max" the cotangent goes to the first of the largest points. No scatter, the same bits on every
+    run, and memory that grows with the result alone. On CPU, with up to 4 samples, a cell reads the
+    pixels around its points, and backward a tile of the image collects from the boxes that reach it;
+    else, and for the gradient of boxes, both directions are matrix products of whole images, a group
+    of boxes at a time. Products are taken and added in float32, or in float64 for float64, and
+    rounded once. NaN and infinities of x reach the cells whose points have them as neighbours; in the
+    gradient of boxes they count as 0.
 
     {boxes}
       samples: points an axis of a cell, an int from 1 to 1024.

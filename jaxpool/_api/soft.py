@@ -8,32 +8,30 @@ from typing import Any
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array
+from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
-from jaxpool._geometry.window import make_window
 from jaxpool._kernels import dtypes
 from jaxpool._ops.op import compose
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
-from jaxpool._shards.split import check_ends
 
 
 def _pool(
     op: type[SoftPool], name: str, x: Any, window_shape: Any, temperature: Any, **geometry: Any
 ) -> Array:
-    x = as_array(name, x)
+    x, window, split = checked(name, x, window_shape, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        window = make_window(x.shape, window_shape, **geometry)
-        check_ends(x, window)
         rule, shape = "a finite number above 0", window.pooled(x.shape)
         heat = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     if not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)
-    if isinstance(heat, float):
-        return compose(op(window, heat), x)
-    return compose(op(window, None), x, heat)
+    number, arrays = (heat, ()) if isinstance(heat, float) else (None, (heat,))
+    if split:
+        y: Array = split.apply(compose, op(window, number), x, *arrays)
+        return y
+    return compose(op(window, number), x, *arrays)
 
 
 @public

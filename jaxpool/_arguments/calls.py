@@ -43,12 +43,18 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         except TypeError as error:
             trail = error.__traceback__
             if trail is not None and trail.tb_next is None:  # raised by the call, not inside
-                reason = _reason(function, args, kwargs)
+                reason = refused(function, args, kwargs)
                 if reason:
-                    raise TypeError(f"jaxpool.{_name(function)}: {reason}") from None
+                    raise TypeError(reason) from None
             raise
 
     return call
+
+
+def refused(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
+    """Why a call of `function` cannot be made, in its name; empty if it can."""
+    reason = _reason(function, args, kwargs)
+    return reason and f"jaxpool.{_name(function)}: {reason}"
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -9,9 +9,11 @@ of the array, with a `?` where a size is symbolic.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 from typing import Any
 
+import jaxpool
 from jaxpool._api.random import fractional_op
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import PADDINGS, known_sizes, normalise_axes
@@ -68,7 +70,7 @@ class Case:
     axes: tuple[int, ...]
     to: tuple[int, ...]
     window: Window = NO_WINDOW
-    ties: str = "first"
+    ties: str = "first"  # or what the function takes unless it is told
     operands: int = 1
 
     @property
@@ -174,7 +176,11 @@ def _case(function: str, sizes: list[tuple[Any, ...]], given: dict[str, Any]) ->
     if "avg" in function and dtype in INTEGERS:
         dtype = "float32"  # in which they are averaged
     axes, to, window = _geometry(function, windows, shape, given)
-    more = {"ties": given.get("ties", "first"), "operands": given.get("of", 1)}
+    usual = inspect.signature(getattr(jaxpool, function)).parameters.get("ties")
+    more = {
+        "ties": given.get("ties", usual.default if usual else "first"),
+        "operands": given.get("of", 1),
+    }
     return Case(function, shape, dtype, axes, to, window, **more)
 
 

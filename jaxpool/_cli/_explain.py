@@ -12,6 +12,7 @@ from jaxpool._cli import _case as cases
 from jaxpool._cli._case import Case
 from jaxpool._cli._stage import Explained, Stage, folds, of_steps, of_sums, region, segment, stage
 from jaxpool._geometry.adaptive import RaggedAxis
+from jaxpool._ops.fractional_mean import RandomAxis
 from jaxpool._plan import others
 from jaxpool._plan.layout import in_one_region
 from jaxpool._plan.max_pool import plan_max, plan_ties, residual
@@ -114,8 +115,13 @@ def _stochastic(case: Case, problem: Problem) -> Explained:
 
 def _fractional(case: Case, problem: Problem) -> Explained:
     if case.function == "fractional_avg_pool":
-        by_axis = [Stage((dim.axis,), dim.window + 2, "gathered") for dim in case.window.dims]
-        return "nothing", by_axis, by_axis, by_axis[::-1], []
+        dims = [
+            RandomAxis(dim.axis, case.shape[dim.axis] or 0, dim.window, dim.out)
+            for dim in case.window.dims
+        ]
+        ahead = [Stage((dim.axis,), dim.reach().shape[1], "gathered") for dim in dims]
+        back = [Stage((dim.axis,), dim.turned().shape[1], "gathered") for dim in dims[::-1]]
+        return "nothing", ahead, ahead, back, ["which windows chance placed is masked"]
     side_by_side = case.window.unpooled(case.shape)
     plan = plan_max(dataclasses.replace(problem, shape=side_by_side))
     gathered, scattered = (Stage(case.axes, 1, how) for how in ("gathered", "scattered"))
@@ -241,7 +247,7 @@ _OUTPUTS = (
     *("to 7x7 16x56x56x64", "to 5x5 8x64x64x64", "to 1x1 16x56x56x64"),
     *("to 4x4 ties split 2x8x8x3", "to 5x5 ties split 8x64x64x64"),
 )
-_WHOLE = ("over 1 and 2 32x56x56x64", "over 1 and 2 ties split 32x56x56x64")
+_WHOLE = ("over 1 and 2 ties first 32x56x56x64", "over 1 and 2 ties split 32x56x56x64")
 FAMILIES = (
     Family(cases.SELECTIONS, _selection, _WINDOWS),
     Family(cases.SUMS, _sums, (*_WINDOWS, "31x31 SAME 1x64x64x32")),
@@ -257,14 +263,18 @@ FAMILIES = (
     Family(cases.WHOLE, _reduction, _WHOLE),
     Family(cases.RUNNING, _running, ("over 1 8x4096x64",)),
     Family(
-        cases.ELEMENTWISE, _elementwise, ("of 2 16x128x128x32", "of 2 ties split 16x128x128x32")
+        cases.ELEMENTWISE,
+        _elementwise,
+        ("of 2 ties first 16x128x128x32", "of 2 ties split 16x128x128x32"),
     ),
     Family(
         cases.REGIONS,
         region,
         ("to 512x7x7 2x50x50x256", "to 512x7x7 ties split 2x50x50x256"),
     ),
-    Family(cases.SEGMENTS, segment, ("to 1000 100000x64", "to 1000 ties split 100000x64")),
+    Family(
+        cases.SEGMENTS, segment, ("to 1000 ties first 100000x64", "to 1000 ties split 100000x64")
+    ),
     Family(
         cases.UNPOOL,
         _unpool,

@@ -57,7 +57,10 @@ SAMPLES = {
     for name in family.functions
 }
 SAMPLES["maxout"] = SAMPLES["max"]
-SAMPLES["max_blur_pool"] = [*SAMPLES["max_pool"], *SAMPLES["blur_pool"]]
+SAMPLES["max_blur_pool"] = [
+    *[text for text in SAMPLES["max_pool"] if "ties" not in text],  # it takes the first
+    *SAMPLES["blur_pool"],
+]
 SAMPLES["spatial_pyramid_pool"] = (
     SAMPLES["adaptive_max_pool"][:3] + SAMPLES["adaptive_avg_pool"][:3]
 )

@@ -83,13 +83,14 @@ def region(case: Case, problem: Problem) -> Explained:
     sizes = [case.shape[axis] or 0 for axis in (1, 2)]
     if case.function == "roi_align":
         notes = ("a group of boxes of one image at a time",)
-        return (
-            "input",
-            [Stage((i,), sizes[i - 1], "multiplied", notes=notes) for i in (1, 2)],
-            [],
-            [],
-            [],
+        ways = [Stage((i,), sizes[i - 1], "multiplied", notes=notes) for i in (1, 2)]
+        if problem.platform != "cpu":
+            return "nothing", ways, ways, ways[::-1], []
+        taken = Stage(
+            (1, 2), 16, "gathered", notes=("two points an axis, each between two pixels",)
         )
+        tiles = Stage((1, 2), 4, "gathered", notes=("a tile with each box that reaches it",))
+        return "nothing", [taken], [taken], [tiles], ["matrix products with more than 4 samples"]
     taken = Stage((1, 2), 1, "gathered", notes=("a pixel of each cell at a time",))
     back = [Stage((1, 2), 4, "compared", notes=("a tile at a time with each box that reaches it",))]
     if case.ties == "split":

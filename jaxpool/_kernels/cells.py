@@ -75,7 +75,10 @@ def walk(
 
 
 class _Line(NamedTuple):
-    """Tiles of an axis: of each position the first cell of a box that holds it, and how many do; (tiles, K, length)."""
+    """Tiles of an axis: of each position the first cell of a box that holds it, and how many do; (tiles, K, length).
+
+    Cells follow one another along the axis, or against it in a box of negative length.
+    """
 
     first: Array
     held: Array
@@ -88,18 +91,53 @@ class _Line(NamedTuple):
 
 def _line(low: Array, high: Array, tiles: int, length: int) -> _Line:
     at = jnp.arange(tiles * length, dtype=np.int32)[None, :, None]
-    ended = at >= high[:, None, :]
-    holding = ~ended & (at >= low[:, None, :])
-    sums = [jnp.sum(a, 2, dtype=np.int32).reshape(-1, tiles, length) for a in (ended, holding)]
-    return _Line(*[jnp.swapaxes(a, 0, 1) for a in sums])
+    holding = (at >= low[:, None, :]) & (at < high[:, None, :])
+    found = jnp.argmax(holding, 2).astype(np.int32), jnp.sum(holding, 2, dtype=np.int32)
+    return _Line(*[jnp.swapaxes(a.reshape(-1, tiles, length), 0, 1) for a in found])
+
+
+class Line(NamedTuple):
+    """The pixels of a tile along an axis: where they are, and of a box the cell that is asked about at each."""
+
+    position: Array
+    cell: Array
+
+
+def matching(marks: Array) -> Callable[..., Array]:
+    """For `spread`: a pixel gets what is sent where its `field` equals the mark of the cell; marks as dy."""
+    flat = marks.reshape(-1, marks.shape[-1])
+
+    def kept(value: Array, at: Array, field: Array, *_: Any) -> Array:
+        return jnp.where(level(jnp.take(flat, at, axis=0, mode="clip"), field), value, 0)
+
+    return kept
+
+
+def weighted(down: Array, across: Array) -> Callable[..., Array]:
+    """For `spread`: a pixel gets what is sent times its weights, (K, cells, H) and (K, cells, W)."""
+
+    def kept(value: Array, at: Array, field: Array, box: Array, row: Line, column: Line) -> Array:
+        weights = [
+            table[box].at[line.cell, line.position].get(mode="clip")
+            for table, line in ((down, row), (across, column))
+        ]
+        weight = (weights[0][:, None] * weights[1][None])[..., None]
+        return jnp.where(weight != 0, value * weight, 0)
+
+    return kept
 
 
 def spread(
-    dy: Array, marks: Array, field: Array, cells: Cells, tile: Sequence[int], sizes: Sequence[int]
+    dy: Array,
+    field: Array,
+    kept: Callable[..., Array],
+    cells: Cells,
+    tile: Sequence[int],
+    sizes: Sequence[int],
 ) -> Array:
-    """The sum (B, H, W, C) over cells of what each sends, dy, to the pixels of it whose `field` equals its mark.
+    """The sum (B, H, W, C) over cells of what is `kept` of what each sends, dy, at the pixels of it.
 
-    dy and marks are (K, cells, cells, C), `field` is (B, H, W, C) or of one channel. A tile of the
+    dy is (K, cells, cells, C), `field` is (B, H, W, C) or of one channel. A tile of the
     image takes the boxes that reach it one after another, so their order alone decides.
     """
     batch, height, width = sizes
@@ -109,7 +147,7 @@ def spread(
     columns = _line(cells.left, cells.right, across, wide)
     per_row, channels = dy.shape[2:]
     size = dy.shape[1] * per_row
-    sent, marks = (a.reshape(-1, channels) for a in (dy, marks))
+    sent = dy.reshape(-1, channels)
     ends = ((0, 0), (0, down * high - height), (0, across * wide - width), (0, 0))
     fields = jnp.pad(field, ends).reshape(batch, down, high, across, wide, -1)
     fields = jnp.swapaxes(fields, 2, 3).reshape(batch * down * across, high, wide, -1)
@@ -122,24 +160,27 @@ def spread(
         rounds = jnp.where(cells.image == image, rows.rounds[i] * beside, 0)
         order = jnp.argsort(-rounds, stable=True).astype(np.int32)
 
-        def one_round(which: Array, dx: Array) -> Array:
+        def one_round(turn: Array, dx: Array) -> Array:
             def one_box(n: Array, dx: Array) -> Array:
                 box = order[n]
-                skip = which // beside[box] * SHARED, which % beside[box] * SHARED
+                skip = turn // beside[box] * SHARED, turn % beside[box] * SHARED
                 for u, v in np.ndindex(SHARED, SHARED):
                     p, q = skip[0] + u, skip[1] + v
                     here = (p < row.held[box])[:, None] & (q < column.held[box])[None, :]
-                    first = (row.first[box] + p)[:, None] * per_row
-                    cell = first + (column.first[box] + q)[None, :]
-                    mark, value = (
-                        jnp.take(a, box * size + cell, axis=0, mode="clip") for a in (marks, sent)
-                    )
-                    dx = dx + jnp.where(here[..., None] & level(mark, field), value, 0)
+                    lines = [
+                        Line(
+                            which * length + np.arange(length, dtype=np.int32), each.first[box] + k
+                        )
+                        for which, length, each, k in ((i, high, row, p), (j, wide, column, q))
+                    ]
+                    at = box * size + lines[0].cell[:, None] * per_row + lines[1].cell[None]
+                    value = jnp.take(sent, at, axis=0, mode="clip")
+                    dx = dx + jnp.where(here[..., None], kept(value, at, field, box, *lines), 0)
                 return dx
 
-            return lax.fori_loop(0, jnp.sum(rounds > which, dtype=np.int32), one_box, dx)
+            return lax.fori_loop(0, jnp.sum(rounds > turn, dtype=np.int32), one_box, dx)
 
-        zeros = vary_together([jnp.zeros((high, wide, channels), dy.dtype)], dy, marks, field)[0]
+        zeros = vary_together([jnp.zeros((high, wide, channels), dy.dtype)], dy, field)[0]
         return lax.fori_loop(0, jnp.max(rounds), one_round, zeros)
 
     numbers = jnp.arange(batch * down * across, dtype=np.int32)

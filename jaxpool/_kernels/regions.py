@@ -59,6 +59,19 @@ def bilinear(start: Array, length: Array, cells: int, size: int, samples: int | 
     return jnp.where(counts, weight, 0).sum(-1) / jnp.maximum(count, 1)[..., 0]
 
 
+def points(start: Array, length: Array, cells: int, size: int, samples: int) -> tuple[Array, Array]:
+    """The pixels between which the points of each cell lie, and how much they weigh: (K, cells, 2 * samples) each."""
+    step = _divided(length[:, None, None], cells)
+    begin = start[:, None, None] + _whole(cells, step.dtype, 1, 3) * step
+    point = begin + (_whole(samples, step.dtype, 2, 3) + 0.5) * (step / samples)
+    counts = ~((point < -1) | (point > size))
+    point = jnp.clip(point, 0, size - 1)
+    low = jnp.floor(point)
+    pixel = jnp.concatenate([low, jnp.minimum(low + 1, size - 1)], 2).astype(np.int32)
+    weight = jnp.concatenate([1 - (point - low), point - low], 2) / samples
+    return pixel, jnp.where(jnp.concatenate([counts, counts], 2), weight, 0)
+
+
 def cell_bounds(start: Array, length: Array, cells: int, size: int) -> tuple[Array, Array]:
     """Where each of `cells` of a span of whole pixels begins and ends, within `size`: (K, cells) each.
 

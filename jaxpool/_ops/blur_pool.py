@@ -39,7 +39,7 @@ class BlurPool(Op):
         """Over what is reflected, or `turned` from the output to that."""
         rows = [[math.comb(n - 1, tap) for tap in range(n)] for n in self.window.window_shape]
         weights = functools.reduce(np.multiply.outer, map(np.asarray, rows)).ravel()
-        window = Window(tuple(map(_without_padding, self.window.dims)))
+        window = over_border(self.window)
         shape = window.unpooled(x.shape)
         plan = plan_ties(problem_of(window, x, on, shape))
         step = plan.step
@@ -63,6 +63,11 @@ class BlurPool(Op):
         x = slices.zeros_like(wide, self.window.axes, self.window.input_shape)
         (dx,) = jax.linear_transpose(self._reflected, x)(spread)
         return (cast(dx, dy.dtype),)
+
+
+def over_border(window: Window) -> Window:
+    """The window over an array to which the border that it reaches was added."""
+    return Window(tuple(map(_without_padding, window.dims)))
 
 
 def _without_padding(dim: Axis) -> Axis:

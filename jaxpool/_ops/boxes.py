@@ -10,16 +10,15 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import regions
-from jaxpool._kernels.cells import Cells, spread, walk
+from jaxpool._kernels.cells import Cells, matching, spread, walk
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import accumulator, index_dtype
 from jaxpool._ops.op import Op
-from jaxpool._ops.regions import away_from_zero, in_pixels
+from jaxpool._ops.regions import TILE, away_from_zero, in_pixels
 from jaxpool._plan.problem import Platform
 
 TOGETHER = {"cpu": 8}  # boxes that are looked at together: what a cache holds, or else MANY
 MANY = 128
-TILE = {"cpu": (8, 16)}  # pixels that get their cotangents together, or else whole images
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,5 +116,5 @@ class BoxMax(Op):
             field = lax.iota(marks.dtype, self.sizes[1] * self.sizes[2])
             field = jnp.broadcast_to(field.reshape(*self.sizes[1:], 1), (*self.sizes, 1))
         tile = TILE.get(on, self.sizes[1:])
-        dx = spread(share, marks, field, self._cells(*given), tile, self.sizes)
+        dx = spread(share, field, matching(marks), self._cells(*given), tile, self.sizes)
         return (dx.astype(dy.dtype),)

@@ -169,14 +169,33 @@ def _zero(aval: Any) -> ad.Zero:
 
 
 def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
-    """Residuals have no tangents: they are constants to AD."""
+    """Residuals have no tangents, they are constants to AD, unless the op says otherwise."""
     count = params["tree"].num_leaves
     ys = linear_p.bind(*primals, **params)
-    dots = tangents[count:]
-    if all(isinstance(dot, ad.Zero) for dot in dots):
-        return ys, [_zero(jax.typeof(y)) for y in ys]
-    dots = [ad.instantiate_zeros(dot) for dot in dots]
-    return ys, linear_p.bind(*primals[:count], *dots, **params)
+    dots, found = tangents[count:], [_zero(jax.typeof(y)) for y in ys]
+    if not all(isinstance(dot, ad.Zero) for dot in dots):
+        dots = [ad.instantiate_zeros(dot) for dot in dots]
+        found = linear_p.bind(*primals[:count], *dots, **params)
+    moved = {
+        which: dot
+        for which, dot in enumerate(tangents[:count])
+        if params["op"].differentiable_given and not isinstance(dot, ad.Zero)
+    }
+    if moved:
+        more = _by_residual(primals, moved, tuple(params.items()))
+        found = [ad.add_tangents(*pair) for pair in zip(found, more, strict=True)]
+    return ys, found
+
+
+@functools.partial(jax.jit, static_argnames="params")
+def _by_residual(primals: Any, moved: dict[int, Array], params: Any) -> Any:
+    """The tangents of what the portable form gives, where some of the residual `moved`."""
+
+    def portable(known: dict[int, Array]) -> Any:
+        args = [known.get(which, x) for which, x in enumerate(primals)]
+        return jax.tree.leaves(_linear(*args, on="portable", **dict(params)))
+
+    return jax.jvp(portable, ({which: primals[which] for which in moved},), (moved,))[1]
 
 
 def _transpose_linear(

@@ -42,6 +42,9 @@ class Op:
     """An operation and its derivative, on a platform. Subclasses are frozen dataclasses: hashable, static under jit."""
 
     inputs = 1
+    differentiable_given = (
+        False  # whether what is given has a derivative: that of the portable form, by jax
+    )
     linear_in_x = False  # whether it is its own linear map: then nothing is kept but what is given
 
     def value(self, on: Platform, *xs: Array) -> Array:
@@ -179,6 +182,11 @@ def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
         return _with_jvp(op, *vary_together(xs))
     with _naming_the_other_mode():
         return _with_vjp(op, *vary_together(xs))
+
+
+def applied(op: Op, *xs: Array) -> Array:
+    """`apply` in both modes."""
+    return apply(op, "jvp", *xs)
 
 
 def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:

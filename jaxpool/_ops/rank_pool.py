@@ -100,7 +100,7 @@ class RankOver(Reduction):
         return rank.values(rank.by_counting(key, self.axes, place), xs[0].dtype)
 
 
-def ranked(op: RankPool, autodiff: Autodiff, x: Array) -> Array:
+def ranked(op: RankPool, x: Array, autodiff: Autodiff = "jvp") -> Array:
     """What the op computes of x, with its derivative."""
     if by_network(op.window):
         return apply(op, autodiff, x)

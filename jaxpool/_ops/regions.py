@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels import regions
+from jaxpool._kernels.cells import Cells, spread, weighted
 from jaxpool._kernels.dtypes import DType, accumulator, is_float
-from jaxpool._ops.op import Composite, Op, apply_given
+from jaxpool._ops.op import Op, apply_given
 from jaxpool._plan.problem import Platform
 
+SAMPLES = 4  # points an axis whose pixels are read one by one; of more the program grows
+TILE = {"cpu": (8, 16)}  # pixels that get their cotangents together, or else whole images
 GROUP = 16  # boxes that are multiplied at once: enough rows for a matrix product, few to fill up
 
 
@@ -51,8 +58,8 @@ def away_from_zero(x: Array) -> Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class BoxMean(Composite):
-    """The mean of each cell of boxes (K, 4) of images (B, H, W, C), given the image of each box if there are several.
+class BoxMean(Op):
+    """The mean of each cell of boxes of images (B, H, W, C); given boxes (K, 4) and, of several images, that of each.
 
     Of `samples` points an axis, or of as many as a cell is pixels long (None), from `offset` before
     the box on, which is at least `least` long; or, `whole`, of the pixels that the cell covers. A box
@@ -67,54 +74,148 @@ class BoxMean(Composite):
     empty_is_zero: bool = True
     own: bool = False
     whole: bool = False
+    sizes: tuple[int, ...] = ()  # B, H, W
 
-    def value(self, x: Array, boxes: Array, *images: Array) -> Array:
-        dtype = accumulator(mean_dtype(x.dtype))
+    linear_in_x = True
+    differentiable_given = True
+
+    def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
+        y = self._read(x, *given) if self._by_pixels(on) else self._multiplied(x, *given)
+        return y.astype(x.dtype)
+
+    def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
+        wide = dy.astype(accumulator(dy.dtype))
+        if self._by_pixels(on):
+            return (self._sent(wide, *given).astype(dy.dtype),)
+        summed, matrices = self._products(wide.dtype, *given)
+        channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
+        like = jax.ShapeDtypeStruct((*self.sizes, channels), wide.dtype)
+        (dx,) = jax.linear_transpose(lambda x: summed(x, *matrices), like)(wide)
+        return (dx.astype(dy.dtype),)
+
+    def _by_pixels(self, on: Platform) -> bool:
+        """Whether cells read the few pixels that they need: far fewer products, if XLA vectorises that, as on CPU."""
+        few = self.samples is not None and self.samples <= SAMPLES
+        return on == "cpu" and few and not self.own and not self.whole
+
+    def _spans(self, boxes: Array) -> list[tuple[Array, Array]]:
+        """Where each box begins and how long it is, down and across."""
+        scaled = in_pixels(boxes, self.scale)
+        ends = (away_from_zero(scaled) if self.whole else scaled).T
+        spans = []
+        for start, end in zip(
+            ends[:2] - np.asarray(self.offset, ends.dtype), ends[2:], strict=True
+        ):
+            length = end - np.asarray(self.offset, ends.dtype) - start
+            spans.append((start, length if self.least is None else jnp.maximum(length, self.least)))
+        return spans
+
+    def _full(self, spans: list[tuple[Array, Array]]) -> Array:
+        """Which boxes count."""
+        full = (spans[0][1] > 0) & (spans[1][1] > 0)
+        return full if self.empty_is_zero else lax.full_like(full, True)
+
+    def _image(self, boxes: Array, *images: Array) -> tuple[Array, Array]:
+        """The image of each box, and whether it exists."""
+        if not images:
+            return jnp.zeros(boxes.shape[0], np.int32), jnp.ones(boxes.shape[0], bool)
+        known = (images[0] >= 0) & (images[0] < self.sizes[0])
+        return jnp.clip(images[0], 0, self.sizes[0] - 1).astype(np.int32), known
+
+    def _points(self, boxes: Array, known: Array) -> list[tuple[Array, Array]]:
+        """The pixels of each cell and their weights, down and across."""
+        spans, (cells, sizes) = self._spans(boxes), (self.output_shape, self.sizes[1:])
+        samples = self.samples or 1
+        found = [
+            regions.points(*span, count, size, samples)
+            for span, count, size in zip(spans, cells, sizes, strict=True)
+        ]
+        full = (self._full(spans) & known)[:, None, None]
+        return [(pixel, jnp.where(full, weight, 0)) for pixel, weight in found]
+
+    def _read(self, x: Array, boxes: Array, *images: Array) -> Array:
+        """The sum over the pixels of each cell, one after another."""
+        image, known = self._image(boxes, *images)
+        (rows, down), (columns, across) = self._points(boxes, known)
+        dtype = accumulator(x.dtype)
+        flat = x.reshape(-1, x.shape[-1])
+        first = image[:, None, None] * np.int32(self.sizes[1])
+        total = jnp.zeros((), dtype)
+        for u, v in np.ndindex(rows.shape[2], columns.shape[2]):
+            at = (first + rows[:, :, None, u]) * np.int32(self.sizes[2]) + columns[:, None, :, v]
+            weight = (down[:, :, None, u] * across[:, None, :, v]).astype(dtype)[..., None]
+            pixel = jnp.take(flat, at, axis=0, mode="clip").astype(dtype)
+            # A weight of 0 does not undo an infinity or a NaN.
+            total = total + jnp.where(weight != 0, pixel * weight, jnp.zeros((), dtype))
+        return total
+
+    def _sent(self, dy: Array, boxes: Array, *images: Array) -> Array:
+        """The transpose of `_read`: a tile of the image gets what the cells that reach it send."""
+        image, known = self._image(boxes, *images)
+        bounds, tables = [], []
+        for (pixel, weight), size in zip(self._points(boxes, known), self.sizes[1:], strict=True):
+            low = jnp.min(jnp.where(weight != 0, pixel, np.int32(size)), 2)
+            high = jnp.max(jnp.where(weight != 0, pixel + 1, np.int32(0)), 2)
+            bounds += [low, high]
+            here = pixel[:, :, None] == np.arange(size, dtype=np.int32)[None, None, :, None]
+            table = jnp.sum(jnp.where(here, weight[:, :, None], 0), 3).astype(dy.dtype)
+            tables.append(table)
+
+        field = jnp.zeros((*self.sizes, 1), bool)  # none is needed
+        cells = Cells(image, *bounds)
+        return spread(dy, field, weighted(*tables), cells, TILE["cpu"], self.sizes)
+
+    def _multiplied(self, x: Array, boxes: Array, *images: Array) -> Array:
+        """By a product with the weights of the rows, and one with those of the columns."""
+        dtype = accumulator(x.dtype)
         wide = x.astype(dtype)
         finite = jnp.isfinite(wide)
         # A weight of 0 does not undo an infinity or a NaN.
         clean = jnp.where(finite, wide, 0)
+        summed, matrices = self._products(dtype, boxes, *images)
+
+        def marked(y: Array) -> Array:
+            """y with the infinities and NaNs that its samples touch: a NaN is both infinities."""
+            constant = lax.stop_gradient(matrices)
+            for value in (np.inf, -np.inf):
+                found = lax.stop_gradient(~finite & ~(wide == -value)).astype(dtype)
+                y = y + jnp.where(summed(found, *constant) > 0, jnp.asarray(value, dtype), 0)
+            return y
+
+        return lax.cond(jnp.all(finite), lambda y: y, marked, summed(clean, *matrices))
+
+    def _products(
+        self, dtype: DType, boxes: Array, *images: Array
+    ) -> tuple[Callable[..., Array], tuple[Array, Array]]:
+        """A function of x and two matrices, and the matrices: of groups of boxes of one image."""
         count, size = boxes.shape[0], min(GROUP, boxes.shape[0])
-        groups = regions.group(images[0] if images else None, count, x.shape[0], size)
-        down, across = self._weights(rows(boxes, groups.box, groups.slot), x.shape, dtype)
+        groups = regions.group(images[0] if images else None, count, self.sizes[0], size)
+        matrices = self._weights(rows(boxes, groups.box, groups.slot), dtype)
 
         def summed(x: Array, down: Array, across: Array) -> Array:
             down, across = (m.reshape(-1, size, *m.shape[1:]) for m in (down, across))
             y = regions.products(x, down, across, groups.image, own=self.own)
             return rows(y.reshape(-1, *y.shape[2:]), groups.slot, groups.box)
 
-        def marked(y: Array) -> Array:
-            """y with the infinities and NaNs that its samples touch: a NaN is both infinities."""
-            matrices = lax.stop_gradient((down, across))
-            for value in (np.inf, -np.inf):
-                found = lax.stop_gradient(~finite & ~(wide == -value)).astype(dtype)
-                y = y + jnp.where(summed(found, *matrices) > 0, jnp.asarray(value, dtype), 0)
-            return y
+        return summed, matrices
 
-        y = lax.cond(jnp.all(finite), lambda y: y, marked, summed(clean, down, across))
-        return y.astype(mean_dtype(x.dtype))
-
-    def _weights(self, boxes: Array, shape: tuple[int, ...], dtype: DType) -> tuple[Array, Array]:
+    def _weights(self, boxes: Array, dtype: DType) -> tuple[Array, Array]:
         """How much the rows and the columns of the images weigh in those of the cells."""
-        scaled = in_pixels(boxes, self.scale)
-        if self.whole:
-            scaled = away_from_zero(scaled)
-        ends = scaled.T - np.asarray(self.offset, scaled.dtype)
-        matrices, lengths = [], []
-        for start, end, cells, size in zip(
-            ends[:2], ends[2:], self.output_shape, shape[1:3], strict=True
+        spans, matrices = self._spans(boxes), []
+        for (start, length), cells, size in zip(
+            spans, self.output_shape, self.sizes[1:], strict=True
         ):
-            length = end - start
-            if self.least is not None:
-                length = jnp.maximum(length, self.least)
-            lengths.append(length)
             if self.whole:
                 low, high = regions.cell_bounds(start, length, cells, size - 1)
                 matrices.append(regions.even(low, high, size, dtype))
             else:
                 weights = regions.bilinear(start, length, cells, size, self.samples)
                 matrices.append(weights.astype(dtype))
-        if self.empty_is_zero:
-            full = (lengths[0] > 0) & (lengths[1] > 0)
-            matrices[0] = jnp.where(full[:, None, None], matrices[0], 0)
+        matrices[0] = jnp.where(self._full(spans)[:, None, None], matrices[0], 0)
         return matrices[0], matrices[1]
+
+
+def box_mean(op: BoxMean, x: Array, boxes: Array, *images: Array) -> Array:
+    """What the op gives for images of the sizes of x, in both modes."""
+    x = vary_together([x.astype(mean_dtype(x.dtype))], boxes, *images)[0]
+    return apply_given(dataclasses.replace(op, sizes=x.shape[:3]), x, boxes, *images)[0]

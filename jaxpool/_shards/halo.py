@@ -14,7 +14,7 @@ a halo is wider than a shard. Beyond the ends of the array stands what the pool 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,20 @@ class Halo:
             min(max(0, start + self.length - self.own), (self.count - 1 - shard) * self.own)
             for shard, start in enumerate(self.starts)
         )
+
+    @property
+    def beyond(self) -> tuple[tuple[int, int], ...]:
+        """Rows before and after the array that the windows of each shard reach."""
+        step, low = self.outs * self.dim.stride, self.dim.low
+        firsts = [shard * step - low for shard in range(self.count)]
+        return tuple(
+            (max(0, -first), max(0, first + self.length - self.dim.size)) for first in firsts
+        )
+
+    def ending(self, low: int, high: int) -> Axis:
+        """The axis of a shard and its halo, of which the array lacks so many rows before it and after it."""
+        local = self.local
+        return dataclasses.replace(local, size=local.size - low - high, low=low, high=high)
 
     @property
     def local(self) -> Axis:
@@ -231,6 +245,11 @@ class Shards:
     def inside(self) -> Window:
         """The window over a shard alone, with padding in place of its halos."""
         return self._with(lambda halo: halo.inside)
+
+    def ending(self, ends: Sequence[tuple[int, int]]) -> Window:
+        """The window over a shard and its halos, which lack the rows of `ends`: those beyond the array."""
+        lacking = dict(zip(self.halos, ends, strict=True))
+        return self._with(lambda halo: halo.ending(*lacking[halo]))
 
     @property
     def strips(self) -> tuple[Strip, ...] | None:

@@ -34,6 +34,15 @@ class Place:
             return tuple(shape)
         return tuple(size * self.count(axis) for axis, size in enumerate(shape))
 
+    def beside(self, shape: Sequence[Any]) -> Place:
+        """Where an array of `shape` lies that broadcasts against the array, after axes of its own."""
+        own = len(shape) - len(self.names)
+        names = [
+            () if shape[own + axis] == 1 < self.count(axis) else entry
+            for axis, entry in enumerate(self.names)
+        ]
+        return dataclasses.replace(self, names=((),) * own + tuple(names))
+
     @property
     def spec(self) -> PartitionSpec:
         """As `jax.shard_map` takes it."""
@@ -135,10 +144,15 @@ def place_by_type(x: Array) -> Place | None:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _mapped(body: Any, place: Place, out: PartitionSpec, *xs: Array) -> Any:
+    places = [place.beside(x.shape) for x in xs]
     run = jax.shard_map(
-        body, mesh=place.mesh, in_specs=place.spec, out_specs=out, axis_names=place.mapped
+        body,
+        mesh=place.mesh,
+        in_specs=tuple(each.spec for each in places),
+        out_specs=out,
+        axis_names=place.mapped,
     )
-    return run(*[_spread(x, place) for x in xs])
+    return run(*map(_spread, xs, places))
 
 
 def _spread(x: Array, place: Place) -> Array:

@@ -11,9 +11,11 @@ from jax import Array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, make_window
+from jaxpool._shards.ends import Ends
 from jaxpool._shards.halo import Halo, Shards
-from jaxpool._shards.place import Place, on_shards, place_by_type
+from jaxpool._shards.place import Place, find_place, on_shards, place_by_type
 
+Where = tuple[Any, Any] | None  # a mesh and a spec that were passed
 MakeWindow = Callable[[Sequence[Any]], Window]  # the window of a pool of an array of a shape
 
 
@@ -27,6 +29,19 @@ class Split:
     def run(self, body: Callable[..., Any], x: Array, *settings: Any) -> Any:
         """What `body`, made with the shards and its settings, computes of each shard of x."""
         return on_shards(body(self.shards, *settings), self.place, x)
+
+    def apply(self, pool: Callable[..., Any], op: Any, *xs: Array) -> Any:
+        """`pool(op, *xs)`: of the shards of the first of xs, beside what the others hold for them."""
+        return on_shards(Ends(self.shards, pool, op), self.place, *xs)
+
+    def check_reflected(self, argument: str = "x") -> None:
+        """Raises unless each shard and its halo hold the rows that are reflected at the ends of the array."""
+        for halo in self.shards.halos:
+            if any(max(ends) >= halo.length - sum(ends) for ends in halo.beyond if any(ends)):
+                axis, size = halo.dim.axis, halo.dim.size
+                rule = f"of more rows in each of its {halo.count} shards along axis {axis}, where it is reflected"
+                hint = "Use fewer devices there."
+                raise ArgumentError(argument, rule, size, hint, of=f"shape[{axis}]")
 
 
 def split_pool(place: Place, shape: Sequence[Any], make: MakeWindow) -> Split:
@@ -46,8 +61,15 @@ def split_pool(place: Place, shape: Sequence[Any], make: MakeWindow) -> Split:
 
 def by_type(x: Array, make: MakeWindow) -> Split | None:
     """The pool of x, if its type says how it is sharded; else None."""
-    place = place_by_type(x)
-    return None if place is None else split_pool(place, x.shape, make)
+    return located(x, make)[1]
+
+
+def located(x: Array, make: MakeWindow, where: Where = None) -> tuple[Window, Split | None]:
+    """The window over all of x, and the pool if `where` or the type of x says how it is sharded."""
+    place = place_by_type(x) if where is None else find_place(x, *where)
+    shape = x.shape if place is None else place.whole(x.shape)
+    window = make(shape)
+    return window, None if place is None else split_pool(place, shape, make)
 
 
 def by_window(x: Array, window: Window) -> Split | None:
@@ -68,20 +90,13 @@ def by_window(x: Array, window: Window) -> Split | None:
     return by_type(x, make)
 
 
-def check_ends(x: Array, window: Window) -> None:
-    """Raises where the type of x says that an axis is sharded and windows cross the ends of its shards."""
+def check_whole(x: Array, axis: int) -> None:
+    """Raises where the type of x says that an axis is sharded."""
     place = place_by_type(x)
-    if place is None:
-        return
-    for dim in window.dims:
-        count, names = place.count(dim.axis), place.names[dim.axis]
-        even = dim.size % count == 0 == dim.out % count and not dim.tail
-        if count > 1 and not (even and Halo(dim, names, count).crossing == (range(0), range(0))):
-            rule = (
-                f"whole along axis {dim.axis}, or with windows that end where its {count} shards do"
-            )
-            hint = f"Pass jax.reshard(x, spec), where spec has None for axis {dim.axis}."
-            raise ArgumentError("x", rule, place.spec, hint, of="sharding.spec")
+    if place and place.count(axis) > 1:
+        hint = f"Pass jax.reshard(x, spec), where spec has None for axis {axis}."
+        rule = f"whole along axis {axis}, not in {place.count(axis)} shards"
+        raise ArgumentError("x", rule, place.spec, hint, of="sharding.spec")
 
 
 def check_even(

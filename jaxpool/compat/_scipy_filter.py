@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.avg_pool import avg_pool, sum_pool
-from jaxpool._api.max_pool import max_pool, min_pool
 from jaxpool._api.rank import check_rank
 from jaxpool._arguments.arrays import as_array, is_array
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, is_sequence, normalise_axes, per_axis
-from jaxpool._geometry.window import make_window
+from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
-from jaxpool._ops.op import apply
+from jaxpool._ops.blur_pool import over_border
+from jaxpool._ops.op import applied
 from jaxpool._ops.rank_pool import Morphology, RankPool, ranked
+from jaxpool._ops.select_pool import SelectPool
+from jaxpool._ops.sum_pool import SumPool
+from jaxpool._shards.split import by_window
 
 _MODES = {  # SciPy's names of borders, and NumPy's
     **{"reflect": "symmetric", "grid-mirror": "symmetric", "nearest": "edge", "mirror": "reflect"},
@@ -30,6 +33,31 @@ _GREY: dict[str, tuple[Kind, ...]] = {
     **{"grey_dilation": ("max",), "grey_erosion": ("min",)},
     **{"grey_opening": ("min", "max"), "grey_closing": ("max", "min")},
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Continued:
+    """`pool` of `op` over an array that continues beyond its border, where `window` has padding, by NumPy's `modes`."""
+
+    window: Window
+    modes: tuple[str, ...]
+    cval: Any  # a number
+    pool: Callable[..., Array]
+    op: Any
+
+
+def continued(op: Continued, x: Array, *given: Array) -> Array:
+    """What the pool computes."""
+    fill = np.asarray(op.cval).astype(x.dtype)
+    for dim, mode in zip(op.window.dims, op.modes, strict=True):
+        sides = [(dim.low, dim.tail) if axis == dim.axis else (0, 0) for axis in range(x.ndim)]
+        more: dict[str, Any] = {"constant_values": fill} if mode == "constant" else {}
+        x = jnp.pad(x, sides, mode, **more)
+    return op.pool(dataclasses.replace(op.op, window=over_border(op.window)), x, *given)
+
+
+def _chosen(op: SelectPool | RankPool, x: Array) -> Array:
+    return ranked(op, x) if isinstance(op, RankPool) else applied(op, x)
 
 
 class Filter:
@@ -102,30 +130,47 @@ class Filter:
         ranks = {"max": count - 1, "min": 0, "med": None}
         return ranks[self.name[:3]]
 
-    def _padded(
-        self, x: Array, axes: Sequence[int], sizes: Sequence[int], origins: Sequence[int]
+    def _over(
+        self,
+        pool: Callable[..., Array],
+        make: Callable[[Window], Any],
+        shape: Sequence[int],
+        where: Sequence[tuple[int, int]],
+        *xs: Array,
     ) -> Array:
-        """x with its border along `axes`, as far as windows reach."""
-        for axis, size, origin in zip(axes, sizes, origins, strict=True):
+        """`pool` of the op that `make` makes of a window of `shape`, at the axes and the origins of `where`."""
+        sides = []
+        for size, (_, origin) in zip(shape, where, strict=True):
             low = size // 2 + origin
             if not 0 <= low < size:
                 rule = f"from {-(size // 2)} to {(size - 1) // 2}, as the window holds its centre"
                 raise ArgumentError("origin", rule, origin, "Move the window less.")
-            sides = [(low, size - 1 - low) if i == axis else (0, 0) for i in range(x.ndim)]
-            mode: Any = _MODES[self.modes[self.axes.index(axis)]]
-            fill = {"constant_values": np.asarray(self.given["cval"]).astype(x.dtype)}
-            x = jnp.pad(x, sides, mode, **(fill if mode == "constant" else {}))
-        return x
+            sides.append((low, size - 1 - low))
+        axes = tuple(axis for axis, _ in where)
+        modes = tuple(_MODES[self.modes[self.axes.index(axis)]] for axis in axes)
+        window = make_window(xs[0].shape, shape, padding=sides, axes=axes)
+        op = Continued(window, modes, self.given["cval"], pool, make(window))
+        split = by_window(xs[0], window)
+        if not split:
+            return continued(op, *xs)
+        for halo in split.shards.halos:
+            if modes[axes.index(halo.dim.axis)] == "wrap":
+                rule = f"another where axis {halo.dim.axis} of input lies on several devices"
+                raise ArgumentError("mode", rule, self.given["mode"], "Use 'nearest', say.")
+        if {"symmetric", "reflect"}.intersection(modes):
+            split.check_reflected("input")
+        y: Array = split.apply(continued, op, *xs)
+        return y
 
     def _ranked(
         self, x: Array, rank: int | None, shape: tuple[int, ...], taps: np.ndarray
     ) -> Array:
-        x, whole = self._padded(x, self.axes, shape, self.origins), len(taps) == math.prod(shape)
-        if whole and rank in (0, len(taps) - 1):
-            pool = min_pool if rank == 0 else max_pool
-            return pool(x, shape, axes=self.axes, autodiff="jvp")
-        window = make_window(x.shape, shape, axes=self.axes)
-        return ranked(RankPool(window, "first", tuple(taps.tolist()), rank), "jvp", x)
+        def make(window: Window) -> Any:
+            if len(taps) == window.size and rank in (0, len(taps) - 1):
+                return SelectPool(window, "max" if rank else "min", "first")
+            return RankPool(window, "first", tuple(taps.tolist()), rank)
+
+        return self._over(_chosen, make, shape, [*zip(self.axes, self.origins, strict=True)], x)
 
     def _grey(
         self, x: Array, kind: Kind, shape: tuple[int, ...], taps: np.ndarray, kernel: Array | None
@@ -139,11 +184,14 @@ class Filter:
             y = self._ranked(x, len(taps) - 1 if kind == "max" else 0, shape, taps)
         else:
             wide = x.astype(jnp.float32) if is_float(kernel.dtype) > is_float(x.dtype) else x
-            wide = self._padded(wide, self.axes, shape, self.origins)
-            window = make_window(wide.shape, shape, axes=self.axes)
             flat = lax.reshape(kernel, (kernel.size,) + (1,) * x.ndim).astype(wide.dtype)
-            op = Morphology(window, "first", tuple(taps.tolist()), None, kind, None)
-            y = apply(op, "jvp", wide, flat[::-1] if kind == "max" else flat).astype(x.dtype)
+            flat = flat[::-1] if kind == "max" else flat
+            where = [*zip(self.axes, self.origins, strict=True)]
+
+            def make(window: Window) -> Any:
+                return Morphology(window, "first", tuple(taps.tolist()), None, kind, None)
+
+            y = self._over(applied, make, shape, where, wide, flat).astype(x.dtype)
         self.origins = origins
         return y
 
@@ -151,11 +199,16 @@ class Filter:
         """The mean of each window, an axis after another, each in the type of the output."""
         x, sizes = self.x, per_axis("size", self.given["size"], len(self.axes))
         for axis, width, origin in zip(self.axes, sizes, self.origins, strict=True):
-            line = self._padded(x, [axis], [width], [origin])
-            if is_float(x.dtype) or is_float(self.dtype):
-                x = avg_pool(line, width, axes=(axis,), autodiff="jvp").astype(self.dtype)
-            else:  # cut off towards 0
-                wide = line.astype(jnp.int32) if line.dtype.itemsize < 4 else line
-                total = sum_pool(wide, width, axes=(axis,))
-                x = lax.div(total, lax.full_like(total, width)).astype(self.dtype)
+            mean = is_float(x.dtype) or is_float(self.dtype)
+            wide = x
+            if not is_float(x.dtype) and (mean or x.dtype.itemsize < 4):
+                wide = x.astype(jnp.float32 if mean else jnp.int32)
+
+            def make(window: Window, mean: bool = mean) -> Any:
+                return SumPool(window, "counted" if mean else "not")
+
+            x = self._over(applied, make, (width,), [(axis, origin)], wide)
+            if not mean:  # cut off towards 0
+                x = lax.div(x, lax.full_like(x, width))
+            x = x.astype(self.dtype)
         return x

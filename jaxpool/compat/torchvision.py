@@ -25,8 +25,7 @@ from jaxpool._api.regions import box_max
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, per_axis
-from jaxpool._ops.op import compose
-from jaxpool._ops.regions import BoxMean
+from jaxpool._ops.regions import BoxMean, box_mean
 
 __all__ = ["RoIAlign", "RoIPool", "ps_roi_align", "ps_roi_pool", "roi_align", "roi_pool"]
 
@@ -66,7 +65,7 @@ def _mean(op: BoxMean, x: Array, boxes: Array, images: Array) -> Array:
     channels = x.shape[-1] // (op.output_shape[0] * op.output_shape[1] if op.own else 1)
     if boxes.shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((boxes.shape[0], channels, *op.output_shape), x.dtype)
-    return jnp.moveaxis(compose(op, x, boxes, images), -1, 1)
+    return jnp.moveaxis(box_mean(op, x, boxes, images), -1, 1)
 
 
 def _samples(sampling_ratio: Any) -> int | None:

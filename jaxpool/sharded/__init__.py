@@ -17,6 +17,14 @@ from jaxpool.sharded._argmax import max_pool_with_argmax
 from jaxpool.sharded._avg_pool import avg_pool, sum_pool
 from jaxpool.sharded._global import global_avg_pool, global_max_pool
 from jaxpool.sharded._max_pool import max_pool, min_pool
+from jaxpool.sharded._others import (
+    blur_pool,
+    dilate,
+    erode,
+    max_blur_pool,
+    median_pool,
+    rank_pool,
+)
 from jaxpool.sharded._power import lp_pool
 from jaxpool.sharded._unpool import max_unpool
 
@@ -25,12 +33,18 @@ __all__ = [
     "adaptive_max_pool",
     "adaptive_max_pool_with_argmax",
     "avg_pool",
+    "blur_pool",
+    "dilate",
+    "erode",
     "global_avg_pool",
     "global_max_pool",
     "lp_pool",
+    "max_blur_pool",
     "max_pool",
     "max_pool_with_argmax",
     "max_unpool",
+    "median_pool",
     "min_pool",
+    "rank_pool",
     "sum_pool",
 ]

@@ -6,13 +6,11 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._api.argmax import chosen
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import calling
-from jaxpool._arguments.sizes import Ints, Padding, check_countable
+from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.op import Autodiff
-from jaxpool._shards.pools import Argmax
-from jaxpool.sharded._windowed import checked
 
 
 @public
@@ -77,16 +75,12 @@ def max_pool_with_argmax(
     References:
       `torch.nn.functional.max_pool2d` with `return_indices=True`; `jax.lax.ppermute`.
     """
-    name = "sharded.max_pool_with_argmax"
     geometry: dict[str, Any] = {
+        "where": (mesh, spec),
         "strides": strides,
         "padding": padding,
         "window_dilation": window_dilation,
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    x, split = checked(name, x, mesh, spec, window_shape, ties, autodiff, **geometry)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        check_countable("x", split.shards.window.input_shape)
-    y, indices = split.run(Argmax, x, ties)
-    return y, indices
+    return chosen("sharded.max_pool_with_argmax", x, window_shape, ties, autodiff, **geometry)

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from jax import Array
-from jax import numpy as jnp
 
-from jaxpool._api.avg_pool import divisor_of
+from jaxpool._api.avg_pool import averaged, summed
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding
-from jaxpool._kernels import dtypes
 from jaxpool._ops.op import Autodiff
-from jaxpool._shards.pools import Sum
-from jaxpool.sharded._windowed import checked
 
 
 @public
@@ -76,26 +70,15 @@ def sum_pool(
     References:
       The window arithmetic of `jax.lax.reduce_window`; `jax.shard_map` and `jax.lax.ppermute`.
     """
-    name = "sharded.sum_pool"
-    x, split = checked(
-        name,
-        x,
-        mesh,
-        spec,
-        window_shape,
-        autodiff=autodiff,
-        strides=strides,
-        padding=padding,
-        window_dilation=window_dilation,
-        ceil_mode=ceil_mode,
-        axes=axes,
-    )
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        if x.dtype == jnp.bool_:
-            rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
-            raise ArgumentError("x", rule, x.dtype, hint, TypeError)
-    y: Array = split.run(Sum, x)
-    return y
+    geometry: dict[str, Any] = {
+        "where": (mesh, spec),
+        "strides": strides,
+        "padding": padding,
+        "window_dilation": window_dilation,
+        "ceil_mode": ceil_mode,
+        "axes": axes,
+    }
+    return summed("sharded.sum_pool", x, window_shape, autodiff=autodiff, **geometry)
 
 
 @public
@@ -161,22 +144,13 @@ def avg_pool(
       `count_include_pad` of `torch.nn.functional.avg_pool2d`; `jax.shard_map` and
       `jax.lax.ppermute`.
     """
-    name = "sharded.avg_pool"
-    x, split = checked(
-        name,
-        x,
-        mesh,
-        spec,
-        window_shape,
-        autodiff=autodiff,
-        strides=strides,
-        padding=padding,
-        window_dilation=window_dilation,
-        ceil_mode=ceil_mode,
-        axes=axes,
-    )
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        wide = dtypes.accumulator(x.dtype) if dtypes.is_float(x.dtype) else np.dtype(np.float32)
-        divide = divisor_of(divisor, count_include_pad, wide)
-    y: Array = split.run(Sum, x, divide)
-    return y
+    geometry: dict[str, Any] = {
+        "where": (mesh, spec),
+        "strides": strides,
+        "padding": padding,
+        "window_dilation": window_dilation,
+        "ceil_mode": ceil_mode,
+        "axes": axes,
+    }
+    division = divisor, count_include_pad
+    return averaged("sharded.avg_pool", x, window_shape, division, autodiff=autodiff, **geometry)

@@ -6,13 +6,11 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._api.max_pool import pooled
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.op import Autodiff
-from jaxpool._shards.pools import Extreme
-from jaxpool.sharded._windowed import checked
 
 
 @public
@@ -82,29 +80,14 @@ def max_pool(
       The window arithmetic of `jax.lax.reduce_window`; `jax.shard_map` and `jax.lax.ppermute`.
     """
     geometry = {
+        "where": (mesh, spec),
         "strides": strides,
         "padding": padding,
         "window_dilation": window_dilation,
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return _pool("sharded.max_pool", "max", x, window_shape, ties, autodiff, mesh, spec, geometry)
-
-
-def _pool(
-    name: str,
-    kind: Kind,
-    x: Any,
-    window_shape: Any,
-    ties: Any,
-    autodiff: Any,
-    mesh: Any,
-    spec: Any,
-    geometry: dict[str, Any],
-) -> Array:
-    x, split = checked(name, x, mesh, spec, window_shape, ties, autodiff, **geometry)
-    y: Array = split.run(Extreme, x, kind, ties)
-    return y
+    return pooled("sharded.max_pool", "max", x, window_shape, ties, autodiff, **geometry)
 
 
 @public
@@ -166,10 +149,11 @@ def min_pool(
       The window arithmetic of `jax.lax.reduce_window`; `jax.shard_map` and `jax.lax.ppermute`.
     """
     geometry = {
+        "where": (mesh, spec),
         "strides": strides,
         "padding": padding,
         "window_dilation": window_dilation,
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return _pool("sharded.min_pool", "min", x, window_shape, ties, autodiff, mesh, spec, geometry)
+    return pooled("sharded.min_pool", "min", x, window_shape, ties, autodiff, **geometry)

@@ -6,12 +6,9 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._api.power import norms
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.coefficients import number
-from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
-from jaxpool._shards.pools import Norm
-from jaxpool.sharded._windowed import checked
 
 
 @public
@@ -71,20 +68,12 @@ def lp_pool(
     References:
       `LpPool` of ONNX; `jax.shard_map` and `jax.lax.ppermute`.
     """
-    name = "sharded.lp_pool"
-    x, split = checked(
-        name,
-        x,
-        mesh,
-        spec,
-        window_shape,
-        strides=strides,
-        padding=padding,
-        window_dilation=window_dilation,
-        ceil_mode=ceil_mode,
-        axes=axes,
-    )
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
-    y: Array = split.run(Norm, x, exponent)
-    return y
+    geometry = {
+        "where": (mesh, spec),
+        "strides": strides,
+        "padding": padding,
+        "window_dilation": window_dilation,
+        "ceil_mode": ceil_mode,
+        "axes": axes,
+    }
+    return norms("sharded.lp_pool", x, p, window_shape, **geometry)

@@ -82,7 +82,7 @@ def test_nothing_is_promoted_unasked(name, options, dtype):
 
     strict = jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise")
     with jax.enable_x64(dtype == "float64"), strict[0], strict[1]:
-        assert jax.eval_shape(jax.grad(loss), X).shape == X.shape
+        assert jax.jit(jax.grad(loss)).lower(X).out_info.shape == X.shape
 
 
 @pytest.mark.parametrize("kind", ["avg", "max"])

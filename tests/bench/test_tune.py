@@ -2,12 +2,14 @@
 
 import dataclasses
 import sys
+import types
 
 import jax
 import numpy as np
 import pytest
 
 from bench import against, tune
+from bench._jax_peer import jaxpool_op
 from bench.cases import CASES, pool, select
 from bench.forms import Thresholds, arrays, forms
 from jaxpool._plan.tuning import TUNING, Limits, Tuning
@@ -117,3 +119,12 @@ def test_two_libraries_are_timed_in_turn(capsys):
 def test_a_revision_that_is_not_there(capsys):
     assert against.compare("no-such-revision", CASES[:1], ["forward"], "cpu", 0.0) == 2
     assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize("op", ["segment_max", "roi_align", "k_max_pool", "dilate", "max_pool"])
+def test_each_version_is_asked_for_its_own_function(op):
+    case = next(case for case in CASES if case.op == op)
+    other = types.ModuleType("jaxpool")
+    setattr(other, op, lambda *args, **options: "theirs")
+    with against._in_place({"jaxpool": other}):
+        assert jaxpool_op(case)(np.zeros(1)) == "theirs"

@@ -80,3 +80,18 @@ NO_CASES = [
 def test_what_is_no_case(words):
     with pytest.raises(ArgumentError):
         read_case(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "ties"),
+    [
+        ("segment max to 9 99x8", "split"),
+        ("max over 1 and 2 2x5x6x3", "split"),
+        ("fmin of 2 16x8", "split"),
+        ("fmin of 2 ties last 16x8", "last"),
+        ("roi max to 5x7x7 1x9x9x2", "first"),
+        ("avg 3x3 2x9x8x3", "first"),
+    ],
+)
+def test_ties_are_those_of_the_function(words, ties):
+    assert read_case(words).ties == ties

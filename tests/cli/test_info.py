@@ -125,3 +125,26 @@ def test_what_is_not_there(monkeypatch):
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setenv("GLIBC_TUNABLES", f"glibc.malloc.arena_max=1:{info.HUGE_PAGES}")
     assert info._huge_pages("cpu") == [("huge pages", "on")]
+
+
+def plans_of(case, capsys):
+    assert main(["info", "--plan", case, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["plans"]
+
+
+def test_segments_keep_what_their_usual_ties_need(capsys):
+    assert plans_of("segment max to 9 99x8", capsys)[0]["keeps"] == "element bits"
+    assert plans_of("segment max ties first to 9 99x8", capsys)[0]["keeps"] == "position"
+
+
+def test_blurred_maxima_keep_what_the_first_of_ties_needs(capsys):
+    assert main(["info", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["functions"]["max_blur_pool"]
+    assert said["keeps"] == ["tap", "rank", "nothing"]
+
+
+def test_fractional_averages_read_what_chance_can_reach(capsys):
+    """Windows of 2, 64 to 40: one of three positions an axis, and each position in two of them at most."""
+    plan, *_ = plans_of("fractional avg 2x2 to 40x40 8x64x64x64", capsys)
+    assert [stage["terms"] for stage in plan["forward"]] == [3, 3]
+    assert [stage["terms"] for stage in plan["backward"]] == [2, 2]

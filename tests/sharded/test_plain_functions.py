@@ -254,25 +254,6 @@ def test_other_libraries_names_exchange_halos():
         torch.max_pool2d(jnp.moveaxis(given, 3, 1), 4)
 
 
-def test_pools_that_exchange_nothing_take_windows_that_end_where_shards_do():
-    mesh = mesh_of((8,), "explicit")
-    x = jnp.asarray(numbers())
-    given = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
-    calls = [
-        functools.partial(jaxpool.softmax_pool, window_shape=(2, 2)),
-        functools.partial(jaxpool.gem_pool, p=3.0, window_shape=(2, 2)),
-        functools.partial(jaxpool.median_pool, window_shape=(2, 2)),
-        functools.partial(jaxpool.dilate, kernel=jnp.zeros((2, 2))),
-        functools.partial(jaxpool.blur_pool, window_shape=(2, 2)),
-    ]
-    for call in calls:
-        np.testing.assert_allclose(call(given, strides=2), call(x, strides=2), rtol=1e-6)
-        with pytest.raises(ValueError, match="windows that end where its 8 shards do; got"):
-            call(given, strides=1, padding="SAME")
-    with pytest.raises(ValueError, match=r"k_max_pool.* where spec has None for axis 1"):
-        jaxpool.k_max_pool(given, 3, axis=1)
-
-
 def test_mapped_over_an_axis_that_is_sharded_and_one_that_is_not():
     mesh = mesh_of((2, 4), "explicit")
     x = jnp.asarray(numbers((4, 2, 16, 2)))

@@ -1,4 +1,4 @@
-"""What all windowed pools of shards share: their arguments, checked."""
+"""What all windowed pools share: their arguments, checked, on one device and on several."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._geometry.window import Window, make_window
-from jaxpool._shards.place import find_place
-from jaxpool._shards.split import Split, split_pool
+from jaxpool._shards.split import Split, Where, located
 
 
 def checked(
     name: str,
     x: Any,
-    mesh: Any,
-    spec: Any,
     window_shape: Any,
     ties: Any = "first",
     autodiff: Any = "vjp",
+    where: Where = None,
     **geometry: Any,
-) -> tuple[Array, Split]:
-    """The input of a pool and how it is split; what is wrong raises in the name of `name`."""
+) -> tuple[Array, Window, Split | None]:
+    """The input of a pool, the window over all of it, and how it is split, if its type or `where` says that it is.
+
+    What is wrong raises in the name of `name`.
+    """
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        place = find_place(x, mesh, spec)
 
         def make(shape: Sequence[Any]) -> Window:
             return make_window(shape, window_shape, **geometry)
 
-        make(place.whole(x.shape))
         choice("ties", ties, ("first", "last", "split"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
-        return x, split_pool(place, place.whole(x.shape), make)
+        window, split = located(x, make, where)
+        return x, window, split

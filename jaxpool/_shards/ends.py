@@ -1,0 +1,56 @@
+"""Any pool of a shard, told where the array ends.
+
+A shard is copied beside its halo, less the rows that the array does not have, and pooled by a window that has these as
+padding. How many they are differs between the first shard, the last and those between: a branch for each.
+
+    3 windows a shard, window 3, one row of padding    first . [a b c d]    between [c d e f g]    last [f g h i] .
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._arguments.arrays import vary_together
+from jaxpool._kernels import slices
+from jaxpool._ops.op import compose
+from jaxpool._shards.halo import Shards
+
+
+@dataclasses.dataclass(frozen=True)
+class Ends:
+    """`pool(op, x, *given)` of a shard x: `op` has a window, and jax differentiates what comes out."""
+
+    shards: Shards
+    pool: Callable[..., Array]
+    op: Any
+
+    def __call__(self, x: Array, *given: Array) -> Array:
+        x, which = self.shards.extended(x, 0), jnp.zeros((), np.int32)
+        every = [sorted(set(halo.beyond)) for halo in self.shards.halos]
+        for halo, kinds in zip(self.shards.halos, every, strict=True):
+            kind = np.asarray([kinds.index(ends) for ends in halo.beyond], np.int32)
+            which = which * np.int32(len(kinds)) + jnp.asarray(kind)[halo.shard()]
+        runs = [functools.partial(self._ending, ends) for ends in itertools.product(*every)]
+        switch: Callable[..., Any] = functools.partial(lax.switch, which, runs)
+        if self.pool is compose:  # or each branch keeps an x of its own
+            switch = jax.checkpoint(switch)
+        # What varies in a branch alone is added up over devices there, backward, where not all of them are.
+        y: Array = switch(*vary_together([x, *given]))
+        return y
+
+    def _ending(self, ends: tuple[tuple[int, int], ...], x: Array, *given: Array) -> Array:
+        """Where the array lacks so many rows before and after what `x` holds of each sharded axis."""
+        halos = self.shards.halos
+        sides = [(-low, -high, 0) for low, high in ends]
+        x = slices.pad(x, [halo.dim.axis for halo in halos], sides, 0)
+        window = self.shards.ending(ends)
+        return self.pool(dataclasses.replace(self.op, window=window), x, *given)

@@ -1,0 +1,78 @@
+"""Means over boxes: what reads pixels and what multiplies matrices give the same, whatever is differentiated."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+from jaxpool._ops.regions import BoxMean
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((2, 9, 20, 3)).astype(np.float32)
+BOXES = np.concatenate([RNG.uniform(-3, 10, (12, 2)), RNG.uniform(-1, 22, (12, 2))], 1)
+BOXES[0] = [6.5, 15.25, 2.25, 3.5]  # against both axes
+BOXES[1] = [4, 4, 4.3, 4.2]  # many cells a pixel
+BOXES = BOXES.astype(np.float32)
+IMAGES = np.array([0, 1, 2, -1] * 3, np.int32)  # two do not exist
+
+
+def both(op, x=X):
+    """What each form gives, and sends back to x."""
+    found = []
+    for on in ("cpu", "portable"):
+        y = op.linear(on, (BOXES, IMAGES), x)
+        dy = jnp.sin(jnp.arange(y.size, dtype=y.dtype).reshape(y.shape))
+        found.append((y, *op.transpose(on, (BOXES, IMAGES), dy)))
+    return zip(*found, strict=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("samples", "options"),
+    [(2, {"empty_is_zero": False}), (1, {"least": 1.0, "offset": 0.0}), (4, {})],
+)
+def test_pixels_and_products_agree(samples, options):
+    op = BoxMean((3, 4), 0.75, samples, sizes=X.shape[:3], **options)
+    for a, b in both(op):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_infinities_and_nan_reach_the_same_cells():
+    x = X.copy()
+    x[0, 3, 4], x[0, 5, 9], x[1, 2, 2] = np.inf, -np.inf, np.nan
+    op = BoxMean((3, 4), 1.0, 2, sizes=X.shape[:3])
+    a, b = (op.linear(on, (BOXES, IMAGES), x) for on in ("cpu", "portable"))
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_derivatives_by_boxes_are_those_of_the_products(monkeypatch):
+    """Of the value, of the gradient to x, and in forward mode."""
+    import jaxpool
+
+    def loss(x, boxes):
+        y = jaxpool.roi_align(x, boxes, (3, 4), batch_indices=IMAGES.clip(0, 1))
+        return (y * jnp.cos(jnp.arange(y.size, dtype=y.dtype).reshape(y.shape))).sum()
+
+    def every():
+        jax.clear_caches()
+        twice = jax.grad(lambda boxes: (jax.grad(loss)(X, boxes) ** 2).sum())(BOXES)
+        mixed = jax.grad(lambda x: (jax.grad(loss, 1)(x, BOXES) ** 2).sum())(X)
+        forward = jax.jvp(loss, (X, BOXES), (jnp.sin(X), jnp.cos(BOXES)))
+        return jax.tree.leaves((twice, mixed, forward, jax.grad(loss, (0, 1))(X, BOXES)))
+
+    found = every()
+    monkeypatch.setattr(BoxMean, "_by_pixels", lambda self, on: False)
+    for a, b in zip(found, every(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    jax.clear_caches()
+
+
+def test_of_more_points_and_of_cells_with_channels_of_their_own_products_are_taken():
+    op = BoxMean((3, 4), 1.0, 2, sizes=X.shape[:3])
+    assert op._by_pixels("cpu")
+    assert not op._by_pixels("gpu")
+    for changed in ({"samples": 5}, {"samples": None}, {"own": True}, {"whole": True}):
+        assert not dataclasses.replace(op, **changed)._by_pixels("cpu")

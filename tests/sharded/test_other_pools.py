@@ -1,0 +1,190 @@
+"""Ranks, morphology, blur, soft pools and SciPy's filters of sharded arrays give what they give on the whole array."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxpool
+from jaxpool import sharded
+from jaxpool.compat import scipy
+from tests.sharded.cases import (
+    KINDS,
+    LAYOUTS,
+    PLAIN,
+    assert_same,
+    collectives,
+    mesh_of,
+    numbers,
+    on_eight_devices,
+    pool,
+    weights,
+)
+
+pytestmark = [on_eight_devices, pytest.mark.usefixtures("strict")]
+
+FLAT = np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32)
+EACH = np.stack([FLAT, 2 - FLAT], -1)  # a kernel for each of two channels
+CHOSEN = [
+    pool("median_pool", (3, 3), (1, 1), "SAME", exact=True),
+    pool("median_pool", (3, 3), (2, 2), "SAME", ties="split"),
+    pool("rank_pool", 1, (5, 2), (2, 1), "SAME", ties="last", exact=True),
+    pool("dilate", FLAT, (1, 1), "SAME", exact=True),
+    pool("erode", EACH, (2, 2), "SAME_LOWER", ties="last", exact=True),
+    pool("blur_pool", (3, 3), (2, 2)),
+    pool("max_blur_pool", (2, 2), (4, 4), (1, 1), exact=False),
+]
+MORE_CHOSEN = [
+    pool("median_pool", (2, 2), (2, 2), exact=True),
+    pool("median_pool", (9, 9), (1, 1), "SAME", exact=True),
+    pool("rank_pool", -2, (7, 3), (1, 1), ((3, 3), (1, 1)), exact=True),
+    pool("rank_pool", 0, (3, 1), (1, 1), "SAME", window_dilation=(3, 1), ties="split"),
+    pool("dilate", EACH, (1, 1), "SAME", window_dilation=2, ties="split"),
+    pool("erode", FLAT[:2], (1, 1), "SAME", axes=(2, 1), exact=True),
+    pool("blur_pool", (5, 3), (1, 1), "SAME"),
+]
+SOFT = [
+    pool("softmax_pool", (3, 3), (2, 2), "SAME", exact=False),
+    pool("logsumexp_pool", (3, 3), (1, 1), "SAME", temperature=np.array([0.5, 2], np.float32)),
+    pool("gem_pool", 3.0, (3, 3), (1, 1), "SAME"),
+    pool("gem_pool", np.array([2, 3], np.float32), (3, 3), (2, 2), "SAME", window_dilation=2),
+]
+
+
+def test_a_median():
+    assert_same(CHOSEN[:1], "rows over 8", PLAIN, [numbers()])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", [*KINDS, PLAIN])
+def test_what_is_chosen(layout, kind):
+    """Many ties, and windows that cross two ends of shards: where one has two rows, seven reach two shards away."""
+    assert_same(CHOSEN, layout, kind, [numbers(seed=seed) for seed, _ in enumerate(CHOSEN)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", [*KINDS, PLAIN])
+def test_more_that_is_chosen(layout, kind):
+    xs = [numbers(seed=seed) for seed, _ in enumerate(MORE_CHOSEN)]
+    assert_same(MORE_CHOSEN, layout, kind, xs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_soft_pools(layout):
+    assert_same(SOFT, layout, PLAIN, [numbers(seed=seed) for seed, _ in enumerate(SOFT)])
+
+
+@pytest.mark.parametrize("kind", [PLAIN, *[pytest.param(k, marks=pytest.mark.slow) for k in KINDS]])
+@pytest.mark.parametrize("kernel", [FLAT, pytest.param(EACH, marks=pytest.mark.slow)])
+def test_a_kernel_gets_the_cotangents_of_all_devices(kind, kernel):
+    """Where channels are sharded, too."""
+    spec = P(None, "a", None, "b")
+    mesh = mesh_of((4, 2), kind)
+    x, kernel = jnp.asarray(numbers()), jnp.asarray(kernel)
+
+    def gradient(dilate):
+        def loss(x, kernel):
+            y = dilate(x, kernel, (1, 1), "SAME")
+            return (y * weights(y)).sum()
+
+        return jax.grad(loss, (0, 1))
+
+    def across(x, kernel):
+        if kind == PLAIN:
+            return jaxpool.dilate(x, kernel, (1, 1), "SAME")
+        if kind != "manual":
+            where = {} if kind == "explicit" else {"spec": spec}
+            return sharded.dilate(x, kernel, (1, 1), "SAME", **where)
+        each = P(None, None, "b") if kernel.ndim == 3 else P()
+        local = functools.partial(sharded.dilate, strides=(1, 1), padding="SAME", spec=spec)
+        run = jax.shard_map(local, mesh=mesh, in_specs=(spec, each), out_specs=spec)
+        return run(x, kernel)
+
+    def dilate(x, kernel, *_):
+        return across(x, kernel)
+
+    given = jax.device_put(x, NamedSharding(mesh, spec))
+    with jax.set_mesh(mesh):
+        got = jax.jit(gradient(dilate))(given, kernel)
+    for a, b in zip(got, gradient(jaxpool.dilate)(x, kernel), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+FILTERS = [
+    ("median_filter", (3,)),
+    ("rank_filter", (1, 4)),
+    ("maximum_filter", (3,)),
+    ("uniform_filter", (4,)),
+    ("grey_opening", (3,)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "origin"), [("reflect", 0), ("mirror", 1), ("nearest", -1)])
+def test_scipy_filters(mode, origin):
+    x = jnp.asarray(numbers((32, 6)))
+    given = jax.device_put(x, NamedSharding(mesh_of((8,), "explicit"), P("a")))
+
+    def every(x):
+        def both(name, args):
+            run = functools.partial(getattr(scipy, name), mode=mode, origin=origin)
+            y, pull = jax.vjp(lambda x: run(x, *args), x)
+            return y, pull(weights(y))[0]
+
+        return [both(name, args) for name, args in FILTERS]
+
+    got, want = jax.jit(every)(given), jax.jit(every)(x)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="`mode` must be another where axis 0 of input lies on"):
+        scipy.median_filter(given, 3, mode="wrap")
+
+
+@pytest.mark.slow
+def test_forward_mode_and_vmap():
+    x = jnp.asarray(numbers((3, 16, 2)))
+    given = jax.device_put(x, NamedSharding(mesh_of((8,), "explicit"), P(None, "a")))
+
+    @jax.jit
+    def every(x):
+        def run(x):
+            return jaxpool.median_pool(x, (3,), (1,), "SAME", autodiff="jvp")
+
+        return jax.jvp(run, (x,), (jnp.sin(x),)), jax.vmap(run)(jnp.stack([x, -x]))
+
+    for a, b in zip(*map(jax.tree.leaves, (every(given), every(x))), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_only_permutes():
+    """No device waits for another within a branch that only one of them takes."""
+    spec = P(None, "a")
+    x = jax.device_put(jnp.ones((2, 16, 4, 2)), NamedSharding(mesh_of((8,), "explicit"), spec))
+
+    def loss(x):
+        y = jaxpool.dilate(x, jnp.asarray(FLAT), (1, 1), "SAME")
+        y = jaxpool.median_pool(y, (3, 3), (1, 1), "SAME")
+        return jaxpool.blur_pool(y, (3, 3), (2, 2))
+
+    both = jax.jit(lambda x: jax.vjp(loss, x)[1](jnp.ones_like(loss(x))))
+    assert {name for name, _ in collectives(both, x)} == {"collective-permute"}
+
+
+def test_what_is_reflected_lies_in_the_shard_or_beside_it():
+    x = jax.device_put(
+        jnp.ones((2, 8, 4, 2)), NamedSharding(mesh_of((8,), "explicit"), P(None, "a"))
+    )
+    with pytest.raises(
+        ValueError, match="of more rows in each of its 8 shards along axis 1, where it is"
+    ):
+        jaxpool.blur_pool(x, (4, 4))
+    with pytest.raises(ValueError, match=r"k_max_pool.* whole along axis 1, not in 8 shards; got"):
+        jaxpool.k_max_pool(x, 3, axis=1)
