@@ -112,11 +112,12 @@ def roi_align(
 
     Gradient: that of the formula, to x and to the boxes, in forward and reverse mode and to any
     order; at a pixel's centre, where the weights have a corner, to the boxes from the right. For
-    "max" the cotangent goes to the first of the largest points. Both directions are matrix products
-    of whole images, a group of boxes at a time in a fixed order: no scatter, the same bits on every
-    run, and memory that grows with the result alone. A box takes as long whatever its size. Products
-    are taken and added in float32, or in float64 for float64, and rounded once. NaN and infinities of
-    x reach the cells whose points have them as neighbours; in the gradient of boxes they count as 0.
+    "max" the cotangent goes to the first of the largest points, which are rounded first. Both
+    directions are matrix products of whole images, a group of boxes at a time in a fixed order: no
+    scatter, the same bits on every run, and memory that grows with the result alone. A box takes as
+    long whatever its size. Products are taken and added in float32, or in float64 for float64, and
+    rounded once. NaN and infinities of x reach the cells whose points have them as neighbours; in the
+    gradient of boxes they count as 0.
 
     {boxes}
       samples: points an axis of a cell, an int from 1 to 1024.

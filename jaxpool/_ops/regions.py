@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -50,6 +51,17 @@ def away_from_zero(x: Array) -> Array:
     return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
 
 
+@jax.custom_jvp
+def _numbers(x: Array) -> Array:
+    """x with 0 for infinities and NaNs, which a weight of 0 would not undo; its derivative is that of x."""
+    return jnp.where(jnp.isfinite(x), x, 0)
+
+
+@_numbers.defjvp
+def _numbers_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return _numbers(*primals), tangents[0]
+
+
 @dataclasses.dataclass(frozen=True)
 class BoxMean(Composite):
     """The mean of each cell of boxes (K, 4) of images (B, H, W, C), given the image of each box if there are several.
@@ -72,8 +84,6 @@ class BoxMean(Composite):
         dtype = accumulator(mean_dtype(x.dtype))
         wide = x.astype(dtype)
         finite = jnp.isfinite(wide)
-        # A weight of 0 does not undo an infinity or a NaN.
-        clean = jnp.where(finite, wide, 0)
         count, size = boxes.shape[0], min(GROUP, boxes.shape[0])
         groups = regions.group(images[0] if images else None, count, x.shape[0], size)
         down, across = self._weights(rows(boxes, groups.box, groups.slot), x.shape, dtype)
@@ -91,7 +101,7 @@ class BoxMean(Composite):
                 y = y + jnp.where(summed(found, *matrices) > 0, jnp.asarray(value, dtype), 0)
             return y
 
-        y = lax.cond(jnp.all(finite), lambda y: y, marked, summed(clean, down, across))
+        y = lax.cond(jnp.all(finite), lambda y: y, marked, summed(_numbers(wide), down, across))
         return y.astype(mean_dtype(x.dtype))
 
     def _weights(self, boxes: Array, shape: tuple[int, ...], dtype: DType) -> tuple[Array, Array]:
