@@ -12,9 +12,11 @@ import collections
 import contextlib
 import os
 import pathlib
+import random
 import re
 import signal
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -23,6 +25,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 SECONDS = 5  # of processor time that one call may take
 REAL = 20  # that one may take which compiles
+BEGIN = 300  # calls that bytes at random make
 CLEAR = 3000  # calls after which jax forgets its programs
 
 
@@ -34,7 +37,7 @@ class Fuzz:
     """Calls one after another, and what has gone wrong."""
 
     def __init__(self, seconds):
-        self.ends, self.tried = seconds, collections.Counter()
+        self.ends, self.tried = time.process_time() + seconds, collections.Counter()
         self.found = {}
         signal.signal(signal.SIGVTALRM, self.late)
 
@@ -68,11 +71,7 @@ class Fuzz:
             self.end()
 
     def report(self, said, data):
-        key = (
-            re.sub(r"\d{3,}|0x\w+|(?<=: ).*", "", said)
-            if ".py:" in said
-            else re.sub(r"\W.*got.*", "", said)
-        )
+        key = " ".join(re.split(r"[^\w.:/`' ]|got| \d", said, maxsplit=1)[:1])[:100]
         self.found[key] = self.found.get(key, 0) + 1
         if self.found[key] == 1:
             print(f"FOUND {said}\n  {data.hex()}", flush=True)
@@ -119,8 +118,13 @@ def main():
         return 2
     with atheris.instrument_imports(include=["jaxpool"]):
         import tests.fuzz.run  # noqa: F401
+    folder = pathlib.Path(options.corpus or tempfile.mkdtemp())
+    folder.mkdir(exist_ok=True)
+    draw = random.Random(options.seed)
+    for number in range(BEGIN):  # to begin with: of no bytes every call is the same
+        (folder / f"begin{options.seed}-{number}").write_bytes(draw.randbytes(48))
     arguments = [f"-seed={options.seed}", "-timeout=600", "-rss_limit_mb=8000", "-max_len=64"]
-    arguments += ["-len_control=0", "-verbosity=0", *filter(None, [options.corpus])]
+    arguments += ["-len_control=0", "-verbosity=0", str(folder)]
     atheris.Setup([sys.argv[0], *arguments], Fuzz(options.seconds).one)
     atheris.Fuzz()
     return 0

@@ -85,7 +85,7 @@ def expected(name, x, given):
     if short in ("maximum", "minimum", "fmax", "fmin"):
         others = given.get("xs") or (given["x"], given["y"])
         dtype = jnp.result_type(*others)
-        return [(np.broadcast_shapes(*map(np.shape, others)), dtype)]
+        return [(jnp.broadcast_shapes(*map(np.shape, others)), dtype)]
     if short in ("max", "min"):
         axis = given["axis"]
         axes = range(ndim) if axis is None else np.ravel(np.asarray(axis, int)).tolist()
