@@ -194,16 +194,23 @@ def checked_unpool(
     return y, indices, where, sizes
 
 
-def check_indices(indices: Array, given: Any, y: Array, count: int, name: str = "y") -> None:
+def check_indices(
+    indices: Array,
+    given: Any,
+    y: Array,
+    count: int,
+    name: str = "y",
+    pool: str = "max_pool_with_argmax",
+) -> None:
     """Raises unless `indices` go with y, which the user calls `name`, and, where they are known, with `count`.
 
     They were `given` as an array that may be known where, inside a trace, `indices` are not.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
-        hint = "Pass what max_pool_with_argmax gave."
+        hint = f"Pass what {pool} gave."
         raise ArgumentError("indices", "an array of integers", indices.dtype, hint, TypeError)
     if indices.shape != y.shape:
-        hint = "Pass what max_pool_with_argmax gave beside y."
+        hint = f"Pass what {pool} gave beside {name}."
         raise ArgumentError("indices", f"of the shape of {name}", indices.shape, hint)
     known = given if isinstance(given, np.ndarray) else indices
     if isinstance(known, jax.core.Tracer) or not getattr(known, "is_fully_addressable", True):

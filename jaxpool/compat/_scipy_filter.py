@@ -80,8 +80,13 @@ class Filter:
         given = self.given
         with calling(f"compat.scipy.{self.name}", **{"input.shape": self.x.shape}):
             axes = given["axis"] if "axis" in given else given["axes"]
-            axes = tuple(range(self.x.ndim)) if axes is None else (axes,) if is_int(axes) else axes
-            self.axes = normalise_axes(axes, self.x.ndim, None, "input")
+            ndim = self.x.ndim
+            if "axis" in given and (not is_int(axes) or not -ndim <= axes < ndim):
+                rule = f"an int from {-ndim} to {ndim - 1}"
+                kind = ValueError if is_int(axes) else TypeError
+                raise ArgumentError("axis", rule, axes, "Name an axis of input.", kind)
+            axes = tuple(range(ndim)) if axes is None else (axes,) if is_int(axes) else axes
+            self.axes = normalise_axes(axes, ndim, None, "input")
             _check_filled(self.x, self.axes)
             count, mode = len(self.axes), given["mode"]
             self.modes = tuple(mode) if is_sequence(mode) else (mode,) * count
