@@ -121,7 +121,11 @@ def _pool(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
         check_ends(x, window)
         if name == "rank_pool":
-            n = math.prod(min(map(dim.real, range(dim.out))) for dim in window.dims)
+            fewest = (
+                min(map(dim.real, range(dim.out))) if dim.padded else dim.window
+                for dim in window.dims
+            )
+            n = math.prod(fewest)
             rank = check_rank(rank, n)
     op = RankPool(window, options[-2], tuple(range(window.size)), rank)
     return ranked(op, options[-1], x)
