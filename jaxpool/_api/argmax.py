@@ -167,9 +167,6 @@ def max_unpool(
     if place:
         with calling("max_unpool", **{"y.shape": y.shape, "spatial_shape": spatial_shape}):
             return unpool(place, y, indices, where, sizes)
-    if y.size == 0:
-        new = dict(zip(where, sizes, strict=True))
-        return jnp.zeros([new.get(axis, size) for axis, size in enumerate(y.shape)], y.dtype)
     return apply_given(Unpool(where, sizes), y, indices)[0]
 
 

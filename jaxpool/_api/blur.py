@@ -12,7 +12,7 @@ from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import calling
-from jaxpool._arguments.sizes import Ints, Padding
+from jaxpool._arguments.sizes import Ints, Padding, per_axis
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._ops.blur_pool import BlurPool
@@ -100,9 +100,10 @@ def max_blur_pool(
     name = "max_blur_pool"
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        make_window(x.shape, window_shape, None, padding, axes=axes)
+        where = make_window(x.shape, window_shape, None, padding, axes=axes).axes
+        blur = per_axis("blur_shape", blur_shape, len(where))
     y = max_pool(x, window_shape, None, padding, axes=axes, autodiff="jvp")
-    return _blurred(name, y, blur_shape, strides, padding, axes)
+    return _blurred(name, y, blur, strides, padding, where)
 
 
 def _blurred(name: str, x: Any, shape: Any, strides: Any, padding: Any, axes: Any) -> Array:

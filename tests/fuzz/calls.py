@@ -198,10 +198,8 @@ class Call:
         if name == "xs":
             return tuple(self.array(self.shape[tape.below(2) :]) for _ in range(tape.below(5)))
         if name == "batch_indices":
-            count = (
-                len(self.arguments["boxes"]) if hasattr(self.arguments.get("boxes"), "shape") else 1
-            )
-            return self.array((count,), tape.one(["int32", "uint8", "float32"]))
+            boxes = getattr(self.arguments.get("boxes"), "shape", (1,))
+            return self.array(boxes[:1], tape.one(["int32", "uint8", "float32"]))
         if name in ARRAYS:
             return self.array(*self.kind(name))
         return self.many(small)  # windows, outputs, levels, origins, ratios
