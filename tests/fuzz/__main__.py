@@ -40,6 +40,7 @@ class Fuzz:
         self.ends, self.tried = time.process_time() + seconds, collections.Counter()
         self.found = {}
         signal.signal(signal.SIGVTALRM, self.late)
+        signal.signal(signal.SIGTERM, self.end)
 
     def late(self, *args):
         raise Late
@@ -76,7 +77,7 @@ class Fuzz:
         if self.found[key] == 1:
             print(f"FOUND {said}\n  {data.hex()}", flush=True)
 
-    def end(self):
+    def end(self, *args):
         """Says what was tried, and leaves."""
         counts = ", ".join(f"{count:,} {name}" for name, count in self.tried.items())
         print(f"{self.tried.total():,} calls, {time.process_time():.0f} s: {counts}")
@@ -124,7 +125,7 @@ def main():
     for number in range(BEGIN):  # to begin with: of no bytes every call is the same
         (folder / f"begin{options.seed}-{number}").write_bytes(draw.randbytes(48))
     arguments = [f"-seed={options.seed}", "-timeout=600", "-rss_limit_mb=8000", "-max_len=64"]
-    arguments += ["-len_control=0", "-verbosity=0", str(folder)]
+    arguments += ["-len_control=0", "-verbosity=0", "-handle_term=0", str(folder)]
     atheris.Setup([sys.argv[0], *arguments], Fuzz(options.seconds).one)
     atheris.Fuzz()
     return 0
