@@ -32,7 +32,8 @@ def _common(input: Array, other: Array) -> Any:
     return both if _category(scalar.dtype) > _category(wide.dtype) else wide.dtype
 
 
-def _pair(function: str, input: Any, other: Any) -> tuple[Array, Array]:
+def pair(function: str, input: Any, other: Any) -> tuple[Array, Array]:
+    """Both arguments of a function, checked, in the dtype that they have in common."""
     x = args.tensor(function, input, ORDERED)
     y = args.tensor(function, other, ORDERED, "other")
     with args.call(function, x):
@@ -69,7 +70,7 @@ def maximum(input: Any, other: Any) -> Array:
       >>> torch.maximum(jnp.array([1, 5]), jnp.array(3))
       Array([3, 5], dtype=int32)
     """
-    return elementwise.maximum(*_pair("maximum", input, other), autodiff="jvp")
+    return elementwise.maximum(*pair("maximum", input, other), autodiff="jvp")
 
 
 def minimum(input: Any, other: Any) -> Array:
@@ -92,7 +93,7 @@ def minimum(input: Any, other: Any) -> Array:
       >>> torch.minimum(jnp.array([1, 5]), jnp.array(3))
       Array([1, 3], dtype=int32)
     """
-    return elementwise.minimum(*_pair("minimum", input, other), autodiff="jvp")
+    return elementwise.minimum(*pair("minimum", input, other), autodiff="jvp")
 
 
 def fmax(input: Any, other: Any) -> Array:
@@ -117,7 +118,7 @@ def fmax(input: Any, other: Any) -> Array:
       >>> torch.fmax(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
       Array([1., 5.], dtype=float32)
     """
-    return elementwise.fmax(*_pair("fmax", input, other), ties="first", autodiff="jvp")
+    return elementwise.fmax(*pair("fmax", input, other), ties="first", autodiff="jvp")
 
 
 def fmin(input: Any, other: Any) -> Array:
@@ -142,4 +143,4 @@ def fmin(input: Any, other: Any) -> Array:
       >>> torch.fmin(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
       Array([1., 3.], dtype=float32)
     """
-    return elementwise.fmin(*_pair("fmin", input, other), ties="first", autodiff="jvp")
+    return elementwise.fmin(*pair("fmin", input, other), ties="first", autodiff="jvp")

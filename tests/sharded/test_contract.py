@@ -1,5 +1,6 @@
 """Arguments, docstrings and messages of sharded pools, and the arithmetic of halos; one device is enough."""
 
+import functools
 import inspect
 import re
 
@@ -7,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
+from jax.export import symbolic_shape
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -169,6 +171,20 @@ def test_a_batch_that_does_not_divide():
         "jaxpool.sharded.global_max_pool: `x` must be of a size along axis 1 that its 3 shards "
         "divide; got x.shape[1]=16 (x.shape=(2, 16, 4, 3)). Use 15 or 18 there."
     )
+
+
+def test_a_batch_that_nobody_knows():
+    """A symbol is a multiple of the shards, or it is refused."""
+
+    def pooled(batch):
+        x = jax.ShapeDtypeStruct(symbolic_shape(f"{batch}, 4, 2"), np.float32)
+        pool = functools.partial(sharded.max_pool, window_shape=(2,), mesh=mesh, spec=P("rows"))
+        return jax.eval_shape(pool, x).shape
+
+    mesh = AbstractMesh((2,), ("rows",))
+    assert str(pooled("2*b")) == "(2*b, 3, 2)"
+    with pytest.raises(ValueError, match=r"that its 2 shards divide; got .* multiple of 2 there"):
+        pooled("b")
 
 
 def test_numbers_of_adaptive_windows_that_work():
