@@ -1,18 +1,24 @@
-"""Changes a line of the library and sees whether a test of its package fails; again and again.
+"""Changes a line of the library and sees whether a test fails; again and again.
 
     python -m tests.mutation ROOM [--sample 100] [--seed 0]
 
 draws changes that cosmic-ray knows (other numbers, comparisons, signs, conditions turned round), makes each in a
-copy of the tree and runs the tests of that room until one fails. What no test has noticed is printed. A change that
-takes ten times the processor time of the tests counts as noticed.
+copy of the tree and runs tests until one fails: first those that reach the changed line, the quickest first, then
+those of the room. What no test has noticed is printed. A change that takes ten times the processor time of the
+tests counts as noticed.
+
+Which tests reach a line is read from what `coverage run -m pytest` and `coverage combine` left; without it the
+tests of the room are run alone.
 """
 
 import argparse
 import ast
 import contextlib
 import difflib
+import itertools
 import os
 import random
+import re
 import resource
 import shutil
 import sys
@@ -22,14 +28,26 @@ from pathlib import Path
 
 from cosmic_ray import mutating, plugins
 from cosmic_ray.ast import get_ast
+from coverage import CoverageData
 
 TREE = Path(__file__).parents[2]
 MESSAGES = ["tests/api/test_bad_calls.py", "tests/api/test_adaptive_messages.py"]
-ROOMS = {  # modules, and the tests that are run
-    "geometry": (["_geometry"], ["tests/geometry", *MESSAGES]),
-    "plan": (["_plan"], ["tests/plan"]),
+ROOMS = {  # a package, and its tests
+    "accelerate": ["tests/accelerate"],
+    "api": ["tests/api/test_contract.py"],
+    "arguments": MESSAGES,
+    "geometry": ["tests/geometry", *MESSAGES],
+    "kernels": ["tests/kernels"],
+    "ops": ["tests/ops"],
+    "plan": ["tests/plan"],
+    "shards": ["tests/sharded/test_contract.py"],
 }
 SAMPLE = 100
+CACHE = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+SECONDS = 90  # of tests that reach a line, as they took under coverage
 # `tuning.py` holds numbers that were measured: another chooses another form, of the same results.
 LEFT_OUT = ("tuning.py",)
 CHANGES = {  # of cosmic-ray's, those that are hard to notice
@@ -96,8 +114,40 @@ def walk(node):
         yield from walk(child)
 
 
-def noticed(copy, tests, seconds):
-    """Whether a test fails, in a process that has what all tests import but not the library; and its seconds."""
+class Reach:
+    """Which tests reach a line, as coverage noted them, the quickest first."""
+
+    def __init__(self, tree):
+        self.tree, self.data = tree, CoverageData(str(tree / ".coverage"))
+        self.data.read()
+        file = tree / ".coverage-seconds"
+        lines = file.read_text().splitlines() if file.exists() else []
+        timed = (line.split(" ", 1) for line in lines)
+        self.seconds = {test: float(seconds) for seconds, test in timed}
+
+    def tests(self, path, line):
+        """Those of the statement at `line`; of one that runs as the module is imported, those of the module."""
+        by_line = self.data.contexts_by_lineno(str(self.tree / path))
+        lines = statement((self.tree / path).read_text(), line)
+        found = set().union(*[by_line.get(each, ()) for each in lines])
+        found = found - {""} or set().union(*by_line.values())
+        quickest = sorted(found & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
+        total = itertools.accumulate(self.seconds[test] for test in quickest)
+        return [test for test, sum_ in zip(quickest, total, strict=True) if sum_ < SECONDS]
+
+
+def statement(code, line):
+    """The lines of the innermost statement at `line`, without the statements in it."""
+    found = [
+        range(node.lineno, (node.body[0].lineno if hasattr(node, "body") else node.end_lineno + 1))
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.stmt)
+    ]
+    return min((each for each in found if line in each), key=len, default=range(line, line + 1))
+
+
+def failing(copy, tests, seconds):
+    """The test that fails, if any, in a process that has what all tests import but not the library; and its seconds."""
     child = os.fork()
     if child == 0:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
@@ -105,10 +155,11 @@ def noticed(copy, tests, seconds):
         os.dup2(silence, 1)
         os.dup2(silence, 2)
         os.chdir(copy)
+        os.environ["PYTHONPATH"] = str(copy)
         sys.path[:] = [str(copy), *[each for each in sys.path if each not in ("", str(TREE))]]
         for name in ("tests", "tests.mutation"):
             del sys.modules[name]
-        sys.dont_write_bytecode = True
+        sys.dont_write_bytecode = seconds != resource.RLIM_INFINITY
         code = 1
         try:
             code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])
@@ -119,40 +170,59 @@ def noticed(copy, tests, seconds):
             sys.stderr.flush()
             os._exit(code)
     _, status, used = os.wait4(child, 0)
-    return status != 0, used.ru_utime + used.ru_stime
+    said = (copy.parent / "said").read_text()
+    named = re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", said, re.MULTILINE)
+    return (named or ["?"])[0] if status else None, used.ru_utime + used.ru_stime
+
+
+def changed_lines(old, new):
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
+    return [line for line in lines if line[:3] not in ("---", "+++")]
 
 
 def tried(room, sample, seed):
-    packages, tests = ROOMS[room]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder).resolve() / "tree"
-        shutil.copytree(TREE, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "docs"))
-        failed, seconds = noticed(copy, tests, resource.RLIM_INFINITY)
+        shutil.copytree(TREE, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "site"))
+        own = ROOMS[room]
+        failed, seconds = failing(copy, own, resource.RLIM_INFINITY)
         assert not failed, (copy.parent / "said").read_text()[-2000:]
-        paths = sorted(
-            path for name in packages for path in (copy / "jaxpool").glob(f"{name}/**/*.py")
-        )
-        paths += [copy / "jaxpool" / name for name in packages if name.endswith(".py")]
         every = [
-            (path, new) for path in paths if path.name not in LEFT_OUT for new in mutants(path)
+            (path, new)
+            for path in sorted((copy / f"jaxpool/_{room}").glob("**/*.py"))
+            if path.name not in LEFT_OUT
+            for new in mutants(path)
         ]
         drawn = random.Random(seed).sample(every, min(sample, len(every)))
         print(
-            f"{room}: {len(drawn)} of {len(every)} changes; the tests take {seconds:.1f} s",
+            f"{room}: {len(drawn)} of {len(every)} changes; its tests take {seconds:.1f} s",
             flush=True,
         )
-        survivors = 0
+        reach = Reach(TREE) if (TREE / ".coverage").exists() else None
+        survivors, killers = 0, set()
         for path, new in drawn:
-            old = path.read_text()
+            old, name, modified = path.read_text(), path.relative_to(copy), path.stat().st_mtime
+            changed = changed_lines(old, new)
+            line = int(re.search(r"\d+", changed[0]).group())
             path.write_text(new)
-            killed, _ = noticed(copy, tests, int(10 * seconds) + 10)
-            path.write_text(old)
-            if not killed:
+            limit = int(10 * seconds) + 10 * SECONDS
+            reaching = ["-m", "", *reach.tests(name, line)] if reach else []
+            for tests in (reaching, own):
+                killer = failing(copy, tests, limit)[0] if tests else None
+                if killer:
+                    killers.add(killer)
+                    break
+            else:
                 survivors += 1
-                lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
-                changed = [line for line in lines if line[:3] not in ("---", "+++")]
-                print(path.relative_to(copy), *changed, sep="\n  ", flush=True)
-    print(f"{room}: {len(drawn) - survivors} of {len(drawn)} noticed, by {' '.join(tests)}")
+                print(name, *changed, sep="\n  ", flush=True)
+            path.write_text(old)
+            os.utime(path, (modified, modified))  # as the bytecode says
+        killers = sorted(each for each in killers if "::" in each)
+        failed = failing(copy, ["-m", "", *killers], resource.RLIM_INFINITY)[0] if killers else None
+        assert not failed, f"fails without a change: {failed}"
+    print(
+        f"{room}: {len(drawn) - survivors} of {len(drawn)} noticed, seed {seed}, by {len(killers)} tests"
+    )
 
 
 if __name__ == "__main__":
@@ -162,6 +232,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     os.environ["HYPOTHESIS_PROFILE"] = "unshrunk"
+    os.environ |= CACHE | {"JAX_COMPILATION_CACHE_DIR": str(TREE / ".jax_cache")}
     import jax  # noqa: F401
     import pytest
 
