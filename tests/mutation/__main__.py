@@ -13,6 +13,7 @@ tests of the room are run alone.
 
 import argparse
 import ast
+import collections
 import contextlib
 import difflib
 import itertools
@@ -47,7 +48,8 @@ CACHE = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-SECONDS = 90  # of tests that reach a line, as they took under coverage
+FIRST, MOST = 10, 80  # tests of those that reach a line
+SECONDS = 300  # of processor time, beside ten times what the tests of the room take
 # `tuning.py` holds numbers that were measured: another chooses another form, of the same results.
 LEFT_OUT = ("tuning.py",)
 CHANGES = {  # of cosmic-ray's, those that are hard to notice
@@ -92,20 +94,22 @@ def meaning(code):
     return ast.dump(Bare().visit(ast.parse(code)))
 
 
-def mutants(path):
-    """Each change of a module, as its new text."""
-    code = path.read_text()
-    seen, tree = {meaning(code)}, get_ast(code)
-    for name in OPERATORS:
-        operator = plugins.get_operator(name)()
+def mutants(paths, chance):
+    """Each change of the modules, in random order: the module and its new text."""
+    places = []
+    for path, name in itertools.product(paths, OPERATORS):
+        operator, tree = plugins.get_operator(name)(), get_ast(path.read_text())
         count = sum(sum(1 for _ in operator.mutation_positions(node)) for node in walk(tree))
-        for occurrence in range(count):
-            new = mutating.mutate_code(code, operator, occurrence)
-            with contextlib.suppress(SyntaxError):  # the bare * of arguments is no product
-                means = meaning(new)
-                if means not in seen:
-                    seen.add(means)
-                    yield new
+        places += [(path, operator, occurrence) for occurrence in range(count)]
+    chance.shuffle(places)
+    seen = {(path, meaning(path.read_text())) for path in paths}
+    for path, operator, occurrence in places:
+        new = mutating.mutate_code(path.read_text(), operator, occurrence)
+        with contextlib.suppress(SyntaxError):  # the bare * of arguments is no product
+            means = path, meaning(new)
+            if means not in seen:
+                seen.add(means)
+                yield path, new
 
 
 def walk(node):
@@ -132,8 +136,13 @@ class Reach:
         found = set().union(*[by_line.get(each, ()) for each in lines])
         found = found - {""} or set().union(*by_line.values())
         quickest = sorted(found & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
-        total = itertools.accumulate(self.seconds[test] for test in quickest)
-        return [test for test, sum_ in zip(quickest, total, strict=True) if sum_ < SECONDS]
+        turns = collections.Counter()
+        order = []  # of each function one case, then of each another
+        for test in quickest:
+            function = test.split("[")[0]
+            order.append((turns[function], self.seconds[test], test))
+            turns[function] += 1
+        return [test for _, _, test in sorted(order)]
 
 
 def statement(code, line):
@@ -187,28 +196,23 @@ def tried(room, sample, seed):
         own = ROOMS[room]
         failed, seconds = failing(copy, own, resource.RLIM_INFINITY)
         assert not failed, (copy.parent / "said").read_text()[-2000:]
-        every = [
-            (path, new)
-            for path in sorted((copy / f"jaxpool/_{room}").glob("**/*.py"))
-            if path.name not in LEFT_OUT
-            for new in mutants(path)
-        ]
-        drawn = random.Random(seed).sample(every, min(sample, len(every)))
-        print(
-            f"{room}: {len(drawn)} of {len(every)} changes; its tests take {seconds:.1f} s",
-            flush=True,
-        )
+        paths = sorted((copy / f"jaxpool/_{room}").glob("**/*.py"))
+        paths = [path for path in paths if path.name not in LEFT_OUT]
+        drawn = [*itertools.islice(mutants(paths, random.Random(seed)), sample)]
+        print(f"{room}: {len(drawn)} changes; its tests take {seconds:.1f} s", flush=True)
         reach = Reach(TREE) if (TREE / ".coverage").exists() else None
         survivors, killers = 0, set()
-        for path, new in drawn:
+        for number, (path, new) in enumerate(drawn, 1):
+            print(f"{room}: {number}", end="\r", file=sys.stderr, flush=True)
             old, name, modified = path.read_text(), path.relative_to(copy), path.stat().st_mtime
             changed = changed_lines(old, new)
             line = int(re.search(r"\d+", changed[0]).group())
             path.write_text(new)
-            limit = int(10 * seconds) + 10 * SECONDS
-            reaching = ["-m", "", *reach.tests(name, line)] if reach else []
-            for tests in (reaching, own):
-                killer = failing(copy, tests, limit)[0] if tests else None
+            limit = int(10 * seconds) + SECONDS
+            reaching = reach.tests(name, line) if reach else []
+            for tests in (reaching[:FIRST], reaching[FIRST:MOST], own):
+                chosen = ["-m", "not slow"] if tests is own else ["-m", ""]
+                killer = failing(copy, [*chosen, *tests], limit)[0] if tests else None
                 if killer:
                     killers.add(killer)
                     break

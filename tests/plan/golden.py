@@ -25,7 +25,7 @@ from jaxpool._plan.sum_pool import plan_sum
 
 PATH = Path(__file__).with_name("golden.txt")
 DRAWN = Path(__file__).with_name("drawn.txt")
-PROBLEMS = 500
+PROBLEMS = 700
 NO_PLAN = ("train_step", "maximum", "minimum")
 
 
@@ -82,6 +82,10 @@ def drawn_problem(chance):
             chance.choice((1, 3, 8, 11, 12, 15, 16, 64)),
         )
         dtype = chance.choice(("float32", "float32", "bfloat16", "float8_e5m2", "int8", "float64"))
+        if chance.random() < 0.3:  # as many bytes as a threshold says
+            sizes = [chance.choice((16, 32, 64)) for _ in window]
+            batch, row = chance.choice((1, 2, 4)), chance.choice((1, 8, 16))
+            strides, padding = [1] * rank, "SAME"
         shape = (batch, *sizes, row) if chance.random() < 0.8 else (batch, row, *sizes)
         first = 1 if shape[-1] == row else 2
         options = {"window_dilation": dilation, "axes": tuple(range(first, first + rank))}
