@@ -228,3 +228,7 @@ def test_picture(capsys, tmp_path):
     said = explained(capsys, "--op", "unpool", "--array", SQUARE, "--png", str(path))
     assert said.endswith(f"\nPicture: {path}\n")
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_padding_by_name(capsys):
+    assert '(2, 2), (2, 2), "SAME", axes' in explained(capsys, "--padding", "SAME")

@@ -34,7 +34,7 @@ from coverage import CoverageData
 TREE = Path(__file__).parents[2]
 MESSAGES = ["tests/api/test_bad_calls.py", "tests/api/test_adaptive_messages.py"]
 ROOMS = {  # a package, and its tests
-    "accelerate": ["tests/accelerate"],
+    "accelerate": ["tests/accelerate/test_numbers.py", "tests/accelerate/test_functions.py"],
     "api": ["tests/api/test_contract.py"],
     "arguments": MESSAGES,
     "geometry": ["tests/geometry", *MESSAGES],
@@ -49,6 +49,7 @@ CACHE = {
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
 FIRST, MOST = 10, 80  # tests of those that reach a line
+QUICK = 10  # seconds that the tests of a room take, up to which they come first
 SECONDS = 300  # of processor time, beside ten times what the tests of the room take
 # `tuning.py` holds numbers that were measured: another chooses another form, of the same results.
 LEFT_OUT = ("tuning.py",)
@@ -210,7 +211,9 @@ def tried(room, sample, seed):
             path.write_text(new)
             limit = int(10 * seconds) + SECONDS
             reaching = reach.tests(name, line) if reach else []
-            for tests in (reaching[:FIRST], reaching[FIRST:MOST], own):
+            turns = [reaching[:FIRST], reaching[FIRST:MOST]]
+            turns.insert(0 if seconds < QUICK else 2, own)
+            for tests in turns:
                 chosen = ["-m", "not slow"] if tests is own else ["-m", ""]
                 killer = failing(copy, [*chosen, *tests], limit)[0] if tests else None
                 if killer:
