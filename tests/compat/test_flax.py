@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from jaxpool.compat import _lax
 from jaxpool.compat import flax as ours
 from tests.support.compat_cases import (
     Call,
@@ -262,3 +263,12 @@ def test_an_initial_value_that_is_not_known(init):
 
     got, want = pooled(ours), pooled(theirs)
     assert got == want if isinstance(want, str) else (got == want).all()
+
+
+def test_a_window_of_another_rank_is_refused_as_lax_refuses_it():
+    def refused(reduce_window):
+        with pytest.raises((TypeError, ValueError)) as raised:
+            reduce_window(X, -jnp.inf, lax.max, (2, 2), (1, 1), "VALID")
+        return str(raised.value)
+
+    assert refused(_lax.reduce_window) == refused(lax.reduce_window)

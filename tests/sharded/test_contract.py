@@ -271,3 +271,17 @@ def test_what_the_plain_functions_refuse():
     )
     found = message(ValueError, sharded.max_pool_with_argmax, X, (40, 2), **where)
     assert found.startswith("jaxpool.sharded.max_pool_with_argmax: `window_shape` must be at most")
+
+
+def test_sizes_that_the_window_does_not_fit_are_not_named():
+    x = np.zeros((2, 6, 4, 3), np.float32)
+    found = message(ValueError, sharded.max_pool, x, (5, 2), mesh=rows(4), spec=P(None, "rows"))
+    assert found.endswith("Use 8 there.")
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
+def test_a_maximum_of_all_that_is_no_float(dtype):
+    mesh = jax.make_mesh((1,), ("rows",), (AxisType.Auto,), devices=jax.devices()[:1])
+    x = np.random.default_rng(0).integers(0, 2, X.shape).astype(dtype)
+    y = sharded.global_max_pool(x, mesh=mesh, spec=P(None, "rows"))
+    np.testing.assert_array_equal(y, x.max((1, 2)))
