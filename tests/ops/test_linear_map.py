@@ -10,12 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.interpreters import ad
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from jaxpool._ops.linear_map import linear_map
+from jaxpool._geometry.window import make_window
+from jaxpool._ops.linear_map import linear_map, linear_p
 from jaxpool._ops.op import Composite, Op, apply
+from jaxpool._ops.soft_pool import SoftPool
 from tests.support.compilation import HASTY
 from tests.support.programs import equations_of
 from tests.support.transform_rows import ROWS, VARIANTS, numbers
@@ -283,6 +286,8 @@ def test_an_op_that_describes_nothing_says_so():
             getattr(Op(), what)("cpu", ())
     with pytest.raises(TypeError, match="Composite describes no value"):
         Composite().value()
+    with pytest.raises(TypeError, match="SoftPool describes no value"):
+        SoftPool(make_window((1, 2, 1), (2,)), 1.0).value(jnp.ones((1, 2, 1)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,3 +323,14 @@ def test_another_error_has_no_word_on_modes():
     with pytest.raises(TypeError, match="broken") as raised:
         apply(Broken(), "vjp", jnp.ones(2))
     assert not any("autodiff" in note for note in getattr(raised.value, "__notes__", []))
+
+
+def test_cotangents_known_to_be_zero_are_sent_back_as_such():
+    """Of two results of which nobody asks for one, jax may hand the rule no number at all."""
+    aval = jax.typeof(jnp.ones(3))
+    params = {"op": Scaled(), "tree": jax.tree.structure((0,)), "given": (True,), "batch": ()}
+    transpose = ad.primitive_transposes[linear_p]
+    known, asked = jnp.ones(3), ad.UndefinedPrimal(aval)
+    scale, dx = transpose([ad.Zero(aval)], known, asked, turned=False, **params)
+    assert scale is None
+    assert isinstance(dx, ad.Zero)

@@ -12,8 +12,11 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from jaxpool import sharded
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import make_window
 from jaxpool._shards.halo import Halo
+from jaxpool._shards.unpool import Lying
+from jaxpool._shards.unpool import _check_near as check_near
 
 NAMES = sharded.__all__
 
@@ -285,3 +288,13 @@ def test_a_maximum_of_all_that_is_no_float(dtype):
     x = np.random.default_rng(0).integers(0, 2, X.shape).astype(dtype)
     y = sharded.global_max_pool(x, mesh=mesh, spec=P(None, "rows"))
     np.testing.assert_array_equal(y, x.max((1, 2)))
+
+
+def test_indices_beside_the_shard_of_their_element():
+    """Of 8 rows in 4 shards that have 4 positions each: a position of the shard before or after is taken."""
+    near = 2 * (jnp.arange(8).clip(1, 6) + np.array([1, -1] * 4))[None, :, None]
+    lying = [Lying(1, ("rows",), 4)]
+    check_near(near, (1, 8, 1), (1,), (16,), lying)
+    with pytest.raises(ArgumentError, match="of the shard of its element along axis 1") as raised:
+        check_near((near + 8) % 16, (1, 8, 1), (1,), (16,), lying)
+    assert raised.value.argument == "indices"
