@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from jaxpool.compat import _lax
 from jaxpool.compat import flax as ours
 from tests.support.compat_cases import (
     Call,
@@ -261,3 +262,29 @@ def test_padding_is_never_chosen_without_an_infinity():
     x = jnp.array([[-3.0], [-2.0]]).astype(jnp.float8_e4m3fn)
     y = ours.max_pool(x, (3,), None, ((1, 1),))
     np.testing.assert_array_equal(y.astype(jnp.float32).ravel(), [-2, -2])
+
+
+@pytest.mark.parametrize("init", [np.zeros(1, np.float32), "traced"])
+def test_an_initial_value_that_is_not_known(init):
+    """It may be anything: lax's own reduction, or what flax says of it."""
+
+    def pooled(module):
+        if isinstance(init, str):
+            pool = jax.jit(lambda start: module.pool(X, start, lax.max, (2, 2), None, "SAME"))
+            return pool(np.float32(5))
+        try:
+            return module.pool(X, init, lax.max, (2, 2), None, "SAME")
+        except Exception as error:
+            return str(error)
+
+    got, want = pooled(ours), pooled(theirs)
+    assert got == want if isinstance(want, str) else (got == want).all()
+
+
+def test_a_window_of_another_rank_is_refused_as_lax_refuses_it():
+    def refused(reduce_window):
+        with pytest.raises((TypeError, ValueError)) as raised:
+            reduce_window(X, -jnp.inf, lax.max, (2, 2), (1, 1), "VALID")
+        return str(raised.value)
+
+    assert refused(_lax.reduce_window) == refused(lax.reduce_window)
