@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +14,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api.rank import check_rank
-from jaxpool._arguments.arrays import as_array, converted, is_array, real_array
+from jaxpool._arguments.arrays import as_array, is_array, real_array
 from jaxpool._arguments.coefficients import is_number, number
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, is_sequence, normalise_axes, per_axis
@@ -59,6 +61,18 @@ def _output(output: Any, x: Array) -> np.dtype:
     return dtype
 
 
+def _numbers(argument: str, value: Any) -> Array:
+    """An array of numbers, or a list of them."""
+    if is_sequence(value):
+        with contextlib.suppress(
+            Exception
+        ):  # of traced numbers, or of what jax tells to be no array
+            value = np.asarray(value)
+    elif not is_array(value):
+        raise ArgumentError(argument, "an array", value, "Pass np.zeros((3, 3)), say.", TypeError)
+    return real_array(argument, value)
+
+
 def _bools(mask: Any) -> np.ndarray:
     """A footprint as an array."""
     try:
@@ -100,7 +114,7 @@ class Filter:
         self.name, self.given = name, given
         full = f"compat.scipy.{name}"
         with calling(full):
-            array = converted("input", input) if is_sequence(input) else input
+            array = _numbers("input", input) if is_sequence(input) else input
         self.x = as_array(full, array, "input")
 
     def result(self) -> Array:
@@ -109,7 +123,7 @@ class Filter:
         with calling(f"compat.scipy.{self.name}", **{"input.shape": self.x.shape}):
             axes = given["axis"] if "axis" in given else given["axes"]
             ndim = self.x.ndim
-            if "axis" in given and (not is_int(axes) or not -ndim <= axes < ndim):
+            if "axis" in given and (not is_int(axes) or not -ndim <= operator.index(axes) < ndim):
                 rule = f"an int from {-ndim} to {ndim - 1}"
                 kind = ValueError if is_int(axes) else TypeError
                 raise ArgumentError("axis", rule, axes, "Name an axis of input.", kind)
@@ -132,7 +146,7 @@ class Filter:
         if self.name.startswith("uniform"):
             return self._uniform()
         structure = self.given.get("structure")
-        kernel = None if structure is None else real_array("structure", structure)
+        kernel = None if structure is None else _numbers("structure", structure)
         shape, taps = self._window(kernel)
         x = self.x
         for kind in _GREY.get(self.name, ()):
