@@ -13,8 +13,6 @@ differs from element to element, but repeats: elements 0, 2, 4, ... lie in one w
 elements to windows.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -49,12 +47,12 @@ class Access:
         ends = [self.inside(offset, 0, self.out) for offset, _ in self.pairs]
         return max([0, *[first for first, _ in ends]]), min([self.out, *[stop for _, stop in ends]])
 
-    def of_elements(self, begin: int, end: int) -> Access:
+    def of_elements(self, begin: int, end: int) -> "Access":
         """The same of an array that holds the elements from `begin` to before `end`."""
         pairs = tuple((offset - begin, tap) for offset, tap in self.pairs)
         return dataclasses.replace(self, pairs=pairs, size=end - begin)
 
-    def transposed(self) -> Phases:
+    def transposed(self) -> "Phases":
         """Which positions read each element: element `stride * p + phase` is read by those at `p + offset`."""
         found = []
         for phase in range(max(1, min(self.stride, self.size))):

@@ -5,8 +5,6 @@ L these are the windows of an ordinary pool. Elsewhere they are laid out one aft
 filled up to the longest with taps that are not real. No jax here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

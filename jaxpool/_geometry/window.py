@@ -4,8 +4,6 @@ A `Window` knows the pooled axes, the sizes in and out and where each tap of eac
 lies. Forward, backward, oracle and sharding all read it, so that they cannot disagree about a size.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

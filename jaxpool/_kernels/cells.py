@@ -4,8 +4,6 @@ A cell is what one row and one column of bounds have in common. Reading goes thr
 cells at once, sending through the pixels of a tile of the image and the cells that hold each of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """How elements are compared: NaN beats every number, NaNs tie with each other, +0 with -0."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """Types to compute in: accumulators, identities of a maximum and a minimum, index types."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

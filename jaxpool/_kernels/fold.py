@@ -8,8 +8,6 @@ once, so it halves a window into parts that do not overlap:
 A long window costs about 2 log2(length) joins an axis. Folds are plain JAX, differentiated by it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

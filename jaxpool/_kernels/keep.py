@@ -1,7 +1,5 @@
 """Results computed once, however many read them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -13,8 +13,6 @@ of an axis alone something is missing. Where elements have phases (strides, tran
 an expression of its own, and they are interleaved.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence

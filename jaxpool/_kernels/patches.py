@@ -11,8 +11,6 @@ Which position lies where is known before anything runs: both ways are slices or
 scatters.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Sequence

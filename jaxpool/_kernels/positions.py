@@ -4,8 +4,6 @@ A position is an int32, row-major over the pooled axes of the unpadded input, in
 `axes`. Every other axis is a lane: positions count within their own lane.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence
@@ -20,6 +18,8 @@ from jaxpool._geometry.adaptive import RaggedAxis, in_front
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator, index_dtype
+
+_DROP = lax.GatherScatterMode.FILL_OR_DROP
 
 
 def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequence[int]) -> Array:
@@ -71,20 +71,16 @@ def _unflat(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
     return jnp.moveaxis(lax.reshape(x, (*x.shape[:-1], *sizes)), range(-len(axes), 0), axes)
 
 
+def _numbers(kind: Any, ndim: int) -> Any:
+    """What a gather or scatter is told of positions along the last axis: all other axes are lanes."""
+    lanes, last = tuple(range(ndim - 1)), (ndim - 1,)
+    return kind((), last, last, lanes, lanes)
+
+
 def _gather(x: Array, position: Array) -> Array:
     """The elements of the last axis of x at `position`; 0 for a position beyond its ends."""
-    lanes = tuple(range(x.ndim - 1))
-    numbers = lax.GatherDimensionNumbers((), (len(lanes),), (len(lanes),), lanes, lanes)
-    mode = lax.GatherScatterMode.FILL_OR_DROP
-    return lax.gather(x, position[..., None], numbers, (1,) * x.ndim, mode=mode, fill_value=0)
-
-
-def _scatter(scatter: Any, base: Array, position: Array, updates: Array) -> Array:
-    """`scatter` of `updates` into the last axis of `base`, those beyond its ends dropped."""
-    lanes = tuple(range(base.ndim - 1))
-    numbers = lax.ScatterDimensionNumbers((), (len(lanes),), (len(lanes),), lanes, lanes)
-    mode = lax.GatherScatterMode.FILL_OR_DROP
-    return scatter(base, position[..., None], updates, numbers, mode=mode)
+    numbers = _numbers(lax.GatherDimensionNumbers, x.ndim)
+    return lax.gather(x, position[..., None], numbers, (1,) * x.ndim, mode=_DROP, fill_value=0)
 
 
 def read_at(x: Array, position: Array, axes: Sequence[int]) -> Array:
@@ -111,7 +107,8 @@ def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int
     elements, where = _flat(y, axes), _flat(position, axes)
     order = lax.broadcasted_iota(np.int32, where.shape, where.ndim - 1)
     nobody = jnp.full((*where.shape[:-1], math.prod(sizes)), -1, np.int32)
-    winner = _scatter(lax.scatter_max, nobody, where, order)
+    numbers = _numbers(lax.ScatterDimensionNumbers, where.ndim)
+    winner = lax.scatter_max(nobody, where[..., None], order, numbers, mode=_DROP)
     return _unflat(_gather(elements, winner), axes, sizes)
 
 

@@ -3,8 +3,6 @@
 Keys are integers: comparing them is one instruction and knows no NaN, which ranks above all numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 All arrays keep their reduced axes, of size 1 in results. `mask` says which elements count.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

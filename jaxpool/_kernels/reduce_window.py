@@ -4,8 +4,6 @@ A TPU has hardware for it, a GPU reads the array once. Where XLA for CPU would n
 for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Everything is separable: a box has a matrix for its rows and one for its columns
 their products in either direction is products again, so no derivative here scatters.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@
 `pick` is the derivative of a selection, `route` its transpose.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

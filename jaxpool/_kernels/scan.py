@@ -6,8 +6,6 @@ them go in the same steps, and need no more than the index. Forward, reach grows
 start of the axis; in reverse, towards its end.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 

@@ -6,8 +6,6 @@ where they may come in any order, they are sorted and added in pairs, pairs of p
 sum beginning anew where a segment does. Ids are those that `within` gives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 y[o], index[o] = max over taps t of (x[stride * o - low + dilation * t], t), the first t of equal ones
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

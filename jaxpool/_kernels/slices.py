@@ -1,7 +1,5 @@
 """Padding, slicing and interleaving along pooled axes: what every dense kernel is built from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 

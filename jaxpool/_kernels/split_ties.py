@@ -5,8 +5,6 @@ counts ties by halves: the pair (maximum, how many reach it) of two adjoining pa
 gives the pair of the whole.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ sum     y[o]  = sum over taps t of x[stride * o - low + dilation * t]
 spread  dx[i] = sum of dy[o] over the windows o that cover element i
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

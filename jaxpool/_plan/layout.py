@@ -1,7 +1,5 @@
 """How one pass over an array is carried out: in which regions, how each reads, how phases are interleaved."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """The plan of a windowed maximum or minimum: how it is compared, how many passes, how each of them reads."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -45,8 +43,9 @@ def residual(window: Window, *, split: bool) -> Residual:
     """What is kept of a pool over `window`, where ties are `split` or go to one element.
 
     "rank": of the chosen element, or with split ties a bit an element, of windows as large as their
-    axes, which are reduced. "tap": the chosen one, an integer an output. "bits": a bit a tap, set
-    where it ties. "arrays": x and y, which are less than many bits.
+    axes, which are reduced if they have more than `whole_taps`. "tap": the chosen one, an integer an
+    output. "bits": a bit a tap, set where it ties. "arrays": x and y, which are less than the bits of
+    more than `masked_taps`. (Both limits are in `tuning.py`.)
     """
     if window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims):
         return "rank"

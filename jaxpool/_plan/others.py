@@ -1,7 +1,5 @@
 """What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, windows of their own."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What a plan is made for: the array, the window and the platform. Frozen, hashable, no jax."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

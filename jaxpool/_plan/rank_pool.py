@@ -1,7 +1,5 @@
 """What a rank pool does: which elements it compares in which order, and how cotangents are sent back."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Iterator

@@ -11,8 +11,6 @@ and any number of taps costs about log8(taps) steps an axis. The flat index of t
 carried along, and read backwards it tells which piece every element came from.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The plan of a windowed sum, or of its transpose: which axes a pass adds over, and how it reads."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

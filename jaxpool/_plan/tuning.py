@@ -5,8 +5,6 @@ under the heading over a group of fields; `python -m bench --tune FIELD` takes t
 that no measurement of ours supports does not belong here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

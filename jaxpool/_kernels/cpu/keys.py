@@ -1,7 +1,5 @@
 """16-bit floats compared as 16-bit integers in the same order: twice as many to a vector, and no test for NaN."""
 
-from __future__ import annotations
-
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp

@@ -5,8 +5,6 @@ its time over each. Where each entry of a table serves many neighbours, one loop
 fast, compiles in a third of the time, and needs no array between its terms.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
