@@ -2,6 +2,8 @@
 
 import gc
 import os
+import sys
+import time
 
 import jax
 import pytest
@@ -48,6 +50,21 @@ def x64():
     """Float64 for one test."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Under coverage, notes which tests reach a line and how long each takes, for tests/mutation."""
+    measured = "coverage" in sys.modules and sys.modules["coverage"].Coverage.current()
+    if not measured:
+        return (yield)
+    measured.switch_context(item.nodeid)
+    began = time.process_time()
+    result = yield
+    measured.switch_context("")
+    with (item.config.rootpath / ".coverage-seconds").open("a") as file:
+        file.write(f"{time.process_time() - began:.2f} {item.nodeid}\n")
+    return result
 
 
 def pytest_collection_finish():

@@ -193,21 +193,28 @@ def checked_unpool(
         where = normalise_axes(axes, y.ndim, rank, "y")
         sizes = per_axis("spatial_shape", spatial_shape, rank)
         check_countable("spatial_shape", sizes)
-        _check_indices(indices, given, y, math.prod(sizes))
+        check_indices(indices, given, y, math.prod(sizes))
     return y, indices, where, sizes
 
 
-def _check_indices(indices: Array, given: Any, y: Array, count: int) -> None:
-    """Raises unless `indices` go with y and, where their values are known, with `count`.
+def check_indices(
+    indices: Array,
+    given: Any,
+    y: Array,
+    count: int,
+    name: str = "y",
+    pool: str = "max_pool_with_argmax",
+) -> None:
+    """Raises unless `indices` go with y, which the user calls `name`, and, where they are known, with `count`.
 
     They were `given` as an array that may be known where, inside a trace, `indices` are not.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
-        hint = "Pass what max_pool_with_argmax gave."
+        hint = f"Pass what {pool} gave."
         raise ArgumentError("indices", "an array of integers", indices.dtype, hint, TypeError)
     if indices.shape != y.shape:
-        hint = "Pass what max_pool_with_argmax gave beside y."
-        raise ArgumentError("indices", "of the shape of y", indices.shape, hint)
+        hint = f"Pass what {pool} gave beside {name}."
+        raise ArgumentError("indices", f"of the shape of {name}", indices.shape, hint)
     known = given if isinstance(given, np.ndarray) else indices
     if isinstance(known, jax.core.Tracer) or not getattr(known, "is_fully_addressable", True):
         return

@@ -12,7 +12,7 @@ from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import calling
-from jaxpool._arguments.sizes import Ints, Padding
+from jaxpool._arguments.sizes import Ints, Padding, per_axis
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._ops.blur_pool import BlurPool
 from jaxpool._ops.op import applied
@@ -110,9 +110,12 @@ def max_blurred(
     where: Where = None,
 ) -> Array:
     """The blurred maxima of x that lies where its type or `where` says."""
-    geometry: dict[str, Any] = {"padding": padding, "axes": axes, "where": where}
+    x, window, _ = checked(name, x, shape, padding=padding, axes=axes, where=where)
+    with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
+        blur = per_axis("blur_shape", blur_shape, len(window.axes))
+    geometry: dict[str, Any] = {"padding": padding, "axes": window.axes, "where": where}
     y = pooled(name, "max", x, shape, "first", "jvp", strides=None, **geometry)
-    return blurred(name, y, blur_shape, strides, **geometry)
+    return blurred(name, y, blur, strides, **geometry)
 
 
 def blurred(

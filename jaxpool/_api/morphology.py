@@ -36,7 +36,8 @@ def dilate(
     """Computes the grey dilation: the largest sum of the elements of a window and a kernel.
 
     `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] + kernel[u, v, c]`,
-    letters as in `max_pool`.
+    letters as in `max_pool`. An entry of -inf takes its element out of the window; one of +inf or NaN
+    gives NaN over padding, which is -inf.
 
     Gradient: the cotangent of each output goes to the element and to the entry of the kernel whose
     sum was chosen; what overlaps is added, all else gets zeros. NaN is larger than every number,
@@ -83,7 +84,7 @@ def erode(
     """Computes the grey erosion: the smallest difference of the elements of a window and a kernel.
 
     `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] - kernel[u, v, c]`,
-    letters as in `max_pool`.
+    letters as in `max_pool`. Infinite entries are as in `dilate`; padding is +inf.
 
     Gradient: as of `dilate`, to the element chosen and, negative, to the entry of the kernel. NaN is
     smaller than every number.

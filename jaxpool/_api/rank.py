@@ -121,7 +121,11 @@ def pooled(name: str, x: Any, rank: Any, shape: Any, *options: Any, where: Where
     x, window, split = checked(name, x, shape, where=where, **given)
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
         if name.endswith("rank_pool"):
-            n = math.prod(min(map(dim.real, range(dim.out))) for dim in window.dims)
+            fewest = (
+                min(map(dim.real, range(dim.out))) if dim.padded else dim.window
+                for dim in window.dims
+            )
+            n = math.prod(fewest)
             rank = check_rank(rank, n)
     op = RankPool(window, options[-2], tuple(range(window.size)), rank)
     if split:

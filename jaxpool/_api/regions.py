@@ -112,13 +112,13 @@ def roi_align(
 
     Gradient: that of the formula, to x and to the boxes, in forward and reverse mode and to any
     order; at a pixel's centre, where the weights have a corner, to the boxes from the right. For
-    "max" the cotangent goes to the first of the largest points. No scatter, the same bits on every
-    run, and memory that grows with the result alone. On CPU, with up to 4 samples, a cell reads the
-    pixels around its points, and backward a tile of the image collects from the boxes that reach it;
-    else, and for the gradient of boxes, both directions are matrix products of whole images, a group
-    of boxes at a time. Products are taken and added in float32, or in float64 for float64, and
-    rounded once. NaN and infinities of x reach the cells whose points have them as neighbours; in the
-    gradient of boxes they count as 0.
+    "max" the cotangent goes to the first of the largest points, which are rounded first. No scatter,
+    the same bits on every run, and memory that grows with the result alone. On CPU, with up to 4
+    samples, a cell reads the pixels around its points, and backward a tile of the image collects from
+    the boxes that reach it; else, and for the gradient of boxes, both directions are matrix products
+    of whole images, a group of boxes at a time. Products are taken and added in float32, or in
+    float64 for float64, and rounded once. NaN and infinities of x reach the cells whose points have
+    them as neighbours; in the gradient of boxes they count as 0.
 
     {boxes}
       samples: points an axis of a cell, an int from 1 to 1024.
@@ -147,13 +147,13 @@ def roi_align(
     """
     x, boxes = as_array("roi_align", x), as_array("roi_align", boxes, "boxes")
     with calling("roi_align", **{"x.shape": x.shape, "boxes.shape": boxes.shape}):
-        cells = _cells(output_shape)
+        cells = cells_of("output_shape", output_shape)
         rule = "an int from 1 to 1024"
         if not is_int(samples):
             raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)
         if not 1 <= operator.index(samples) <= 1024:
             raise ArgumentError("samples", rule, samples, "Pass 2, say.")
-        scale = _scale(spatial_scale)
+        scale = scale_of(spatial_scale)
         if not isinstance(aligned, bool):
             raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
         choice("kind", kind, ("avg", "max"))
@@ -220,8 +220,8 @@ def roi_max_pool(
     """
     x, boxes = as_array("roi_max_pool", x), as_array("roi_max_pool", boxes, "boxes")
     with calling("roi_max_pool", **{"x.shape": x.shape, "boxes.shape": boxes.shape}):
-        cells = _cells(output_shape)
-        scale = _scale(spatial_scale)
+        cells = cells_of("output_shape", output_shape)
+        scale = scale_of(spatial_scale)
         choice("ties", ties, ("first", "last", "split"))
         xs = _images_and_boxes(x, boxes, batch_indices)
     y = box_max(cells, scale, ties, *xs)
@@ -237,15 +237,18 @@ def box_max(cells: tuple[int, ...], scale: float, ties: Ties, x: Array, *given: 
     return gathered(lambda *xs: apply_given(op, *xs)[0], 3, 1, x, *given)
 
 
-def _cells(output_shape: Any) -> tuple[int, ...]:
-    cells = per_axis("output_shape", output_shape, 2)
+def cells_of(argument: str, value: Any) -> tuple[int, ...]:
+    """How many cells a box has, down and across."""
+    cells = per_axis(argument, value, 2)
     if math.prod(cells) >= 2**20:
         rule = "fewer than 2**20 cells in all"
-        raise ArgumentError("output_shape", rule, cells, "A box has as many as it has outputs.")
+        raise ArgumentError(argument, rule, cells, "A box has as many as it has outputs.")
     return cells
 
 
-def _scale(spatial_scale: Any) -> float:
+def scale_of(spatial_scale: Any) -> float:
+    """What boxes are multiplied with."""
+
     def holds(value: float) -> bool:
         return 0 < value < math.inf
 

@@ -138,6 +138,9 @@ def normalise_axes(
 
 def check_countable(argument: str, sizes: Sequence[int]) -> None:
     """Raises unless an int32 can name every position of axes of `sizes`."""
+    if not all(map(is_int, sizes)):
+        rule, hint = "of known sizes along the pooled axes", "Batch and channels may be symbolic."
+        raise ArgumentError(argument, rule, tuple(sizes), hint)
     if math.prod(sizes) >= 2**31:
         rule = "of fewer than 2**31 positions along the pooled axes, which int32 indices can name"
         raise ArgumentError(argument, rule, tuple(sizes), "Pool parts of the array.")

@@ -105,6 +105,8 @@ def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int
     a position that nobody wants holds -1, for which it gives 0.
     """
     elements, where = _flat(y, axes), _flat(position, axes)
+    if elements.shape[-1] == 0:
+        return slices.zeros_like(y, axes, sizes)
     order = lax.broadcasted_iota(np.int32, where.shape, where.ndim - 1)
     nobody = jnp.full((*where.shape[:-1], math.prod(sizes)), -1, np.int32)
     numbers = _numbers(lax.ScatterDimensionNumbers, where.ndim)

@@ -50,11 +50,15 @@ def network(count: int, ranks: tuple[int, ...]) -> tuple[Comparator, ...]:
 def places(window: Window, rank: int | None) -> np.ndarray:
     """Where the element of `rank` stands among all taps in order, of each window; None is the median.
 
-    Padding stands after all elements, or before them where a negative rank counts from the end.
+    Of size 1 along axes whose windows are all alike. Padding stands after all elements, or before them
+    where a negative rank counts from the end.
     """
     if rank is not None:
         return np.full((1,) * len(window.dims), rank % window.size)
-    counts = [[dim.real(output) for output in range(dim.out)] for dim in window.dims]
+    counts = [
+        [dim.real(output) for output in range(dim.out)] if dim.padded else [dim.window]
+        for dim in window.dims
+    ]
     return functools.reduce(np.multiply.outer, map(np.asarray, counts)) // 2
 
 

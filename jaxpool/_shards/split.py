@@ -105,9 +105,11 @@ def check_even(
     """Raises unless each of `axes` splits into shards of one size."""
     for axis in axes:
         count = place.count(axis)
-        if count > 1 and is_int(shape[axis]) and shape[axis] % count:
+        if count > 1 and shape[axis] % count != 0:
             rule = f"of a size along axis {axis} that its {count} shards divide"
-            hint = f"Use {either(around(shape[axis], count, 1))} there."
+            known = is_int(shape[axis])
+            near = either(around(shape[axis], count, 1)) if known else f"a multiple of {count}"
+            hint = f"Use {near} there."
             raise ArgumentError(argument, rule, shape[axis], hint, of=f"shape[{axis}]")
 
 

@@ -137,7 +137,7 @@ def _check_near(
     """Raises where indices are known, and one belongs neither to the shard of its element nor to one beside it."""
     if isinstance(indices, jax.core.Tracer) or not indices.is_fully_addressable:
         return
-    at = np.unravel_index(np.asarray(indices), sizes)
+    at = np.unravel_index(np.asarray(indices).astype(np.int64), sizes)
     for each in lying:
         which = axes.index(each.axis)
         there = at[which] // (sizes[which] // each.count)

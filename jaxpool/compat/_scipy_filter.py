@@ -12,8 +12,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api.rank import check_rank
-from jaxpool._arguments.arrays import as_array, is_array
-from jaxpool._arguments.coefficients import number
+from jaxpool._arguments.arrays import as_array, converted, is_array, real_array
+from jaxpool._arguments.coefficients import is_number, number
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, is_sequence, normalise_axes, per_axis
 from jaxpool._geometry.window import Window, make_window
@@ -33,6 +33,39 @@ _GREY: dict[str, tuple[Kind, ...]] = {
     **{"grey_dilation": ("max",), "grey_erosion": ("min",)},
     **{"grey_opening": ("min", "max"), "grey_closing": ("max", "min")},
 }
+_LARGEST = 2**20  # elements of a window
+_REPEATED = 64  # times that a border may repeat the input: jax writes each of them into the program
+
+
+def _check_filled(x: Array, axes: Sequence[int]) -> None:
+    """Raises unless the sizes of `axes` are known, and not 0."""
+    for axis in axes:
+        if not is_int(x.shape[axis]) or x.shape[axis] == 0:
+            rule, hint = f"of a known size along axis {axis}, and not 0", "Pass axes=(1, 2), say."
+            raise ArgumentError("input", rule, x.shape, hint, of="shape")
+
+
+def _output(output: Any, x: Array) -> np.dtype:
+    """The dtype of the result."""
+    rule, hint = "a dtype or None: arrays do not change", "Use the result."
+    try:
+        dtype = x.dtype if output is None else jnp.dtype(output)
+        known = bool(jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_)
+    except Exception:  # what NumPy says of what is no dtype, an array of numbers too
+        known = False
+    if not known:
+        got = type(output) if is_array(output) else output
+        raise ArgumentError("output", rule, got, hint, TypeError)
+    return dtype
+
+
+def _bools(mask: Any) -> np.ndarray:
+    """A footprint as an array."""
+    try:
+        return np.asarray(mask, bool)
+    except Exception:  # traced, or nothing that NumPy makes an array of
+        hint = "Pass np.ones((3, 3), bool), say."
+        raise ArgumentError("footprint", "an array of bools", mask, hint, TypeError) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,25 +99,32 @@ class Filter:
     def __init__(self, name: str, input: Any, **given: Any) -> None:
         self.name, self.given = name, given
         full = f"compat.scipy.{name}"
-        self.x = as_array(full, jnp.asarray(input) if is_sequence(input) else input, "input")
+        with calling(full):
+            array = converted("input", input) if is_sequence(input) else input
+        self.x = as_array(full, array, "input")
 
     def result(self) -> Array:
         """What the filter gives."""
         given = self.given
         with calling(f"compat.scipy.{self.name}", **{"input.shape": self.x.shape}):
             axes = given["axis"] if "axis" in given else given["axes"]
-            every = range(self.x.ndim) if axes is None else (axes,) if is_int(axes) else axes
-            self.axes = normalise_axes(tuple(every), self.x.ndim, None)
-            count, mode, output = len(self.axes), given["mode"], given["output"]
+            ndim = self.x.ndim
+            if "axis" in given and (not is_int(axes) or not -ndim <= axes < ndim):
+                rule = f"an int from {-ndim} to {ndim - 1}"
+                kind = ValueError if is_int(axes) else TypeError
+                raise ArgumentError("axis", rule, axes, "Name an axis of input.", kind)
+            axes = tuple(range(ndim)) if axes is None else (axes,) if is_int(axes) else axes
+            self.axes = normalise_axes(axes, ndim, None, "input")
+            _check_filled(self.x, self.axes)
+            count, mode = len(self.axes), given["mode"]
             self.modes = tuple(mode) if is_sequence(mode) else (mode,) * count
-            if len(self.modes) != count or not all(each in _MODES for each in self.modes):
+            known = all(isinstance(each, str) and each in _MODES for each in self.modes)
+            if len(self.modes) != count or not known:
                 rule = f"one of {', '.join(_MODES)}, or one an axis"
                 raise ArgumentError("mode", rule, mode, "Use 'nearest', say.")
-            number("cval", given["cval"], "a number", "Pass 0.0, say.", lambda value: True)
-            if is_array(output):
-                rule, hint = "a dtype or None: arrays do not change", "Use the result."
-                raise ArgumentError("output", rule, type(output), hint, TypeError)
-            self.dtype = self.x.dtype if output is None else jnp.dtype(output)
+            if not is_number(given["cval"]):
+                raise ArgumentError("cval", "a number", given["cval"], "Pass 0.0, say.", TypeError)
+            self.dtype = _output(given["output"], self.x)
             self.origins = per_axis("origin", given["origin"], count, least=-(2**31))
             return self._computed().astype(self.dtype)
 
@@ -92,7 +132,7 @@ class Filter:
         if self.name.startswith("uniform"):
             return self._uniform()
         structure = self.given.get("structure")
-        kernel = None if structure is None else jnp.asarray(structure)
+        kernel = None if structure is None else real_array("structure", structure)
         shape, taps = self._window(kernel)
         x = self.x
         for kind in _GREY.get(self.name, ()):
@@ -104,19 +144,25 @@ class Filter:
         mask, size = self.given.get("footprint"), self.given["size"]
         if mask is None and kernel is None:
             shape = per_axis("size", size, len(self.axes))
+            self._check_sizes("size", shape)
             return shape, np.arange(math.prod(shape))
-        part = (
-            np.ones(kernel.shape, bool)
-            if mask is None and kernel is not None
-            else np.asarray(mask, bool)
-        )
+        part = _bools(np.ones(kernel.shape, bool) if mask is None and kernel is not None else mask)
         fits = kernel is None or kernel.shape == part.shape
         if part.ndim != len(self.axes) or not part.any() or not fits:
             rule = (
                 f"of {len(self.axes)} axes and the shape of `structure`, and not False throughout"
             )
             raise ArgumentError("footprint", rule, part.shape, "Pass axes=(1, 2), say.", of="shape")
+        self._check_sizes("footprint", part.shape)
         return part.shape, np.flatnonzero(part)
+
+    def _check_sizes(self, argument: str, sizes: Sequence[int]) -> None:
+        """Raises for windows that no program should hold: long ones, and those that repeat the input often."""
+        known = [self.x.shape[axis] for axis in self.axes]
+        far = any(width > _REPEATED * size for width, size in zip(sizes, known, strict=True))
+        if far or math.prod(sizes) > _LARGEST:
+            rule = f"of at most 2**20 elements, and {_REPEATED} times as long as input"
+            raise ArgumentError(argument, rule, tuple(sizes), "Use a smaller window.")
 
     def _rank(self, count: int) -> int | None:
         if "rank" in self.given:
@@ -198,6 +244,7 @@ class Filter:
     def _uniform(self) -> Array:
         """The mean of each window, an axis after another, each in the type of the output."""
         x, sizes = self.x, per_axis("size", self.given["size"], len(self.axes))
+        self._check_sizes("size", sizes)
         for axis, width, origin in zip(self.axes, sizes, self.origins, strict=True):
             mean = is_float(x.dtype) or is_float(self.dtype)
             wide = x

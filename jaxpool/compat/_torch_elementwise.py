@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
@@ -19,15 +20,20 @@ def _category(dtype: np.dtype) -> int:
 
 
 def _common(input: Array, other: Array) -> Any:
-    """The dtype of both: an array without axes counts only if its kind of number is a higher one."""
-    both = jnp.promote_types(input.dtype, other.dtype)
+    """The dtype of both: an array without axes counts only if its kind of number is a higher one.
+
+    The rule is PyTorch's, whatever jax is told of its own.
+    """
+    with jax.numpy_dtype_promotion("standard"):
+        both = jnp.promote_types(input.dtype, other.dtype)
     if (input.ndim == 0) == (other.ndim == 0):
         return both
     wide, scalar = (input, other) if input.ndim else (other, input)
     return both if _category(scalar.dtype) > _category(wide.dtype) else wide.dtype
 
 
-def _pair(function: str, input: Any, other: Any) -> tuple[Array, Array]:
+def pair(function: str, input: Any, other: Any) -> tuple[Array, Array]:
+    """Both arguments of a function, checked, in the dtype that they have in common."""
     x = args.tensor(function, input, ORDERED)
     y = args.tensor(function, other, ORDERED, "other")
     with args.call(function, x):
@@ -64,7 +70,7 @@ def maximum(input: Any, other: Any) -> Array:
       >>> torch.maximum(jnp.array([1, 5]), jnp.array(3))
       Array([3, 5], dtype=int32)
     """
-    return elementwise.maximum(*_pair("maximum", input, other), autodiff="jvp")
+    return elementwise.maximum(*pair("maximum", input, other), autodiff="jvp")
 
 
 def minimum(input: Any, other: Any) -> Array:
@@ -87,7 +93,7 @@ def minimum(input: Any, other: Any) -> Array:
       >>> torch.minimum(jnp.array([1, 5]), jnp.array(3))
       Array([1, 3], dtype=int32)
     """
-    return elementwise.minimum(*_pair("minimum", input, other), autodiff="jvp")
+    return elementwise.minimum(*pair("minimum", input, other), autodiff="jvp")
 
 
 def fmax(input: Any, other: Any) -> Array:
@@ -112,7 +118,7 @@ def fmax(input: Any, other: Any) -> Array:
       >>> torch.fmax(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
       Array([1., 5.], dtype=float32)
     """
-    return elementwise.fmax(*_pair("fmax", input, other), ties="first", autodiff="jvp")
+    return elementwise.fmax(*pair("fmax", input, other), ties="first", autodiff="jvp")
 
 
 def fmin(input: Any, other: Any) -> Array:
@@ -137,4 +143,4 @@ def fmin(input: Any, other: Any) -> Array:
       >>> torch.fmin(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
       Array([1., 3.], dtype=float32)
     """
-    return elementwise.fmin(*_pair("fmin", input, other), ties="first", autodiff="jvp")
+    return elementwise.fmin(*pair("fmin", input, other), ties="first", autodiff="jvp")

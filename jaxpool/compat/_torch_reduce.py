@@ -18,7 +18,7 @@ from jaxpool._ops.op import apply_kept
 from jaxpool._ops.reduction import Reduction, reduce
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import ORDERED
-from jaxpool.compat._torch_elementwise import maximum, minimum
+from jaxpool.compat._torch_elementwise import maximum, minimum, pair
 
 
 class Chosen(NamedTuple):
@@ -71,7 +71,7 @@ def _extreme(
     if given == ["dim"]:
         return _along(function, kind, x, dim, False if keepdim is MISSING else keepdim)
     if given == ["other"]:
-        return (maximum if kind == "max" else minimum)(x, other)
+        return (maximum if kind == "max" else minimum)(*pair(function, x, other))
     return _over(function, kind, x, tuple(range(x.ndim)), False)
 
 

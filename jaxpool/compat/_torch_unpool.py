@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
 
 from jax import Array
 
-from jaxpool._api.argmax import max_unpool
+from jaxpool._api.argmax import check_indices, max_unpool
+from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_int, is_sequence
+from jaxpool._arguments.sizes import check_countable, is_int, is_sequence, known_sizes
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, Sizes
 
@@ -22,7 +24,7 @@ def _unpooled(
     kernel = args.sizes("kernel_size", kernel_size, rank, short=False)
     strides = kernel if stride is None else args.sizes("stride", stride, rank, short=False)
     pads = args.sizes("padding", padding, rank, least=-(2**31), short=False)
-    pooled = x.shape[x.ndim - rank :]
+    pooled = known_sizes(x.shape, args.spatial(x, rank))
     usual = [
         (size - 1) * step + width - 2 * pad
         for size, step, width, pad in zip(pooled, strides, kernel, pads, strict=True)
@@ -58,9 +60,12 @@ def _max_unpool(
     output_size: Any,
 ) -> Array:
     x = args.tensor(function, input, FLOATS)
+    at = as_array(f"compat.torch.{function}", indices, "indices")
     with args.call(function, x, kernel_size=kernel_size):
         args.check_shape(x, rank, x.ndim - 1)
         sizes = _unpooled(x, rank, kernel_size, stride, padding, output_size)
+        check_countable("output_size", sizes)
+        check_indices(at, indices, x, math.prod(sizes), "input", f"max_pool{rank}d")
     return max_unpool(x, indices, sizes, axes=args.spatial(x, rank))
 
 

@@ -54,7 +54,7 @@ def _every_axis(
             rule = f"at most {x.ndim - 1} long, the axes of `inputs` but for channels"
             hint = "Add a channel axis, inputs[..., None]."
             raise ArgumentError("window_shape", rule, window_shape, hint)
-        steps = strides or (1,) * rank
+        steps = strides if is_array(strides) else strides or (1,) * rank
         if not isinstance(steps, tuple):
             rule = f"a tuple of {rank} ints, or None for 1"
             hint = "Pass a tuple such as (2, 2)."

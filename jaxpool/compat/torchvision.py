@@ -14,6 +14,7 @@ are arrays (K, C, *output_size) of the dtype of input. Malformed arguments raise
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxpool._api.regions import box_max
+from jaxpool._api.regions import box_max, cells_of, scale_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, per_axis
+from jaxpool._arguments.sizes import is_int, is_sequence
 from jaxpool._ops.regions import BoxMean, box_mean
 
 __all__ = ["RoIAlign", "RoIPool", "ps_roi_align", "ps_roi_pool", "roi_align", "roi_pool"]
@@ -34,17 +35,28 @@ Size = int | Sequence[int]
 
 
 def _arguments(
-    function: str, input: Any, boxes: Boxes, output_size: Size, *, own: bool = False
-) -> tuple[Array, Array, Array, tuple[int, ...]]:
-    """The images with channels last, boxes as (y0, x0, y1, x1), the image of each, and the cells."""
+    function: str,
+    input: Any,
+    boxes: Boxes,
+    output_size: Size,
+    spatial_scale: Any,
+    aligned: Any = False,
+    *,
+    own: bool = False,
+) -> tuple[Array, Array, Array, tuple[int, ...], float]:
+    """The images with channels last, boxes as (y0, x0, y1, x1), the image of each, the cells, and the scale."""
     name = f"compat.torchvision.{function}"
     x = as_array(name, input, "input")
     with calling(name, **{"input.shape": x.shape, "output_size": output_size}):
         if x.ndim != 4 or not jnp.issubdtype(x.dtype, jnp.floating):
             got = f"{x.dtype}{x.shape}"
             raise ArgumentError("input", "an array of floats (N, C, H, W)", got, "Convert it.")
-        known_sizes(x.shape, (2, 3))
-        cells = per_axis("output_size", output_size, 2)
+        if not all(is_int(size) and size for size in x.shape[2:]):
+            rule = "of images of a known size, and not 0"
+            raise ArgumentError("input", rule, x.shape, "Only a batch may be empty.", of="shape")
+        cells, scale = cells_of("output_size", output_size), scale_of(spatial_scale)
+        if not isinstance(aligned, bool):
+            raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
         if own and x.shape[1] % (cells[0] * cells[1]):
             rule = f"of a number of channels that {cells[0]} * {cells[1]} divides"
             raise ArgumentError("input", rule, x.shape, "Each cell has its own.", of="shape")
@@ -58,7 +70,7 @@ def _arguments(
         images, corners = jnp.asarray(numbers), jnp.concatenate(parts)
     else:
         images, corners = parts[0][:, 0].astype(np.int32), parts[0][:, 1:]
-    return jnp.moveaxis(x, 1, -1), corners[:, np.array([1, 0, 3, 2])], images, cells
+    return jnp.moveaxis(x, 1, -1), corners[:, np.array([1, 0, 3, 2])], images, cells, scale
 
 
 def _mean(op: BoxMean, x: Array, boxes: Array, images: Array) -> Array:
@@ -68,13 +80,15 @@ def _mean(op: BoxMean, x: Array, boxes: Array, images: Array) -> Array:
     return jnp.moveaxis(box_mean(op, x, boxes, images), -1, 1)
 
 
-def _samples(sampling_ratio: Any) -> int | None:
-    if not is_int(sampling_ratio):
-        raise TypeError(
-            "jaxpool.compat.torchvision: `sampling_ratio` must be an int; "
-            f"got sampling_ratio={sampling_ratio!r}. Pass -1 for as many as a cell is pixels long."
-        )
-    return int(sampling_ratio) if sampling_ratio > 0 else None
+def _samples(function: str, sampling_ratio: Any) -> int | None:
+    with calling(f"compat.torchvision.{function}"):
+        rule, hint = "an int of at most 1024", "Pass -1 for as many as a cell is pixels long."
+        if not is_int(sampling_ratio):
+            raise ArgumentError("sampling_ratio", rule, sampling_ratio, hint, TypeError)
+        count = operator.index(sampling_ratio)
+        if count > 1024:
+            raise ArgumentError("sampling_ratio", rule, sampling_ratio, hint)
+    return count if count > 0 else None
 
 
 def roi_align(
@@ -99,10 +113,11 @@ def roi_align(
       Array([[ 2.5,  4.5],
              [10.5, 12.5]], dtype=float32)
     """
-    *arrays, cells = _arguments("roi_align", input, boxes, output_size)
+    given = (input, boxes, output_size, spatial_scale, aligned)
+    *arrays, cells, scale = _arguments("roi_align", *given)
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
-    samples = _samples(sampling_ratio)
-    op = BoxMean(cells, float(spatial_scale), samples, offset, least, empty_is_zero=False)
+    samples = _samples("roi_align", sampling_ratio)
+    op = BoxMean(cells, scale, samples, offset, least, empty_is_zero=False)
     return _mean(op, *arrays)
 
 
@@ -126,8 +141,9 @@ def ps_roi_align(
       Array([[ 0., 10.],
              [21., 31.]], dtype=float32)
     """
-    *arrays, cells = _arguments("ps_roi_align", input, boxes, output_size, own=True)
-    samples, scale = _samples(sampling_ratio), float(spatial_scale)
+    given = (input, boxes, output_size, spatial_scale)
+    *arrays, cells, scale = _arguments("ps_roi_align", *given, own=True)
+    samples = _samples("ps_roi_align", sampling_ratio)
     return _mean(BoxMean(cells, scale, samples, empty_is_zero=False, own=True), *arrays)
 
 
@@ -145,8 +161,8 @@ def roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float =
       Array([[ 5.,  7.],
              [ 9., 11.]], dtype=float32)
     """
-    *arrays, cells = _arguments("roi_pool", input, boxes, output_size)
-    return jnp.moveaxis(box_max(cells, float(spatial_scale), "first", *arrays), -1, 1)
+    *arrays, cells, scale = _arguments("roi_pool", input, boxes, output_size, spatial_scale)
+    return jnp.moveaxis(box_max(cells, scale, "first", *arrays), -1, 1)
 
 
 def ps_roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
@@ -163,10 +179,9 @@ def ps_roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: floa
       Array([[ 0., 10.],
              [21., 31.]], dtype=float32)
     """
-    *arrays, cells = _arguments("ps_roi_pool", input, boxes, output_size, own=True)
-    op = BoxMean(
-        cells, float(spatial_scale), None, 0.0, 1.0, empty_is_zero=False, own=True, whole=True
-    )
+    given = (input, boxes, output_size, spatial_scale)
+    *arrays, cells, scale = _arguments("ps_roi_pool", *given, own=True)
+    op = BoxMean(cells, scale, None, 0.0, 1.0, empty_is_zero=False, own=True, whole=True)
     return _mean(op, *arrays)
 
 

@@ -330,3 +330,50 @@ def test_any_other_callable_is_taken():
     for fn in (Model(), len, functools.partial(max), jnp.sin, jax.custom_jvp(jnp.sin), with_vjp):
         assert callable(accelerate(fn))
     assert jaxpool.accelerate(Model())(3) == 3
+
+
+def test_a_maximum_of_one_number_with_itself_is_another_reduction():
+    found = []
+
+    def pool(x):
+        return lax.reduce_window(x, -jnp.inf, lambda a, b: lax.max(b, b), (2, 2), (2, 2), "VALID")
+
+    y = accelerate(pool, report=found.append)(X)
+    assert [(each.kind, each.taken_over) for each in found] == [("other", False)]
+    np.testing.assert_array_equal(y, pool(X))
+
+
+def test_without_a_line_of_the_user_the_report_names_one_of_a_library():
+    found = []
+    pool = functools.partial(
+        lax.reduce_window,
+        init_value=-np.inf,
+        computation=lax.max,
+        window_dimensions=(2, 2),
+        window_strides=(1, 1),
+        padding="VALID",
+    )
+    thread = threading.Thread(target=accelerate(pool, report=found.append), args=(X,))
+    thread.start()
+    thread.join()
+    (reduction,) = found
+    assert reduction.where.startswith("threading.py:")
+    assert reduction.where.endswith("(Thread.run)")
+
+
+def test_what_has_no_type_is_refused_as_lax_refuses_it():
+    geometry = {"window_dimensions": (2,), "window_strides": (1,), "padding": ((0, 0),)}
+    dilations = {"base_dilation": (1,), "window_dilation": (1,)}
+
+    def refused(fn):
+        try:
+            return fn()
+        except Exception as error:
+            return type(error), str(error).splitlines()[0]
+
+    def pool():
+        return lax.reduce_window_sum_p.bind("three", **geometry, **dilations)
+
+    error, said = refused(accelerate(pool))
+    assert (error, said) == refused(pool)
+    assert issubclass(error, Exception)

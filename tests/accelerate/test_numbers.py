@@ -123,3 +123,16 @@ def test_symbolic_batch_sizes():
         None,
         "x is not of known size along pooled axis 0",
     ]
+
+
+def test_an_initial_value_that_is_known_and_no_identity():
+    def pools(x):
+        start = np.float32(2)
+        return (
+            lax.reduce_window(x, start, lax.max, (2, 2), (2, 2), "VALID"),
+            lax.reduce_window(x, start, lax.add, (2, 2), (2, 2), "VALID"),
+        )
+
+    assert taken_over(accelerate(pools), X)
+    for given, wanted in zip(accelerate(pools)(X), pools(X), strict=True):
+        np.testing.assert_array_equal(given, wanted)

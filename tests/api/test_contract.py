@@ -138,3 +138,9 @@ def test_packages_below_are_found_without_an_import_of_their_own():
     names = "jaxpool.compat, jaxpool.sharded, jaxpool.testing"
     code = f"import jaxpool; print(*[each.__name__ for each in ({names})], sep=', ')"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == names
+
+
+def test_the_package_lists_its_names_and_has_no_others():
+    assert {*jaxpool.__all__, "compat", "testing"} <= {*dir(jaxpool), "compat", "testing"}
+    with pytest.raises(AttributeError, match="'jaxpool' has no attribute 'nothing'"):
+        jaxpool.nothing  # noqa: B018

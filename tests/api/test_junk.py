@@ -43,6 +43,7 @@ def check(name, arguments):
         with warnings.catch_warnings():
             # as from jax itself, for a number that its dtype does not hold
             warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning)
+            warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
             call(CALLS[name][0], arguments)
     except (TypeError, ValueError) as error:
         message = str(error)

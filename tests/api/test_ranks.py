@@ -329,3 +329,23 @@ def test_blur_after_a_maximum_at_length(seed):
         np.testing.assert_allclose(y, want.y, rtol=1e-5, atol=1e-5)
         blurred = want.exact_cotangents(dy)[0].astype(float)
         np.testing.assert_allclose(dx, largest.exact_cotangents(blurred)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_padding_of_integers_never_wins():
+    """Neither if the kernel adds to it, nor takes away: it would wrap around."""
+    least, greatest = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+    x = jnp.array([[[least + 1], [least + 2]]], jnp.int32)
+    y = jaxpool.dilate(x, jnp.array([5, 0, 0]), padding="SAME", axes=(1,))
+    np.testing.assert_array_equal(y.ravel(), [least + 2, least + 6])
+    x = jnp.array([[[greatest - 1], [greatest - 2]]], jnp.int32)
+    y = jaxpool.erode(x, jnp.array([5, 0, 0]), padding="SAME", axes=(1,))
+    np.testing.assert_array_equal(y.ravel(), [greatest - 2, greatest - 6])
+
+
+@pytest.mark.parametrize("ties", ["first", "split"])
+def test_a_tangent_of_the_kernel_alone(ties):
+    x, kernel = jnp.array([[[1.0], [5.0], [2.0], [0.0]]]), jnp.array([0.0, 1.0])
+    dilate = functools.partial(jaxpool.dilate, x, ties=ties, autodiff="jvp")
+    y, tangent = jax.jvp(dilate, (kernel,), (jnp.array([10.0, 100.0]),))
+    np.testing.assert_array_equal(y.ravel(), [6, 5, 2])
+    np.testing.assert_array_equal(tangent.ravel(), [100, 10, 10])

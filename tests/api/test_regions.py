@@ -123,6 +123,19 @@ def test_nan_and_infinities_reach_the_cells_that_have_them_as_neighbours():
     assert y[1] == np.inf
 
 
+def test_what_is_not_finite_gets_the_cotangent_that_a_number_gets():
+    """A mean is linear: which numbers x holds does not matter."""
+    x = X.at[0, 0, 0].set(jnp.nan).at[5, 4, 1].set(-jnp.inf).at[0, 4, 1].set(jnp.inf)
+
+    def back(x):
+        y, pull = jax.vjp(lambda x: jaxpool.roi_align(x, BOX, 3), x)
+        return pull(jnp.ones_like(y))[0]
+
+    _, tangent = jax.jvp(lambda x: jaxpool.roi_align(x, BOX, 3), (x,), (X,))
+    np.testing.assert_array_equal(back(x), back(X))
+    np.testing.assert_array_equal(tangent, jaxpool.roi_align(X, BOX, 3))
+
+
 def test_a_box_that_says_nothing():
     """Without area, outside of the image, or of an image that does not exist: 0, and no gradient."""
     boxes = jnp.array([[1, 1, 1, 4], [4, 1, 2, 3], [9, 9, 12, 12], [0, 0, 3, 3]], jnp.float32)

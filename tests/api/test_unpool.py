@@ -93,6 +93,15 @@ def test_the_last_wins_among_many():
         np.testing.assert_array_equal(jaxpool.max_unpool(y, indices, (50,)).ravel(), last)
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 2), (2, 0, 3), (2, 3, 0)])
+def test_unpooling_of_nothing(shape):
+    y, at = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
+    x, dy = jax.vjp(lambda y: jaxpool.max_unpool(y, at, (4,), axes=(1,)), y)
+    assert x.shape == (shape[0], 4, shape[2])
+    assert not x.any()
+    assert dy(x)[0].shape == shape
+
+
 def test_losers_get_their_cotangent_and_tangents_add():
     y, indices = column(1, 2, 3), column(2, 2, 0, dtype=np.int32)
     unpool = functools.partial(jaxpool.max_unpool, indices=indices, spatial_shape=(4,))

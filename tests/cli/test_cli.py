@@ -32,11 +32,13 @@ class TestWhatIsRefused:
     def test_a_place_that_cannot_be_written_to(self, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr("os.access", lambda path, mode: False)
         path = tmp_path / "digits.png"
-        assert main(["demo", "--output", str(path)]) == 2
-        assert capsys.readouterr().err == (
-            "jaxpool demo: `--output` must be in a place that can be written to; "
-            f"got --output={path}.\n"
-        )
+        for _ in range(2):
+            assert main(["demo", "--output", str(path)]) == 2
+            assert capsys.readouterr().err == (
+                "jaxpool demo: `--output` must be in a place that can be written to; "
+                f"got --output={path}.\n"
+            )
+            path.touch()  # nor if it exists
 
     @pytest.mark.parametrize(
         ("words", "missing"),

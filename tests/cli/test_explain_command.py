@@ -228,3 +228,12 @@ def test_picture(capsys, tmp_path):
     said = explained(capsys, "--op", "unpool", "--array", SQUARE, "--png", str(path))
     assert said.endswith(f"\nPicture: {path}\n")
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_padding_by_name(capsys):
+    assert '(2, 2), (2, 2), "SAME", axes' in explained(capsys, "--padding", "SAME")
+
+
+def test_a_norm_of_zeros_sends_its_cotangent_to_nobody(capsys):
+    said = explained(capsys, "--array", "0 0; 0 0", "--op", "lp")
+    assert re.search(r"^\(0, 0\)  0 .* nobody$", said, re.MULTILINE)

@@ -1,6 +1,7 @@
 """The drop-ins for Flax beside `flax.linen.pooling`."""
 
 import inspect
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from jaxpool.compat import _lax
 from jaxpool.compat import flax as ours
 from tests.support.compat_cases import (
     Call,
@@ -205,6 +207,21 @@ def test_float8_has_no_average_without_padding():
     both_raise(ours.avg_pool, theirs.avg_pool, x, (2, 2), None, "SAME", False)
 
 
+def test_strict_promotion_refuses_no_more_than_of_flax():
+    accepted = []
+    names = ["float16", "bfloat16", "float32", "int8", "int32"]
+    with jax.numpy_dtype_promotion("strict"):
+        for name, counted in itertools.product(names, (True, False)):
+            args = (X.astype(name), (2, 2), None, "SAME", counted)
+            try:
+                want = theirs.avg_pool(*args)
+            except ValueError:
+                continue
+            accepted.append((name, counted))
+            same(ours.avg_pool(*args), want, 1e-6, args)
+    assert ("float32", False) in accepted
+
+
 def test_our_voice():
     message = (
         "jaxpool.compat.flax.max_pool: `strides` must be as long as `window_shape`, 2; got "
@@ -245,3 +262,29 @@ def test_padding_is_never_chosen_without_an_infinity():
     x = jnp.array([[-3.0], [-2.0]]).astype(jnp.float8_e4m3fn)
     y = ours.max_pool(x, (3,), None, ((1, 1),))
     np.testing.assert_array_equal(y.astype(jnp.float32).ravel(), [-2, -2])
+
+
+@pytest.mark.parametrize("init", [np.zeros(1, np.float32), "traced"])
+def test_an_initial_value_that_is_not_known(init):
+    """It may be anything: lax's own reduction, or what flax says of it."""
+
+    def pooled(module):
+        if isinstance(init, str):
+            pool = jax.jit(lambda start: module.pool(X, start, lax.max, (2, 2), None, "SAME"))
+            return pool(np.float32(5))
+        try:
+            return module.pool(X, init, lax.max, (2, 2), None, "SAME")
+        except Exception as error:
+            return str(error)
+
+    got, want = pooled(ours), pooled(theirs)
+    assert got == want if isinstance(want, str) else (got == want).all()
+
+
+def test_a_window_of_another_rank_is_refused_as_lax_refuses_it():
+    def refused(reduce_window):
+        with pytest.raises((TypeError, ValueError)) as raised:
+            reduce_window(X, -jnp.inf, lax.max, (2, 2), (1, 1), "VALID")
+        return str(raised.value)
+
+    assert refused(_lax.reduce_window) == refused(lax.reduce_window)

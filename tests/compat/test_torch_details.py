@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import subprocess
 import sys
 
@@ -142,11 +143,12 @@ def test_int64_averages_round_towards_zero():
             np.testing.assert_array_equal(got, want)
 
 
-def test_the_common_type_of_two_arrays():
+@pytest.mark.parametrize("promotion", ["standard", "strict"])
+def test_the_common_type_of_two_arrays(promotion):
     names = ["bool", "int8", "uint8", "int32", "float16", "float32"]
     values = [np.ones(shape, name) for name in names for shape in ((2,), ())]
-    for x in values:
-        for y in values:
+    with jax.numpy_dtype_promotion(promotion):
+        for x, y in itertools.product(values, values):
             got, want = jax.eval_shape(ours.maximum, x, y), torch.maximum(convert(x), convert(y))
             assert str(got.dtype) == str(want.dtype).removeprefix("torch."), (x, y)
 

@@ -3,6 +3,7 @@
 import inspect
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -206,3 +207,23 @@ def test_wrong_axes(name):
         refused(name, np.zeros((0, 3), np.float32), 0)
     else:
         refused(name, X)
+
+
+def test_norms_that_are_arrays_and_types_that_have_no_norm():
+    want = ours.lp_pool2d(X, 3.0, 2)
+    np.testing.assert_array_equal(ours.lp_pool2d(X, np.float32(3), 2), want)
+    np.testing.assert_array_equal(jax.jit(lambda p: ours.lp_pool2d(X, p, 2))(3.0), want)
+    with pytest.raises(TypeError, match=r"`norm_type` must be a number other than 0; got .*\(1,\)"):
+        ours.lp_pool2d(X, np.ones(1, np.float32), 2)
+    with pytest.raises(TypeError, match="`input` must be floats or integers"):
+        ours.lp_pool2d(np.ones(np.shape(X), bool), float("inf"), 2)
+
+
+def test_sizes_that_no_array_has():
+    with pytest.raises(ValueError, match=r"`kernel_size` must be below 2\*\*63"):
+        ours.max_pool2d(X, 2**63)
+
+
+def test_an_extreme_of_a_number():
+    values, indices = ours.max(jnp.float32(3), 0)
+    assert (values, indices) == (3, 0)

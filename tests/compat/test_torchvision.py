@@ -157,3 +157,47 @@ def test_messages(name, args, error, message):
     with pytest.raises(error) as raised:
         getattr(ours, name)(*args)
     assert str(raised.value).startswith(f"jaxpool.compat.torchvision.{name}: {message}")
+
+
+def test_as_many_samples_as_a_cell_is_pixels_long():
+    x = jnp.sin(jnp.arange(2 * 10 * 10.0)).reshape(1, 2, 10, 10)
+    for length, samples in ((5.0, 3), (3.2, 2), (9.5, 5)):
+        boxes = jnp.array([[0, 0.25, 0.5, 0.25 + length, 0.5 + length]])
+        got, want = (ours.roi_align(x, boxes, 2, 1.0, each) for each in (-1, samples))
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("samples", [-1, 2])
+def test_cells_with_channels_of_their_own(samples):
+    x = jnp.sin(jnp.arange(12 * 9 * 7.0)).reshape(1, 12, 9, 7)
+    boxes = jnp.array([[0, 1.0, 0.5, 5.5, 7.0], [0, 2.0, 2.0, 4.0, 3.5]])
+    got = ours.ps_roi_align(x, boxes, (2, 3), 0.8, samples)
+    # It pools with half a pixel taken from the corners.
+    want = ours.roi_align(x, boxes, (2, 3), 0.8, samples, True)
+    for c, p, q in np.ndindex(2, 2, 3):
+        np.testing.assert_allclose(
+            got[:, c, p, q], want[:, (c * 2 + p) * 3 + q, p, q], rtol=1e-5, atol=1e-6
+        )
+
+
+def test_means_of_whole_pixels():
+    x = np.random.default_rng(0).standard_normal((1, 6, 9, 7)).astype(np.float32)
+    boxes = np.array([[0, 1.0, 0.5, 5.0, 7.0], [0, 2.0, 2.0, 2.5, 3.0]], np.float32)
+    got = ours.ps_roi_pool(x, boxes, (2, 3))
+    for k, (_, left, top, right, bottom) in enumerate(boxes):
+        # Corners are rounded away from 0; the last row and column of the image take no part.
+        left, top, right, bottom = (np.floor(each + 0.5) for each in (left, top, right, bottom))
+        for p, q in np.ndindex(2, 3):
+            high, wide = max(bottom - top, 1) / 2, max(right - left, 1) / 3
+            rows = [int(np.floor(p * high) + top), int(np.ceil((p + 1) * high) + top)]
+            columns = [int(np.floor(q * wide) + left), int(np.ceil((q + 1) * wide) + left)]
+            rows, columns = np.clip(rows, 0, 8), np.clip(columns, 0, 6)
+            cell = x[0, p * 3 + q, slice(*rows), slice(*columns)]
+            np.testing.assert_allclose(got[k, 0, p, q], cell.mean(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_sampling_ratio_that_is_no_int():
+    with pytest.raises(
+        TypeError, match=r"torchvision: `sampling_ratio` must be an int; got .*=2\.0"
+    ):
+        ours.roi_align(np.ones((1, 1, 3, 3)), np.ones((1, 5)), 2, 1.0, 2.0)

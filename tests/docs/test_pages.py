@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import sys
+import tomllib
 import types
 from pathlib import Path
 
@@ -140,3 +141,13 @@ def test_versions_agree():
     assert f"version: {jaxpool.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     dated = re.search(r"date-released: (\S+)", (ROOT / "CITATION.cff").read_text())[1]
     assert f"## [{jaxpool.__version__}] - {dated}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_oldest_versions_are_those_of_the_package(page):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = " ".join((ROOT / page).read_text().split())
+    for requirement in project["dependencies"]:
+        name, oldest = requirement.split(">=")
+        assert f"`{name}` ({oldest} or newer)" in text
+    assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in text

@@ -83,3 +83,10 @@ def test_bounds_of_windows():
         adaptive_window((4, 1), (longest + 1,), None)
     with pytest.raises(ArgumentError, match="more windows than the input has positions"):
         adaptive_window((4, 4, 1), (2**13, 2**13), None)
+
+
+def test_as_many_taps_as_an_index_can_name():
+    shape = (1, 2**16, 2**16, 1)
+    assert make_window(shape, (2**16, 2**16 - 1)).size == 2**32 - 2**16
+    with pytest.raises(ArgumentError, match=r"fewer than 2\*\*32"):
+        make_window(shape, (2**16, 2**16))

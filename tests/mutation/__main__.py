@@ -1,18 +1,24 @@
-"""Changes a line of the library and sees whether a test of its package fails; again and again.
+"""Changes a line of the library and sees whether a test fails; again and again.
 
     python -m tests.mutation ROOM [--sample 100] [--seed 0]
 
 draws changes that cosmic-ray knows (other numbers, comparisons, signs, conditions turned round), makes each in a
-copy of the tree and runs the tests of that room until one fails. What no test has noticed is printed. A change that
-takes ten times the processor time of the tests counts as noticed.
+copy of the tree and runs tests until one fails: a few of the room, then those that reach the changed line, the
+quickest first. What no test has noticed is printed. A change that takes ten times the processor time of the tests
+counts as noticed.
+
+Which tests reach a line is read from what `coverage run -m pytest` and `coverage combine` left in the tree.
 """
 
 import argparse
 import ast
+import collections
 import contextlib
 import difflib
+import itertools
 import os
 import random
+import re
 import resource
 import shutil
 import sys
@@ -22,14 +28,27 @@ from pathlib import Path
 
 from cosmic_ray import mutating, plugins
 from cosmic_ray.ast import get_ast
+from coverage import CoverageData
 
 TREE = Path(__file__).parents[2]
 MESSAGES = ["tests/api/test_bad_calls.py", "tests/api/test_adaptive_messages.py"]
-ROOMS = {  # modules, and the tests that are run
-    "geometry": (["_geometry"], ["tests/geometry", *MESSAGES]),
-    "plan": (["_plan"], ["tests/plan"]),
+ROOMS = {  # a package, and those of its tests that are quick and run first
+    "accelerate": ["tests/accelerate/test_numbers.py", "tests/accelerate/test_functions.py"],
+    "api": [],
+    "arguments": MESSAGES,
+    "geometry": ["tests/geometry", *MESSAGES],
+    "kernels": [],
+    "ops": [],
+    "plan": ["tests/plan"],
+    "shards": [],
 }
 SAMPLE = 100
+CACHE = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+FIRST, MOST = 10, 80  # tests of those that reach a line
+SECONDS = 300  # of processor time, beside ten times what the tests of the room take
 # `tuning.py` holds numbers that were measured: another chooses another form, of the same results.
 LEFT_OUT = ("tuning.py",)
 CHANGES = {  # of cosmic-ray's, those that are hard to notice
@@ -74,20 +93,22 @@ def meaning(code):
     return ast.dump(Bare().visit(ast.parse(code)))
 
 
-def mutants(path):
-    """Each change of a module, as its new text."""
-    code = path.read_text()
-    seen, tree = {meaning(code)}, get_ast(code)
-    for name in OPERATORS:
-        operator = plugins.get_operator(name)()
+def mutants(paths, chance):
+    """Each change of the modules, in random order: the module and its new text."""
+    places = []
+    for path, name in itertools.product(paths, OPERATORS):
+        operator, tree = plugins.get_operator(name)(), get_ast(path.read_text())
         count = sum(sum(1 for _ in operator.mutation_positions(node)) for node in walk(tree))
-        for occurrence in range(count):
-            new = mutating.mutate_code(code, operator, occurrence)
-            with contextlib.suppress(SyntaxError):  # the bare * of arguments is no product
-                means = meaning(new)
-                if means not in seen:
-                    seen.add(means)
-                    yield new
+        places += [(path, operator, occurrence) for occurrence in range(count)]
+    chance.shuffle(places)
+    seen = {(path, meaning(path.read_text())) for path in paths}
+    for path, operator, occurrence in places:
+        new = mutating.mutate_code(path.read_text(), operator, occurrence)
+        with contextlib.suppress(SyntaxError):  # the bare * of arguments is no product
+            means = path, meaning(new)
+            if means not in seen:
+                seen.add(means)
+                yield path, new
 
 
 def walk(node):
@@ -96,8 +117,45 @@ def walk(node):
         yield from walk(child)
 
 
-def noticed(copy, tests, seconds):
-    """Whether a test fails, in a process that has what all tests import but not the library; and its seconds."""
+class Reach:
+    """Which tests reach a line, as coverage noted them, the quickest first."""
+
+    def __init__(self, tree):
+        self.tree, self.data = tree, CoverageData(str(tree / ".coverage"))
+        self.data.read()
+        file = tree / ".coverage-seconds"
+        lines = file.read_text().splitlines() if file.exists() else []
+        timed = (line.split(" ", 1) for line in lines)
+        self.seconds = {test: float(seconds) for seconds, test in timed}
+
+    def tests(self, path, line):
+        """Those of the statement at `line`; of one that runs as the module is imported, those of the module."""
+        by_line = self.data.contexts_by_lineno(str(self.tree / path))
+        lines = statement((self.tree / path).read_text(), line)
+        found = set().union(*[by_line.get(each, ()) for each in lines])
+        found = found - {""} or set().union(*by_line.values())
+        quickest = sorted(found & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
+        turns = collections.Counter()
+        order = []  # of each function one case, then of each another
+        for test in quickest:
+            function = test.split("[")[0]
+            order.append((turns[function], self.seconds[test], test))
+            turns[function] += 1
+        return [test for _, _, test in sorted(order)]
+
+
+def statement(code, line):
+    """The lines of the innermost statement at `line`, without the statements in it."""
+    found = [
+        range(node.lineno, (node.body[0].lineno if hasattr(node, "body") else node.end_lineno + 1))
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.stmt)
+    ]
+    return min((each for each in found if line in each), key=len, default=range(line, line + 1))
+
+
+def failing(copy, tests, seconds):
+    """The test that fails, if any, in a process that has what all tests import but not the library; and its seconds."""
     child = os.fork()
     if child == 0:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
@@ -105,10 +163,11 @@ def noticed(copy, tests, seconds):
         os.dup2(silence, 1)
         os.dup2(silence, 2)
         os.chdir(copy)
+        os.environ["PYTHONPATH"] = str(copy)
         sys.path[:] = [str(copy), *[each for each in sys.path if each not in ("", str(TREE))]]
         for name in ("tests", "tests.mutation"):
             del sys.modules[name]
-        sys.dont_write_bytecode = True
+        sys.dont_write_bytecode = seconds != resource.RLIM_INFINITY
         code = 1
         try:
             code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])
@@ -119,40 +178,54 @@ def noticed(copy, tests, seconds):
             sys.stderr.flush()
             os._exit(code)
     _, status, used = os.wait4(child, 0)
-    return status != 0, used.ru_utime + used.ru_stime
+    said = (copy.parent / "said").read_text()
+    named = re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", said, re.MULTILINE)
+    return (named or ["?"])[0] if status else None, used.ru_utime + used.ru_stime
+
+
+def changed_lines(old, new):
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
+    return [line for line in lines if line[:3] not in ("---", "+++")]
 
 
 def tried(room, sample, seed):
-    packages, tests = ROOMS[room]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder).resolve() / "tree"
-        shutil.copytree(TREE, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "docs"))
-        failed, seconds = noticed(copy, tests, resource.RLIM_INFINITY)
+        shutil.copytree(TREE, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "site"))
+        own = ROOMS[room]
+        failed, seconds = failing(copy, own or ["--co"], resource.RLIM_INFINITY)
         assert not failed, (copy.parent / "said").read_text()[-2000:]
-        paths = sorted(
-            path for name in packages for path in (copy / "jaxpool").glob(f"{name}/**/*.py")
-        )
-        paths += [copy / "jaxpool" / name for name in packages if name.endswith(".py")]
-        every = [
-            (path, new) for path in paths if path.name not in LEFT_OUT for new in mutants(path)
-        ]
-        drawn = random.Random(seed).sample(every, min(sample, len(every)))
-        print(
-            f"{room}: {len(drawn)} of {len(every)} changes; the tests take {seconds:.1f} s",
-            flush=True,
-        )
-        survivors = 0
-        for path, new in drawn:
-            old = path.read_text()
+        paths = sorted((copy / f"jaxpool/_{room}").glob("**/*.py"))
+        paths = [path for path in paths if path.name not in LEFT_OUT]
+        drawn = [*itertools.islice(mutants(paths, random.Random(seed)), sample)]
+        print(f"{room}: {len(drawn)} changes; {seconds:.1f} s of tests first", flush=True)
+        reach = Reach(TREE)
+        survivors, killers = 0, set()
+        for number, (path, new) in enumerate(drawn, 1):
+            print(f"{room}: {number}", end="\r", file=sys.stderr, flush=True)
+            old, name, modified = path.read_text(), path.relative_to(copy), path.stat().st_mtime
+            changed = changed_lines(old, new)
+            line = int(re.search(r"\d+", changed[0]).group())
             path.write_text(new)
-            killed, _ = noticed(copy, tests, int(10 * seconds) + 10)
-            path.write_text(old)
-            if not killed:
+            limit = int(10 * seconds) + SECONDS
+            reaching = reach.tests(name, line)
+            for tests in (own, reaching[:FIRST], reaching[FIRST:MOST]):
+                marked = "not slow" if tests is own else ""
+                killer = failing(copy, ["-m", marked, *tests], limit)[0] if tests else None
+                if killer:
+                    killers.add(killer)
+                    break
+            else:
                 survivors += 1
-                lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
-                changed = [line for line in lines if line[:3] not in ("---", "+++")]
-                print(path.relative_to(copy), *changed, sep="\n  ", flush=True)
-    print(f"{room}: {len(drawn) - survivors} of {len(drawn)} noticed, by {' '.join(tests)}")
+                print(name, *changed, sep="\n  ", flush=True)
+            path.write_text(old)
+            os.utime(path, (modified, modified))  # as the bytecode says
+        killers = sorted(each for each in killers if "::" in each)
+        failed = failing(copy, ["-m", "", *killers], resource.RLIM_INFINITY)[0] if killers else None
+        assert not failed, f"fails without a change: {failed}"
+    print(
+        f"{room}: {len(drawn) - survivors} of {len(drawn)} noticed, seed {seed}, by {len(killers)} tests"
+    )
 
 
 if __name__ == "__main__":
@@ -162,6 +235,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     os.environ["HYPOTHESIS_PROFILE"] = "unshrunk"
+    os.environ |= CACHE | {"JAX_COMPILATION_CACHE_DIR": str(TREE / ".jax_cache")}
     import jax  # noqa: F401
     import pytest
 

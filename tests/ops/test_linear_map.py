@@ -1,5 +1,6 @@
 """The linear map of an op to jax: one operation with two directions, whichever way it is turned."""
 
+import dataclasses
 import functools
 import inspect
 import pathlib
@@ -9,10 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.interpreters import ad
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
+from jaxpool._geometry.window import make_window
+from jaxpool._ops.linear_map import linear_map, linear_p
+from jaxpool._ops.op import Composite, Op, apply
+from jaxpool._ops.soft_pool import SoftPool
 from tests.support.compilation import HASTY
 from tests.support.programs import equations_of
 from tests.support.transform_rows import ROWS, VARIANTS, numbers
@@ -272,3 +278,59 @@ def test_debug_nans_names_the_op(op, autodiff, capsys):
             with pytest.raises(FloatingPointError, match=name):
                 of(x)
     capsys.readouterr()  # jax prints that it looks for the operation
+
+
+def test_an_op_that_describes_nothing_says_so():
+    for what in ("primal", "linear", "transpose"):
+        with pytest.raises(TypeError, match=r"Op describes no (primal|linear map|transpose)"):
+            getattr(Op(), what)("cpu", ())
+    with pytest.raises(TypeError, match="Composite describes no value"):
+        Composite().value()
+    with pytest.raises(TypeError, match="SoftPool describes no value"):
+        SoftPool(make_window((1, 2, 1), (2,)), 1.0).value(jnp.ones((1, 2, 1)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(Op):
+    """x times what is given."""
+
+    linear_in_x = True
+
+    def linear(self, on, given, x):
+        return given[0] * x
+
+    def transpose(self, on, given, dy):
+        return (given[0] * dy,)
+
+
+def test_what_is_given_is_a_constant():
+    x, scale = jnp.arange(3.0), jnp.full(3, 2.0)
+
+    def scaled(scale):
+        return linear_map(Scaled(), (scale,), (x,), given=(True,))[0]
+
+    y, tangent = jax.jvp(scaled, (scale,), (scale,))
+    np.testing.assert_array_equal(y, [0, 2, 4])
+    np.testing.assert_array_equal(tangent, [0, 0, 0])
+
+
+def test_another_error_has_no_word_on_modes():
+    @dataclasses.dataclass(frozen=True)
+    class Broken(Op):
+        def primal(self, on, x):
+            raise TypeError("broken")
+
+    with pytest.raises(TypeError, match="broken") as raised:
+        apply(Broken(), "vjp", jnp.ones(2))
+    assert not any("autodiff" in note for note in getattr(raised.value, "__notes__", []))
+
+
+def test_cotangents_known_to_be_zero_are_sent_back_as_such():
+    """Of two results of which nobody asks for one, jax may hand the rule no number at all."""
+    aval = jax.typeof(jnp.ones(3))
+    params = {"op": Scaled(), "tree": jax.tree.structure((0,)), "given": (True,), "batch": ()}
+    transpose = ad.primitive_transposes[linear_p]
+    known, asked = jnp.ones(3), ad.UndefinedPrimal(aval)
+    scale, dx = transpose([ad.Zero(aval)], known, asked, turned=False, **params)
+    assert scale is None
+    assert isinstance(dx, ad.Zero)

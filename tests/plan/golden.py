@@ -1,20 +1,31 @@
 """The plans of all benchmark cases, a line a case and platform: what is chosen, so that a change shows.
 
-    python -m tests.plan.golden     writes golden.txt anew
+    python -m tests.plan.golden     writes golden.txt and drawn.txt anew
+
+In drawn.txt, a digest of all that is planned for problems drawn at random, on both sides of the thresholds.
 
 F, T and B are the passes to the output, of a tangent and of a cotangent. `1,2: 9 bounded /4 kept` is a
 pass along axes 1 and 2 of 9 terms, read in place, in 4 regions, whose result is kept; `x4` says that
 there are 4 phases. T is left out where it is F.
 """
 
+import hashlib
+import random
 from pathlib import Path
 
 from bench.cases import CASES
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._cli._case import read_case
 from jaxpool._cli._explain import explain
-from jaxpool._plan.problem import PLATFORMS
+from jaxpool._geometry.window import make_window
+from jaxpool._plan.max_pool import plan_max, plan_ties
+from jaxpool._plan.problem import PLATFORMS, Problem
+from jaxpool._plan.rank_pool import plan_rank
+from jaxpool._plan.sum_pool import plan_sum
 
 PATH = Path(__file__).with_name("golden.txt")
+DRAWN = Path(__file__).with_name("drawn.txt")
+PROBLEMS = 700
 NO_PLAN = ("train_step", "maximum", "minimum")
 
 
@@ -45,5 +56,59 @@ def _pass(stage):
     return " ".join([*words, *[f"({note})" for note in stage.notes], *["kept"] * stage.kept])
 
 
+def drawn_lines():
+    """A problem a line, and a digest for each platform."""
+    chance = random.Random(0)
+    return [_digests(*drawn_problem(chance)) for _ in range(PROBLEMS)]
+
+
+def drawn_problem(chance):
+    """Arguments of `make_window`, a dtype and whether the array is sharded."""
+    while True:
+        rank = chance.choice((1, 1, 2, 2, 2, 3))
+        longest = (130, 20, 6)[rank - 1]
+        window = [round(longest ** chance.random()) for _ in range(rank)]
+        if chance.random() < 0.5:
+            window = window[:1] * rank
+        sizes = [chance.choice((each, chance.randint(1, 12 * longest))) for each in window]
+        strides = chance.choice(
+            ([1] * rank, [2] * rank, window, [chance.randint(1, 2 * each) for each in window])
+        )
+        dilation = [chance.choice((1, 1, 1, 2, 3)) for _ in range(rank)]
+        sides = [(chance.randint(0, each), chance.randint(0, each)) for each in window]
+        padding = chance.choice(("VALID", "SAME", sides))
+        batch, row = (
+            chance.choice((1, 2, 16, 16, 16, None)),
+            chance.choice((1, 3, 8, 11, 12, 15, 16, 64)),
+        )
+        dtype = chance.choice(("float32", "float32", "bfloat16", "float8_e5m2", "int8", "float64"))
+        if chance.random() < 0.3:  # as many bytes as a threshold says
+            sizes = [chance.choice((16, 32, 64)) for _ in window]
+            batch, row = chance.choice((1, 2, 4)), chance.choice((1, 8, 16))
+            strides, padding = [1] * rank, "SAME"
+        shape = (batch, *sizes, row) if chance.random() < 0.8 else (batch, row, *sizes)
+        first = 1 if shape[-1] == row else 2
+        options = {"window_dilation": dilation, "axes": tuple(range(first, first + rank))}
+        try:
+            make_window(shape, window, strides, padding, **options, empty="keep")
+        except ArgumentError:
+            continue
+        return shape, window, strides, padding, options, dtype, chance.random() < 0.1
+
+
+def _digests(shape, window, strides, padding, options, dtype, sharded):
+    geometry = make_window(shape, window, strides, padding, **options, empty="keep")
+    found = []
+    for on in PLATFORMS:
+        problem = Problem(geometry, shape, dtype, on, sharded)
+        sums = [plan_sum(problem, transposed=transposed) for transposed in (False, True)]
+        plans = [plan_max(problem), plan_ties(problem), plan_rank(problem), *sums]
+        found.append(hashlib.sha256(repr(plans).encode()).hexdigest()[:8])
+    words = [*map(str, (shape, window, strides, padding, *options.values())), dtype]
+    words += ["sharded"] * sharded
+    return " | ".join([" ".join(words).replace(", ", ","), *found])
+
+
 if __name__ == "__main__":
+    DRAWN.write_text("\n".join([*drawn_lines(), ""]))
     PATH.write_text("\n".join([*lines(), ""]))

@@ -1,4 +1,4 @@
-"""The plans of all benchmark cases are those of golden.txt."""
+"""The plans of all benchmark cases are those of golden.txt, those of drawn problems those of drawn.txt."""
 
 import difflib
 
@@ -9,3 +9,9 @@ def test_no_choice_has_changed():
     """Where one should: `python -m tests.plan.golden`, and read the difference."""
     before, now = golden.PATH.read_text().splitlines(), golden.lines()
     assert list(difflib.unified_diff(before, now, "golden.txt", "now", lineterm="", n=1)) == []
+
+
+def test_nor_for_problems_drawn_at_random():
+    """Where one should: as above."""
+    before, now = golden.DRAWN.read_text().splitlines(), golden.drawn_lines()
+    assert list(difflib.unified_diff(before, now, "drawn.txt", "now", lineterm="", n=0)) == []

@@ -103,7 +103,7 @@ class TestThresholds:
     @pytest.mark.parametrize("field", FIELDS)
     def test_each_has_a_unit_a_reason_and_a_heading(self, field):
         comments, headings = documented()
-        unit = "" if FIELDS[field] == "bool" else r"\w.*: "
+        unit = "" if FIELDS[field] is bool else r"\w.*: "
         assert re.fullmatch(rf"# {unit}\w.*", comments[field]), comments[field]
         written = re.findall(r"^## (.+)$", NOTES.read_text(), re.MULTILINE)
         assert headings[field] in written

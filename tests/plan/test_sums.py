@@ -134,6 +134,8 @@ def test_axes_share_a_pass_while_there_are_few_taps():
     assert [axes for axes, *_ in passes(shape, (8, 8), (8, 8))] == [(2,), (1,)]
     assert [axes for axes, *_ in passes(shape, (7, 7), (7, 7))] == [(1, 2)]
     assert [axes for axes, *_ in passes(shape, (7, 7), on="gpu")] == [(1, 2)]
+    for channels, axes in ((2, [(1, 2)]), (1, [(2,), (1,)])):  # nothing to vectorise over
+        assert [each for each, *_ in passes((1, 40, 40, channels), (4, 4))] == axes
     for dtype, axes in (("float32", [(1, 2)]), ("bfloat16", [(2,), (1,)])):
         found = passes(shape, (4, 4), (1, 2), dtype=dtype, transposed=True)
         assert [axes for axes, *_ in found] == axes, dtype

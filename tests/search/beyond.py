@@ -17,20 +17,40 @@ from jax import Array, lax
 import jaxpool
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import losing
+from tests.search import boxes, chance
 from tests.search.reference import Shares, Table, adaptive, chosen, grid, windows
 
 RANKS = ("median_pool", "rank_pool")
 MORPHOLOGY = ("dilate", "erode")
 SEGMENTS = ("segment_max", "segment_min", "segment_mean")
 OTHERS = ("k_max_pool", "blur_pool", "max_unpool", "spatial_pyramid_pool")
-BEYOND = (*RANKS, *MORPHOLOGY, *SEGMENTS, *OTHERS)
-TIES = (*RANKS, *MORPHOLOGY, "segment_max", "segment_min")
-ONE_MODE = (*SEGMENTS, *OTHERS)  # functions without the argument `autodiff`
+BEYOND = (*RANKS, *MORPHOLOGY, *SEGMENTS, *OTHERS, *chance.NAMES, *boxes.NAMES)
+TIES = (*RANKS, *MORPHOLOGY, "segment_max", "segment_min", "roi_max_pool")
+ONE_MODE = (*SEGMENTS, *OTHERS, *chance.NAMES, *boxes.NAMES)  # functions without `autodiff`
+
+
+def room(name: str) -> Any:
+    """The module that knows the function, None for this one."""
+    return next((each for each in (chance, boxes) if name in each.NAMES), None)
 
 
 def adds(name: str, kwargs: dict[str, Any]) -> bool:
     """Whether the function rounds sums."""
+    if room(name):
+        return bool(room(name).adds(name, kwargs))
     return kwargs.get("kind") == "avg" or name in ("blur_pool", "segment_mean")
+
+
+def patterns(spec: Any) -> tuple[str, ...]:
+    """What numbers to draw, if not all that there are: those of which sums are exact, or the draw is known."""
+    name, kwargs = spec.function, spec.kwargs
+    if name in MORPHOLOGY or (name == "roi_align" and kwargs["kind"] == "max"):
+        return ("ties", "special")
+    if chance.is_mean(name, kwargs):
+        return ("ties", "normal")
+    if name == "stochastic_pool":  # the logarithm of a subnormal may be that of 0
+        return ("ties", "normal", "special", "lowest", "extremes")
+    return ()
 
 
 @st.composite
@@ -38,6 +58,10 @@ def arguments(
     draw: st.DrawFn, name: str, pooled: st.SearchStrategy[Any], sizes: Any
 ) -> tuple[tuple[tuple[int, ...], ...], dict[str, Any], int]:
     """Shapes, arguments, and about how many members all outputs have."""
+    if name in chance.NAMES:
+        return draw(chance.arguments(name, pooled))
+    if name in boxes.NAMES:
+        return draw(boxes.arguments(name, sizes))
     if name in (*RANKS, *MORPHOLOGY, "blur_pool"):
         return _windowed(draw, name, *draw(pooled))
     rank = draw(st.integers(1 + (name == "spatial_pyramid_pool"), 3))
@@ -64,12 +88,9 @@ def arguments(
 
 def _windowed(draw: st.DrawFn, name: str, shape: Any, kwargs: dict[str, Any]) -> Any:
     """The same of windows, some of which `make_window` refuses."""
-    if name == "blur_pool":
-        kwargs = {
-            key: value
-            for key, value in kwargs.items()
-            if key not in ("ceil_mode", "window_dilation")
-        }
+    if name not in RANKS:
+        refused = ("ceil_mode", "window_dilation")[: 1 + (name == "blur_pool")]
+        kwargs = {key: value for key, value in kwargs.items() if key not in refused}
     found = make_window(shape, **kwargs)
     members = math.prod(found.pooled(shape)) * found.size
     if name == "rank_pool":
@@ -77,7 +98,6 @@ def _windowed(draw: st.DrawFn, name: str, shape: Any, kwargs: dict[str, Any]) ->
         kwargs["rank"] = draw(st.integers(-real, real - 1))
     if name not in MORPHOLOGY:
         return (shape,), kwargs, members
-    del kwargs["ceil_mode"]
     kernel = kwargs.pop("window_shape")
     kwargs["axes"] = found.axes
     if len(kernel) < len(shape) and draw(st.booleans()):
@@ -92,6 +112,8 @@ def _channels(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
 
 def call(spec: Any, kwargs: dict[str, Any], *xs: Array) -> Array:
     """The function of arrays, and of what is drawn for it."""
+    if room(spec.function):
+        return room(spec.function).call(spec, kwargs, *xs)
     function = getattr(jaxpool, spec.function)
     if "draw" in kwargs:
         del kwargs["draw"]
@@ -135,6 +157,9 @@ def window(spec: Any) -> Window:
 def table(spec: Any) -> Table:
     """Which elements each output sees: of morphology those of the kernel after those of x."""
     name, shape, kwargs = spec.function, spec.shapes[0], spec.kwargs
+    if room(name):
+        found: Table = room(name).table(spec)
+        return found
     if name in RANKS:
         return windows(shape, spec.window)
     if name in MORPHOLOGY:
@@ -211,6 +236,9 @@ def _unpooled(spec: Any) -> Table:
 def wanted(spec: Any, at: Table, x: np.ndarray) -> Shares:
     """What each function should give of arrays (cases, elements)."""
     name, kwargs = spec.function, spec.kwargs
+    if room(name):
+        found: Shares = room(name).wanted(spec, at, x)
+        return found
     values, real = at.of(x), np.broadcast_to(at.real, (len(x), *at.members.shape))
     if name in MORPHOLOGY:
         k, sign = values.shape[-1] // 2, 1 if name == "dilate" else -1

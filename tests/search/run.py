@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
+import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +18,10 @@ from jax.extend import core
 import jaxpool
 from jaxpool._ops.linear_map import _compute, _linear, compute_p, linear_p
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.tuning import TUNING
 from jaxpool.testing import draw_values
 from jaxpool.testing._check import _bound, assert_close
-from tests.search import beyond, reference
+from tests.search import beyond, chance, reference
 from tests.search.specs import (
     ADAPTIVE,
     ARRAYS,
@@ -38,11 +41,16 @@ VALUES = ("ties", "normal", "special", "lowest", "subnormal", "extremes")
 
 
 def on_platform(f: Callable[..., Any], platform: Platform) -> Callable[..., Any]:
-    """f with every op computed in the form of a platform, whatever the one it runs on."""
+    """f with every op computed in the form of a platform, whatever the one it runs on.
+
+    That is a CPU, where XLA may lose a NaN in a maximum over whole axes.
+    """
+    here = {platform: dataclasses.replace(TUNING[platform], loses_nan=True)}
 
     def run(*args: Any) -> Any:
         program, out = jax.make_jaxpr(f, return_shape=True)(*args)
-        found = _evaluate(program.jaxpr, program.consts, jax.tree.leaves(args), platform)
+        with unittest.mock.patch.dict(TUNING, here):
+            found = _evaluate(program.jaxpr, program.consts, jax.tree.leaves(args), platform)
         return jax.tree.unflatten(jax.tree.structure(out), found)
 
     return run
@@ -60,7 +68,7 @@ def _evaluate(program: Any, consts: Any, args: Any, platform: Platform) -> list[
         if eqn.primitive in KERNELS:
             kernel = KERNELS[eqn.primitive]
             found = jax.tree.leaves(kernel(*given, on=platform, **eqn.params))
-        elif inner is not None:  # jit, checkpoint and custom rules: nothing here loops or branches
+        elif inner is not None and eqn.primitive is not lax.scan_p:  # jit, checkpoint, custom rules
             opened = getattr(inner, "jaxpr", inner)
             found = _evaluate(opened, getattr(inner, "consts", ()), given, platform)
         else:
@@ -188,12 +196,15 @@ def check(spec: Spec, seed: int) -> int:
     rng = np.random.default_rng(seed)
     at = table(spec)
     count = arrays(spec, at.members.size)
-    known = ("ties", "special") if spec.function in beyond.MORPHOLOGY else VALUES  # sums are exact
+    known = beyond.patterns(spec) or VALUES
     patterns = [known[i % len(known)] for i in range(count)]
     dtype = np.dtype(spec.dtype)
     xs = [np.stack([draw(rng, s, spec, v) for v in patterns]) for s in spec.shapes]
     if spec.function in beyond.MORPHOLOGY:  # an infinite kernel over infinite padding is NaN
         xs[1] = draw_values(rng, xs[1].shape, dtype, "ties")
+    if spec.function in chance.NAMES:  # zeros in place of what rounding decides
+        close = chance.unsure(spec, at, xs[0].reshape(count, -1).astype(np.float64))
+        xs[0][close] = 0
     floating = jnp.issubdtype(dtype, jnp.floating)
     # XLA for CPU may take subnormals for zeros: which of those wins is not determined.
     flushed = np.array([v == "subnormal" and spec.dtype in WIDE for v in patterns])
@@ -213,7 +224,8 @@ def _compare(
     value, derived, tangent = got
     dtype, count = np.dtype(spec.dtype), len(value)
     terms = at.members.shape[-1]
-    loose = 256 * float(jnp.finfo(np.float32).eps) if spec.function in SOFT else 0.0
+    soft = spec.function in SOFT or chance.is_mean(spec.function, spec.kwargs)
+    loose = 256 * float(jnp.finfo(np.float32).eps) if soft else 0.0
     out = (count, *at.shape)
 
     def rows(n: int) -> np.ndarray:

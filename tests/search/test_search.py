@@ -10,16 +10,23 @@ from hypothesis import strategies as st
 
 from bench import _tap_oracle
 from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce, draw_values
-from tests.search import beyond, run, specs
+from tests.api.test_fractional import starts
+from tests.search import beyond, boxes, chance, run, specs
+from tests.support import region_oracle
 
 KEPT = pathlib.Path(__file__).with_name("kept.txt").read_text().splitlines()
-NO_LOOPS = (*specs.SOFT, *beyond.SEGMENTS, "max_unpool", "spatial_pyramid_pool")
+NO_LOOPS = (*specs.SOFT, *beyond.SEGMENTS, *chance.NAMES, "max_unpool", "spatial_pyramid_pool")
 CHOICES = [name for name in specs.FUNCTIONS if name not in NO_LOOPS]
 
 
 def loops(spec, xs):
     """What the loops make of a spec."""
     kwargs = spec.kwargs
+    if spec.function in boxes.NAMES:
+        del kwargs["draw"], kwargs["boxes"]
+        corners, images = boxes.drawn(spec)
+        named = {"batch_indices": images} if xs[0].ndim == 4 else {}
+        return getattr(region_oracle, spec.function)(*xs, corners, **kwargs, **named)
     if spec.function == "global_avg_pool":
         return _oracle_adaptive.global_avg_pool(*xs, **kwargs)
     for oracle in (_oracle, _oracle_adaptive, _oracle_reduce, _tap_oracle):
@@ -49,6 +56,24 @@ def test_the_reference_says_what_the_loops_say(spec, values, seed):
     exact = np.concatenate([dx.ravel() for dx in answer.exact_cotangents(dy)])
     np.testing.assert_allclose(sent, exact, 1e-6, 1e-6)
     np.testing.assert_allclose(moved, answer.tangent(*dots).ravel(), 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(9, 2, 5), (30, 3, 1), (20, 4, 17), (64, 1, 40)])
+def test_windows_of_chance_begin_where_loops_say(sizes):
+    samples = np.random.default_rng(0).random(50)
+    found = chance.starts(*sizes, samples)
+    want = [starts(sample, sizes[0], sizes[1], sizes[2]) for sample in samples]
+    np.testing.assert_array_equal(found.T, want)
+
+
+def test_a_draw_of_another_element_is_found(monkeypatch):
+    geometry = (("draw", 3), ("window_shape", (3,)))
+    spec = specs.Spec("stochastic_pool", ((9, 2),), "float32", geometry)
+    assert run.check(spec, 0) == specs.ARRAYS
+    noise = chance._noise(spec)
+    monkeypatch.setattr(chance, "_noise", lambda spec: noise[:, ::-1])
+    with pytest.raises(AssertionError, match="value of"):
+        run.check(spec, 0)
 
 
 def pool(**changes):

@@ -1,5 +1,6 @@
 """Arguments, docstrings and messages of sharded pools, and the arithmetic of halos; one device is enough."""
 
+import functools
 import inspect
 import re
 
@@ -7,13 +8,17 @@ import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
+from jax.export import symbolic_shape
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from jaxpool import sharded
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import make_window
 from jaxpool._shards.halo import Halo
+from jaxpool._shards.unpool import Lying
+from jaxpool._shards.unpool import _check_near as check_near
 
 NAMES = sharded.__all__
 
@@ -171,6 +176,20 @@ def test_a_batch_that_does_not_divide():
     )
 
 
+def test_a_batch_that_nobody_knows():
+    """A symbol is a multiple of the shards, or it is refused."""
+
+    def pooled(batch):
+        x = jax.ShapeDtypeStruct(symbolic_shape(f"{batch}, 4, 2"), np.float32)
+        pool = functools.partial(sharded.max_pool, window_shape=(2,), mesh=mesh, spec=P("rows"))
+        return jax.eval_shape(pool, x).shape
+
+    mesh = AbstractMesh((2,), ("rows",))
+    assert str(pooled("2*b")) == "(2*b, 3, 2)"
+    with pytest.raises(ValueError, match=r"that its 2 shards divide; got .* multiple of 2 there"):
+        pooled("b")
+
+
 def test_numbers_of_adaptive_windows_that_work():
     found = message(
         ValueError, sharded.adaptive_max_pool, X, (6, 2), mesh=rows(4), spec=P(None, "rows")
@@ -271,3 +290,27 @@ def test_what_the_plain_functions_refuse():
     )
     found = message(ValueError, sharded.max_pool_with_argmax, X, (40, 2), **where)
     assert found.startswith("jaxpool.sharded.max_pool_with_argmax: `window_shape` must be at most")
+
+
+def test_sizes_that_the_window_does_not_fit_are_not_named():
+    x = np.zeros((2, 6, 4, 3), np.float32)
+    found = message(ValueError, sharded.max_pool, x, (5, 2), mesh=rows(4), spec=P(None, "rows"))
+    assert found.endswith("Use 8 there.")
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
+def test_a_maximum_of_all_that_is_no_float(dtype):
+    mesh = jax.make_mesh((1,), ("rows",), (AxisType.Auto,), devices=jax.devices()[:1])
+    x = np.random.default_rng(0).integers(0, 2, X.shape).astype(dtype)
+    y = sharded.global_max_pool(x, mesh=mesh, spec=P(None, "rows"))
+    np.testing.assert_array_equal(y, x.max((1, 2)))
+
+
+def test_indices_beside_the_shard_of_their_element():
+    """Of 8 rows in 4 shards that have 4 positions each: a position of the shard before or after is taken."""
+    near = 2 * (jnp.arange(8).clip(1, 6) + np.array([1, -1] * 4))[None, :, None]
+    lying = [Lying(1, ("rows",), 4)]
+    check_near(near, (1, 8, 1), (1,), (16,), lying)
+    with pytest.raises(ArgumentError, match="of the shard of its element along axis 1") as raised:
+        check_near((near + 8) % 16, (1, 8, 1), (1,), (16,), lying)
+    assert raised.value.argument == "indices"

@@ -6,6 +6,7 @@
 import contextlib
 import importlib
 import io
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.export import symbolic_shape
 from jax.sharding import PartitionSpec
 
 import jaxpool
@@ -29,12 +31,22 @@ KNOWN = {name: getattr(jaxpool, name) for name in jaxpool.__all__} | {
     "KEY": jax.random.key(0, impl="threefry2x32"),
     "MESH": jax.make_mesh((1,), ("rows",)),
     "P": PartitionSpec,
+    "SYMBOLIC": [
+        jax.ShapeDtypeStruct(symbolic_shape("2, 3, n"), dtype) for dtype in (np.float32, np.int32)
+    ],
     "jax": jax,
     "jnp": jnp,
     "np": np,
     "sharded": jaxpool.sharded,
 }
-EXTRAS = {"torch": "jaxpool", "flax": "flax", "haiku": "haiku", "equinox": "equinox"}
+EXTRAS = {
+    "torch": "jaxpool",
+    "scipy": "jaxpool",
+    "torchvision": "jaxpool",
+    "flax": "flax",
+    "haiku": "haiku",
+    "equinox": "equinox",
+}
 
 
 def read():
@@ -53,9 +65,8 @@ def said(call):
             except SystemExit as left:
                 code = left.code
         return f"{code}{out.getvalue()} {err.getvalue().strip()}"
-    room = call.split(".")[0]
     known = dict(KNOWN)
-    if room in EXTRAS:
+    for room in re.findall(rf"(?<![.\w])({'|'.join(EXTRAS)})\.", call):
         pytest.importorskip(EXTRAS[room])
         known[room] = importlib.import_module(f"jaxpool.compat.{room}")
     try:

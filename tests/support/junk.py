@@ -4,6 +4,7 @@ import decimal
 import enum
 import fractions
 import functools
+import re
 import types
 
 import jax
@@ -13,7 +14,7 @@ from jax.sharding import PartitionSpec
 
 import jaxpool
 import jaxpool.sharded
-from jaxpool.compat import torch
+from jaxpool.compat import scipy, torch, torchvision
 
 X = np.ones((1, 4, 5, 2), np.float32)
 IMAGES = np.ones((1, 2, 4, 5), np.float32)
@@ -197,6 +198,21 @@ CALLS |= {
     for name in jaxpool.sharded.__all__
 }
 CALLS |= dict(_torch_calls())
+LINE = {"input": X[0, 0, :, 0], "size": 3}
+CALLS |= {
+    f"compat.scipy.{name}": (
+        getattr(scipy, name),
+        LINE | {"rank_filter": {"rank": 1}, "percentile_filter": {"percentile": 20}}.get(name, {}),
+    )
+    for name in vars(scipy)
+    if re.match(r"\w+_filter|grey_", name)
+}
+BOXED = {"input": np.ones((1, 4, 6, 6), np.float32), "boxes": np.ones((3, 5), np.float32)}
+CALLS |= {
+    f"compat.torchvision.{name}": (getattr(torchvision, name), BOXED | {"output_size": 2})
+    for name in torchvision.__all__
+    if name.islower()
+}
 
 
 def call(function, given):

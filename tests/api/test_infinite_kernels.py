@@ -1,0 +1,25 @@
+"""Morphology by kernels with entries that are no number, over padding and over elements."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+
+INF, NAN = np.inf, np.nan
+X = np.array([1, 5, 2], np.float32)[None, :, None]
+
+
+@pytest.mark.parametrize(("name", "sign"), [("dilate", 1), ("erode", -1)])
+def test_what_is_no_number_in_a_kernel(name, sign):
+    """-inf takes an element out; +inf and NaN meet padding of the other sign, or win."""
+
+    @jax.jit
+    def pool(kernel):
+        return sign * getattr(jaxpool, name)(jnp.asarray(sign * X), kernel, padding=1)[0, :, 0]
+
+    np.testing.assert_array_equal(pool(np.float32([-INF, 0, 0])), [5, 5, 2])
+    np.testing.assert_array_equal(pool(np.float32([0, 0, -INF])), [1, 5, 5])
+    np.testing.assert_array_equal(pool(np.float32([INF, 0, 0])), [NAN, INF, INF])
+    np.testing.assert_array_equal(pool(np.float32([0, 0, NAN])), [NAN, NAN, NAN])

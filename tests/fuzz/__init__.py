@@ -1,0 +1,1 @@
+"""Calls of every public function with arguments that a fuzzer chooses: `python -m tests.fuzz`."""

@@ -1,0 +1,135 @@
+"""Fuzzes the arguments of every public function, guided by which lines of the library a call reaches.
+
+    python -m tests.fuzz [--seconds 60] [--seed 0] [--corpus FOLDER] [--replay]
+
+Needs atheris. A call gives results of the shapes and dtypes that `shapes.py` counts, or raises TypeError or
+ValueError in the library's voice; anything else, and what takes longer than SECONDS, is printed with the bytes
+that made it, once for each line it comes from. `--replay` runs the calls of a folder, without atheris.
+"""
+
+import argparse
+import collections
+import contextlib
+import os
+import pathlib
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+SECONDS = 5  # of processor time that one call may take
+REAL = 20  # that one may take which compiles
+BEGIN = 300  # calls that bytes at random make
+CLEAR = 3000  # calls after which jax forgets its programs
+
+
+class Late(BaseException):
+    """A call took too long."""
+
+
+class Fuzz:
+    """Calls one after another, and what has gone wrong."""
+
+    def __init__(self, seconds):
+        self.ends, self.tried = time.process_time() + seconds, collections.Counter()
+        self.found = {}
+        signal.signal(signal.SIGVTALRM, self.late)
+        signal.signal(signal.SIGTERM, self.end)
+
+    def late(self, *args):
+        raise Late
+
+    def one(self, data):
+        """Runs the call that the bytes make."""
+        import jax
+
+        from tests.fuzz.run import outcome
+
+        signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+        try:
+            said = outcome(data, lambda: signal.setitimer(signal.ITIMER_VIRTUAL, REAL))
+        except Late:
+            said = "takes too long"
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            ours = [f for f in frames if "/jaxpool/" in f.filename] or frames
+            place = f"{'/'.join(ours[-1].filename.split('/')[-2:])}:{ours[-1].lineno}"
+            said = f"{place} {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        self.tried[said if said in ("result", "refused") else "found"] += 1
+        if said not in ("result", "refused"):
+            self.report(said, data)
+        if self.tried.total() % CLEAR == 0:
+            jax.clear_caches()
+        if time.process_time() > self.ends:
+            self.end()
+
+    def report(self, said, data):
+        key = " ".join(re.split(r"[^\w.:/`' ]|got| \d", said, maxsplit=1)[:1])[:100]
+        self.found[key] = self.found.get(key, 0) + 1
+        if self.found[key] == 1:
+            print(f"FOUND {said}\n  {data.hex()}", flush=True)
+
+    def end(self, *args):
+        """Says what was tried, and leaves."""
+        counts = ", ".join(f"{count:,} {name}" for name, count in self.tried.items())
+        print(f"{self.tried.total():,} calls, {time.process_time():.0f} s: {counts}")
+        for said, count in self.found.items():
+            print(f"{count:8,}  {said}")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with contextlib.suppress(ImportError):
+            import coverage
+
+            running = coverage.Coverage.current()
+            if running:
+                running.stop()
+                running.save()
+        os._exit(bool(self.found))
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--seconds", type=int, default=60, help="of processor time")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--corpus", default="", help="a folder for calls that reached new lines")
+    parser.add_argument(
+        "--replay", action="store_true", help="run the calls of that folder, no more"
+    )
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if options.replay:
+        fuzz = Fuzz(10**9)
+        for path in sorted(pathlib.Path(options.corpus).iterdir()):
+            fuzz.one(path.read_bytes())
+        fuzz.end()
+    try:
+        import atheris
+    except ImportError:
+        print("atheris is missing: pip install atheris")
+        return 2
+    with atheris.instrument_imports(include=["jaxpool"]):
+        import tests.fuzz.run  # noqa: F401
+    folder = pathlib.Path(options.corpus or tempfile.mkdtemp())
+    folder.mkdir(exist_ok=True)
+    draw = random.Random(options.seed)
+    for number in range(BEGIN):  # to begin with: of no bytes every call is the same
+        (folder / f"begin{options.seed}-{number}").write_bytes(draw.randbytes(48))
+    arguments = [f"-seed={options.seed}", "-timeout=600", "-rss_limit_mb=8000", "-max_len=64"]
+    arguments += ["-len_control=0", "-verbosity=0", "-handle_term=0", str(folder)]
+    atheris.Setup([sys.argv[0], *arguments], Fuzz(options.seconds).one)
+    atheris.Fuzz()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""Runs one call and holds what comes out to what should."""
+
+import inspect
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.export import symbolic_shape
+
+from tests.fuzz.calls import Call
+from tests.fuzz.shapes import expected
+from tests.support.junk import Traced
+
+MAIN = ("x", "input", "inputs", "y")
+
+
+TRACED = r"Tracer\(|Traced<"  # nobody can read the repr of a tracer
+
+
+def others(call, error):
+    """Whether a drop-in may say it: Python, of a call that no signature has, or lax of a window, as in Flax."""
+    signature = re.match(r"\w+\(\) (missing|got|takes)|missing a|got an unex|too many", str(error))
+    return signature or call.name.startswith("compat.flax.")
+
+
+class Wrong(Exception):
+    """A result or a message that is not as it should be."""
+
+
+def is_traced(value):
+    return isinstance(value, (Traced, jax.ShapeDtypeStruct))
+
+
+def struct(value):
+    return value.struct if isinstance(value, Traced) else value
+
+
+def outcome(data, compiles):
+    """The call that bytes make, and what becomes of it: "result", "refused", or what is wrong."""
+    call = Call(data)
+    try:
+        found = perform(call, compiles)
+    except (TypeError, ValueError) as error:
+        message = str(error)
+        own = message.startswith(f"jaxpool.{call.name}: ") and not re.search(TRACED, message)
+        if not own and not (call.name.startswith("compat.") and others(call, error)):
+            raise
+        return "refused"
+    check(call, found)
+    return "result"
+
+
+def perform(call, compiles):
+    """Shapes and dtypes of the results, by how it is called."""
+    arguments, how = call.arguments, call.how
+    positional = arguments.get("xs", ())
+    positional = positional if isinstance(positional, tuple) else (positional,)
+    named = {name: value for name, value in arguments.items() if name != "xs"}
+    main = next((name for name in MAIN if name in named), None)
+    if how == "symbolic" and isinstance(named.get(main), jax.ShapeDtypeStruct):
+        named[main] = arguments[main] = with_symbol(named[main], call)
+    if how in ("grad", "vmap") and main and isinstance(named[main], (np.ndarray, jax.Array)):
+        named[main] = jax.ShapeDtypeStruct(named[main].shape, named[main].dtype)
+    call.main = struct(named[main]) if main and is_traced(named[main]) else named.get(main)
+    if not main and positional:
+        call.main = struct(positional[0])
+    known = [*positional, *named.values()]
+    places = [i for i, value in enumerate(known) if is_traced(value)]
+    structs = [struct(known[i]) for i in places]
+
+    def run(*traced):
+        filled = list(known)
+        for place, value in zip(places, traced, strict=True):
+            filled[place] = value
+        rest = dict(zip(named, filled[len(positional) :], strict=True))
+        y = call.function(*filled[: len(positional)], **rest)
+        return [leaf for leaf in jax.tree.leaves(y) if isinstance(leaf, (jax.Array, np.ndarray))]
+
+    if how == "real" and all(np.prod(s.shape) < 2**10 for s in structs):
+        compiles()
+        return run(*[jnp.zeros(s.shape, s.dtype) for s in structs])
+    found = jax.eval_shape(run, *structs)
+    if how == "grad" and main and is_traced(named[main]):
+        at = places.index(len(positional) + list(named).index(main))
+        differentiated(run, structs, at, found)
+    if how == "vmap" and structs:
+        wide = [jax.ShapeDtypeStruct((3, *s.shape), s.dtype) for s in structs]
+        mapped = jax.eval_shape(jax.vmap(run), *wide)
+        if [(3, *y.shape) for y in found] != [y.shape for y in mapped]:
+            raise Wrong(f"vmap of {call.name} gives {mapped} for {found}")
+    return found
+
+
+def with_symbol(x, call):
+    """The shape of x with a symbol for an axis that is pooled, or that is not."""
+    axis = call.tape.below(max(1, x.ndim))
+    if not x.ndim:
+        return x
+    sizes = [("b" if i == axis else str(n)) for i, n in enumerate(x.shape)]
+    return jax.ShapeDtypeStruct(symbolic_shape(", ".join(sizes) + ","), x.dtype)
+
+
+def differentiated(run, structs, at, found):
+    """Holds the cotangent of the main array to its shape and dtype."""
+    x = structs[at]
+    if not all(jnp.issubdtype(y.dtype, jnp.inexact) for y in (x, found[0])):
+        return
+
+    def total(x):
+        return run(*[x if i == at else jnp.zeros(s.shape, s.dtype) for i, s in enumerate(structs)])[
+            0
+        ].sum()
+
+    dx = jax.eval_shape(jax.grad(total), x)
+    if (dx.shape, dx.dtype) != (x.shape, x.dtype):
+        raise Wrong(f"the cotangent of {x} is {dx}")
+
+
+def check(call, found):
+    """Raises unless the results have the shapes and the dtypes that were counted."""
+    if not found:
+        return
+    parameters = inspect.signature(call.function).parameters.values()
+    given = {p.name: p.default for p in parameters if p.default is not p.empty}
+    given |= {name: struct(value) for name, value in call.arguments.items()}
+    main = call.main
+    if hasattr(main, "__jax_array__"):
+        main = main.__jax_array__()
+    if not hasattr(main, "shape"):
+        main = np.asarray(main)
+    main = jax.ShapeDtypeStruct(main.shape, jax.dtypes.canonicalize_dtype(main.dtype))
+    try:
+        want = expected(call.name, main, given)
+    except Exception as error:
+        raise Wrong(f"{call.name}: nobody can tell the shape: {error!r} of {given}") from error
+    got = [(y.shape, y.dtype) for y in found]
+    if want is not None and [(tuple(s), jnp.dtype(d)) for s, d in want] != got:
+        raise Wrong(f"{call.name} of {main.shape} gives {got} for {want}: {call.arguments}")

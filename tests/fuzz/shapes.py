@@ -1,0 +1,176 @@
+"""What shapes and dtypes calls should give, counted without the library: windows one after another."""
+
+import math
+import operator
+
+import jax.numpy as jnp
+import numpy as np
+
+
+def sizes(value, rank):
+    """An int for each of `rank` axes."""
+    flat = np.asarray(value, object).ravel().tolist()
+    return [operator.index(each) for each in (flat * rank if len(flat) == 1 else flat)]
+
+
+def count(size, window, stride, low, high, dilation, ceil):
+    """How many windows begin where the last tap, or with `ceil` the first, is still in the padded input."""
+    span, total = (window - 1) * dilation + 1, size + low + high
+    if ceil:
+        return len(range(0, min(total - span + stride, size + low), stride))
+    return len(range(0, total - span + 1, stride))
+
+
+def pooled(shape, axes, window, strides=None, padding="VALID", dilation=None, ceil=False):
+    """The shape that windows over `axes` give."""
+    rank, shape = len(axes), list(shape)
+    window, steps = sizes(window, rank), sizes(1 if strides is None else strides, rank)
+    apart = sizes(1 if dilation is None else dilation, rank)
+    same = isinstance(padding, str) and padding != "VALID"
+    pads = np.zeros(1, int) if isinstance(padding, str) else np.asarray(padding, object)
+    pairs = pads.tolist() if pads.ndim == 2 else [(p, p) for p in sizes(pads, rank)]
+    for axis, w, s, (low, high), d in zip(axes, window, steps, pairs, apart, strict=True):
+        if same:  # a window for each stride that begins in the input
+            shape[axis] = len(range(0, shape[axis], s))
+        else:
+            shape[axis] = count(shape[axis], w, s, low, high, d, ceil)
+    return tuple(shape)
+
+
+def inner(ndim, axes, rank):
+    """The axes, without any those before the last one."""
+    axes = range(ndim - 1 - rank, ndim - 1) if axes is None else sizes(axes, 1)
+    return [axis % ndim for axis in axes]
+
+
+def without(shape, axes, keepdims):
+    axes = [axis % len(shape) for axis in axes]
+    if keepdims:
+        return tuple(1 if i in axes else n for i, n in enumerate(shape))
+    return tuple(n for i, n in enumerate(shape) if i not in axes)
+
+
+def replaced(shape, axes, new):
+    new = dict(zip(axes, new, strict=True))
+    return tuple(new.get(i, n) for i, n in enumerate(shape))
+
+
+def rank_of(value):
+    return np.asarray(value, object).size if np.ndim(value) else None
+
+
+def expected(name, x, given):
+    """Shapes and dtypes of the results of `name` of a main array x; None if nothing is known."""
+    room, _, short = name.rpartition(".")
+    shape, ndim = x.shape, len(x.shape)
+    floating = jnp.issubdtype(x.dtype, jnp.floating)
+    mean = x.dtype if floating else jnp.dtype(np.float32)
+    if room == "compat.scipy":
+        output = given.get("output")
+        return [(shape, x.dtype if output is None else jnp.dtype(output))]
+    if room == "compat.torch":
+        return torch(short, x, given)
+    if room == "compat.flax":
+        rank = len(given["window_shape"])
+        if not all(isinstance(size, int) for size in shape):
+            return None  # lax takes symbols
+        axes = inner(ndim, None, rank)
+        y = pooled(shape, axes, given["window_shape"], given["strides"] or 1, given["padding"])
+        kind = mean if short == "avg_pool" else x.dtype
+        counted = given.get("count_include_pad", True)
+        return [(y, kind if counted else jnp.promote_types(kind, np.float32))]
+    if room == "compat.torchvision":
+        cells = sizes(given["output_size"], 2)
+        boxes = given["boxes"]
+        number = sum(map(len, boxes)) if isinstance(boxes, (list, tuple)) else len(boxes)
+        own = cells[0] * cells[1] if short.startswith("ps_") else 1
+        return [((number, shape[1] // own, *cells), x.dtype)]
+    if short in ("cummax", "cummin"):
+        return [(shape, x.dtype)]
+    if short in ("maximum", "minimum", "fmax", "fmin"):
+        others = given.get("xs") or (given["x"], given["y"])
+        dtype = jnp.result_type(*others)
+        return [(jnp.broadcast_shapes(*map(np.shape, others)), dtype)]
+    if short in ("max", "min"):
+        axis = given["axis"]
+        axes = range(ndim) if axis is None else np.ravel(np.asarray(axis, int)).tolist()
+        return [(without(shape, axes, given["keepdims"]), x.dtype)]
+    if short in ("maxout", "k_max_pool"):
+        wanted = given["groups" if short == "maxout" else "k"]
+        return [(replaced(shape, [given["axis"] % ndim], [wanted]), x.dtype)]
+    if short.startswith("global"):
+        axes = range(1, ndim - 1) if given["axes"] is None else sizes(given["axes"], 1)
+        dtype = mean if "avg" in short else x.dtype
+        return [(without(shape, axes, given["keepdims"]), dtype)]
+    if short == "spatial_pyramid_pool":
+        axes = list(range(1, ndim - 1)) if given["axes"] is None else sizes(given["axes"], 1)
+        left = without(shape, axes, False)
+        bins = sum(level ** len(axes) for level in sizes(given["levels"], 1))
+        *lead, channels = left or (1,)
+        return [((*lead, channels * bins), mean if given["kind"] == "avg" else x.dtype)]
+    if short.startswith("roi"):
+        cells = sizes(given["output_shape"], 2)
+        dtype = mean if short == "roi_align" else x.dtype
+        return [((*given["boxes"].shape[:-1], *cells, shape[-1]), dtype)]
+    if short.startswith("segment"):
+        number = given["num_segments"]
+        if number is None and not isinstance(given["segment_ids"], np.ndarray):
+            return None
+        if number is None:
+            number = max(int(np.max(given["segment_ids"], initial=-1)) + 1, 0)
+        dtype = mean if short == "segment_mean" else x.dtype
+        return [((operator.index(number), *shape[1:]), dtype)]
+    if short == "max_unpool" or short.startswith(("adaptive", "fractional")):
+        wanted = given["spatial_shape" if short == "max_unpool" else "output_shape"]
+        axes = inner(ndim, given["axes"], rank_of(wanted) or len(sizes(given["axes"] or 0, 1)))
+        y = replaced(shape, axes, sizes(wanted, len(axes)))
+        dtype = mean if "avg" in short else x.dtype
+        return [(y, dtype), (y, np.int32)][: 1 + short.endswith("argmax")]
+    window = given.get("window_shape")
+    padding = given["padding"]
+    if short in ("dilate", "erode"):
+        kernel = np.shape(given["kernel"])
+        many = ndim - 1 if given["axes"] is None else len(sizes(given["axes"], 1)) + 1
+        window = kernel[: len(kernel) - (len(kernel) == many)]
+    axes = inner(ndim, given["axes"], rank_of(window))
+    if short == "max_blur_pool":
+        shape, window = pooled(shape, axes, window, None, padding), given["blur_shape"]
+    options = given.get("window_dilation"), given.get("ceil_mode", False)
+    y = pooled(shape, axes, window, given["strides"], padding, *options)
+    soft = ("avg_pool", "lp_pool", "gem_pool", "logsumexp_pool", "softmax_pool")
+    rounds = (
+        short in soft
+        or "blur" in short
+        or (short, given.get("key", 0)) == ("stochastic_pool", None)
+    )
+    return [(y, mean if rounds else x.dtype), (y, np.int32)][: 1 + short.endswith("argmax")]
+
+
+def torch(short, x, given):
+    """The same of the drop-ins for PyTorch: pooled axes last, a stride that is the window."""
+    shape = x.shape
+    if not short.endswith("d"):
+        return None
+    rank = int(short[-2])
+    axes = range(len(shape) - rank, len(shape))
+    both = [None, np.int32][: 1 + bool(given.get("return_indices"))]
+    if "fractional" in short or "unpool" in short:
+        wanted = given["output_size"]
+        if wanted is None:
+            return None
+        y = replaced(shape, axes, sizes(wanted, rank)) if "fractional" in short else None
+        return None if y is None else [(y, dtype or x.dtype) for dtype in both]
+    if "adaptive" in short:
+        wanted = np.asarray(given["output_size"], object).ravel().tolist()
+        wanted = wanted * rank if len(wanted) == 1 else wanted
+        old = [shape[axis] for axis in axes]
+        y = replaced(shape, axes, [o if n is None else n for o, n in zip(old, wanted, strict=True)])
+        return [(y, dtype or x.dtype) for dtype in both]
+    kernel, stride = given["kernel_size"], given["stride"]
+    unset = stride is None or (isinstance(stride, (tuple, list)) and not stride)
+    padding = sizes(given.get("padding", 0), rank)
+    more = given.get("dilation", 1), given["ceil_mode"]
+    y = pooled(shape, axes, kernel, kernel if unset else stride, padding, *more)
+    adds = "lp" in short and abs(float(given["norm_type"])) != math.inf
+    kind = np.float32 if adds and not jnp.issubdtype(x.dtype, jnp.floating) else x.dtype
+    return [(y, dtype or kind) for dtype in both]

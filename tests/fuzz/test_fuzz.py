@@ -1,0 +1,41 @@
+"""The fuzzer without its guide: some calls at random, and what it would find."""
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+
+from tests.fuzz import calls, run
+
+pytestmark = pytest.mark.slow
+
+
+def test_calls_at_random():
+    draw = random.Random(0)
+    said = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # as from jax itself, of types and casts
+        for _ in range(500):
+            said.append(run.outcome(draw.randbytes(48), lambda: None))
+    assert set(said) == {"result", "refused"}
+    assert said.count("result") > 100
+
+
+def test_another_shape_is_found(monkeypatch):
+    assert run.outcome(bytes(9), lambda: None) == "result"
+    monkeypatch.setattr(run, "expected", lambda *args: [((1, 2), np.float32)])
+    with pytest.raises(run.Wrong, match=r"gives .* for \[\(\(1, 2\)"):
+        run.outcome(bytes(9), lambda: None)
+
+
+@pytest.mark.parametrize(
+    "error", [TypeError("jaxpool.other: `x` is wrong"), ValueError("x"), KeyError("jaxpool")]
+)
+def test_another_voice_and_another_exception_are_found(monkeypatch, error):
+    def fails(x):
+        raise error
+
+    monkeypatch.setattr(calls, "FUNCTIONS", [("max_pool", fails)])
+    with pytest.raises(type(error)):
+        run.outcome(bytes(9), lambda: None)

@@ -1,0 +1,153 @@
+"""Pools with a key in the search: the same numbers of chance as theirs, drawn again, and what they then should give."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
+from jax import Array, lax
+
+import jaxpool
+from jaxpool._geometry.window import make_window
+from tests.search.reference import Shares, Table, chosen, grid, windows
+
+FRACTIONAL = ("fractional_max_pool", "fractional_avg_pool")
+NAMES = (*FRACTIONAL, "stochastic_pool")
+CHEAP = "rbg"  # of keys: compiles fastest
+NEAR = 1e-4  # between two scores: which of them is larger may be decided by rounding
+GEOMETRY = ("window_shape", "strides", "padding", "axes")
+
+
+def adds(name: str, kwargs: dict[str, Any]) -> bool:
+    """Whether the function rounds sums: a mean of windows, or of draws."""
+    return name == "fractional_avg_pool" or is_mean(name, kwargs)
+
+
+def is_mean(name: str, kwargs: dict[str, Any]) -> bool:
+    """Whether it is the mean of all draws, of no key."""
+    return name == "stochastic_pool" and kwargs["draw"] is None
+
+
+@st.composite
+def arguments(draw: st.DrawFn, name: str, pooled: st.SearchStrategy[Any]) -> Any:
+    """Shapes, arguments, and how many members all outputs have; `draw` is the seed of the key."""
+    shape, kwargs = draw(pooled)
+    kwargs = {key: value for key, value in kwargs.items() if key in GEOMETRY}
+    seed = draw(st.integers(0, 99))
+    if name == "stochastic_pool":
+        window = make_window(shape, **kwargs)
+        kwargs["draw"] = draw(st.sampled_from([seed, seed, seed, None]))
+        return (shape,), kwargs, 2 * math.prod(window.pooled(shape)) * window.size
+    width = kwargs["window_shape"]
+    axes = kwargs.get("axes") or tuple(range(len(shape) - 1 - len(width), len(shape) - 1))
+    most = [shape[axis] - w + 1 for axis, w in zip(axes, width, strict=True)]
+    assume(min(most) > 0)
+    outs = tuple(draw(st.integers(1, n)) for n in most)
+    kwargs = {"window_shape": width, "output_shape": outs, "axes": axes, "draw": seed}
+    lanes = math.prod(n for axis, n in enumerate(shape) if axis not in axes)
+    return (shape,), kwargs, lanes * math.prod(outs) * math.prod(width)
+
+
+def call(spec: Any, kwargs: dict[str, Any], x: Array) -> Array:
+    """The function with its key, which is read behind a barrier."""
+    seed = kwargs.pop("draw")
+    key = None
+    if seed is not None:
+        words = lax.optimization_barrier(jax.random.key_data(jax.random.key(seed, impl=CHEAP)))
+        key = jax.random.wrap_key_data(words, impl=CHEAP)
+    y: Array = getattr(jaxpool, spec.function)(key, x, **kwargs)
+    return y
+
+
+def starts(size: int, width: int, out: int, sample: np.ndarray) -> np.ndarray:
+    """Where `out` windows begin, along the first axis, of each sample; in its type, as PyTorch writes it."""
+    last = np.full((1, *sample.shape), size - width)
+    if out == 1:
+        return last
+    alpha = sample.dtype.type(size - width) / sample.dtype.type(out - 1)
+    each = np.arange(out - 1, dtype=sample.dtype).reshape(-1, *[1] * sample.ndim)
+    begun = ((each + sample) * alpha).astype(int) - (sample * alpha).astype(int)
+    return np.concatenate([begun, last])
+
+
+def table(spec: Any) -> Table:
+    """Which elements each output sees: of fractional pools each lane has windows of its own."""
+    shape, kwargs = spec.shapes[0], spec.kwargs
+    if spec.function not in FRACTIONAL:
+        names = ("axes", "padding", "strides", "window_shape")
+        return windows(shape, make_window(shape, **{k: kwargs[k] for k in names if k in kwargs}))
+    axes, widths, outs = kwargs["axes"], kwargs["window_shape"], kwargs["output_shape"]
+    lanes = [1 if axis in axes else size for axis, size in enumerate(shape)]
+    key = jax.random.key(kwargs["draw"], impl=CHEAP)
+    samples = np.asarray(jax.random.uniform(key, (len(axes), *lanes), np.float32))
+    out = [dict(zip(axes, outs, strict=True)).get(axis, size) for axis, size in enumerate(shape)]
+    at = [index[..., None] for index in np.indices(out)]
+    taps = np.indices(widths).reshape(len(axes), -1)
+    for axis, width, count, tap, sample in zip(axes, widths, outs, taps, samples, strict=True):
+        begun = np.moveaxis(starts(shape[axis], width, count, sample), 0, axis)
+        place = np.squeeze(begun, axis + 1)  # of one sample along the axis
+        at[axis] = np.broadcast_to(place, out)[..., None] + tap
+    flat = np.ravel_multi_index(np.broadcast_arrays(*at), shape)
+    return Table(flat.reshape(math.prod(out), -1), tuple(out))
+
+
+@functools.lru_cache(maxsize=8)
+def _noise(spec: Any) -> np.ndarray:
+    """What is added to the logarithm of each tap of each window: (outputs, taps)."""
+    shape, kwargs = spec.shapes[0], spec.kwargs
+    window = make_window(shape, **{k: kwargs[k] for k in GEOMETRY if k in kwargs})
+    wide, along = list(shape), []
+    for dim in window.dims:
+        wide[dim.axis] = dim.out * dim.window
+        along.append(np.arange(wide[dim.axis]).reshape(dim.out, dim.window))
+    noise = jax.random.gumbel(jax.random.key(kwargs["draw"], impl=CHEAP), wide, np.float32)
+    return np.asarray(noise, np.float64).ravel()[grid(tuple(wide), window.axes, along).members]
+
+
+def _scores(spec: Any, at: Table, x: np.ndarray) -> np.ndarray:
+    """Of each tap: where its weight is 0 the lowest number, and -inf where there is none."""
+    weight = np.maximum(at.of(x).astype(np.float32), 0)
+    lowest = np.float64(np.finfo(np.float32).min)
+    with np.errstate(divide="ignore"):
+        score = np.log(weight.astype(np.float64)) + _noise(spec)
+    score = np.where(weight == 0, lowest, score)
+    return np.where(at.real, score, -np.inf)
+
+
+def unsure(spec: Any, at: Table, x: np.ndarray) -> np.ndarray:
+    """Of arrays (cases, elements), which have a window that rounding decides."""
+    if spec.function != "stochastic_pool" or spec.kwargs["draw"] is None or at.members.shape[1] < 2:
+        return np.zeros(len(x), bool)
+    score = np.sort(np.nan_to_num(_scores(spec, at, x), nan=np.inf), -1)
+    first, second = score[..., -1], score[..., -2]
+    with np.errstate(invalid="ignore"):
+        near = (first != second) & (first - second < NEAR * np.maximum(1, np.abs(second) / 8))
+    return near.any(-1)
+
+
+def wanted(spec: Any, at: Table, x: np.ndarray) -> Shares:
+    """What each function should give of arrays (cases, elements)."""
+    values, real = at.of(x), np.broadcast_to(at.real, (len(x), *at.members.shape))
+    if spec.function == "fractional_max_pool":
+        return Shares(at, *chosen(values, real, "max", "first"))
+    if spec.function == "fractional_avg_pool":
+        share = np.full(values.shape, 1 / values.shape[-1])
+        return Shares(at, values.mean(-1), share, np.nan_to_num(np.abs(values)).mean(-1))
+    first = np.arange(values.shape[-1]) == at.real.argmax(-1)[:, None]
+    if spec.kwargs["draw"] is not None:
+        _, share = chosen(_scores(spec, at, x), real, "max", "first")
+        return Shares(at, np.where(share > 0, values, 0).sum(-1), share)
+    weight = np.where(real, np.maximum(values, 0), 0)
+    total = weight.sum(-1, keepdims=True)
+    none, safe = total == 0, np.where(total == 0, 1, total)
+    y = np.where(none, np.where(first, values, 0), weight**2 / safe).sum(-1, keepdims=True)
+    slope = np.where(weight > 0, (2 * weight - y) / safe, 0)
+    parts = np.where(weight > 0, (2 * weight + np.abs(y)) / safe, 0)
+    return Shares(
+        at, y[..., 0], np.where(none, first, slope), np.abs(y[..., 0]), np.where(none, first, parts)
+    )
