@@ -74,7 +74,9 @@ def _eroded(name: str, *args: Any, where: Any) -> Array:
 
 median_pool = _sharded(jaxpool.median_pool, _median, "(3,) -> [1., 3.]")
 rank_pool = _sharded(jaxpool.rank_pool, rank.pooled, "0, (3,) -> [0., 1.]")
-dilate = _sharded(jaxpool.dilate, _dilated, "jnp.array([0.0, 1.0]) -> [5., 4., 4.]")
-erode = _sharded(jaxpool.erode, _eroded, "jnp.array([0.0, 1.0]) -> [0., 0., 1.]")
+dilate = _sharded(jaxpool.dilate, _dilated, "jnp.array([0.0, 1.0]), axes=(0,) -> [5., 4., 4.]")
+erode = _sharded(jaxpool.erode, _eroded, "jnp.array([0.0, 1.0]), axes=(0,) -> [0., 0., 1.]")
 blur_pool = _sharded(jaxpool.blur_pool, blur.blurred, "(3,) -> [2. , 2.25, 2.25, 2. ]")
-max_blur_pool = _sharded(jaxpool.max_blur_pool, blur.max_blurred, "(2,), (3,), (2,) -> [4., 3.25]")
+max_blur_pool = _sharded(
+    jaxpool.max_blur_pool, blur.max_blurred, "(2,), (3,), (2,) -> [3.75, 3.  ]"
+)
