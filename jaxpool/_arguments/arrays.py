@@ -55,7 +55,12 @@ def as_array(function: str, x: Any, argument: str = "x") -> Array:
 
 
 def converted(argument: str, x: Any) -> Array:
-    """x as a jax array; raises where jax takes no such array, for its dtype or what it turns into."""
+    """x as a jax array; raises where jax takes no such array, for its dtype or what it turns into.
+
+    What is one stays as it is: `jnp.asarray` of jax 0.10.0 mistakes its sharding under `jax.vmap`.
+    """
+    if isinstance(x, jax.Array):
+        return x
     try:
         return jnp.asarray(x)
     except (TypeError, ValueError, OverflowError):
