@@ -47,7 +47,7 @@ CACHE = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-FIRST, MOST = 10, 80  # tests of those that reach a line
+FIRST, MOST = 12, 80  # tests of those that reach a line
 SECONDS = 300  # of processor time, beside ten times what the tests of the room take
 # `tuning.py` holds numbers that were measured: another chooses another form, of the same results.
 LEFT_OUT = ("tuning.py",)
@@ -144,6 +144,13 @@ class Reach:
         return [test for _, _, test in sorted(order)]
 
 
+def in_two(tests):
+    """A few of the tests, of few modules, since a module takes long to import; and some others."""
+    modules = list(dict.fromkeys(test.split("::")[0] for test in tests))[:3]
+    first = [test for test in tests if test.startswith(tuple(modules))][:FIRST]
+    return first, [test for test in tests if test not in first][:MOST]
+
+
 def statement(code, line):
     """The lines of the innermost statement at `line`, without the statements in it."""
     found = [
@@ -209,7 +216,7 @@ def tried(room, sample, seed):
             path.write_text(new)
             limit = int(10 * seconds) + SECONDS
             reaching = reach.tests(name, line)
-            for tests in (own, reaching[:FIRST], reaching[FIRST:MOST]):
+            for tests in (own, *in_two(reaching)):
                 marked = "not slow" if tests is own else ""
                 killer = failing(copy, ["-m", marked, *tests], limit)[0] if tests else None
                 if killer:
