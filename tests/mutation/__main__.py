@@ -130,7 +130,8 @@ class Reach:
 
     def tests(self, path, line):
         """Those of the statement at `line`; of one that runs as the module is imported, those of the module."""
-        by_line = self.data.contexts_by_lineno(str(self.tree / path))
+        noted = (self.tree / ".coverage").exists()
+        by_line = self.data.contexts_by_lineno(str(self.tree / path)) if noted else {}
         lines = statement((self.tree / path).read_text(), line)
         found = set().union(*[by_line.get(each, ()) for each in lines])
         found = found - {""} or set().union(*by_line.values())
