@@ -129,12 +129,13 @@ class Reach:
         self.seconds = {test: float(seconds) for seconds, test in timed}
 
     def tests(self, path, line):
-        """Those of the statement at `line`; of one that runs as the module is imported, those of the module."""
+        """Those of the statement at `line`; of one that runs on import, those of its class or of the module."""
         noted = (self.tree / ".coverage").exists()
         by_line = self.data.contexts_by_lineno(str(self.tree / path)) if noted else {}
-        lines = statement((self.tree / path).read_text(), line)
-        found = set().union(*[by_line.get(each, ()) for each in lines])
-        found = found - {""} or set().union(*by_line.values())
+        for lines in (*around((self.tree / path).read_text(), line), by_line):
+            found = set().union(*[by_line.get(each, ()) for each in lines]) - {""}
+            if found:
+                break
         quickest = sorted(found & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
         turns = collections.Counter()
         order = []  # of each function one case, then of each another
@@ -152,14 +153,15 @@ def in_two(tests):
     return first, [test for test in tests if test not in first][:MOST]
 
 
-def statement(code, line):
-    """The lines of the innermost statement at `line`, without the statements in it."""
-    found = [
-        range(node.lineno, (node.body[0].lineno if hasattr(node, "body") else node.end_lineno + 1))
-        for node in ast.walk(ast.parse(code))
-        if isinstance(node, ast.stmt)
+def around(code, line):
+    """The lines of the innermost statement at `line` without those in it, then of all that it stands in."""
+    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.stmt)]
+    whole = [range(node.lineno, node.end_lineno + 1) for node in nodes]
+    bodies = [
+        node.body[0].lineno if hasattr(node, "body") else node.end_lineno + 1 for node in nodes
     ]
-    return min((each for each in found if line in each), key=len, default=range(line, line + 1))
+    heads = [range(node.lineno, body) for node, body in zip(nodes, bodies, strict=True)]
+    return sorted((each for each in [*heads, *whole] if line in each), key=len)
 
 
 def failing(copy, tests, seconds):

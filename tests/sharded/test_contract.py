@@ -14,6 +14,7 @@ import jaxpool
 from jaxpool import sharded
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import make_window
+from jaxpool._ops.elementwise import sharded_alike
 from jaxpool._shards.halo import Halo
 from jaxpool._shards.place import place_by_type
 from jaxpool._shards.unpool import Lying
@@ -328,3 +329,23 @@ def test_of_an_array_of_unknown_size_no_type_says_where_it_lies():
             jax.eval_shape(lambda x: found.append(place_by_type(x)), x)
     assert found[0].names[0] == ("rows",)
     assert found[1] is None
+
+
+@pytest.mark.parametrize(
+    ("specs", "together"),
+    [
+        ((P("i"), P(None, "j")), P("i", "j")),
+        ((P("i"), P(None, "i")), P("i", None)),  # no mesh axis twice
+        ((P("i"), P("j")), P("i", None)),  # as the first
+        ((P(), P(None, "j")), P(None, "j")),
+    ],
+)
+def test_operands_are_sharded_as_any_of_them_is(specs, together):
+    mesh, found = AbstractMesh((2, 2), ("i", "j"), axis_types=(AxisType.Explicit,) * 2), []
+    xs = [
+        jax.ShapeDtypeStruct((4, 4), np.float32, sharding=jax.sharding.NamedSharding(mesh, spec))
+        for spec in specs
+    ]
+    with jax.sharding.use_abstract_mesh(mesh):
+        jax.eval_shape(lambda *xs: found.extend(map(jax.typeof, sharded_alike(xs))), *xs)
+    assert [each.sharding.spec for each in found] == [together, together]
