@@ -125,8 +125,8 @@ def test_nan_and_infinities_reach_the_cells_that_have_them_as_neighbours():
 
 def test_a_box_that_says_nothing():
     """Without area, outside of the image, or of an image that does not exist: 0, and no gradient."""
-    boxes = jnp.array([[1, 1, 1, 4], [4, 1, 2, 3], [9, 9, 12, 12], [0, 0, 3, 3]], jnp.float32)
-    images = jnp.array([0, 0, 0, 1])
+    corners = [[1, 1, 1, 4], [4, 1, 2, 3], [9, 9, 12, 12], [0, 0, 3, 3], [0, 0, 3, 3]]
+    boxes, images = jnp.array(corners, jnp.float32), jnp.array([0, 0, 0, 1, -1])
     for name in ("roi_align", "roi_max_pool"):
         function = getattr(jaxpool, name)
 
@@ -135,12 +135,12 @@ def test_a_box_that_says_nothing():
             return function(x[None] - 9, boxes, 2, batch_indices=images)
 
         y, back = jax.vjp(lambda x, pool=pool: pool(x, images), X)
-        zero = [2, 3] if name == "roi_max_pool" else [0, 1, 2, 3]
+        zero = [2, 3, 4] if name == "roi_max_pool" else [0, 1, 2, 3, 4]
         assert not np.asarray(y)[zero].any()
         dx = back(jnp.zeros_like(y).at[jnp.array(zero)].set(1))[0]
         assert not np.asarray(dx).any()
     assert jaxpool.roi_align(X, boxes[:0], 2).shape == (0, 2, 2, 2)
-    assert jaxpool.roi_max_pool(X[..., :0], boxes, 2).shape == (4, 2, 2, 0)
+    assert jaxpool.roi_max_pool(X[..., :0], boxes, 2).shape == (5, 2, 2, 0)
 
 
 def test_types_and_shapes():
