@@ -239,3 +239,18 @@ def test_messages(name, given, error, message):
     with pytest.raises(error) as raised:
         getattr(jaxpool, name)(**arguments)
     assert str(raised.value).startswith(f"jaxpool.{name}: {message}")
+
+
+def test_cotangents_reach_all_of_a_large_image():
+    """Of several images, which the backward takes in pieces."""
+    x = jnp.asarray(
+        np.random.default_rng(0).permutation(2 * 20 * 40).reshape(2, 20, 40, 1), jnp.float32
+    )
+    boxes, images = jnp.array([[0, 0, 19, 39]] * 2, jnp.float32), jnp.array([1, 0])
+    y, back = jax.vjp(lambda x: jaxpool.roi_max_pool(x, boxes, (4, 5), batch_indices=images), x)
+    (dx,) = back(jnp.arange(1.0, 41).reshape(y.shape))
+    want, cells = np.zeros_like(x), np.asarray(x)[[1, 0]].reshape(2, 4, 5, 5, 8).swapaxes(2, 3)
+    np.testing.assert_array_equal(y[..., 0], cells.max((3, 4)))
+    for number, best in enumerate(np.ravel(y), 1):
+        want[np.asarray(x) == best] = number
+    np.testing.assert_array_equal(dx, want)
