@@ -55,10 +55,6 @@ class Extreme(Op):
     nan: NaN = "wins"
 
     @property
-    def inputs(self) -> int:
-        return len(self.shapes)
-
-    @property
     def shape(self) -> Shape:
         return jnp.broadcast_shapes(*self.shapes)
 

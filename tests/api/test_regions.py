@@ -138,8 +138,8 @@ def test_what_is_not_finite_gets_the_cotangent_that_a_number_gets():
 
 def test_a_box_that_says_nothing():
     """Without area, outside of the image, or of an image that does not exist: 0, and no gradient."""
-    boxes = jnp.array([[1, 1, 1, 4], [4, 1, 2, 3], [9, 9, 12, 12], [0, 0, 3, 3]], jnp.float32)
-    images = jnp.array([0, 0, 0, 1])
+    corners = [[1, 1, 1, 4], [4, 1, 2, 3], [9, 9, 12, 12], [0, 0, 3, 3], [0, 0, 3, 3]]
+    boxes, images = jnp.array(corners, jnp.float32), jnp.array([0, 0, 0, 1, -1])
     for name in ("roi_align", "roi_max_pool"):
         function = getattr(jaxpool, name)
 
@@ -148,12 +148,12 @@ def test_a_box_that_says_nothing():
             return function(x[None] - 9, boxes, 2, batch_indices=images)
 
         y, back = jax.vjp(lambda x, pool=pool: pool(x, images), X)
-        zero = [2, 3] if name == "roi_max_pool" else [0, 1, 2, 3]
+        zero = [2, 3, 4] if name == "roi_max_pool" else [0, 1, 2, 3, 4]
         assert not np.asarray(y)[zero].any()
         dx = back(jnp.zeros_like(y).at[jnp.array(zero)].set(1))[0]
         assert not np.asarray(dx).any()
     assert jaxpool.roi_align(X, boxes[:0], 2).shape == (0, 2, 2, 2)
-    assert jaxpool.roi_max_pool(X[..., :0], boxes, 2).shape == (4, 2, 2, 0)
+    assert jaxpool.roi_max_pool(X[..., :0], boxes, 2).shape == (5, 2, 2, 0)
 
 
 def test_types_and_shapes():
@@ -252,3 +252,18 @@ def test_messages(name, given, error, message):
     with pytest.raises(error) as raised:
         getattr(jaxpool, name)(**arguments)
     assert str(raised.value).startswith(f"jaxpool.{name}: {message}")
+
+
+def test_cotangents_reach_all_of_a_large_image():
+    """Of several images, which the backward takes in pieces."""
+    x = jnp.asarray(
+        np.random.default_rng(0).permutation(2 * 20 * 40).reshape(2, 20, 40, 1), jnp.float32
+    )
+    boxes, images = jnp.array([[0, 0, 19, 39]] * 2, jnp.float32), jnp.array([1, 0])
+    y, back = jax.vjp(lambda x: jaxpool.roi_max_pool(x, boxes, (4, 5), batch_indices=images), x)
+    (dx,) = back(jnp.arange(1.0, 41).reshape(y.shape))
+    want, cells = np.zeros_like(x), np.asarray(x)[[1, 0]].reshape(2, 4, 5, 5, 8).swapaxes(2, 3)
+    np.testing.assert_array_equal(y[..., 0], cells.max((3, 4)))
+    for number, best in enumerate(np.ravel(y), 1):
+        want[np.asarray(x) == best] = number
+    np.testing.assert_array_equal(dx, want)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from jaxpool.compat import _lax
 from jaxpool.compat import flax as ours
@@ -288,3 +289,16 @@ def test_a_window_of_another_rank_is_refused_as_lax_refuses_it():
         return str(raised.value)
 
     assert refused(_lax.reduce_window) == refused(lax.reduce_window)
+
+
+def test_shards_of_several_sizes_are_left_to_lax():
+    mesh = AbstractMesh((4,), ("rows",), axis_types=(AxisType.Explicit,))
+    where = NamedSharding(mesh, PartitionSpec(None, "rows"))
+    x = jax.ShapeDtypeStruct((1, 16, 4, 1), np.float32, sharding=where)
+
+    def refused(module):
+        with jax.sharding.use_abstract_mesh(mesh), pytest.raises(Exception, match="14") as raised:
+            jax.eval_shape(lambda x: module.max_pool(x, (3, 3)), x)
+        return str(raised.value)
+
+    assert refused(ours) == refused(theirs)

@@ -115,3 +115,12 @@ def test_elements_counted_from_another(dim, transposed):
         assert (part.size, part.out, part.stride) == (end - begin, each.out, each.stride)
         moved = [(offset + begin, tap) for offset, tap in part.pairs]
         assert moved == list(each.pairs)
+
+
+@given(axes, st.sampled_from((1, 5)))
+def test_windows_read_their_taps(dim, unit):
+    reads = access.windows_to_elements(dim, unit)
+    assert [tap for _, tap in reads.pairs] == [unit * tap for tap in range(dim.window)]
+    for position, row in enumerate(dim.sources().tolist()):
+        places = [reads.stride * position + offset for offset, _ in reads.pairs]
+        assert [at if 0 <= at < dim.size else dim.size for at in places] == row

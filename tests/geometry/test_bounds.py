@@ -90,3 +90,10 @@ def test_as_many_taps_as_an_index_can_name():
     assert make_window(shape, (2**16, 2**16 - 1)).size == 2**32 - 2**16
     with pytest.raises(ArgumentError, match=r"fewer than 2\*\*32"):
         make_window(shape, (2**16, 2**16))
+
+
+@pytest.mark.parametrize(("channels", "hinted"), [(1, True), (2, False), (3, True)])
+def test_as_many_channels_as_images_have_are_asked_about(channels, hinted):
+    with pytest.raises(ArgumentError) as raised:
+        make_window((8, channels, 28, 28), (5, 5))
+    assert ("pass axes=(2, 3)" in raised.value.hint) is hinted

@@ -47,7 +47,7 @@ CACHE = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-FIRST, MOST = 10, 80  # tests of those that reach a line
+FIRST, MOST = 12, 80  # tests of those that reach a line
 SECONDS = 300  # of processor time, beside ten times what the tests of the room take
 # `tuning.py` holds numbers that were measured: another chooses another form, of the same results.
 LEFT_OUT = ("tuning.py",)
@@ -129,11 +129,13 @@ class Reach:
         self.seconds = {test: float(seconds) for seconds, test in timed}
 
     def tests(self, path, line):
-        """Those of the statement at `line`; of one that runs as the module is imported, those of the module."""
-        by_line = self.data.contexts_by_lineno(str(self.tree / path))
-        lines = statement((self.tree / path).read_text(), line)
-        found = set().union(*[by_line.get(each, ()) for each in lines])
-        found = found - {""} or set().union(*by_line.values())
+        """Those of the statement at `line`; of one that runs on import, those of its class or of the module."""
+        noted = (self.tree / ".coverage").exists()
+        by_line = self.data.contexts_by_lineno(str(self.tree / path)) if noted else {}
+        for lines in (*around((self.tree / path).read_text(), line), by_line):
+            found = set().union(*[by_line.get(each, ()) for each in lines]) - {""}
+            if found:
+                break
         quickest = sorted(found & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
         turns = collections.Counter()
         order = []  # of each function one case, then of each another
@@ -144,14 +146,22 @@ class Reach:
         return [test for _, _, test in sorted(order)]
 
 
-def statement(code, line):
-    """The lines of the innermost statement at `line`, without the statements in it."""
-    found = [
-        range(node.lineno, (node.body[0].lineno if hasattr(node, "body") else node.end_lineno + 1))
-        for node in ast.walk(ast.parse(code))
-        if isinstance(node, ast.stmt)
+def in_two(tests):
+    """A few of the tests, of few modules, since a module takes long to import; and some others."""
+    modules = list(dict.fromkeys(test.split("::")[0] for test in tests))[:3]
+    first = [test for test in tests if test.startswith(tuple(modules))][:FIRST]
+    return first, [test for test in tests if test not in first][:MOST]
+
+
+def around(code, line):
+    """The lines of the innermost statement at `line` without those in it, then of all that it stands in."""
+    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.stmt)]
+    whole = [range(node.lineno, node.end_lineno + 1) for node in nodes]
+    bodies = [
+        node.body[0].lineno if hasattr(node, "body") else node.end_lineno + 1 for node in nodes
     ]
-    return min((each for each in found if line in each), key=len, default=range(line, line + 1))
+    heads = [range(node.lineno, body) for node, body in zip(nodes, bodies, strict=True)]
+    return sorted((each for each in [*heads, *whole] if line in each), key=len)
 
 
 def failing(copy, tests, seconds):
@@ -209,7 +219,7 @@ def tried(room, sample, seed):
             path.write_text(new)
             limit = int(10 * seconds) + SECONDS
             reaching = reach.tests(name, line)
-            for tests in (own, reaching[:FIRST], reaching[FIRST:MOST]):
+            for tests in (own, *in_two(reaching)):
                 marked = "not slow" if tests is own else ""
                 killer = failing(copy, ["-m", marked, *tests], limit)[0] if tests else None
                 if killer:

@@ -1,5 +1,7 @@
 """Max and min pools over windows that are walked in several steps, and what stays true of short ones."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,3 +125,18 @@ def test_channels_first_phases_of_the_minor_axis_are_joined_last(autodiff, paddi
     whole = [line for line in ops if line.endswith("-> tensor<2x4x16x20xf32>")]
     assert len(whole) == 1
     assert "stablehlo.reshape" in whole[0]
+
+
+@pytest.mark.parametrize("pool", [jaxpool.max_pool, jaxpool.min_pool])
+def test_the_tangent_of_many_that_tie_is_their_mean(pool):
+    """Windows of 144 taps, which keep x and y."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 3, (1, 14, 13, 2)).astype(np.float32)
+    v = rng.integers(-9, 9, x.shape).astype(np.float32)
+    split = functools.partial(pool, window_shape=(12, 12), ties="split", autodiff="jvp")
+    y, tangent = jax.jit(lambda x, v: jax.jvp(split, (x,), (v,)))(x, v)
+    for i, j, c in np.ndindex(3, 2, 2):
+        window, tangents = (a[0, i : i + 12, j : j + 12, c] for a in (x, v))
+        best = window.max() if pool is jaxpool.max_pool else window.min()
+        assert y[0, i, j, c] == best
+        np.testing.assert_allclose(tangent[0, i, j, c], tangents[window == best].mean(), rtol=1e-5)

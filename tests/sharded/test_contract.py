@@ -16,7 +16,9 @@ import jaxpool
 from jaxpool import sharded
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import make_window
+from jaxpool._ops.elementwise import sharded_alike
 from jaxpool._shards.halo import Halo
+from jaxpool._shards.place import place_by_type
 from jaxpool._shards.unpool import Lying
 from jaxpool._shards.unpool import _check_near as check_near
 
@@ -314,3 +316,52 @@ def test_indices_beside_the_shard_of_their_element():
     with pytest.raises(ArgumentError, match="of the shard of its element along axis 1") as raised:
         check_near((near + 8) % 16, (1, 8, 1), (1,), (16,), lying)
     assert raised.value.argument == "indices"
+
+
+def test_a_spec_of_axes_that_are_manual_in_part():
+    kinds = (AxisType.Auto, AxisType.Auto)
+    mesh = jax.make_mesh((1, 1), ("rows", "more"), kinds, devices=jax.devices()[:1])
+    spec = P(None, ("rows", "more"))
+    run = jax.shard_map(
+        lambda x: sharded.max_pool(x, (2, 2), spec=spec),
+        mesh=mesh,
+        in_specs=P(None, "rows"),
+        out_specs=P(None, "rows"),
+        axis_names={"rows"},
+    )
+    assert message(ValueError, run, jnp.asarray(X)) == (
+        "jaxpool.sharded.max_pool: `spec` must be of axes that are all manual here, ['rows'], or none "
+        "of them; got spec=P(None, ('rows', 'more')) (x.shape=(2, 16, 4, 3), window_shape=(2, 2)). "
+        "Map the others in the same shard_map."
+    )
+
+
+def test_of_an_array_of_unknown_size_no_type_says_where_it_lies():
+    mesh, found = AbstractMesh((4,), ("rows",), axis_types=(AxisType.Explicit,)), []
+    where = jax.sharding.NamedSharding(mesh, P("rows"))
+    for size in (8, *jax.export.symbolic_shape("4*b")):
+        x = jax.ShapeDtypeStruct((size, 16, 4, 3), np.float32, sharding=where)
+        with jax.sharding.use_abstract_mesh(mesh):
+            jax.eval_shape(lambda x: found.append(place_by_type(x)), x)
+    assert found[0].names[0] == ("rows",)
+    assert found[1] is None
+
+
+@pytest.mark.parametrize(
+    ("specs", "together"),
+    [
+        ((P("i"), P(None, "j")), P("i", "j")),
+        ((P("i"), P(None, "i")), P("i", None)),  # no mesh axis twice
+        ((P("i"), P("j")), P("i", None)),  # as the first
+        ((P(), P(None, "j")), P(None, "j")),
+    ],
+)
+def test_operands_are_sharded_as_any_of_them_is(specs, together):
+    mesh, found = AbstractMesh((2, 2), ("i", "j"), axis_types=(AxisType.Explicit,) * 2), []
+    xs = [
+        jax.ShapeDtypeStruct((4, 4), np.float32, sharding=jax.sharding.NamedSharding(mesh, spec))
+        for spec in specs
+    ]
+    with jax.sharding.use_abstract_mesh(mesh):
+        jax.eval_shape(lambda *xs: found.extend(map(jax.typeof, sharded_alike(xs))), *xs)
+    assert [each.sharding.spec for each in found] == [together, together]
