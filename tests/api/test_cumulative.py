@@ -341,3 +341,10 @@ def test_messages_about_x(name):
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         jax.eval_shape(f, jax.ShapeDtypeStruct((size,), np.float32))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_cotangent_of_nothing(reverse):
+    """Along an axis without elements there is no last one to begin with."""
+    dx = jax.grad(lambda x: jaxpool.cummax(x, 0, reverse=reverse).sum())(jnp.zeros((0, 2)))
+    assert dx.shape == (0, 2)

@@ -267,3 +267,10 @@ def test_cotangents_reach_all_of_a_large_image():
     for number, best in enumerate(np.ravel(y), 1):
         want[np.asarray(x) == best] = number
     np.testing.assert_array_equal(dx, want)
+
+
+def test_a_box_outside_of_the_image_has_no_tangent():
+    boxes = jnp.array([[99, 99, 120, 120], [0, 0, 1, 1]], jnp.float32)
+    pool = functools.partial(jaxpool.roi_max_pool, boxes=boxes, output_shape=1)
+    tangent = jax.jvp(pool, (X,), (jnp.ones_like(X),))[1]
+    np.testing.assert_array_equal(tangent[:, 0, 0], [[0] * X.shape[-1], [1] * X.shape[-1]])
