@@ -11,12 +11,14 @@ from jaxpool._api.max_pool import pooled
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import calling
+from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, per_axis
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._ops.blur_pool import BlurPool
 from jaxpool._ops.op import applied
 from jaxpool._shards.split import Where
+
+LONGEST = 1024  # elements of a blur, each a term of the program
 
 
 @public
@@ -34,7 +36,8 @@ def blur_pool(
     `y[b, i, j, c] = sum over (u, v) of w[u] * w[v] * x[b, i * s - p + u, j * s - p + v, c]` with
     `w[u] = C(k - 1, u) / 2^(k - 1)`, where k is the window along the axis and C(n, m) a binomial
     coefficient, other letters as in `max_pool`. Padding says how far windows reach beyond the
-    border; there x is mirrored at its outermost element: 2 1 | 0 1 2.
+    border; there x is mirrored at its outermost element: 2 1 | 0 1 2. A window has at most 1024
+    elements.
 
     Gradient: each cotangent goes to the elements of its window, weighted as they were; what overlaps
     or was reflected is added. Nothing is kept. 8- and 16-bit floats add in float32 and are rounded
@@ -79,7 +82,8 @@ def max_blur_pool(
 
     {x}
     {window}
-      blur_shape: the window of the average, as `window_shape` is that of the maximum.
+      blur_shape: the window of the average, of at most 1024 elements, as `window_shape` is that of the
+        maximum.
     {strides}
 
     {result} Integers and bool give float32.
@@ -124,10 +128,15 @@ def blurred(
     """The blur pool of x that lies where its type or `where` says."""
     geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
     x, window, split = checked(name, x, shape, where=where, **geometry)
+    with calling(name, **{"x.shape": x.shape}):
+        if window.size > LONGEST:
+            argument = "blur_shape" if name.endswith("max_blur_pool") else "window_shape"
+            hint = "Blur twice: windows of j and of k blur as one of j + k - 1."
+            raise ArgumentError(argument, f"of at most {LONGEST} elements", shape, hint)
+        if split:
+            split.check_reflected()
     op, x = BlurPool(window), x if is_float(x.dtype) else x.astype(jnp.float32)
     if not split:
         return applied(op, x)
-    with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
-        split.check_reflected()
     y: Array = split.apply(applied, op, x)
     return y

@@ -37,7 +37,8 @@ class BlurPool(Op):
 
     def _pass(self, x: Array, *, on: Platform, turned: bool) -> Array:
         """Over what is reflected, or `turned` from the output to that."""
-        rows = [[math.comb(n - 1, tap) for tap in range(n)] for n in self.window.window_shape]
+        sizes = self.window.window_shape
+        rows = [[math.comb(n - 1, tap) / 2 ** (n - 1) for tap in range(n)] for n in sizes]
         weights = functools.reduce(np.multiply.outer, map(np.asarray, rows)).ravel()
         window = over_border(self.window)
         shape = window.unpooled(x.shape)
@@ -47,7 +48,7 @@ class BlurPool(Op):
         layout = plan.layout if turned else in_one_region(phases)
 
         def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
-            weight = lax.full_like(parts[0], weights[tap] / weights.sum())
+            weight = lax.full_like(parts[0], weights[tap])
             return grow(parts[0] * weight, fill=0)
 
         source = Source([x], [0], phases)

@@ -146,13 +146,8 @@ class Bordered(Op):
 
 def _of(strip: Strip, arrays: Any) -> Any:
     """What arrays hold of the windows of a strip."""
-
-    def part(each: Array) -> Array:
-        if each.shape[strip.axis] == 1:  # the same for all windows
-            return each
-        return lax.slice_in_dim(each, strip.first, strip.first + strip.count, axis=strip.axis)
-
-    return jax.tree.map(part, arrays)
+    first, stop = strip.first, strip.first + strip.count
+    return jax.tree.map(lambda x: lax.slice_in_dim(x, first, stop, axis=strip.axis), arrays)
 
 
 def _put(strip: Strip, whole: Any, part: Any) -> Any:
