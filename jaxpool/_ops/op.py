@@ -42,9 +42,8 @@ class Op:
     """An operation and its derivative, on a platform. Subclasses are frozen dataclasses: hashable, static under jit."""
 
     inputs = 1
-    differentiable_given = (
-        False  # whether what is given has a derivative: that of the portable form, by jax
-    )
+    # Whether what is given beside the inputs has a derivative: jax's, of the portable form.
+    differentiable_given = False
     linear_in_x = False  # whether it is its own linear map: then nothing is kept but what is given
 
     def value(self, on: Platform, *xs: Array) -> Array:
