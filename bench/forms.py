@@ -124,8 +124,8 @@ def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
         y, index = forward(x)
         return y, backward(dy, index)
 
-    chosen = (plan.keys, plan.forward)
-    ways = {"forward": Form(chosen, f"{plan.keys} keys; {_words(plan.forward)}", ("x",), forward)}
+    chosen = plan.forward
+    ways = {"forward": Form(chosen, _words(plan.forward), ("x",), forward)}
     if case.integer:
         return ways
     sent = (plan.widen, plan.backward)

@@ -61,8 +61,8 @@ def deciding(case: Case, on: Platform) -> dict[str, dict[str, Any]]:
 # A family of functions each
 
 _WHY = {
-    "narrow": (),
-    "integer": ("compared as 16-bit integers: twice as many to a vector as float32",),
+    "compared": (),
+    "alone": ("NaN is looked for alone: two chains of one comparison a term, not one of two",),
     "never": (),
     "fused": ("cotangents are widened where they are added",),
     "apart": ("cotangents are widened first: within each term that does not vectorise",),
@@ -78,7 +78,7 @@ def _selection(case: Case, problem: Problem) -> Explained:
     if keeps == "rank":
         return _reduction(case, problem)
     plan = plan_max(problem)
-    why = _WHY[plan.keys]
+    why = _WHY[plan.nan]
     if plan.value_by:
         why = (*why, "one lax.reduce_window where no derivative is taken")
     forward = of_steps(plan.forward)

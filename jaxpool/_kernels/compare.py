@@ -1,7 +1,8 @@
 """How elements are compared: NaN beats every number, NaNs tie with each other, +0 with -0."""
 
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+import functools
+from collections.abc import Sequence
+from typing import Literal
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, is_float, lo
 
 Ties = Literal["first", "last", "split"]
 Order = Literal["first", "last", "last_nan"]  # the third: the first of equal numbers, the last NaN
+Term = tuple[Array, ...]  # what is compared, a value, and where wanted the flat tap it stands at
 
 
 def decode(x: Array) -> Array:
@@ -40,16 +42,11 @@ def encode(y: Array, dtype: DType) -> Array:
     return cast(y, dtype)
 
 
-def constant(convert: Callable[[Array], Array], value: np.ndarray) -> np.ndarray:
-    """`convert(value)`, a constant of the program."""
+def decoded_losing(dtype: DType, kind: Kind) -> np.ndarray:
+    """The identity of a maximum or a minimum of `dtype`, decoded: a constant of the program."""
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
     with jax.ensure_compile_time_eval(), no_mesh:  # what is known lies on no mesh
-        return np.asarray(convert(jnp.asarray(value)))
-
-
-def decoded_losing(dtype: DType, kind: Kind) -> np.ndarray:
-    """The identity of a maximum or a minimum of `dtype`, decoded."""
-    return constant(decode, losing(dtype, kind))
+        return np.asarray(decode(jnp.asarray(losing(dtype, kind))))
 
 
 def wins(challenger: Array, best: Array, kind: Kind, ties: Order) -> Array:
@@ -67,25 +64,34 @@ def wins(challenger: Array, best: Array, kind: Kind, ties: Order) -> Array:
     return lax.bitwise_not(lax.bitwise_or(behind(challenger, best), lost_nan))
 
 
+def best(
+    terms: Sequence[Term], kind: Kind, ties: Order, nan: np.ndarray | None = None
+) -> tuple[Array, ...]:
+    """The value of the best term, and where given the flat tap it stands at.
+
+    With a `nan` to give, the best number, and over it a NaN: two chains of one comparison a term in
+    place of one of two.
+    """
+    ahead, ahead_or_level = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
+    better = ahead_or_level if ties == "last" else ahead
+
+    def joined(best: Term, term: Term) -> Term:
+        given = term[0], best[0]
+        takes = wins(*given, kind, ties) if nan is None else better(*given)
+        return tuple(lax.select(takes, t, b) for t, b in zip(term, best, strict=True))
+
+    _, value, *tap = functools.reduce(joined, terms)
+    if nan is not None:
+        nans = [lax.ne(term[0], term[0]) for term in terms]
+        value = lax.select(functools.reduce(lax.bitwise_or, nans), lax.full_like(value, nan), value)
+        in_order = [*zip(nans, terms, strict=True)]
+        for is_nan, (*_, at) in reversed(in_order) if ties == "first" else in_order:
+            tap = [lax.select(is_nan, at, best) for best in tap]
+    return value, *tap
+
+
 def level(a: Array, b: Array) -> Array:
     """Where a ties with b."""
     if not is_float(a.dtype):
         return lax.eq(a, b)
     return lax.bitwise_or(lax.eq(a, b), lax.bitwise_and(lax.ne(a, a), lax.ne(b, b)))
-
-
-class Keys(NamedTuple):
-    """A type to compare in: how elements get there and back, and who wins there."""
-
-    to: Callable[[Array], Array]
-    back: Callable[[Array], Array]
-    takes: Callable[[Array, Array], Array]  # (challenger, best), in the order of the window
-
-
-def narrow_keys(dtype: DType, kind: Kind, ties: Order) -> Keys:
-    """Elements compared as numbers, and kept in their own type from pass to pass."""
-    return Keys(
-        lambda x: x,
-        lambda y: y,
-        lambda challenger, best: wins(decode(challenger), decode(best), kind, ties),
-    )

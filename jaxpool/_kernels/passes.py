@@ -30,6 +30,11 @@ T = TypeVar("T")  # an array, or some
 Term = Callable[[int, Sequence[Array], Grow], T]  # (tap, a piece of each array, grow) -> a term
 
 
+def added(terms: Sequence[Array]) -> Array:
+    """The sum of terms, one after another."""
+    return functools.reduce(lax.add, terms)
+
+
 class Source(NamedTuple):
     """Arrays that are read alike, what each holds where nothing exists, and what a position reads along each axis."""
 
@@ -43,9 +48,12 @@ def carry_out(
     axes: Sequence[int],
     sources: Sequence[Source],
     term: Term[T],
-    join: Callable[[T, T], T],
-) -> T:
-    """The result of a pass along `axes`; where nothing exists, the term of tap 0 of nothing but fillings."""
+    joined: Callable[[Sequence[T]], Any],
+) -> Any:
+    """What `joined` makes of the terms at each position, in the order of the window, in a pass along `axes`.
+
+    Where nothing exists, it is the term of tap 0 of nothing but fillings.
+    """
     minor_last = sorted(range(len(axes)), key=axes.__getitem__)
     order = minor_last if layout.minor_last else minor_last[::-1]
 
@@ -54,10 +62,10 @@ def carry_out(
         padded = layout.reading == "padded"
         read = [_padded(source, axes, cuts) for source in sources] if padded else sources
 
-        def phase(turn: tuple[int, ...]) -> T:
+        def phase(turn: tuple[int, ...]) -> Any:
             pieces = itertools.chain(*[_pieces(source, axes, cuts, turn) for source in read])
             terms = [term(*piece) for piece in pieces]
-            return functools.reduce(join, terms) if terms else nothing()
+            return joined(terms or [nothing()])
 
         def nothing() -> T:
             parts = [slices.empty_along(x, axes) for x in sources[0].arrays]
@@ -86,8 +94,7 @@ def carry_out(
     places = itertools.product(*[range(len(column)) for column in layout.cuts])
     chosen = itertools.product(*layout.cuts)
     parts = {place: region(cuts) for place, cuts in zip(places, chosen, strict=True)}
-    result: T = jax.tree.map(cropped, slices.put_together(parts, minor_last, in_a_row))
-    return result
+    return jax.tree.map(cropped, slices.put_together(parts, minor_last, in_a_row))
 
 
 def _phases_that_read(sources: Sequence[Phases], cut: Cut) -> range:

@@ -15,7 +15,7 @@ from jaxpool._kernels.compare import Order
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
 from jaxpool._kernels.keep import keep
-from jaxpool._kernels.passes import Grow, Source, carry_out
+from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._kernels.slices import only
 from jaxpool._plan.layout import in_one_region
 from jaxpool._plan.max_pool import MaxPlan, Pass
@@ -46,7 +46,7 @@ def _sent(dy: Array, index: Array, pass_: Pass, dtype: DType) -> Array:
         return grow(only(_chose(piece, index, step), dy), fill=0)
 
     source = Source([dy, index], [0, 0], step.transposed)
-    return carry_out(pass_.layout, step.axes, [source], term, lax.add)
+    return carry_out(pass_.layout, step.axes, [source], term, added)
 
 
 def _lowered(index: Array, pass_: Pass) -> Array:
@@ -66,7 +66,9 @@ def _lowered(index: Array, pass_: Pass) -> Array:
 
     source = Source([index], [0], step.transposed)
     layout = in_one_region(step.transposed, spare_turn=True)
-    return carry_out(layout, step.axes, [source], term, lax.max)
+    return carry_out(
+        layout, step.axes, [source], term, functools.partial(functools.reduce, lax.max)
+    )
 
 
 def _picked(x: Array, index: Array, pass_: Pass) -> Array:
@@ -78,7 +80,7 @@ def _picked(x: Array, index: Array, pass_: Pass) -> Array:
         return only(_chose(piece, index, step), part)
 
     source = Source([x], [0], step.phases)
-    return carry_out(pass_.layout, step.axes, [source], term, lax.add)
+    return carry_out(pass_.layout, step.axes, [source], term, added)
 
 
 def route(dy: Array, index: Array, ties: Order, plan: MaxPlan) -> Array:

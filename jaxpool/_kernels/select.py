@@ -13,9 +13,8 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import Keys, Order, constant, narrow_keys
-from jaxpool._kernels.cpu.keys import integer_keys
-from jaxpool._kernels.dtypes import Kind, cast, index_dtype, losing
+from jaxpool._kernels.compare import Order, Term, best, decode
+from jaxpool._kernels.dtypes import DType, Kind, cast, index_dtype, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._kernels.reduce_window import window_extreme
@@ -34,47 +33,54 @@ def _first_real(window: Window, ndim: int, ties: Order) -> Array | None:
     return jnp.asarray(bound.astype(index_dtype(window.size)))
 
 
-def _step(pass_: Pass, keys: Keys, fill: Any, *found: Array, index: bool) -> tuple[Array, ...]:
-    """The best piece at each output of a step, and with `index` the flat tap it stands at."""
-    step = pass_.step
-    dtype = index_dtype(step.count)
+def _seen_as(x: Array, dtype: DType) -> Array:
+    """The bits of x as another type of their size."""
+    return x if x.dtype == dtype else lax.bitcast_convert_type(x, dtype)
+
+
+def _step(
+    pass_: Pass, kind: Kind, ties: Order, of: DType, nan: Any, *found: Array, index: bool
+) -> tuple[Array, ...]:
+    """The best piece at each output of a step, as it is held, and with `index` the flat tap it stands at."""
+    step, held = pass_.step, found[0].dtype
+    dtype, fill = index_dtype(step.count), losing(of, kind).view(held)
     arrays = [found[0], *(cast(tap, dtype) for tap in found[1:])]
 
-    def term(tap: int, parts: Sequence[Array], grow: Grow) -> tuple[Array, ...]:
+    def term(tap: int, parts: Sequence[Array], grow: Grow) -> Term:
         value = grow(parts[0], fill=fill)
+        key = decode(_seen_as(value, of))
         if not index:
-            return (value,)
+            return key, value
         at = lax.full_like(value, tap, dtype)
-        return value, at + grow(parts[1], fill=0) if parts[1:] else at
-
-    def better(best: tuple[Array, ...], challenger: tuple[Array, ...]) -> tuple[Array, ...]:
-        takes = keys.takes(challenger[0], best[0])
-        return tuple(lax.select(takes, c, b) for c, b in zip(challenger, best, strict=True))
+        return key, value, at + grow(parts[1], fill=0) if parts[1:] else at
 
     source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
-    return carry_out(pass_.layout, step.axes, [source], term, better)
+    joined = functools.partial(
+        best, kind=kind, ties=ties, nan=None if nan is None else nan.view(held)
+    )
+    return carry_out(pass_.layout, step.axes, [source], term, joined)
 
 
-def _select(
-    x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool
-) -> tuple[tuple[Array, ...], Keys]:
-    """The keys of each window's extreme, and with `index` the flat tap it stands at, padding counted."""
-    keys = (integer_keys if plan.keys == "integer" else narrow_keys)(x.dtype, kind, ties)
-    fill = constant(keys.to, losing(x.dtype, kind))
-    found: tuple[Array, ...] = (keys.to(x),)
+def _select(x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool) -> tuple[Array, ...]:
+    """Each window's extreme, and with `index` the flat tap it stands at, padding counted."""
+    nan, held = None, x.dtype
+    if plan.nan == "alone":
+        nan = np.asarray(np.nan, x.dtype)
+        # As their bits: XLA for CPU widens slices of bfloat16, and where it selects a float16 it branches.
+        held = jnp.uint16 if x.dtype in (jnp.bfloat16, jnp.float16) else x.dtype
+    found: tuple[Array, ...] = (_seen_as(x, held),)
     for pass_ in plan.forward:
-        kernel = functools.partial(_step, pass_, keys, fill, index=index)
+        kernel = functools.partial(_step, pass_, kind, ties, x.dtype, nan, index=index)
         last = pass_ is plan.forward[-1]
         found = kernel(*found) if last else keep(plan.keep, kernel, *found)
-    return found, keys
+    return _seen_as(found[0], x.dtype), *found[1:]
 
 
 def select_value(x: Array, kind: Kind, ties: Order, plan: MaxPlan) -> Array:
     """Each window's extreme alone."""
     if plan.value_by:
         return window_extreme(x, kind, plan.value_by)
-    (value,), keys = _select(x, kind, ties, plan, index=False)
-    return keys.back(value)
+    return _select(x, kind, ties, plan, index=False)[0]
 
 
 def select(x: Array, window: Window, kind: Kind, ties: Order, plan: MaxPlan) -> tuple[Array, Array]:
@@ -84,8 +90,8 @@ def select(x: Array, window: Window, kind: Kind, ties: Order, plan: MaxPlan) -> 
     greater; the real elements of such a window all tie with it, and the index is moved to the first
     (or last) of those.
     """
-    (value, index), keys = _select(x, kind, ties, plan, index=True)
+    value, index = _select(x, kind, ties, plan, index=True)
     bound = _first_real(window, x.ndim, ties)
     if bound is not None:
         index = (jnp.minimum if ties == "last" else jnp.maximum)(index, bound)
-    return keys.back(value), index
+    return value, index

@@ -17,7 +17,7 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, level, wins
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype
 from jaxpool._kernels.fold import State, window_fold, window_unfold
-from jaxpool._kernels.passes import Grow, Source, carry_out
+from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._plan.max_pool import Pass
 
 WORD = 32  # bits of the widest mask
@@ -90,7 +90,7 @@ def route_tied(dy: Array, words: Words, plan: Pass) -> Array:
         return grow(slices.only(tied(words, tap), part), fill=0)
 
     source = Source([part, *words], [0] * (1 + len(words)), plan.step.transposed)
-    dx: Array = carry_out(plan.layout, plan.step.axes, [source], sent, lax.add)
+    dx: Array = carry_out(plan.layout, plan.step.axes, [source], sent, added)
     return dx.astype(dy.dtype)
 
 

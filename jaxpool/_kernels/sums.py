@@ -16,7 +16,7 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator, cast
 from jaxpool._kernels.keep import keep
-from jaxpool._kernels.passes import Grow, Source, carry_out
+from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._kernels.reduce_window import window_total, window_total_transposed
 from jaxpool._plan.sum_pool import SumPass, SumPlan
 
@@ -46,7 +46,7 @@ def _pass(pass_: SumPass, end: Epilogue | None, x: Array, before: Array) -> Arra
 
     pairs = zip((x, before), pass_.sources, strict=False)
     sources = [Source([array], [0], phases) for array, phases in pairs]
-    total = carry_out(pass_.layout, pass_.axes, sources, term, lax.add)
+    total = carry_out(pass_.layout, pass_.axes, sources, term, added)
     return end.applied(total) if end else total
 
 

@@ -16,7 +16,7 @@ from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator, cast
 from jaxpool._kernels.keep import keep
-from jaxpool._kernels.passes import Grow, Source, carry_out
+from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.layout import in_one_region
 from jaxpool._plan.max_pool import plan_ties
@@ -52,7 +52,7 @@ class BlurPool(Op):
             return grow(parts[0] * weight, fill=0)
 
         source = Source([x], [0], phases)
-        return carry_out(layout, step.axes, [source], term, lax.add)
+        return carry_out(layout, step.axes, [source], term, added)
 
     def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
         wide = keep(keep_on(on), self._reflected, cast(x, accumulator(x.dtype)))

@@ -13,7 +13,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._kernels.compare import Order, Ties, decode, encode, level, wins
+from jaxpool._kernels.compare import Ties, decode, encode, level, wins
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype, is_float
 from jaxpool._kernels.split_ties import WORD, Words, share, tied
 from jaxpool._ops.op import Op
@@ -23,7 +23,9 @@ Shape = tuple[Any, ...]
 NaN = Literal["wins", "loses"]  # against a number; NaNs tie with each other
 
 
-def _takes(challenger: Array, best: Array, kind: Kind, ties: Order, nan: NaN) -> Array:
+def _takes(
+    challenger: Array, best: Array, kind: Kind, ties: Literal["first", "last"], nan: NaN
+) -> Array:
     """Where `challenger` takes the place of `best`, which comes before it."""
     if nan == "wins" or not is_float(best.dtype):
         return wins(challenger, best, kind, ties)

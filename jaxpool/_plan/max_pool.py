@@ -28,7 +28,7 @@ class Pass:
 class MaxPlan:
     """`forward` from input to output; `backward`, and `tangent` in reverse, from output to input."""
 
-    keys: Literal["narrow", "integer"]
+    nan: Literal["compared", "alone"]  # found as other elements are, or in a chain of its own
     keep: Keep
     forward: tuple[Pass, ...]
     backward: tuple[Pass, ...]
@@ -57,16 +57,15 @@ def residual(window: Window, *, split: bool) -> Residual:
 @functools.lru_cache(maxsize=4096)
 def plan_max(problem: Problem) -> MaxPlan:
     """The plan of a max or min pool over the array of `problem`."""
-    integer = problem.dtype in ("bfloat16", "float16") and problem.tuning.integer_keys
     used = tuple(dim for dim in problem.window.dims if not dim.idle)
     by_steps = _by_steps(problem)
     by_tables = _by_tables(problem)
     added = problem.low_precision and problem.window.overlapping
     widen: Widen = "apart" if problem.tuning.in_place else "fused"
     return MaxPlan(
-        "integer" if integer else "narrow",
+        "alone" if problem.tuning.nan_apart and problem.is_float else "compared",
         keep_on(problem.platform, problem.thresholds),
-        _forward(problem, 16 if integer else problem.sum_bits),
+        _forward(problem),
         by_tables or by_steps,
         tuple(
             dataclasses.replace(each, layout=in_one_region(each.step.phases)) for each in by_steps
@@ -83,16 +82,16 @@ def plan_ties(problem: Problem) -> Pass:
     return Pass(step, _send(problem, step, problem.window.pooled(problem.shape), alone=True))
 
 
-def _forward(problem: Problem, bits: int) -> tuple[Pass, ...]:
+def _forward(problem: Problem) -> tuple[Pass, ...]:
     steps = select_steps(problem.window, problem.tuning, forward=True)
     shape, passes = problem.shape, []
     for step in steps:
-        passes.append(Pass(step, _read(problem, step, shape, bits, alone=len(steps) == 1)))
+        passes.append(Pass(step, _read(problem, step, shape, alone=len(steps) == 1)))
         shape = step.after(shape)
     return tuple(passes)
 
 
-def _read(problem: Problem, step: Step, shape: Shape, bits: int, *, alone: bool) -> Layout:
+def _read(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
     """How a step reads: a large array by regions if only ends lack something, else from a padded copy.
 
     Over rows too short for vectors, few terms and strides are needed. With more terms than are
@@ -105,7 +104,7 @@ def _read(problem: Problem, step: Step, shape: Shape, bits: int, *, alone: bool)
     few = len(step.starts) <= tuning.tested_terms
     strided = all(access.stride > 1 for access in step.accesses)
     if (
-        tuning.region_bytes <= nbytes(shape, bits) < math.inf
+        tuning.region_bytes <= nbytes(shape, problem.bits) < math.inf
         and ends
         and 100 * math.prod(inner) > tuning.least_inside * math.prod(outs)
         and (row(shape, ends) >= tuning.vector or (few and strided))

@@ -54,9 +54,14 @@ class Problem:
         return int(found.group()) if found else 8
 
     @property
+    def is_float(self) -> bool:
+        """Whether an element may be NaN."""
+        return self.dtype.startswith(("float", "bfloat"))
+
+    @property
     def low_precision(self) -> bool:
         """Whether the array is added up in a wider type: 8- and 16-bit floats are."""
-        return self.dtype.startswith(("float", "bfloat")) and self.bits < 32
+        return self.is_float and self.bits < 32
 
     @property
     def sum_bits(self) -> int:

@@ -49,8 +49,8 @@ class Tuning:
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
 
     # What only XLA for CPU needs; elsewhere never.
-    # NOTES: 16-bit floats
-    integer_keys: bool = False  # compare 16-bit floats as integers: twice as many to a vector as float32
+    # NOTES: Value and index
+    nan_apart: bool = False  # a NaN is looked for apart from the best number: half the latency of a term
     # NOTES: What keeps a result apart
     conditional: bool = False  # keep results in a branch: XLA for CPU drops optimization barriers too early
     # NOTES: Regions
@@ -85,7 +85,7 @@ class Tuning:
 LIMITS = Limits()
 PORTABLE = Tuning()
 CPU = Tuning(
-    integer_keys=True,
+    nan_apart=True,
     conditional=True,
     in_place=True,
     region_bytes=1 << 18,

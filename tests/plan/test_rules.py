@@ -30,14 +30,6 @@ NUMBERS = {
     ("split_ties.py", "WORD = 32"): "bits of the widest word",
     ("segments.py", "ids.dtype.itemsize < 4"): "ids are widened to 32 bits",
     ("regions.py", "REACH = 6"): "samples that can meet: a bound of geometry",
-    (
-        "cpu/keys.py",
-        "_MAGNITUDE = np.int16(2 ** 15 - 1)",
-    ): "bits of a 16-bit float but for its sign",
-    (
-        "cpu/keys.py",
-        "_NAN_KEY = {'max': np.int16(2 ** 15 - 1), 'min': np.int16(-2 ** 15)}",
-    ): "likewise",
     ("dtypes.py", "jnp.dtype(dtype).itemsize < 4"): "bytes of float32",
     ("positions.py", "jnp.dtype(indices.dtype).itemsize < 4"): "bytes of int32",
 }

@@ -1,0 +1,41 @@
+"""Who wins a window: every three of the numbers on which types differ, against a loop."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool._geometry.window import make_window
+from jaxpool._kernels.select import select, select_value
+from jaxpool._plan.max_pool import plan_max
+from jaxpool._plan.problem import Problem
+
+NUMBERS = [-np.inf, -1.0, -0.0, 0.0, 2.0, np.inf, np.nan]
+
+
+def winner(row, kind, ties):
+    """The place of the first or last NaN, else of the first or last of the best."""
+    nan = np.isnan(row)
+    best = nan if nan.any() else row == (max(row) if kind == "max" else min(row))
+    last = ties == "last" or (ties == "last_nan" and nan.any())
+    return np.flatnonzero(best)[-1 if last else 0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float8_e5m2"])
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("ties", ["first", "last", "last_nan"])
+def test_winner(ties, kind, dtype):
+    rows = np.array([*itertools.product(NUMBERS, repeat=3)])
+    x = jnp.asarray(rows, dtype)
+    window = make_window(x.shape, (3,), axes=(1,))
+    plan = plan_max(Problem(window, x.shape, dtype, "cpu"))
+    value, index = jax.jit(lambda x: select(x, window, kind, ties, plan))(x)
+    chosen = [winner(row, kind, ties) for row in rows]
+    np.testing.assert_array_equal(index[:, 0], chosen)
+    best = rows[np.arange(len(rows)), chosen]
+    for found in (value, jax.jit(lambda x: select_value(x, kind, ties, plan))(x)):
+        y = np.asarray(found[:, 0], np.float64)
+        np.testing.assert_array_equal(y, best)
+        np.testing.assert_array_equal(np.signbit(y)[best == 0], np.signbit(best)[best == 0])
