@@ -115,10 +115,10 @@ def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
         return keep(kept, lambda x: select(x, window, kind, "first", plan), x)
 
     def backward(dy: jax.Array, index: jax.Array) -> Any:
-        return route(dy, index, "first", plan)
+        return route(dy, index, plan)
 
     def tangent(x: jax.Array, index: jax.Array) -> Any:
-        return pick(x, index, "first", plan)
+        return pick(x, index, plan)
 
     def both(x: jax.Array, dy: jax.Array) -> Any:
         y, index = forward(x)

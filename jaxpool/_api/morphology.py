@@ -137,7 +137,7 @@ def morphology(
     x, window, split = checked(name, x, shape, **geometry, **given)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     flat = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
-    taps = tuple(range(window.size))
+    taps = range(window.size)
     op = Morphology(window, ties, taps, None, kind, channels)
     if split:
         y: Array = split.apply(applied, op, x, flat)

@@ -127,7 +127,7 @@ def pooled(name: str, x: Any, rank: Any, shape: Any, *options: Any, where: Where
             )
             n = math.prod(fewest)
             rank = check_rank(rank, n)
-    op = RankPool(window, options[-2], tuple(range(window.size)), rank)
+    op = RankPool(window, options[-2], range(window.size), rank)
     if split:
         y: Array = split.apply(ranked, op, x)
         return y

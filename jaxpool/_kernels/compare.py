@@ -69,8 +69,9 @@ def best(
 ) -> tuple[Array, ...]:
     """The value of the best term, and where given the flat tap it stands at.
 
-    With a `nan` to give, the best number, and over it a NaN: two chains of one comparison a term in
-    place of one of two.
+    With `nan`, terms are compared as numbers, and a second chain looks for a NaN: where there is one, the
+    value is `nan`, and the tap is that of the first or last. Each chain has one comparison a term,
+    where `wins` has two.
     """
     ahead, ahead_or_level = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
     better = ahead_or_level if ties == "last" else ahead
@@ -84,7 +85,9 @@ def best(
     if nan is not None:
         nans = [lax.ne(term[0], term[0]) for term in terms]
         value = lax.select(functools.reduce(lax.bitwise_or, nans), lax.full_like(value, nan), value)
-        in_order = [*zip(nans, terms, strict=True)]
+        in_order = [
+            *zip(nans, terms, strict=True)
+        ]  # a later select overrides: the first NaN comes last
         for is_nan, (*_, at) in reversed(in_order) if ties == "first" else in_order:
             tap = [lax.select(is_nan, at, best) for best in tap]
     return value, *tap

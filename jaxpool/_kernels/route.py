@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from jax import Array, lax
 
-from jaxpool._kernels.compare import Order
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
 from jaxpool._kernels.keep import keep
@@ -83,7 +82,7 @@ def _picked(x: Array, index: Array, pass_: Pass) -> Array:
     return carry_out(pass_.layout, step.axes, [source], term, added)
 
 
-def route(dy: Array, index: Array, ties: Order, plan: MaxPlan) -> Array:
+def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
     """Each element of dy added to the position its window chose, zeros elsewhere.
 
     `index` is one that `select` gave, or any of windows that do not meet.
@@ -104,7 +103,7 @@ def route(dy: Array, index: Array, ties: Order, plan: MaxPlan) -> Array:
     return cast(dx, dy.dtype)
 
 
-def pick(x: Array, index: Array, ties: Order, plan: MaxPlan) -> Array:
+def pick(x: Array, index: Array, plan: MaxPlan) -> Array:
     """The elements of x at the taps `index`."""
     indices = [index]
     for pass_ in plan.tangent[:-1]:

@@ -5,7 +5,6 @@ y[o], index[o] = max over taps t of (x[stride * o - low + dilation * t], t), the
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -39,11 +38,15 @@ def _seen_as(x: Array, dtype: DType) -> Array:
 
 
 def _step(
-    pass_: Pass, kind: Kind, ties: Order, of: DType, nan: Any, *found: Array, index: bool
+    pass_: Pass, kind: Kind, ties: Order, of: DType, *found: Array, index: bool, alone: bool
 ) -> tuple[Array, ...]:
-    """The best piece at each output of a step, as it is held, and with `index` the flat tap it stands at."""
+    """The best piece at each output of a step, as it is held, and with `index` the flat tap it stands at.
+
+    With `alone` a NaN is looked for in a chain of its own.
+    """
     step, held = pass_.step, found[0].dtype
     dtype, fill = index_dtype(step.count), losing(of, kind).view(held)
+    nan = np.asarray(np.nan, of).view(held) if alone else None
     arrays = [found[0], *(cast(tap, dtype) for tap in found[1:])]
 
     def term(tap: int, parts: Sequence[Array], grow: Grow) -> Term:
@@ -55,22 +58,18 @@ def _step(
         return key, value, at + grow(parts[1], fill=0) if parts[1:] else at
 
     source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
-    joined = functools.partial(
-        best, kind=kind, ties=ties, nan=None if nan is None else nan.view(held)
-    )
+    joined = functools.partial(best, kind=kind, ties=ties, nan=nan)
     return carry_out(pass_.layout, step.axes, [source], term, joined)
 
 
 def _select(x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool) -> tuple[Array, ...]:
     """Each window's extreme, and with `index` the flat tap it stands at, padding counted."""
-    nan, held = None, x.dtype
-    if plan.nan == "alone":
-        nan = np.asarray(np.nan, x.dtype)
-        # As their bits: XLA for CPU widens slices of bfloat16, and where it selects a float16 it branches.
-        held = jnp.uint16 if x.dtype in (jnp.bfloat16, jnp.float16) else x.dtype
+    alone = plan.nan == "alone"
+    # As their bits: XLA for CPU widens slices of bfloat16, and where it selects a float16 it branches.
+    held = jnp.uint16 if alone and x.dtype in (jnp.bfloat16, jnp.float16) else x.dtype
     found: tuple[Array, ...] = (_seen_as(x, held),)
     for pass_ in plan.forward:
-        kernel = functools.partial(_step, pass_, kind, ties, x.dtype, nan, index=index)
+        kernel = functools.partial(_step, pass_, kind, ties, x.dtype, index=index, alone=alone)
         last = pass_ is plan.forward[-1]
         found = kernel(*found) if last else keep(plan.keep, kernel, *found)
     return _seen_as(found[0], x.dtype), *found[1:]

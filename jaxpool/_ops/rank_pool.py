@@ -35,7 +35,7 @@ class RankPool(Op):
 
     window: Window
     ties: Ties
-    taps: tuple[int, ...]
+    taps: Sequence[int]
     rank: int | None
 
     def terms(self, x: Array) -> list[Array]:
@@ -74,13 +74,13 @@ class RankPool(Op):
     def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
         if self.ties == "split":
             return pick_tied(x_dot, kept, self.window)
-        return pick(x_dot, kept, self.ties, plan_rank(problem_of(self.window, x_dot, on)))
+        return pick(x_dot, kept, plan_rank(problem_of(self.window, x_dot, on)))
 
     def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array, ...]:
         problem = problem_of(self.window, dy, on, self.window.unpooled(dy.shape))
         if self.ties == "split":
             return (route_tied(dy, kept, plan_ties(problem)),)
-        return (route(dy, kept, self.ties, plan_rank(problem)),)
+        return (route(dy, kept, plan_rank(problem)),)
 
 
 @dataclasses.dataclass(frozen=True)

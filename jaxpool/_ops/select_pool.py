@@ -55,10 +55,10 @@ class SelectPool(Op):
         return found
 
     def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
-        return pick(x_dot, index, self.ties, _plan(self.window, x_dot, on))
+        return pick(x_dot, index, _plan(self.window, x_dot, on))
 
     def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (route(dy, index, self.ties, _plan_back(self.window, dy, on)),)
+        return (route(dy, index, _plan_back(self.window, dy, on)),)
 
 
 @dataclasses.dataclass(frozen=True)

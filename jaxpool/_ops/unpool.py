@@ -39,7 +39,7 @@ def put(
 
     # Flat, or XLA gives both branches the transposed layout that the scatter prefers.
     def routed(y: Array, position: Array, tap: Array) -> Array:
-        return route(y, tap, "first", plan).ravel()
+        return route(y, tap, plan).ravel()
 
     def scattered(y: Array, position: Array, tap: Array) -> Array:
         return scatter(y, position, axes, sizes).ravel()

@@ -44,7 +44,7 @@ class Tuning:
     longest_sum: int = 32  # taps along an axis: sums of sums in two passes beyond
     # NOTES: Compiled for GPUs and TPUs
     sum_passes: float = NEVER  # passes of a sum: one that would take more is `lax.reduce_window` instead
-    reduced_at_once: float = NEVER  # taps of a window: one `lax.reduce_window` up to here, else one an axis
+    reduced_at_once: float = NEVER  # taps of a sum: one `lax.reduce_window` up to here, else one an axis
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
 

@@ -70,8 +70,8 @@ def compiled(case, plans):
         return (
             [select(x, case.window, kind, ties, plan) for plan in forward],
             [(select_value(x, kind, ties, plan),) for plan in forward],
-            [(route(dy, index, ties, plan),) for plan in backward],
-            [(pick(v, index, ties, plan),) for plan in tangent],
+            [(route(dy, index, plan),) for plan in backward],
+            [(pick(v, index, plan),) for plan in tangent],
         )
 
     return jax.jit(run)
@@ -202,7 +202,7 @@ def test_arrays_without_elements(shape, padding):
     def run(x, dy):
         for plan in forms.different(forms.max_plans(window, shape, x.dtype)).values():
             y, index = select(x, window, "max", "last", plan)
-            yield y, route(dy, index, "last", plan), pick(x, index, "last", plan)
+            yield y, route(dy, index, plan), pick(x, index, plan)
 
     ones = [jnp.ones(each, jnp.bfloat16) for each in (shape, window.pooled(shape))]
     for y, dx, tangent in jax.jit(lambda *xs: list(run(*xs)))(*ones):

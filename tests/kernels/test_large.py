@@ -68,8 +68,8 @@ def test_the_plan_of_a_gpu_gives_the_same(problem):
             plan, summed, spread = plan_max(each), plan_sum(each), plan_sum(each, transposed=True)
             yield (
                 *select(x, window, "max", "first", plan),
-                route(dy, index, "first", plan),
-                pick(x, index, "first", plan),
+                route(dy, index, plan),
+                pick(x, index, plan),
                 window_sum(x, summed, Epilogue(dtype)),
                 window_spread(dy, spread, Epilogue(dtype)),
             )
@@ -96,8 +96,8 @@ def test_on_cpu_the_same_as_in_the_portable_form(problem):
             plan, summed, spread = plan_max(each), plan_sum(each), plan_sum(each, transposed=True)
             yield (
                 *select(x, window, "max", "first", plan),
-                route(dy, index, "first", plan),
-                pick(x, index, "first", plan),
+                route(dy, index, plan),
+                pick(x, index, plan),
                 window_sum(x, summed, end),
                 window_spread(dy, spread, end),
             )
