@@ -185,8 +185,8 @@ def spatial_pyramid_pool(
     pooled axes works alike.
 
     Gradient: as of `adaptive_max_pool`, the first of equal elements, or of `adaptive_avg_pool`;
-    the levels add up. Works in forward and reverse mode, to any order; averages under
-    `jax.linear_transpose` too.
+    the levels add up, 8- and 16-bit floats in float32, rounded once. Works in forward and reverse
+    mode, to any order; averages under `jax.linear_transpose` too.
 
     Args:
       x: array of shape `(B, *spatial, C)`, or any shape with `axes` given; floats, integers and
@@ -233,8 +233,8 @@ def spatial_pyramid_pool(
     channels = rest[-1:]
     x = lax.transpose(x, [*rest[:-1], *pooled, *channels])
     spatial = tuple(range(len(rest) - len(channels), x.ndim - len(channels)))
-    if kind == "avg" and not dtypes.is_float(x.dtype):
-        x = x.astype(jnp.float32)
+    dtype = jnp.dtype(jnp.float32) if kind == "avg" and not dtypes.is_float(x.dtype) else x.dtype
+    x = dtypes.cast(x, dtypes.accumulator(dtype))  # where the cotangents of the levels add up
     parts = []
     for count in counts:
         window = adaptive_window(x.shape, count, spatial)
@@ -242,4 +242,4 @@ def spatial_pyramid_pool(
         y = apply(op, "jvp", x)
         flat = math.prod(y.shape[spatial[0] :])
         parts.append(lax.reshape(y, (*y.shape[: spatial[0]], flat)))
-    return lax.concatenate(parts, parts[0].ndim - 1)
+    return dtypes.cast(lax.concatenate(parts, parts[0].ndim - 1), dtype)

@@ -28,7 +28,9 @@ class KMax(Op):
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         def chosen(x: Array) -> Array:
-            known = rank.values(rank.keys(x), x.dtype)  # one NaN and one zero: equal bits are equal
+            known = rank.values(
+                rank.keys(x), x.dtype
+            )  # top_k orders NaNs and zeros by their bits: through keys there is one of each
             last = jnp.moveaxis(decode(known), self.axis, -1)
             first = lax.sort(lax.top_k(last, self.count)[1], dimension=-1)
             return jnp.moveaxis(first, -1, self.axis).astype(index_dtype(self.size))

@@ -41,9 +41,9 @@ class Ends:
             which = which * np.int32(len(kinds)) + jnp.asarray(kind)[halo.shard()]
         runs = [functools.partial(self._ending, ends) for ends in itertools.product(*every)]
         switch: Callable[..., Any] = functools.partial(lax.switch, which, runs)
-        if self.pool is compose:  # or each branch keeps an x of its own
+        if self.pool is compose:  # else jax would keep a copy of x for each branch
             switch = jax.checkpoint(switch)
-        # What varies in a branch alone is added up over devices there, backward, where not all of them are.
+        # Outside of the switch: its transpose adds over devices, and not all of them take the same branch.
         y: Array = switch(*vary_together([x, *given]))
         return y
 

@@ -38,13 +38,13 @@ def _sharded(plain: Callable[..., Array], run: Callable[..., Array], shown: str)
 
     arguments, numbers = shown.split(" -> ")
     text, _, end = str(inspect.getdoc(plain)).partition("\n\nReturns:")
-    first, _, rest = text.partition("\n")
     pooled.__name__ = pooled.__qualname__ = name
     pooled.__signature__ = known.replace(  # type: ignore[attr-defined]
         parameters=[*known.parameters.values(), *where]
     )
-    pooled.__doc__ = f"""{first.removesuffix(".")}, of an array that is sharded along pooled axes.
-{rest}
+    pooled.__doc__ = f"""Computes `{name}` of an array that is sharded along pooled axes.
+
+{text}
 {_WHERE}
 
 Returns:{end.partition("Example:")[0]}Example:

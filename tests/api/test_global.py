@@ -201,6 +201,19 @@ def by_hand(x, levels, kind):
 
 
 @pytest.mark.parametrize("kind", ["max", "avg"])
+def test_cotangents_of_the_levels_of_a_pyramid_are_rounded_once(kind):
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(5, 7, 3)), jnp.bfloat16)
+    dy = jnp.asarray(rng.normal(size=(1 + 4 + 9, 3)), jnp.bfloat16)
+    both = {}
+    for dtype in (jnp.bfloat16, jnp.float32):
+        pool = functools.partial(jaxpool.spatial_pyramid_pool, levels=(1, 2, 3), kind=kind)
+        given = x.astype(dtype)[None], dy.astype(dtype).reshape(1, -1)
+        both[dtype] = jax.vjp(pool, given[0])[1](given[1])[0].astype(jnp.bfloat16)
+    np.testing.assert_array_equal(*both.values())
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
 def test_pyramid(kind):
     x = draw_values(RNG, (2, 5, 6, 3), np.float32, "ties")
     want = by_hand(x, (1, 2, 4), kind)
