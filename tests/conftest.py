@@ -72,3 +72,9 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_collection_modifyitems(items):
+    """The longest first, so that no worker is left alone with one at the end."""
+    longest = ("test_eight_devices.py", "test_two_processes.py", "test_keep_memory.py")
+    items.sort(key=lambda item: item.path.name not in longest)
