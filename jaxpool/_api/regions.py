@@ -23,6 +23,7 @@ from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes, per_axis
 from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.segments import within
 from jaxpool._ops.boxes import BoxMax
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.regions import BoxMean, box_mean, mean_dtype
@@ -42,7 +43,7 @@ def integers(argument: str, value: Any, shape: Sequence[int], count: int | None)
     if known and count is not None and array.size:
         least, most = int(np.min(np.asarray(array))), int(np.max(np.asarray(array)))
         if least < 0 or most >= count:
-            rule = f"ints from 0 to {count - 1}"
+            rule = f"ints from 0 to {count - 1}" if count else "empty where x is"
             raise ArgumentError(argument, rule, [least, most], "They name entries of x.")
     return jnp.asarray(array)
 
@@ -71,13 +72,18 @@ def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array
     if x.ndim != rank:
         rule = "(H, W, C) without batch_indices, (B, H, W, C) with them"
         raise ArgumentError("x", rule, x.shape, "Name the image of each box.", of="shape")
-    known_sizes(x.shape, range(rank - 1))
-    known_sizes(boxes.shape, range(boxes.ndim), least=0)
+    if not all(map(is_int, x.shape[:-1])):
+        hint = "Channels may be symbolic."
+        raise ArgumentError("x", "of known sizes but for C", x.shape, hint, of="shape")
+    if not all(map(is_int, boxes.shape)):
+        hint = "Only the channels of x may be symbolic."
+        raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, of="shape")
+    known_sizes(x.shape, (rank - 3, rank - 2))
     flat = boxes.reshape(-1, 4)
     if batch_indices is None:
         return x[None], flat
     images = integers("batch_indices", batch_indices, boxes.shape[:-1], x.shape[0])
-    return x, flat, images.reshape(-1)
+    return x, flat, within(images.reshape(-1), x.shape[0])
 
 
 def _pooled(op: BoxMean, boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]) -> Array:
@@ -113,12 +119,12 @@ def roi_align(
     Gradient: that of the formula, to x and to the boxes, in forward and reverse mode and to any
     order; at a pixel's centre, where the weights have a corner, to the boxes from the right. For
     "max" the cotangent goes to the first of the largest points, which are rounded first. No scatter,
-    the same bits on every run, and memory that grows with the result alone. On CPU, with up to 4
-    samples, a cell reads the pixels around its points, and backward a tile of the image collects from
-    the boxes that reach it; else, and for the gradient of boxes, both directions are matrix products
-    of whole images, a group of boxes at a time. Products are taken and added in float32, or in
-    float64 for float64, and rounded once. NaN and infinities of x reach the cells whose points have
-    them as neighbours; in the gradient of boxes they count as 0.
+    the same bits on every run, and memory that grows with the result, `down` and `across`. On CPU,
+    with up to 4 samples, a cell reads the pixels around its points, and backward a tile of the image
+    collects from the boxes that reach it; else, and for the gradient of boxes, both directions are
+    matrix products of whole images, a group of boxes at a time. Products are taken and added in
+    float32, or in float64 for float64, and rounded once. NaN and infinities of x reach the cells
+    whose points have them as neighbours; in the gradient of boxes they count as 0.
 
     {boxes}
       samples: points an axis of a cell, an int from 1 to 1024.
@@ -185,7 +191,8 @@ def roi_max_pool(
     `y[k, i, j, c] = max of x[b_k, h, w, c]` over the rows h of cell i and the columns w of cell j of
     box k. Corners are rounded, halves away from 0, and belong to the box: it has `max(y1 - y0 + 1, 1)`
     rows. Of n rows cell i of I holds those from `floor(i * n / I)` to below `ceil((i + 1) * n / I)`,
-    where they are in the image; a cell without any pixel gives 0.
+    where they are in the image; a cell without any pixel gives 0. As in torchvision these bounds are
+    computed in float32, in float64 for boxes of that: a cell may begin a row earlier or end one later.
 
     Gradient: the cotangent of a cell goes to the pixel that attains its maximum, as `ties` says, and
     that of a cell without pixels nowhere; none goes to the boxes. NaN is larger than every number.

@@ -1,7 +1,8 @@
 """The pixels of each cell of boxes: read one after another, and sent cotangents without a scatter.
 
-A cell is what one row and one column of bounds have in common. Reading goes through the pixels of all
-cells at once, sending through the pixels of a tile of the image and the cells that hold each of them.
+Cell (i, j) of a box holds rows `top[i]` to below `bottom[i]` and columns `left[j]` to below `right[j]`.
+`walk` reads one pixel of every cell at a time. `spread` cuts the image into tiles: each pixel of a tile
+adds up what the cells that hold it send, one box after another.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,9 @@ from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels.compare import level
 from jaxpool._kernels.dtypes import index_dtype
 
-SHARED = 2  # cells of a row that hold one pixel, of boxes that have as many pixels as cells
+# Cells an axis that a round of `spread` adds to each pixel: more hold none in `roi_max_pool` where a box is at
+# least a pixel a cell. "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
+SHARED = 2
 
 
 class Cells(NamedTuple):
@@ -40,8 +43,8 @@ def walk(
     """What `join` makes of `start` for each cell, (K, cells, cells, C), one pixel of it after another.
 
     Join gets what it made, whether the pixel is in the cell, its row-major position, its values in
-    xs (B, H, W, C) and what is `given` of each box. A step takes one pixel of every cell of so many
-    boxes `together`, chosen to have about as many.
+    xs (B, H, W, C) and what is `given` of each box. Boxes are sorted by the pixels of their largest
+    cell and taken so many `together`: a group takes as many steps as its largest cell has pixels.
     """
     batch, height, width, channels = xs[0].shape
     flat = [x.reshape(batch * height * width, -1) for x in xs]
@@ -85,7 +88,7 @@ class _Line(NamedTuple):
 
     @property
     def rounds(self) -> Array:
-        """How often `SHARED` cells must be looked at in a tile, (tiles, K)."""
+        """How many rounds of `SHARED` cells it takes to add a box to a tile, (tiles, K)."""
         return -(-jnp.max(self.held, 2) // SHARED)
 
 
@@ -135,10 +138,11 @@ def spread(
     tile: Sequence[int],
     sizes: Sequence[int],
 ) -> Array:
-    """The sum (B, H, W, C) over cells of what is `kept` of what each sends, dy, at the pixels of it.
+    """dx (B, H, W, C): each pixel gets, of the dy of every cell that holds it, what `kept` returns, added up.
 
-    dy is (K, cells, cells, C), `field` is (B, H, W, C) or of one channel. A tile of the
-    image takes the boxes that reach it one after another, so their order alone decides.
+    dy is (K, cells, cells, C); `kept` also gets the pixel's `field`, (B, H, W, C) or of one channel:
+    see `matching`. Each tile of `tile` pixels adds one box after another, in an order that the boxes
+    alone decide, so sums are the same bits on every run.
     """
     batch, height, width = sizes
     high, wide = tile

@@ -14,9 +14,9 @@ from jax import numpy as jnp
 
 from jaxpool._kernels.dtypes import DType
 
-REACH = (
-    6  # samples at least half a pixel apart that may lie within one pixel of another, and one more
-)
+# Points that are looked at for each pixel where a cell has ceil(length) of them, which are more than half
+# a pixel apart: 4 may lie less than a pixel from its centre, and one at each end is for rounding.
+REACH = 6
 
 
 def _whole(count: int, dtype: DType, axis: int, rank: int) -> Array:
@@ -26,9 +26,9 @@ def _whole(count: int, dtype: DType, axis: int, rank: int) -> Array:
 
 
 def _divided(length: Array, cells: int) -> Array:
-    """`length / cells`, correctly rounded: of a divisor that it knows XLA multiplies with the reciprocal.
+    """`length / cells`, correctly rounded: the last bit may decide which pixels are in a cell.
 
-    Where a cell begins, and how many pixels long it is, may hang on the last bit.
+    XLA multiplies with the rounded reciprocal of a constant. `length * 0` makes the divisor none.
     """
     return length / (lax.full_like(length, cells) + length * 0)
 
@@ -52,7 +52,8 @@ def bilinear(start: Array, length: Array, cells: int, size: int, samples: int | 
         number = jnp.maximum(lax.stop_gradient(first), 0) + _whole(REACH, dtype, 3, 4)
     point = begin + (number + 0.5) * (length / jnp.maximum(count, 1))
     counts = (number >= 0) & (number < count) & ~((point < -1) | (point > size))
-    point = jnp.clip(point, 0, size - 1)
+    # jnp.clip has half a derivative at its bounds, this the one from the right.
+    point = jnp.where(point >= size - 1, size - 1, jnp.where(point < 0, 0, point))
     low = lax.stop_gradient(jnp.floor(point))
     weight = jnp.where(pixel == low, 1 - (point - low), 0)
     weight = jnp.where(pixel == low + 1, point - low, weight)
@@ -109,13 +110,14 @@ def group(images: Array | None, boxes: int, count: int, size: int) -> Groups:
         groups = -(-boxes // size)
         number = jnp.arange(groups * size)
         return Groups(jnp.zeros(groups, np.int32), jnp.minimum(number, boxes), jnp.arange(boxes))
-    groups = -(-boxes // size) + count
+    groups = min(boxes, -(-boxes // size) + count)
     order = jnp.argsort(images, stable=True)
     first = jnp.searchsorted(images[order], jnp.arange(count + 1))
-    last_group = jnp.cumsum(-(-jnp.diff(first) // size))
+    groups_of = -(-jnp.diff(first) // size)  # how many groups each image has
+    last_group = jnp.cumsum(groups_of)
     image = jnp.searchsorted(last_group, jnp.arange(groups), side="right")
     image = jnp.minimum(image, count - 1).astype(np.int32)
-    first_slot = size * (last_group - -(-jnp.diff(first) // size))
+    first_slot = size * (last_group - groups_of)
     number = jnp.arange(groups * size)
     of = jnp.repeat(image, size)
     rank = first[of] + number - first_slot[of]
@@ -142,8 +144,6 @@ def products(x: Array, down: Array, across: Array, images: Array, *, own: bool) 
     dot = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
     if own:
         x = x.reshape(*x.shape[:3], -1, down.shape[2], across.shape[2])
-    # A matrix for each row of cells, though all are the same: XLA for CPU multiplies those ten times as fast.
-    across = jnp.broadcast_to(across[:, :, None], (*down.shape[:3], *across.shape[2:]))
     first, second = "nph,hwc->npwc", "npqw,npwc->npqc"
     if own:
         first, second = ("nph,hwcpq->npwcq", "npqw,npwcq->npqc")
@@ -151,6 +151,9 @@ def products(x: Array, down: Array, across: Array, images: Array, *, own: bool) 
     @jax.checkpoint
     def of_group(x: Array, down: Array, across: Array, image: Array) -> Array:
         one = lax.dynamic_index_in_dim(x, image, keepdims=False)
+        # A copy for each row of cells, which XLA for CPU multiplies faster where channels are many:
+        # "Weights of columns copied" in bench/NOTES.md.
+        across = jnp.broadcast_to(across[:, None], (*down.shape[:2], *across.shape[1:]))
         return dot(second, across, dot(first, down, one))
 
     def step(_: None, group: tuple[Array, Array, Array]) -> tuple[None, Array]:

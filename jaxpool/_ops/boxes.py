@@ -17,7 +17,8 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.regions import TILE, away_from_zero, in_pixels
 from jaxpool._plan.problem import Platform
 
-TOGETHER = {"cpu": 8}  # boxes that are looked at together: what a cache holds, or else MANY
+# Boxes whose cells are read in one loop: on CPU what a cache holds, MANY elsewhere.
+TOGETHER = {"cpu": 8}
 MANY = 128
 
 
@@ -38,7 +39,7 @@ class BoxMax(Op):
     def _cells(self, boxes: Array, *images: Array) -> Cells:
         """Those of an image that does not exist are empty."""
         scaled = away_from_zero(in_pixels(boxes, self.scale)).T
-        image = images[0].astype(np.int32) if images else jnp.zeros(boxes.shape[0], np.int32)
+        image = images[0] if images else jnp.zeros(boxes.shape[0], np.int32)
         known = (image >= 0) & (image < self.sizes[0])
         bounds: list[Array] = []
         ends = zip(scaled[:2], scaled[2:], self.output_shape, self.sizes[1:], strict=True)
@@ -98,7 +99,7 @@ class BoxMax(Op):
         (_, *images), where = kept
         batch, height, width = self.sizes
         where = where.astype(np.int32)
-        first = images[0].astype(np.int32)[:, None, None, None] * (height * width) if images else 0
+        first = images[0][:, None, None, None] * (height * width) if images else 0
         at = jnp.where(where < height * width, first + where, batch * height * width)
         flat = wide.reshape(batch * height * width, -1)
         found = jnp.take_along_axis(

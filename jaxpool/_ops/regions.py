@@ -18,9 +18,13 @@ from jaxpool._kernels.dtypes import DType, accumulator, is_float
 from jaxpool._ops.op import Op, apply_given
 from jaxpool._plan.problem import Platform
 
-SAMPLES = 4  # points an axis whose pixels are read one by one; of more the program grows
-TILE = {"cpu": (8, 16)}  # pixels that get their cotangents together, or else whole images
-GROUP = 16  # boxes that are multiplied at once: enough rows for a matrix product, few to fill up
+# Points an axis of a cell up to which cells read single pixels on CPU, as n points are 4 n^2 gathers in
+# the program: "roi_align by gathers, and tiles that collect" in bench/NOTES.md.
+SAMPLES = 4
+# Rows and columns of an image that one loop sends cotangents to; whole images elsewhere, where nothing
+# was measured: "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
+TILE = {"cpu": (8, 16)}
+GROUP = 16  # boxes in one matrix product: enough rows for it, few free slots where an image has few boxes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,21 +63,16 @@ def away_from_zero(x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class BoxMean(Op):
-    """The mean of each cell of boxes of images (B, H, W, C); given boxes (K, 4) and, of several images, that of each.
+    """The mean of each cell of boxes of images (B, H, W, C); given boxes (K, 4) and the image of each, if several."""
 
-    Of `samples` points an axis, or of as many as a cell is pixels long (None), from `offset` before
-    the box on, which is at least `least` long; or, `whole`, of the pixels that the cell covers. A box
-    without area gives 0 if `empty_is_zero`. Cells may have channels of their `own`.
-    """
-
-    output_shape: tuple[int, ...]
-    scale: float
-    samples: int | None
-    offset: float = 0.5
-    least: float | None = None
-    empty_is_zero: bool = True
-    own: bool = False
-    whole: bool = False
+    output_shape: tuple[int, ...]  # I, J: cells down and across a box
+    scale: float  # what boxes are multiplied with to be in pixels
+    samples: int | None  # points an axis of a cell; None is ceil(length of the cell in pixels)
+    offset: float = 0.5  # pixels that are subtracted from each corner
+    least: float | None = None  # pixels that a box is long at least
+    empty_is_zero: bool = True  # whether a box without area gives 0
+    own: bool = False  # whether channel c of cell (i, j) is channel (c * I + i) * J + j of x
+    whole: bool = False  # whether corners are rounded and the pixels of a cell averaged
     sizes: tuple[int, ...] = ()  # B, H, W
 
     linear_in_x = True
@@ -107,7 +106,10 @@ class BoxMean(Op):
             ends[:2] - np.asarray(self.offset, ends.dtype), ends[2:], strict=True
         ):
             length = end - np.asarray(self.offset, ends.dtype) - start
-            spans.append((start, length if self.least is None else jnp.maximum(length, self.least)))
+            if self.least is not None:
+                # jnp.maximum has half a derivative at a tie, this the one from the right.
+                length = jnp.where(length < self.least, self.least, length)
+            spans.append((start, length))
         return spans
 
     def _full(self, spans: list[tuple[Array, Array]]) -> Array:
@@ -120,7 +122,7 @@ class BoxMean(Op):
         if not images:
             return jnp.zeros(boxes.shape[0], np.int32), jnp.ones(boxes.shape[0], bool)
         known = (images[0] >= 0) & (images[0] < self.sizes[0])
-        return jnp.clip(images[0], 0, self.sizes[0] - 1).astype(np.int32), known
+        return jnp.clip(images[0], 0, self.sizes[0] - 1), known
 
     def _points(self, boxes: Array, known: Array) -> list[tuple[Array, Array]]:
         """The pixels of each cell and their weights, down and across."""

@@ -176,6 +176,83 @@ def test_the_largest_of_no_boxes():
     assert jaxpool.roi_align(x, none, (2, 3), kind="max", samples=3).shape == (0, 2, 3, 2)
 
 
+@pytest.mark.parametrize(("dtype", "batch"), [("int8", 200), ("uint8", 300)])
+@pytest.mark.parametrize(
+    ("name", "options"), [("roi_align", {}), ("roi_align", {"samples": 5}), ("roi_max_pool", {})]
+)
+def test_batch_indices_of_a_type_that_cannot_count_the_images(name, options, dtype, batch):
+    x, images = jnp.arange(1.0, batch + 1), np.array([0, 50, 100], dtype)
+
+    def pool(x):
+        x = jnp.broadcast_to(x[:, None, None, None], (batch, 4, 4, 1))
+        boxes = jnp.array([[0, 0, 3, 3.0]] * 3)
+        return getattr(jaxpool, name)(x, boxes, 1, batch_indices=images, **options).ravel()
+
+    y, back = jax.vjp(pool, x)
+    np.testing.assert_allclose(y, [1, 51, 101], rtol=1e-6)
+    want = np.zeros(batch)
+    want[images] = 1
+    np.testing.assert_allclose(back(jnp.ones(3))[0], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("box", "options", "want"),
+    [
+        ([0, 0, 1, 1], {}, [0.5, 0, 0.5, 0]),  # the point is the first pixel's centre
+        ([3, 0, 4, 1], {}, [0, 0, 0, 0]),  # the last one's
+        ([3, 3, 4, 4], {}, [0, 0, 0, 0]),
+        ([1, 1, 2, 2], {"aligned": False}, [0.5, 0, 0.5, 0]),  # as long as a box is at least
+    ],
+)
+def test_gradients_of_boxes_at_a_corner_are_those_from_the_right(box, options, want):
+    x = jnp.broadcast_to(jnp.arange(1.0, 5)[:, None, None], (4, 4, 1))
+    boxes = jnp.array([box], jnp.float32)
+    dboxes = jax.grad(lambda boxes: jaxpool.roi_align(x, boxes, 1, samples=1, **options).sum())
+    np.testing.assert_allclose(dboxes(boxes)[0], want, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "cells"), [(57, 7), (62, 14)])
+def test_bounds_of_cells_are_rounded_in_float32(rows, cells):
+    """A cell ends a row later, or begins a row earlier, than exact arithmetic says."""
+    x = np.stack([np.arange(rows + 3), -np.arange(rows + 3)], -1)[:, None].astype(np.float32)
+    boxes = np.array([[0, 0, rows - 1, 0], [1, 0, rows, 0]], np.float32)
+    answer = oracle.roi_max_pool(x, boxes, (cells, 1))
+    y, back = jax.vjp(lambda x: jaxpool.roi_max_pool(x, boxes, (cells, 1)), x)
+    np.testing.assert_array_equal(y, answer.y)
+    np.testing.assert_array_equal(back(y)[0], answer.cotangent(y))
+
+
+@pytest.mark.parametrize("name", ["roi_align", "roi_max_pool"])
+def test_of_an_empty_batch_there_is_nothing(name):
+    pool, x = functools.partial(getattr(jaxpool, name), output_shape=2), jnp.ones((0, 4, 4, 3))
+    none = pool(x, jnp.ones((0, 4)), batch_indices=np.zeros(0, np.int32))
+    assert none.shape == (0, 2, 2, 3)
+    y = jax.jit(lambda images: pool(x, BOX, batch_indices=images))(np.zeros(2, np.int32))
+    np.testing.assert_array_equal(y, np.zeros((2, 2, 2, 3)))
+
+
+@pytest.mark.parametrize("name", ["roi_align", "roi_max_pool"])
+@pytest.mark.parametrize(
+    ("x", "boxes", "message"),
+    [
+        ("2, 4, 4, 3", "n, 4", "`boxes` must be of known sizes; got boxes.shape=(n, 4)"),
+        ("n, 4, 4, 3", "2, 4", "`x` must be of known sizes but for C; got x.shape=(n, 4, 4, 3)"),
+        ("2, 4, n, 3", "2, 4", "`x` must be of known sizes but for C; got x.shape=(2, 4, n, 3)"),
+    ],
+)
+def test_symbolic_sizes_are_refused_by_name(name, x, boxes, message):
+    shapes = [jax.export.symbolic_shape(shape) for shape in (x, boxes)]
+    x, boxes = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+    images = jax.ShapeDtypeStruct(boxes.shape[:1], jnp.int32)
+
+    def pool(x, boxes, images):
+        return getattr(jaxpool, name)(x, boxes, 2, batch_indices=images)
+
+    with pytest.raises(ValueError, match="known") as raised:
+        jax.eval_shape(pool, x, boxes, images)
+    assert str(raised.value).startswith(f"jaxpool.{name}: {message}")
+
+
 @pytest.mark.parametrize("name", ["roi_align", "roi_max_pool"])
 def test_no_scatter_and_one_order(name):
     """The gradient is the same however boxes are grouped with others of other images."""
@@ -213,6 +290,12 @@ MESSAGES = [
         ValueError,
         "`batch_indices` must be ints from 0 to 1; got batch_indices=[0, 2]",
     ),
+    (
+        {"x": BATCH[:0], "batch_indices": np.array([0, 0])},
+        ValueError,
+        "`batch_indices` must be empty where x is; got batch_indices=[0, 0]",
+    ),
+    ({"x": X[:, :0]}, ValueError, "`x` must be of at least one element along pooled axis 1; got"),
     (
         {"x": BATCH, "batch_indices": np.array([0.0, 1.0])},
         TypeError,

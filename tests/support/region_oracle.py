@@ -77,11 +77,12 @@ def roi_align(
 
 
 def _cells(low: float, high: float, cells: int, size: int) -> Iterator[range]:
-    """The whole pixels of each cell of a box that lie in the image."""
+    """The whole pixels of each cell of a box that lie in the image, by bounds computed in float32."""
     first, last = (math.floor(abs(at) + 0.5) * (1 if at > 0 else -1) for at in (low, high))
-    length = builtins.max(last - first + 1, 1)
+    step = np.float32(builtins.max(last - first + 1, 1)) / np.float32(cells)
     for i in range(cells):
-        ends = first + i * length // cells, first - (-(i + 1) * length // cells)
+        begin, end = np.float32(i) * step, np.float32(i + 1) * step
+        ends = first + math.floor(begin), first + math.ceil(end)
         yield range(*(min(builtins.max(end, 0), size) for end in ends))
 
 
