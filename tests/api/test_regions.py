@@ -37,8 +37,8 @@ def check(name, options, seed):
     """One drawn case: boxes in the image, across its border and outside, some without area; ties."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(SHAPE).astype(np.float32)
-    if seed % 2:
-        x = np.round(x)
+    if seed % 2 and options.get("kind") != "max":
+        x = np.round(x)  # where interpolation ties, its rounding decides which point is the largest
     boxes = rng.uniform(-3, 9, (BOXES, 4)).astype(np.float32)
     boxes[: BOXES // 2] = np.sort(boxes[: BOXES // 2].reshape(-1, 2, 2), 1).reshape(-1, 4)
     boxes[-1, 2] = boxes[-1, 0]
