@@ -72,6 +72,14 @@ X = jnp.asarray(np.random.default_rng(1).permutation(60).reshape(6, 5, 2) / 7, j
 BOX = jnp.array([[0.7, 0.4, 4.9, 4.1], [1.2, -2.3, 7.1, 2.6]])
 
 
+def test_the_last_of_257_pixels():
+    """A byte does not hold its position."""
+    x = jnp.zeros((1, 257, 1)).at[0, -1].set(1.0)
+    whole = jnp.array([[0.0, 0.0, 0.0, 256.0]])
+    dx = jax.grad(lambda x: jaxpool.roi_max_pool(x, whole, (1, 1)).sum())(x)
+    np.testing.assert_array_equal(dx, x)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int32"])
 @pytest.mark.parametrize(("name", "options"), [VARIANTS[0], VARIANTS[3]])
 def test_nothing_is_promoted_unasked(name, options, dtype):
