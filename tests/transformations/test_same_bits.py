@@ -37,6 +37,7 @@ DIFFERENT = {
     | {
         "median_pool, large": "not through tables: overlapping cotangents add up in another order",
         "stochastic_pool, mean": FEWER,
+        "gem_pool": FEWER,
     }
     | dict.fromkeys(("roi_align", "roi_max_pool", "roi_max_pool, split"), IN_THE_TYPE)
     | dict.fromkeys(("segment_max", "segment_min", "segment_mean"), IN_THE_TYPE),
