@@ -56,22 +56,29 @@ def gathered(
     Where types of arrays say how they are sharded, the compiler lays out what lies between; the
     result is sharded along those last axes as x is.
     """
-    if AxisType.Explicit not in jax.sharding.get_abstract_mesh().axis_types:
+    meshes = [jax.typeof(array).sharding.mesh for array in (x, *given)]
+    here = jax.sharding.get_abstract_mesh()
+    mesh = next((m for m in (here, *meshes) if AxisType.Explicit in m.axis_types), None)
+    if mesh is None:
         return function(x, *given)
     spec = jax.typeof(x).sharding.spec[x.ndim - behind :]
     out = PartitionSpec(*(None,) * front, *spec)
-    return jax.sharding.auto_axes(function, out_sharding=out)(x, *given)
+    with jax.sharding.use_abstract_mesh(mesh):  # that of the arrays, if none is set
+        return jax.sharding.auto_axes(function, out_sharding=out)(x, *given)
 
 
 def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array, ...]:
     """x (B, H, W, C), boxes (K, 4) and, if there are several images, that of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
         rule = "an array (..., K, 4) of (y0, x0, y1, x1)"
-        raise ArgumentError("boxes", rule, boxes.shape, "One box is boxes[None].", of="shape")
+        torch = boxes.shape[-1:] == (5,)
+        hint = "Images go into batch_indices." if torch else "One box is boxes[None]."
+        raise ArgumentError("boxes", rule, boxes.shape, hint, of="shape")
     rank = 3 if batch_indices is None else 4
     if x.ndim != rank:
         rule = "(H, W, C) without batch_indices, (B, H, W, C) with them"
-        raise ArgumentError("x", rule, x.shape, "Name the image of each box.", of="shape")
+        hint = "Name the image of each box." if rank == 3 else "One image is x[None]."
+        raise ArgumentError("x", rule, x.shape, hint, of="shape")
     if not all(map(is_int, x.shape[:-1])):
         hint = "Channels may be symbolic."
         raise ArgumentError("x", "of known sizes but for C", x.shape, hint, of="shape")

@@ -51,6 +51,16 @@ def test_gradients(name):
             np.testing.assert_allclose(dx, want, rtol=1e-5, atol=1e-6, err_msg=mode)
 
 
+@pytest.mark.parametrize("name", ["roi_align", "roi_max_pool", "segment_max", "segment_mean"])
+def test_no_mesh_need_be_set(name):
+    """In a jit the arrays say which it is."""
+    f = gradient(TABLE[name].f)
+    x = jax.device_put(numbers(), NamedSharding(explicit_mesh(), BATCH))
+    dx = jax.jit(f)(x)
+    assert dx.sharding.is_equivalent_to(x.sharding, x.ndim)
+    np.testing.assert_allclose(dx, jax.jit(f)(numbers()), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("of", ["f", "twin"])
 def test_jax_flattens_no_bins_of_sharded_channels(of):
     """Neither ours nor those of the twin: such a reshape wants to be told a sharding."""
