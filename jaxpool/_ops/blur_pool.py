@@ -20,6 +20,7 @@ from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.layout import in_one_region
 from jaxpool._plan.max_pool import plan_ties
+from jaxpool._plan.others import keeps_reflected
 from jaxpool._plan.problem import Platform, keep_on
 
 
@@ -60,7 +61,8 @@ class BlurPool(Op):
 
     def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         wide = cast(dy, accumulator(dy.dtype))
-        spread = keep(keep_on(on), functools.partial(self._pass, on=on, turned=True), wide)
+        back = functools.partial(self._pass, on=on, turned=True)
+        spread = keep(keep_on(on), back, wide) if keeps_reflected(on) else back(wide)
         x = slices.zeros_like(wide, self.window.axes, self.window.input_shape)
         (dx,) = jax.linear_transpose(self._reflected, x)(spread)
         return (cast(dx, dy.dtype),)

@@ -30,6 +30,11 @@ def kept_before(tap: int) -> bool:
     return tap % LIMITS.fold_taps == 0
 
 
+def keeps_reflected(on: Platform) -> bool:
+    """Whether cotangents of a mirrored border are kept before they are folded back, as XLA for CPU asks for."""
+    return TUNING[on].in_place
+
+
 @dataclasses.dataclass(frozen=True)
 class ScanPlan:
     """After pass k each element holds the extreme of the last `ways`^k: a pass joins `ways` of those before."""

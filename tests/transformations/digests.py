@@ -30,6 +30,7 @@ LARGE = {  # ops of larger planes: forms of their own
     "lp_pool": (3, *SAME3),
     "softmax_pool": SAME3,
     "median_pool": SAME3,
+    "blur_pool": SAME3,
     "adaptive_max_pool": ((7, 5),),
     "adaptive_avg_pool": ((7, 5),),
     "global_avg_pool": (),
@@ -44,6 +45,18 @@ def first(answer):
     return answer[0] if isinstance(answer, tuple) else answer
 
 
+def largest_of_boxes(x):
+    """The largest sample of each cell of a box in each image."""
+    boxes = np.tile(np.float32([[0.3, 0.2, 2.9, 3.6]]), (len(x), 1))
+    return jaxpool.roi_align(x, boxes, (2, 2), batch_indices=np.arange(len(x)), kind="max")
+
+
+def cotangent_of_kernel(kernel, x):
+    """What a dilation sends to its kernel from the whole batch, once an image."""
+    sent = jax.grad(lambda kernel: (jaxpool.dilate(x, kernel) ** 2).sum())(kernel)
+    return jnp.broadcast_to(sent, (len(x), *kernel.shape))
+
+
 def programs():
     """Functions of one array with the batch in front, and the array, by name."""
     rng = np.random.default_rng(0)
@@ -55,6 +68,8 @@ def programs():
     found |= {
         "dilate": (functools.partial(jaxpool.dilate, kernel=kernel), small),
         "dilate, split": (functools.partial(jaxpool.dilate, kernel=kernel, ties="split"), small),
+        "dilate, to the kernel": (functools.partial(cotangent_of_kernel, kernel), small),
+        "roi_align, max": (largest_of_boxes, small),
         "erode": (functools.partial(jaxpool.erode, kernel=kernel, ties="last"), small),
     }
     for name, args in LARGE.items():

@@ -21,25 +21,33 @@ THREADS = dict.fromkeys(
     "XLA's YNNPACK adds up a whole reduction in an order that depends on the number of threads",
 )
 FEWER = "compiled for a part of the batch, XLA joins other products and sums into one rounding"
+OVER_THE_BATCH = {"dilate, to the kernel": "one sum over the batch, in the order of the batch"}
 IN_THE_TYPE = "the mapped axis of vmap has no mesh, or jax asks for the sharding of a scatter"
 DIFFERENT = {
     "eager": {
         "gem_pool": "a mean of powers and its root: one loop under jit, several without",
         "gem_pool, power of an array": "likewise",
         "accelerate": "the division of its average is the caller's: jit makes it a product",
+        "roi_align, max": "under jit XLA joins other products and sums into one rounding",
     },
-    "batch order": {"stochastic_pool": "an element is drawn for a place in the batch"},
+    "batch order": OVER_THE_BATCH
+    | {"stochastic_pool": "an element is drawn for a place in the batch"},
     "one thread of XLA": THREADS,
     "one core": THREADS,
     "four threads": THREADS,
-    "sharded batch": THREADS | {"roi_align": FEWER, "stochastic_pool, mean": FEWER},
+    "sharded batch": THREADS
+    | OVER_THE_BATCH
+    | {"roi_align": FEWER, "stochastic_pool, mean": FEWER},
     "sharded batch in the type": THREADS
+    | OVER_THE_BATCH
     | {
         "median_pool, large": "not through tables: overlapping cotangents add up in another order",
         "stochastic_pool, mean": FEWER,
         "gem_pool": FEWER,
     }
-    | dict.fromkeys(("roi_align", "roi_max_pool", "roi_max_pool, split"), IN_THE_TYPE)
+    | dict.fromkeys(
+        ("roi_align", "roi_align, max", "roi_max_pool", "roi_max_pool, split"), IN_THE_TYPE
+    )
     | dict.fromkeys(("segment_max", "segment_min", "segment_mean"), IN_THE_TYPE),
 }
 FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
