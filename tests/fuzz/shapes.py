@@ -8,9 +8,10 @@ import numpy as np
 
 
 def sizes(value, rank):
-    """An int for each of `rank` axes."""
+    """An int, or None, for each of `rank` axes."""
     flat = np.asarray(value, object).ravel().tolist()
-    return [operator.index(each) for each in (flat * rank if len(flat) == 1 else flat)]
+    every = flat * rank if len(flat) == 1 else flat
+    return [None if each is None else operator.index(each) for each in every]
 
 
 def count(size, window, stride, low, high, dilation, ceil):
@@ -51,7 +52,8 @@ def without(shape, axes, keepdims):
 
 
 def replaced(shape, axes, new):
-    new = dict(zip(axes, new, strict=True))
+    """The shape with other sizes along `axes`, but where None stands."""
+    new = {i: n for i, n in zip(axes, new, strict=True) if n is not None}
     return tuple(new.get(i, n) for i, n in enumerate(shape))
 
 
@@ -63,7 +65,7 @@ def expected(name, x, given):
     """Shapes and dtypes of the results of `name` of a main array x; None if nothing is known."""
     room, _, short = name.rpartition(".")
     shape, ndim = x.shape, len(x.shape)
-    floating = jnp.issubdtype(x.dtype, jnp.floating)
+    floating = jnp.issubdtype(x.dtype, jnp.inexact)  # Flax averages complex numbers
     mean = x.dtype if floating else jnp.dtype(np.float32)
     if room == "compat.scipy":
         output = given.get("output")
@@ -161,10 +163,7 @@ def torch(short, x, given):
         y = replaced(shape, axes, sizes(wanted, rank)) if "fractional" in short else None
         return None if y is None else [(y, dtype or x.dtype) for dtype in both]
     if "adaptive" in short:
-        wanted = np.asarray(given["output_size"], object).ravel().tolist()
-        wanted = wanted * rank if len(wanted) == 1 else wanted
-        old = [shape[axis] for axis in axes]
-        y = replaced(shape, axes, [o if n is None else n for o, n in zip(old, wanted, strict=True)])
+        y = replaced(shape, axes, sizes(given["output_size"], rank))
         return [(y, dtype or x.dtype) for dtype in both]
     kernel, stride = given["kernel_size"], given["stride"]
     unset = stride is None or (isinstance(stride, (tuple, list)) and not stride)
