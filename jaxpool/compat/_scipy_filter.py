@@ -53,6 +53,7 @@ def _output(output: Any, x: Array) -> np.dtype:
     try:
         dtype = x.dtype if output is None else jnp.dtype(output)
         known = bool(jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_)
+        known &= not isinstance(output, np.generic)  # a number, whose dtype NumPy takes
     except Exception:  # what NumPy says of what is no dtype, an array of numbers too
         known = False
     if not known:

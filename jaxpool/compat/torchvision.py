@@ -51,9 +51,9 @@ def _arguments(
         if x.ndim != 4 or not jnp.issubdtype(x.dtype, jnp.floating):
             got = f"{x.dtype}{x.shape}"
             raise ArgumentError("input", "an array of floats (N, C, H, W)", got, "Convert it.")
-        if not all(is_int(size) and size for size in x.shape[2:]):
-            rule = "of images of a known size, and not 0"
-            raise ArgumentError("input", rule, x.shape, "Only a batch may be empty.", of="shape")
+        if not all(map(is_int, (x.shape[0], *x.shape[2:]))) or 0 in x.shape[2:]:
+            rule, hint = "of known sizes but for C, without empty images", "Only a batch may be empty."
+            raise ArgumentError("input", rule, x.shape, hint, of="shape")
         cells, scale = cells_of("output_size", output_size), scale_of(spatial_scale)
         if not isinstance(aligned, bool):
             raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
@@ -65,6 +65,9 @@ def _arguments(
         if not parts or any(part.ndim != 2 or part.shape[1] != width for part in parts):
             rule = "an array (K, 5), or a list with an array (L, 4) for each image"
             raise ArgumentError("boxes", rule, [part.shape for part in parts], "Reshape them.")
+        if not all(is_int(part.shape[0]) for part in parts):
+            hint = "Only the channels of input may be symbolic."
+            raise ArgumentError("boxes", "of known sizes", [part.shape for part in parts], hint)
     if listed:
         numbers = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
         images, corners = jnp.asarray(numbers), jnp.concatenate(parts)

@@ -3,6 +3,7 @@
 import math
 import operator
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -69,7 +70,7 @@ def expected(name, x, given):
     mean = x.dtype if floating else jnp.dtype(np.float32)
     if room == "compat.scipy":
         output = given.get("output")
-        return [(shape, x.dtype if output is None else jnp.dtype(output))]
+        return [(shape, x.dtype if output is None else jax.dtypes.canonicalize_dtype(output))]
     if room == "compat.torch":
         return torch(short, x, given)
     if room == "compat.flax":

@@ -17,11 +17,11 @@ THREADS = dict.fromkeys(
         "adaptive_avg_pool, large, bfloat16",
         "global_avg_pool, large",
         "gem_pool, power of an array",
+        "dilate, to the kernel",
     ),
     "XLA's YNNPACK adds up a whole reduction in an order that depends on the number of threads",
 )
 FEWER = "compiled for a part of the batch, XLA joins other products and sums into one rounding"
-OVER_THE_BATCH = {"dilate, to the kernel": "one sum over the batch, in the order of the batch"}
 IN_THE_TYPE = "the mapped axis of vmap has no mesh, or jax asks for the sharding of a scatter"
 DIFFERENT = {
     "eager": {
@@ -30,16 +30,15 @@ DIFFERENT = {
         "accelerate": "the division of its average is the caller's: jit makes it a product",
         "roi_align, max": "under jit XLA joins other products and sums into one rounding",
     },
-    "batch order": OVER_THE_BATCH
-    | {"stochastic_pool": "an element is drawn for a place in the batch"},
+    "batch order": {
+        "stochastic_pool": "an element is drawn for a place in the batch",
+        "dilate, to the kernel": "a sum over the batch is taken in its order",
+    },
     "one thread of XLA": THREADS,
     "one core": THREADS,
     "four threads": THREADS,
-    "sharded batch": THREADS
-    | OVER_THE_BATCH
-    | {"roi_align": FEWER, "stochastic_pool, mean": FEWER},
+    "sharded batch": THREADS | {"roi_align": FEWER, "stochastic_pool, mean": FEWER},
     "sharded batch in the type": THREADS
-    | OVER_THE_BATCH
     | {
         "median_pool, large": "not through tables: overlapping cotangents add up in another order",
         "stochastic_pool, mean": FEWER,
