@@ -96,7 +96,7 @@ def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array
 def _pooled(op: BoxMean, boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]) -> Array:
     """What the op gives, with the axes of `boxes` in front."""
     x, flat = xs[:2]
-    if 0 in (flat.shape[0], x.shape[0]):
+    if flat.shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
     y = gathered(functools.partial(box_mean, op), 3, 1, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])

@@ -11,7 +11,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_sequence
+from jaxpool._arguments.sizes import is_sequence, known_sizes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.cumulative import Running
 from jaxpool._ops.op import apply_kept
@@ -29,8 +29,8 @@ class Chosen(NamedTuple):
 
 
 def _check_filled(x: Array, axes: Sequence[int], argument: str) -> None:
-    for axis in axes:
-        if x.shape[axis] == 0:
+    for axis, size in zip(axes, known_sizes(x.shape, axes, least=0), strict=True):
+        if size == 0:
             rule = f"an axis with elements, not axis {axis} of size 0"
             raise ArgumentError(argument, rule, axis, "An extreme of nothing is none.")
 

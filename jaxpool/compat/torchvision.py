@@ -52,7 +52,10 @@ def _arguments(
             got = f"{x.dtype}{x.shape}"
             raise ArgumentError("input", "an array of floats (N, C, H, W)", got, "Convert it.")
         if not all(map(is_int, (x.shape[0], *x.shape[2:]))) or 0 in x.shape[2:]:
-            rule, hint = "of known sizes but for C, without empty images", "Only a batch may be empty."
+            rule, hint = (
+                "of known sizes but for C, without empty images",
+                "Only a batch may be empty.",
+            )
             raise ArgumentError("input", rule, x.shape, hint, of="shape")
         cells, scale = cells_of("output_size", output_size), scale_of(spatial_scale)
         if not isinstance(aligned, bool):

@@ -61,7 +61,7 @@ References:{end.partition("References:")[2]}"""
 
 
 def _median(name: str, x: Any, *args: Any, where: Any) -> Array:
-    return rank.pooled(name, x, None, *args, where=where)
+    return rank.pooled(name, x, rank.MEDIAN, *args, where=where)
 
 
 def _dilated(name: str, *args: Any, where: Any) -> Array:

@@ -240,6 +240,12 @@ def test_of_an_empty_batch_there_is_nothing(name):
 
 
 @pytest.mark.parametrize("name", ["roi_align", "roi_max_pool"])
+def test_without_channels_there_is_an_empty_gradient(name):
+    pool = functools.partial(getattr(jaxpool, name), boxes=BOX, output_shape=2)
+    assert jax.grad(lambda x: pool(x).sum())(jnp.ones((4, 4, 0))).shape == (4, 4, 0)
+
+
+@pytest.mark.parametrize("name", ["roi_align", "roi_max_pool"])
 @pytest.mark.parametrize(
     ("x", "boxes", "message"),
     [

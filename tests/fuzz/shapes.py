@@ -1,5 +1,6 @@
 """What shapes and dtypes calls should give, counted without the library: windows one after another."""
 
+import enum
 import math
 import operator
 
@@ -92,7 +93,7 @@ def expected(name, x, given):
         return [(shape, x.dtype)]
     if short in ("maximum", "minimum", "fmax", "fmin"):
         others = given.get("xs") or (given["x"], given["y"])
-        dtype = jnp.result_type(*others)
+        dtype = jnp.result_type(*[int(y) if isinstance(y, enum.IntEnum) else y for y in others])
         return [(jnp.broadcast_shapes(*map(np.shape, others)), dtype)]
     if short in ("max", "min"):
         axis = given["axis"]
