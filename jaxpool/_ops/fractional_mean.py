@@ -34,19 +34,25 @@ class RandomAxis:
     def reach(self) -> np.ndarray:
         """The positions that each window may hold, a row a window.
 
-        Chance moves a window by at most one. Rounding moves one at a whole distance back, others only on long axes.
+        Chance moves a window by at most one. Rounding in float32 moves one at a whole distance back, and on
+        long axes any, either way, by up to 3 / 4 * size / 2^22.
         """
         apart = max(1, self.out - 1)
         place = (np.arange(self.out) + (self.out == 1)) * (self.size - self.width)
-        rounded = self.size * self.out >= 2**22 or (place[1:-1] % apart == 0).any()
-        return place[:, None] // apart + np.arange(-1 if rounded else 0, self.width + 1)
+        whole = int((place[1:-1] % apart == 0).any())
+        far = -(-self.size // 2**22) if self.size * self.out >= 2**22 else 0
+        return place[:, None] // apart + np.arange(-max(far, whole), self.width + 1 + far)
 
     def turned(self) -> np.ndarray:
         """The windows that may hold each position, a row a position; `out` where there is none."""
         reach = self.reach()
-        each = [np.flatnonzero((reach == at).any(1)) for at in range(self.size)]
-        most = max(map(len, each))
-        return np.stack([np.pad(o, (0, most - len(o)), constant_values=self.out) for o in each])
+        window, column = np.nonzero((reach >= 0) & (reach < self.size))
+        order = np.argsort(reach[window, column], kind="stable")
+        at = reach[window, column][order]
+        which = np.arange(len(at)) - np.searchsorted(at, at)
+        table = np.full((self.size, which.max() + 1), self.out)
+        table[at, which] = window[order]
+        return table
 
 
 @dataclasses.dataclass(frozen=True)
