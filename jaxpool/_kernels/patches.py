@@ -91,13 +91,11 @@ def put_back(laid: Array, window: Window) -> Array:
 
 def real_taps(window: Window, ndim: int, *, first: bool = False) -> Array:
     """Where windows side by side hold elements, or the `first` one of each; of size 1 along other axes."""
-    total = np.ones((1,) * ndim, bool)
+    lines = []
     for dim in window.dims:
         real = dim.sources() < dim.size
-        if first:
-            real = real & (np.cumsum(real, axis=1) == 1)
-        total = total & slices.along(real.reshape(-1), dim.axis, ndim)
-    return jnp.asarray(total)
+        lines.append((real & (np.cumsum(real, axis=1) == 1) if first else real).reshape(-1))
+    return slices.crossed(jnp.logical_and, lines, window.axes, ndim)
 
 
 def greatest(laid: Array, window: Window, *, loses_nan: bool) -> Array:

@@ -14,7 +14,7 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, encode
 from jaxpool._kernels.dtypes import DType, index_dtype, is_float
 from jaxpool._kernels.split_ties import WORD, Words
-from jaxpool._plan.rank_pool import network
+from jaxpool._plan.rank_pool import counts, network
 
 
 def keys(x: Array) -> Array:
@@ -49,19 +49,19 @@ def end(dtype: DType, last: bool) -> np.ndarray:
     return np.asarray(info.max if last else info.min, dtype)
 
 
-def by_comparators(terms: Sequence[Array], places: np.ndarray, window: Window) -> Array:
-    """Of each window, given a term a tap, the one that is at its place in order."""
-    ranks = tuple(int(place) for place in np.unique(places))
+def by_comparators(terms: Sequence[Array], ranks: tuple[int, ...], window: Window) -> Array:
+    """Of each window, given a term a tap, the one of a rank; of several, the median of its elements."""
     lanes = [*terms]
     for low, high, less, greater in network(len(lanes), ranks):
         a, b = lanes[low], lanes[high]
         lanes[low] = lax.min(a, b) if less else a
         lanes[high] = lax.max(a, b) if greater else b
     y = lanes[ranks[0]]
+    if ranks[1:]:
+        sizes = slices.crossed(jnp.multiply, counts(window), window.axes, y.ndim)
+        place = slices.broadcast_like(sizes // 2, y)
     for rank in ranks[1:]:
-        others = [axis for axis in range(y.ndim) if axis not in window.axes]
-        here = np.expand_dims((places == rank).transpose(np.argsort(window.axes)), others)
-        y = lax.select(slices.broadcast_like(here, y), lanes[rank], y)
+        y = lax.select(lax.eq(place, lax.full_like(place, rank)), lanes[rank], y)
     return y
 
 

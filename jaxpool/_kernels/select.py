@@ -5,12 +5,13 @@ y[o], index[o] = max over taps t of (x[stride * o - low + dilation * t], t), the
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, Term, best, decode
 from jaxpool._kernels.dtypes import DType, Kind, cast, index_dtype, losing
@@ -20,16 +21,20 @@ from jaxpool._kernels.reduce_window import window_extreme
 from jaxpool._plan.max_pool import MaxPlan, Pass
 
 
-def _first_real(window: Window, ndim: int, ties: Order) -> Array | None:
-    """The first (or last) flat tap of each window that is no padding, broadcastable to the output."""
-    if not window.padded:
-        return None
-    bound = np.zeros((1,) * ndim, np.int64)
-    for dim in window.dims:
-        real = dim.last_real if ties == "last" else dim.first_real
-        taps = [min(max(0, real(output)), dim.window - 1) for output in range(dim.out)]
-        bound = bound * dim.window + slices.along(np.asarray(taps), dim.axis, ndim)
-    return jnp.asarray(bound.astype(index_dtype(window.size)))
+def end_of_padding(dim: Axis, *, last: bool) -> np.ndarray:
+    """The first, or last, tap of each window along an axis that is no padding."""
+    real = dim.last_real if last else dim.first_real
+    return np.asarray([min(max(0, real(output)), dim.window - 1) for output in range(dim.out)])
+
+
+def flat_tap(taps: Sequence[Any], window: Window, ndim: int) -> Array:
+    """The flat tap of each window, given vectors of those along its axes; broadcastable to the output."""
+    dtype, lines, unit = index_dtype(window.size), [], 1
+    for dim, along in reversed([*zip(window.dims, taps, strict=True)]):
+        # A unit beyond the type belongs to an axis of one tap, 0.
+        lines.append(along.astype(dtype) * np.asarray(unit).astype(dtype))
+        unit *= dim.window
+    return slices.crossed(jnp.add, lines[::-1], window.axes, ndim)
 
 
 def _seen_as(x: Array, dtype: DType) -> Array:
@@ -90,7 +95,8 @@ def select(x: Array, window: Window, kind: Kind, ties: Order, plan: MaxPlan) -> 
     (or last) of those.
     """
     value, index = _select(x, kind, ties, plan, index=True)
-    bound = _first_real(window, x.ndim, ties)
-    if bound is not None:
+    if window.padded:
+        ends = [end_of_padding(dim, last=ties == "last") for dim in window.dims]
+        bound = flat_tap(ends, window, x.ndim)
         index = (jnp.minimum if ties == "last" else jnp.maximum)(index, bound)
     return value, index

@@ -1,5 +1,6 @@
 """Padding, slicing and interleaving along pooled axes: what every dense kernel is built from."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -106,6 +107,15 @@ def concatenate(parts: Sequence[Array], axis: int) -> Array:
 def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
     """A vector as an array of rank `ndim` that lies along `axis`."""
     return np.expand_dims(values, [other for other in range(ndim) if other != axis])
+
+
+def crossed(
+    join: Callable[[Array, Array], Array], lines: Sequence[Any], axes: Sequence[int], ndim: int
+) -> Array:
+    """Vectors along their axes, joined where they cross: as a constant it would be as large as an image."""
+    others = [[axis for axis in range(ndim) if axis != along] for along in axes]
+    spread = [lax.expand_dims(jnp.asarray(a), b) for a, b in zip(lines, others, strict=True)]
+    return functools.reduce(join, spread)
 
 
 def broadcast_like(value: Any, like: Array) -> Array:

@@ -6,13 +6,16 @@ gives the pair of the whole.
 """
 
 import functools
+import itertools
+import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, level, wins
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype
@@ -30,11 +33,35 @@ def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
     return tied_taps([slices.tap_of(value, window, tap) for tap in taps], decode(y), window, taps)
 
 
-def real_tap(window: Window, tap: int, ndim: int) -> np.ndarray:
-    """Where the flat `tap` of a window is no padding, in the rank of the output."""
-    each = zip(window.dims, window.unravel(tap), strict=True)
-    real = [slices.along(dim.sources()[:, at] < dim.size, dim.axis, ndim) for dim, at in each]
-    return functools.reduce(np.logical_and, real)
+def real_along(dim: Axis) -> np.ndarray:
+    """Which taps of each window along an axis are no padding, a row a window."""
+    return dim.sources() < dim.size
+
+
+def real_words(real: Sequence[Any], window: Window, ndim: int) -> Words:
+    """One bit for each tap of each window, set where it is no padding along any axis; broadcastable to the output.
+
+    `real` holds what `real_along` says of each axis. A row of the last axis's taps at a time.
+    """
+    *major, minor = window.window_shape
+    words = []
+    for first in range(0, window.size, WORD):
+        dtype, rows = index_dtype(1 << min(WORD, window.size - first)), []
+        for row, taps in enumerate(itertools.product(*map(range, major))):
+            bits = [row * minor + tap - first for tap in range(minor)]
+            inside = [(tap, bit) for tap, bit in enumerate(bits) if 0 <= bit < WORD]
+            if inside:
+                shifted = [
+                    real[-1][:, tap].astype(dtype) << np.asarray(bit, dtype) for tap, bit in inside
+                ]
+                ours = [
+                    -jnp.asarray(each[:, tap]).astype(dtype)
+                    for each, tap in zip(real, taps, strict=False)
+                ]  # all bits or none
+                lines = [*ours, functools.reduce(operator.or_, shifted)]
+                rows.append(slices.crossed(jnp.bitwise_and, lines, window.axes, ndim))
+        words.append(functools.reduce(jnp.bitwise_or, rows))
+    return tuple(words)
 
 
 def tied_taps(terms: Sequence[Array], y: Array, window: Window, taps: Sequence[int]) -> Words:
@@ -45,18 +72,16 @@ def tied_taps(terms: Sequence[Array], y: Array, window: Window, taps: Sequence[i
     words = []
     for first in range(0, window.size, WORD):
         dtype = index_dtype(1 << min(WORD, window.size - first))
-        word, real = lax.full_like(y, 0, dtype), np.zeros((1,) * y.ndim, dtype)
+        word = lax.full_like(y, 0, dtype)
         for term, tap in zip(terms, taps, strict=True):
             if not first <= tap < first + WORD:
                 continue
             bit = lax.full_like(word, 1 << (tap - first))
             word = lax.bitwise_or(word, lax.select(level(term, y), bit, lax.full_like(bit, 0)))
-            if window.padded:
-                here = real_tap(window, tap, y.ndim).astype(dtype)
-                real = real | here << np.asarray(tap - first, dtype)
-        if window.padded:
-            word = lax.bitwise_and(word, slices.broadcast_like(real, word))
         words.append(word)
+    if window.padded:
+        real = real_words([*map(real_along, window.dims)], window, y.ndim)
+        words = [word & slices.broadcast_like(r, word) for word, r in zip(words, real, strict=True)]
     return tuple(words)
 
 

@@ -144,7 +144,7 @@ class AdaptiveMean(LaidOut):
         return self.sent(*self.turned(share), dy.dtype)
 
     def _divided(self, y: Array) -> Array:
-        return y / jnp.asarray(element_counts(self.window, "real", y))
+        return y / element_counts(self.window, "real", y)
 
 
 def _longest(window: Window) -> int:

@@ -18,7 +18,14 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
-from jaxpool._kernels.split_ties import pick_tied, real_tap, route_tied, share, tied, tied_taps
+from jaxpool._kernels.split_ties import (
+    pick_tied,
+    real_along,
+    route_tied,
+    share,
+    tied,
+    tied_taps,
+)
 from jaxpool._ops.op import Autodiff, Op, apply, apply_given, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import plan_ties
@@ -51,7 +58,7 @@ class RankPool(Op):
         if count == self.window.size:
             return rank.by_comparators(terms, places(self.window, self.rank), self.window)
         place = count // 2 if self.rank is None else self.rank % count
-        return rank.by_comparators(terms, np.asarray(place), self.window)
+        return rank.by_comparators(terms, (place,), self.window)
 
     def result(self, y: Array, *xs: Array) -> Array:
         """The output, from what was compared."""
@@ -147,7 +154,10 @@ class Morphology(RankPool):
             view = slices.tap_of(padded, self.window, tap)
             term = view + slices.broadcast_like(weights[tap], view)
             if self.window.padded and not is_float(wide):  # no integer stays what it is
-                real = slices.broadcast_like(real_tap(self.window, tap, x.ndim), term)
+                at = zip(self.window.dims, self.window.unravel(tap), strict=True)
+                lines = [real_along(dim)[:, along] for dim, along in at]
+                real = slices.crossed(jnp.logical_and, lines, self.window.axes, x.ndim)
+                real = slices.broadcast_like(real, term)
                 term = lax.select(real, term, lax.full_like(term, fill))
             terms.append(term)
         return terms

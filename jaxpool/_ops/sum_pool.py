@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Literal
 
 import numpy as np
@@ -19,13 +20,15 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.sum_pool import plan_sum
 
 
-def element_counts(window: Window, kind: Literal["counted", "real"], y: Array) -> np.ndarray:
-    """How many elements each window has, at least 1, in the rank and type of the output y."""
-    counts = np.ones((1,) * y.ndim, y.dtype)
-    for dim in window.dims:
-        along = np.asarray(counts_along(dim, kind), y.dtype)
-        counts = counts * slices.along(along, dim.axis, y.ndim)
-    return counts
+def element_counts(window: Window, kind: Literal["counted", "real"], y: Array) -> Array:
+    """How many elements each window has, at least 1, in the type of the output y and broadcastable to it.
+
+    A scalar if all have as many.
+    """
+    counts = [np.asarray(counts_along(dim, kind), y.dtype) for dim in window.dims]
+    if all((along == along[0]).all() for along in counts):
+        return jnp.asarray(math.prod(along[0] for along in counts), y.dtype)
+    return slices.crossed(jnp.multiply, counts, window.axes, y.ndim)
 
 
 @functools.lru_cache(maxsize=16)  # asked for several times a trace; long axes make long tuples
@@ -60,13 +63,10 @@ class SumPool(Op):
         return Epilogue(dtype, None if self.divide == "not" else self._divided)
 
     def _divided(self, y: Array) -> Array:
-        return y if self.divide == "not" else y / jnp.asarray(self._divisor(y))
+        return y if self.divide == "not" else y / self._divisor(y)
 
-    def _divisor(self, y: Array) -> np.ndarray:
-        """What y is divided by, in its type: a scalar, or a table that broadcasts to y."""
-        if self.divide == "not":
-            return np.ones((), y.dtype)
-        if not isinstance(self.divide, str):
-            return np.asarray(self.divide, y.dtype)
-        counts = element_counts(self.window, self.divide, y)
-        return counts.ravel()[0:1].reshape(()) if (counts == counts.flat[0]).all() else counts
+    def _divisor(self, y: Array) -> Array:
+        """What y is divided by, in its type: a scalar, or what broadcasts to y."""
+        if isinstance(self.divide, str) and self.divide != "not":
+            return element_counts(self.window, self.divide, y)
+        return jnp.asarray(1 if self.divide == "not" else self.divide, y.dtype)

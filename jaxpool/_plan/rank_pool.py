@@ -47,19 +47,23 @@ def network(count: int, ranks: tuple[int, ...]) -> tuple[Comparator, ...]:
     return tuple(reversed(found))
 
 
-def places(window: Window, rank: int | None) -> np.ndarray:
-    """Where the element of `rank` stands among all taps in order, of each window; None is the median.
-
-    Of size 1 along axes whose windows are all alike. Padding stands after all elements, or before them
-    where a negative rank counts from the end.
-    """
-    if rank is not None:
-        return np.full((1,) * len(window.dims), rank % window.size)
-    counts = [
-        [dim.real(output) for output in range(dim.out)] if dim.padded else [dim.window]
+def counts(window: Window) -> list[np.ndarray]:
+    """How many elements each window has along each axis; one number along axes whose windows are all alike."""
+    return [
+        np.asarray([*map(dim.real, range(dim.out))] if dim.padded else [dim.window], np.int32)
         for dim in window.dims
     ]
-    return functools.reduce(np.multiply.outer, map(np.asarray, counts)) // 2
+
+
+def places(window: Window, rank: int | None) -> tuple[int, ...]:
+    """Where the element of `rank` may stand among all taps of a window in order; None is the median.
+
+    Padding stands after all elements, or before them where a negative rank counts from the end.
+    """
+    if rank is not None:
+        return (rank % window.size,)
+    sizes = functools.reduce(np.multiply.outer, map(np.unique, counts(window)))
+    return tuple(np.unique(sizes // 2).tolist())
 
 
 @functools.lru_cache(maxsize=4096)

@@ -17,8 +17,10 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Order, Ties
-from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype, is_float, losing
-from jaxpool._kernels.split_ties import WORD, Words, pick_level, route_level
+from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
+from jaxpool._kernels.select import end_of_padding, flat_tap
+from jaxpool._kernels.slices import crossed
+from jaxpool._kernels.split_ties import Words, pick_level, real_along, real_words, route_level
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.op import Op, apply_given, problem_of
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
@@ -119,69 +121,45 @@ def sum_pool(
     if all((table == table[0]).all() for table in tables):
         op = SumPool(window, float(np.prod([table[0] for table in tables], dtype=np.int64)))
         return fetch(op, op, dtype=dtype)[0]
-    counts = jnp.ones((1,) * x.ndim, accumulator(dtype))
+    lines = []
     for dim, table in zip(shards.window.dims, tables, strict=True):
-        halo, values = shards.halo(dim), jnp.asarray(table, counts.dtype)
+        halo, values = shards.halo(dim), jnp.asarray(table, accumulator(dtype))
         if halo:
             first = halo.shard() * np.int32(halo.outs)
             values = lax.dynamic_slice_in_dim(values, first, halo.outs)
-        counts = counts * along(values, dim.axis, x.ndim)
+        lines.append(values)
+    counts = crossed(jnp.multiply, lines, window.axes, x.ndim)
     average = ShardAverage(window)
     return fetch(average, average, counts, dtype=dtype)[0]
 
 
-def along(values: Array, axis: int, ndim: int) -> Array:
-    """A vector as an array of rank `ndim` that lies along `axis`."""
-    return lax.expand_dims(values, [other for other in range(ndim) if other != axis])
-
-
 def _end_of_padding(shards: Shards, ndim: int, *, last: bool) -> Array:
     """The first, or last, flat tap of each window that is no padding, broadcastable to the output."""
-    bound, unit = jnp.zeros((1,) * ndim, index_dtype(shards.window.size)), 1
-    for dim in reversed(shards.window.dims):
+    taps: list[Any] = []
+    for dim in shards.window.dims:
         halo = shards.halo(dim)
         if halo:
-            taps = halo.last_real() if last else halo.first_real()
+            taps.append(halo.last_real() if last else halo.first_real())
         else:
-            real = dim.last_real if last else dim.first_real
-            taps = jnp.asarray([min(max(0, real(o)), dim.window - 1) for o in range(dim.out)])
-        taps = taps.astype(bound.dtype) * np.asarray(unit, bound.dtype)
-        bound = bound + along(taps, dim.axis, ndim)
-        unit *= dim.window
-    return bound
+            taps.append(end_of_padding(dim, last=last))
+    return flat_tap(taps, shards.window, ndim)
 
 
 def _real_taps(shards: Shards, ndim: int) -> Words:
     """A bit for each tap of each window, set where it is no padding; as many words as `tie_masks` makes."""
-    window = shards.window
-    tables = []
-    for dim in window.dims:
+    real: list[Any] = []
+    for dim in shards.window.dims:
         halo = shards.halo(dim)
         if halo is None:
-            tables.append(jnp.asarray(dim.sources() < dim.size))
+            real.append(real_along(dim))
             continue
         taps = np.arange(dim.window, dtype=np.int32)[None] * np.int32(dim.dilation)
         at = halo.window_starts()[:, None] + taps
-        tables.append((at >= 0) & (at < dim.size))
-    words = []
-    for first in range(0, window.size, WORD):
-        count = min(WORD, window.size - first)
-        dtype = index_dtype(1 << count)
-        word = jnp.zeros((1,) * ndim, dtype)
-        for bit in range(count):
-            real = jnp.ones((1,) * ndim, bool)
-            for dim, table, tap in zip(
-                window.dims, tables, window.unravel(first + bit), strict=True
-            ):
-                real = real & along(table[:, tap], dim.axis, ndim)
-            word = word | (real.astype(dtype) << np.asarray(bit, dtype))
-        words.append(word)
-    return tuple(words)
+        real.append((at >= 0) & (at < dim.size))
+    return real_words(real, shards.window, ndim)
 
 
 def _real_elements(shards: Shards, ndim: int) -> Array:
     """Which elements of a shard with its halo are those of the array, broadcastable to it."""
-    real = jnp.ones((1,) * ndim, bool)
-    for halo in shards.halos:
-        real = real & along(halo.rows_exist(), halo.dim.axis, ndim)
-    return real
+    axes = [halo.dim.axis for halo in shards.halos]
+    return crossed(jnp.logical_and, [halo.rows_exist() for halo in shards.halos], axes, ndim)

@@ -21,7 +21,7 @@ from jaxpool._ops.power_pool import NormPool
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.halo import Shards
-from jaxpool._shards.ops import along, select_pool, sum_pool
+from jaxpool._shards.ops import select_pool, sum_pool
 from jaxpool._shards.split import by_window
 
 
@@ -59,7 +59,8 @@ class Argmax:
                 first = halo.window_starts()
             else:
                 first = jnp.asarray(np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low)
-            starts.append(along(first, dim.axis, x.ndim))
+            others = [axis for axis in range(x.ndim) if axis != dim.axis]
+            starts.append(lax.expand_dims(first, others))
         return y, flat_position(index, window, starts, window.input_shape)
 
 
