@@ -20,7 +20,7 @@ from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._shards.split import Where, check_whole
 
-MEDIAN: Any = object()  # in place of a rank
+MEDIAN: Any = object()  # the rank of median pools; None is what a user might pass by mistake
 
 
 @public
@@ -117,19 +117,19 @@ def rank_pool(
 
 
 def pooled(name: str, x: Any, rank: Any, shape: Any, *options: Any, where: Where = None) -> Array:
-    """The pool of a rank, or of the `MEDIAN`, of x that lies where its type or `where` says."""
+    """The rank pool, with `MEDIAN` the median pool, of x that lies where its type or `where` says."""
     named = ("strides", "padding", "window_dilation", "ceil_mode", "axes", "ties", "autodiff")
     given = dict(zip(named, options, strict=True))
     x, window, split = checked(name, x, shape, where=where, **given)
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
-        if rank is not MEDIAN:
-            fewest = (
+        if rank is MEDIAN:
+            rank = None
+        else:
+            fewest = [
                 min(map(dim.real, range(dim.out))) if dim.padded else dim.window
                 for dim in window.dims
-            )
-            n = math.prod(fewest)
-            rank = check_rank(rank, n)
-    rank = None if rank is MEDIAN else rank
+            ]
+            rank = check_rank(rank, math.prod(fewest))
     op = RankPool(window, options[-2], range(window.size), rank)
     if split:
         y: Array = split.apply(ranked, op, x)

@@ -50,7 +50,7 @@ def end(dtype: DType, last: bool) -> np.ndarray:
 
 
 def by_comparators(terms: Sequence[Array], ranks: tuple[int, ...], window: Window) -> Array:
-    """Of each window, given a term a tap, the one of a rank; of several, the median of its elements."""
+    """Of each window, given a term a tap, the one of a rank; of several ranks, that of the window's median."""
     lanes = [*terms]
     for low, high, less, greater in network(len(lanes), ranks):
         a, b = lanes[low], lanes[high]

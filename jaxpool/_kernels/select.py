@@ -21,20 +21,19 @@ from jaxpool._kernels.reduce_window import window_extreme
 from jaxpool._plan.max_pool import MaxPlan, Pass
 
 
-def end_of_padding(dim: Axis, *, last: bool) -> np.ndarray:
-    """The first, or last, tap of each window along an axis that is no padding."""
+def real_end(dim: Axis, *, last: bool) -> np.ndarray:
+    """The first, or last, tap of each window along an axis that lies in the input."""
     real = dim.last_real if last else dim.first_real
     return np.asarray([min(max(0, real(output)), dim.window - 1) for output in range(dim.out)])
 
 
 def flat_tap(taps: Sequence[Any], window: Window, ndim: int) -> Array:
-    """The flat tap of each window, given vectors of those along its axes; broadcastable to the output."""
-    dtype, lines, unit = index_dtype(window.size), [], 1
-    for dim, along in reversed([*zip(window.dims, taps, strict=True)]):
-        # A unit beyond the type belongs to an axis of one tap, 0.
-        lines.append(along.astype(dtype) * np.asarray(unit).astype(dtype))
-        unit *= dim.window
-    return slices.crossed(jnp.add, lines[::-1], window.axes, ndim)
+    """The flat tap of each window, from its tap along each axis; broadcastable to the output."""
+    dtype = index_dtype(window.size)
+    # A unit that does not fit the type belongs to an axis of one tap, which is 0.
+    units = np.cumprod([1, *window.window_shape[:0:-1]])[::-1].astype(dtype)
+    lines = [along.astype(dtype) * unit for along, unit in zip(taps, units, strict=True)]
+    return slices.crossed(jnp.add, lines, window.axes, ndim)
 
 
 def _seen_as(x: Array, dtype: DType) -> Array:
@@ -96,7 +95,7 @@ def select(x: Array, window: Window, kind: Kind, ties: Order, plan: MaxPlan) -> 
     """
     value, index = _select(x, kind, ties, plan, index=True)
     if window.padded:
-        ends = [end_of_padding(dim, last=ties == "last") for dim in window.dims]
+        ends = [real_end(dim, last=ties == "last") for dim in window.dims]
         bound = flat_tap(ends, window, x.ndim)
         index = (jnp.minimum if ties == "last" else jnp.maximum)(index, bound)
     return value, index

@@ -112,8 +112,8 @@ def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
 def crossed(
     join: Callable[[Array, Array], Array], lines: Sequence[Any], axes: Sequence[int], ndim: int
 ) -> Array:
-    """Vectors along their axes, joined where they cross: as a constant it would be as large as an image."""
-    others = [[axis for axis in range(ndim) if axis != along] for along in axes]
+    """Vectors that lie along different axes, joined: by the program, as a constant would be as large as an image."""
+    others = [[other for other in range(ndim) if other != axis] for axis in axes]
     spread = [lax.expand_dims(jnp.asarray(a), b) for a, b in zip(lines, others, strict=True)]
     return functools.reduce(join, spread)
 

@@ -34,30 +34,31 @@ def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
 
 
 def real_along(dim: Axis) -> np.ndarray:
-    """Which taps of each window along an axis are no padding, a row a window."""
+    """Which taps of each window along an axis lie in the input: a row a window, a column a tap."""
     return dim.sources() < dim.size
 
 
 def real_words(real: Sequence[Any], window: Window, ndim: int) -> Words:
-    """One bit for each tap of each window, set where it is no padding along any axis; broadcastable to the output.
+    """A bit for each tap of each window, set where the tap lies in the input along every axis; 32 a word.
 
-    `real` holds what `real_along` says of each axis. A row of the last axis's taps at a time.
+    `real` is `real_along` of each axis. Taps that differ along the last axis alone are joined in one step.
+    Broadcastable to the output.
     """
     *major, minor = window.window_shape
     words = []
     for first in range(0, window.size, WORD):
         dtype, rows = index_dtype(1 << min(WORD, window.size - first)), []
         for row, taps in enumerate(itertools.product(*map(range, major))):
-            bits = [row * minor + tap - first for tap in range(minor)]
-            inside = [(tap, bit) for tap, bit in enumerate(bits) if 0 <= bit < WORD]
-            if inside:
-                shifted = [
-                    real[-1][:, tap].astype(dtype) << np.asarray(bit, dtype) for tap, bit in inside
-                ]
+            start = row * minor - first
+            shifted = [
+                real[-1][:, tap].astype(dtype) << np.asarray(start + tap, dtype)
+                for tap in range(minor)
+                if 0 <= start + tap < WORD
+            ]
+            if shifted:  # and all bits, or none, by where the row lies
                 ours = [
-                    -jnp.asarray(each[:, tap]).astype(dtype)
-                    for each, tap in zip(real, taps, strict=False)
-                ]  # all bits or none
+                    -each[:, tap].astype(dtype) for each, tap in zip(real[:-1], taps, strict=True)
+                ]
                 lines = [*ours, functools.reduce(operator.or_, shifted)]
                 rows.append(slices.crossed(jnp.bitwise_and, lines, window.axes, ndim))
         words.append(functools.reduce(jnp.bitwise_or, rows))

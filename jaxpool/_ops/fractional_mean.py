@@ -1,7 +1,8 @@
 """Means of windows that random numbers place.
 
-Where windows begin is traced, but within two positions known beforehand, and so is which windows an
-element may lie in: both directions read through tables and mask what is not so; neither scatters.
+Where windows begin is traced, but which positions a window may hold is known beforehand (`reach`), and so
+is which windows may hold an element (`turned`). Both directions read through these tables and mask what
+chance did not place there; neither scatters.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ class RandomAxis:
     def reach(self) -> np.ndarray:
         """The positions that each window may hold, a row a window.
 
-        Chance moves a window by at most one. Rounding in float32 moves one at a whole distance back, and on
-        long axes any, either way, by up to 3 / 4 * size / 2^22.
+        Chance moves the start of a window by at most one. Rounding in float32 may move it back by one where
+        its exact start is a whole number, and on long axes anywhere, either way, by 3/4 * size / 2^22: three
+        roundings of 2^-24 each.
         """
         apart = max(1, self.out - 1)
         place = (np.arange(self.out) + (self.out == 1)) * (self.size - self.width)

@@ -149,16 +149,16 @@ class Morphology(RankPool):
         weights = weights if self.kind == "max" else -weights
         fill = losing(wide, self.kind)
         padded = slices.pad_input(cast(x, wide), self.window, fill)
-        terms = []
+        terms, real = [], [*map(real_along, self.window.dims)]
         for tap in self.taps:
             view = slices.tap_of(padded, self.window, tap)
             term = view + slices.broadcast_like(weights[tap], view)
             if self.window.padded and not is_float(wide):  # no integer stays what it is
-                at = zip(self.window.dims, self.window.unravel(tap), strict=True)
-                lines = [real_along(dim)[:, along] for dim, along in at]
-                real = slices.crossed(jnp.logical_and, lines, self.window.axes, x.ndim)
-                real = slices.broadcast_like(real, term)
-                term = lax.select(real, term, lax.full_like(term, fill))
+                at = zip(real, self.window.unravel(tap), strict=True)
+                lines = [each[:, along] for each, along in at]
+                here = slices.crossed(jnp.logical_and, lines, self.window.axes, x.ndim)
+                here = slices.broadcast_like(here, term)
+                term = lax.select(here, term, lax.full_like(term, fill))
             terms.append(term)
         return terms
 

@@ -19,20 +19,29 @@ from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.sum_pool import plan_sum
 
+Count = Literal["counted", "real"]  # padding counted, or elements of the input alone
 
-def element_counts(window: Window, kind: Literal["counted", "real"], y: Array) -> Array:
+
+def element_counts(window: Window, kind: Count, y: Array) -> Array:
     """How many elements each window has, at least 1, in the type of the output y and broadcastable to it.
 
-    A scalar if all have as many.
+    A scalar if all windows have the same number.
     """
+    same = same_count(window, kind)
+    if same is not None:
+        return jnp.asarray(same, y.dtype)
     counts = [np.asarray(counts_along(dim, kind), y.dtype) for dim in window.dims]
-    if all((along == along[0]).all() for along in counts):
-        return jnp.asarray(math.prod(along[0] for along in counts), y.dtype)
     return slices.crossed(jnp.multiply, counts, window.axes, y.ndim)
 
 
+def same_count(window: Window, kind: Count) -> int | None:
+    """How many elements each window has, if all have the same number."""
+    counts = [set(counts_along(dim, kind)) for dim in window.dims]
+    return math.prod(map(min, counts)) if all(len(each) == 1 for each in counts) else None
+
+
 @functools.lru_cache(maxsize=16)  # asked for several times a trace; long axes make long tuples
-def counts_along(dim: Axis, kind: Literal["counted", "real"]) -> tuple[int, ...]:
+def counts_along(dim: Axis, kind: Count) -> tuple[int, ...]:
     """How many elements each window of an axis has along it, at least 1."""
     count = dim.real if kind == "real" else dim.counted
     return tuple(max(1, count(output)) for output in range(dim.out))
@@ -55,7 +64,7 @@ class SumPool(Op):
         shape = self.window.unpooled(dy.shape)
         plan = plan_sum(problem_of(self.window, dy, on, shape), transposed=True)
         wide = cast(dy, accumulator(dy.dtype))
-        if self._divisor(wide).ndim == 0:  # one division an element of x, not one a term
+        if self._alike():  # one division an element of x, not one a term
             return (window_spread(dy, plan, self._epilogue(dy.dtype)),)
         return (window_spread(self._divided(wide), plan, Epilogue(dy.dtype)),)
 
@@ -65,8 +74,14 @@ class SumPool(Op):
     def _divided(self, y: Array) -> Array:
         return y if self.divide == "not" else y / self._divisor(y)
 
+    def _alike(self) -> bool:
+        """Whether all windows are divided by one number."""
+        if self.divide != "counted" and self.divide != "real":
+            return True
+        return same_count(self.window, self.divide) is not None
+
     def _divisor(self, y: Array) -> Array:
         """What y is divided by, in its type: a scalar, or what broadcasts to y."""
-        if isinstance(self.divide, str) and self.divide != "not":
+        if self.divide == "counted" or self.divide == "real":
             return element_counts(self.window, self.divide, y)
         return jnp.asarray(1 if self.divide == "not" else self.divide, y.dtype)

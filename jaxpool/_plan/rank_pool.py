@@ -48,7 +48,7 @@ def network(count: int, ranks: tuple[int, ...]) -> tuple[Comparator, ...]:
 
 
 def counts(window: Window) -> list[np.ndarray]:
-    """How many elements each window has along each axis; one number along axes whose windows are all alike."""
+    """How many elements each window has along each axis; of an axis without padding one number for all windows."""
     return [
         np.asarray([*map(dim.real, range(dim.out))] if dim.padded else [dim.window], np.int32)
         for dim in window.dims
@@ -56,7 +56,7 @@ def counts(window: Window) -> list[np.ndarray]:
 
 
 def places(window: Window, rank: int | None) -> tuple[int, ...]:
-    """Where the element of `rank` may stand among all taps of a window in order; None is the median.
+    """The places that the element of `rank` may have once all taps of a window are sorted; None is the median.
 
     Padding stands after all elements, or before them where a negative rank counts from the end.
     """

@@ -18,13 +18,13 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
-from jaxpool._kernels.select import end_of_padding, flat_tap
+from jaxpool._kernels.select import flat_tap, real_end
 from jaxpool._kernels.slices import crossed
 from jaxpool._kernels.split_ties import Words, pick_level, real_along, real_words, route_level
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.op import Op, apply_given, problem_of
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
-from jaxpool._ops.sum_pool import SumPool, counts_along
+from jaxpool._ops.sum_pool import SumPool, counts_along, same_count
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import LIMITS
@@ -117,13 +117,14 @@ def sum_pool(
     if divide not in ("counted", "real"):
         op = SumPool(window, divide)
         return fetch(op, op, dtype=dtype)[0]
-    tables = [np.asarray(counts_along(dim, divide)) for dim in shards.window.dims]
-    if all((table == table[0]).all() for table in tables):
-        op = SumPool(window, float(np.prod([table[0] for table in tables], dtype=np.int64)))
+    same = same_count(shards.window, divide)
+    if same is not None:
+        op = SumPool(window, float(same))
         return fetch(op, op, dtype=dtype)[0]
     lines = []
-    for dim, table in zip(shards.window.dims, tables, strict=True):
-        halo, values = shards.halo(dim), jnp.asarray(table, accumulator(dtype))
+    for dim in shards.window.dims:
+        halo = shards.halo(dim)
+        values = jnp.asarray(counts_along(dim, divide), accumulator(dtype))
         if halo:
             first = halo.shard() * np.int32(halo.outs)
             values = lax.dynamic_slice_in_dim(values, first, halo.outs)
@@ -141,7 +142,7 @@ def _end_of_padding(shards: Shards, ndim: int, *, last: bool) -> Array:
         if halo:
             taps.append(halo.last_real() if last else halo.first_real())
         else:
-            taps.append(end_of_padding(dim, last=last))
+            taps.append(real_end(dim, last=last))
     return flat_tap(taps, shards.window, ndim)
 
 

@@ -16,6 +16,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.positions import flat_position
+from jaxpool._kernels.slices import crossed
 from jaxpool._ops.op import Op, apply, compose
 from jaxpool._ops.power_pool import NormPool
 from jaxpool._ops.select_pool import SelectPool, pool_op
@@ -59,8 +60,7 @@ class Argmax:
                 first = halo.window_starts()
             else:
                 first = jnp.asarray(np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low)
-            others = [axis for axis in range(x.ndim) if axis != dim.axis]
-            starts.append(lax.expand_dims(first, others))
+            starts.append(crossed(jnp.add, [first], [dim.axis], x.ndim))
         return y, flat_position(index, window, starts, window.input_shape)
 
 

@@ -50,12 +50,16 @@ def _check_filled(x: Array, axes: Sequence[int]) -> None:
 def _output(output: Any, x: Array) -> np.dtype:
     """The dtype of the result."""
     rule, hint = "a dtype or None: arrays do not change", "Use the result."
-    try:
-        dtype = x.dtype if output is None else jnp.dtype(output)
-        known = bool(jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_)
-        known &= not isinstance(output, np.generic)  # a number, whose dtype NumPy takes
-    except Exception:  # what NumPy says of what is no dtype, an array of numbers too
-        known = False
+    dtype, known = (
+        x.dtype,
+        not is_array(output),
+    )  # NumPy would take the dtype of an array or a number
+    if known and output is not None:
+        try:
+            dtype = jnp.dtype(output)
+            known = bool(jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_)
+        except Exception:  # what NumPy says of what is no dtype
+            known = False
     if not known:
         got = type(output) if is_array(output) else output
         raise ArgumentError("output", rule, got, hint, TypeError)

@@ -216,7 +216,8 @@ def _running(function: str, kind: Kind, input: Any, dim: Any) -> Chosen:
     x = args.tensor(function, input, ORDERED)
     with args.call(function, x):
         axis = args.axis_of(dim, x.ndim)
-        known_sizes(x.shape, (axis,) if x.ndim else (), least=0)
+        if x.ndim:
+            known_sizes(x.shape, (axis,), least=0)
     if not x.ndim or 0 in x.shape:
         return Chosen(x, jnp.zeros(x.shape, jnp.int32))
     values, index = apply_kept(Running(kind, "last", axis, False), "jvp", x)

@@ -51,12 +51,12 @@ def _arguments(
         if x.ndim != 4 or not jnp.issubdtype(x.dtype, jnp.floating):
             got = f"{x.dtype}{x.shape}"
             raise ArgumentError("input", "an array of floats (N, C, H, W)", got, "Convert it.")
-        if not all(map(is_int, (x.shape[0], *x.shape[2:]))) or 0 in x.shape[2:]:
-            rule, hint = (
-                "of known sizes but for C, without empty images",
-                "Only a batch may be empty.",
-            )
-            raise ArgumentError("input", rule, x.shape, hint, of="shape")
+        if not all(map(is_int, (x.shape[0], *x.shape[2:]))):
+            hint = "Only channels may be symbolic."
+            raise ArgumentError("input", "of known sizes but for C", x.shape, hint, of="shape")
+        if 0 in x.shape[2:]:
+            hint = "A batch may be empty, and channels, but not images."
+            raise ArgumentError("input", "of images with pixels", x.shape, hint, of="shape")
         cells, scale = cells_of("output_size", output_size), scale_of(spatial_scale)
         if not isinstance(aligned, bool):
             raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
