@@ -79,6 +79,9 @@ class Case:
         return resized(self.shape, self.axes, self.to)
 
 
+OF_REGIONS = "a case such as roi_align to 512x7x7 2x50x50x256, segment_max to 9 99x8"
+
+
 class _Unread(Exception):
     """What a case must be that this one is not."""
 
@@ -165,6 +168,8 @@ READERS = {"pad": _pads, "ties": _ties, "stride": _ints, "dilation": _ints, "of"
 def _case(function: str, sizes: list[tuple[Any, ...]], given: dict[str, Any]) -> Case:
     if function in ("max_pool", "min_pool") and "over" in given and len(sizes) == 1:
         function = function.removesuffix("_pool")
+    if function in REGIONS + SEGMENTS and ("to" not in given or len(sizes) != 1):
+        raise _Unread(OF_REGIONS)
     *windows, shape = sizes or [()]
     if not shape or len(windows) not in ((0, 1) if function in UNPOOL else (function in WINDOWED,)):
         rule = "sizes of a window and of an array" if function in WINDOWED else "sizes of an array"
@@ -203,7 +208,7 @@ def _geometry(
     if function in REGIONS + SEGMENTS:
         rank = 3 if function in REGIONS else 1
         if len(to) != rank or (rank == 3 and len(shape) != 4) or None in to[1:]:
-            raise _Unread("a case such as roi_align to 512x7x7 2x50x50x256, segment_max to 9 99x8")
+            raise _Unread(OF_REGIONS)
         return tuple(range(rank)), to, NO_WINDOW
     if function in WHOLE and axes is None:
         axes = tuple(range(1, len(shape) - 1))
