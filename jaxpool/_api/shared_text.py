@@ -41,6 +41,7 @@ _TEXTS = {
     "boxes": """Args:
   x: array (H, W, C), or (B, H, W, C) with `batch_indices`; floats, integers or bools.
   boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image before `spatial_scale`.
+    A box with a NaN gives 0.
   output_shape: cells down and across a box, an int or two.
   batch_indices: integers of the shape (..., K): the image of each box. A box whose traced index is
     out of range gives 0.

@@ -240,6 +240,17 @@ def test_of_an_empty_batch_there_is_nothing(name):
 
 
 @pytest.mark.parametrize("name", ["roi_align", "roi_max_pool"])
+@pytest.mark.parametrize("samples", [2, 9])  # pixels of cells, and products
+def test_a_box_with_a_nan_gives_nothing(name, samples):
+    options = {"samples": samples} if name == "roi_align" else {}
+    boxes = jnp.where(jnp.eye(4) > 0, np.nan, jnp.array([0.0, 0.0, 3.0, 3.0]))
+    pool = functools.partial(getattr(jaxpool, name), boxes=boxes, output_shape=2, **options)
+    y, back = jax.vjp(pool, jnp.arange(1.0, 17.0).reshape(4, 4, 1))
+    np.testing.assert_array_equal(y, np.zeros((4, 2, 2, 1)))
+    np.testing.assert_array_equal(back(jnp.ones_like(y))[0], np.zeros((4, 4, 1)))
+
+
+@pytest.mark.parametrize("name", ["roi_align", "roi_max_pool"])
 def test_without_channels_there_is_an_empty_gradient(name):
     pool = functools.partial(getattr(jaxpool, name), boxes=BOX, output_shape=2)
     assert jax.grad(lambda x: pool(x).sum())(jnp.ones((4, 4, 0))).shape == (4, 4, 0)
