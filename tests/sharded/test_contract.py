@@ -365,3 +365,10 @@ def test_operands_are_sharded_as_any_of_them_is(specs, together):
     with jax.sharding.use_abstract_mesh(mesh):
         jax.eval_shape(lambda *xs: found.extend(map(jax.typeof, sharded_alike(xs))), *xs)
     assert [each.sharding.spec for each in found] == [together, together]
+
+
+def test_rows_of_nothing_are_unpooled():
+    y, at = (jax.ShapeDtypeStruct((3, 0, 2), dtype) for dtype in (np.float32, np.int32))
+    where = {"axes": (1,), "mesh": rows(4), "spec": P(None, "rows")}
+    x = jax.eval_shape(lambda y, at: sharded.max_unpool(y, at, (8,), **where), y, at)
+    assert x.shape == (3, 8, 2)
