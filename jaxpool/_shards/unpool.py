@@ -21,6 +21,7 @@ from jaxpool._arguments.arrays import varying
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.positions import checked_position
+from jaxpool._kernels.slices import zeros_like
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
@@ -63,7 +64,7 @@ class Unpooled:
     def __call__(self, y: Array, indices: Array) -> Array:
         beyond = math.prod(self.sizes)
         position = checked_position(indices, beyond)
-        if not self.lying or 0 in y.shape:  # rows of nothing are not exchanged
+        if not self.lying:
             return self._put(y, position)
         own = self._in_shard(position)
         away = (own == math.prod(self.local_sizes)) & (position < beyond)
@@ -121,7 +122,15 @@ def unpool(
             hint = f"Use {either(around(size, count, 1))} there."
             raise ArgumentError("spatial_shape", rule, sizes, hint)
         if count > 1:
+            if shape[axis] == 0:
+                rule = f"of at least one element along pooled axis {axis}"
+                raise ArgumentError("y", rule, 0, "Use the plain function.", of=f"shape[{axis}]")
             lying.append(Lying(axis, place.names[axis], count))
+    if (
+        0 in shape
+    ):  # a shard_map without elements has no gradient: XLA refuses its program (jax 0.10)
+        shards = [shape[axis] // max(y.shape[axis], 1) or 1 for axis in axes]
+        return zeros_like(y, axes, [n // count for n, count in zip(sizes, shards, strict=True)])
     _check_near(indices, shape, axes, sizes, lying)
     x: Array = on_shards(Unpooled(axes, sizes, tuple(lying)), place, y, indices)
     return x

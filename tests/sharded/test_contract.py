@@ -227,6 +227,8 @@ def test_sizes_and_indices_that_unpooling_takes():
     )
     found = message(ValueError, sharded.max_unpool, X[:, :2], indices[:, :2], (32, 4), **where)
     assert "`y` must be of a size along axis 1 that its 4 shards divide; got y.shape[1]=2" in found
+    found = message(ValueError, sharded.max_unpool, X[:, :0], indices[:, :0], (32, 4), **where)
+    assert "`y` must be of at least one element along pooled axis 1; got y.shape[1]=0" in found
 
 
 @pytest.mark.parametrize(
@@ -367,8 +369,9 @@ def test_operands_are_sharded_as_any_of_them_is(specs, together):
     assert [each.sharding.spec for each in found] == [together, together]
 
 
-def test_rows_of_nothing_are_unpooled():
-    y, at = (jax.ShapeDtypeStruct((3, 0, 2), dtype) for dtype in (np.float32, np.int32))
+@pytest.mark.parametrize("shape", [(0, 8, 2), (2, 8, 0)])
+def test_of_nothing_there_is_nothing_to_unpool(shape):
     where = {"axes": (1,), "mesh": rows(4), "spec": P(None, "rows")}
-    x = jax.eval_shape(lambda y, at: sharded.max_unpool(y, at, (8,), **where), y, at)
-    assert x.shape == (3, 8, 2)
+    y, at = (jax.ShapeDtypeStruct(shape, dtype) for dtype in (np.float32, np.int32))
+    x = jax.eval_shape(lambda y, at: sharded.max_unpool(y, at, (16,), **where), y, at)
+    assert x.shape == (shape[0], 16, shape[2])
