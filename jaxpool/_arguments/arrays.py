@@ -62,12 +62,15 @@ def converted(argument: str, x: Any) -> Array:
     if isinstance(x, jax.Array):
         return x
     try:
-        return jnp.asarray(x)
+        array = jnp.asarray(x)  # NumPy's, if `__jax_array__` gives one that jax does not take
     except (TypeError, ValueError, OverflowError):
+        array = None
+    if not isinstance(array, jax.Array):
         hint = f"Pass jnp.asarray({argument}) of what jax can hold."
         value = x.dtype if isinstance(x, (np.ndarray, np.generic)) else x
         rule = "an array that jax can hold"
-        raise ArgumentError(argument, rule, value, hint, TypeError, static=False) from None
+        raise ArgumentError(argument, rule, value, hint, TypeError, static=False)
+    return array
 
 
 def real_array(argument: str, x: Any) -> Array:

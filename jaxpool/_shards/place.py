@@ -124,6 +124,11 @@ def find_place(x: Array, mesh: Any, spec: Any) -> Place:
         rule = f"what the type of x says, {typed.spec}"
         raise ArgumentError("spec", rule, spec, "Leave it out, or call jax.reshard first.")
     used = frozenset[str]().union(*names)
+    lies = None if isinstance(x, jax.core.Tracer) else x.sharding
+    devices = lies.device_set if isinstance(lies, NamedSharding) else set()
+    if devices and isinstance(mesh, Mesh) and {*mesh.devices.flat} != devices:
+        hint = "Pass the mesh of x, or move x by jax.device_put first."
+        raise ArgumentError("mesh", f"of the {len(devices)} devices of x", mesh, hint)
     if used & inside and not used <= inside:
         rule = f"of axes that are all manual here, {sorted(inside)}, or none of them"
         raise ArgumentError("spec", rule, spec, "Map the others in the same shard_map.")

@@ -43,8 +43,18 @@ def _check_filled(x: Array, axes: Sequence[int]) -> None:
     """Raises unless the sizes of `axes` are known, and not 0."""
     for axis in axes:
         if not is_int(x.shape[axis]) or x.shape[axis] == 0:
-            rule, hint = f"of a known size along axis {axis}, and not 0", "Pass axes=(1, 2), say."
+            rule, hint = f"of a known size along axis {axis}, and not 0", "Name the others in axes."
             raise ArgumentError("input", rule, x.shape, hint, of="shape")
+
+
+def _check_held(cval: Any, dtype: Any) -> None:
+    """Raises unless integers or bools of `dtype` can hold `cval`: SciPy would compare it in float64."""
+    if jnp.issubdtype(dtype, jnp.floating):
+        return
+    low, high = (0, 1) if dtype == np.bool_ else (jnp.iinfo(dtype).min, jnp.iinfo(dtype).max)
+    if not low - 1 < float(cval) < high + 1:
+        rule = f"a number from {low} to {high}, which {dtype} can hold"
+        raise ArgumentError("cval", rule, cval, "Convert input to float32 first.")
 
 
 def _output(output: Any, x: Array) -> np.dtype:
@@ -143,6 +153,7 @@ class Filter:
                 raise ArgumentError("mode", rule, mode, "Use 'nearest', say.")
             if not is_number(given["cval"]):
                 raise ArgumentError("cval", "a number", given["cval"], "Pass 0.0, say.", TypeError)
+            _check_held(given["cval"], self.x.dtype)
             self.dtype = _output(given["output"], self.x)
             self.origins = per_axis("origin", given["origin"], count, least=-(2**31))
             return self._computed().astype(self.dtype)
@@ -171,7 +182,7 @@ class Filter:
             rule = (
                 f"of {len(self.axes)} axes and the shape of `structure`, and not False throughout"
             )
-            raise ArgumentError("footprint", rule, part.shape, "Pass axes=(1, 2), say.", of="shape")
+            raise ArgumentError("footprint", rule, part.shape, "Name as many axes.", of="shape")
         self._check_sizes("footprint", part.shape)
         return part.shape, np.flatnonzero(part)
 

@@ -76,8 +76,8 @@ def _extreme(
 
 
 def _is_index(value: Any) -> bool:
-    """Whether `value` is an int of NumPy's: an array without axes is an operand to PyTorch."""
-    return isinstance(value, np.integer)
+    """Whether `value` is an int of NumPy's, or symbolic: an array without axes is an operand to PyTorch."""
+    return isinstance(value, np.integer) or not hasattr(value, "shape")
 
 
 def _over(function: str, kind: Kind, x: Array, axes: tuple[int, ...], keepdim: bool) -> Array:

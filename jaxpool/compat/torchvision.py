@@ -3,7 +3,7 @@
 Channels first; boxes as (x0, y0, x1, y1), either (K, 5) with the number of the image in front or a
 list with one (L, 4) an image. What differs throughout: 16-bit floats are computed in float32 and
 rounded once; a NaN in a box is the largest of its cell; gradients go to the boxes of `roi_align`
-and `ps_roi_align` too.
+and `ps_roi_align` too; a box of an image that does not exist raises, or gives 0 where its number is traced.
 
 The arguments are those of torchvision: `input`, an array of floats (N, C, H, W); `boxes`; `output_size`,
 cells down and across a box, an int or two; `spatial_scale`, the number that boxes are multiplied with;
@@ -18,6 +18,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -50,7 +51,8 @@ def _arguments(
     with calling(name, **{"input.shape": x.shape, "output_size": output_size}):
         if x.ndim != 4 or not jnp.issubdtype(x.dtype, jnp.floating):
             got = f"{x.dtype}{x.shape}"
-            raise ArgumentError("input", "an array of floats (N, C, H, W)", got, "Convert it.")
+            hint = "One image is input[None]." if x.ndim == 3 else "Convert it."
+            raise ArgumentError("input", "an array of floats (N, C, H, W)", got, hint)
         if not all(map(is_int, (x.shape[0], *x.shape[2:]))):
             hint = "Only channels may be symbolic."
             raise ArgumentError("input", "of known sizes but for C", x.shape, hint, of="shape")
@@ -76,7 +78,20 @@ def _arguments(
         images, corners = jnp.asarray(numbers), jnp.concatenate(parts)
     else:
         images, corners = parts[0][:, 0].astype(np.int32), parts[0][:, 1:]
+    with calling(name, **{"input.shape": x.shape}):
+        _check_images(images if listed else parts[0][:, 0], x.shape[0])
     return jnp.moveaxis(x, 1, -1), corners[:, np.array([1, 0, 3, 2])], images, cells, scale
+
+
+def _check_images(images: Array, count: int) -> None:
+    """Raises where the image of a box is known and is not one of `count`."""
+    if isinstance(images, jax.core.Tracer):
+        return
+    known = np.asarray(images)
+    wrong = known[~((known >= 0) & (known < count))]
+    if wrong.size:
+        rule = f"of images from 0 to {count - 1}" if count else "none where input is empty"
+        raise ArgumentError("boxes", rule, wrong[0].item(), "The first column names the image.")
 
 
 def _mean(op: BoxMean, x: Array, boxes: Array, images: Array) -> Array:

@@ -81,6 +81,7 @@ class Fuzz:
         """Says what was tried, and leaves."""
         counts = ", ".join(f"{count:,} {name}" for name, count in self.tried.items())
         print(f"{self.tried.total():,} calls, {time.process_time():.0f} s: {counts}")
+        print("by kind:" if self.found else "nothing found")
         for said, count in self.found.items():
             print(f"{count:8,}  {said}")
         sys.stdout.flush()
