@@ -239,10 +239,11 @@ def test_of_an_empty_batch_there_is_nothing(name):
     np.testing.assert_array_equal(y, np.zeros((2, 2, 2, 3)))
 
 
-@pytest.mark.parametrize("name", ["roi_align", "roi_max_pool"])
-@pytest.mark.parametrize("samples", [2, 9])  # pixels of cells, and products
-def test_a_box_with_a_nan_gives_nothing(name, samples):
-    options = {"samples": samples} if name == "roi_align" else {}
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("roi_align", {"samples": 2}), ("roi_align", {"samples": 9}), ("roi_max_pool", {})],
+)  # pixels of cells, products, and a walk
+def test_a_box_with_a_nan_gives_nothing(name, options):
     boxes = jnp.where(jnp.eye(4) > 0, np.nan, jnp.array([0.0, 0.0, 3.0, 3.0]))
     pool = functools.partial(getattr(jaxpool, name), boxes=boxes, output_shape=2, **options)
     y, back = jax.vjp(pool, jnp.arange(1.0, 17.0).reshape(4, 4, 1))
