@@ -72,8 +72,12 @@ def _ranks(like: Array, axes: Sequence[int], dtype: DType, last: bool) -> Array:
 
 def first_rank(tied: Array, axes: Sequence[int], last: bool, masked: bool) -> Array:
     """The least rank of a tied element; where no element is, the greatest value of the type."""
-    size = math.prod(tied.shape[axis] for axis in axes)
-    dtype = index_dtype(size + masked)
+    sizes = tuple(tied.shape[axis] for axis in axes)
+    if math.prod(sizes) >= 2**32:
+        message = "jaxpool: the index of a maximum, which its gradient needs, counts fewer than 2**32 elements; "
+        message += f"got axes of {sizes}. Pool one axis after another."
+        raise ValueError(message)
+    dtype = index_dtype(math.prod(sizes) + masked)
     none = np.asarray(np.iinfo(dtype).max, dtype)
     rank = _ranks(tied, axes, dtype, last)
     chosen = lax.select(tied, rank, lax.full_like(rank, none))

@@ -41,9 +41,10 @@ def outcome(data, compiles):
     call = Call(data)
     try:
         found = perform(call, compiles)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         message = str(error)
-        own = message.startswith(f"jaxpool.{call.name}: ") and not re.search(TRACED, message)
+        names = f"jaxpool.{call.name}: ", "jaxpool: "  # the second: of an op, when its gradient is taken
+        own = message.startswith(names) and not re.search(TRACED, message)
         if not own and not (call.name.startswith("compat.") and others(call, error)):
             raise
         return "refused"

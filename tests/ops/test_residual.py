@@ -235,3 +235,12 @@ def test_a_policy_that_saves_everything_saves_the_index_alone(name):
     arrays = [leaf for leaf in jax.tree.leaves(KEPT_UNDER["vjp in jit"][0](f)) if leaf.shape]
     assert [leaf.dtype.name for leaf in arrays] == ["uint8"]
     assert kept_bytes(arrays) == INDEXED[name][1]
+
+
+def test_a_maximum_whose_elements_no_index_counts_says_so():
+    x = jax.ShapeDtypeStruct((1, 2**16, 2**16, 1), np.float32)
+    jax.eval_shape(jaxpool.global_max_pool, x)
+    with pytest.raises(ValueError, match=r"^jaxpool: .* axes of \(65536, 65536\)\. Pool one axis"):
+        jax.eval_shape(jax.grad(lambda x: jaxpool.global_max_pool(x).sum()), x)
+    fewer = jax.ShapeDtypeStruct((1, 2**16, 2**16 - 1, 1), np.float32)
+    jax.eval_shape(jax.grad(lambda x: jaxpool.global_max_pool(x).sum()), fewer)
