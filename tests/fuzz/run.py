@@ -21,7 +21,10 @@ TRACED = r"Tracer\(|Traced<"  # nobody can read the repr of a tracer
 def others(call, error):
     """Whether a drop-in may say it: Python, of a call that no signature has, or lax of a window, as in Flax."""
     signature = re.match(r"\w+\(\) (missing|got|takes)|missing a|got an unex|too many", str(error))
-    return signature or call.name.startswith("compat.flax.")
+    lax = call.name.startswith("compat.flax.")
+    if isinstance(error, RuntimeError):  # XLA's are too
+        return lax and str(error).startswith("Unrecognized padding type")
+    return signature or lax
 
 
 class Wrong(Exception):
@@ -41,7 +44,7 @@ def outcome(data, compiles):
     call = Call(data)
     try:
         found = perform(call, compiles)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         message = str(error)
         names = f"jaxpool.{call.name}: ", "jaxpool: "  # the second: of an op, when its gradient is taken
         own = message.startswith(names) and not re.search(TRACED, message)
