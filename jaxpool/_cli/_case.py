@@ -18,8 +18,8 @@ from jaxpool._api.random import fractional_op
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import PADDINGS, known_sizes, normalise_axes
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import Axis, Window, make_window
-from jaxpool._plan.problem import Shape, resized
+from jaxpool._geometry.window import Axis, Window, make_window, resized
+from jaxpool._plan.problem import Shape
 
 SELECTIONS = ("max_pool", "min_pool", "max_pool_with_argmax")
 SUMS = ("avg_pool", "sum_pool")

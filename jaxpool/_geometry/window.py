@@ -7,7 +7,7 @@ lies. Forward, backward, oracle and sharding all read it, so that they cannot di
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -77,9 +77,8 @@ class Axis:
 
     def last_real(self, output: int) -> int:
         """The last tap of window `output` that lies before the input's end."""
-        return min(
-            self.window - 1, (self.size - 1 - (output * self.stride - self.low)) // self.dilation
-        )
+        behind = self.size - 1 + self.low - output * self.stride
+        return min(self.window - 1, behind // self.dilation)
 
     def real(self, output: int) -> int:
         """How many taps of window `output` lie in the input."""
@@ -107,10 +106,20 @@ class Axis:
         at = starts[:, None] + np.arange(self.window) * self.dilation
         return np.where((at >= 0) & (at < self.size), at, self.size).astype(np.int32)
 
+    def inside(self) -> np.ndarray:
+        """Which taps of each window lie in the input: a row a window, a column a tap."""
+        return self.sources() < self.size
+
     def counted(self, output: int) -> int:
         """How many taps lie in the input or its explicit padding: a ceil overhang does not count."""
         end = self.size + self.low + self.high - output * self.stride
         return min(self.window, max(0, -(-end // self.dilation)))
+
+
+def resized(shape: Sequence[Any], axes: Iterable[int], sizes: Iterable[Any]) -> tuple[Any, ...]:
+    """The shape with other sizes along `axes`."""
+    new = dict(zip(axes, sizes, strict=True))
+    return tuple(new.get(axis, size) for axis, size in enumerate(shape))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,32 +163,17 @@ class Window:
         """Whether an input element can belong to more than one window."""
         return any(dim.out > 1 and _overlap(dim) for dim in self.dims)
 
-    def taps(self) -> Iterator[tuple[int, ...]]:
-        """Every tap of a window, in row-major order."""
-        for flat in range(self.size):
-            yield self.unravel(flat)
-
     def unravel(self, flat: int) -> tuple[int, ...]:
         """The tap along each axis of a flat row-major tap."""
-        tap = []
-        for width in reversed(self.window_shape):
-            flat, last = divmod(flat, width)
-            tap.append(last)
-        return tuple(reversed(tap))
+        return tuple(map(int, np.unravel_index(flat, self.window_shape)))
 
     def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The shape of the output for an input of `shape`."""
-        return self._with(shape, self.output_shape)
+        return resized(shape, self.axes, self.output_shape)
 
     def unpooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The shape of the input for an output of `shape`."""
-        return self._with(shape, self.input_shape)
-
-    def _with(self, shape: Sequence[Any], sizes: tuple[int, ...]) -> tuple[Any, ...]:
-        new = list(shape)
-        for axis, size in zip(self.axes, sizes, strict=True):
-            new[axis] = size
-        return tuple(new)
+        return resized(shape, self.axes, self.input_shape)
 
 
 def _overlap(dim: Axis) -> bool:

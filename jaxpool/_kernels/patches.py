@@ -93,7 +93,7 @@ def real_taps(window: Window, ndim: int, *, first: bool = False) -> Array:
     """Where windows side by side hold elements, or the `first` one of each; of size 1 along other axes."""
     lines = []
     for dim in window.dims:
-        real = dim.sources() < dim.size
+        real = dim.inside()
         lines.append((real & (np.cumsum(real, axis=1) == 1) if first else real).reshape(-1))
     return slices.crossed(jnp.logical_and, lines, window.axes, ndim)
 

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, level, wins
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype
@@ -33,15 +33,10 @@ def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
     return tied_taps([slices.tap_of(value, window, tap) for tap in taps], decode(y), window, taps)
 
 
-def real_along(dim: Axis) -> np.ndarray:
-    """Which taps of each window along an axis lie in the input: a row a window, a column a tap."""
-    return dim.sources() < dim.size
-
-
 def real_words(real: Sequence[Any], window: Window, ndim: int) -> Words:
     """A bit for each tap of each window, set where the tap lies in the input along every axis; 32 a word.
 
-    `real` is `real_along` of each axis. Taps that differ along the last axis alone are joined in one step.
+    `real` is `Axis.inside` of each axis. Taps that differ along the last axis alone are joined in one step.
     Broadcastable to the output.
     """
     *major, minor = window.window_shape
@@ -81,7 +76,7 @@ def tied_taps(terms: Sequence[Array], y: Array, window: Window, taps: Sequence[i
             word = lax.bitwise_or(word, lax.select(level(term, y), bit, lax.full_like(bit, 0)))
         words.append(word)
     if window.padded:
-        real = real_words([*map(real_along, window.dims)], window, y.ndim)
+        real = real_words([dim.inside() for dim in window.dims], window, y.ndim)
         words = [word & slices.broadcast_like(r, word) for word, r in zip(words, real, strict=True)]
     return tuple(words)
 

@@ -20,7 +20,6 @@ from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.split_ties import (
     pick_tied,
-    real_along,
     route_tied,
     share,
     tied,
@@ -149,7 +148,7 @@ class Morphology(RankPool):
         weights = weights if self.kind == "max" else -weights
         fill = losing(wide, self.kind)
         padded = slices.pad_input(cast(x, wide), self.window, fill)
-        terms, real = [], [*map(real_along, self.window.dims)]
+        terms, real = [], [dim.inside() for dim in self.window.dims]
         for tap in self.taps:
             view = slices.tap_of(padded, self.window, tap)
             term = view + slices.broadcast_like(weights[tap], view)

@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._geometry.window import resized
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
@@ -75,9 +76,7 @@ class Reduction(Op):
 
     def transpose(self, on: Platform, winners: Array, dy: Array) -> tuple[Array]:
         share = self._share(dy.astype(accumulator(dy.dtype)), winners).astype(dy.dtype)
-        shape = list(dy.shape)
-        for axis, size in zip(self.axes, self.sizes, strict=True):
-            shape[axis] = size
+        shape = resized(dy.shape, self.axes, self.sizes)
         dx = jnp.broadcast_to(share, shape)
         return (lax.select(self._won(winners, shape), dx, lax.full_like(dx, 0)),)
 
@@ -107,9 +106,8 @@ class MeanOver(Op):
         return (total / count).astype(x.dtype)
 
     def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
-        wide, shape = dy.astype(accumulator(dy.dtype)), list(dy.shape)
-        for axis, size in zip(self.axes, self.sizes, strict=True):
-            shape[axis] = size
+        wide = dy.astype(accumulator(dy.dtype))
+        shape = resized(dy.shape, self.axes, self.sizes)
         if not given:
             share = wide / lax.full((), math.prod(self.sizes), wide.dtype)
             return (jnp.broadcast_to(share.astype(dy.dtype), shape),)

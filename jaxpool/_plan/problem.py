@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from jaxpool._geometry.window import Window
@@ -18,12 +18,6 @@ Shape = tuple[int | None, ...]  # None where a size is symbolic
 def keep_on(platform: Platform, thresholds: Tuning | None = None) -> Keep:
     """How results are kept on a platform, whose thresholds may be others."""
     return "conditional" if (thresholds or TUNING[platform]).conditional else "barrier"
-
-
-def resized(shape: Shape, axes: Iterable[int], sizes: Iterable[int]) -> Shape:
-    """The shape with other sizes along `axes`."""
-    new = dict(zip(axes, sizes, strict=True))
-    return tuple(new.get(axis, size) for axis, size in enumerate(shape))
 
 
 def elements(shape: Shape) -> float:

@@ -17,8 +17,8 @@ import math
 from collections.abc import Sequence
 
 from jaxpool._geometry.access import Access, Phases, windows_to_elements
-from jaxpool._geometry.window import Axis, Window
-from jaxpool._plan.problem import Shape, resized
+from jaxpool._geometry.window import Axis, Window, resized
+from jaxpool._plan.problem import Shape
 from jaxpool._plan.tuning import Tuning
 
 

@@ -7,9 +7,9 @@ import operator
 from collections.abc import Sequence
 
 from jaxpool._geometry.access import Access, Phases, length, terms, windows_to_elements
-from jaxpool._geometry.window import Axis
+from jaxpool._geometry.window import Axis, resized
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
-from jaxpool._plan.problem import Keep, Problem, keep_on, nbytes, resized, row
+from jaxpool._plan.problem import Keep, Problem, keep_on, nbytes, row
 
 Reads = tuple[Phases, ...]  # what a pass reads of an array, along each axis
 

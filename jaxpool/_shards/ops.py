@@ -20,7 +20,7 @@ from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
 from jaxpool._kernels.select import flat_tap, real_end
 from jaxpool._kernels.slices import crossed
-from jaxpool._kernels.split_ties import Words, pick_level, real_along, real_words, route_level
+from jaxpool._kernels.split_ties import Words, pick_level, real_words, route_level
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.op import Op, apply_given, problem_of
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
@@ -152,7 +152,7 @@ def _real_taps(shards: Shards, ndim: int) -> Words:
     for dim in shards.window.dims:
         halo = shards.halo(dim)
         if halo is None:
-            real.append(real_along(dim))
+            real.append(dim.inside())
             continue
         taps = np.arange(dim.window, dtype=np.int32)[None] * np.int32(dim.dilation)
         at = halo.window_starts()[:, None] + taps

@@ -34,7 +34,7 @@ def chosen(x, window, kind):
     sign = 1 if kind == "max" else -1
     for out in itertools.product(*map(range, window.output_shape)):
         best = None
-        for tap in window.taps():
+        for tap in itertools.product(*map(range, window.window_shape)):
             where = tuple(
                 o * dim.stride - dim.low + t * dim.dilation
                 for o, t, dim in zip(out, tap, window.dims, strict=True)

@@ -46,7 +46,8 @@ def outcome(data, compiles):
         found = perform(call, compiles)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         message = str(error)
-        names = f"jaxpool.{call.name}: ", "jaxpool: "  # the second: of an op, when its gradient is taken
+        # An op whose gradient is taken does not know the function.
+        names = f"jaxpool.{call.name}: ", "jaxpool: "
         own = message.startswith(names) and not re.search(TRACED, message)
         if not own and not (call.name.startswith("compat.") and others(call, error)):
             raise

@@ -3,11 +3,11 @@
 import pytest
 
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import Axis, full_window, make_window
+from jaxpool._geometry.window import Axis, full_window, make_window, resized
 from jaxpool._plan import others
 from jaxpool._plan.layout import Layout, fits_tables, in_one_region
 from jaxpool._plan.max_pool import plan_max, residual
-from jaxpool._plan.problem import Problem, elements, keep_on, nbytes, resized, row
+from jaxpool._plan.problem import Problem, elements, keep_on, nbytes, row
 from jaxpool._plan.tuning import CPU, LIMITS, PORTABLE, TUNING
 
 

@@ -1,5 +1,7 @@
 """The windows of an array side by side, so that a pool is a formula along the last axis."""
 
+import itertools
+
 import numpy as np
 
 from jaxpool._geometry.window import make_window
@@ -13,7 +15,7 @@ class Gathered:
         self.shape = shape
         outputs = np.indices(window.pooled(shape))
         positions, real = [], []
-        for taps in window.taps():
+        for taps in itertools.product(*map(range, window.window_shape)):
             position, inside = outputs.copy(), True
             for dim, tap in zip(window.dims, taps, strict=True):
                 at = outputs[dim.axis] * dim.stride - dim.low + tap * dim.dilation
