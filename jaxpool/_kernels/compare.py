@@ -85,9 +85,8 @@ def best(
     if nan is not None:
         nans = [lax.ne(term[0], term[0]) for term in terms]
         value = lax.select(functools.reduce(lax.bitwise_or, nans), lax.full_like(value, nan), value)
-        in_order = [
-            *zip(nans, terms, strict=True)
-        ]  # a later select overrides: the first NaN comes last
+        in_order = [*zip(nans, terms, strict=True)]
+        # A later select overrides: the first NaN comes last.
         for is_nan, (*_, at) in reversed(in_order) if ties == "first" else in_order:
             tap = [lax.select(is_nan, at, best) for best in tap]
     return value, *tap

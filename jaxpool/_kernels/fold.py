@@ -49,16 +49,12 @@ def _padded(state: State, fills: Sequence[Any], axis: int, sides: slices.Sides) 
     return tuple(slices.pad(array, [axis], [sides], fill) for array, fill in pairs)
 
 
-def _as_is(state: State) -> State:
-    return state
-
-
 def window_fold(
-    state: State, fills: Sequence[Any], window: Window, join: Join, keep: Keep = _as_is
+    state: State, fills: Sequence[Any], window: Window, join: Join, keep: Keep = tuple
 ) -> State:
     """`join` over the elements of each window; padding holds `fills`.
 
-    `keep` is applied to what every step gives.
+    `keep` is applied to what every step gives; `tuple` leaves that as it is.
     """
     pairs = zip(state, fills, strict=True)
     state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)
@@ -74,7 +70,7 @@ def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join
         around, crop = (dim.span - 1, dim.span - 1, dim.stride - 1), (-dim.low, -dim.tail, 0)
         sizes = (dim.window, dim.dilation, 1, dim.needed)
         state = _padded(state, fills, dim.axis, around)
-        state = _fold_axis(state, join, _as_is, dim.axis, *sizes)
+        state = _fold_axis(state, join, tuple, dim.axis, *sizes)
         state = _padded(state, fills, dim.axis, crop)
     return state
 

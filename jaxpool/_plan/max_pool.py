@@ -34,9 +34,7 @@ class MaxPlan:
     backward: tuple[Pass, ...]
     tangent: tuple[Pass, ...]
     widen: Widen
-    value_by: tuple[
-        Axis, ...
-    ] = ()  # axes whose windows XLA reduces itself where no index is wanted
+    value_by: tuple[Axis, ...]  # axes whose windows XLA reduces itself where no index is wanted
 
 
 def residual(window: Window, *, split: bool) -> Residual:
