@@ -32,11 +32,13 @@ class RaggedAxis(Axis):
         """The last tap of window `output` that is real; its first one always is."""
         return -((output + 1) * -self.size // self.out) - output * self.size // self.out - 1
 
+    def starts(self) -> np.ndarray:
+        return np.arange(self.out) * self.size // self.out
+
     def sources(self) -> np.ndarray:
-        starts = np.arange(self.out) * self.size // self.out
         lasts = np.array([self.last_real(output) for output in range(self.out)])
         taps = np.arange(self.window)
-        found = np.where(taps <= lasts[:, None], starts[:, None] + taps, self.size)
+        found = np.where(taps <= lasts[:, None], self.starts()[:, None] + taps, self.size)
         return found.astype(np.int32)
 
     @functools.cached_property

@@ -100,10 +100,13 @@ class Axis:
         beyond = -(-(self.size + self.low) // self.stride)
         return beyond if beyond < self.out else None
 
+    def starts(self) -> np.ndarray:
+        """The position of the first tap of each window, negative in the low padding."""
+        return np.arange(self.out) * self.stride - self.low
+
     def sources(self) -> np.ndarray:
         """The position of each tap of each window, a row a window; `size` where a tap is not real."""
-        starts = np.arange(self.out) * self.stride - self.low
-        at = starts[:, None] + np.arange(self.window) * self.dilation
+        at = self.starts()[:, None] + np.arange(self.window) * self.dilation
         return np.where((at >= 0) & (at < self.size), at, self.size).astype(np.int32)
 
     def inside(self) -> np.ndarray:

@@ -68,7 +68,7 @@ def lay_out(x: Array, window: Window, fill: Any) -> Array:
             at, outs, strides = [dim.axis], [dim.out], [dim.stride]
             starts = [tap * dim.dilation for tap in range(dim.window)]
             taps = [slices.view(x, at, [start], outs, strides) for start in starts]
-            x = lax.collapse(jnp.stack(taps, dim.axis + 1), dim.axis, dim.axis + 2)
+            x = slices.in_turn(taps, dim.axis, dim.window)
     return split(x, window)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.adaptive import RaggedAxis, in_front
+from jaxpool._geometry.adaptive import in_front
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator, index_dtype
@@ -42,13 +42,8 @@ def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequ
 def window_position(tap: Array, window: Window) -> Array:
     """Where the chosen `tap` of each window lies in the unpadded input of `window`."""
     tap = lax.transpose(tap, in_front(window, tap.ndim)[1])
-    starts = []
-    for dim in window.dims:
-        if isinstance(dim, RaggedAxis):
-            start = dim.sources()[:, 0]
-        else:
-            start = np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low
-        starts.append(slices.along(start, dim.axis, tap.ndim))
+    firsts = [(dim.starts().astype(np.int32), dim.axis) for dim in window.dims]
+    starts = [slices.along(first, axis, tap.ndim) for first, axis in firsts]
     return flat_position(tap, window, starts, window.input_shape)
 
 
@@ -119,7 +114,7 @@ def own_taps(position: Array, own: Window) -> Array:
     inside, tap, rest = lax.full_like(position, True, bool), lax.full_like(position, 0), position
     unit = 1
     for dim in reversed(own.dims):
-        first = slices.along(np.arange(dim.out, dtype=np.int32) * dim.stride, dim.axis, tap.ndim)
+        first = slices.along(dim.starts().astype(np.int32), dim.axis, tap.ndim)
         at, rest = rest % np.int32(dim.size) - first, rest // np.int32(dim.size)
         inside = inside & (at >= 0) & (at < dim.window)
         tap, unit = tap + at * np.int32(unit), unit * dim.window

@@ -65,9 +65,8 @@ def _lowered(index: Array, pass_: Pass) -> Array:
 
     source = Source([index], [0], step.transposed)
     layout = in_one_region(step.transposed, spare_turn=True)
-    return carry_out(
-        layout, step.axes, [source], term, functools.partial(functools.reduce, lax.max)
-    )
+    joined = functools.partial(functools.reduce, lax.max)
+    return carry_out(layout, step.axes, [source], term, joined)
 
 
 def _picked(x: Array, index: Array, pass_: Pass) -> Array:

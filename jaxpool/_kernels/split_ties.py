@@ -40,21 +40,18 @@ def real_words(real: Sequence[Any], window: Window, ndim: int) -> Words:
     Broadcastable to the output.
     """
     *major, minor = window.window_shape
+    *around, along = real
     words = []
     for first in range(0, window.size, WORD):
         dtype, rows = index_dtype(1 << min(WORD, window.size - first)), []
         for row, taps in enumerate(itertools.product(*map(range, major))):
             start = row * minor - first
-            shifted = [
-                real[-1][:, tap].astype(dtype) << np.asarray(start + tap, dtype)
-                for tap in range(minor)
-                if 0 <= start + tap < WORD
-            ]
-            if shifted:  # and all bits, or none, by where the row lies
-                ours = [
-                    -each[:, tap].astype(dtype) for each, tap in zip(real[:-1], taps, strict=True)
-                ]
-                lines = [*ours, functools.reduce(operator.or_, shifted)]
+            ours = range(max(0, -start), min(minor, WORD - start))
+            bits = [along[:, tap].astype(dtype) << np.asarray(start + tap, dtype) for tap in ours]
+            if bits:  # all of them, or none, by where the row lies
+                pairs = zip(around, taps, strict=True)
+                lines = [-each[:, tap].astype(dtype) for each, tap in pairs]
+                lines.append(functools.reduce(operator.or_, bits))
                 rows.append(slices.crossed(jnp.bitwise_and, lines, window.axes, ndim))
         words.append(functools.reduce(jnp.bitwise_or, rows))
     return tuple(words)

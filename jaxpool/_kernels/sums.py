@@ -91,6 +91,5 @@ def _spread_separate(dy: Array, dim: Axis) -> Array:
     dx = lax.broadcast_in_dim(dy, shape, kept)
     dx = slices.pad(dx, [dim.axis + 1], [(0, dim.stride - dim.window, 0)], 0)
     rest = dim.low + dim.size - dim.out * dim.stride
-    return slices.pad(
-        lax.collapse(dx, dim.axis, dim.axis + 2), [dim.axis], [(-dim.low, rest, 0)], 0
-    )
+    dx = lax.collapse(dx, dim.axis, dim.axis + 2)
+    return slices.pad(dx, [dim.axis], [(-dim.low, rest, 0)], 0)

@@ -59,15 +59,14 @@ def plan_max(problem: Problem) -> MaxPlan:
     by_steps = _by_steps(problem)
     by_tables = _by_tables(problem)
     added = problem.low_precision and problem.window.overlapping
+    tangent = tuple(Pass(each.step, in_one_region(each.step.phases)) for each in by_steps)
     widen: Widen = "apart" if problem.tuning.in_place else "fused"
     return MaxPlan(
         "alone" if problem.tuning.nan_apart and problem.is_float else "compared",
         keep_on(problem.platform, problem.thresholds),
         _forward(problem),
         by_tables or by_steps,
-        tuple(
-            dataclasses.replace(each, layout=in_one_region(each.step.phases)) for each in by_steps
-        ),
+        tangent,
         widen if added and not by_tables else "never",
         used if problem.tuning.reduced_values else (),
     )

@@ -59,7 +59,7 @@ class Argmax:
             if halo:
                 first = halo.window_starts()
             else:
-                first = jnp.asarray(np.arange(dim.out, dtype=np.int32) * dim.stride - dim.low)
+                first = jnp.asarray(dim.starts().astype(np.int32))
             starts.append(crossed(jnp.add, [first], [dim.axis], x.ndim))
         return y, flat_position(index, window, starts, window.input_shape)
 

@@ -50,9 +50,8 @@ def rounded(x: Array, dtype: DType) -> Array:
     half_to_even = bits + np.uint32(0x7FFF) + (high & np.uint32(1))
     nearest = lax.shift_right_logical(half_to_even, np.uint32(16))
     quiet = high | np.uint32(0x40)  # a NaN stays one
-    return lax.bitcast_convert_type(
-        lax.select(x != x, quiet, nearest).astype(jnp.uint16), jnp.bfloat16
-    )
+    chosen = lax.select(x != x, quiet, nearest).astype(jnp.uint16)
+    return lax.bitcast_convert_type(chosen, jnp.bfloat16)
 
 
 def sums(x: Array, axes: Sequence[int], phases: Sequence[Phases]) -> Array:
