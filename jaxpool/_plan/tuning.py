@@ -1,4 +1,4 @@
-"""Every threshold of the library, a field each: its unit, and why it is there.
+"""Every threshold of windows, a field each: its unit, and why it is there.
 
 A field says from or up to which number a form is chosen. `bench/NOTES.md` holds the measurements,
 under the heading over a group of fields; `python -m bench --tune FIELD` takes them anew. A number

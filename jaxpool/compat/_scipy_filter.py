@@ -173,17 +173,22 @@ class Filter:
         """The sizes of the window, and which of its elements take part, flat."""
         mask, size = self.given.get("footprint"), self.given["size"]
         if mask is None and kernel is None:
+            if size is None:
+                rule = "given, or `footprint` in its place"
+                raise ArgumentError("size", rule, None, "Pass 3, say.", TypeError)
             shape = per_axis("size", size, len(self.axes))
             self._check_sizes("size", shape)
             return shape, np.arange(math.prod(shape))
         part = _bools(np.ones(kernel.shape, bool) if mask is None and kernel is not None else mask)
         fits = kernel is None or kernel.shape == part.shape
-        if part.ndim != len(self.axes) or not part.any() or not fits:
-            rule = (
-                f"of {len(self.axes)} axes and the shape of `structure`, and not False throughout"
-            )
-            raise ArgumentError("footprint", rule, part.shape, "Name as many axes.", of="shape")
-        self._check_sizes("footprint", part.shape)
+        named = "structure" if mask is None else "footprint"
+        if part.ndim != len(self.axes) or not fits:
+            rule = f"of {len(self.axes)} axes" + ("" if fits else " and the shape of `structure`")
+            raise ArgumentError(named, rule, part.shape, "Name as many axes.", of="shape")
+        if not part.any():
+            rule = "of at least one element that takes part"
+            raise ArgumentError(named, rule, part.shape, "Pass np.ones((3, 3)).", of="shape")
+        self._check_sizes(named, part.shape)
         return part.shape, np.flatnonzero(part)
 
     def _check_sizes(self, argument: str, sizes: Sequence[int]) -> None:

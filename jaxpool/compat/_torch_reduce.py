@@ -28,11 +28,11 @@ class Chosen(NamedTuple):
     indices: Array
 
 
-def _check_filled(x: Array, axes: Sequence[int], argument: str) -> None:
-    for axis, size in zip(axes, known_sizes(x.shape, axes, least=0), strict=True):
-        if size == 0:
-            rule = f"an axis with elements, not axis {axis} of size 0"
-            raise ArgumentError(argument, rule, axis, "An extreme of nothing is none.")
+def _check_filled(x: Array, axes: Sequence[int]) -> None:
+    if 0 in known_sizes(x.shape, axes, least=0):
+        along = f"axes {axes}" if len(axes) > 1 else f"axis {axes[0]}"
+        rule = f"of at least one element along {along}"
+        raise ArgumentError("input", rule, x.shape, "An extreme of nothing is none.", of="shape")
 
 
 def _along(function: str, kind: Kind, x: Array, dim: Any, keepdim: Any) -> Chosen:
@@ -42,7 +42,7 @@ def _along(function: str, kind: Kind, x: Array, dim: Any, keepdim: Any) -> Chose
         args.check_flag("keepdim", keepdim)
         if not x.ndim:
             return Chosen(x, jnp.zeros((), jnp.int32))
-        _check_filled(x, [axis], "dim")
+        _check_filled(x, [axis])
     op = Reduction(kind, "first", (axis,), (x.shape[axis],))
     values, rank = apply_kept(op, "jvp", x)
     indices = rank.astype(jnp.int32)
@@ -83,7 +83,7 @@ def _is_index(value: Any) -> bool:
 def _over(function: str, kind: Kind, x: Array, axes: tuple[int, ...], keepdim: bool) -> Array:
     """The extreme over `axes`, split among tied elements."""
     with args.call(function, x):
-        _check_filled(x, axes, "input")
+        _check_filled(x, axes)
     return reduce(x, axes, kind, "split", "jvp", keepdim)
 
 
