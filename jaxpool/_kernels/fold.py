@@ -54,7 +54,7 @@ def window_fold(
 ) -> State:
     """`join` over the elements of each window; padding holds `fills`.
 
-    `keep` is applied to what every step gives; `tuple` leaves that as it is.
+    `keep` is applied to what every step gives; the default, `tuple`, changes nothing.
     """
     pairs = zip(state, fills, strict=True)
     state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)

@@ -73,11 +73,11 @@ def _ranks(like: Array, axes: Sequence[int], dtype: DType, last: bool) -> Array:
 def first_rank(tied: Array, axes: Sequence[int], last: bool, masked: bool) -> Array:
     """The least rank of a tied element; where no element is, the greatest value of the type."""
     sizes = tuple(tied.shape[axis] for axis in axes)
-    if math.prod(sizes) >= 2**32:
-        message = "jaxpool: the index of a maximum, which its gradient needs, counts fewer than 2**32 elements; "
-        message += f"got axes of {sizes}. Pool one axis after another."
-        raise ValueError(message)
-    dtype = index_dtype(math.prod(sizes) + masked)
+    count = math.prod(sizes) + masked
+    if count > 2**32:
+        rule = f"jaxpool: no uint32 holds the index of an extreme over axes of {sizes}"
+        raise ValueError(f"{rule}. Reshape them and reduce twice, or pass ties='split'.")
+    dtype = index_dtype(count)
     none = np.asarray(np.iinfo(dtype).max, dtype)
     rank = _ranks(tied, axes, dtype, last)
     chosen = lax.select(tied, rank, lax.full_like(rank, none))

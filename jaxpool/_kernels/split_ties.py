@@ -48,7 +48,7 @@ def real_words(real: Sequence[Any], window: Window, ndim: int) -> Words:
             start = row * minor - first
             ours = range(max(0, -start), min(minor, WORD - start))
             bits = [along[:, tap].astype(dtype) << np.asarray(start + tap, dtype) for tap in ours]
-            if bits:  # all of them, or none, by where the row lies
+            if bits:  # none is set of a row that lies outside along another axis
                 pairs = zip(around, taps, strict=True)
                 lines = [-each[:, tap].astype(dtype) for each, tap in pairs]
                 lines.append(functools.reduce(operator.or_, bits))

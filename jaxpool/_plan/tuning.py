@@ -54,7 +54,7 @@ class Tuning:
     # NOTES: What keeps a result apart
     conditional: bool = False  # keep results in a branch: XLA for CPU drops optimization barriers too early
     # NOTES: Regions
-    in_place: bool = False  # terms padded one by one, cotangents widened first, mirrored ones kept, phases cut off last
+    in_place: bool = False  # pads term by term, keeps wide and mirrored cotangents, cuts phases off once joined
     region_bytes: float = NEVER  # bytes that a maximum reads: a padded copy costs more than regions from here on
     sum_region_bytes: float = NEVER  # bytes that a sum reads: likewise
     least_inside: int = 50  # percent of positions: a maximum is cut if at more than so many nothing is missing

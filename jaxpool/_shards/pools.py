@@ -56,7 +56,7 @@ class Argmax:
         window, starts = self.shards.window, []
         for dim in window.dims:
             halo = self.shards.halo(dim)
-            first = halo.window_starts() if halo else jnp.asarray(dim.starts().astype(np.int32))
+            first = halo.window_starts() if halo else dim.starts().astype(np.int32)
             starts.append(crossed(jnp.add, [first], [dim.axis], x.ndim))
         return y, flat_position(index, window, starts, window.input_shape)
 

@@ -11,7 +11,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_sequence, known_sizes
+from jaxpool._arguments.sizes import check_countable, is_sequence, known_sizes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.cumulative import Running
 from jaxpool._ops.op import apply_kept
@@ -43,6 +43,7 @@ def _along(function: str, kind: Kind, x: Array, dim: Any, keepdim: Any) -> Chose
         if not x.ndim:
             return Chosen(x, jnp.zeros((), jnp.int32))
         _check_filled(x, [axis])
+        check_countable("input", [x.shape[axis]])
     op = Reduction(kind, "first", (axis,), (x.shape[axis],))
     values, rank = apply_kept(op, "jvp", x)
     indices = rank.astype(jnp.int32)
@@ -217,7 +218,7 @@ def _running(function: str, kind: Kind, input: Any, dim: Any) -> Chosen:
     with args.call(function, x):
         axis = args.axis_of(dim, x.ndim)
         if x.ndim:
-            known_sizes(x.shape, (axis,), least=0)
+            check_countable("input", known_sizes(x.shape, (axis,), least=0))
     if not x.ndim or 0 in x.shape:
         return Chosen(x, jnp.zeros(x.shape, jnp.int32))
     values, index = apply_kept(Running(kind, "last", axis, False), "jvp", x)

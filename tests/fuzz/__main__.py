@@ -126,7 +126,8 @@ def main():
     for number in range(BEGIN):  # to begin with: of no bytes every call is the same
         (folder / f"begin{options.seed}-{number}").write_bytes(draw.randbytes(48))
     arguments = [f"-seed={options.seed}", "-timeout=600", "-rss_limit_mb=8000", "-max_len=64"]
-    arguments += ["-len_control=0", "-verbosity=0", "-handle_term=0", str(folder)]
+    arguments += ["-len_control=0", "-verbosity=0", "-handle_term=0"]
+    arguments += [f"-artifact_prefix={folder}/", str(folder)]
     atheris.Setup([sys.argv[0], *arguments], Fuzz(options.seconds).one)
     atheris.Fuzz()
     return 0

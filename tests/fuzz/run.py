@@ -20,11 +20,14 @@ TRACED = r"Tracer\(|Traced<"  # nobody can read the repr of a tracer
 
 def others(call, error):
     """Whether a drop-in may say it: Python, of a call that no signature has, or lax of a window, as in Flax."""
-    signature = re.match(r"\w+\(\) (missing|got|takes)|missing a|got an unex|too many", str(error))
-    lax = call.name.startswith("compat.flax.")
-    if isinstance(error, RuntimeError):  # XLA's are too
-        return lax and str(error).startswith("Unrecognized padding type")
-    return signature or lax
+    flax = call.name.startswith("compat.flax.")
+    if isinstance(error, RuntimeError):  # as errors of XLA are
+        return flax and str(error).startswith("Unrecognized padding type")
+    if isinstance(error, OverflowError):  # of an init beyond every type
+        return call.name == "compat.flax.pool" and "init" in call.arguments
+    return flax or re.match(
+        r"\w+\(\) (missing|got|takes)|missing a|got an unex|too many", str(error)
+    )
 
 
 class Wrong(Exception):
@@ -46,9 +49,14 @@ def outcome(data, compiles):
         found = perform(call, compiles)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         message = str(error)
-        # An op whose gradient is taken does not know the function.
-        names = f"jaxpool.{call.name}: ", "jaxpool: "
-        own = message.startswith(names) and not re.search(TRACED, message)
+        # An op, which is asked for an index when a gradient is traced, does not know the function.
+        op = call.how == "grad" or "where" in call.arguments
+        names = (f"jaxpool.{call.name}: ", *["jaxpool: "] * op)
+        own = (
+            isinstance(error, (TypeError, ValueError))
+            and message.startswith(names)
+            and not re.search(TRACED, message)
+        )
         if not own and not (call.name.startswith("compat.") and others(call, error)):
             raise
         return "refused"
@@ -108,7 +116,7 @@ def with_symbol(x, call):
 
 def differentiated(run, structs, at, found):
     """Holds the cotangent of the main array to its shape and dtype."""
-    x = jax.eval_shape(lambda x: x, structs[at])  # of NumPy's float64 float32
+    x = jax.eval_shape(lambda x: x, structs[at])  # without x64 a float64 is a float32
     if not all(jnp.issubdtype(y.dtype, jnp.inexact) for y in (x, found[0])):
         return
 

@@ -30,7 +30,11 @@ def test_another_shape_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "error", [TypeError("jaxpool.other: `x` is wrong"), ValueError("x"), KeyError("jaxpool")]
+    "error",
+    [
+        *[TypeError("jaxpool.other: `x` is wrong"), ValueError("x"), KeyError("jaxpool")],
+        *[RuntimeError("jaxpool.max_pool: x"), OverflowError("x"), ValueError("jaxpool: x")],
+    ],
 )
 def test_another_voice_and_another_exception_are_found(monkeypatch, error):
     def fails(x):

@@ -11,7 +11,8 @@ from hypothesis import given
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
-from jaxpool._geometry.window import Axis, Window, full_window, make_window
+from jaxpool._geometry.adaptive import adaptive_window
+from jaxpool._geometry.window import Axis, Window, full_window, make_window, resized
 from jaxpool.testing import Geometry, geometries
 from tests.support import lax_pools
 
@@ -161,6 +162,22 @@ def test_taps_are_row_major_in_the_order_of_axes():
     window = make_window((5, 5), (2, 3), axes=(1, 0))
     assert window.size == math.prod(window.window_shape) == 6
     assert [window.unravel(flat) for flat in range(6)] == [*itertools.product(range(2), range(3))]
+
+
+def test_where_windows_start_and_which_taps_are_inside():
+    axis = make_window((5,), (3,), (2,), [(2, 1)], axes=(0,)).dims[0]
+    assert axis.starts().tolist() == [-2, 0, 2]
+    assert axis.inside().astype(int).tolist() == [[0, 0, 1], [1, 1, 1], [1, 1, 1]]
+    wide = make_window((4,), (2,), padding=[(1, 1)], window_dilation=3, axes=(0,)).dims[0]
+    assert wide.starts().tolist() == [-1, 0, 1]
+    assert wide.inside().astype(int).tolist() == [[0, 1], [1, 1], [1, 0]]
+    ragged = adaptive_window((5,), (3,), (0,)).dims[0]
+    assert ragged.starts().tolist() == [0, 1, 3]
+    assert ragged.inside().astype(int).tolist() == [[1, 1, 0], [1, 1, 1], [1, 1, 0]]
+
+
+def test_sizes_along_axes():
+    assert resized((2, None, 4), (1, 0), (7, 8)) == (8, 7, 4)
 
 
 def test_a_window_is_frozen_and_hashable_and_equal_to_its_twin():

@@ -238,9 +238,19 @@ def test_a_policy_that_saves_everything_saves_the_index_alone(name):
 
 
 def test_a_maximum_whose_elements_no_index_counts_says_so():
-    x = jax.ShapeDtypeStruct((1, 2**16, 2**16, 1), np.float32)
-    jax.eval_shape(jaxpool.global_max_pool, x)
-    with pytest.raises(ValueError, match=r"^jaxpool: .* axes of \(65536, 65536\)\. Pool one axis"):
-        jax.eval_shape(jax.grad(lambda x: jaxpool.global_max_pool(x).sum()), x)
-    fewer = jax.ShapeDtypeStruct((1, 2**16, 2**16 - 1, 1), np.float32)
-    jax.eval_shape(jax.grad(lambda x: jaxpool.global_max_pool(x).sum()), fewer)
+    def shape_of(f, size, *more):
+        return jax.eval_shape(f, jax.ShapeDtypeStruct((1, 2**16, size, 1), np.float32), *more).shape
+
+    def gradient(x):
+        return jax.grad(lambda x: jaxpool.global_max_pool(x).sum())(x)
+
+    def masked(x):
+        return jaxpool.global_max_pool(x, where=x > 0)
+
+    assert shape_of(jaxpool.global_max_pool, 2**17) == shape_of(masked, 2**16 - 1) == (1, 1)
+    assert shape_of(gradient, 2**16) == (1, 2**16, 2**16, 1)
+    for f, size in ((gradient, 2**17), (masked, 2**16)):
+        said = f"jaxpool: no uint32 holds the index of an extreme over axes of (65536, {size}). "
+        with pytest.raises(ValueError, match="jaxpool") as error:
+            shape_of(f, size)
+        assert str(error.value) == said + "Reshape them and reduce twice, or pass ties='split'."

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import Axis, full_window, make_window, resized
+from jaxpool._geometry.window import Axis, full_window, make_window
 from jaxpool._plan import others
 from jaxpool._plan.layout import Layout, fits_tables, in_one_region
 from jaxpool._plan.max_pool import plan_max, residual
@@ -90,7 +90,6 @@ def test_numbers_of_a_problem():
     assert problem("int8", "gpu").tuning is TUNING["gpu"]
     assert problem("int8", "gpu", PORTABLE).tuning is PORTABLE
     assert (keep_on("gpu", CPU), keep_on("cpu", PORTABLE)) == ("conditional", "barrier")
-    assert resized((2, None, 4), (1, 0), (7, 8)) == (8, 7, 4)
     assert (elements((2, 3)), elements((2, None)), elements(())) == (6, float("inf"), 1)
     assert (row((2, 3, 4, 5), (1,)), row((2, 3, 4, 5), (0, 2)), row((2, 3), ())) == (20, 5, 6)
     assert (nbytes((2, 3), 16), nbytes((2, None), 8)) == (12, float("inf"))
