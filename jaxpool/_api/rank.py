@@ -18,6 +18,7 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._ops.k_max import KMax
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.rank_pool import RankPool, ranked
+from jaxpool._plan.rank_pool import counts
 from jaxpool._shards.split import Where, check_whole
 
 MEDIAN: Any = object()  # the rank of median pools; None is what a user might pass by mistake
@@ -122,14 +123,8 @@ def pooled(name: str, x: Any, rank: Any, shape: Any, *options: Any, where: Where
     given = dict(zip(named, options, strict=True))
     x, window, split = checked(name, x, shape, where=where, **given)
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
-        if rank is MEDIAN:
-            rank = None
-        else:
-            fewest = [
-                min(map(dim.real, range(dim.out))) if dim.padded else dim.window
-                for dim in window.dims
-            ]
-            rank = check_rank(rank, math.prod(fewest))
+        fewest = math.prod(int(line.min()) for line in counts(window))
+        rank = None if rank is MEDIAN else check_rank(rank, fewest)
     op = RankPool(window, options[-2], range(window.size), rank)
     if split:
         y: Array = split.apply(ranked, op, x)

@@ -28,7 +28,7 @@ class RaggedAxis(Axis):
     padded = True  # some window has a tap that is not real
     tail = 0
 
-    def last_real(self, output: int) -> int:
+    def last_real(self, output: Any) -> Any:
         """The last tap of window `output` that is real; its first one always is."""
         return -((output + 1) * -self.size // self.out) - output * self.size // self.out - 1
 
@@ -36,7 +36,7 @@ class RaggedAxis(Axis):
         return np.arange(self.out) * self.size // self.out
 
     def sources(self) -> np.ndarray:
-        lasts = np.array([self.last_real(output) for output in range(self.out)])
+        lasts = self.last_real(np.arange(self.out))
         taps = np.arange(self.window)
         found = np.where(taps <= lasts[:, None], self.starts()[:, None] + taps, self.size)
         return found.astype(np.int32)

@@ -71,18 +71,18 @@ class Axis:
         """Whether one window covers the axis, all of it and nothing else."""
         return self.out == 1 and self.window == self.size and self.dilation == 1 and not self.padded
 
-    def first_real(self, output: int) -> int:
-        """The first tap of window `output` that lies at or after the input's start."""
-        return min(self.window, max(0, -((output * self.stride - self.low) // self.dilation)))
+    def first_real(self, output: Any) -> Any:
+        """The first tap of window `output`, or of each of an array, that lies at or after the input's start."""
+        return np.clip(-((output * self.stride - self.low) // self.dilation), 0, self.window)
 
-    def last_real(self, output: int) -> int:
+    def last_real(self, output: Any) -> Any:
         """The last tap of window `output` that lies before the input's end."""
         behind = self.size - 1 + self.low - output * self.stride
-        return min(self.window - 1, behind // self.dilation)
+        return np.minimum(self.window - 1, behind // self.dilation)
 
-    def real(self, output: int) -> int:
+    def real(self, output: Any) -> Any:
         """How many taps of window `output` lie in the input."""
-        return max(0, self.last_real(output) - self.first_real(output) + 1)
+        return np.maximum(0, self.last_real(output) - self.first_real(output) + 1)
 
     def first_empty(self) -> int | None:
         """The first window without a real tap, None if there is none. Not one window after another.
@@ -113,10 +113,10 @@ class Axis:
         """Which taps of each window lie in the input: a row a window, a column a tap."""
         return self.sources() < self.size
 
-    def counted(self, output: int) -> int:
+    def counted(self, output: Any) -> Any:
         """How many taps lie in the input or its explicit padding: a ceil overhang does not count."""
         end = self.size + self.low + self.high - output * self.stride
-        return min(self.window, max(0, -(-end // self.dilation)))
+        return np.clip(-(-end // self.dilation), 0, self.window)
 
 
 def resized(shape: Sequence[Any], axes: Iterable[int], sizes: Iterable[Any]) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ from jaxpool._plan.max_pool import MaxPlan, Pass
 def real_end(dim: Axis, *, last: bool) -> np.ndarray:
     """The first, or last, tap of each window along an axis that lies in the input."""
     real = dim.last_real if last else dim.first_real
-    return np.asarray([min(max(0, real(output)), dim.window - 1) for output in range(dim.out)])
+    return np.clip(real(np.arange(dim.out)), 0, dim.window - 1)
 
 
 def flat_tap(taps: Sequence[Any], window: Window, ndim: int) -> Array:

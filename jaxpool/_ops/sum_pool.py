@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import Literal
 
@@ -36,15 +35,14 @@ def element_counts(window: Window, kind: Count, y: Array) -> Array:
 
 def same_count(window: Window, kind: Count) -> int | None:
     """How many elements each window has, if all have the same number."""
-    counts = [set(counts_along(dim, kind)) for dim in window.dims]
+    counts = [np.unique(counts_along(dim, kind)).tolist() for dim in window.dims]
     return math.prod(map(min, counts)) if all(len(each) == 1 for each in counts) else None
 
 
-@functools.lru_cache(maxsize=16)  # asked for several times a trace; long axes make long tuples
-def counts_along(dim: Axis, kind: Count) -> tuple[int, ...]:
+def counts_along(dim: Axis, kind: Count) -> np.ndarray:
     """How many elements each window of an axis has along it, at least 1."""
     count = dim.real if kind == "real" else dim.counted
-    return tuple(max(1, count(output)) for output in range(dim.out))
+    return np.maximum(1, count(np.arange(dim.out)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,7 +50,7 @@ def network(count: int, ranks: tuple[int, ...]) -> tuple[Comparator, ...]:
 def counts(window: Window) -> list[np.ndarray]:
     """How many elements each window has along each axis; of an axis without padding one number for all windows."""
     return [
-        np.asarray([*map(dim.real, range(dim.out))] if dim.padded else [dim.window], np.int32)
+        np.asarray(dim.real(np.arange(dim.out)) if dim.padded else [dim.window], np.int32)
         for dim in window.dims
     ]
 

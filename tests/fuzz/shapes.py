@@ -16,6 +16,11 @@ def sizes(value, rank):
     return [None if each is None else operator.index(each) for each in every]
 
 
+def is_infinite(norm):
+    """Whether a norm is the maximum; one that is traced is not."""
+    return not isinstance(norm, jax.ShapeDtypeStruct) and abs(float(norm)) == math.inf
+
+
 def count(size, window, stride, low, high, dilation, ceil):
     """How many windows begin where the last tap, or with `ceil` the first, is still in the padded input."""
     span, total = (window - 1) * dilation + 1, size + low + high
@@ -172,6 +177,6 @@ def torch(short, x, given):
     padding = sizes(given.get("padding", 0), rank)
     more = given.get("dilation", 1), given["ceil_mode"]
     y = pooled(shape, axes, kernel, kernel if unset else stride, padding, *more)
-    adds = "lp" in short and abs(float(given["norm_type"])) != math.inf
+    adds = "lp" in short and not is_infinite(given["norm_type"])
     kind = np.float32 if adds and not jnp.issubdtype(x.dtype, jnp.floating) else x.dtype
     return [(y, dtype or kind) for dtype in both]
