@@ -176,6 +176,18 @@ def test_where_windows_start_and_which_taps_are_inside():
     assert ragged.inside().astype(int).tolist() == [[1, 1, 0], [1, 1, 1], [1, 1, 0]]
 
 
+@pytest.mark.parametrize("padding", ["SAME", "SAME_LOWER"])
+@pytest.mark.parametrize(("size", "window", "stride"), [(4, 1, 2), (9, 2, 4), (8, 1, 3)])
+def test_same_does_not_crop_where_windows_leave_gaps(padding, size, window, stride):
+    axis = make_window((size,), (window,), (stride,), padding, axes=(0,)).dims[0]
+    rest = max(0, (axis.out - 1) * stride + window - size)
+    assert (axis.out, axis.low + axis.high, min(axis.low, axis.high)) == (
+        -(-size // stride),
+        rest,
+        0,
+    )
+
+
 def test_sizes_along_axes():
     assert resized((2, None, 4), (1, 0), (7, 8)) == (8, 7, 4)
 
