@@ -6,6 +6,7 @@ import math
 import operator
 from typing import Any
 
+import numpy as np
 from jax import Array
 
 from jaxpool._api.shared_text import filled
@@ -18,7 +19,6 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._ops.k_max import KMax
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.rank_pool import RankPool, ranked
-from jaxpool._plan.rank_pool import counts
 from jaxpool._shards.split import Where, check_whole
 
 MEDIAN: Any = object()  # the rank of median pools; None is what a user might pass by mistake
@@ -123,8 +123,11 @@ def pooled(name: str, x: Any, rank: Any, shape: Any, *options: Any, where: Where
     given = dict(zip(named, options, strict=True))
     x, window, split = checked(name, x, shape, where=where, **given)
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
-        fewest = math.prod(int(line.min()) for line in counts(window))
-        rank = None if rank is MEDIAN else check_rank(rank, fewest)
+        if rank is MEDIAN:
+            rank = None
+        else:
+            real = [dim.real(np.arange(dim.out if dim.padded else 1)) for dim in window.dims]
+            rank = check_rank(rank, math.prod(int(each.min()) for each in real))
     op = RankPool(window, options[-2], range(window.size), rank)
     if split:
         y: Array = split.apply(ranked, op, x)

@@ -28,6 +28,13 @@ from jaxpool._arguments.sizes import (
 FARTHEST = 2**20  # positions beyond the input. Programs of longer windows take XLA minutes
 
 
+def _within(value: Any, low: int, high: int) -> Any:
+    """An int, however large, or each element of an array, brought between two bounds."""
+    return (
+        np.clip(value, low, high) if isinstance(value, np.ndarray) else min(max(value, low), high)
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Axis:
     """One pooled axis: output `o` looks at input positions `o * stride - low + tap * dilation`, `tap < window`."""
@@ -73,16 +80,16 @@ class Axis:
 
     def first_real(self, output: Any) -> Any:
         """The first tap of window `output`, or of each of an array, that lies at or after the input's start."""
-        return np.clip(-((output * self.stride - self.low) // self.dilation), 0, self.window)
+        return _within(-((output * self.stride - self.low) // self.dilation), 0, self.window)
 
     def last_real(self, output: Any) -> Any:
         """The last tap of window `output` that lies before the input's end."""
         behind = self.size - 1 + self.low - output * self.stride
-        return np.minimum(self.window - 1, behind // self.dilation)
+        return _within(behind // self.dilation, -1, self.window - 1)
 
     def real(self, output: Any) -> Any:
         """How many taps of window `output` lie in the input."""
-        return np.maximum(0, self.last_real(output) - self.first_real(output) + 1)
+        return _within(self.last_real(output) - self.first_real(output) + 1, 0, self.window)
 
     def first_empty(self) -> int | None:
         """The first window without a real tap, None if there is none. Not one window after another.
@@ -93,10 +100,9 @@ class Axis:
         if not self.real(0):
             return 0
         before = min(self.out, -(-self.low // self.stride))
-        if self.dilation > self.size:
-            for output in range(before):
-                if not self.real(output):
-                    return output
+        empty = (output for output in range(before) if not self.real(output))
+        if self.dilation > self.size and (found := next(empty, None)) is not None:
+            return found
         beyond = -(-(self.size + self.low) // self.stride)
         return beyond if beyond < self.out else None
 
@@ -115,8 +121,8 @@ class Axis:
 
     def counted(self, output: Any) -> Any:
         """How many taps lie in the input or its explicit padding: a ceil overhang does not count."""
-        end = self.size + self.low + self.high - output * self.stride
-        return np.clip(-(-end // self.dilation), 0, self.window)
+        end = min(self.size + self.low + self.high, self.needed) - output * self.stride
+        return _within(-(-end // self.dilation), 0, self.window)
 
 
 def resized(shape: Sequence[Any], axes: Iterable[int], sizes: Iterable[Any]) -> tuple[Any, ...]:
@@ -244,8 +250,7 @@ def _resolve(
         if dim.span > dim.size + FARTHEST:
             rule = f"at most {FARTHEST} longer than the input, {dim.size} along axis {axis} (it spans {dim.span})"
             raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")
-        output = dim.first_empty() if empty == "raise" else None
-        if output is not None:
+        if empty == "raise" and (output := dim.first_empty()) is not None:
             rule = f"such that every window holds a real element; window {output} along axis {axis} holds none"
             raise ArgumentError("padding", rule, pads, "Use less padding or a larger window.")
         dims.append(dim)

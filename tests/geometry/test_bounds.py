@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from jaxpool._arguments.errors import ArgumentError
@@ -97,3 +98,12 @@ def test_as_many_channels_as_images_have_are_asked_about(channels, hinted):
     with pytest.raises(ArgumentError) as raised:
         make_window((8, channels, 28, 28), (5, 5))
     assert ("pass axes=(2, 3)" in raised.value.hint) is hinted
+
+
+def test_bounds_beyond_what_numpy_holds():
+    far = 2**63 - 1
+    with pytest.raises(ArgumentError, match="window 0 along axis 0 holds none"):
+        make_window((10,), (3,), (1,), ((far, 0),), axes=(0,))
+    axis = make_window((2,), (3,), (far,), ((0, far),), axes=(0,)).dims[0]
+    outputs = np.arange(axis.out)
+    assert (axis.counted(outputs).tolist(), axis.real(outputs).tolist()) == ([3], [2])
