@@ -73,7 +73,8 @@ def perform(call, compiles):
     main = next((name for name in MAIN if name in named), None)
     if how == "symbolic" and isinstance(named.get(main), jax.ShapeDtypeStruct):
         named[main] = arguments[main] = with_symbol(named[main], call)
-    if how in ("grad", "vmap") and main and isinstance(named[main], (np.ndarray, jax.Array)):
+    array = main and isinstance(named[main], (np.ndarray, jax.Array))
+    if how in ("grad", "vmap") and array and named[main].dtype != np.longdouble:  # none is traced
         named[main] = jax.ShapeDtypeStruct(named[main].shape, named[main].dtype)
     call.main = struct(named[main]) if main and is_traced(named[main]) else named.get(main)
     if not main and positional:
