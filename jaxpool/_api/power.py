@@ -14,8 +14,8 @@ from jaxpool._arguments.coefficients import coefficient, number
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
-from jaxpool._ops.op import compose
 from jaxpool._ops.power_pool import MeanPool, NormPool
+from jaxpool._ops.ranged import ranged
 from jaxpool._shards.pools import Norm
 
 
@@ -102,7 +102,7 @@ def norms(name: str, x: Any, p: Any, window_shape: Any, **geometry: Any) -> Arra
     if split:
         y: Array = split.run(Norm, x, exponent)
         return y
-    return compose(NormPool(window, exponent), as_floats(x))
+    return ranged(NormPool(window, exponent), as_floats(x))
 
 
 @public
@@ -188,6 +188,6 @@ def gem_pool(
     x = as_floats(x)
     power, arrays = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))
     if split:
-        z: Array = split.apply(compose, MeanPool(window, power, least), x, *arrays)
+        z: Array = split.apply(ranged, MeanPool(window, power, least), x, *arrays)
         return z
-    return compose(MeanPool(window, power, least), x, *arrays)
+    return ranged(MeanPool(window, power, least), x, *arrays)

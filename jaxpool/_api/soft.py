@@ -14,7 +14,7 @@ from jaxpool._arguments.coefficients import coefficient
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
-from jaxpool._ops.op import compose
+from jaxpool._ops.ranged import ranged
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
 
 
@@ -29,9 +29,9 @@ def _pool(
         x = x.astype(jnp.float32)
     number, arrays = (heat, ()) if isinstance(heat, float) else (None, (heat,))
     if split:
-        y: Array = split.apply(compose, op(window, number), x, *arrays)
+        y: Array = split.apply(ranged, op(window, number), x, *arrays)
         return y
-    return compose(op(window, number), x, *arrays)
+    return ranged(op(window, number), x, *arrays)
 
 
 @public

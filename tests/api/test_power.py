@@ -321,11 +321,11 @@ def test_jit_vmap_and_forward_mode(name):
     np.testing.assert_allclose((tangent * y).sum(), (vs * dx).sum(), rtol=1e-5)
 
 
-def test_what_is_kept_is_what_was_given():
+def test_what_is_kept_is_what_was_given_and_the_output():
     x, p = np.ones((6, 2), np.float32), np.ones(2, np.float32)
     for f, kept in [
-        (lambda x, p: jaxpool.lp_pool(x, 3, (2,)), [x.shape]),
-        (lambda x, p: jaxpool.gem_pool(x, p, (2,)), [x.shape, (1, 2)]),
+        (lambda x, p: jaxpool.lp_pool(x, 3, (2,)), [x.shape, (5, 2)]),
+        (lambda x, p: jaxpool.gem_pool(x, p, (2,)), [x.shape, (1, 2), (5, 2)]),
     ]:
         leaves = jax.tree.leaves(jax.eval_shape(lambda x, p, f=f: jax.vjp(f, x, p)[1], x, p))
         assert sorted(leaf.shape for leaf in leaves) == sorted(kept)
