@@ -75,7 +75,8 @@ class NormPool(RangedOp):
 
     def right(self, y: Array, x: Array) -> Array:
         p = within(self.p, y.dtype)
-        return between(y, min(_reach(p) / p, 100.0))
+        near = between(y, min(_reach(p) / p, 100.0))
+        return jnp.logical_and(near, between(_to(y, 1 - p), 60))
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide = widened(xs[0], self.window)
@@ -168,13 +169,14 @@ class MeanPool(RangedOp):
         return lax.exp(lax.log(mean) / p), self._right(mean, p)
 
     def _right(self, mean: Array, p: Any) -> Array:
-        whole = isinstance(p, float) and p == int(p) and abs(p) <= POLYNOMIAL
-        fits = between(mean, 50 if whole else 20)
+        fits = between(mean, 66)
         return jnp.logical_and(fits, lax.abs(lax.stop_gradient(jnp.asarray(p))) > 2.0**-10)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
         p = within(given[0] if given else self.p, y.dtype)
         low = jnp.logical_and(between(y, 60), y > 0)
+        slope = _power(jnp.where(low, y, 1), 1 - p)
+        low = jnp.logical_and(low, between(slope, 60))
         return jnp.logical_and(low, self._right(_power(jnp.where(low, y, 1), p), p))
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
@@ -207,13 +209,15 @@ class MeanPool(RangedOp):
         exponent = within(given[0] if given else self.p, wide.dtype)
         wide = lax.max(wide, lax.full_like(wide, least))
         wide, window, p, real = lay_out(wide, self.window, exponent)
+        # The inverse of the largest number is no normal number, 4 times that is one.
+        unit = 4 if self.eps > 4 * float(jnp.finfo(wide.dtype).tiny) else 1
         up = p > 0  # a mean of negative power is that of the inverses, inverted
-        height = lax.stop_gradient(jnp.where(real, jnp.where(up, wide, 1 / wide), 0))
+        height = lax.stop_gradient(jnp.where(real, jnp.where(up, wide, unit / wide), 0))
         powers = jnp.where(real, lax.exp(departure(lax.log(wide)) * p), 0)
         highest, total = scaled_sums(height, (powers,), window, power(abs(p)), 0)
         total = lax.reshape(total, self.window.pooled(x.shape))
         counts = element_counts(self.window, "real", total)
-        scale = lax.reshape(jnp.where(up, highest, 1 / highest), total.shape)
+        scale = lax.reshape(jnp.where(up, highest, unit / highest), total.shape)
         endless = jnp.isinf(scale)
         mean = jnp.where(endless, 1, total / counts)
         y = jnp.where(endless, 1, scale) * lax.exp(lax.log(mean) / exponent)

@@ -52,13 +52,6 @@ class SoftPool(RangedOp):
 
 
 REACH = 58  # powers of 2 that a total may be away from 1: with a cotangent as far, all is normal
-GRID = 32.0  # what exponents are relative to is a multiple of it, 0 for most arrays: then nothing is rounded
-
-
-def _base(x: Array, heat: Any) -> Array:
-    """What x is relative to, for each temperature: near its largest element, a constant to AD."""
-    step = GRID * lax.stop_gradient(heat)
-    return lax.stop_gradient(jnp.round(greatest(x) / step) * step)
 
 
 def _exponentials(x: Array, window: Window, heat: Any, real: Any, *, moment: bool = False) -> State:
@@ -75,30 +68,26 @@ class LogSumExpPool(SoftPool):
 
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
         wide, heat = self._taken(x, *given)
-        base = _base(wide, heat)
-        total = self.sum(lax.exp((wide - base) / heat))
-        return base + heat * lax.log(total), between(total, REACH)
+        total = self.sum(lax.exp(wide / heat))
+        return heat * lax.log(total), between(total, REACH)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
-        wide, heat = self._taken(x, *given)
-        base = _base(wide, heat)
-        return lax.abs(lax.stop_gradient((y - base) / heat)) < REACH * math.log(2)
+        heat = self._taken(x, *given)[1]
+        return lax.abs(lax.stop_gradient(y / heat)) < REACH * math.log(2)
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         if len(xs) == 2:
             return super().plain_linear(xs, y, dots)
         wide, heat = self._taken(*xs)
-        base = _base(wide, heat)
-        weighed = lax.exp((wide - base) / heat) * dots[0].astype(wide.dtype)
-        return self.sum(weighed) * lax.exp((base - y) / heat)
+        weighed = lax.exp(wide / heat) * dots[0].astype(wide.dtype)
+        return self.sum(weighed) * lax.exp(-y / heat)
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
         if len(xs) == 2:
             return super().plain_transpose(xs, y, dy)
         wide, heat = self._taken(*xs)
-        base = _base(wide, heat)
-        spread = spread_of(self.window, dy * lax.exp((base - y) / heat))
-        return ((lax.exp((wide - base) / heat) * spread).astype(xs[0].dtype),)
+        spread = spread_of(self.window, dy * lax.exp(-y / heat))
+        return ((lax.exp(wide / heat) * spread).astype(xs[0].dtype),)
 
     def soft(self, x: Array, window: Window, heat: Any, real: Any) -> Array:
         highest, total = _exponentials(x, window, heat, real)
@@ -110,17 +99,26 @@ class SoftmaxPool(SoftPool):
 
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
         wide, heat = self._taken(x, *given)
-        rise = wide - greatest(wide)
-        weight = lax.exp(rise / heat)
+        top, weight = greatest(wide), lax.exp(wide / heat)
         total = self.sum(weight)
-        y = greatest(wide) + self.sum(rise * weight) / total
+        y = top + self.sum((wide - top) * weight) / total  # exact of a constant
         # An infinity in x makes y NaN.
         return y, jnp.logical_and(between(total, REACH), y == y)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
-        """Where no element of x is far from the largest."""
+        """Where no exponent is far from 0."""
         wide, heat = self._taken(x, *given)
-        return lax.abs(lax.stop_gradient((greatest(wide) - wide) / heat)) < REACH * math.log(2)
+        return lax.abs(lax.stop_gradient(wide / heat)) < REACH * math.log(2)
+
+    def plain_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+        if len(xs) == 2:
+            return super().plain_transpose(xs, y, dy)
+        wide, heat = self._taken(*xs)
+        weight = lax.exp(wide / heat)
+        share = dy / self.sum(weight)
+        once = spread_of(self.window, share)
+        moment = spread_of(self.window, share * (y / heat))
+        return ((weight * (once * (1 + wide / heat) - moment)).astype(xs[0].dtype),)
 
     def soft(self, x: Array, window: Window, heat: Any, real: Any) -> Array:
         highest, total, rest = _exponentials(x, window, heat, real, moment=True)
