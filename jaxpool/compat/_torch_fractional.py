@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax import Array
+from jax import Array, lax
 
 from jaxpool._api.random import check_key, fractional_op
 from jaxpool._arguments.arrays import converted, is_array
@@ -72,7 +72,7 @@ def _samples(x: Array, rank: int, samples: Any, key: Any) -> Array:
     fits = samples.ndim == 3 and samples.shape[1:] == (channels, rank)
     if not fits or samples.shape[0] < batch:
         raise ArgumentError("_random_samples", rule, samples.shape, hint)
-    return samples[:batch]
+    return lax.stop_gradient(samples[:batch])  # PyTorch gives them none either
 
 
 def _fractional(

@@ -294,3 +294,17 @@ def test_indices_of_another_type_than_int64():
         x = ours.max_unpool2d(y, indices.astype(dtype), 2)
         want = F.max_unpool2d(convert(y), torch.from_numpy(np.int64(indices)), 2)
         np.testing.assert_array_equal(x, want)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_random_samples_have_no_derivative(rank):
+    x = np.arange(4.0**rank, dtype=np.float32).reshape(1, 1, *(4,) * rank)
+    samples = np.full((1, 1, rank), 0.5, np.float32)
+    pool = getattr(ours, f"fractional_max_pool{rank}d")
+
+    def loss(x, samples):
+        return pool(x, 2, (2,) * rank, _random_samples=samples).sum()
+
+    dx, none = jax.grad(loss, argnums=(0, 1))(x, samples)
+    assert dx.sum() == 2**rank
+    np.testing.assert_array_equal(none, np.zeros_like(samples))
