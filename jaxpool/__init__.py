@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+_MODULES = ("compat", "sharded", "testing")
 
 if TYPE_CHECKING:
     from jaxpool import _public
@@ -26,7 +27,7 @@ else:
 
     def __getattr__(name: str) -> Any:
         """The public name `name`; from then on all of them are plain attributes of the package."""
-        if name in ("compat", "sharded", "testing"):
+        if name in _MODULES:
             return importlib.import_module(f"{__name__}.{name}")
         if name == "__all__" or not name.startswith("_"):
             from jaxpool import _public
@@ -42,4 +43,7 @@ else:
         """What the package holds, the public names among it."""
         from jaxpool import _public
 
-        return sorted({*globals(), "__all__", *_public.__all__})
+        shown = {
+            name for name in globals() if name not in ("Any", "TYPE_CHECKING", "importlib", "sys")
+        }
+        return sorted({*shown, "__all__", *_MODULES, *_public.__all__})

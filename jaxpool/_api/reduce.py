@@ -69,7 +69,7 @@ def mask_of(where: Any, shape: Sequence[Any]) -> Array:
 def _holds(dtype: Any, value: Any) -> bool:
     """Whether a number is one of `dtype`, but for rounding and overflow to infinity."""
     if dtype == jnp.bool_:
-        return isinstance(value, bool)
+        return value in (0, 1)
     if not dtypes.is_float(dtype):
         info = jnp.iinfo(dtype)
         return bool(info.min <= value <= info.max and value == int(value))
