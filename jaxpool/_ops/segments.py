@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +14,11 @@ from jax import numpy as jnp
 
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import Kind, accumulator, cast
+from jaxpool._kernels.keep import keep
 from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._kernels.segments import of_rows, scattered, total
 from jaxpool._ops.op import Op
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, keep_on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,13 +43,17 @@ class SegmentSelect(Op):
         identity = lax.full_like(y, decoded_losing(x.dtype, self.kind))  # not -inf if x has none
         return encode((lax.max if largest else lax.min)(y, identity), x.dtype)
 
+    def _tied(self, x: Array, y: Array, ids: Array) -> Array:
+        """Whether each element of x is the extreme of its segment; no row of none is."""
+        known = ((ids >= 0) & (ids < self.count)).reshape(-1, *[1] * (x.ndim - 1))
+        return level(decode(x), of_rows(decode(y), ids, 0)) & known
+
     def primal(self, on: Platform, x: Array, ids: Array) -> tuple[Array, Any]:
         y = self.value(on, x, ids)
-        known = ((ids >= 0) & (ids < self.count)).reshape(-1, *[1] * (x.ndim - 1))
-        tied = level(decode(x), of_rows(decode(y), ids, 0)) & known
+        tied = keep(keep_on(on), self._tied, x, y, ids)
         if self.ties == "split":
             ways = self._joined(jax.ops.segment_sum, tied.astype(np.int32), ids)
-            return y, (ids, pack(tied, 0), ways)
+            return y, (ids, keep(keep_on(on), functools.partial(pack, axis=0), tied), ways)
         none = -1 if self.ties == "last" else x.shape[0]
         number = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), none)
         join = jax.ops.segment_max if self.ties == "last" else jax.ops.segment_min

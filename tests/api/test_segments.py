@@ -187,3 +187,16 @@ def test_messages(name, given, error, message):
 def test_traced_ids_need_the_number_of_segments():
     with pytest.raises(ValueError, match="`num_segments` must be given where ids are traced"):
         jax.jit(lambda ids: jaxpool.segment_max(X, ids))(IDS)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA for CPU fuses")
+def test_ties_are_found_once_forward_and_backward():
+    """A comparison fused into each of its readers needs y of each row beside it: 4 bytes an element."""
+
+    def both(x, ids, dy):
+        y, back = jax.vjp(lambda x: jaxpool.segment_max(x, ids, 16), x)
+        return y, back(dy)
+
+    x, ids, dy = jnp.ones((4096, 64)), jnp.zeros(4096, np.int32), jnp.ones((16, 64))
+    program = jax.jit(both).lower(x, ids, dy).compile()
+    assert program.memory_analysis().temp_size_in_bytes < x.nbytes / 2
