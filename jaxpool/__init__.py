@@ -11,6 +11,7 @@ that the command line answers a question for help at once.
 """
 
 import importlib
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,12 @@ else:
         raise AttributeError(said, name=name, obj=sys.modules[__name__])
 
     def __dir__() -> list[str]:
-        """What the package holds, the public names among it."""
+        """What the package holds, the public names among it, and the modules that can be imported here."""
+        without = "testing" if importlib.util.find_spec("hypothesis") is None else ""
+        there = set(_MODULES) - {without}
         from jaxpool import _public
 
         shown = {
             name for name in globals() if name not in ("Any", "TYPE_CHECKING", "importlib", "sys")
         }
-        return sorted({*shown, "__all__", *_MODULES, *_public.__all__})
+        return sorted({*shown, "__all__", *there, *_public.__all__})

@@ -151,6 +151,15 @@ def test_no_drop_in_is_made_up():
         jaxpool.compat.nothing  # noqa: B018
 
 
+def test_help_needs_no_extra():
+    code = (
+        "import importlib.util, pydoc, sys; found = importlib.util.find_spec; "
+        "importlib.util.find_spec = lambda name: None if name == 'hypothesis' else found(name); "
+        "sys.modules['hypothesis'] = None; import jaxpool; pydoc.render_doc(jaxpool)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_package_lists_its_names_and_has_no_others():
     code = "import jaxpool; print(*dir(jaxpool))"
     fresh = subprocess.check_output([sys.executable, "-c", code], text=True).split()
