@@ -25,6 +25,7 @@ examples:
   python -m bench --target cuda:h100 --filter table     programs compiled for a device that need not be here
   python -m bench --scaling                             what devices that share an image send each other
   python -m bench --against HEAD~1 --filter 'avg 3x3'   the working tree against a revision
+  python -m bench --plain --filter 'soft|lp' --filter small   beside the lines of jnp that do the same
 """
 
 
@@ -33,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.every_op and not arguments.target:
         parser.error("--every-op needs --target")
+    if arguments.plain:
+        return _plain(arguments)
     modes = list(dict.fromkeys(arguments.mode or ["forward_and_vjp"]))
     cases = select(arguments.filter)
     if arguments.split:
@@ -143,6 +146,12 @@ def _parser() -> argparse.ArgumentParser:
         help="time the working tree against a git revision of the library, in turn",
     )
     add(
+        "--plain",
+        action="store_true",
+        help="time every public function beside the lines of jnp or lax that a user would write; "
+        "--filter chooses by name and size, and --mode (default: all), --budget, --json, --markdown hold",
+    )
+    add(
         "--target",
         metavar="DEVICE",
         help="compile for a GPU or TPU that need not be here, and tell kernels and bytes: cuda:h100, "
@@ -178,6 +187,15 @@ def _settle(arguments: argparse.Namespace) -> None:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         conditions.limit_cores(arguments.threads)
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")  # torch needs the other half
+
+
+def _plain(arguments: argparse.Namespace) -> int:
+    _settle(arguments)
+    from bench import plain
+
+    modes = list(dict.fromkeys(arguments.mode or MODES))
+    budget, files = arguments.budget, (arguments.json, arguments.markdown)
+    return plain.run(arguments.filter, modes, budget, *files)
 
 
 def _tune(arguments: argparse.Namespace) -> int:

@@ -78,14 +78,13 @@ def _align(cells: tuple[int, ...], x: jax.Array, box: jax.Array) -> jax.Array:
 
 
 def _largest(cells: tuple[int, ...], x: jax.Array, box: jax.Array) -> jax.Array:
-    low = jnp.round(box[:2])
-    length = jnp.maximum(jnp.round(box[2:]) - low + 1, 1)
+    low = jnp.floor(box[:2] + 0.5).astype(int)
+    length = jnp.maximum(jnp.floor(box[2:] + 0.5).astype(int) - low + 1, 1)
 
     def inside(axis: int) -> jax.Array:
         number, at = jnp.arange(cells[axis])[:, None], jnp.arange(x.shape[axis])
-        step = length[axis] / cells[axis]
-        after = at >= jnp.floor(number * step) + low[axis]
-        return after & (at < jnp.ceil((number + 1) * step) + low[axis])
+        after = at >= number * length[axis] // cells[axis] + low[axis]
+        return after & (at < low[axis] - (-(number + 1) * length[axis]) // cells[axis])
 
     mask = (inside(0)[:, None, :, None] & inside(1)[None, :, None, :])[..., None]
     y = jnp.where(mask, x, -jnp.inf).max((2, 3))

@@ -11,10 +11,12 @@ that the command line answers a question for help at once.
 """
 
 import importlib
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+_MODULES = ("compat", "sharded", "testing")
 
 if TYPE_CHECKING:
     from jaxpool import _public
@@ -26,7 +28,7 @@ else:
 
     def __getattr__(name: str) -> Any:
         """The public name `name`; from then on all of them are plain attributes of the package."""
-        if name in ("compat", "sharded", "testing"):
+        if name in _MODULES:
             return importlib.import_module(f"{__name__}.{name}")
         if name == "__all__" or not name.startswith("_"):
             from jaxpool import _public
@@ -39,7 +41,12 @@ else:
         raise AttributeError(said, name=name, obj=sys.modules[__name__])
 
     def __dir__() -> list[str]:
-        """What the package holds, the public names among it."""
+        """What the package holds, the public names among it, and the modules that can be imported here."""
+        without = "testing" if importlib.util.find_spec("hypothesis") is None else ""
+        there = set(_MODULES) - {without}
         from jaxpool import _public
 
-        return sorted({*globals(), "__all__", *_public.__all__})
+        shown = {
+            name for name in globals() if name not in ("Any", "TYPE_CHECKING", "importlib", "sys")
+        }
+        return sorted({*shown, "__all__", *there, *_public.__all__})

@@ -21,6 +21,7 @@ from jax import numpy as jnp
 from jaxpool._accelerate.report import Reduction, caller
 from jaxpool._arguments.arrays import weakly_typed
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
@@ -44,6 +45,11 @@ _GEOMETRY = {"window_dimensions", "window_strides", "padding", "base_dilation", 
 Report = Callable[[Reduction], object]
 
 
+def _size(value: Any) -> Any:
+    """`value` as an int; a symbolic size stays as it is."""
+    return int(value) if is_int(value) else value
+
+
 class Handover:
     """That reductions are handed over, and who is told. By identity: a cache key of its own."""
 
@@ -59,9 +65,9 @@ class Handover:
             kind,
             str(x.dtype),
             tuple(x.shape),
-            tuple(map(int, params["window_dimensions"])),
-            tuple(map(int, params["window_strides"])),
-            tuple((int(low), int(high)) for low, high in params["padding"]),
+            tuple(map(_size, params["window_dimensions"])),
+            tuple(map(_size, params["window_strides"])),
+            tuple((_size(low), _size(high)) for low, high in params["padding"]),
             caller(),
             reason,
         )

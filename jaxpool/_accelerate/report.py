@@ -6,6 +6,7 @@ import dataclasses
 import os
 import sys
 import sysconfig
+from collections.abc import Iterable
 from types import FrameType
 
 import jax
@@ -25,9 +26,9 @@ class Reduction:
     kind: str  # "max", "min", "sum" or "other"
     dtype: str
     shape: tuple[object, ...]
-    window_shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
+    window_shape: tuple[object, ...]  # ints, as those below, or sizes that are symbolic
+    strides: tuple[object, ...]
+    padding: tuple[tuple[object, object], ...]
     where: str  # file, line and function of the caller
     reason: str | None = None  # why it was left to lax; None if it was taken over
 
@@ -38,13 +39,20 @@ class Reduction:
 
     def __str__(self) -> str:
         shape = ", ".join(map(str, self.shape))
-        what = f"{self.kind} of {self.dtype}[{shape}], window {self.window_shape}"
+        window = _tuple(self.window_shape)
+        what = f"{self.kind} of {self.dtype}[{shape}], window {window}"
         if any(stride != 1 for stride in self.strides):
-            what += f", strides {self.strides}"
-        if any(any(sides) for sides in self.padding):
-            what += f", padding {self.padding}"
+            what += f", strides {_tuple(self.strides)}"
+        if any(side != 0 for sides in self.padding for side in sides):
+            what += f", padding {_tuple(map(_tuple, self.padding))}"
         fate = "taken over" if self.reason is None else f"left to lax ({self.reason})"
         return f"{self.where}: {what}: {fate}"
+
+
+def _tuple(sizes: Iterable[object]) -> str:
+    """`sizes` as a tuple is written; a symbolic size by its name alone."""
+    written = [str(size) for size in sizes]
+    return f"({', '.join(written)}{',' if len(written) == 1 else ''})"
 
 
 def caller() -> str:

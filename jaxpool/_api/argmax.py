@@ -19,6 +19,7 @@ from jaxpool._arguments.sizes import (
     Ints,
     Padding,
     check_countable,
+    is_int,
     is_sequence,
     listed,
     normalise_axes,
@@ -190,6 +191,10 @@ def checked_unpool(
             kind = ValueError if is_sequence(spatial_shape) else TypeError
             raise ArgumentError("spatial_shape", rule, spatial_shape, hint, kind)
         rank = len(spatial_shape)
+        whole = axes is None and rank == y.ndim > 2 and all(map(is_int, spatial_shape))
+        if whole and spatial_shape[0] == y.shape[0] and spatial_shape[-1] == y.shape[-1]:
+            rule, hint = "the sizes of unpooled axes alone", f"Pass {tuple(spatial_shape[1:-1])}."
+            raise ArgumentError("spatial_shape", rule, spatial_shape, hint)
         where = normalise_axes(axes, y.ndim, rank, "y")
         sizes = per_axis("spatial_shape", spatial_shape, rank)
         check_countable("spatial_shape", sizes)

@@ -26,11 +26,17 @@ def keep_memory() -> bool:
     allocate from one heap, and a child of `fork` inherits both. No call undoes it. On other devices it serves
     the arrays of the host alone.
 
+    Args:
+        None: it takes no argument.
+
     Returns:
         True if the settings are in force. False if nothing was changed: where glibc 2.33 or later does
         not allocate (macOS, Windows, musl, a preloaded allocator), or a thread has a heap of its own
         already, which it would keep, as the threads of jax and of a notebook do. There a variable of the
         environment does the same from the start (docs/memory.md).
+
+    Raises:
+        TypeError: it is called with an argument. What the system refuses is no error: then it is False.
 
     Example:
         >>> import jaxpool

@@ -14,8 +14,8 @@ from jaxpool._arguments.coefficients import coefficient, number
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
-from jaxpool._ops.op import compose
 from jaxpool._ops.power_pool import MeanPool, NormPool
+from jaxpool._ops.ranged import ranged
 from jaxpool._shards.pools import Norm
 
 
@@ -48,7 +48,8 @@ def lp_pool(
     Gradient: an element gets `sign(x) * (|x| / y)^(p - 1)` of the cotangent, and 0 where it is 0
     itself and p <= 1, or where y is 0. For p = inf that is what the first largest element gets. A
     window with an infinite element has gradient 0 but for p = 1 and inf. Forward and reverse mode, to
-    any order. Kept for the backward is x. A NaN makes the output of its windows NaN. 8- and 16-bit
+    any order. Kept for the backward are x and the
+    output. A NaN makes the output of its windows NaN. 8- and 16-bit
     floats are computed in float32 and rounded once.
 
     Args:
@@ -102,7 +103,7 @@ def norms(name: str, x: Any, p: Any, window_shape: Any, **geometry: Any) -> Arra
     if split:
         y: Array = split.run(Norm, x, exponent)
         return y
-    return compose(NormPool(window, exponent), as_floats(x))
+    return ranged(NormPool(window, exponent), as_floats(x))
 
 
 @public
@@ -128,7 +129,8 @@ def gem_pool(
     A p near 0 costs digits, in proportion to 1 / |p|.
 
     Gradient: of the mean for x above eps, half of it at eps, 0 below; likewise for p if it is an
-    array: learn it. Forward and reverse mode, to any order. Kept for the backward are x and p. An
+    array: learn it. Forward and reverse mode, to any order. Kept for the backward are x, p and
+    the output. An
     output that is infinite has gradient 0. A NaN makes the output and gradient of its windows NaN.
     8- and 16-bit floats are computed in float32 and rounded once.
 
@@ -188,6 +190,6 @@ def gem_pool(
     x = as_floats(x)
     power, arrays = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))
     if split:
-        z: Array = split.apply(compose, MeanPool(window, power, least), x, *arrays)
+        z: Array = split.apply(ranged, MeanPool(window, power, least), x, *arrays)
         return z
-    return compose(MeanPool(window, power, least), x, *arrays)
+    return ranged(MeanPool(window, power, least), x, *arrays)

@@ -34,6 +34,7 @@ from jaxpool._ops.random_pool import (
     side_by_side,
     weight_dtype,
 )
+from jaxpool._shards.split import check_whole
 
 
 def check_key(key: Any, rule: str, hint: str) -> None:
@@ -154,6 +155,8 @@ def _placed(
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         op = fractional_op(x.shape, window_shape, output_shape, axes)
+        for axis in op.axes:
+            check_whole(x, axis)
     lanes = [1 if axis in op.axes else size for axis, size in enumerate(x.shape)]
     return x, op, jax.random.uniform(key, (len(op.axes), *lanes), chance_dtype(x.dtype))
 

@@ -21,6 +21,8 @@ from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.elementwise import Extreme, sharded_alike
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.reduction import reduce
+from jaxpool._shards.place import place_by_type
+from jaxpool._shards.whole import whole_extreme
 
 Axis = int | Sequence[int] | None
 
@@ -67,7 +69,7 @@ def mask_of(where: Any, shape: Sequence[Any]) -> Array:
 def _holds(dtype: Any, value: Any) -> bool:
     """Whether a number is one of `dtype`, but for rounding and overflow to infinity."""
     if dtype == jnp.bool_:
-        return isinstance(value, bool)
+        return value in (0, 1)
     if not dtypes.is_float(dtype):
         info = jnp.iinfo(dtype)
         return bool(info.min <= value <= info.max and value == int(value))
@@ -128,7 +130,11 @@ def _reduction(
                 raise ArgumentError("initial", rule, None, "It is the result of no elements.")
         start = None if initial is None else _initial(initial, x.dtype)
     mask = None if mask is None else jnp.broadcast_to(mask, x.shape)
-    y = reduce(x, axes, kind, ties, autodiff, keepdims, mask)
+    place = place_by_type(x)
+    if place and any(place.count(entry) > 1 for entry in axes):
+        y = whole_extreme(kind, place, x, axes, mask, keepdims, ties)
+    else:
+        y = reduce(x, axes, kind, ties, autodiff, keepdims, mask)
     if start is None:
         return y
     y, start = sharded_alike([y, start])

@@ -14,7 +14,7 @@ from jaxpool._arguments.coefficients import coefficient
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
-from jaxpool._ops.op import compose
+from jaxpool._ops.ranged import ranged
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
 
 
@@ -29,9 +29,9 @@ def _pool(
         x = x.astype(jnp.float32)
     number, arrays = (heat, ()) if isinstance(heat, float) else (None, (heat,))
     if split:
-        y: Array = split.apply(compose, op(window, number), x, *arrays)
+        y: Array = split.apply(ranged, op(window, number), x, *arrays)
         return y
-    return compose(op(window, number), x, *arrays)
+    return ranged(op(window, number), x, *arrays)
 
 
 @public
@@ -52,11 +52,12 @@ def logsumexp_pool(
     with B batch, H W spatial, C channels, temperature T, strides s, low padding p (which adds
     nothing), dilation d and taps u, v inside the window. It exceeds the maximum by at most
     `T * log(n)`, n the size of the window, and approaches it as T goes to 0. Nothing overflows:
-    every exponential is taken relative to the maximum of its part of the window.
+    where exponentials would leave the range of the type anywhere in x, all are taken relative to
+    the maximum of their part of the window, which is slower.
 
     Gradient: the cotangent of each output is shared out by `softmax(x / T)` over its window. Forward
     and reverse mode, to any order, for `temperature` too if it is an array. Kept for the backward
-    is x. An infinity is an ordinary value: a window of nothing but -inf gives -inf and its elements
+    are x and the output. An infinity is an ordinary value: a window of nothing but -inf gives -inf and its elements
     equal shares, those that are +inf share among themselves. A NaN makes the output and the
     gradient of its windows NaN. 8- and 16-bit floats are computed in float32 and rounded once.
 
@@ -133,7 +134,8 @@ def softmax_pool(
 
     Gradient: an element gets `w * (1 + (x - y) / T)` of the cotangent, the weights being part of
     what is differentiated. Forward and reverse mode, to any order, for `temperature` too if it is
-    an array. Kept for the backward is x. An infinity is an ordinary value: -inf has weight 0 beside
+    an array. Kept for the backward are x and the
+    output. An infinity is an ordinary value: -inf has weight 0 beside
     anything larger, and a window of one infinity alone gives it and its elements equal shares. A
     NaN makes the output and the gradient of its windows NaN. 8- and 16-bit floats are computed in
     float32 and rounded once.

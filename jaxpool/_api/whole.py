@@ -22,7 +22,8 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.op import apply, apply_given
 from jaxpool._ops.reduction import MeanOver, reduce
-from jaxpool._shards.place import place_by_type
+from jaxpool._shards.adaptive import adaptive_pool
+from jaxpool._shards.place import gathered, place_by_type
 from jaxpool._shards.whole import whole_pool
 
 
@@ -229,6 +230,13 @@ def spatial_pyramid_pool(
         pooled = inner_axes(axes, x.shape)
         for which, level in enumerate(levels):
             adaptive_window(x.shape, level, pooled, argument=f"levels[{which}]")
+        place = place_by_type(x)
+        shards = [place.count(axis) for axis in pooled] if place else []
+        for count in shards:
+            if any(level != 1 and level % count for level in counts):
+                rule = f"1, or sizes that the {count} shards of a pooled axis divide"
+                hint = "Pass jax.reshard(x, spec), where spec has None for pooled axes."
+                raise ArgumentError("levels", rule, levels, hint)
     rest = [axis for axis in range(x.ndim) if axis not in pooled]
     channels = rest[-1:]
     x = lax.transpose(x, [*rest[:-1], *pooled, *channels])
@@ -238,8 +246,13 @@ def spatial_pyramid_pool(
     parts = []
     for count in counts:
         window = adaptive_window(x.shape, count, spatial)
-        op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)
-        y = apply(op, "jvp", x)
+        split = place_by_type(x) if any(shard > 1 for shard in shards) else None
+        if split:
+            y: Array = adaptive_pool("max" if kind == "max" else "mean", split, x, window)
+        else:
+            op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)
+            y = apply(op, "jvp", x)
+        y = gathered(y, range(spatial[0], y.ndim))  # cells and channels become one axis
         flat = math.prod(y.shape[spatial[0] :])
         parts.append(lax.reshape(y, (*y.shape[: spatial[0]], flat)))
     return dtypes.cast(lax.concatenate(parts, parts[0].ndim - 1), dtype)

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from jaxpool._arguments.arrays import is_array, is_key
+import jax
+import numpy as np
 
+from jaxpool._arguments.arrays import is_array, is_key
+from jaxpool._arguments.sizes import is_sequence
+from jaxpool._arguments.words import advice
+
+ARRAYS = (jax.Array, np.ndarray)
+FLOATS = ("float", "bfloat")
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# What other libraries call it: PyTorch, Keras and TensorFlow, ONNX, Haiku, NumPy.
-ELSEWHERE = {
-    "window_shape": ("kernel_size", "pool_size", "ksize", "kernel_shape", "window_dimensions"),
-    "strides": ("stride", "window_strides"),
-    "padding": ("pads", "pad"),
-    "window_dilation": ("dilation", "dilations", "dilation_rate"),
-    "output_shape": ("output_size", "target_shape"),
-    "divisor": ("divisor_override",),
-    "p": ("norm_type",),
-    "axes": ("axis", "dim", "channel_axis", "data_format"),
-    "axis": ("axes", "dim"),
-    "keepdims": ("keepdim",),
-    "x": ("input", "inputs", "value", "operand"),
-    "key": ("rng", "rng_key"),
-}
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
     """`function`, whose calls with a missing, an unknown or a surplus argument are refused in our voice.
 
-    Nothing is looked at unless Python itself refuses the call, before the first line of `function`.
+    Nothing is looked at unless the call is refused: by Python, before the first line of `function`, or by
+    `function` itself, of which arguments may have changed places.
     """
 
     @functools.wraps(function)
@@ -44,8 +36,15 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
             trail = error.__traceback__
             if trail is not None and trail.tb_next is None:  # raised by the call, not inside
                 reason = refused(function, args, kwargs)
-                if reason:
-                    raise TypeError(reason) from None
+            else:
+                reason = _swapped(function, args, kwargs)
+            if reason:
+                raise TypeError(reason) from None
+            raise
+        except ValueError:
+            reason = _swapped(function, args, kwargs)
+            if reason:
+                raise TypeError(reason) from None
             raise
 
     return call
@@ -59,7 +58,9 @@ def refused(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
 
 def _name(function: Callable[..., Any]) -> str:
     """As a user writes it after `jaxpool.`: with its public module, if that is not the package itself."""
-    room = function.__module__.split(".")[1]
+    room, *inside = function.__module__.split(".")[1:]
+    if room == "compat":  # each part of `compat.torch` has a module of its own
+        room += ".torch" if inside[0].startswith("_torch") else f".{inside[0]}"
     return function.__name__ if room.startswith("_") else f"{room}.{function.__name__}"
 
 
@@ -68,10 +69,7 @@ def _reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
     known = inspect.signature(function).parameters
     for name in kwargs:
         if name not in known:
-            close = [ours for ours, theirs in ELSEWHERE.items() if name in theirs and ours in known]
-            close += difflib.get_close_matches(name, known, 1, 0.7)
-            hint = f"Did you mean `{close[0]}`?" if close else f"It takes {', '.join(known)}."
-            return f"there is no argument `{name}`. {hint}"
+            return f"there is no argument `{name}`. {advice(_name(function), name, known)}"
     positional = [p.name for p in known.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     needed = [
         p.name for p in known.values() if p.default is p.empty and p.kind is not p.VAR_POSITIONAL
@@ -92,3 +90,36 @@ def _reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
         hint = f"Pass {named} by name." if named else order
         return f"at most {len(positional)} arguments go by their place; got {len(args)}. {hint}"
     return ""
+
+
+def _swapped(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
+    """Which two arguments of a call that was refused have changed places; empty if none have."""
+    signature = inspect.signature(function)
+    given = signature.bind(*args, **kwargs).arguments
+    names = [name for name in signature.parameters if name in given]
+    for first, second in itertools.pairwise(names):
+        if second in _order(first, given[first], given[second]):
+            order = ", ".join(
+                p.name for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
+            )
+            return (
+                f"jaxpool.{_name(function)}: `{first}` must come before `{second}`; "
+                f"got them the other way round. The order is {order}."
+            )
+    return ""
+
+
+def _order(name: str, value: Any, other: Any) -> tuple[str, ...]:
+    """The arguments with which `name` has changed places, if `other`, given for the next one, is one of them."""
+    if name == "x" and not is_array(value) and is_array(other) and getattr(other, "ndim", 0) > 1:
+        return "window_shape", "output_shape", "k", "p", "rank", "key"
+    if name == "key" and is_key(other) and not is_key(value):
+        return ("x",)
+    if name in ("p", "rank") and is_sequence(value) and not is_sequence(other):
+        return ("window_shape",)
+    if name == "x" and isinstance(value, ARRAYS) and isinstance(other, ARRAYS):
+        if value.dtype.name.startswith(("int", "uint")) and other.dtype.name.startswith(FLOATS):
+            return ("segment_ids",)
+        if value.ndim == 2 and value.shape[-1] == 4 and other.ndim > 2 and other.shape[-1] != 4:
+            return ("boxes",)
+    return ()

@@ -179,7 +179,7 @@ def _adaptive(case: Case, problem: Problem) -> Explained:
     to_grid, blocks = Stage(axes, 1, "gathered"), Stage(window.axes, window.size, "blocks")
     back = [Stage(window.axes, 1, "repeated")]
     for dim in ragged:
-        places = len(dim.places)
+        places = dim.sharers
         how = "one by one" if others.one_by_one(places) else "as a block"
         back.append(Stage((dim.axis,), places, "gathered", notes=(how,)))
     keeps = "nothing" if mean else "bits" if case.ties == "split" else "tap"

@@ -42,19 +42,35 @@ class RaggedAxis(Axis):
         return found.astype(np.int32)
 
     @functools.cached_property
-    def places(self) -> np.ndarray:
-        """For each position, one a column, its places among all taps of all windows.
+    def sharers(self) -> int:
+        """The most windows that hold one position."""
+        lasts = self.starts() + self.last_real(np.arange(self.out))
+        return int((np.arange(self.out) - np.searchsorted(lasts, self.starts())).max()) + 1
 
-        There are as many rows as the most of any position. In the rows that a position does not
-        need stands a number beyond all taps, another for each position.
-        """
-        sources = self.sources().reshape(-1)
-        order = np.argsort(sources, kind="stable")[: (sources < self.size).sum()]
-        owner = sources[order]
-        row = np.arange(len(owner)) - np.searchsorted(owner, owner)
-        table = np.tile(len(sources) + np.arange(self.size, dtype=np.int32), (row.max() + 1, 1))
-        table[row, owner] = order
-        return table
+
+@dataclasses.dataclass(frozen=True)
+class Floors:
+    """`(i * numerator + more) // denominator` for each i below `count`, in parts that 32 bits hold.
+
+    For `i = length * q + r` it is `whole[q] + (rest[q] + r * numerator + more) // denominator`, where
+    `more` is below the denominator.
+    """
+
+    count: int
+    numerator: int
+    denominator: int
+
+    @property
+    def length(self) -> int:
+        """How many i share a `whole` and a `rest`."""
+        room = np.iinfo(np.int32).max - 2 * self.denominator
+        return max(1, min(self.count, room // self.numerator))
+
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """The arrays `whole` and `rest`."""
+        products = np.arange(0, self.count, self.length) * self.numerator
+        whole, rest = np.divmod(products, self.denominator)
+        return whole.astype(np.int32), rest.astype(np.int32)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -23,16 +23,28 @@ def keep(by: Keep, kernel: Callable[..., Any], *args: Array) -> Any:
     if by == "barrier":
         return lax.optimization_barrier(kernel(*args))
     branch = jax.jit(kernel)  # traced once, for its shapes and for the branch
-    shapes = jax.eval_shape(branch, *args)
+    types: list[Any] = []
 
-    def zeros(leaf: jax.ShapeDtypeStruct) -> Array:
+    def typed(*args: Array) -> Any:
+        y = branch(*args)
+        types[:] = map(jax.typeof, jax.tree.leaves(y))
+        return y
+
+    shapes = jax.eval_shape(typed, *args)
+
+    def zeros(leaf: jax.ShapeDtypeStruct, kind: Any) -> Array:
+        if leaf.sharding is None and any(kind.sharding.spec):
+            # Of a mesh with explicit and automatic axes such a leaf does not tell the explicit ones.
+            zero = lax.full(leaf.shape, 0, leaf.dtype, sharding=kind.sharding)
+            return vary_together([zero], *args)[0]
         if leaf.sharding is not None or not any(map(varying, args)):
             return lax.full_like(leaf, 0)
         # Of some of a mesh's axes manual, such a leaf does not say which; its arguments do.
         return vary_together([lax.full(leaf.shape, 0, leaf.dtype)], *args)[0]
 
     def unused(*args: Array) -> Any:
-        return jax.tree.map(zeros, shapes)
+        leaves, tree = jax.tree.flatten(shapes)
+        return jax.tree.unflatten(tree, map(zeros, leaves, types))
 
     taken = lax.optimization_barrier(jnp.asarray(True))
     return lax.optimization_barrier(lax.cond(taken, branch, unused, *args))

@@ -20,13 +20,13 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.adaptive import RaggedAxis
+from jaxpool._geometry.adaptive import Floors, RaggedAxis
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import is_float
-from jaxpool._plan.others import one_by_one
+from jaxpool._plan.others import constant_table, one_by_one
 
 
 def _ascending(window: Window) -> list[Axis]:
@@ -62,7 +62,7 @@ def lay_out(x: Array, window: Window, fill: Any) -> Array:
     x = slices.pad_input(x, window, fill)
     for dim in reversed(window.dims):  # the largest gather last, along the first axis: whole rows
         if isinstance(dim, RaggedAxis):
-            x = jnp.take(x, dim.sources().reshape(-1), dim.axis, mode="fill", fill_value=value)
+            x = jnp.take(x, _sources(dim).reshape(-1), dim.axis, mode="fill", fill_value=value)
     for dim in window.dims:
         if dim.dilation > 1 or (dim.stride != dim.window and dim.out > 1):
             at, outs, strides = [dim.axis], [dim.out], [dim.stride]
@@ -79,23 +79,92 @@ def put_back(laid: Array, window: Window) -> Array:
         if not isinstance(dim, RaggedAxis):
             continue
 
-        def read(places: np.ndarray, laid: Array = laid, axis: int = dim.axis) -> Array:
+        def read(places: Any, laid: Array = laid, axis: int = dim.axis) -> Array:
             return jnp.take(laid, places, axis, mode="fill", fill_value=0, unique_indices=True)
 
-        if one_by_one(len(dim.places)):
-            laid = functools.reduce(lax.add, map(read, dim.places))
+        if one_by_one(dim.sharers):
+            laid = functools.reduce(lax.add, (read(row) for row in _places(dim)))
         else:
-            laid = jnp.sum(read(dim.places.T), axis=dim.axis + 1, dtype=laid.dtype)
+            places = _arrays(dim).stack(_places(dim), 1)
+            laid = jnp.sum(read(places), axis=dim.axis + 1, dtype=laid.dtype)
     return laid
+
+
+# Which element lies where: constants of the program, or where these would be long, computed by it.
+
+
+def _arrays(dim: Axis) -> Any:
+    """NumPy, or jax.numpy for an axis whose tables are too long for constants."""
+    return np if constant_table(max(dim.size, dim.out * dim.window)) else jnp
+
+
+def _floor(xp: Any, floors: Floors, i: Any, more: int = 0) -> Any:
+    """`(i * numerator + more) // denominator` of int32 i."""
+    whole, rest = floors.parts()
+    if len(whole) == 1:
+        return (i * floors.numerator + more) // floors.denominator
+    q = i // floors.length
+    parts = [xp.take(xp.asarray(part), q, mode="clip") for part in (whole, rest)]
+    turn = i - q * floors.length
+    return parts[0] + (parts[1] + turn * floors.numerator + more) // floors.denominator
+
+
+def _bounds(xp: Any, dim: RaggedAxis, number: Any) -> tuple[Any, Any]:
+    """Where windows of a number start, and their last taps."""
+    floors = Floors(dim.out + 1, dim.size, dim.out)
+    start = _floor(xp, floors, number)
+    return start, _floor(xp, floors, number + 1, dim.out - 1) - start - 1
+
+
+def _numbers(xp: Any, dim: Axis) -> tuple[Any, Any]:
+    """The numbers of windows, a row each, and of their taps, a column each."""
+    return xp.arange(dim.out, dtype=np.int32), xp.arange(dim.window, dtype=np.int32)
+
+
+def _sources(dim: RaggedAxis) -> Any:
+    """The position of each tap of each window, a row a window; beyond the axis where a tap is not real."""
+    xp = _arrays(dim)
+    number, tap = _numbers(xp, dim)
+    start, last = _bounds(xp, dim, number[:, None])
+    return xp.where(tap <= last, start + tap, np.int32(dim.size))
+
+
+def _places(dim: RaggedAxis) -> list[Any]:
+    """The places of each position among all taps of all windows, in the order of the windows.
+
+    As many vectors as the most places of any position. Where a position has fewer, a number beyond all
+    taps, another for each position.
+    """
+    xp = _arrays(dim)
+    position = xp.arange(dim.size, dtype=np.int32)
+    first = _floor(xp, Floors(dim.size, dim.out, dim.size), position)
+    places = []
+    for later in range(dim.sharers):
+        number = first + later
+        start = _floor(xp, Floors(dim.out + dim.sharers, dim.size, dim.out), number)
+        holds = (number < dim.out) & (start <= position)
+        place = number * dim.window + position - start
+        places.append(xp.where(holds, place, np.int32(dim.out * dim.window) + position))
+    return places
 
 
 def real_taps(window: Window, ndim: int, *, first: bool = False) -> Array:
     """Where windows side by side hold elements, or the `first` one of each; of size 1 along other axes."""
-    lines = []
-    for dim in window.dims:
-        real = dim.inside()
-        lines.append((real & (np.cumsum(real, axis=1) == 1) if first else real).reshape(-1))
+    lines = [_real(dim, first=first).reshape(-1) for dim in window.dims]
     return slices.crossed(jnp.logical_and, lines, window.axes, ndim)
+
+
+def _real(dim: Axis, *, first: bool) -> Any:
+    """Which taps of an axis hold elements, or the first one of each window: a row a window."""
+    xp = _arrays(dim)
+    number, tap = _numbers(xp, dim)
+    number = number[:, None]
+    if isinstance(dim, RaggedAxis):
+        start, last = _bounds(xp, dim, number)
+        return tap == 0 * start if first else tap <= last
+    at = number * dim.stride + tap * dim.dilation - dim.low
+    real = (at >= 0) & (at < dim.size)
+    return real & ((tap == 0) | (at < dim.dilation)) if first else real
 
 
 def greatest(laid: Array, window: Window, *, loses_nan: bool) -> Array:

@@ -33,6 +33,24 @@ def _divided(length: Array, cells: int) -> Array:
     return length / (lax.full_like(length, cells) + length * 0)
 
 
+@jax.custom_jvp
+def rounded(product: Array) -> Array:
+    """A product in its own type: XLA would join it to a sum that follows, into one rounding of both.
+
+    A sum cannot be joined across integers. Their sum changes the bits of one NaN alone, which no
+    compiler can leave out.
+    """
+    kind = np.dtype(f"int{8 * product.dtype.itemsize}")
+    bits = lax.bitcast_convert_type(product, kind)
+    last = lax.eq(bits, lax.full_like(bits, np.iinfo(kind).max - 1))  # a NaN, and so is the next
+    return lax.bitcast_convert_type(bits + last.astype(kind), product.dtype)
+
+
+@rounded.defjvp
+def _rounded_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return rounded(*primals), tangents[0]
+
+
 def bilinear(start: Array, length: Array, cells: int, size: int, samples: int | None) -> Array:
     """How much each of `size` pixels weighs in each of `cells` of spans of `length`: (K, cells, size).
 
@@ -41,7 +59,7 @@ def bilinear(start: Array, length: Array, cells: int, size: int, samples: int | 
     """
     start, dtype = start[:, None, None, None], start.dtype
     length = _divided(length[:, None, None, None], cells)
-    begin = start + _whole(cells, dtype, 1, 4) * length
+    begin = start + rounded(_whole(cells, dtype, 1, 4) * length)
     pixel = _whole(size, dtype, 2, 4)
     if samples is not None:
         count = lax.full_like(length, samples)
@@ -50,7 +68,7 @@ def bilinear(start: Array, length: Array, cells: int, size: int, samples: int | 
         count = lax.stop_gradient(jnp.ceil(length))
         first = jnp.floor((pixel - 1 - begin) * count / jnp.where(count > 0, length, 1) - 0.5)
         number = jnp.maximum(lax.stop_gradient(first), 0) + _whole(REACH, dtype, 3, 4)
-    point = begin + (number + 0.5) * (length / jnp.maximum(count, 1))
+    point = begin + rounded((number + 0.5) * (length / jnp.maximum(count, 1)))
     counts = (number >= 0) & (number < count) & ~((point < -1) | (point > size))
     # jnp.clip has half a derivative at its bounds, this the one from the right.
     point = jnp.where(point >= size - 1, size - 1, jnp.where(point < 0, 0, point))
@@ -63,8 +81,8 @@ def bilinear(start: Array, length: Array, cells: int, size: int, samples: int | 
 def points(start: Array, length: Array, cells: int, size: int, samples: int) -> tuple[Array, Array]:
     """The pixels between which the points of each cell lie, and how much they weigh: (K, cells, 2 * samples) each."""
     step = _divided(length[:, None, None], cells)
-    begin = start[:, None, None] + _whole(cells, step.dtype, 1, 3) * step
-    point = begin + (_whole(samples, step.dtype, 2, 3) + 0.5) * (step / samples)
+    begin = start[:, None, None] + rounded(_whole(cells, step.dtype, 1, 3) * step)
+    point = begin + rounded((_whole(samples, step.dtype, 2, 3) + 0.5) * _divided(step, samples))
     counts = ~((point < -1) | (point > size))
     point = jnp.clip(point, 0, size - 1)
     low = jnp.floor(point)

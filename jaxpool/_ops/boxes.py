@@ -14,7 +14,7 @@ from jaxpool._kernels.cells import Cells, matching, spread, walk
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import accumulator, index_dtype
 from jaxpool._ops.op import Op
-from jaxpool._ops.regions import TILE, away_from_zero, in_pixels
+from jaxpool._ops.regions import TILE, are_numbers, away_from_zero, in_pixels
 from jaxpool._plan.problem import Platform
 
 # Boxes whose cells are read in one loop: on CPU what a cache holds, MANY elsewhere.
@@ -37,10 +37,10 @@ class BoxMax(Op):
     sizes: tuple[int, ...]  # B, H, W
 
     def _cells(self, boxes: Array, *images: Array) -> Cells:
-        """Those of an image that does not exist are empty."""
+        """Those of an image that does not exist are empty, and those of a box with a NaN."""
         scaled = away_from_zero(in_pixels(boxes, self.scale)).T
         image = images[0] if images else jnp.zeros(boxes.shape[0], np.int32)
-        known = (image >= 0) & (image < self.sizes[0])
+        known = (image >= 0) & (image < self.sizes[0]) & are_numbers(boxes)
         bounds: list[Array] = []
         ends = zip(scaled[:2], scaled[2:], self.output_shape, self.sizes[1:], strict=True)
         for start, end, count, size in ends:

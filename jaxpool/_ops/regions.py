@@ -51,9 +51,15 @@ def mean_dtype(dtype: DType) -> DType:
 
 
 def in_pixels(boxes: Array, scale: float) -> Array:
-    """Boxes (K, 4) in pixels of the image, in the type in which they are computed."""
+    """Boxes (K, 4) in pixels of the image, in the type in which they are computed; 0 for one with a NaN."""
     dtype = accumulator(mean_dtype(boxes.dtype))
-    return boxes.astype(dtype) * np.asarray(scale, dtype)
+    wide = jnp.where(are_numbers(boxes)[:, None], boxes.astype(dtype), 0)
+    return regions.rounded(wide * np.asarray(scale, dtype))
+
+
+def are_numbers(boxes: Array) -> Array:
+    """Which boxes (K, 4) have no NaN."""
+    return ~jnp.isnan(boxes).any(1)
 
 
 def away_from_zero(x: Array) -> Array:
@@ -112,10 +118,11 @@ class BoxMean(Op):
             spans.append((start, length))
         return spans
 
-    def _full(self, spans: list[tuple[Array, Array]]) -> Array:
+    def _full(self, boxes: Array, spans: list[tuple[Array, Array]]) -> Array:
         """Which boxes count."""
         full = (spans[0][1] > 0) & (spans[1][1] > 0)
-        return full if self.empty_is_zero else lax.full_like(full, True)
+        known = are_numbers(boxes)
+        return known & full if self.empty_is_zero else known
 
     def _image(self, boxes: Array, *images: Array) -> tuple[Array, Array]:
         """The image of each box, and whether it exists."""
@@ -132,7 +139,7 @@ class BoxMean(Op):
             regions.points(*span, count, size, samples)
             for span, count, size in zip(spans, cells, sizes, strict=True)
         ]
-        full = (self._full(spans) & known)[:, None, None]
+        full = (self._full(boxes, spans) & known)[:, None, None]
         return [(pixel, jnp.where(full, weight, 0)) for pixel, weight in found]
 
     def _read(self, x: Array, boxes: Array, *images: Array) -> Array:
@@ -213,7 +220,7 @@ class BoxMean(Op):
             else:
                 weights = regions.bilinear(start, length, cells, size, self.samples)
                 matrices.append(weights.astype(dtype))
-        matrices[0] = jnp.where(self._full(spans)[:, None, None], matrices[0], 0)
+        matrices[0] = jnp.where(self._full(boxes, spans)[:, None, None], matrices[0], 0)
         return matrices[0], matrices[1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -11,27 +12,46 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.fold import State
-from jaxpool._ops.op import Composite
+from jaxpool._ops.op import apply
+from jaxpool._ops.ranged import RangedOp, between, greatest, spread_of
 from jaxpool._ops.scaled import departure, exponential, lay_out, scaled_sums, widened, within
+from jaxpool._ops.sum_pool import SumPool
 
 
 @dataclasses.dataclass(frozen=True)
-class SoftPool(Composite):
+class SoftPool(RangedOp):
     """What the exponentials of each window make; `temperature` is None if an array comes with x."""
 
     window: Window
     temperature: float | None
 
-    def value(self, x: Array, *given: Array) -> Array:
+    @property
+    def inputs(self) -> int:  # type: ignore[override]
+        """x, and the temperature if it is an array."""
+        return 1 if self.temperature is not None else 2
+
+    def is_plain(self, *given: Array) -> bool:
+        return not given or all(given[0].shape[axis] == 1 for axis in self.window.axes)
+
+    def careful(self, x: Array, *given: Array) -> Array:
+        wide, heat = self._taken(x, *given)
+        wide, window, heat, real = lay_out(wide, self.window, heat)
+        return lax.reshape(self.soft(wide, window, heat, real), self.window.pooled(x.shape))
+
+    def _taken(self, x: Array, *given: Array) -> tuple[Array, Any]:
         wide = widened(x, self.window)
-        temperature = within(given[0] if given else self.temperature, wide.dtype)
-        wide, window, heat, real = lay_out(wide, self.window, temperature)
-        y = self.soft(wide, window, heat, real)
-        return lax.reshape(y, self.window.pooled(x.shape)).astype(x.dtype)
+        return wide, within(given[0] if given else self.temperature, wide.dtype)
+
+    def sum(self, x: Array) -> Array:
+        """The sum of each window, linear in x."""
+        return apply(SumPool(self.window), "jvp", x)
 
     def soft(self, x: Array, window: Window, heat: Any, real: Any) -> Array:
         """The output, given x in the type to compute in, and which of its elements are real."""
         raise TypeError(f"{type(self).__name__} describes no value")
+
+
+REACH = 58  # powers of 2 that a total may be away from 1: with a cotangent as far, all is normal
 
 
 def _exponentials(x: Array, window: Window, heat: Any, real: Any, *, moment: bool = False) -> State:
@@ -46,6 +66,29 @@ def _exponentials(x: Array, window: Window, heat: Any, real: Any, *, moment: boo
 class LogSumExpPool(SoftPool):
     """`heat * log(sum of exp(x / heat))`."""
 
+    def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
+        wide, heat = self._taken(x, *given)
+        total = self.sum(lax.exp(wide / heat))
+        return heat * lax.log(total), between(total, REACH)
+
+    def right(self, y: Array, x: Array, *given: Array) -> Array:
+        heat = self._taken(x, *given)[1]
+        return lax.abs(lax.stop_gradient(y / heat)) < REACH * math.log(2)
+
+    def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+        if len(xs) == 2:
+            return super().plain_linear(xs, y, dots)
+        wide, heat = self._taken(*xs)
+        weighed = lax.exp(wide / heat) * dots[0].astype(wide.dtype)
+        return self.sum(weighed) * lax.exp(-y / heat)
+
+    def plain_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+        if len(xs) == 2:
+            return super().plain_transpose(xs, y, dy)
+        wide, heat = self._taken(*xs)
+        spread = spread_of(self.window, dy * lax.exp(-y / heat))
+        return ((lax.exp(wide / heat) * spread).astype(xs[0].dtype),)
+
     def soft(self, x: Array, window: Window, heat: Any, real: Any) -> Array:
         highest, total = _exponentials(x, window, heat, real)
         return highest + heat * lax.log(total)
@@ -53,6 +96,29 @@ class LogSumExpPool(SoftPool):
 
 class SoftmaxPool(SoftPool):
     """The mean of x, weighted by `exp(x / heat)`."""
+
+    def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
+        wide, heat = self._taken(x, *given)
+        top, weight = greatest(wide), lax.exp(wide / heat)
+        total = self.sum(weight)
+        y = top + self.sum((wide - top) * weight) / total  # exact of a constant
+        # An infinity in x makes y NaN.
+        return y, jnp.logical_and(between(total, REACH), y == y)
+
+    def right(self, y: Array, x: Array, *given: Array) -> Array:
+        """Where no exponent is far from 0."""
+        wide, heat = self._taken(x, *given)
+        return lax.abs(lax.stop_gradient(wide / heat)) < REACH * math.log(2)
+
+    def plain_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+        if len(xs) == 2:
+            return super().plain_transpose(xs, y, dy)
+        wide, heat = self._taken(*xs)
+        weight = lax.exp(wide / heat)
+        share = dy / self.sum(weight)
+        once = spread_of(self.window, share)
+        moment = spread_of(self.window, share * (y / heat))
+        return ((weight * (once * (1 + wide / heat) - moment)).astype(xs[0].dtype),)
 
     def soft(self, x: Array, window: Window, heat: Any, real: Any) -> Array:
         highest, total, rest = _exponentials(x, window, heat, real, moment=True)

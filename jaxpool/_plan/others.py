@@ -20,6 +20,11 @@ def one_by_one(places: int) -> bool:
     return places <= LIMITS.adaptive_places
 
 
+def constant_table(length: int) -> bool:
+    """Whether a table of positions of so many numbers is a constant of the program, or computed by it."""
+    return length <= LIMITS.constant_table
+
+
 def in_one_go(taps: int, stride: int) -> bool:
     """Whether `taps` elements along an axis are joined one by one: few, or not more than the windows are apart."""
     return taps <= max(LIMITS.fold_taps, stride)

@@ -21,6 +21,7 @@ class Limits:
     whole_taps: int = 16  # taps of a window: a larger one that covers its axes is reduced, not slid
     adaptive_window: int = 64  # taps along an axis: longer adaptive windows are reduced as blocks
     adaptive_places: int = 16  # places of an element on a grid: read one by one up to here, else as a block
+    constant_table: int = 1 << 17  # numbers: a longer table of positions is computed by the program, not part of it
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted, windows laid out apart
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
 

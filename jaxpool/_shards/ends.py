@@ -22,6 +22,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels import slices
 from jaxpool._ops.op import compose
+from jaxpool._ops.ranged import ranged
 from jaxpool._shards.halo import Shards
 
 
@@ -41,7 +42,7 @@ class Ends:
             which = which * np.int32(len(kinds)) + jnp.asarray(kind)[halo.shard()]
         runs = [functools.partial(self._ending, ends) for ends in itertools.product(*every)]
         switch: Callable[..., Any] = functools.partial(lax.switch, which, runs)
-        if self.pool is compose:  # else jax would keep a copy of x for each branch
+        if self.pool in (compose, ranged):  # else jax would keep a copy of x for each branch
             switch = jax.checkpoint(switch)
         # Outside of the switch: its transpose adds over devices, and not all of them take the same branch.
         y: Array = switch(*vary_together([x, *given]))

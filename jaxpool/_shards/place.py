@@ -147,6 +147,15 @@ def place_by_type(x: Array) -> Place | None:
     return Place(typed.mesh if context.empty else context, names, False)
 
 
+def gathered(x: Array, axes: Sequence[int]) -> Array:
+    """x with each of `axes` whole on every device, where its type says that they are not."""
+    place = place_by_type(x)
+    if place is None or not any(place.names[axis] for axis in axes):
+        return x
+    parts = [None if axis in axes else part for axis, part in enumerate(place.spec)]
+    return reshard(x, NamedSharding(jax.typeof(x).sharding.mesh, PartitionSpec(*parts)))
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _mapped(body: Any, place: Place, out: PartitionSpec, *xs: Array) -> Any:
     places = [place.beside(x.shape) for x in xs]

@@ -17,8 +17,9 @@ from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.positions import flat_position
 from jaxpool._kernels.slices import crossed
-from jaxpool._ops.op import Op, apply, compose
+from jaxpool._ops.op import Op, apply
 from jaxpool._ops.power_pool import NormPool
+from jaxpool._ops.ranged import ranged
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.halo import Shards
@@ -85,7 +86,7 @@ class Norm:
     def __call__(self, x: Array) -> Array:
         x = self.shards.extended(x, 0)
         x = x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
-        y: Array = compose(NormPool(self.shards.local, self.p), x)
+        y: Array = ranged(NormPool(self.shards.local, self.p), x)
         return y
 
 

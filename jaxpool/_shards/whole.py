@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec
 
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.compare import Ties, decode, encode
-from jaxpool._kernels.dtypes import accumulator
+from jaxpool._kernels.dtypes import Kind, accumulator
 from jaxpool._ops.op import Op, apply_given
 from jaxpool._ops.reduction import MeanOver, Reduction
 from jaxpool._ops.scaled import departure
@@ -155,3 +155,24 @@ def whole_pool(
     out = PartitionSpec(*[None if axis in axes else part for axis, part in enumerate(place.spec)])
     y = on_shards(body, place, x, *given, out=out)
     return y if keepdims else lax.squeeze(y, axes)
+
+
+def _turned(x: Array, kind: Kind) -> Array:
+    """x in an order in which its extreme is the largest; turned twice it is x again."""
+    if kind == "max":
+        return x
+    return lax.neg(x) if dtypes.is_float(x.dtype) else lax.bitwise_not(x)
+
+
+def whole_extreme(
+    kind: Kind,
+    place: Place,
+    x: Array,
+    axes: tuple[int, ...],
+    mask: Array | None,
+    keepdims: bool,
+    ties: Ties,
+) -> Array:
+    """The maximum or the minimum over the whole of `axes`, in any order."""
+    y = whole_pool("max", place, _turned(x, kind), tuple(sorted(axes)), mask, keepdims, ties)
+    return _turned(y, kind)

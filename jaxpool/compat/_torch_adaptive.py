@@ -8,6 +8,7 @@ from typing import Any
 from jax import Array
 from jax import numpy as jnp
 
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import check_countable, is_sequence
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels.positions import window_position
@@ -47,6 +48,7 @@ def _adaptive_max_pool(
     return y, window_position(tap, window)
 
 
+@public
 def adaptive_max_pool2d(input: Any, output_size: Targets, return_indices: bool = False) -> Result:
     """Computes the largest element of each of some windows, as `torch.nn.functional.adaptive_max_pool2d`.
 
@@ -75,6 +77,7 @@ def adaptive_max_pool2d(input: Any, output_size: Targets, return_indices: bool =
     return _adaptive_max_pool("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
+@public
 def adaptive_max_pool1d(input: Any, output_size: Sizes, return_indices: bool = False) -> Result:
     """Computes the largest element of each of some windows, as `torch.nn.functional.adaptive_max_pool1d`.
 
@@ -99,6 +102,7 @@ def adaptive_max_pool1d(input: Any, output_size: Sizes, return_indices: bool = F
     return _adaptive_max_pool("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 
+@public
 def adaptive_max_pool3d(input: Any, output_size: Targets, return_indices: bool = False) -> Result:
     """Computes the largest element of each of some windows, as `torch.nn.functional.adaptive_max_pool3d`.
 
@@ -134,6 +138,7 @@ def _adaptive_avg_pool(function: str, rank: int, input: Any, output_size: Any) -
     return apply(adaptive_avg_op(window), "jvp", x)
 
 
+@public
 def adaptive_avg_pool2d(input: Any, output_size: Targets) -> Array:
     """Computes the average of each of some windows, as `torch.nn.functional.adaptive_avg_pool2d`.
 
@@ -160,6 +165,7 @@ def adaptive_avg_pool2d(input: Any, output_size: Targets) -> Array:
     return _adaptive_avg_pool("adaptive_avg_pool2d", 2, input, output_size)
 
 
+@public
 def adaptive_avg_pool1d(input: Any, output_size: Sizes) -> Array:
     """Computes the average of each of some windows, as `torch.nn.functional.adaptive_avg_pool1d`.
 
@@ -183,6 +189,7 @@ def adaptive_avg_pool1d(input: Any, output_size: Sizes) -> Array:
     return _adaptive_avg_pool("adaptive_avg_pool1d", 1, input, output_size)
 
 
+@public
 def adaptive_avg_pool3d(input: Any, output_size: Targets) -> Array:
     """Computes the average of each of some windows, as `torch.nn.functional.adaptive_avg_pool3d`.
 

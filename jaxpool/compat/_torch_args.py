@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import operator
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from jax import Array
@@ -17,6 +19,8 @@ from jaxpool._arguments.sizes import is_int, is_sequence
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._shards.split import by_window
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Sizes = int | Sequence[int]
 Result = Array | tuple[Array, Array]  # of a pool that can return positions too
 
@@ -153,3 +157,21 @@ def truth(argument: str, value: Any) -> bool:
     if not isinstance(value, (bool, int, np.bool_, type(None))):
         raise ArgumentError(argument, "True or False", value, "Pass a bool.", TypeError)
     return bool(value)
+
+
+def also_numpy(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, which takes `axis` and `keepdims` for `dim` and `keepdim` too, by name, as PyTorch's does."""
+    accepted = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for theirs, name in (("axis", "dim"), ("keepdims", "keepdim")):
+            if theirs in kwargs and name in accepted:
+                with calling(f"compat.torch.{function.__name__}"):
+                    if name in kwargs:
+                        rule, hint = f"missing where `{name}` is given", "Pass one of the two."
+                        raise ArgumentError(theirs, rule, kwargs[theirs], hint, TypeError)
+                kwargs[name] = kwargs.pop(theirs)
+        return function(*args, **kwargs)
+
+    return call

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._ops.sum_pool import SumPool
@@ -53,6 +54,7 @@ def _avg_pool(
         return jnp.trunc(windowed(op, x.astype(jnp.float64))).astype(x.dtype)
 
 
+@public
 def avg_pool2d(
     input: Any,
     kernel_size: Sizes,
@@ -94,6 +96,7 @@ def avg_pool2d(
     return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, *options)
 
 
+@public
 def avg_pool1d(
     input: Any,
     kernel_size: Sizes,
@@ -130,6 +133,7 @@ def avg_pool1d(
     )
 
 
+@public
 def avg_pool3d(
     input: Any,
     kernel_size: Sizes,

@@ -10,6 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api import elementwise
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, INTS, ORDERED
@@ -46,6 +47,7 @@ def pair(function: str, input: Any, other: Any) -> tuple[Array, Array]:
     return x.astype(dtype), y.astype(dtype)
 
 
+@public
 def maximum(input: Any, other: Any) -> Array:
     """Computes the elementwise maximum of two arrays, as `torch.maximum`.
 
@@ -73,6 +75,7 @@ def maximum(input: Any, other: Any) -> Array:
     return elementwise.maximum(*pair("maximum", input, other), autodiff="jvp")
 
 
+@public
 def minimum(input: Any, other: Any) -> Array:
     """Computes the elementwise minimum of two arrays, as `torch.minimum`.
 
@@ -96,6 +99,7 @@ def minimum(input: Any, other: Any) -> Array:
     return elementwise.minimum(*pair("minimum", input, other), autodiff="jvp")
 
 
+@public
 def fmax(input: Any, other: Any) -> Array:
     """Computes the elementwise maximum of two arrays, where a NaN loses to a number, as `torch.fmax`.
 
@@ -121,6 +125,7 @@ def fmax(input: Any, other: Any) -> Array:
     return elementwise.fmax(*pair("fmax", input, other), ties="first", autodiff="jvp")
 
 
+@public
 def fmin(input: Any, other: Any) -> Array:
     """Computes the elementwise minimum of two arrays, where a NaN loses to a number, as `torch.fmin`.
 

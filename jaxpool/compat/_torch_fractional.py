@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax import Array
+from jax import Array, lax
 
 from jaxpool._api.random import check_key, fractional_op
 from jaxpool._arguments.arrays import converted, is_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import is_number
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_sequence
@@ -72,7 +73,7 @@ def _samples(x: Array, rank: int, samples: Any, key: Any) -> Array:
     fits = samples.ndim == 3 and samples.shape[1:] == (channels, rank)
     if not fits or samples.shape[0] < batch:
         raise ArgumentError("_random_samples", rule, samples.shape, hint)
-    return samples[:batch]
+    return lax.stop_gradient(samples[:batch])  # PyTorch gives them none either
 
 
 def _fractional(
@@ -104,6 +105,7 @@ def _fractional(
     return (y, position) if return_indices else y
 
 
+@public
 def fractional_max_pool2d(
     input: Any,
     kernel_size: Sizes,
@@ -151,6 +153,7 @@ def fractional_max_pool2d(
     return _fractional("fractional_max_pool2d", 2, input, kernel_size, *options)
 
 
+@public
 def fractional_max_pool3d(
     input: Any,
     kernel_size: Sizes,

@@ -9,6 +9,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import is_array, real_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_sequence
 from jaxpool._kernels import dtypes
@@ -73,6 +74,7 @@ def _lp_pool(
     return jnp.where(empty, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)
 
 
+@public
 def lp_pool2d(
     input: Any,
     norm_type: float,
@@ -113,6 +115,7 @@ def lp_pool2d(
     return _lp_pool("lp_pool2d", 2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
+@public
 def lp_pool1d(
     input: Any,
     norm_type: float,
@@ -145,6 +148,7 @@ def lp_pool1d(
     return _lp_pool("lp_pool1d", 1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
+@public
 def lp_pool3d(
     input: Any,
     norm_type: float,

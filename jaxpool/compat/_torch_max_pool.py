@@ -6,6 +6,7 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import check_countable
 from jaxpool._geometry.window import Window
@@ -54,6 +55,7 @@ def max_of(x: Array, window: Window) -> Array:
     return windowed(SelectPool(window, "max", "last_nan"), x)
 
 
+@public
 def max_pool2d(
     input: Any,
     kernel_size: Sizes,
@@ -96,6 +98,7 @@ def max_pool2d(
     return _max_pool("max_pool2d", 2, input, kernel_size, stride, *options)
 
 
+@public
 def max_pool1d(
     input: Any,
     kernel_size: Sizes,
@@ -133,6 +136,7 @@ def max_pool1d(
     return _max_pool("max_pool1d", 1, input, kernel_size, stride, *options)
 
 
+@public
 def max_pool3d(
     input: Any,
     kernel_size: Sizes,

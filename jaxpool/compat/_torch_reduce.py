@@ -10,6 +10,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import is_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_sequence, known_sizes
 from jaxpool._kernels.dtypes import Kind
@@ -88,6 +89,8 @@ def _over(function: str, kind: Kind, x: Array, axes: tuple[int, ...], keepdim: b
     return reduce(x, axes, kind, "split", "jvp", keepdim)
 
 
+@args.also_numpy
+@public
 def max(
     input: Any, dim: Any = MISSING, keepdim: Any = MISSING, *, other: Any = MISSING
 ) -> Array | Chosen:
@@ -122,6 +125,8 @@ def max(
     return _extreme("max", "max", input, dim, keepdim, other)
 
 
+@args.also_numpy
+@public
 def min(
     input: Any, dim: Any = MISSING, keepdim: Any = MISSING, *, other: Any = MISSING
 ) -> Array | Chosen:
@@ -162,6 +167,8 @@ def _over_dims(function: str, kind: Kind, input: Any, dim: Any, keepdim: Any) ->
     return _over(function, kind, x, tuple(axes) if x.ndim else (), keepdim)
 
 
+@args.also_numpy
+@public
 def amax(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Array:
     """Computes the largest element along axes, as `torch.amax`.
 
@@ -189,6 +196,8 @@ def amax(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False
     return _over_dims("amax", "max", input, dim, keepdim)
 
 
+@args.also_numpy
+@public
 def amin(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Array:
     """Computes the smallest element along axes, as `torch.amin`; gradient and difference as of `amax`.
 
@@ -225,6 +234,8 @@ def _running(function: str, kind: Kind, input: Any, dim: Any) -> Chosen:
     return Chosen(values, index.astype(jnp.int32))
 
 
+@args.also_numpy
+@public
 def cummax(input: Any, dim: int) -> Chosen:
     """Computes the running maximum along an axis, as `torch.cummax`.
 
@@ -250,6 +261,8 @@ def cummax(input: Any, dim: int) -> Chosen:
     return _running("cummax", "max", input, dim)
 
 
+@args.also_numpy
+@public
 def cummin(input: Any, dim: int) -> Chosen:
     """Computes the running minimum along an axis, as `torch.cummin`; gradient as of `cummax`.
 

@@ -11,6 +11,7 @@ from jax import Array
 
 from jaxpool._api.argmax import check_indices, max_unpool
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_int, is_sequence, known_sizes
 from jaxpool.compat import _torch_args as args
@@ -69,6 +70,7 @@ def _max_unpool(
     return max_unpool(x, indices, sizes, axes=args.spatial(x, rank))
 
 
+@public
 def max_unpool2d(
     input: Any,
     indices: Any,
@@ -109,6 +111,7 @@ def max_unpool2d(
     return _max_unpool("max_unpool2d", 2, input, indices, kernel_size, stride, padding, output_size)
 
 
+@public
 def max_unpool1d(
     input: Any,
     indices: Any,
@@ -143,6 +146,7 @@ def max_unpool1d(
     return _max_unpool("max_unpool1d", 1, input, indices, kernel_size, stride, padding, output_size)
 
 
+@public
 def max_unpool3d(
     input: Any,
     indices: Any,

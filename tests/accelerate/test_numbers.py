@@ -125,6 +125,22 @@ def test_symbolic_batch_sizes():
     ]
 
 
+def test_a_report_of_windows_and_strides_that_are_symbolic():
+    (size,) = jax.export.symbolic_shape("size")
+
+    def pool(x):
+        return lax.reduce_window(x, -np.inf, lax.max, (x.shape[0], 2), (1, 2), "VALID")
+
+    found = []
+    spec = jax.ShapeDtypeStruct((size, 4), np.float32)
+    exported = jax.export.export(jax.jit(accelerate(pool, report=found.append)))(spec)
+    np.testing.assert_array_equal(exported.call(X), pool(X))
+    assert not found[0].taken_over
+    assert ": max of float32[size, 4], window (size, 2), strides (1, 2): left to lax" in str(
+        found[0]
+    )
+
+
 def test_an_initial_value_that_is_known_and_no_identity():
     def pools(x):
         start = np.float32(2)

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import operator
 import pickle
 import re
 
@@ -210,4 +211,66 @@ def test_functions_of_public_modules_are_named_with_them():
     pool.__module__ = "jaxpool.sharded._pool"
     assert said(public(pool), X, stride=2) == (
         "jaxpool.sharded.pool: there is no argument `stride`. It takes x."
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "hint"),
+    [
+        *(
+            ("max_pool", name, "Did you mean `window_shape`?")
+            for name in ("kernel_size", "pool_size", "window", "size", "kernel")
+        ),
+        ("max_pool", "stridse", "Did you mean `strides`?"),
+        ("max_pool", "dim", "Did you mean `axes`?"),
+        ("max_pool", "channels_last", "Did you mean `axes`?"),
+        ("max_pool", "ceil", "Did you mean `ceil_mode`?"),
+        ("max_pool", "mask", "It takes x, "),
+        ("max_pool", "return_indices", "jaxpool.max_pool_with_argmax gives the positions too."),
+        ("global_max_pool", "mask", "Did you mean `where`?"),
+        ("max", "keepdim", "Did you mean `keepdims`?"),
+        ("avg_pool", "count_pad", "Did you mean `count_include_pad`?"),
+        ("avg_pool", "ties", "It takes x, "),
+        ("compat.torch.max_pool2d", "window_shape", "Did you mean `kernel_size`?"),
+        ("compat.torch.max_pool2d", "strides", "Did you mean `stride`?"),
+        ("compat.torch.adaptive_avg_pool1d", "output_shape", "Did you mean `output_size`?"),
+    ],
+)
+def test_words_of_other_libraries_and_no_guesses(function, name, hint):
+    message = said(operator.attrgetter(function)(jaxpool), X, **{name: 2})
+    assert message.startswith(f"jaxpool.{function}: there is no argument `{name}`. {hint}")
+
+
+KEY = jax.random.key(0)
+BOXES, IDS = np.zeros((3, 4), np.float32), np.zeros(4, np.int32)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "first", "second"),
+    [
+        ("max_pool", ((2, 2), X), "x", "window_shape"),
+        ("adaptive_max_pool", ((2, 2), X), "x", "output_shape"),
+        ("rank_pool", (X, (2, 2), 4), "rank", "window_shape"),
+        ("lp_pool", (X, (2, 2), 2), "p", "window_shape"),
+        ("gem_pool", (X, (2, 2), 2), "p", "window_shape"),
+        ("k_max_pool", (3, X), "x", "k"),
+        ("stochastic_pool", (X, KEY, (2, 2)), "key", "x"),
+        ("fractional_max_pool", (X, KEY, (2, 2), (3, 3)), "key", "x"),
+        ("fractional_avg_pool", (X, KEY, (2, 2), (3, 3)), "key", "x"),
+        ("roi_align", (BOXES, X, (2, 2)), "x", "boxes"),
+        ("segment_max", (IDS, np.zeros((4, 2), np.float32), 3), "x", "segment_ids"),
+    ],
+)
+def test_arguments_that_changed_places(function, args, first, second):
+    message = said(getattr(jaxpool, function), *args)
+    assert message.startswith(
+        f"jaxpool.{function}: `{first}` must come before `{second}`; got them the other way round."
+    )
+
+
+def test_an_unpooled_shape_of_full_rank():
+    at = np.zeros((1, 2, 2, 1), np.int32)
+    assert said(jaxpool.max_unpool, np.zeros(at.shape), at, (1, 8, 8, 1)) == (
+        "jaxpool.max_unpool: `spatial_shape` must be the sizes of unpooled axes alone; got "
+        "spatial_shape=(1, 8, 8, 1) (y.shape=(1, 2, 2, 1)). Pass (8, 8)."
     )

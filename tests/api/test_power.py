@@ -321,14 +321,37 @@ def test_jit_vmap_and_forward_mode(name):
     np.testing.assert_allclose((tangent * y).sum(), (vs * dx).sum(), rtol=1e-5)
 
 
-def test_what_is_kept_is_what_was_given():
+def test_what_is_kept_is_what_was_given_and_the_output():
     x, p = np.ones((6, 2), np.float32), np.ones(2, np.float32)
     for f, kept in [
-        (lambda x, p: jaxpool.lp_pool(x, 3, (2,)), [x.shape]),
-        (lambda x, p: jaxpool.gem_pool(x, p, (2,)), [x.shape, (1, 2)]),
+        (lambda x, p: jaxpool.lp_pool(x, 3, (2,)), [x.shape, (5, 2)]),
+        (lambda x, p: jaxpool.gem_pool(x, p, (2,)), [x.shape, (1, 2), (5, 2)]),
     ]:
         leaves = jax.tree.leaves(jax.eval_shape(lambda x, p, f=f: jax.vjp(f, x, p)[1], x, p))
         assert sorted(leaf.shape for leaf in leaves) == sorted(kept)
+
+
+def test_the_largest_numbers_have_a_harmonic_mean():
+    x = np.full((4, 2), 9e37, np.float32)
+    y, pull = jax.vjp(lambda x: jaxpool.gem_pool(x, -1, (4,)), x)
+    np.testing.assert_allclose(y, x[:1], rtol=1e-6)
+    np.testing.assert_allclose(pull(np.ones((1, 2), np.float32))[0], 0.25, rtol=1e-5)
+
+
+@pytest.mark.parametrize("far", [1.0, 1e-15, 1e15])
+def test_values_and_gradients_are_right_on_both_sides_of_the_range(far):
+    x = (np.abs(numbers((6, 2))) + 0.5).astype(np.float32) * np.float32(far)
+    dy = np.ones((5, 2), np.float32)
+    for f in (
+        lambda x: jaxpool.lp_pool(x, 3, (2,)),
+        lambda x: jaxpool.lp_pool(x, 2.5, (2,)),
+        lambda x: jaxpool.gem_pool(x, 3, (2,), eps=1e-30),
+    ):
+        y, pull = jax.vjp(f, x)
+        unit, back = jax.vjp(f, x / np.float32(far))
+        np.testing.assert_allclose(y / np.float32(far), unit, rtol=2e-6)
+        np.testing.assert_allclose(pull(dy)[0], back(dy)[0], rtol=1e-5)
+        np.testing.assert_allclose(back(dy * 1e-30)[0], back(dy)[0] * 1e-30, rtol=1e-5)
 
 
 # Messages

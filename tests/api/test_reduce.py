@@ -349,3 +349,16 @@ def test_a_mask_that_is_false_throughout_in_a_type_without_an_infinity():
     x = jnp.full((2,), 4, jnp.float8_e8m0fnu)
     y = jaxpool.min(x, where=jnp.zeros((2,), bool), initial=2.0)
     assert (y.dtype, float(y)) == (x.dtype, 2.0)
+
+
+@pytest.mark.parametrize("initial", [0, 1, False, True, np.int32(1)])
+def test_zero_and_one_are_initial_values_of_bools(initial):
+    bools = np.array([[True, False], [False, False]])
+    for ours, twin in ((jaxpool.max, jnp.max), (jaxpool.min, jnp.min)):
+        y = ours(bools, axis=1, initial=initial)
+        assert y.dtype == bool
+        np.testing.assert_array_equal(y, twin(bools, axis=1, initial=initial))
+    with pytest.raises(
+        ValueError, match="`initial` must be a number that bool holds; got initial=2"
+    ):
+        jaxpool.max(bools, initial=2)

@@ -294,3 +294,42 @@ def test_indices_of_another_type_than_int64():
         x = ours.max_unpool2d(y, indices.astype(dtype), 2)
         want = F.max_unpool2d(convert(y), torch.from_numpy(np.int64(indices)), 2)
         np.testing.assert_array_equal(x, want)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_random_samples_have_no_derivative(rank):
+    x = np.arange(4.0**rank, dtype=np.float32).reshape(1, 1, *(4,) * rank)
+    samples = np.full((1, 1, rank), 0.5, np.float32)
+    pool = getattr(ours, f"fractional_max_pool{rank}d")
+
+    def loss(x, samples):
+        return pool(x, 2, (2,) * rank, _random_samples=samples).sum()
+
+    dx, none = jax.grad(loss, argnums=(0, 1))(x, samples)
+    assert dx.sum() == 2**rank
+    np.testing.assert_array_equal(none, np.zeros_like(samples))
+
+
+@pytest.mark.parametrize("name", ["max", "min", "amax", "amin", "cummax", "cummin"])
+def test_the_names_of_numpy_are_taken_where_pytorch_takes_them(name):
+    torch = pytest.importorskip("torch")
+    x = np.array([[1, 3, 2], [5, 4, 6]], np.float32)
+    for kwargs in ({"axis": 1}, {"axis": 1, "keepdims": True}, {"dim": 0, "keepdims": True}):
+        pool = getattr(ours, name)
+        try:
+            want = getattr(torch, name)(torch.from_numpy(x), **kwargs)
+        except TypeError:
+            with pytest.raises(
+                TypeError, match=f"jaxpool.compat.torch.{name}: there is no argument"
+            ):
+                pool(x, **kwargs)
+            continue
+        leaves = (
+            (pool(x, **kwargs), want)
+            if name[0] == "a"
+            else zip(pool(x, **kwargs), want, strict=True)
+        )
+        for y, theirs in [leaves] if name[0] == "a" else leaves:
+            np.testing.assert_array_equal(y, theirs.numpy())
+    with pytest.raises(TypeError, match="`axis` must be missing where `dim` is given; got axis=1"):
+        pool(x, axis=1, dim=1)

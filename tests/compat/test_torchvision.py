@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxpool._ops.regions import BoxMean
 from jaxpool.compat import torchvision as ours
 
 try:
@@ -199,3 +200,22 @@ def test_means_of_whole_pixels():
 def test_a_sampling_ratio_that_is_no_int():
     with pytest.raises(TypeError, match=r"`sampling_ratio` must be an int .*; got .*=2\.0"):
         ours.roi_align(np.ones((1, 1, 3, 3)), np.zeros((1, 5)), 2, 1.0, 2.0)
+
+
+@pytest.mark.parametrize("ratio", [-1, 2])
+def test_a_box_with_a_nan_gives_nothing(ratio):
+    boxes = jnp.array([[0, np.nan, 0, 3.0, 3.0]])
+    pool = functools.partial(ours.roi_align, output_size=1, sampling_ratio=ratio)
+    y, back = jax.vjp(pool, jnp.ones((1, 1, 4, 4)), boxes)
+    for each in (y, *back(jnp.ones_like(y))):
+        np.testing.assert_array_equal(each, np.zeros(each.shape))
+
+
+def test_corners_are_rounded_before_they_are_subtracted():
+    """The last bit of a length may be a point more in a cell."""
+    boxes = np.random.default_rng(0).uniform(0, 500, (64, 4)).astype(np.float32)
+    corners = boxes * np.float32(1 / 14)
+    want = np.maximum(corners[:, 2:] - corners[:, :2], np.float32(1)).T
+    spans = BoxMean((2, 2), 1 / 14, None, 0.0, 1.0)._spans
+    for run in (spans, jax.jit(spans)):
+        np.testing.assert_array_equal([length for _, length in run(boxes)], want)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxpool._geometry.adaptive import RaggedAxis, adaptive_window, in_front
+from jaxpool._geometry.adaptive import Floors, RaggedAxis, adaptive_window, in_front
 from jaxpool._geometry.window import Axis, make_window
 
 
@@ -33,13 +33,24 @@ def assert_laid_out(size, out):
     assert dim == RaggedAxis(1, size, longest, longest, 1, 0, 0, out)
     assert (dim.padded, dim.tail) == (True, 0)
     assert [dim.last_real(i) for i in range(out)] == [len(real) - 1 for real in wanted]
-    flat = sources.reshape(-1)
-    where = [np.flatnonzero(flat == position).tolist() for position in range(size)]
-    assert len(dim.places) == max(map(len, where))
-    for position, column in enumerate(dim.places.T):
-        got, rest = np.split(column, [len(where[position])])
-        assert got.tolist() == where[position]
-        assert set(rest) <= {len(flat) + position}
+    holding = [sum(position in real for real in wanted) for position in range(size)]
+    assert dim.sharers == max(holding)
+
+
+@pytest.mark.parametrize(
+    ("count", "numerator", "denominator", "parts"),
+    [(13, 5, 7, 1), (10**7, 63, 10**7, 1), (10**7, 1_428_572, 10**7, 6716), (64, 10**7, 63, 1)],
+)
+def test_floors_of_products_beyond_32_bits(count, numerator, denominator, parts):
+    floors = Floors(count, numerator, denominator)
+    whole, rest = floors.parts()
+    assert len(whole) == parts
+    i = np.unique(np.linspace(0, count - 1, 1000).astype(int))
+    q, r = i // floors.length, i % floors.length
+    for more in (0, denominator - 1):
+        inner = rest[q].astype(int) + r * numerator + more
+        assert inner.max() < 2**31
+        assert (whole[q] + inner // denominator == (i * numerator + more) // denominator).all()
 
 
 def test_axes_of_unequal_windows_stand_in_front():

@@ -13,3 +13,10 @@ if jaxlib.__version__.startswith("0.10."):  # later ones do not know it
     HASTY["xla_cpu_use_fusion_emitters"] = False
 # What decides over memory, back as users have it.
 FUSED = {option: True for option in HASTY if option == "xla_cpu_use_fusion_emitters"}
+# Everything back as users have it.
+AS_USERS = {
+    "xla_backend_optimization_level": 3,
+    "xla_llvm_disable_expensive_passes": False,
+    "xla_cpu_parallel_codegen_split_count": 32,
+    **FUSED,
+}

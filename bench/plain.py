@@ -1,0 +1,211 @@
+"""`python -m bench --plain`: every public function beside the lines of jnp or lax that a user would write instead."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gc
+import json
+import re
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+
+from bench import report
+from bench._case import MODES, Mode
+from bench._jax_peer import compile_timed
+from bench.plain_ways import Setting, settings
+from bench.timing import take_turns, timed_calls
+
+SLOW = 0.8  # of the plain way's speed: rows below are named
+_TOLERANCE = 2e-4  # of the largest number of the result: sums of float32 in another order
+_LOW_TOLERANCE = 2e-2  # of 8 bits of a bfloat16, against the plain way in float32
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """What one setting took, ours first and then the plain way: milliseconds, seconds to compile, MB of temporaries."""
+
+    function: str
+    name: str
+    mode: Mode
+    ms: tuple[float, float]
+    compile_s: tuple[float, float]
+    temporaries: tuple[float, float]
+    difference: float | None  # None where the plain way gives another result by its nature
+    wrong: bool
+
+    @property
+    def speed(self) -> float:
+        return self.ms[1] / self.ms[0]
+
+
+def chosen(filters: Sequence[str]) -> list[Setting]:
+    """The settings whose name and size match all regular expressions."""
+    return [
+        setting
+        for setting in settings()
+        if all(re.search(pattern, f"{setting.name} [{setting.size}]") for pattern in filters)
+    ]
+
+
+def run(
+    filters: Sequence[str],
+    modes: Sequence[Mode],
+    budget_s: float,
+    json_file: Path | None = None,
+    markdown_file: Path | None = None,
+) -> int:
+    """Times all settings, prints a line for each and the means, and writes what is asked for."""
+    lines = []
+    print("speed beside the plain way; ms, s to compile and MB of temporaries, ours and plain")
+    for setting in chosen(filters):
+        for mode in modes:
+            line = measure(setting, mode, budget_s)
+            gc.collect()
+            lines.append(line)
+            print(_text(line), flush=True)
+    print(summary(lines))
+    if json_file:
+        json_file.write_text(json.dumps([dataclasses.asdict(line) for line in lines], indent=1))
+    if markdown_file:
+        report.put_section(markdown_file, "beside the plain way", markdown(lines))
+    return 1 if any(line.wrong for line in lines) else 0
+
+
+def measure(setting: Setting, mode: Mode, budget_s: float) -> Line:
+    """Compiles both ways, compares their results, and times them in turn."""
+    xs = jax.device_put(setting.arrays())
+    y = jax.eval_shape(lambda *xs: _first(setting.ours(*xs))[0], *xs)
+    dy = np.random.default_rng(9).standard_normal(y.shape, np.float32)
+    dy = jax.device_put(dy.astype(y.dtype))
+    programs = [_program(way, mode) for way in (setting.ours, setting.plain)]
+    compiled = [compile_timed(program, dy, *xs) for program in programs]
+    difference = None if setting.differs else _difference(compiled, programs[1], dy, xs)
+    calls = {
+        name: timed_calls(functools.partial(compiled_way, dy, *xs), jax.block_until_ready)
+        for name, (compiled_way, _) in zip(("ours", "plain"), compiled, strict=True)
+    }
+    timings = take_turns(calls, budget_s)
+    tolerance = _TOLERANCE if setting.dtype == "float32" else _LOW_TOLERANCE
+    return Line(
+        setting.function,
+        f"{setting.name} [{setting.size}]",
+        mode,
+        (timings["ours"].median * 1e3, timings["plain"].median * 1e3),
+        (compiled[0][1], compiled[1][1]),
+        (_temporaries(compiled[0][0]), _temporaries(compiled[1][0])),
+        difference,
+        difference is not None and not difference <= tolerance,
+    )
+
+
+def _first(result: Any) -> tuple[Any, Any]:
+    """The result that has a gradient, and what comes beside it."""
+    y, *others = jax.tree.leaves(result)
+    return y, others
+
+
+def _program(way: Callable[..., Any], mode: Mode) -> Callable[..., Any]:
+    def forward(dy: jax.Array, *xs: jax.Array) -> Any:
+        return way(*xs)
+
+    def both(dy: jax.Array, *xs: jax.Array) -> Any:
+        y, back, others = jax.vjp(lambda *xs: _first(way(*xs)), *xs, has_aux=True)
+        return y, others, back(dy.astype(y.dtype))
+
+    return forward if mode == "forward" else both
+
+
+def _difference(
+    compiled: Sequence[Any], plain: Callable[..., Any], dy: jax.Array, xs: Sequence[jax.Array]
+) -> float:
+    """The largest difference of the two results, as a part of the largest number in each array.
+
+    Of 16-bit floats it is that of the values from those of the plain way in float32: elements tie there,
+    and cotangents with them.
+    """
+    ours, theirs = compiled[0][0](dy, *xs), compiled[1][0](dy, *xs)
+    if xs[0].dtype == jnp.float32:
+        pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    else:
+        wide = [x.astype(jnp.float32) for x in xs]
+        pairs = zip(
+            jax.tree.leaves(ours)[:1], jax.tree.leaves(jax.jit(plain)(dy, *wide))[:1], strict=True
+        )
+    return max(_apart(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in pairs)
+
+
+def _apart(a: np.ndarray, b: np.ndarray) -> float:
+    if a.shape != b.shape:
+        return float("inf")
+    most = np.abs(b[np.isfinite(b)]).max(initial=1e-30)
+    with np.errstate(invalid="ignore"):
+        return float(np.where(a == b, 0, np.abs(a - b)).max(initial=0) / most)
+
+
+def _temporaries(compiled: Any) -> float:
+    return float(compiled.memory_analysis().temp_size_in_bytes) / 1e6
+
+
+def _text(line: Line) -> str:
+    cells = [
+        f"{line.speed:6.2f}",
+        *(f"{ms:9.3f}" for ms in line.ms),
+        *(f"{seconds:5.2f}" for seconds in line.compile_s),
+        *(f"{size:7.1f}" for size in line.temporaries),
+    ]
+    return f"{' '.join(cells)}  {line.name}, {line.mode}{' WRONG' * line.wrong}"
+
+
+def summary(lines: Iterable[Line]) -> str:
+    """The geometric mean of each function and mode, and the rows that are slow or wrong."""
+    lines = list(lines)
+    means = _means(lines)
+    text = ["geometric means: " + ", ".join(MODES)]
+    for function, found in means.items():
+        text.append(f"  {function}: " + ", ".join(f"{found[m]:.2f}" for m in MODES if m in found))
+    slow = [_text(line) for line in lines if line.mode != "forward" and line.speed < SLOW]
+    wrong = [f"{line.difference:.1e} {line.name}" for line in lines if line.wrong]
+    text += [f"with gradient below {SLOW}: {len(slow)}", *slow]
+    text += [f"other results than the plain way: {len(wrong)}", *wrong]
+    return "\n".join(text)
+
+
+def _means(lines: Iterable[Line]) -> dict[str, dict[Mode, float]]:
+    speeds: dict[str, dict[Mode, list[float]]] = {}
+    for line in lines:
+        speeds.setdefault(line.function, {}).setdefault(line.mode, []).append(line.speed)
+    return {
+        function: {mode: statistics.geometric_mean(each) for mode, each in found.items()}
+        for function, found in speeds.items()
+    }
+
+
+def markdown(lines: Iterable[Line]) -> str:
+    """The means of each function, and below them every row."""
+    lines = list(lines)
+    head = ["function", "forward", "with gradient"]
+    means = [
+        [name, *(f"{found[mode]:.2f}" if mode in found else "-" for mode in MODES)]
+        for name, found in _means(lines).items()
+    ]
+    titles = ["case", "mode", "plain / ours", "ms: ours", "ms: plain"]
+    titles += ["compile, s: ours", "plain", "temporaries, MB: ours", "plain"]
+    rows = [
+        [line.name, line.mode, f"{line.speed:.2f}{' !' * line.wrong}"]
+        + [f"{ms:.3g}" for ms in line.ms]
+        + [f"{seconds:.2f}" for seconds in line.compile_s]
+        + [f"{size:.3g}" for size in line.temporaries]
+        for line in lines
+    ]
+    return (
+        "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_ways.py`, geometric means of\n"
+        "three sizes and of float32 and bfloat16; an exclamation mark says that the results differ.\n\n"
+        f"{report.table(head, means)}\n\n{report.table(titles, rows)}\n"
+    )

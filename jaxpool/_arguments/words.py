@@ -1,0 +1,80 @@
+"""What other libraries call an argument, and which argument here a name that is not accepted stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+# The names for one thing: those that a function here may have, and those of PyTorch, Keras and TensorFlow,
+# Flax, Haiku, ONNX and NumPy, which none has.
+MEANINGS = (
+    (
+        ("window_shape", "kernel_size"),
+        (
+            "pool_size",
+            "ksize",
+            "kernel_shape",
+            "window_dimensions",
+            "window",
+            "window_size",
+            "size",
+            "kernel",
+        ),
+    ),
+    (("strides", "stride"), ("window_strides",)),
+    (("padding",), ("pads", "pad")),
+    (("window_dilation", "dilation"), ("dilations", "dilation_rate")),
+    (("output_shape", "output_size"), ("target_shape",)),
+    (("divisor", "divisor_override"), ()),
+    (("p", "norm_type"), ()),
+    (("axes", "axis", "dim"), ("dims",)),
+    (("axes",), ("channel_axis", "data_format", "channels_last", "channels_first")),
+    (("keepdims", "keepdim"), ("keep_dims",)),
+    (("ceil_mode",), ("ceil",)),
+    (("count_include_pad",), ("count_pad", "count_include_padding")),
+    (("where",), ("mask",)),
+    (("x", "input"), ("inputs", "value", "operand")),
+    (("key",), ("rng", "rng_key")),
+)
+# Words that have a meaning somewhere, so that they are no misspelling of another.
+_KNOWN = {word for ours, theirs in MEANINGS for word in (*ours, *theirs)}
+_KNOWN |= {"ties", "autodiff", "reverse", "initial", "groups", "rank", "kind", "samples", "levels"}
+_POSITIONS = ("return_indices", "return_argmax", "with_argmax")
+_WITH_ARGMAX = ("max_pool", "adaptive_max_pool")
+
+
+def advice(function: str, name: str, accepted: Collection[str]) -> str:
+    """What to do about an argument `name` of `function`, which takes those that are `accepted`."""
+    room, _, short = function.rpartition(".")
+    if name in _POSITIONS and short in _WITH_ARGMAX and "compat" not in room:
+        return f"jaxpool.{function}_with_argmax gives the positions too."
+    close = [
+        word
+        for ours, theirs in MEANINGS
+        if name in (*ours, *theirs)
+        for word in ours
+        if word in accepted
+    ]
+    if not close and name not in _KNOWN:
+        close = [word for word in accepted if _misspelt(name, word)]
+        close = close if len(close) == 1 else []
+    return f"Did you mean `{close[0]}`?" if close else f"It takes {', '.join(accepted)}."
+
+
+def _misspelt(name: str, word: str) -> bool:
+    """Whether `name` is `word` but for one letter, or for two where either is longer than five."""
+    if len(word) < 4:
+        return False
+    return _edits(name, word) <= (
+        2 if max(len(name), len(word)) > 5 or sorted(name) == sorted(word) else 1
+    )
+
+
+def _edits(a: str, b: str) -> int:
+    """How many letters must be put in, left out or changed to make `b` of `a`."""
+    row = list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        before, row[0] = row[0], i
+        for j, other in enumerate(b, 1):
+            change = before + (letter != other)
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, change)
+    return row[-1]

@@ -1,0 +1,61 @@
+"""`python -m bench --plain`: each function beside the lines that a user would write instead."""
+
+import dataclasses
+
+import jax
+import pytest
+
+import jaxpool
+from bench import plain
+from bench.__main__ import main
+
+WITHOUT_ARRAYS = {"accelerate", "keep_memory"}
+SMALL = plain.chosen([r"\[small\]"])
+
+
+def test_each_public_function_has_two_settings_or_more():
+    words = {}
+    for setting in SMALL:
+        words.setdefault(setting.function, set()).add(setting.words)
+    assert set(words) == set(jaxpool.__all__) - WITHOUT_ARRAYS
+    assert {name for name, found in words.items() if len(found) < 2} == set()
+
+
+def test_no_two_settings_have_the_same_name():
+    names = [(setting.name, setting.size) for setting in plain.chosen([])]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("setting", SMALL, ids=lambda setting: setting.name)
+def test_the_plain_way_gives_the_same_shapes_and_dtypes(setting):
+    xs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in setting.arrays()]
+    ours, theirs = (jax.eval_shape(way, *xs) for way in (setting.ours, setting.plain))
+    kinds = [[(a.shape, a.dtype) for a in jax.tree.leaves(way)] for way in (ours, theirs)]
+    assert kinds[0] == kinds[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", SMALL, ids=lambda setting: setting.name)
+def test_the_plain_way_gives_the_same_values_and_cotangents(setting):
+    line = plain.measure(setting, "forward_and_vjp", 0.0)
+    assert (line.difference is None) == bool(setting.differs)
+    assert not line.wrong, line.difference
+
+
+def test_another_result_than_the_plain_one_is_noticed():
+    (setting,) = plain.chosen([r"^max of|^max over -1, 1x16", r"small"])
+    assert not plain.measure(setting, "forward_and_vjp", 0.0).wrong
+    other = dataclasses.replace(setting, plain=lambda x: jax.numpy.max(x, -1) * 1.01)
+    assert plain.measure(other, "forward", 0.0).wrong
+
+
+def test_the_command_prints_a_line_a_mode_and_writes_both_files(tmp_path, capsys):
+    files = ["--json", str(tmp_path / "a.json"), "--markdown", str(tmp_path / "a.md")]
+    chosen = ["--filter", "^maxout 4 groups, 1x16", "--budget", "0"]
+    assert main(["--plain", *chosen, *files]) == 0
+    printed = capsys.readouterr().out
+    rows = printed.partition("geometric means")[0].splitlines()[1:]
+    assert [row.split(", ")[-1] for row in rows] == ["forward", "forward_and_vjp"]
+    assert "other results than the plain way: 0" in printed
+    assert (tmp_path / "a.md").read_text().count("| maxout") >= 3
+    assert '"mode": "forward"' in (tmp_path / "a.json").read_text()

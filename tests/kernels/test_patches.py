@@ -1,0 +1,68 @@
+"""Windows laid out apart: which element lies where."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool._geometry.adaptive import RaggedAxis, adaptive_window
+from jaxpool._geometry.window import make_window
+from jaxpool._kernels import patches
+
+
+@pytest.fixture(params=["constants", "computed"])
+def tables(request, monkeypatch):
+    """Tables that are constants, and the same computed by the program as those of long axes are."""
+    monkeypatch.setattr(patches, "constant_table", lambda length: request.param == "constants")
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize("size", [1, 2, 5, 7, 12, 13])
+def test_places_of_each_position_among_windows_of_unequal_length(size):
+    for out in (2, 3, 5, 8, 16):
+        (dim,) = adaptive_window((1, size, 1), (out,), None).dims
+        if not isinstance(dim, RaggedAxis):
+            continue
+        flat = dim.sources().reshape(-1)
+        places = np.stack(patches._places(dim))
+        assert np.array_equal(patches._sources(dim), dim.sources())
+        for position, column in enumerate(places.T):
+            wanted = np.flatnonzero(flat == position)
+            assert sorted(column[: len(wanted)]) == sorted(column[column < len(flat)])
+            assert column[: len(wanted)].tolist() == wanted.tolist()
+            assert set(column[len(wanted) :]) <= {len(flat) + position}
+
+
+@pytest.mark.parametrize("out", [63, 1_428_572])
+def test_windows_of_a_long_axis(out):
+    size = 10_000_000
+    (dim,) = adaptive_window((1, size, 1), (out,), None).dims
+    number = np.unique(np.linspace(0, out - 1, 999).astype(int))
+    start, last = patches._bounds(jnp, dim, jnp.asarray(number, np.int32))
+    assert (np.asarray(start) == number * size // out).all()
+    assert (np.asarray(start + last) == -(-(number + 1) * size // out) - 1).all()
+
+
+def test_a_program_of_a_long_axis_holds_no_table_of_its_positions():
+    (dim,) = adaptive_window((1, 1_000_003, 1), (1_000,), None).dims
+    for kernel in (patches._places, patches._sources):
+        assert len(jax.jit(lambda kernel=kernel: kernel(dim)).lower().as_text()) < 30_000
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        {"window_shape": (3,), "padding": "SAME"},
+        {"window_shape": (3,), "strides": (2,), "padding": [(1, 2)], "window_dilation": (2,)},
+        {"window_shape": (2,), "strides": (2,), "ceil_mode": True},
+        {"window_shape": (2,), "padding": [(3, 0)], "window_dilation": (4,)},
+    ],
+)
+def test_taps_that_are_real(geometry):
+    window = make_window((1, 7, 1), **geometry)
+    (dim,) = window.dims
+    real = dim.inside()
+    first = real & (np.cumsum(real, axis=1) == 1)
+    assert np.array_equal(patches.real_taps(window, 3).ravel(), real.ravel())
+    assert np.array_equal(patches.real_taps(window, 3, first=True).ravel(), first.ravel())

@@ -1,0 +1,85 @@
+"""Functions of an array whose type says how it is sharded: as on one device, or refused in words of our own."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxpool
+from tests.sharded.cases import on_eight_devices
+
+pytestmark = on_eight_devices
+
+KEY = jax.random.key(0)
+BATCH, ROWS, CHANNELS = P("a"), P(None, "a"), P(None, None, None, "a")
+OF_MAPS = {
+    "cummax": lambda x: jaxpool.cummax(x, axis=1),
+    "cummin": lambda x: jaxpool.cummin(x, axis=1),
+    "k_max_pool": lambda x: jaxpool.k_max_pool(x, 2, axis=1),
+    "fractional_max_pool": lambda x: jaxpool.fractional_max_pool(KEY, x, (2, 2), (4, 4)),
+    "fractional_avg_pool": lambda x: jaxpool.fractional_avg_pool(KEY, x, (2, 2), (4, 4)),
+    "spatial_pyramid_pool": lambda x: jaxpool.spatial_pyramid_pool(x, (1, 2)),
+}
+NEEDS_ROWS = ("k_max_pool", "fractional_max_pool", "fractional_avg_pool")
+
+
+def mesh_with(second):
+    types = (AxisType.Explicit, second)
+    return jax.make_mesh((2, 2), ("a", "b"), axis_types=types, devices=jax.devices()[:4])
+
+
+def both(f):
+    return jax.jit(lambda x: (f(x), jax.grad(lambda x: jnp.sum(f(x) ** 2))(x)))
+
+
+def check(f, shape, spec, second=AxisType.Explicit):
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    mesh = mesh_with(second)
+    want = both(f)(x)
+    with jax.set_mesh(mesh):
+        got = both(f)(jax.device_put(x, NamedSharding(mesh, spec)))
+    for one, several in zip(want, got, strict=True):
+        np.testing.assert_allclose(several, one, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("ties", ["split", "first", "last"])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_reductions_over_sharded_axes(name, ties):
+    reduce = functools.partial(getattr(jaxpool, name), ties=ties)
+
+    def every(x):
+        ys = [reduce(x, axis=axis).ravel() for axis in (0, None, -1, (1, 0))]
+        return sum(jnp.sum(y**2) for y in ys)
+
+    check(every, (4, 2), P("a"))
+    check(functools.partial(reduce, axis=(1, 3)), (2, 4, 2, 4), P(None, "a", None, "b"))
+
+
+def test_reduction_with_mask_over_sharded_axis():
+    where = np.arange(8).reshape(4, 2) % 3 > 0
+    check(lambda x: jaxpool.min(x, axis=0, where=where, initial=5.0), (4, 2), P("a"))
+
+
+@pytest.mark.parametrize("name", OF_MAPS)
+def test_batch_sharded_beside_an_automatic_axis(name):
+    check(OF_MAPS[name], (4, 8, 8, 4), BATCH, AxisType.Auto)
+
+
+@pytest.mark.parametrize("name", NEEDS_ROWS)
+def test_pooled_axis_is_refused(name):
+    with pytest.raises(ValueError, match=rf"jaxpool.{name}: `x` must be whole along axis 1"):
+        check(OF_MAPS[name], (4, 8, 8, 4), ROWS)
+
+
+@pytest.mark.parametrize("spec", [ROWS, CHANNELS])
+def test_pyramid(spec):
+    check(OF_MAPS["spatial_pyramid_pool"], (4, 8, 8, 4), spec)
+
+
+def test_pyramid_of_levels_that_shards_do_not_divide():
+    with pytest.raises(ValueError, match=r"jaxpool.spatial_pyramid_pool: `levels` must be 1, or"):
+        check(lambda x: jaxpool.spatial_pyramid_pool(x, (1, 3)), (4, 8, 8, 4), ROWS)
