@@ -153,7 +153,8 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
 
     Gradient: each cotangent goes to the element it belongs to, all others get zeros; of equal
     elements the first are taken, and NaN is larger than every number. The residual is one unsigned
-    index an output. Forward and reverse mode, to any order; no scatter.
+    index per output element; the backward writes each place at most once, so its bits are the same on
+    every run. Forward and reverse mode, to any order.
 
     Args:
       x: array of at least one axis; floats, integers or bool.

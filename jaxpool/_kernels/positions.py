@@ -109,6 +109,25 @@ def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int
     return _unflat(_gather(elements, winner), axes, sizes)
 
 
+def put_apart(y: Array, position: Array, axis: int, size: int) -> Array:
+    """Elements of y at their position in zeros of `size` along an axis; no two have the same, and they ascend.
+
+    A scatter in which each place is written at most once: the same bits in whatever order.
+    """
+    zeros = _flat(slices.zeros_like(y, (axis,), (size,)), (axis,))
+    numbers = _numbers(lax.ScatterDimensionNumbers, y.ndim)
+    put = lax.scatter(
+        zeros,
+        _flat(position.astype(np.int32), (axis,))[..., None],
+        _flat(y, (axis,)),
+        numbers,
+        indices_are_sorted=True,
+        unique_indices=True,
+        mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
+    )
+    return _unflat(put, (axis,), (size,))
+
+
 def own_taps(position: Array, own: Window) -> Array:
     """The flat tap at which each position lies in the window of its own element; beyond all taps if elsewhere."""
     inside, tap, rest = lax.full_like(position, True, bool), lax.full_like(position, 0), position

@@ -13,9 +13,10 @@ from jaxpool._kernels import rank, slices
 from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import index_dtype
 from jaxpool._kernels.keep import keep
+from jaxpool._kernels.positions import put_apart
 from jaxpool._ops.op import Op
+from jaxpool._plan.others import compares_positions
 from jaxpool._plan.problem import Platform, keep_on
-from jaxpool._plan.tuning import LIMITS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +51,6 @@ class KMax(Op):
             at, value = (lax.slice_in_dim(x, which, which + 1, axis=self.axis) for x in (index, dy))
             return jnp.where(jnp.equal(at, line), value, np.zeros((), dy.dtype))
 
-        if self.count <= LIMITS.network_taps:  # so long a program may be; its loop vectorises
+        if compares_positions(on, self.count):  # so long a program may be; its loop vectorises
             return (functools.reduce(lax.add, map(sent, range(self.count))),)
-        at, value = (lax.expand_dims(x, (self.axis,)) for x in (index, dy))
-        won = jnp.equal(at, np.expand_dims(line, self.axis + 1))
-        terms = jnp.where(won, value, np.zeros((), dy.dtype))
-        return (jnp.sum(terms, axis=self.axis + 1, dtype=dy.dtype),)
+        return (put_apart(dy, index, self.axis, self.size),)

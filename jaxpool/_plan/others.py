@@ -25,6 +25,11 @@ def constant_table(length: int) -> bool:
     return length <= LIMITS.constant_table
 
 
+def compares_positions(on: Platform, count: int) -> bool:
+    """Whether each element is compared with the `count` positions that were chosen, or the cotangents are put there."""
+    return count <= TUNING[on].compared_positions
+
+
 def in_one_go(taps: int, stride: int) -> bool:
     """Whether `taps` elements along an axis are joined one by one: few, or not more than the windows are apart."""
     return taps <= max(LIMITS.fold_taps, stride)

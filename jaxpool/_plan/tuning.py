@@ -49,6 +49,9 @@ class Tuning:
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
 
+    # NOTES: The k largest
+    compared_positions: int = 64  # positions: each element is compared with up to so many, else a scatter writes them
+
     # What only XLA for CPU needs; elsewhere never.
     # NOTES: Value and index
     nan_apart: bool = False  # a NaN is looked for apart from the best number: half the latency of a term
@@ -95,6 +98,7 @@ CPU = Tuning(
     tested_terms=9,
     vector=16,
     longest_table=1 << 14,
+    compared_positions=4,
     table_row=12,
     route_row=12,
     loses_nan=True,

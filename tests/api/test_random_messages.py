@@ -22,8 +22,8 @@ MESSAGES = [
     (
         lambda: fractional(X, KEY, (2, 2), (2, 2)),
         TypeError,
-        "jaxpool.fractional_max_pool: `key` must be a PRNG key; got key=float32[2, 4, 4, 3]. "
-        "Pass jax.random.key(0), say.",
+        "jaxpool.fractional_max_pool: `key` must come before `x`; got them the other way round. "
+        "The order is key, x, window_shape, output_shape.",
     ),
     (
         lambda: fractional(jax.random.split(THREEFRY), X, (2, 2), (2, 2)),

@@ -154,6 +154,17 @@ def test_more_than_one_expression_holds():
     np.testing.assert_array_equal(back(jnp.asarray(dy))[0], want)
 
 
+def test_many_of_the_largest_take_no_memory_for_each_pair():
+    x = jax.ShapeDtypeStruct((8, 16384), jnp.float32)
+
+    def both(x, dy):
+        y, back = jax.vjp(lambda x: jaxpool.k_max_pool(x, 4096, axis=1), x)
+        return y, back(dy)
+
+    memory = jax.jit(both).lower(x, x.update(shape=(8, 4096))).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 8 * 4 * x.size  # 2.1 GB as comparisons
+
+
 BLURS = geometries(ceil_mode=False, dilation=False, ranks=(1, 2), max_size=6)
 
 

@@ -67,7 +67,7 @@ def test_messages(name, options, kind, argument, rule, got, hint):
         (np.int32, 0.5),
         (np.int32, -inf),
         (np.uint8, -1),
-        (np.bool_, 1),
+        (np.bool_, 2),
         (jnp.float8_e4m3fn, -inf),
         (np.float32, 10**400),
     ],

@@ -286,7 +286,7 @@ def test_an_op_that_describes_nothing_says_so():
             getattr(Op(), what)("cpu", ())
     with pytest.raises(TypeError, match="Composite describes no value"):
         Composite().value()
-    with pytest.raises(TypeError, match="SoftPool describes no value"):
+    with pytest.raises(TypeError, match="SoftPool describes no plain way"):
         SoftPool(make_window((1, 2, 1), (2,)), 1.0).value(jnp.ones((1, 2, 1)))
 
 
