@@ -149,7 +149,7 @@ class MeanPool(RangedOp):
     eps: float
 
     @property
-    def inputs(self) -> int:  # type: ignore[override]
+    def inputs(self) -> int:
         """x, and the power if it is an array."""
         return 1 if self.p is not None else 2
 

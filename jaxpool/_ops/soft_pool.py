@@ -26,7 +26,7 @@ class SoftPool(RangedOp):
     temperature: float | None
 
     @property
-    def inputs(self) -> int:  # type: ignore[override]
+    def inputs(self) -> int:
         """x, and the temperature if it is an array."""
         return 1 if self.temperature is not None else 2
 
