@@ -17,7 +17,7 @@ from jaxpool._api.rank import check_rank
 from jaxpool._arguments.arrays import as_array, is_array, real_array
 from jaxpool._arguments.coefficients import is_number, number
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence, normalise_axes, per_axis
+from jaxpool._arguments.sizes import is_int, is_sequence, listed, normalise_axes, per_axis
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.blur_pool import over_border
@@ -26,6 +26,7 @@ from jaxpool._ops.rank_pool import Morphology, RankPool, ranked
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.split import by_window
+from jaxpool.compat._scipy_mean import check_width, whole_mean
 
 _MODES = {  # SciPy's names of borders, and NumPy's
     **{"reflect": "symmetric", "grid-mirror": "symmetric", "nearest": "edge", "mirror": "reflect"},
@@ -146,6 +147,7 @@ class Filter:
             self.axes = normalise_axes(axes, ndim, None, "input")
             _check_filled(self.x, self.axes)
             count, mode = len(self.axes), given["mode"]
+            mode = listed(mode)
             self.modes = tuple(mode) if is_sequence(mode) else (mode,) * count
             known = all(isinstance(each, str) and each in _MODES for each in self.modes)
             if len(self.modes) != count or not known:
@@ -281,16 +283,17 @@ class Filter:
         x, sizes = self.x, per_axis("size", self.given["size"], len(self.axes))
         self._check_sizes("size", sizes)
         for axis, width, origin in zip(self.axes, sizes, self.origins, strict=True):
-            mean = is_float(x.dtype) or is_float(self.dtype)
-            wide = x
-            if not is_float(x.dtype) and (mean or x.dtype.itemsize < 4):
-                wide = x.astype(jnp.float32 if mean else jnp.int32)
+            if width == 1 and "axes" in self.given:
+                continue  # SciPy ignores the origin there
+            whole = not is_float(x.dtype) and not is_float(self.dtype)
+            if whole:
+                check_width(width, x.dtype)
+            elif not is_float(x.dtype):
+                x = x.astype(jnp.promote_types(self.dtype, jnp.float32))
 
-            def make(window: Window, mean: bool = mean) -> Any:
-                return SumPool(window, "counted" if mean else "not")
+            def make(window: Window, whole: bool = whole) -> Any:
+                return SumPool(window, "not" if whole else "counted")
 
-            x = self._over(applied, make, (width,), [(axis, origin)], wide)
-            if not mean:  # cut off towards 0
-                x = lax.div(x, lax.full_like(x, width))
-            x = x.astype(self.dtype)
+            pool = whole_mean if whole else applied
+            x = self._over(pool, make, (width,), [(axis, origin)], x).astype(self.dtype)
         return x

@@ -133,3 +133,53 @@ def test_what_is_refused(message):
     with pytest.raises((TypeError, ValueError), match=message) as found:
         REFUSED[message]()
     assert str(found.value).startswith("jaxpool.compat.scipy.")
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.uint8, np.uint16, np.uint32])
+def test_means_of_integers_do_not_wrap(dtype):
+    ends = np.iinfo(dtype)
+    x = np.random.default_rng(0).integers(ends.min, ends.max, (6, 7), dtype, endpoint=True)
+    drawn = [(3, None, "reflect"), ((1, 4), np.uint32, "constant"), (2, None, "wrap")]
+    for size, output, mode in drawn:
+        for each in (x, np.full_like(x, ends.max), (x % 5).astype(dtype)):
+            given = {"size": size, "mode": mode, "output": output, "cval": 3}
+            want = ndimage.uniform_filter(each, **given)
+            got = ours.uniform_filter(jnp.asarray(each), **given)
+            np.testing.assert_array_equal(got, want, err_msg=str(given))
+
+
+def test_means_of_int64_do_not_wrap():
+    x = np.arange(2**52, 2**52 + 20)
+    with jax.enable_x64():
+        for each in (x, -x, x - x[-1]):
+            got = ours.uniform_filter(jnp.asarray(each), 4)
+            np.testing.assert_array_equal(got, ndimage.uniform_filter(each, 4))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+def test_means_of_many_small_integers(dtype):
+    x = np.full(1024, np.iinfo(dtype).max)
+    x[::3] = -7
+    got = ours.uniform_filter(jnp.asarray(x, dtype), 46341)
+    np.testing.assert_array_equal(got, ndimage.uniform_filter(x.astype(dtype), 46341))
+
+
+def test_a_mean_of_integers_as_float64():
+    with jax.enable_x64():
+        got = ours.uniform_filter(jnp.array([2**30, 1, 1, 1], jnp.int32), 3, output=jnp.float64)
+    want = ndimage.uniform_filter(np.array([2**30, 1, 1, 1], np.int32), 3, output=np.float64)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_mean_of_integers_that_are_too_many():
+    with pytest.raises(ValueError) as found:
+        ours.uniform_filter(jnp.zeros(1024, jnp.int32), 46341)
+    assert str(found.value) == (
+        "jaxpool.compat.scipy.uniform_filter: `size` must be at most 46340 along an axis of int32; "
+        "got size=46341 (input.shape=(1024,)). Convert input to float32 first."
+    )
+
+
+def test_modes_may_be_an_array():
+    got = ours.uniform_filter(jnp.eye(3), 3, mode=np.array(["wrap", "nearest"]))
+    np.testing.assert_allclose(got, ndimage.uniform_filter(np.eye(3), 3, mode=["wrap", "nearest"]))
