@@ -28,7 +28,7 @@ NOISE = 0.05  # of the time: forms that differ by less are as fast as each other
 FACTORS = (1.25, 1.5, 2, 4, 8, 16, 64)  # by which a threshold is moved until a form changes
 LARGEST = 1 << 26  # bytes of an array, where there is a choice
 CASES_A_SIDE = 2
-NEEDED = ("loses_nan",)  # for right numbers, whatever it costs
+NEEDED = ("loses_nan", "subnormals_are_zero")  # for right numbers, whatever it costs
 
 # Cases next to a threshold that no case of the table is near, on either side of it.
 _FLAT, _SQUARE = (64, 4096, 32), (8, 64, 64, 64)

@@ -14,8 +14,9 @@ from jax import Array, lax
 
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
-from jaxpool._kernels.dtypes import Kind, accumulator, index_dtype
+from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype, losing
 from jaxpool._kernels.keep import keep
+from jaxpool._kernels.keys import NaN, from_keys, key_of, to_keys, zeros_level
 from jaxpool._plan.others import ScanPlan
 
 
@@ -47,10 +48,22 @@ def _run(x: Array, axis: int, kind: Kind, fill: np.ndarray, reverse: bool, plan:
     return _in_passes(step, x, axis, reverse, plan)
 
 
+def _read(x: Array, kind: Kind, plan: ScanPlan) -> tuple[Array, np.ndarray]:
+    """x as it is compared, and what loses to all of it."""
+    if not plan.keys:
+        return decode(x), decoded_losing(x.dtype, kind)
+    nan: NaN = "greatest" if kind == "max" else "least"
+    return to_keys(x, nan), key_of(losing(x.dtype, kind), nan)
+
+
+def _written(best: Array, dtype: DType, plan: ScanPlan) -> Array:
+    return from_keys(best, dtype) if plan.keys else encode(best, dtype)
+
+
 def running(x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan) -> Array:
     """The extreme of all elements up to each one; NaN beats every number."""
-    fill = decoded_losing(x.dtype, kind)
-    return encode(_run(decode(x), axis, kind, fill, reverse, plan), x.dtype)
+    value, fill = _read(x, kind, plan)
+    return _written(_run(value, axis, kind, fill, reverse, plan), x.dtype, plan)
 
 
 def running_select(
@@ -62,20 +75,21 @@ def running_select(
     with what runs at it. The index is the latest position that took over: by value alone, whatever
     the tree of the scan.
     """
-    value, fill = decode(x), decoded_losing(x.dtype, kind)
+    value, fill = _read(x, kind, plan)
     best = _run(value, axis, kind, fill, reverse, plan)
+    tying = functools.partial(zeros_level, dtype=x.dtype) if plan.keys else lambda each: each
     if (ties == "first") != reverse:
         before = _shift(best, axis, -1 if reverse else 1, fill)
-        takes_over = wins(value, before, kind, "first")
+        takes_over = wins(tying(value), tying(before), kind, "first")
     else:
-        takes_over = level(value, best)
+        takes_over = level(tying(value), tying(best))
     last = max(x.shape[axis] - 1, 0)
     places = lax.broadcasted_iota(index_dtype(last + 1), x.shape, axis)
     position = lax.full_like(takes_over, 0, places.dtype) + places  # sharded as x
     start = np.asarray(last if reverse else 0, position.dtype)
     taken = lax.select(takes_over, position, lax.full_like(position, start))
     index = _run(taken, axis, "min" if reverse else "max", start, reverse, plan)
-    return encode(best, x.dtype), index
+    return _written(best, x.dtype, plan), index
 
 
 def _at_begins(x: Array, index: Array, axis: int) -> Array:

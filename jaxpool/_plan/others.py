@@ -51,11 +51,12 @@ class ScanPlan:
 
     ways: int
     keep: Keep
+    keys: bool = False  # floats are compared as integers of the same order
 
 
 def plan_scan(on: Platform) -> ScanPlan:
     """The plan of a running extreme on a platform."""
-    return ScanPlan(TUNING[on].scan_ways, keep_on(on))
+    return ScanPlan(TUNING[on].scan_ways, keep_on(on), TUNING[on].subnormals_are_zero)
 
 
 def own_windows(

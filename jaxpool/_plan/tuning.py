@@ -80,6 +80,8 @@ class Tuning:
     separate_taps: int = 8  # taps of windows that do not meet: phase by phase as fast as through tables up to here
     # NOTES: Reductions that lose NaN
     loses_nan: bool = False  # a maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12): look for it
+    # NOTES: Subnormal numbers
+    subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Unpooling
     unpool_taps: float = 0  # taps of a window: put densely up to here, if indices allow; a scatter takes twice as long
 
@@ -102,6 +104,7 @@ CPU = Tuning(
     table_row=12,
     route_row=12,
     loses_nan=True,
+    subnormals_are_zero=True,
     unpool_taps=32,
 )
 GPU = Tuning(
