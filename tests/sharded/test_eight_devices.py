@@ -19,7 +19,14 @@ def passed(select):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", select]
     files = [
         str(FOLDER / f"test_{name}.py")
-        for name in ("against_plain", "meshes", "other_pools", "plain_functions", "programs")
+        for name in (
+            "against_plain",
+            "explicit",
+            "meshes",
+            "other_pools",
+            "plain_functions",
+            "programs",
+        )
     ]
     done = subprocess.run([*command, *files], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]

@@ -24,6 +24,8 @@ OF_MAPS = {
     "fractional_avg_pool": lambda x: jaxpool.fractional_avg_pool(KEY, x, (2, 2), (4, 4)),
     "spatial_pyramid_pool": lambda x: jaxpool.spatial_pyramid_pool(x, (1, 2)),
 }
+LONGER = ("cummin", "fractional_max_pool", "fractional_avg_pool", "spatial_pyramid_pool")
+MORE_REDUCTIONS = [("max", "first"), ("max", "last"), ("min", "split"), ("min", "last")]
 NEEDS_ROWS = ("k_max_pool", "fractional_max_pool", "fractional_avg_pool")
 
 
@@ -39,15 +41,20 @@ def both(f):
 def check(f, shape, spec, second=AxisType.Explicit):
     x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
     mesh = mesh_with(second)
-    want = both(f)(x)
     with jax.set_mesh(mesh):
         got = both(f)(jax.device_put(x, NamedSharding(mesh, spec)))
-    for one, several in zip(want, got, strict=True):
+    for one, several in zip(both(f)(x), got, strict=True):
         np.testing.assert_allclose(several, one, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("ties", ["split", "first", "last"])
-@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize(
+    ("name", "ties"),
+    [
+        ("max", "split"),
+        ("min", "first"),
+        *[pytest.param(*case, marks=pytest.mark.slow) for case in MORE_REDUCTIONS],
+    ],
+)
 def test_reductions_over_sharded_axes(name, ties):
     reduce = functools.partial(getattr(jaxpool, name), ties=ties)
 
@@ -64,7 +71,10 @@ def test_reduction_with_mask_over_sharded_axis():
     check(lambda x: jaxpool.min(x, axis=0, where=where, initial=5.0), (4, 2), P("a"))
 
 
-@pytest.mark.parametrize("name", OF_MAPS)
+@pytest.mark.parametrize(
+    "name",
+    ["cummax", "k_max_pool", *[pytest.param(name, marks=pytest.mark.slow) for name in LONGER]],
+)
 def test_batch_sharded_beside_an_automatic_axis(name):
     check(OF_MAPS[name], (4, 8, 8, 4), BATCH, AxisType.Auto)
 
@@ -75,7 +85,7 @@ def test_pooled_axis_is_refused(name):
         check(OF_MAPS[name], (4, 8, 8, 4), ROWS)
 
 
-@pytest.mark.parametrize("spec", [ROWS, CHANNELS])
+@pytest.mark.parametrize("spec", [ROWS, pytest.param(CHANNELS, marks=pytest.mark.slow)])
 def test_pyramid(spec):
     check(OF_MAPS["spatial_pyramid_pool"], (4, 8, 8, 4), spec)
 
