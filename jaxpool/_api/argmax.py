@@ -196,7 +196,7 @@ def checked_unpool(
             rule, hint = "the sizes of unpooled axes alone", f"Pass {tuple(spatial_shape[1:-1])}."
             raise ArgumentError("spatial_shape", rule, spatial_shape, hint)
         where = normalise_axes(axes, y.ndim, rank, "y")
-        sizes = per_axis("spatial_shape", spatial_shape, rank)
+        sizes = per_axis("spatial_shape", spatial_shape, rank, or_int=False)
         check_countable("spatial_shape", sizes)
         check_indices(indices, given, y, math.prod(sizes))
     return y, indices, where, sizes

@@ -174,7 +174,7 @@ def fractional_op(
     rank = len(output_shape)
     where = normalise_axes(axes, len(shape), rank)
     window = per_axis("window_shape", window_shape, rank)
-    outs = per_axis("output_shape", output_shape, rank)
+    outs = per_axis("output_shape", output_shape, rank, or_int=False)
     for axis, width, out in zip(where, window, outs, strict=True):
         if not is_int(shape[axis]):
             hint = "Batch and channel axes may be symbolic, pooled axes not."

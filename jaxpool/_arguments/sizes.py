@@ -45,10 +45,16 @@ def _pooled_alone(values: Sequence[Any], rank: int, unit: Sequence[Any]) -> str:
     return f"Sizes stand for pooled axes alone: pass {tuple(values[1:-1])}."
 
 
-def per_axis(argument: str, value: Any, rank: int, *, least: int = 1) -> tuple[int, ...]:
-    """`value` as one int of at least `least` for each of `rank` pooled axes; an int counts for every axis."""
+def per_axis(
+    argument: str, value: Any, rank: int, *, least: int = 1, or_int: bool = True
+) -> tuple[int, ...]:
+    """`value` as one int of at least `least` for each of `rank` pooled axes; an int counts for every axis.
+
+    With `or_int` False messages do not offer that: the caller takes the rank from `value`, and has refused ints.
+    """
     ints = "1 int" if rank == 1 else f"{rank} ints"
-    rule = f"an int or {ints} of at least {least}, one a pooled axis"
+    either = "an int or " if or_int else ""
+    rule = f"{either}{ints} of at least {least}, one a pooled axis"
     hint = f"Pass a tuple such as {(2,) * rank}."
     given, value = value, listed(value)
     if is_int(value):

@@ -158,11 +158,15 @@ def value(op: Op, *xs: Array) -> Array:
 
 @contextlib.contextmanager
 def _naming_the_other_mode() -> Iterator[None]:
-    """Adds to what jax says of forward mode through `jax.custom_vjp` which argument allows it."""
+    """Adds to what jax says of forward mode through `jax.custom_vjp` which argument allows it.
+
+    Under `jit`, `linearize` and `checkpoint` jax differentiates after the call has returned. Its error then has as its
+    cause the stack of that call, down to the line that bound the primitive. So those lines below say it as well.
+    """
     try:
         yield
-    except TypeError as error:
-        if "forward-mode" in str(error):
+    except (TypeError, NotImplementedError) as error:
+        if any(words in str(error) for words in ("forward-mode", "custom_lin")):
             error.add_note(
                 'jaxpool: pass autodiff="jvp" for jax.jvp, jax.linearize and jax.jacfwd.'
             )
@@ -180,7 +184,7 @@ def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
     if autodiff == "jvp":
         return _with_jvp(op, *vary_together(xs))
     with _naming_the_other_mode():
-        return _with_vjp(op, *vary_together(xs))
+        return _with_vjp(op, *vary_together(xs))  # forward mode: pass autodiff="jvp"
 
 
 def applied(op: Op, *xs: Array) -> Array:
@@ -196,7 +200,7 @@ def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
     if autodiff == "jvp":
         return _differentiable(op, xs)
     with _naming_the_other_mode():
-        return _kept_with_vjp(op, *xs)
+        return _kept_with_vjp(op, *xs)  # forward mode: pass autodiff="jvp"
 
 
 def apply_given(op: Op, *args: Array) -> tuple[Array, Any]:

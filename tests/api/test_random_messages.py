@@ -51,7 +51,7 @@ MESSAGES = [
     (
         lambda: fractional(KEY, X, (2, 2), (2, 0)),
         ValueError,
-        "jaxpool.fractional_max_pool: `output_shape` must be an int or 2 ints of at least 1, one "
+        "jaxpool.fractional_max_pool: `output_shape` must be 2 ints of at least 1, one "
         f"a pooled axis; got output_shape=(2, 0) {CALLED}. Pass a tuple such as (2, 2).",
     ),
     (

@@ -12,9 +12,11 @@ for module in ("flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm"):
 PNG = b"\x89PNG\r\n"
 
 
-def test_a_few_steps(tmp_path, capsys):
+def test_a_few_steps(tmp_path, capsys, monkeypatch):
     from jaxpool._cli._photograph import CASES, photographs
 
+    given, draw = [], demo._draw
+    monkeypatch.setattr(demo, "_draw", lambda *args: (given.append(args[0]), draw(*args)))
     picture = tmp_path / "digits.png"
     accuracy, agree = demo._show(2, 7, picture, photographs()[:, :32, :32], repeats=1)
     assert agree
@@ -28,7 +30,13 @@ def test_a_few_steps(tmp_path, capsys):
     assert picture.read_bytes().startswith(PNG)
     assert [line[:22].rstrip() for line in said[6:10]] == [str(case) for case in CASES]
     assert said[10].startswith("value and gradient: the largest difference from jax.lax, ")
-    assert len(said) == 11
+    assert said[11].startswith("The photographs have 3 channels. The table in README.md is of ")
+    assert len(said) == 12
+    chosen = given[0].chosen.reshape(
+        demo.DRAWN, 4, 2, 4, 2
+    )  # one pixel of each window, its largest
+    assert (np.count_nonzero(chosen, (2, 4)) == 1).all()
+    np.testing.assert_allclose(chosen.max((2, 4)) - 0.25, given[0].pooled, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +84,9 @@ def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
 
     found = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: found.append(figure))
-    zeros = np.zeros((demo.DRAWN, 8, 8))
+    zeros, pooled = np.zeros((demo.DRAWN, 8, 8)), np.zeros((demo.DRAWN, 4, 4))
     read = np.array([0, 1, 2, 3, 4, 9])
-    drawn = Drawn(zeros, zeros, zeros + 1, np.arange(demo.DRAWN), read)
+    drawn = Drawn(zeros, pooled, zeros + 1, np.arange(demo.DRAWN), read)
     demo._draw(drawn, np.array([2.0, 1.0]), tmp_path)
     above, below = found[0].subfigs
     titles = [axes.get_title() for axes in above.axes[: demo.DRAWN]]
@@ -86,7 +94,10 @@ def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
     assert titles[-1] == "a 5, read as 9"
     labels = [above.axes[row * demo.DRAWN].get_ylabel() for row in range(3)]
     assert all(labels)
-    assert above.get_supxlabel().startswith("The backward pass sends a cotangent, the derivative ")
+    assert above.get_supxlabel().startswith("Forward, a 2x2 max pool with stride 2 keeps ")
+    for axes in above.axes[:: demo.DRAWN]:  # the lines part windows, in the pool too
+        (pixels,) = (len(image.get_array()) for image in axes.images)
+        assert list(axes.get_xticks()) == [pixels / 4 * part - 0.5 for part in (1, 2, 3)]
     (loss,) = below.axes[0].lines
     assert list(loss.get_ydata()) == [2.0, 1.0]
 

@@ -4,6 +4,7 @@ import functools
 import inspect
 import pathlib
 import re
+import traceback
 
 import jax
 import jax.numpy as jnp
@@ -145,6 +146,14 @@ FORWARD = {
 }
 
 
+ADVICE = 'pass autodiff="jvp"'
+
+
+def seen(caught):
+    """What Python prints of an error: notes, and the stack of the call that jax differentiated, with its source."""
+    return "".join(traceback.format_exception(caught.value))
+
+
 def test_every_op_with_the_argument_is_here():
     assert {name for name in jaxpool.__all__ if takes(name, "autodiff")} == set(CALLS)
 
@@ -154,9 +163,24 @@ def test_where_the_default_meets_forward_mode_the_advice_works(name):
     x = np.ones(SHAPE)
     default, advised = function(name), function(name, autodiff="jvp")
     for transform in FORWARD.values():
-        with pytest.raises(TypeError, match=r"forward-mode autodiff .* custom_vjp"):
+        with pytest.raises(TypeError, match=r"forward-mode autodiff .* custom_vjp") as caught:
             jax.jit(functools.partial(transform, default)).lower(x)
+        assert ADVICE in seen(caught)
         jax.eval_shape(functools.partial(transform, advised), x)
+
+
+@pytest.mark.parametrize("how", [*FORWARD, "grad of jit of jvp", "linear_transpose"])
+def test_outside_jit_the_error_says_it_too(how):
+    def later(f, x):
+        return jax.grad(lambda x: jax.jit(lambda x: jax.jvp(f, (x,), (x,))[1].sum())(x))(x)
+
+    def transpose(f, x):
+        return jax.linear_transpose(f, x)(f(x))
+
+    others = {"grad of jit of jvp": later, "linear_transpose": transpose}
+    with pytest.raises((TypeError, NotImplementedError), match="custom_") as caught:
+        (FORWARD | others)[how](function("avg_pool"), np.ones(SHAPE))
+    assert ADVICE in seen(caught)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -167,8 +191,9 @@ def test_so_does_it_where_reverse_mode_meets_that(name):
         return jax.grad(lambda x: jax.jvp(f, (x,), (x,))[1].sum())(x)
 
     x = np.ones(SHAPE)
-    with pytest.raises(NotImplementedError, match="custom_lin"):
+    with pytest.raises(NotImplementedError, match="custom_lin") as caught:
         jax.eval_shape(functools.partial(derivative, function(name)), x)
+    assert ADVICE in seen(caught)
     jax.eval_shape(functools.partial(derivative, function(name, autodiff="jvp")), x)
 
 
