@@ -67,7 +67,8 @@ def logsumexp_pool(
       window_shape: one positive int a pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
-      temperature: a finite number above 0, or an array of such that broadcasts against the output,
+      temperature: a finite number above 0 (float32 computes with one from 5e-29 to 8.5e37, and takes
+        a number beyond as the nearer of these), or an array of such that broadcasts against the output,
         traced or not, whose values are not checked; one for each output along a pooled axis takes
         the memory of all windows side by side.
       window_dilation: distance between neighbouring taps; None is 1.
@@ -146,7 +147,8 @@ def softmax_pool(
       window_shape: one positive int a pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
-      temperature: a finite number above 0, or an array of such, as in `logsumexp_pool`.
+      temperature: a finite number above 0 (float32 computes with one from 5e-29 to 8.5e37, and takes
+        a number beyond as the nearer of these), or an array of such, as in `logsumexp_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.

@@ -37,25 +37,6 @@ def _all_of_batch(size: int, mapped: list[bool], holds: Array) -> tuple[Array, b
     return _all(holds), False
 
 
-@custom_vmap
-def _greatest(x: Array) -> Array:
-    """The largest finite element, of all examples of a `vmap` together; 0 if there is none."""
-    finite = jnp.isfinite(x)
-    top = jnp.max(jnp.where(finite, x, -jnp.inf), initial=-jnp.inf)
-    return jnp.where(jnp.isfinite(top), top, 0).astype(x.dtype)
-
-
-@_greatest.def_vmap
-def _greatest_of_batch(size: int, mapped: list[bool], x: Array) -> tuple[Array, bool]:
-    return _greatest(x), False
-
-
-def greatest(x: Array) -> Array:
-    """The largest finite element, a constant to AD."""
-    top: Array = lax.stop_gradient(_greatest(lax.stop_gradient(x)))
-    return top
-
-
 def between(x: Array, bits: float) -> Array:
     """Whether the sizes in x lie within so many powers of 2 around 1."""
     sizes = lax.abs(lax.stop_gradient(x))

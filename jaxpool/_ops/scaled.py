@@ -45,6 +45,18 @@ def _departure_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array
     return departure(*primals), tangents[0]
 
 
+@jax.custom_jvp
+def divided(x: Array, by: Any) -> Array:
+    """`x / by`. The derivative divides twice: the square of `by`, as jax has it, may leave the type."""
+    return x / by
+
+
+@divided.defjvp
+def _divided_jvp(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+    ratio, by = divided(*primals), primals[1]
+    return ratio, divided(tangents[0] - ratio * tangents[1], by)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Kept(Op):
     """As many arrays as there are `inputs`, computed once; their tangents and cotangents likewise."""
@@ -78,23 +90,26 @@ def widened(x: Array, window: Window) -> Array:
     return x
 
 
-def within(value: Any, dtype: DType) -> Any:
-    """`value` in `dtype`; a number too small or too large to be inverted there is brought back."""
+def within(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
+    """`value` in `dtype`; a number too small or too large to be inverted there is brought back.
+
+    Back to 2^32 times the least normal number, and to the part `largest` of the largest.
+    """
     if isinstance(value, jax.Array):
         return value.astype(dtype)
     info = jnp.finfo(dtype)
-    size = min(max(abs(value), float(info.tiny) * 2**32), float(info.max) / 2**32)
+    size = min(max(abs(value), float(info.tiny) * 2**32), float(info.max) * largest)
     return math.copysign(size, value)
 
 
-def exponential(rate: Any) -> Weigh:
-    """Scales are exponents: a low one weighs `exp(rate * (low - high))`."""
+def exponential(heat: Any) -> Weigh:
+    """Scales are exponents: a low one weighs `exp((low - high) / heat)`."""
 
     def weigh(low: Array, high: Array) -> Array:
         info, depth = jnp.finfo(low.dtype), _rise(low, high)
         limit = math.log(2) * (info.nmant - info.minexp)  # exp(-limit) is the least number above 0
-        far = jnp.greater(depth * lax.stop_gradient(rate), limit)
-        return jnp.where(far, 0, lax.exp(-rate * jnp.where(far, 0, depth)))
+        far = jnp.greater(depth / lax.stop_gradient(heat), limit)
+        return jnp.where(far, 0, lax.exp(-divided(jnp.where(far, 0, depth), heat)))
 
     return weigh
 

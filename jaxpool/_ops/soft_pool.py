@@ -13,8 +13,16 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.fold import State
 from jaxpool._ops.op import apply
-from jaxpool._ops.ranged import RangedOp, between, greatest, spread_of
-from jaxpool._ops.scaled import departure, exponential, lay_out, scaled_sums, widened, within
+from jaxpool._ops.ranged import RangedOp, between, spread_of
+from jaxpool._ops.scaled import (
+    departure,
+    divided,
+    exponential,
+    lay_out,
+    scaled_sums,
+    widened,
+    within,
+)
 from jaxpool._ops.sum_pool import SumPool
 
 
@@ -40,7 +48,8 @@ class SoftPool(RangedOp):
 
     def _taken(self, x: Array, *given: Array) -> tuple[Array, Any]:
         wide = widened(x, self.window)
-        return wide, within(given[0] if given else self.temperature, wide.dtype)
+        heat = given[0] if given else self.temperature
+        return wide, within(heat, wide.dtype, largest=0.25)  # its inverse is normal
 
     def sum(self, x: Array) -> Array:
         """The sum of each window, linear in x."""
@@ -57,10 +66,10 @@ REACH = 58  # powers of 2 that a total may be away from 1: with a cotangent as f
 def _exponentials(x: Array, window: Window, heat: Any, real: Any, *, moment: bool = False) -> State:
     """The maximum m of each window, the sum of `e = exp((x - m) / heat)`, and of `e * (x - m)`."""
     rise = departure(x)
-    total = jnp.where(real, lax.exp(rise / heat), 0)
+    total = jnp.where(real, lax.exp(divided(rise, heat)), 0)
     sums = (total, rise * total) if moment else (total,)
     highest = jnp.where(real, x, -np.inf)
-    return scaled_sums(highest, sums, window, exponential(1 / heat), -np.inf)
+    return scaled_sums(highest, sums, window, exponential(heat), -np.inf)
 
 
 class LogSumExpPool(SoftPool):
@@ -68,7 +77,7 @@ class LogSumExpPool(SoftPool):
 
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
         wide, heat = self._taken(x, *given)
-        total = self.sum(lax.exp(wide / heat))
+        total = self.sum(lax.exp(divided(wide, heat)))
         return heat * lax.log(total), between(total, REACH)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
@@ -79,15 +88,15 @@ class LogSumExpPool(SoftPool):
         if len(xs) == 2:
             return super().plain_linear(xs, y, dots)
         wide, heat = self._taken(*xs)
-        weighed = lax.exp(wide / heat) * dots[0].astype(wide.dtype)
-        return self.sum(weighed) * lax.exp(-y / heat)
+        weighed = lax.exp(divided(wide, heat)) * dots[0].astype(wide.dtype)
+        return self.sum(weighed) * lax.exp(-divided(y, heat))
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
         if len(xs) == 2:
             return super().plain_transpose(xs, y, dy)
         wide, heat = self._taken(*xs)
-        spread = spread_of(self.window, dy * lax.exp(-y / heat))
-        return ((lax.exp(wide / heat) * spread).astype(xs[0].dtype),)
+        spread = spread_of(self.window, dy * lax.exp(-divided(y, heat)))
+        return ((lax.exp(divided(wide, heat)) * spread).astype(xs[0].dtype),)
 
     def soft(self, x: Array, window: Window, heat: Any, real: Any) -> Array:
         highest, total = _exponentials(x, window, heat, real)
@@ -99,9 +108,9 @@ class SoftmaxPool(SoftPool):
 
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
         wide, heat = self._taken(x, *given)
-        top, weight = greatest(wide), lax.exp(wide / heat)
+        weight = lax.exp(divided(wide, heat))
         total = self.sum(weight)
-        y = top + self.sum((wide - top) * weight) / total  # exact of a constant
+        y = self.sum(wide * weight) / total
         # An infinity in x makes y NaN.
         return y, jnp.logical_and(between(total, REACH), y == y)
 
@@ -114,7 +123,7 @@ class SoftmaxPool(SoftPool):
         if len(xs) == 2:
             return super().plain_transpose(xs, y, dy)
         wide, heat = self._taken(*xs)
-        weight = lax.exp(wide / heat)
+        weight = lax.exp(divided(wide, heat))
         share = dy / self.sum(weight)
         once = spread_of(self.window, share)
         moment = spread_of(self.window, share * (y / heat))

@@ -236,3 +236,25 @@ def test_indices_that_fill_their_type(taps):
     np.put_along_axis(expected, np.argmax(tiles, 2)[..., None], 1, 2)
     np.testing.assert_array_equal(dx[:, : 2 * taps, 0], expected.reshape(4, -1))
     assert not dx[:, 2 * taps :].any()
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: jaxpool.max_pool(x, (3, 3), (2, 2), "SAME"),
+        lambda x: jaxpool.avg_pool(x, (3, 3), (1, 1), "SAME"),
+        lambda x: jaxpool.avg_pool(x, (3, 3), (2, 2), "SAME"),
+    ],
+)
+def test_a_constant_cotangent_is_not_folded_through_tables(pool):
+    # XLA looks up in a constant while it compiles, which takes seconds at usual sizes; then fewer lookups are left.
+    x = jax.ShapeDtypeStruct((1, 16, 16, 64), jnp.float32)
+    dy = jax.eval_shape(pool, x)
+
+    def lookups_left(of_cotangent, *arguments):
+        program = jax.jit(of_cotangent).lower(x, *arguments).compile().as_text()
+        return program.count(" gather(")
+
+    given = lookups_left(lambda x, dy: jax.vjp(pool, x)[1](dy), dy)
+    assert given
+    assert lookups_left(lambda x: jax.vjp(pool, x)[1](jnp.ones(dy.shape))) == given

@@ -29,6 +29,15 @@ def _read(x: Array, axis: int, elements: np.ndarray) -> Array:
     return lax.gather(x, elements[:, None], numbers, sizes, mode=mode)
 
 
+def unfolded(x: Array) -> Array:
+    """x, which XLA does not see to be a constant while it folds constants.
+
+    Else it evaluates every lookup in a constant, such as the cotangent of a sum, element by element while it
+    compiles. XLA for CPU drops the barrier before it fuses, so the producer of x still fuses into the lookups.
+    """
+    return lax.optimization_barrier(x)
+
+
 def row_major(x: Array, axis: int) -> Array:
     """x, gathered along `axis` last, laid out as it is indexed.
 
@@ -56,6 +65,7 @@ def rounded(x: Array, dtype: DType) -> Array:
 
 def sums(x: Array, axes: Sequence[int], phases: Sequence[Phases]) -> Array:
     """At each position of all phases the sum of its elements, one axis after the other in one loop."""
+    x = unfolded(x)
     for axis, each in reversed([*zip(axes, phases, strict=True)]):
         found = []
         for elements, _, exist in tables(each):
@@ -104,6 +114,7 @@ def sent(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
         bits = lax.bitcast_convert_type(dy, jnp.bfloat16)
         return lax.bitcast_convert_type(sent(bits, index, step, jnp.bfloat16), jnp.float16)
     wide = accumulator(dy.dtype)
+    dy, index = unfolded(dy), unfolded(index)
     found = [cast(slices.only(chose, read(dy)), wide) for read, _, chose in _windows(index, step)]
     return row_major(rounded(functools.reduce(lax.add, found), dtype), min(step.axes))
 
@@ -111,5 +122,6 @@ def sent(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
 def lowered(index: Array, step: Step) -> Array:
     """The taps along the later axes that are chosen at each position; 0 where none is."""
     dtype = index_dtype(step.reach)
+    index = unfolded(index)
     kept = [slices.only(chose, by).astype(dtype) for _, by, chose in _windows(index, step)]
     return row_major(functools.reduce(lax.max, kept), min(step.axes))
