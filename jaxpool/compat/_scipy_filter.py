@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from jaxpool._api.rank import check_rank
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.coefficients import is_number, number
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence, listed, normalise_axes, per_axis
+from jaxpool._arguments.sizes import is_int, is_sequence, listed, normalise_axes, one_axis, per_axis
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.blur_pool import over_border
@@ -85,12 +84,9 @@ class Filter:
         """What the filter gives."""
         given = self.given
         with calling(f"compat.scipy.{self.name}", **{"input.shape": self.x.shape}):
-            axes = given["axis"] if "axis" in given else given["axes"]
-            ndim = self.x.ndim
-            if "axis" in given and (not is_int(axes) or not -ndim <= operator.index(axes) < ndim):
-                rule = f"an int from {-ndim} to {ndim - 1}"
-                kind = ValueError if is_int(axes) else TypeError
-                raise ArgumentError("axis", rule, axes, "Name an axis of input.", kind)
+            ndim, axes = self.x.ndim, given.get("axes")
+            if "axis" in given:
+                axes = one_axis(given["axis"], ndim, "input")
             axes = tuple(range(ndim)) if axes is None else (axes,) if is_int(axes) else axes
             axes, shape = listed(axes), self.x.shape
             if is_sequence(axes) and not axes:

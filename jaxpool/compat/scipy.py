@@ -12,7 +12,8 @@ an axis is refused, and one of more than 65535 int16 or uint32; a footprint of o
 rank filter too.
 
 Sums of integers with a structure wrap round in the type of input as SciPy's do: all but those of the
-first element of a window, which are compared unwrapped. Those of 32 and 64 bits wrap there too.
+first element of a window, which are compared unwrapped. Those of 32 and 64 bits wrap there too,
+where C leaves it open, and bools stay bools, where SciPy writes the sums into their bytes.
 
 Windows of `median_filter`, `rank_filter` and `percentile_filter`, structures, and footprints with
 zeros lie along `axes` in ascending order, whatever the order they are named in.
