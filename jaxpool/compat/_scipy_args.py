@@ -13,6 +13,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import is_array, real_array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int, is_sequence, per_axis
+from jaxpool._kernels.dtypes import is_float
 
 MODES = {  # SciPy's names of borders, and NumPy's
     **{"reflect": "symmetric", "grid-mirror": "symmetric", "nearest": "edge", "mirror": "reflect"},
@@ -93,3 +94,9 @@ def bools(mask: Any) -> np.ndarray:
     except Exception:  # traced, or nothing that NumPy makes an array of
         hint = "Pass np.ones((3, 3), bool), say."
         raise ArgumentError("footprint", "an array of bools", mask, hint, TypeError) from None
+
+
+def cut_off(y: Array, dtype: np.dtype) -> Array:
+    """y as `dtype`: what 8 or 16 bits do not hold wraps round, floats as well, which XLA would clip."""
+    small = not is_float(dtype) and dtype.itemsize < 4 and dtype != np.bool_
+    return y.astype(np.int32).astype(dtype) if small and is_float(y.dtype) else y.astype(dtype)

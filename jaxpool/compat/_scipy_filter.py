@@ -31,6 +31,7 @@ from jaxpool.compat._scipy_args import (
     bools,
     check_held,
     check_known,
+    cut_off,
     numbers,
     output_dtype,
     without_axes,
@@ -106,7 +107,7 @@ class Filter:
             check_held(given["cval"], self.x.dtype)
             self.dtype = output_dtype(given["output"], self.x)
             self.origins = per_axis("origin", given["origin"], count, least=-(2**31))
-            return lax.reshape(self._computed(), shape).astype(self.dtype)
+            return cut_off(lax.reshape(self._computed(), shape), self.dtype)
 
     def _computed(self) -> Array:
         if self.name.startswith("uniform"):
@@ -271,5 +272,5 @@ class Filter:
                 return SumPool(window, "not" if whole else "counted")
 
             pool = whole_mean if whole else applied
-            x = self._over(pool, make, (width,), [(axis, origin)], x).astype(self.dtype)
+            x = cut_off(self._over(pool, make, (width,), [(axis, origin)], x), self.dtype)
         return x

@@ -267,3 +267,10 @@ def test_footprints_lie_along_the_axes_in_order():
         same(name, x[0], size=(1, 3), axes=(1, 0))
     same("grey_dilation", x[0], structure=footprint, axes=(1, 0))
     same("maximum_filter", x[0], footprint=np.ones((1, 3)), axes=(1, 0))
+
+
+@pytest.mark.parametrize("name", ["minimum_filter", "uniform_filter", "median_filter"])
+def test_floats_wrap_in_small_outputs(name):
+    x = np.array([-4, 5.5, 300, -1, -70], np.float32)
+    same(name, x, size=2, output=np.uint8)
+    same(name, x, size=2, output=np.int8)
