@@ -14,7 +14,7 @@ from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import Ints, Padding, is_int, known_sizes, normalise_axes
+from jaxpool._arguments.sizes import Ints, Padding, is_int, known_sizes, one_axis
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.k_max import KMax
 from jaxpool._ops.op import Autodiff, apply
@@ -177,7 +177,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     """
     x = as_array("k_max_pool", x)
     with calling("k_max_pool", **{"x.shape": x.shape}):
-        (at,) = normalise_axes((axis,), x.ndim, 1)
+        at = one_axis(axis, x.ndim)
         (size,) = known_sizes(x.shape, (at,))
         check_whole(x, at)
         rule = f"an int from 1 to {size}, the size of axis {at}"

@@ -142,6 +142,18 @@ def normalise_axes(
     return normal
 
 
+def one_axis(axis: Any, ndim: int, array: str = "x") -> int:
+    """`axis` as a non-negative axis of an array of rank `ndim`, the argument named `array`."""
+    if not ndim:
+        hint = f"Add one with {array}[None]."
+        raise ArgumentError(array, "an array of at least one axis", (), hint, of="shape")
+    rule = f"an int from {-ndim} to {ndim - 1}"
+    if not is_int(axis) or not -ndim <= operator.index(axis) < ndim:
+        kind = ValueError if is_int(axis) else TypeError
+        raise ArgumentError("axis", rule, axis, f"Name an axis of {array}.", kind)
+    return operator.index(axis) % ndim
+
+
 def check_countable(argument: str, sizes: Sequence[int]) -> None:
     """Raises unless an int32 can name every position of axes of `sizes`."""
     if not all(map(is_int, sizes)):

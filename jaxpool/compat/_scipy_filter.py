@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,10 +12,10 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api.rank import check_rank
-from jaxpool._arguments.arrays import as_array, is_array, real_array
+from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.coefficients import is_number, number
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence, listed, normalise_axes, per_axis
+from jaxpool._arguments.sizes import is_int, is_sequence, listed, normalise_axes, one_axis, per_axis
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.blur_pool import over_border
@@ -26,76 +24,26 @@ from jaxpool._ops.rank_pool import Morphology, RankPool, ranked
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.split import by_window
+from jaxpool.compat._scipy_args import (
+    LARGEST,
+    MODES,
+    REPEATED,
+    bools,
+    check_held,
+    check_known,
+    cut_off,
+    numbers,
+    output_dtype,
+    without_axes,
+)
+from jaxpool.compat._scipy_grey import WrappedSums, steps_of, wrapped
 from jaxpool.compat._scipy_mean import check_width, whole_mean
 
-_MODES = {  # SciPy's names of borders, and NumPy's
-    **{"reflect": "symmetric", "grid-mirror": "symmetric", "nearest": "edge", "mirror": "reflect"},
-    **{"wrap": "wrap", "grid-wrap": "wrap", "constant": "constant", "grid-constant": "constant"},
-}
 _GREY: dict[str, tuple[Kind, ...]] = {
     **{"grey_dilation": ("max",), "grey_erosion": ("min",)},
     **{"grey_opening": ("min", "max"), "grey_closing": ("max", "min")},
 }
-_LARGEST = 2**20  # elements of a window
-_REPEATED = 64  # times that a border may repeat the input: jax writes each of them into the program
-
-
-def _check_filled(x: Array, axes: Sequence[int]) -> None:
-    """Raises unless the sizes of `axes` are known, and not 0."""
-    for axis in axes:
-        if not is_int(x.shape[axis]) or x.shape[axis] == 0:
-            rule, hint = f"of a known size along axis {axis}, and not 0", "Name the others in axes."
-            raise ArgumentError("input", rule, x.shape, hint, of="shape")
-
-
-def _check_held(cval: Any, dtype: Any) -> None:
-    """Raises unless integers or bools of `dtype` can hold `cval`: SciPy would compare it in float64."""
-    if jnp.issubdtype(dtype, jnp.floating):
-        return
-    low, high = (0, 1) if dtype == np.bool_ else (jnp.iinfo(dtype).min, jnp.iinfo(dtype).max)
-    if not low - 1 < float(cval) < high + 1:
-        rule = f"a number from {low} to {high}, which {dtype} can hold"
-        raise ArgumentError("cval", rule, cval, "Convert input to float32 first.")
-
-
-def _output(output: Any, x: Array) -> np.dtype:
-    """The dtype of the result."""
-    rule, hint = "a dtype or None: arrays do not change", "Use the result."
-    dtype, known = (
-        x.dtype,
-        not is_array(output),
-    )  # NumPy would take the dtype of an array or a number
-    if known and output is not None:
-        try:
-            dtype = jnp.dtype(output)
-            known = bool(jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_)
-        except Exception:  # what NumPy says of what is no dtype
-            known = False
-    if not known:
-        got = type(output) if is_array(output) else output
-        raise ArgumentError("output", rule, got, hint, TypeError)
-    return dtype
-
-
-def _numbers(argument: str, value: Any) -> Array:
-    """An array of numbers, or a list of them."""
-    if is_sequence(value):
-        with contextlib.suppress(
-            Exception
-        ):  # of traced numbers, or of what jax tells to be no array
-            value = np.asarray(value)
-    elif not is_array(value):
-        raise ArgumentError(argument, "an array", value, "Pass np.zeros((3, 3)), say.", TypeError)
-    return real_array(argument, value)
-
-
-def _bools(mask: Any) -> np.ndarray:
-    """A footprint as an array."""
-    try:
-        return np.asarray(mask, bool)
-    except Exception:  # traced, or nothing that NumPy makes an array of
-        hint = "Pass np.ones((3, 3), bool), say."
-        raise ArgumentError("footprint", "an array of bools", mask, hint, TypeError) from None
+_SEPARABLE = ("maximum_filter", "minimum_filter", *_GREY)  # where nothing is left out or added
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,45 +78,49 @@ class Filter:
         self.name, self.given = name, given
         full = f"compat.scipy.{name}"
         with calling(full):
-            array = _numbers("input", input) if is_sequence(input) else input
+            array = numbers("input", input) if is_sequence(input) else input
         self.x = as_array(full, array, "input")
 
     def result(self) -> Array:
         """What the filter gives."""
         given = self.given
         with calling(f"compat.scipy.{self.name}", **{"input.shape": self.x.shape}):
-            axes = given["axis"] if "axis" in given else given["axes"]
-            ndim = self.x.ndim
-            if "axis" in given and (not is_int(axes) or not -ndim <= operator.index(axes) < ndim):
-                rule = f"an int from {-ndim} to {ndim - 1}"
-                kind = ValueError if is_int(axes) else TypeError
-                raise ArgumentError("axis", rule, axes, "Name an axis of input.", kind)
+            ndim, axes = self.x.ndim, given.get("axes")
+            if "axis" in given:
+                axes = one_axis(given["axis"], ndim, "input")
             axes = tuple(range(ndim)) if axes is None else (axes,) if is_int(axes) else axes
-            self.axes = normalise_axes(axes, ndim, None, "input")
-            _check_filled(self.x, self.axes)
+            axes, shape = listed(axes), self.x.shape
+            if is_sequence(axes) and not axes:
+                self.given = given = without_axes(given, ndim)
+                axes, self.x = given["axes"], self.x[..., None]
+            self.axes = normalise_axes(axes, self.x.ndim, None, "input")
+            check_known(self.x, self.axes)
             count, mode = len(self.axes), given["mode"]
             mode = listed(mode)
             self.modes = tuple(mode) if is_sequence(mode) else (mode,) * count
-            known = all(isinstance(each, str) and each in _MODES for each in self.modes)
+            known = all(isinstance(each, str) and each in MODES for each in self.modes)
             if len(self.modes) != count or not known:
-                rule = f"one of {', '.join(_MODES)}, or one an axis"
+                rule = f"one of {', '.join(MODES)}, or one an axis"
                 raise ArgumentError("mode", rule, mode, "Use 'nearest', say.")
             if not is_number(given["cval"]):
                 raise ArgumentError("cval", "a number", given["cval"], "Pass 0.0, say.", TypeError)
-            _check_held(given["cval"], self.x.dtype)
-            self.dtype = _output(given["output"], self.x)
+            check_held(given["cval"], self.x.dtype)
+            self.dtype = output_dtype(given["output"], self.x)
             self.origins = per_axis("origin", given["origin"], count, least=-(2**31))
-            return self._computed().astype(self.dtype)
+            return cut_off(lax.reshape(self._computed(), shape), self.dtype)
 
     def _computed(self) -> Array:
         if self.name.startswith("uniform"):
             return self._uniform()
         structure = self.given.get("structure")
-        kernel = None if structure is None else _numbers("structure", structure)
+        kernel = None if structure is None else numbers("structure", structure)
         shape, taps = self._window(kernel)
         x = self.x
+        if self.separable:  # SciPy then skips axes of window 1, whatever their origin
+            pairs = zip(self.origins, shape, strict=True)
+            self.origins = tuple(0 if size == 1 else origin for origin, size in pairs)
         for kind in _GREY.get(self.name, ()):
-            x = self._grey(x, kind, shape, taps, kernel)
+            x = self._grey(x.astype(self.x.dtype), kind, shape, taps, kernel)
         return x if self.name in _GREY else self._ranked(x, self._rank(len(taps)), shape, taps)
 
     def _window(self, kernel: Array | None) -> tuple[tuple[int, ...], np.ndarray]:
@@ -180,8 +132,9 @@ class Filter:
                 raise ArgumentError("size", rule, None, "Pass 3, say.", TypeError)
             shape = per_axis("size", size, len(self.axes))
             self._check_sizes("size", shape)
+            self.separable = self.name in _SEPARABLE
             return shape, np.arange(math.prod(shape))
-        part = _bools(np.ones(kernel.shape, bool) if mask is None and kernel is not None else mask)
+        part = bools(np.ones(kernel.shape, bool) if mask is None and kernel is not None else mask)
         fits = kernel is None or kernel.shape == part.shape
         named = "structure" if mask is None else "footprint"
         if part.ndim != len(self.axes) or not fits:
@@ -191,14 +144,30 @@ class Filter:
             rule = "of at least one element that takes part"
             raise ArgumentError(named, rule, part.shape, "Pass np.ones((3, 3)).", of="shape")
         self._check_sizes(named, part.shape)
+        self.separable = kernel is None and bool(part.all()) and self.name in _SEPARABLE
         return part.shape, np.flatnonzero(part)
+
+    def _where(self, origins: Sequence[int]) -> list[tuple[int, int]]:
+        """The axes of the window and their origins.
+
+        Windows that SciPy does not take apart lie along the axes in their order, and if these are all,
+        so do their origins.
+        """
+        if not self.separable and len(self.axes) == self.x.ndim:
+            return [*enumerate(origins)]
+        where = [*zip(self.axes, origins, strict=True)]
+        return where if self.separable else sorted(where)
 
     def _check_sizes(self, argument: str, sizes: Sequence[int]) -> None:
         """Raises for windows that no program should hold: long ones, and those that repeat the input often."""
-        known = [self.x.shape[axis] for axis in self.axes]
-        far = any(width > _REPEATED * size for width, size in zip(sizes, known, strict=True))
-        if far or math.prod(sizes) > _LARGEST:
-            rule = f"of at most 2**20 elements, and {_REPEATED} times as long as input"
+        known = [self.x.shape[axis] or width for axis, width in zip(self.axes, sizes, strict=True)]
+        far = max(sizes) > REPEATED * min(known) and any(
+            width > REPEATED * size
+            for order in (known, [size for _, size in sorted(zip(self.axes, known, strict=True))])
+            for width, size in zip(sizes, order, strict=True)
+        )
+        if far or math.prod(sizes) > LARGEST:
+            rule = f"of at most 2**20 elements, and {REPEATED} times as long as input"
             raise ArgumentError(argument, rule, tuple(sizes), "Use a smaller window.")
 
     def _rank(self, count: int) -> int | None:
@@ -227,10 +196,12 @@ class Filter:
             low = size // 2 + origin
             if not 0 <= low < size:
                 rule = f"from {-(size // 2)} to {(size - 1) // 2}, as the window holds its centre"
-                raise ArgumentError("origin", rule, origin, "Move the window less.")
+                raise ArgumentError("origin", rule, self.given["origin"], "Move the window less.")
             sides.append((low, size - 1 - low))
         axes = tuple(axis for axis, _ in where)
-        modes = tuple(_MODES[self.modes[self.axes.index(axis)]] for axis in axes)
+        if any(xs[0].shape[axis] == 0 for axis in axes):
+            return xs[0]
+        modes = tuple(MODES[self.modes[self.axes.index(axis)]] for axis in axes)
         window = make_window(xs[0].shape, shape, padding=sides, axes=axes)
         op = Continued(window, modes, self.given["cval"], pool, make(window))
         split = by_window(xs[0], window)
@@ -253,7 +224,7 @@ class Filter:
                 return SelectPool(window, "max" if rank else "min", "first")
             return RankPool(window, "first", tuple(taps.tolist()), rank)
 
-        return self._over(_chosen, make, shape, [*zip(self.axes, self.origins, strict=True)], x)
+        return self._over(_chosen, make, shape, self._where(self.origins), x)
 
     def _grey(
         self, x: Array, kind: Kind, shape: tuple[int, ...], taps: np.ndarray, kernel: Array | None
@@ -265,16 +236,22 @@ class Filter:
             taps = math.prod(shape) - 1 - taps[::-1]
         if kernel is None:
             y = self._ranked(x, len(taps) - 1 if kind == "max" else 0, shape, taps)
-        else:
-            wide = x.astype(jnp.float32) if is_float(kernel.dtype) > is_float(x.dtype) else x
-            flat = lax.reshape(kernel, (kernel.size,) + (1,) * x.ndim).astype(wide.dtype)
+        elif is_float(x.dtype):
+            flat = lax.reshape(kernel, (kernel.size,) + (1,) * x.ndim).astype(x.dtype)
             flat = flat[::-1] if kind == "max" else flat
-            where = [*zip(self.axes, self.origins, strict=True)]
 
             def make(window: Window) -> Any:
                 return Morphology(window, "first", tuple(taps.tolist()), None, kind, None)
 
-            y = self._over(applied, make, shape, where, wide, flat).astype(x.dtype)
+            y = self._over(applied, make, shape, self._where(self.origins), x, flat)
+        else:
+            x = x.astype(np.uint8) if x.dtype == np.bool_ else x
+            steps = steps_of(self.given["structure"], int(taps[0]), kind, x)
+
+            def make(window: Window) -> Any:
+                return WrappedSums(window, tuple(taps.tolist()), kind)
+
+            y = self._over(wrapped, make, shape, self._where(self.origins), x, steps)
         self.origins = origins
         return y
 
@@ -295,5 +272,5 @@ class Filter:
                 return SumPool(window, "not" if whole else "counted")
 
             pool = whole_mean if whole else applied
-            x = self._over(pool, make, (width,), [(axis, origin)], x).astype(self.dtype)
+            x = cut_off(self._over(pool, make, (width,), [(axis, origin)], x), self.dtype)
         return x

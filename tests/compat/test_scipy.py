@@ -172,7 +172,7 @@ def test_a_mean_of_integers_as_float64():
 
 
 def test_a_mean_of_integers_that_are_too_many():
-    with pytest.raises(ValueError) as found:
+    with pytest.raises(ValueError, match="46340") as found:
         ours.uniform_filter(jnp.zeros(1024, jnp.int32), 46341)
     assert str(found.value) == (
         "jaxpool.compat.scipy.uniform_filter: `size` must be at most 46340 along an axis of int32; "
@@ -183,3 +183,94 @@ def test_a_mean_of_integers_that_are_too_many():
 def test_modes_may_be_an_array():
     got = ours.uniform_filter(jnp.eye(3), 3, mode=np.array(["wrap", "nearest"]))
     np.testing.assert_allclose(got, ndimage.uniform_filter(np.eye(3), 3, mode=["wrap", "nearest"]))
+
+
+def same(name, x, **given):
+    """Whether ours gives what SciPy does, of the same dtype."""
+    want = getattr(ndimage, name)(x, **given)
+    got = getattr(ours, name)(jnp.asarray(x), **given)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want, err_msg=f"{name} {given}")
+
+
+@pytest.mark.parametrize("name", GREY)
+def test_sums_of_integers_with_a_structure_wrap(name):
+    x = np.arange(1, 10).astype(np.uint8).reshape(3, 3)
+    centre = np.zeros((3, 3))
+    centre[1, 1] = 9
+    structures = centre.astype(np.uint8), centre + 0.7, [[250, 1.5], [0, -3.25]], -centre
+    for structure in structures:
+        for dtype in (np.uint8, np.int8, np.int32):
+            same(name, x.astype(dtype), structure=structure)
+    same(name, x, structure=centre, footprint=[[0, 1, 1], [1, 1, 0], [0, 1, 1]], output=np.int32)
+
+
+@pytest.mark.parametrize(
+    "name", ["maximum_filter", "uniform_filter", "grey_dilation", "grey_erosion"]
+)
+def test_origins_of_windows_of_one_are_ignored(name):
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)[:, ::-1]
+    for size, origin in ((1, 1), (1, -1), ((1, 2), (1, 0)), ((1, 2), (5, -1))):
+        same(name, x, size=size, origin=origin)
+    if name != "uniform_filter":
+        same(name, x, footprint=np.ones((1, 3)), origin=(5, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("median_filter", {"size": (1, 3), "origin": (1, 0)}),
+        ("maximum_filter", {"footprint": [[1, 0, 1]], "origin": (1, 0)}),
+        ("grey_erosion", {"structure": [[1, 0, 1]], "origin": (1, 0)}),
+        ("rank_filter", {"rank": 0, "size": (1, 3), "origin": (1, 0)}),
+    ],
+)
+def test_origins_of_windows_of_one_are_refused_where_scipy_does(name, given):
+    with pytest.raises(ValueError, match="invalid origin"):
+        getattr(ndimage, name)(np.eye(3), **given)
+    with pytest.raises(ValueError, match=r"`origin` must be from 0 to 0.*got origin=\(1, 0\)"):
+        getattr(ours, name)(jnp.eye(3), **given)
+
+
+def test_messages_name_the_origin_that_was_passed():
+    for name in GREY:
+        with pytest.raises(ValueError, match=r"`origin` must be from -1 to 1, .*; got origin=-2 "):
+            getattr(ours, name)(X, 3, origin=-2)
+        with pytest.raises(ValueError, match=r"`origin` must be from -1 to 0, .*; got origin=1 "):
+            getattr(ours, name)(X, 2, origin=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arrays_without_elements_or_axes(name):
+    more = {"rank_filter": {"rank": 0}, "percentile_filter": {"percentile": 20}}.get(name, {})
+    for shape in ((0,), (0, 3), (3, 0)):
+        same(name, np.zeros(shape, np.float32), size=3, **more)
+    if name in LINES:
+        return
+    same(name, np.full((), 5, np.float32), size=3, **more)
+    same(name, np.arange(6, dtype=np.int32).reshape(2, 3), size=3, axes=(), **more)
+    if name != "uniform_filter":
+        same(name, np.ones((), np.int32), footprint=np.array(True), **more)
+    if name in GREY:
+        same(name, np.ones((), np.int32), structure=np.array(2.0))
+    with pytest.raises(ValueError, match=r"`origin` must be from -1 to 1"):
+        getattr(ours, name)(jnp.zeros((0, 3)), size=3, origin=5, **more)
+
+
+def test_footprints_lie_along_the_axes_in_order():
+    x = np.random.default_rng(0).permutation(60).reshape(3, 4, 5).astype(np.int32)
+    footprint = np.array([[1, 0, 1], [0, 1, 1]])
+    for name in ("maximum_filter", "median_filter", "grey_erosion"):
+        for axes in ((2, 0), (0, 2), (2, 1)):
+            same(name, x, footprint=footprint, axes=axes, origin=(0, -1))
+        same(name, x[0], footprint=footprint, axes=(1, 0), origin=(-1, 1))
+        same(name, x[0], size=(1, 3), axes=(1, 0))
+    same("grey_dilation", x[0], structure=footprint, axes=(1, 0))
+    same("maximum_filter", x[0], footprint=np.ones((1, 3)), axes=(1, 0))
+
+
+@pytest.mark.parametrize("name", ["minimum_filter", "uniform_filter", "median_filter"])
+def test_floats_wrap_in_small_outputs(name):
+    x = np.array([-4, 5.5, 300, -1, -70], np.float32)
+    same(name, x, size=2, output=np.uint8)
+    same(name, x, size=2, output=np.int8)
