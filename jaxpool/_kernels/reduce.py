@@ -3,6 +3,7 @@
 All arrays keep their reduced axes, of size 1 in results. `mask` says which elements count.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -13,17 +14,28 @@ from jax import numpy as jnp
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import DType, Kind, index_dtype, is_float
+from jaxpool._kernels.keep import keep
+from jaxpool._kernels.keys import NaN, from_keys, to_keys
 
 BYTE = 8  # bits of a word
 
 
 def extreme(
-    x: Array, axes: Sequence[int], kind: Kind, mask: Array | None = None, *, loses_nan: bool
+    x: Array,
+    axes: Sequence[int],
+    kind: Kind,
+    mask: Array | None = None,
+    *,
+    loses_nan: bool,
+    ways: int = 1,
 ) -> Array:
     """The largest or smallest element; where none counts, the least or greatest value of the type.
 
     Where a platform's reduction `loses_nan`, a sum tells whether there is one, as sums do not lose it.
+    With `ways` above 1 floats without a mask are folded instead.
     """
+    if ways > 1 and mask is None:
+        return _folded(x, axes, kind, ways)
     value = decode(x)
     fill = decoded_losing(x.dtype, kind)
     if mask is not None:
@@ -43,6 +55,28 @@ def extreme(
     else:
         y = reduced(value)
     return encode(lax.expand_dims(y, axes), x.dtype)
+
+
+def _folded(x: Array, axes: Sequence[int], kind: Kind, ways: int) -> Array:
+    """The extreme by keys: `ways` stretches of the longest axis are joined in one pass, and what is left is reduced.
+
+    Reductions of XLA for CPU vectorise what lies in memory and not what they compute: the pass is kept apart.
+    Stretches may overlap.
+    """
+    size, axis = max((x.shape[axis], axis) for axis in axes)
+    length = -(-size // ways)
+    firsts = sorted({min(first, size - length) for first in range(0, size, length)})
+    nan: NaN = "greatest" if kind == "max" else "least"
+    join = lax.max if kind == "max" else lax.min
+
+    def joined(x: Array) -> Array:
+        parts = [lax.slice_in_dim(x, first, first + length, axis=axis) for first in firsts]
+        return functools.reduce(join, [to_keys(part, nan) for part in parts])
+
+    keys = keep("conditional", joined, x)
+    limits = np.iinfo(keys.dtype)
+    fill = np.asarray(limits.min if kind == "max" else limits.max, keys.dtype)
+    return from_keys(lax.expand_dims(lax.reduce(keys, fill, join, axes), axes), x.dtype)
 
 
 def attained(x: Array, y: Array, mask: Array | None = None) -> Array:

@@ -14,12 +14,14 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import resized
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, accumulator
+from jaxpool._kernels.dtypes import Kind, accumulator, is_float
 from jaxpool._ops.op import Autodiff, Op, apply, apply_given
+from jaxpool._plan.others import reduced_ways
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import TUNING
 
@@ -44,8 +46,13 @@ class Reduction(Op):
 
     def value(self, on: Platform, *xs: Array) -> Array:
         x, *mask = xs
+        ways = 1
+        if is_float(x.dtype) and not mask:
+            sizes = tuple(int(size) if is_int(size) else None for size in x.shape)
+            bits, sharded = 8 * x.dtype.itemsize, slices.is_sharded(x)
+            ways = reduced_ways(sizes, self.axes, bits, on, sharded)
         lost = TUNING[on].loses_nan
-        return reducing.extreme(x, self.axes, self.kind, *mask, loses_nan=lost)
+        return reducing.extreme(x, self.axes, self.kind, *mask, loses_nan=lost, ways=ways)
 
     def primal(self, on: Platform, *xs: Array) -> tuple[Array, Array]:
         x, *mask = xs

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
-from jaxpool._plan.problem import Keep, Platform, keep_on
+from jaxpool._plan.problem import Keep, Platform, Shape, elements, keep_on, row
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 
@@ -43,6 +43,19 @@ def kept_before(tap: int) -> bool:
 def keeps_reflected(on: Platform) -> bool:
     """Whether the cotangent of x and its mirrored border is kept before the border is folded back: faster on CPU."""
     return TUNING[on].in_place
+
+
+def reduced_ways(
+    shape: Shape, axes: Sequence[int], bits: int, platform: Platform, sharded: bool
+) -> int:
+    """How many stretches of its longest axis a maximum of floats joins before it reduces; 1: none."""
+    tuning = TUNING[platform]
+    if sharded or None in shape or bits < 16 or elements(shape) < tuning.folded_elements:
+        return 1
+    ways = tuning.folded_ways // (2 if bits == 16 else 1)
+    size, axis = max((shape[axis] or 0, axis) for axis in axes)
+    long = size >= ways and size // ways * row(shape, (axis,)) >= tuning.folded_row
+    return ways if long else 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,6 +80,9 @@ class Tuning:
     separate_taps: int = 8  # taps of windows that do not meet: phase by phase as fast as through tables up to here
     # NOTES: Reductions that lose NaN
     loses_nan: bool = False  # a maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12): look for it
+    folded_elements: float = NEVER  # elements: from here on stretches of an axis are joined before it is reduced
+    folded_ways: int = 16  # stretches of 32 and 64 bits; half as many of 16 bits, of which more do not vectorise
+    folded_row: int = 4  # elements next to each other: of shorter stretches the pass does not vectorise
     # NOTES: Subnormal numbers
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Unpooling
@@ -104,6 +107,7 @@ CPU = Tuning(
     table_row=12,
     route_row=12,
     loses_nan=True,
+    folded_elements=1 << 20,
     subnormals_are_zero=True,
     unpool_taps=32,
 )

@@ -1,10 +1,14 @@
 """Reductions over whole axes: those of XLA for CPU lose a NaN, by the shape of the array."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool._kernels.reduce import extreme
+from jaxpool._plan.others import reduced_ways
 
 SHAPES = [  # found by a search; `jax.numpy.max` loses NaNs over most of them
     ((17, 16, 8, 17), (3,)),
@@ -25,3 +29,30 @@ def test_no_nan_is_lost(shape, axes, kind):
     x = rng.choice(values, shape, p=[0.4, 0.2, 0.1, 0.25, 0.05])
     y = jax.jit(lambda x: getattr(jaxpool, kind)(x, axes))(x)
     np.testing.assert_array_equal(y, getattr(np, kind)(x, axis=axes))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((3, 19, 4), (1,)), ((2, 5, 18), (0, 2)), ((17,), (0,))]
+)
+def test_folded_extremes_are_those_of_numpy(shape, axes, dtype):
+    rng = np.random.default_rng(1)
+    values = np.array([1, -2, 0, np.inf, -np.inf, np.nan, -np.nan], np.float32)
+    drawn = rng.choice(values, (40, *shape), p=[0.2, 0.2, 0.2, 0.1, 0.25, 0.025, 0.025])
+    drawn[20:] = -np.abs(np.nan_to_num(drawn[20:], posinf=3, neginf=4))
+    x = drawn.astype(jax.numpy.dtype(dtype))
+    for kind in ("max", "min"):
+        fold = functools.partial(extreme, axes=axes, kind=kind, loses_nan=True, ways=16)
+        y = np.asarray(jax.jit(jax.vmap(fold))(x), np.float32)
+        along = tuple(axis + 1 for axis in axes)
+        expected = getattr(np, kind)(x.astype(np.float32), axis=along, keepdims=True)
+        np.testing.assert_array_equal(y, expected)
+
+
+def test_what_is_folded():
+    large = (16, 112, 112, 64)
+    assert [reduced_ways(large, (1, 2), bits, "cpu", False) for bits in (8, 16, 32)] == [1, 8, 16]
+    assert reduced_ways((1, 16, 16, 48), (1, 2), 32, "cpu", False) == 1
+    assert reduced_ways((1 << 18, 16), (1,), 32, "cpu", False) == 1
+    assert reduced_ways(large, (1, 2), 32, "cpu", True) == 1
+    assert {reduced_ways(large, (1, 2), 32, on, False) for on in ("gpu", "tpu", "portable")} == {1}
