@@ -134,3 +134,19 @@ def test_every_function(name, layout):
             np.testing.assert_allclose(several, one, rtol=2e-6, atol=2e-6)
         else:
             np.testing.assert_array_equal(several, one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_reductions_of_other_types_and_of_second_order(name):
+    reduce = functools.partial(getattr(jaxpool, name), axis=0)
+    forward = functools.partial(reduce, autodiff="jvp", ties="split")
+
+    def every(x):
+        typed = [reduce(x.astype(dtype)) for dtype in (np.int8, bool, np.float16, jnp.bfloat16)]
+        y = reduce(jnp.where(x > 4, jnp.nan, jnp.where(x < -4, -0.0, jnp.abs(x))))
+        _, tangent = jax.jvp(lambda x: forward(x) ** 3, (x,), (2 * x + 1,))
+        found = [*typed, jnp.nan_to_num(y), jnp.isnan(y), tangent]
+        return jnp.stack([each.astype(np.float32) for each in found])
+
+    check(every, (4, 16), P("a"))
