@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from jaxpool._api.shared_text import filled
+from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array, is_key
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -22,7 +23,6 @@ from jaxpool._arguments.sizes import (
     normalise_axes,
     per_axis,
 )
-from jaxpool._geometry.window import make_window
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._ops.fractional_mean import FractionalMean, RandomAxis
 from jaxpool._ops.op import apply_given
@@ -30,7 +30,7 @@ from jaxpool._ops.random_pool import (
     FractionalPool,
     StochasticPool,
     chance_dtype,
-    expected_draw,
+    drawn,
     side_by_side,
     weight_dtype,
 )
@@ -253,11 +253,14 @@ def stochastic_pool(
         if key is not None:
             rule, hint = "a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate."
             check_key(key, rule, hint)
-    x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        window = make_window(x.shape, window_shape, strides, padding, axes=axes)
-    if key is None:
-        return expected_draw(x, window)
-    shape = side_by_side(x.shape, window)
-    noise = jax.random.gumbel(key, shape, weight_dtype(x.dtype))
-    return apply_given(StochasticPool(window), x, noise)[0]
+    geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
+    x, window, split = checked(name, x, window_shape, **geometry)
+    op = StochasticPool(window)
+    noise: tuple[Array, ...] = ()
+    if key is not None:
+        shape = side_by_side(x.shape, window)
+        noise = (jax.random.gumbel(key, shape, weight_dtype(x.dtype)),)
+    if split:
+        y: Array = split.apply(drawn, op, x, *noise)
+        return y
+    return drawn(op, x, *noise)

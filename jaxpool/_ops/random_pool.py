@@ -27,7 +27,7 @@ from jaxpool._kernels.patches import (
 )
 from jaxpool._kernels.positions import add_at, flat_position, read_at
 from jaxpool._kernels.select import select
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.op import Op, apply_given, problem_of
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import TUNING
@@ -149,7 +149,7 @@ class StochasticPool(Op):
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def expected_draw(x: Array, window: Window) -> Array:
+def _expected_draw(x: Array, window: Window) -> Array:
     """The mean of each window weighted by max(x, 0): what a draw gives on average.
 
     Weights are divided by the window's greatest, which the mean does not depend on; it is kept to
@@ -171,3 +171,8 @@ def expected_draw(x: Array, window: Window) -> Array:
     # A share of 0 takes nothing, even of an infinity.
     terms = share * jnp.where(share == 0, lax.full_like(value, 0), value)
     return jnp.sum(terms, axis=taps).astype(x.dtype if is_float(x.dtype) else value.dtype)
+
+
+def drawn(op: StochasticPool, x: Array, *noise: Array) -> Array:
+    """The elements that `noise` draws; without any, what a draw gives on average."""
+    return apply_given(op, x, *noise)[0] if noise else _expected_draw(x, op.window)

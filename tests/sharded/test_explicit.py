@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from tests.sharded.cases import on_eight_devices
+from tests.sharded.every import FUNCTIONS, LAYOUTS, of_array, refused, spec_of
 
 pytestmark = on_eight_devices
 
@@ -93,3 +94,59 @@ def test_pyramid(spec):
 def test_pyramid_of_levels_that_shards_do_not_divide():
     with pytest.raises(ValueError, match=r"jaxpool.spatial_pyramid_pool: `levels` must be 1, or"):
         check(lambda x: jaxpool.spatial_pyramid_pool(x, (1, 3)), (4, 8, 8, 4), ROWS)
+
+
+def test_stochastic_pool_of_windows_that_cross_shards():
+    """The same draw, and the same mean of all draws."""
+
+    def both_ways(x):
+        return [jaxpool.stochastic_pool(key, x, (3,), (2,), "SAME") for key in (KEY, None)]
+
+    check(lambda x: jnp.stack(both_ways(x)), (2, 8, 2), ROWS)
+
+
+ROUNDED = ("avg", "blur", "gem", "logsumexp", "lp_pool", "roi_align", "mean", "softmax")
+SHORT = [("segment_max", "two"), ("maximum", "pooled, beside automatic")]
+LONG = [(name, layout) for layout in LAYOUTS for name in FUNCTIONS if (name, layout) not in SHORT]
+
+
+@functools.cache
+def of_one_device(name):
+    f, x = of_array(name)
+    return jax.jit(f)(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"), [*SHORT, *[pytest.param(*case, marks=pytest.mark.slow) for case in LONG]]
+)
+def test_every_function(name, layout):
+    f, x = of_array(name)
+    spec, types = spec_of(layout, x.ndim)
+    mesh = mesh_with(types[1])
+    with jax.set_mesh(mesh):
+        got = refused(lambda: jax.jit(f)(jax.device_put(x, NamedSharding(mesh, spec))))
+    if got is None:
+        return
+    for several, one in zip(
+        jax.tree.leaves(got), jax.tree.leaves(of_one_device(name)), strict=True
+    ):
+        if any(word in name for word in ROUNDED):
+            np.testing.assert_allclose(several, one, rtol=2e-6, atol=2e-6)
+        else:
+            np.testing.assert_array_equal(several, one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_reductions_of_other_types_and_of_second_order(name):
+    reduce = functools.partial(getattr(jaxpool, name), axis=0)
+    forward = functools.partial(reduce, autodiff="jvp", ties="split")
+
+    def every(x):
+        typed = [reduce(x.astype(dtype)) for dtype in (np.int8, bool, np.float16, jnp.bfloat16)]
+        y = reduce(jnp.where(x > 4, jnp.nan, jnp.where(x < -4, -0.0, jnp.abs(x))))
+        _, tangent = jax.jvp(lambda x: forward(x) ** 3, (x,), (2 * x + 1,))
+        found = [*typed, jnp.nan_to_num(y), jnp.isnan(y), tangent]
+        return jnp.stack([each.astype(np.float32) for each in found])
+
+    check(every, (4, 16), P("a"))
