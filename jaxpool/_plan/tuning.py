@@ -107,7 +107,7 @@ CPU = Tuning(
     table_row=12,
     route_row=12,
     loses_nan=True,
-    folded_elements=1 << 20,
+    folded_elements=1 << 21,
     subnormals_are_zero=True,
     unpool_taps=32,
 )
