@@ -18,7 +18,7 @@ from jaxpool._ops.blur_pool import BlurPool
 from jaxpool._ops.op import applied
 from jaxpool._shards.split import Where
 
-LONGEST = 1024  # elements of a blur, each a term of the program
+LONGEST = 1024  # elements along all axes of a blur, each a term of the program
 
 
 @public
@@ -37,7 +37,7 @@ def blur_pool(
     `w[u] = C(k - 1, u) / 2^(k - 1)`, where k is the window along the axis and C(n, m) a binomial
     coefficient, other letters as in `max_pool`. Padding says how far windows reach beyond the
     border; there x is mirrored at its outermost element: 2 1 | 0 1 2. A window has at most 1024
-    elements.
+    elements along all axes together.
 
     Gradient: each cotangent goes to the elements of its window, weighted as they were; what overlaps
     or was reflected is added. Nothing is kept. 8- and 16-bit floats add in float32 and are rounded
@@ -82,8 +82,8 @@ def max_blur_pool(
 
     {x}
     {window}
-      blur_shape: the window of the average, of at most 1024 elements, as `window_shape` is that of the
-        maximum.
+      blur_shape: the window of the average, of at most 1024 elements along all axes together, as
+        `window_shape` is that of the maximum.
     {strides}
 
     {result} Integers and bool give float32.
@@ -129,10 +129,11 @@ def blurred(
     geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
     x, window, split = checked(name, x, shape, where=where, **geometry)
     with calling(name, **{"x.shape": x.shape}):
-        if window.size > LONGEST:
+        if sum(window.window_shape) > LONGEST:
             argument = "blur_shape" if name.endswith("max_blur_pool") else "window_shape"
             hint = "Blur twice: windows of j and of k blur as one of j + k - 1."
-            raise ArgumentError(argument, f"of at most {LONGEST} elements", shape, hint)
+            rule = f"of at most {LONGEST} elements along all axes together"
+            raise ArgumentError(argument, rule, shape, hint)
         if split:
             split.check_reflected()
     op, x = BlurPool(window), x if is_float(x.dtype) else x.astype(jnp.float32)

@@ -154,10 +154,14 @@ def _ranked(case: Case, problem: Problem) -> Explained:
 
 
 def _blurred(case: Case, problem: Problem) -> Explained:
-    step = step_over(case.window.dims)
+    steps = [step_over(group.dims) for group in others.blur_groups(case.window, problem.platform)]
     forward, back = (
-        [stage(step.axes, [phases], in_one_region(phases), True)]
-        for phases in (step.phases, step.transposed)
+        [
+            stage(step.axes, [phases], in_one_region(phases), step is order[-1])
+            for step in order
+            for phases in [step.transposed if turned else step.phases]
+        ]
+        for turned, order in ((False, steps), (True, steps[::-1]))
     )
     return "nothing", forward, forward, back, ["reflected at the border before"]
 

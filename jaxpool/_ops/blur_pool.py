@@ -14,13 +14,13 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import accumulator, cast
+from jaxpool._kernels.dtypes import DType, accumulator, cast
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.layout import in_one_region
 from jaxpool._plan.max_pool import plan_ties
-from jaxpool._plan.others import keeps_reflected
+from jaxpool._plan.others import blur_groups, keeps_reflected
 from jaxpool._plan.problem import Platform, keep_on
 
 
@@ -36,36 +36,42 @@ class BlurPool(Op):
         sides = {dim.axis: (dim.low, max(0, dim.tail)) for dim in self.window.dims}
         return jnp.pad(x, [sides.get(axis, (0, 0)) for axis in range(x.ndim)], "reflect")
 
-    def _pass(self, x: Array, *, on: Platform, turned: bool) -> Array:
-        """Over what is reflected, or `turned` from the output to that."""
-        sizes = self.window.window_shape
-        rows = [[math.comb(n - 1, tap) / 2 ** (n - 1) for tap in range(n)] for n in sizes]
-        weights = functools.reduce(np.multiply.outer, map(np.asarray, rows)).ravel()
-        window = over_border(self.window)
-        shape = window.unpooled(x.shape)
-        plan = plan_ties(problem_of(window, x, on, shape))
-        step = plan.step
-        phases = step.transposed if turned else step.phases
-        layout = plan.layout if turned else in_one_region(phases)
-
-        def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
-            weight = lax.full_like(parts[0], weights[tap])
-            return grow(parts[0] * weight, fill=0)
-
-        source = Source([x], [0], phases)
-        return carry_out(layout, step.axes, [source], term, added)
+    def _passes(self, x: Array, *, on: Platform, turned: bool) -> Array:
+        """Over what is reflected, a group of axes after another, or `turned` from the output to that."""
+        groups = blur_groups(over_border(self.window), on)
+        for window in groups[::-1] if turned else groups:
+            kernel = functools.partial(_weighted, window=window, on=on, turned=turned)
+            last = window is groups[0 if turned else -1]
+            x = kernel(x) if last else keep(keep_on(on), kernel, x)
+        return x
 
     def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
         wide = keep(keep_on(on), self._reflected, cast(x, accumulator(x.dtype)))
-        return cast(self._pass(wide, on=on, turned=False), x.dtype)
+        return cast(self._passes(wide, on=on, turned=False), x.dtype)
 
     def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         wide = cast(dy, accumulator(dy.dtype))
-        back = functools.partial(self._pass, on=on, turned=True)
+        back = functools.partial(self._passes, on=on, turned=True)
         spread = keep(keep_on(on), back, wide) if keeps_reflected(on) else back(wide)
         x = slices.zeros_like(wide, self.window.axes, self.window.input_shape)
         (dx,) = jax.linear_transpose(self._reflected, x)(spread)
         return (cast(dx, dy.dtype),)
+
+
+def _weighted(x: Array, *, window: Window, on: Platform, turned: bool) -> Array:
+    """The sums of the windows of x, each tap with its weight, or `turned` from sums to elements."""
+    lines = [binomial(n, x.dtype) for n in window.window_shape]
+    weights = functools.reduce(np.multiply.outer, lines).ravel()
+    plan = plan_ties(problem_of(window, x, on, window.unpooled(x.shape)))
+    step = plan.step
+    phases = step.transposed if turned else step.phases
+    layout = plan.layout if turned else in_one_region(phases)
+
+    def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
+        weight = lax.full_like(parts[0], weights[tap])
+        return grow(parts[0] * weight, fill=0)
+
+    return carry_out(layout, step.axes, [Source([x], [0], phases)], term, added)
 
 
 def over_border(window: Window) -> Window:
@@ -75,3 +81,9 @@ def over_border(window: Window) -> Window:
 
 def _without_padding(dim: Axis) -> Axis:
     return dataclasses.replace(dim, size=dim.low + dim.size + max(0, dim.tail), low=0, high=0)
+
+
+def binomial(count: int, dtype: DType) -> np.ndarray:
+    """The weights of `count` taps, in float64; none less than `dtype` holds as more than 0, so that inf stays inf."""
+    line = [math.comb(count - 1, tap) / 2 ** (count - 1) for tap in range(count)]
+    return np.maximum(line, float(jnp.finfo(dtype).tiny))

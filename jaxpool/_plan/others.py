@@ -1,10 +1,12 @@
 """What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, windows of their own."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
+from jaxpool._plan.layout import grouped
 from jaxpool._plan.problem import Keep, Platform, Shape, elements, keep_on, row
 from jaxpool._plan.tuning import LIMITS, TUNING
 
@@ -56,6 +58,24 @@ def reduced_ways(
     size, axis = max((shape[axis] or 0, axis) for axis in axes)
     long = size >= ways and size // ways * row(shape, (axis,)) >= tuning.folded_row
     return ways if long else 1
+
+
+def blur_groups(window: Window, on: Platform) -> tuple[Window, ...]:
+    """The axes of a blur in the order of its passes, those of one pass together.
+
+    Binomial weights are a product of one factor an axis. The axes whose strides leave the least to
+    the later passes come first. No size has a say, so that shards are added up as the whole is.
+    """
+    used = [dim for dim in window.dims if not dim.idle]
+    order = sorted(used, key=lambda dim: (1 - dim.stride) / dim.window)
+    tuning = TUNING[on]
+
+    def together(dims: Sequence[Axis]) -> bool:
+        few = tuning.blur_taps_an_element * math.prod(dim.stride for dim in dims)
+        return math.prod(dim.window for dim in dims) <= max(few, tuning.blur_taps)
+
+    groups = grouped(order, together)
+    return tuple(Window(tuple(dim for dim in used if dim in group)) for group in groups)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,6 +43,9 @@ class Tuning:
     short_window: int = 4  # taps along an axis: one pass over two axes whatever the strides
     short_spread_of_16_bits: int = 3  # taps along an axis: likewise, transposed with strides, 8- and 16-bit floats
     longest_sum: int = 32  # taps along an axis: sums of sums in two passes beyond
+    # NOTES: Blurs
+    blur_taps: int = 25  # taps of a window: one pass over several axes up to here, else one for each axis
+    blur_taps_an_element: int = 3  # taps an input element: likewise, with strides
     # NOTES: Compiled for GPUs and TPUs
     sum_passes: float = NEVER  # passes of a sum: one that would take more is `lax.reduce_window` instead
     reduced_at_once: float = NEVER  # taps of a sum: one `lax.reduce_window` up to here, else one an axis
@@ -110,6 +113,7 @@ CPU = Tuning(
     folded_elements=1 << 21,
     subnormals_are_zero=True,
     unpool_taps=32,
+    blur_taps=1,
 )
 GPU = Tuning(
     pass_taps=27,

@@ -56,6 +56,27 @@ def test_a_scan_is_kept_as_its_platform_keeps(on):
     assert plan.keep == ("conditional" if on == "cpu" else "barrier")
 
 
+def blurred(window, strides=None, on="cpu"):
+    """The axes of each pass."""
+    window = make_window((1, 200, 200, 200), window, strides, axes=(1, 2, 3)[: len(window)])
+    return [group.axes for group in others.blur_groups(window, on)]
+
+
+def test_the_passes_of_a_blur():
+    """Of the axis whose stride leaves least first; of several together up to a number of taps."""
+    assert blurred((5, 5)) == [(1,), (2,)]
+    assert blurred((5, 5), (1, 2)) == [(2,), (1,)]
+    assert blurred((3, 9, 5), (2, 3, 2)) == [(1,), (2,), (3,)]
+    assert blurred((2, 1, 3)) == [(1,), (3,)]
+    assert blurred((1, 1)) == []
+    few = CPU.blur_taps_an_element
+    assert blurred((4, few), (2, 2)) == [(1, 2)]
+    assert blurred((4, few + 1), (2, 2)) == [(1,), (2,)]
+    most = PORTABLE.blur_taps
+    assert blurred((most, 1, 1), on="gpu") == [(1,)]
+    assert blurred((1, most, 2), on="gpu") == [(2,), (3,)]
+
+
 def own(shape, sizes, platform="cpu", *, sharded=False):
     return others.own_windows(shape, (1, 2), sizes, platform, sharded)
 

@@ -130,7 +130,7 @@ def test_every_function(name, layout):
     for several, one in zip(
         jax.tree.leaves(got), jax.tree.leaves(of_one_device(name)), strict=True
     ):
-        if any(word in name for word in ROUNDED):
+        if name in ("max", "min") or any(word in name for word in ROUNDED):
             np.testing.assert_allclose(several, one, rtol=2e-6, atol=2e-6)
         else:
             np.testing.assert_array_equal(several, one)

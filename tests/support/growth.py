@@ -120,13 +120,11 @@ def calls() -> Iterator[Large]:
         yield Large(f"gem_pool 63x63, p {words}", mean, (IMAGE, shape))
     for name in ("dilate", "erode"):
         yield from _morphology(name)
-    blur = functools.partial(jaxpool.blur_pool, window_shape=(31, 31))
-    yield Large("blur_pool 31x31", blur, (IMAGE,))
-    yield Large(
-        "blur_pool 63 of 1e7", functools.partial(jaxpool.blur_pool, window_shape=(LONG,)), (ROWS,)
-    )
-    both = functools.partial(jaxpool.max_blur_pool, window_shape=(LONG, LONG), blur_shape=(31, 31))
-    yield Large("max_blur_pool 63x63, 31x31", functools.partial(both, strides=(1, 1)), (IMAGE,))
+    yield from _windowed("blur_pool")
+    for blur, strides in (((LONG, LONG), (1, 1)), ((31, 31), (16, 16))):
+        both = functools.partial(jaxpool.max_blur_pool, window_shape=(LONG, LONG), blur_shape=blur)
+        name = f"max_blur_pool 63x63, {blur} stride {strides}"
+        yield Large(name, functools.partial(both, strides=strides), (IMAGE,))
     for name in ("adaptive_max_pool", "adaptive_avg_pool", "adaptive_max_pool_with_argmax"):
         pool = getattr(jaxpool, name)
         for shape, to in ((IMAGE, (LONG, LONG)), (ROWS, (LONG,)), (ROWS, (AXIS // 7 + 1,))):
