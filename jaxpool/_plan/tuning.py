@@ -84,7 +84,7 @@ class Tuning:
     # NOTES: Reductions that lose NaN
     loses_nan: bool = False  # a maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12): look for it
     folded_elements: float = NEVER  # elements: from here on stretches of an axis are joined before it is reduced
-    folded_ways: int = 16  # stretches of 32 and 64 bits; half as many of 16 bits, of which more do not vectorise
+    folded_ways: int = 16  # stretches: of 32 and 64 bits; half as many of 16 bits, of which more do not vectorise
     folded_row: int = 4  # elements next to each other: of shorter stretches the pass does not vectorise
     # NOTES: Subnormal numbers
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
