@@ -14,7 +14,6 @@ from jaxpool._cli._stage import Explained, Stage, folds, of_steps, of_sums, regi
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._ops.fractional_mean import RandomAxis
 from jaxpool._plan import others
-from jaxpool._plan.layout import in_one_region
 from jaxpool._plan.max_pool import plan_max, plan_ties, residual
 from jaxpool._plan.problem import Platform, Problem, keep_on
 from jaxpool._plan.rank_pool import by_network, plan_rank
@@ -154,15 +153,22 @@ def _ranked(case: Case, problem: Problem) -> Explained:
 
 
 def _blurred(case: Case, problem: Problem) -> Explained:
-    steps = [step_over(group.dims) for group in others.blur_groups(case.window, problem.platform)]
-    forward, back = (
-        [
-            stage(step.axes, [phases], in_one_region(phases), step is order[-1])
-            for step in order
-            for phases in [step.transposed if turned else step.phases]
-        ]
-        for turned, order in ((False, steps), (True, steps[::-1]))
-    )
+    forward: list[Stage] = []
+    back: list[Stage] = []
+    shape = case.shape
+    groups = others.blur_groups(case.window, problem.platform)
+    for group in groups:
+        step = step_over(group.dims)
+        part = dataclasses.replace(problem, window=group, shape=shape)
+        ways = (
+            (step.phases, False, group is groups[-1]),
+            (step.transposed, True, group is groups[0]),
+        )
+        one, sent = (
+            stage(step.axes, [phases], others.blur_layout(part, turned=turned), last)
+            for phases, turned, last in ways
+        )
+        forward, back, shape = [*forward, one], [sent, *back], group.pooled(shape)
     return "nothing", forward, forward, back, ["reflected at the border before"]
 
 

@@ -18,10 +18,9 @@ from jaxpool._kernels.dtypes import DType, accumulator, cast
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._ops.op import Op, problem_of
-from jaxpool._plan.layout import in_one_region
-from jaxpool._plan.max_pool import plan_ties
-from jaxpool._plan.others import blur_groups, keeps_reflected
+from jaxpool._plan.others import blur_groups, blur_layout, keeps_reflected
 from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.steps import step_over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,10 +61,9 @@ def _weighted(x: Array, *, window: Window, on: Platform, turned: bool) -> Array:
     """The sums of the windows of x, each tap with its weight, or `turned` from sums to elements."""
     lines = [binomial(n, x.dtype) for n in window.window_shape]
     weights = functools.reduce(np.multiply.outer, lines).ravel()
-    plan = plan_ties(problem_of(window, x, on, window.unpooled(x.shape)))
-    step = plan.step
+    step = step_over(window.dims)
     phases = step.transposed if turned else step.phases
-    layout = plan.layout if turned else in_one_region(phases)
+    layout = blur_layout(problem_of(window, x, on, window.unpooled(x.shape)), turned=turned)
 
     def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
         weight = lax.full_like(parts[0], weights[tap])

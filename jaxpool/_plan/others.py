@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
-from jaxpool._plan.layout import grouped
-from jaxpool._plan.problem import Keep, Platform, Shape, elements, keep_on, row
+from jaxpool._plan.layout import Layout, grouped, in_one_region
+from jaxpool._plan.max_pool import plan_ties
+from jaxpool._plan.problem import Keep, Platform, Problem, Shape, elements, keep_on, row
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 
@@ -76,6 +77,19 @@ def blur_groups(window: Window, on: Platform) -> tuple[Window, ...]:
 
     groups = grouped(order, together)
     return tuple(Window(tuple(dim for dim in used if dim in group)) for group in groups)
+
+
+def blur_layout(problem: Problem, *, turned: bool) -> Layout:
+    """How the pass of a group reads; `turned`, from the output to the input.
+
+    A loop that tests the bounds of many taps is slow: then what lies around the cotangents is padded once.
+    """
+    one = plan_ties(problem)
+    if not turned:
+        return in_one_region(one.step.phases)
+    if max(problem.window.window_shape) > problem.tuning.tested_taps:
+        return in_one_region(one.step.transposed)
+    return one.layout
 
 
 @dataclasses.dataclass(frozen=True)
