@@ -57,6 +57,11 @@ class Extreme(Op):
     nan: NaN = "wins"
 
     @property
+    def inputs(self) -> int:
+        """All arrays."""
+        return len(self.shapes)
+
+    @property
     def shape(self) -> Shape:
         return jnp.broadcast_shapes(*self.shapes)
 

@@ -1,5 +1,8 @@
 """Two primitives: what an op computes, and the linear map of its derivative, which has two directions.
 
+`compute` has a rule for forward mode: the op's primal gives the output and the residual, and the tangent of
+the output is the linear map of that residual. So AD never enters a kernel.
+
 `linear_map` couples an op's linear map with its transpose, both written by hand. To jax it is one
 operation: its transpose is itself in the other direction, and its batching rule is `vmap` of either.
 So forward mode, reverse mode and whatever is transposed again run the op's own kernels, and what a
@@ -24,6 +27,7 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxpool._arguments.arrays import vary_together
 from jaxpool._plan.problem import Platform
 
 if TYPE_CHECKING:
@@ -43,10 +47,30 @@ Dims = tuple[int | None, ...]  # of each argument the axis that a vmap maps, Non
 
 
 def compute(op: Op, what: str, *xs: Array) -> Any:
-    """`op.value` or `op.primal` of xs, of which AD knows nothing."""
+    """`op.value` or `op.primal` of xs. The derivative is the op's linear map; a residual has none."""
     params = (("op", op), ("what", what), ("batch", ()))
     tree = _types(_compute, tuple(map(jax.typeof, xs)), params, jax.sharding.get_abstract_mesh())[1]
     return jax.tree.unflatten(tree, compute_p.bind(*xs, **dict(params)))
+
+
+def value(op: Op, *xs: Array) -> Array:
+    """What `op` computes of xs."""
+    if op.linear_in_x:
+        return linear_map(op, (), xs, given=(True,) * len(xs))[0]
+    y: Array = compute(op, "value", *xs)
+    return y
+
+
+def kept(op: Op, *args: Array) -> tuple[Array, Any]:
+    """What `op` computes of its inputs and what is given beside them, and the residual."""
+    xs, given = args[: op.inputs], args[op.inputs :]
+    if op.linear_in_x:
+        return linear_map(op, given, xs, given=(True,) * len(xs))[0], given
+    if op.keeps_inputs:
+        y = compute(op, "value", *args)
+        return y, (args, y)
+    found: tuple[Array, Any] = compute(op, "primal", *args)
+    return found
 
 
 def linear_map(
@@ -168,6 +192,25 @@ def _zero(aval: Any) -> ad.Zero:
     return ad.Zero(aval.to_tangent_aval())
 
 
+def _jvp_compute(primals: Any, tangents: Any, *, op: Op, what: str, batch: tuple[Dims, ...]) -> Any:
+    """The tangent of the output by the linear map. What is given beside the inputs, and the residual, are constants."""
+    given = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.inputs])
+    if not any(given):
+        ys = compute_p.bind(*primals, op=op, what=what, batch=batch)
+        return ys, [_zero(jax.typeof(y)) for y in ys]
+    moved = [which for which, moves in enumerate(given) if moves]
+
+    def pushed(*args: Array) -> tuple[list[Array], Array]:
+        y, residual = kept(op, *args[: len(primals)])
+        dots = vary_together(args[len(primals) :], y)
+        dot = linear_map(op, residual, dots, given=given)[0]
+        return jax.tree.leaves(y if what == "value" else (y, residual)), dot
+
+    lanes = tuple((*dims, *(dims[which] for which in moved)) for dims in batch)
+    ys, dot = _mapped(pushed, lanes)(*primals, *[tangents[which] for which in moved])
+    return ys, [dot, *[_zero(jax.typeof(y)) for y in ys[1:]]]
+
+
 def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
     """Residuals have no tangents, they are constants to AD, unless the op says otherwise."""
     count = params["tree"].num_leaves
@@ -224,5 +267,6 @@ _define(compute_p, _compute)
 _define(linear_p, _linear)
 batching.primitive_batchers[compute_p] = _batch_compute
 batching.primitive_batchers[linear_p] = _batch_linear
+ad.primitive_jvps[compute_p] = _jvp_compute
 ad.primitive_jvps[linear_p] = _jvp_linear
 ad.primitive_transposes[linear_p] = _transpose_linear
