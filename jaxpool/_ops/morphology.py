@@ -237,21 +237,33 @@ class LargeMorphology(Morphology):
         return cast(total if counts is None else total / counts.astype(total.dtype), dtype)
 
     def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array, Array]:
-        won, counts, reads = self._winning(kept)
+        won, counts, _ = self._winning(kept)
         part = cast(dy, accumulator(dy.dtype))
-        part = part if counts is None else part / counts.astype(part.dtype)
-        empty = slices.zeros_like(part, self.window.axes, self.window.input_shape)
-        start = tap_loop.lay_out(empty, self.window, 0)
-
-        def send(tap: Array, dx: Array) -> Array:
-            return tap_loop.add_to_elements(dx, self.window, tap, slices.only(won(tap), part))
-
-        dx = tap_loop.over_taps(range(self.window.size), send, start, part, *reads)
+        if counts is None:
+            dx = tap_loop.to_elements(self.window, _sent, [part, kept])
+        else:
+            part = part / counts.astype(part.dtype)
+            x, kernel, y = kept
+            wide = cast(x, y.dtype), self.weights(kernel, y.dtype)
+            dx = tap_loop.to_elements(self.window, _shared, [part, y], *wide)
         dk = tap_loop.sums_of_taps(
             self.window.size, lambda tap: slices.only(won(tap), part), self._summed(dy)
         )
-        dk = cast(dk if self.kind == "max" else -dk, dy.dtype)
-        return cast(tap_loop.take_back(dx, self.window), dy.dtype), dk
+        return cast(dx, dy.dtype), cast(dk if self.kind == "max" else -dk, dy.dtype)
+
+
+def _sent(tap: Array, real: Array | None, dy: Array, index: Array) -> Array:
+    """dy where the tap was chosen."""
+    chosen = lax.eq(index, tap.astype(index.dtype))
+    return slices.only(chosen if real is None else lax.bitwise_and(chosen, real), dy)
+
+
+def _shared(
+    tap: Array, real: Array | None, part: Array, y: Array, x: Array, weight: Array
+) -> Array:
+    """The share of dy where the tap is one of those whose sum is y."""
+    ties = level(x + weight, y)
+    return slices.only(ties if real is None else lax.bitwise_and(ties, real), part)
 
 
 def morphology_op(
