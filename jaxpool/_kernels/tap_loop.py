@@ -58,14 +58,14 @@ def lay_out(x: Array, window: Window, fill: Any) -> Array:
     return _in_blocks(x, window, [dim.low for dim in window.dims], sizes, fill)
 
 
-def _along(tap: Array, window: Window) -> Iterator[tuple[Axis, Array]]:
+def _along(tap: Any, window: Window) -> Iterator[tuple[Axis, Array]]:
     """How far a flat tap stands from the start of its window, along each axis, the last first."""
     for dim in reversed(window.dims):
         yield dim, lax.rem(tap, np.int32(dim.window)) * np.int32(dim.dilation)
         tap = lax.div(tap, np.int32(dim.window))
 
 
-def elements(laid: Array, window: Window, tap: Array) -> Array:
+def elements(laid: Array, window: Window, tap: Any) -> Array:
     """The element at `tap` of each window, of what `lay_out` gave."""
     axes = dict(zip(window.dims, _row_axes(window), strict=True))
     starts: list[Any] = [np.int32(0)] * laid.ndim
@@ -93,6 +93,7 @@ def over_taps(taps: Sequence[int], step: Step, first: Array, *others: Array) -> 
     table = None if range(len(taps)) == taps else np.asarray(taps, np.int32)
 
     def one(turn: Array, found: Array) -> Array:
+        turn = turn.astype(np.int32)
         tap = turn if table is None else lax.dynamic_index_in_dim(table, turn, keepdims=False)
         return step(tap, found)
 
@@ -185,9 +186,12 @@ def to_elements(
     (first,) = vary_together([first], *reads)
 
     def one(turn: Array, found: Array) -> Array:
-        starts, rows = [[np.int32(0)] * len(shape) for shape in (parts[0].shape, found.shape)]
+        turn = turn.astype(np.int32)
+        starts: list[Any] = [np.int32(0)] * parts[0].ndim
+        rows: list[Any] = [np.int32(0)] * found.ndim
         cut = list(parts[0].shape)
-        tap, size, real = np.int32(0), 1, []
+        tap: Any = np.int32(0)
+        size, real = 1, []
         for back, axis in zip(backs[::-1], _row_axes(window)[::-1], strict=True):
             along = lax.rem(turn, np.int32(back.turns))
             turn = lax.div(turn, np.int32(back.turns))
