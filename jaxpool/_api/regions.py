@@ -192,8 +192,12 @@ def _largest_points(op: BoxMean, samples: int, x: Array, boxes: Array, *images: 
     if together is None or together >= count:
         return largest((boxes, *images))
     groups = -(-count // together)
-    slots = np.minimum(np.arange(groups * together), count - 1).reshape(groups, together)
-    found = lax.map(jax.checkpoint(largest), tuple(a[slots] for a in (boxes, *images)))
+
+    def grouped(array: Array) -> Array:
+        rest = ((0, groups * together - count), *((0, 0),) * (array.ndim - 1))
+        return jnp.pad(array, rest).reshape(groups, together, *array.shape[1:])
+
+    found = lax.map(jax.checkpoint(largest), tuple(map(grouped, (boxes, *images))))
     return found.reshape(groups * together, *found.shape[2:])[:count]
 
 

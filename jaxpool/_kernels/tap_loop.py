@@ -103,24 +103,14 @@ def over_taps(taps: Sequence[int], step: Step, first: Array, *others: Array) -> 
 
 
 def sums_of_taps(count: int, part: Callable[[Array], Array], over: Sequence[int]) -> Array:
-    """The sums of `part(tap)` over the axes `over`, which stay with size 1, of `count` taps along a new first axis.
-
-    An axis at a time: XLA for CPU does not vectorise a sum over the last axis, and over the others it does.
-    """
+    """The sums of `part(tap)` over the axes `over`, which stay with size 1, of `count` taps along a new first axis."""
 
     def one(_: None, tap: Array) -> tuple[None, Array]:
-        return None, added_up(part(tap), over)
+        term = part(tap)
+        return None, jnp.sum(term, axis=tuple(over), keepdims=True, dtype=term.dtype)
 
     rows: Array = lax.scan(one, None, jnp.arange(count, dtype=np.int32))[1]
     return rows
-
-
-def added_up(x: Array, over: Sequence[int]) -> Array:
-    """The sums of x over axes, which stay with size 1."""
-    major = [axis for axis in over if axis < x.ndim - 1]
-    for axes in (major, [axis for axis in over if axis not in major]):
-        x = jnp.sum(x, axis=tuple(axes), keepdims=True, dtype=x.dtype)
-    return x
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,11 +1,13 @@
-"""Two primitives: what an op computes, and the linear map of its derivative, which has two directions.
+"""What an op computes and the linear map of its derivative, which has two directions, as primitives of jax.
 
 `linear_map` couples an op's linear map with its transpose, both written by hand. To jax it is one
 operation: its transpose is itself in the other direction, and its batching rule is `vmap` of either.
 So forward mode, reverse mode and whatever is transposed again run the op's own kernels, and what a
 program keeps for the backward is the residual, whatever the kernels are made of.
 
-Both primitives are lowered for each platform by the plan for it: nothing made for one reaches
+A third one, `attach`, is the output of an op as AD sees it: its tangent is that map of those of the inputs.
+
+The two primitives are lowered for each platform by the plan for it: nothing made for one reaches
 another, and a program that is exported for several holds a form for each.
 
 Only public modules of jax are used: `jax.extend.core.Primitive` and `jax.interpreters`.
@@ -24,6 +26,7 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxpool._arguments.arrays import vary_together
 from jaxpool._plan.problem import Platform
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ PLATFORMS: dict[str | None, Platform] = {
 
 compute_p = core.Primitive("jaxpool")
 linear_p = core.Primitive("jaxpool_linear_map")
+attach_p = core.Primitive("derivative_of_jaxpool")
 Dims = tuple[int | None, ...]  # of each argument the axis that a vmap maps, None where it has none
 
 
@@ -57,6 +61,17 @@ def linear_map(
     found: list[Array] = linear_p.bind(
         *leaves, *xs, op=op, tree=tree, given=given, turned=turned, batch=()
     )
+    return found
+
+
+def attach(op: Op, y: Array, residual: Any, xs: Sequence[Array]) -> Array:
+    """y, with the tangent that the op's linear map gives to the tangents of xs.
+
+    A primitive and no `jax.custom_jvp`: of that, `jax.lax.scan` of jax 0.10 keeps the function alone where
+    a gradient is taken of a gradient, and the function here would be y, without a derivative.
+    """
+    leaves, tree = jax.tree.flatten(residual)
+    found: Array = attach_p.bind(y, *leaves, *xs, op=op, tree=tree, batch=())
     return found
 
 
@@ -220,6 +235,53 @@ def _transpose_linear(
     return [None] * count + list(found)
 
 
+def _jvp_compute(primals: Any, tangents: Any, *, op: Op, what: str, batch: Any) -> Any:
+    """The value's: the rules of AD that lie around it are lost where `attach` says."""
+    if what != "value":
+        raise NotImplementedError("A residual has no derivative.")
+
+    def differentiable(*xs: Array) -> Array:
+        y, residual = compute(op, "primal", *lax.stop_gradient(xs))
+        return attach(op, y, residual, xs)
+
+    dots = tuple(map(ad.instantiate_zeros, tangents))
+    y, dot = jax.jvp(_mapped(differentiable, batch), tuple(primals), dots)
+    return [y], [dot]
+
+
+def _jvp_attach(primals: Any, tangents: Any, *, tree: Any, **params: Any) -> Any:
+    first = 1 + tree.num_leaves
+    y = attach_p.bind(*primals, tree=tree, **params)
+    given = tuple(not isinstance(dot, ad.Zero) for dot in tangents[first:])
+    if not any(given):
+        return y, _zero(jax.typeof(y))
+    known = [dot for dot, one in zip(tangents[first:], given, strict=True) if one]
+    dots = vary_together(known, y)
+    residual = primals[1:first]
+    return y, linear_p.bind(*residual, *dots, tree=tree, given=given, turned=False, **params)[0]
+
+
+def _batch_attach(
+    args: Any, dims: Any, *, tree: Any, batch: tuple[Dims, ...], **params: Any
+) -> Any:
+    """As `_batch_linear`."""
+    first = 1 + tree.num_leaves
+    mapped, axis = next((x, dim) for x, dim in zip(args, dims, strict=True) if dim is not None)
+    y, *xs = (
+        _in_front(x, dim, mapped, axis)
+        for which, (x, dim) in enumerate(zip(args, dims, strict=True))
+        if which == 0 or which >= first
+    )
+    new = (*batch, tuple(dims[1:first]))
+    return attach_p.bind(y, *args[1:first], *xs, tree=tree, batch=new, **params), 0
+
+
+attach_p.def_impl(lambda y, *_, **__: y)
+attach_p.def_abstract_eval(lambda y, *_, **__: y)
+mlir.register_lowering(attach_p, mlir.lower_fun(lambda y, *_, **__: y, multiple_results=False))
+ad.primitive_jvps[attach_p] = _jvp_attach
+ad.primitive_jvps[compute_p] = _jvp_compute
+batching.primitive_batchers[attach_p] = _batch_attach
 _define(compute_p, _compute)
 _define(linear_p, _linear)
 batching.primitive_batchers[compute_p] = _batch_compute

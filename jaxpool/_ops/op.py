@@ -4,10 +4,10 @@ An `Op` says what is computed, what is kept, the linear map from tangents and it
 attaches the rules:
 
 - "vjp": reverse mode alone, by `jax.custom_vjp`. The forward rule can itself be differentiated
-  (that is what `jax.hessian` does), through `_attach`.
+  (that is what `jax.hessian` does), through `attach`.
 - "jvp": forward mode, by `jax.custom_jvp`, and by its transpose reverse mode.
 
-Both bind the same two primitives (`linear_map`), so their programs are the same.
+Both bind the same primitives (`linear_map`), so their programs are the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jaxpool._arguments.arrays import vary_together
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.slices import is_sharded
-from jaxpool._ops.linear_map import compute, linear_map
+from jaxpool._ops.linear_map import attach, compute, linear_map
 from jaxpool._plan.problem import Platform, Problem
 
 Autodiff = Literal["vjp", "jvp"]
@@ -72,24 +72,12 @@ def _tangent(op: Op, y: Array, residual: Any, tangents: tuple[Any, ...]) -> Arra
     return linear_map(op, residual, vary_together(known, y), given=given)[0]
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _attach(op: Op, y: Array, residual: Any, xs: tuple[Array, ...]) -> Array:
-    """y, with the tangent that the op's linear map gives to the tangents of xs."""
-    return y
-
-
-@functools.partial(_attach.defjvp, symbolic_zeros=True)
-def _attach_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Array, Array]:
-    y, residual, xs = primals
-    return _attach(op, y, residual, xs), _tangent(op, y, residual, tangents[2])
-
-
 def _differentiable(op: Op, xs: tuple[Array, ...], *given: Array) -> tuple[Array, Any]:
     """The primal and the residual. AD sees the op's linear map alone and never enters the kernel."""
     if op.linear_in_x:
         return linear_map(op, given, xs, given=(True,) * len(xs))[0], given
     y, residual = compute(op, "primal", *lax.stop_gradient(xs), *given)
-    return _attach(op, y, residual, xs), residual
+    return attach(op, y, residual, xs), residual
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -157,7 +157,7 @@ class BoxMean(Op):
         for u, v in np.ndindex(rows.shape[2], columns.shape[2]):
             at = (first + rows[:, :, None, u]) * np.int32(self.sizes[2]) + columns[:, None, :, v]
             weight = (down[:, :, None, u] * across[:, None, :, v]).astype(dtype)[..., None]
-            pixel = jnp.take(flat, at, axis=0, mode="clip").astype(dtype)
+            pixel = regions.pixels(flat, at).astype(dtype)
             # A weight of 0 does not undo an infinity or a NaN.
             total = total + jnp.where(weight != 0, pixel * weight, jnp.zeros((), dtype))
         return total
