@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
+import numpy as np
 from jax import Array, lax
 
+from jaxpool._api.max_pool import pooled as extreme
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array
@@ -42,7 +45,8 @@ def dilate(
     Gradient: the cotangent of each output goes to the element and to the entry of the kernel whose
     sum was chosen; what overlaps is added, all else gets zeros. NaN is larger than every number,
     padding is never chosen. The residual is one unsigned index an output (with `ties="split"` a bit
-    a tap). 8- and 16-bit floats are added and compared in float32. No scatter.
+    a tap; of more than 25 taps x, the kernel and y). 8- and 16-bit floats are added and compared in
+    float32. No scatter. A kernel of zeros that is known when this is traced is a max pool.
 
     {x} A bool raises.
     {kernel}
@@ -115,7 +119,8 @@ def morphology(
 ) -> Array:
     """The dilation or the erosion of x that lies where its type or `where` says."""
     strides, padding, window_dilation, axes, ties, autodiff = options
-    x, kernel = as_array(name, x), as_array(name, kernel, "kernel")
+    x, flat = as_array(name, x), _all_zero(kernel)
+    kernel = as_array(name, kernel, "kernel")
     with calling(name, **{"x.shape": x.shape, "kernel.shape": kernel.shape}):
         if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
             rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
@@ -134,11 +139,23 @@ def morphology(
             raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
     geometry = {"padding": padding, "window_dilation": window_dilation, "axes": pooled}
     given = {"strides": strides, "ties": ties, "autodiff": autodiff, "where": where}
+    if flat:
+        return extreme(name, kind, x, shape, **geometry, **given)
     x, window, split = checked(name, x, shape, **geometry, **given)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
-    flat = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
+    weights = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
     op = morphology_op(window, ties, range(window.size), kind, channels)
     if split:
-        y: Array = split.apply(applied, op, x, flat)
+        y: Array = split.apply(applied, op, x, weights)
         return y
-    return apply(op, autodiff, x, flat)
+    return apply(op, autodiff, x, weights)
+
+
+def _all_zero(kernel: Any) -> bool:
+    """Whether a kernel is known to be 0, so that the dilation is a max pool.
+
+    Of another number it is not, where sums are rounded or wrap: those of unequal elements may tie.
+    """
+    traced = isinstance(kernel, jax.core.Tracer)
+    here = isinstance(kernel, jax.Array) and not traced and kernel.is_fully_addressable
+    return (here or isinstance(kernel, np.ndarray)) and not np.any(np.asarray(kernel))

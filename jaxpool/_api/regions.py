@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
@@ -26,7 +26,7 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.segments import within
 from jaxpool._ops.boxes import BoxMax
 from jaxpool._ops.op import apply_given
-from jaxpool._ops.regions import BoxMean, box_mean, mean_dtype
+from jaxpool._ops.regions import BoxMean, box_mean, boxes_at_once, mean_dtype
 
 Sizes = int | Sequence[int]
 
@@ -175,11 +175,30 @@ def roi_align(
     if kind == "avg":
         return _pooled(BoxMean(cells, scale, int(samples), offset, least), boxes, cells, xs)
     points = (cells[0] * int(samples), cells[1] * int(samples))
-    y = _pooled(BoxMean(points, scale, 1, offset, least), boxes, points, xs)
-    if y.size == 0:
-        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), y.dtype)
-    window = (int(samples),) * 2
-    return max_pool(y, window, window, autodiff="jvp")
+    op = BoxMean(points, scale, 1, offset, least)
+    if xs[1].shape[0] == 0 or 0 in x.shape:
+        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
+    y = gathered(functools.partial(_largest_points, op, int(samples)), 3, 1, *xs)
+    return y.reshape(*boxes.shape[:-1], *y.shape[1:])
+
+
+def _largest_points(op: BoxMean, samples: int, x: Array, boxes: Array, *images: Array) -> Array:
+    """The maximum of each `samples` x `samples` points; where they are many, of a few boxes at a time."""
+
+    def largest(given: Sequence[Array]) -> Array:
+        return max_pool(box_mean(op, x, *given), (samples,) * 2, (samples,) * 2, autodiff="jvp")
+
+    count, together = boxes.shape[0], boxes_at_once(op, x.shape[-1], samples)
+    if together is None or together >= count:
+        return largest((boxes, *images))
+    groups = -(-count // together)
+
+    def grouped(array: Array) -> Array:
+        rest = ((0, groups * together - count), *((0, 0),) * (array.ndim - 1))
+        return jnp.pad(array, rest).reshape(groups, together, *array.shape[1:])
+
+    found = lax.map(jax.checkpoint(largest), tuple(map(grouped, (boxes, *images))))
+    return found.reshape(groups * together, *found.shape[2:])[:count]
 
 
 @public

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from jaxpool._kernels.compare import Ties, level
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, index_dtype, is_float, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
-from jaxpool._kernels.split_ties import pick_tied, route_tied, share, tied, tied_taps
+from jaxpool._kernels.split_ties import pick_tied, route_tied, share, tied_taps
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.others import joins_taps_in_a_loop
@@ -90,8 +90,13 @@ class Morphology(Op):
         found: tuple[Array, Any] = keep(keep_on(on), both, x, kernel)
         return found
 
-    def _won(self, kept: Any, tap: int) -> Array:
-        return tied(kept, tap) if self.ties == "split" else lax.eq(kept, lax.full_like(kept, tap))
+    def _won(self, kept: Any, tap: Any) -> Array:
+        """Where a tap, which may be traced, was chosen or ties."""
+        if self.ties != "split":
+            return lax.eq(kept, lax.full_like(kept, jnp.asarray(tap, kept.dtype)))
+        (word,) = kept  # of so few taps one is enough
+        bit = lax.shift_left(np.ones((), word.dtype), jnp.asarray(tap, word.dtype))
+        return lax.ne(lax.bitwise_and(word, lax.full_like(word, bit)), lax.full_like(word, 0))
 
     def linear(self, on: Platform, kept: Any, x_dot: Array | None, k_dot: Array | None) -> Array:
         dtype = next(dot.dtype for dot in (x_dot, k_dot) if dot is not None)
@@ -121,17 +126,13 @@ class Morphology(Op):
             part = share(part, kept)
         else:
             dx = route(dy, kept, plan_rank(problem))
-        over = self._summed(dy)
-        rows = []
-        for tap in range(self.window.size):
-            won = slices.only(self._won(kept, tap), part)
-            rows.append(jnp.sum(won, axis=over, keepdims=True, dtype=part.dtype))
-        dk = cast(jnp.stack(rows), dy.dtype)
-        return dx, dk if self.kind == "max" else -dk
+        return dx, self._sent_to_kernel(functools.partial(self._won, kept), part, dy.dtype)
 
-    def _summed(self, dy: Array) -> tuple[int, ...]:
-        """The axes along which all outputs have the same kernel."""
-        return tuple(axis for axis in range(dy.ndim) if axis != self.channels)
+    def _sent_to_kernel(self, won: Callable[[Array], Array], part: Array, dtype: DType) -> Array:
+        """The cotangent of the kernel: of each tap, what the outputs that it has `won` pass on."""
+        over = tuple(axis for axis in range(part.ndim) if axis != self.channels)
+        dk = tap_loop.sums_of_taps(self.window.size, lambda tap: slices.only(won(tap), part), over)
+        return cast(dk if self.kind == "max" else -dk, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,11 +196,7 @@ class LargeMorphology(Morphology):
     def _winning(self, kept: Any) -> tuple[Any, Array | None, list[Array]]:
         """Where a tap was chosen, as a function of it; how many tie, if ties are split; the arrays that it reads."""
         if self.ties != "split":
-
-            def chosen(tap: Array) -> Array:
-                return lax.eq(kept, lax.full_like(kept, tap.astype(kept.dtype)))
-
-            return chosen, None, [kept]
+            return functools.partial(self._won, kept), None, [kept]
         x, kernel, y = kept
         laid, weights = self._laid_out(x, kernel)
         reads = [laid, weights, y]
@@ -237,26 +234,35 @@ class LargeMorphology(Morphology):
         return cast(total if counts is None else total / counts.astype(total.dtype), dtype)
 
     def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array, Array]:
-        won, counts, reads = self._winning(kept)
+        won, counts, _ = self._winning(kept)
         part = cast(dy, accumulator(dy.dtype))
-        part = part if counts is None else part / counts.astype(part.dtype)
-        empty = slices.zeros_like(part, self.window.axes, self.window.input_shape)
-        start = tap_loop.lay_out(empty, self.window, 0)
+        if counts is None:
+            dx = tap_loop.to_elements(self.window, _sent, [part, kept])
+        else:
+            part = part / counts.astype(part.dtype)
+            x, kernel, y = kept
+            wide = cast(x, y.dtype), self.weights(kernel, y.dtype)
+            dx = tap_loop.to_elements(self.window, _shared, [part, y], *wide)
+        return cast(dx, dy.dtype), self._sent_to_kernel(won, part, dy.dtype)
 
-        def send(tap: Array, dx: Array) -> Array:
-            return tap_loop.add_to_elements(dx, self.window, tap, slices.only(won(tap), part))
 
-        dx = tap_loop.over_taps(range(self.window.size), send, start, part, *reads)
-        dk = tap_loop.sums_of_taps(
-            self.window.size, lambda tap: slices.only(won(tap), part), self._summed(dy)
-        )
-        dk = cast(dk if self.kind == "max" else -dk, dy.dtype)
-        return cast(tap_loop.take_back(dx, self.window), dy.dtype), dk
+def _sent(tap: Array, real: Array | None, dy: Array, index: Array) -> Array:
+    """dy where the tap was chosen."""
+    chosen = lax.eq(index, tap.astype(index.dtype))
+    return slices.only(chosen if real is None else lax.bitwise_and(chosen, real), dy)
+
+
+def _shared(
+    tap: Array, real: Array | None, part: Array, y: Array, x: Array, weight: Array
+) -> Array:
+    """The share of dy where the tap is one of those whose sum is y."""
+    ties = level(x + weight, y)
+    return slices.only(ties if real is None else lax.bitwise_and(ties, real), part)
 
 
 def morphology_op(
     window: Window, ties: Ties, taps: Sequence[int], kind: Kind, channels: int | None = None
 ) -> Morphology:
-    """The op of a window by how many taps take part."""
-    large = joins_taps_in_a_loop(len(taps))
+    """The op of a window, by how many taps it has."""
+    large = joins_taps_in_a_loop(window.size)
     return (LargeMorphology if large else Morphology)(window, ties, taps, kind, channels)

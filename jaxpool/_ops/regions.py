@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels import regions
 from jaxpool._kernels.cells import Cells, spread, weighted
 from jaxpool._kernels.dtypes import DType, accumulator, is_float
@@ -24,6 +26,8 @@ SAMPLES = 4
 # Rows and columns of an image that one loop sends cotangents to; whole images elsewhere, where nothing
 # was measured: "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
 TILE = {"cpu": (8, 16)}
+# Numbers: of cells of more than SAMPLES points an axis, which are many times the result, so many are held at once.
+POINTS = 1 << 20
 GROUP = 16  # boxes in one matrix product: enough rows for it, few free slots where an image has few boxes
 
 
@@ -153,7 +157,7 @@ class BoxMean(Op):
         for u, v in np.ndindex(rows.shape[2], columns.shape[2]):
             at = (first + rows[:, :, None, u]) * np.int32(self.sizes[2]) + columns[:, None, :, v]
             weight = (down[:, :, None, u] * across[:, None, :, v]).astype(dtype)[..., None]
-            pixel = jnp.take(flat, at, axis=0, mode="clip").astype(dtype)
+            pixel = regions.pixels(flat, at).astype(dtype)
             # A weight of 0 does not undo an infinity or a NaN.
             total = total + jnp.where(weight != 0, pixel * weight, jnp.zeros((), dtype))
         return total
@@ -228,3 +232,10 @@ def box_mean(op: BoxMean, x: Array, boxes: Array, *images: Array) -> Array:
     """What the op gives for images of the sizes of x, in both modes."""
     x = vary_together([x.astype(mean_dtype(x.dtype))], boxes, *images)[0]
     return apply_given(dataclasses.replace(op, sizes=x.shape[:3]), x, boxes, *images)[0]
+
+
+def boxes_at_once(op: BoxMean, channels: Any, samples: int) -> int | None:
+    """Of how many boxes the points are held at once, `samples` an axis of a cell; None for all."""
+    if samples <= SAMPLES or not is_int(channels):
+        return None
+    return max(1, POINTS // (math.prod(op.output_shape) * max(1, channels)))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool._ops import regions
 from jaxpool.testing import assert_close
 from tests.support import region_oracle as oracle
 
@@ -279,6 +280,28 @@ def test_symbolic_sizes_are_refused_by_name(name, x, boxes, message):
     with pytest.raises(ValueError, match="known") as raised:
         jax.eval_shape(pool, x, boxes, images)
     assert str(raised.value).startswith(f"jaxpool.{name}: {message}")
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_the_largest_of_many_points_a_few_boxes_at_a_time(at_once, monkeypatch):
+    """To rounding: products of groups of other sizes add in another order."""
+    x, images = jnp.stack([X, -X]), jnp.array([1, 0, 0, 1] * 2)
+    boxes = jnp.concatenate([BOX + i / 8 for i in range(4)])
+
+    def pool(x, boxes):
+        return jaxpool.roi_align(x, boxes, 2, batch_indices=images, samples=5, kind="max")
+
+    def everything(x, boxes):
+        y, back = jax.vjp(pool, x, boxes)
+        second = jax.grad(lambda boxes: (jax.grad(lambda x: (pool(x, boxes) ** 2).sum())(x)).sum())
+        return y, back(jnp.cos(y)), jax.jvp(pool, (x, boxes), (x, boxes))[1], second(boxes)
+
+    want = jax.jit(everything)(x, boxes)
+    monkeypatch.setattr(regions, "POINTS", at_once * 100 * X.shape[-1])
+    program = jax.jit(lambda *xs: everything(*xs)).lower(x, boxes)
+    assert "scatter" not in program.as_text()
+    found = program.compile()(x, boxes)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-5), found, want)
 
 
 @pytest.mark.parametrize("name", ["roi_align", "roi_max_pool"])

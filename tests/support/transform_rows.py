@@ -169,6 +169,12 @@ def with_kernel(x):
     return x, KERNEL + 0.1 * jnp.tanh(x.mean((0, -1))[:3, :2])
 
 
+def with_large_kernel(x):
+    """The same kernel among entries that take no part: of so many taps it is gone over in a loop."""
+    x, kernel = with_kernel(x)
+    return x, jnp.pad(kernel, 2, constant_values=-np.inf)
+
+
 def morphed(best, sign):
     windows = Windows(spans(4, 3), spans(3, 2))
 
@@ -379,6 +385,16 @@ VARIANTS = {
     "median_pool, split": same("median_pool", lambda *at: soft(ranked(None), *at), ties="split"),
     "median_pool, large": row(
         "median_pool", soft(ranked(None), *LARGE), (13, 11), padding="SAME", ties="split"
+    ),
+    "dilate, large": row(
+        "dilate", morphed(jnp.argmax, 1), split=with_large_kernel, padding=((2, 2), (2, 2))
+    ),
+    "erode, large, split": row(
+        "erode",
+        morphed(jnp.argmin, -1),
+        split=with_large_kernel,
+        padding=((2, 2), (2, 2)),
+        ties="split",
     ),
     "dilate, split": row("dilate", morphed(jnp.argmax, 1), split=with_kernel, ties="split"),
     "lp_pool, overlapping": same("lp_pool", lambda *at: soft(norm(3), *at), 3),

@@ -192,6 +192,24 @@ def test_scan_and_checkpointed_scan(name, autodiff):
     np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize("name", ["max", "max split", "avg"])
+def test_a_gradient_of_a_gradient_through_a_scan(name, autodiff):
+    """jax 0.10 then calls the functions of custom derivatives without their rules."""
+
+    def twice(f):
+        def squares(scales, x):
+            def one(scale):
+                return (f(numbers() * scale * x) + x * f(numbers() * scale)) ** 2
+
+            return jax.lax.map(one, scales).sum()
+
+        return jax.jit(jax.grad(lambda scales: jax.grad(squares, 1)(scales, 1.0)))(ONES * 1000)
+
+    got, want = twice(pool(name, autodiff)), twice(linear_twin(name))
+    np.testing.assert_allclose(got, want, rtol=1e-10)
+
+
 POLICIES = ("everything_saveable", "nothing_saveable", "dots_saveable")
 
 

@@ -1,0 +1,88 @@
+"""Morphology by kernels of many taps, in a loop over them, and by kernels of zeros, a max pool."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool._ops import morphology
+from tests.support.compilation import AS_USERS
+
+RNG = np.random.default_rng(0)
+X = np.array(RNG.integers(-5, 5, (2, 9, 11, 3)), np.float32)
+X[0, 3, 3], X[1, :7, :7], X[1, 8, 8, 1] = -np.inf, -np.inf, np.nan
+
+
+def both(x, kernel, name, options):
+    y, back = jax.vjp(functools.partial(getattr(jaxpool, name), **dict(options)), x, kernel)
+    return y, *back(jnp.cos(jnp.arange(y.size)).reshape(y.shape).astype(y.dtype))
+
+
+@pytest.mark.parametrize("ties", ["first", "last", "split"])
+@pytest.mark.parametrize(
+    ("name", "shape", "options"),
+    [
+        ("dilate", (3, 4), {"padding": "SAME"}),
+        ("erode", (4, 5), {"padding": "SAME", "strides": (2, 3)}),
+        ("dilate", (4, 3, 3), {"padding": "SAME", "strides": (1, 2), "window_dilation": (2, 3)}),
+        ("erode", (5, 2), {"strides": (7, 9), "axes": (2, 0), "padding": ((0, 2), (1, 1))}),
+        ("dilate", (2, 3, 3), {"strides": (2, 1, 2), "axes": (3, 2, 1)}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+def test_a_loop_over_taps_gives_the_bits_of_one_expression(
+    name, shape, options, ties, dtype, monkeypatch
+):
+    kernel = np.array(RNG.integers(-2, 2, shape), np.float32)
+    kernel[(0,) * kernel.ndim] = -np.inf
+    args = jnp.asarray(X, dtype), jnp.asarray(kernel, dtype)
+    options = tuple({**options, "ties": ties}.items())
+    found = []
+    for loop in (False, True):
+        monkeypatch.setattr(morphology, "joins_taps_in_a_loop", lambda count, loop=loop: loop)
+        found.append(jax.jit(lambda *xs: both(*xs, name, options))(*args))
+    rounding = 1e-6 if dtype == np.float32 else 2e-2  # of sums; without ties split the same bits
+    for one, other in zip(*found, strict=True):
+        one, other = np.asarray(one, np.float32), np.asarray(other, np.float32)
+        np.testing.assert_allclose(one, other, rtol=rounding if ties == "split" else 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+def test_integers_wrap_in_a_loop_as_they_do_at_once(dtype, monkeypatch):
+    info = np.iinfo(dtype)
+    x = RNG.integers(info.min, info.max, (2, 7, 8, 1), dtype, endpoint=True)
+    kernel = RNG.integers(info.min, info.max, (3, 3), dtype, endpoint=True)
+    for name in ("dilate", "erode"):
+        found = []
+        for loop in (False, True):
+            monkeypatch.setattr(morphology, "joins_taps_in_a_loop", lambda count, loop=loop: loop)
+            found.append(getattr(jaxpool, name)(x, kernel, (2, 1), "SAME"))
+        np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("ties", ["first", "split"])
+def test_a_large_kernel_is_a_short_program_in_little_memory(ties):
+    x = jax.ShapeDtypeStruct((1, 64, 64, 4), np.float32)
+    kernel = jax.ShapeDtypeStruct((23, 23), np.float32)
+    options = (("padding", "SAME"), ("ties", ties))
+    program = jax.jit(lambda x, kernel: both(x, kernel, "dilate", options)).lower(x, kernel)
+    assert len(program.as_text()) < 200_000
+    memory = program.compile(AS_USERS).memory_analysis()
+    assert memory.temp_size_in_bytes < 12 * 4 * (64 + 2 * 22) ** 2 * 4
+
+
+@pytest.mark.parametrize(
+    "kernel", [np.zeros((3, 3)), np.zeros((1, 2)), jnp.zeros((2, 2, 3)), -np.zeros((2, 3))]
+)
+@pytest.mark.parametrize(("name", "pool"), [("dilate", "max_pool"), ("erode", "min_pool")])
+def test_a_kernel_of_zeros_is_a_max_pool(kernel, name, pool):
+    kernel, shape = kernel.astype(np.float32), kernel.shape[:2]
+
+    def program(call):
+        return jax.jit(lambda x: jax.vjp(call, x)[1](call(x))[0]).lower(X).as_text()
+
+    ours = program(lambda x: getattr(jaxpool, name)(x, kernel, (2, 1), "SAME", ties="last"))
+    assert ours == program(lambda x: getattr(jaxpool, pool)(x, shape, (2, 1), "SAME", ties="last"))
