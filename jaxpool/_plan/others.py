@@ -33,6 +33,14 @@ def compares_positions(on: Platform, count: int) -> bool:
     return count <= TUNING[on].compared_positions
 
 
+def counts_ties_if_any(on: Platform, shape: Shape) -> bool:
+    """Whether ties of segments are counted only where there is one: a branch, which not every platform takes lightly.
+
+    That is told by a sum of bits in 32 bits.
+    """
+    return TUNING[on].conditional and elements(shape) < 2**32
+
+
 def in_one_go(taps: int, stride: int) -> bool:
     """Whether `taps` elements along an axis are joined one by one: few, or not more than the windows are apart."""
     return taps <= max(LIMITS.fold_taps, stride)

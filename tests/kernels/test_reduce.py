@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._kernels.reduce import extreme
+from jaxpool._kernels.reduce import extreme, pack, unpack
 from jaxpool._plan.others import reduced_ways
 
 SHAPES = [  # found by a search; `jax.numpy.max` loses NaNs over most of them
@@ -56,3 +56,15 @@ def test_what_is_folded():
     assert reduced_ways((1 << 18, 16), (1,), 32, "cpu", False) == 1
     assert reduced_ways(large, (1, 2), 32, "cpu", True) == 1
     assert {reduced_ways(large, (1, 2), 32, on, False) for on in ("gpu", "tpu", "portable")} == {1}
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 15, 16, 17, 33, 64, 100])
+def test_bits_are_blocks_of_eight(size):
+    bits = np.random.default_rng(size).random((3, size, 5)) < 0.5
+    length = -(-size // 8)
+    padded = np.zeros((3, 8 * length, 5), bool)
+    padded[:, :size] = bits
+    blocks = padded.reshape(3, 8, length, 5)
+    words = pack(jax.numpy.asarray(bits), 1)
+    np.testing.assert_array_equal(words, np.packbits(blocks, axis=1, bitorder="little")[:, 0])
+    np.testing.assert_array_equal(unpack(words, size, 1), bits)
