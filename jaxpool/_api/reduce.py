@@ -129,7 +129,6 @@ def _reduction(
                 rule = f"given to reduce axis {entry} of size 0"
                 raise ArgumentError("initial", rule, None, "It is the result of no elements.")
         start = None if initial is None else _initial(initial, x.dtype)
-    mask = None if mask is None else jnp.broadcast_to(mask, x.shape)
     place = place_by_type(x)
     if place and any(place.count(entry) > 1 for entry in axes):
         y = whole_extreme(kind, place, x, axes, mask, keepdims, ties)
@@ -160,8 +159,8 @@ def max(
     Gradient: the cotangent is divided equally among the elements that attain the maximum, or goes
     to the one that `ties` chooses; all others get zeros. NaN is larger than every number: the
     output is NaN and its cotangent goes to the NaNs alone. -inf is an ordinary value. The residual
-    is one bit an element of x, with `ties="first"` or `"last"` one unsigned index an output. The
-    backward holds no scatter.
+    is x and y, with `ties="first"` or `"last"` one unsigned index an output. The backward holds no
+    scatter.
 
     Args:
       x: array of any shape; floats, integers and bool (where max is "or").

@@ -17,6 +17,7 @@ from jaxpool._kernels import patches, rank, slices
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.keep import keep
+from jaxpool._kernels.reduce import attained, pack, unpack
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.split_ties import (
     pick_tied,
@@ -89,9 +90,33 @@ class RankPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class RankOver(Reduction):
-    """The element of `rank` over whole axes, None the median, of those that a mask counts."""
+    """The element of `rank` over whole axes, None the median, of those that a mask counts.
+
+    With "split" it keeps a bit an element: nothing else keeps what was laid out for it.
+    """
 
     rank: int | None = None
+
+    @property
+    def _packed(self) -> int:
+        """The axis along which bits are packed: the longest."""
+        return max(zip(self.sizes, self.axes, strict=True))[1]
+
+    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
+        if self.ties != "split":
+            return super().primal(on, *xs)
+        y = self.value(on, *xs)
+        return y, pack(attained(xs[0], y, *xs[1:]), self._packed)
+
+    def won(self, on: Platform, kept: Any, shape: Sequence[Any]) -> Array:
+        if self.ties != "split":
+            return super().won(on, kept, shape)
+        return unpack(kept, shape[self._packed], self._packed)
+
+    def count(self, on: Platform, kept: Any) -> Array:
+        bits = lax.population_count(kept)
+        count = jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
+        return lax.max(count, lax.full_like(count, 1))
 
     def value(self, on: Platform, *xs: Array) -> Array:
         key = rank.keys(xs[0])

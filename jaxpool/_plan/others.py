@@ -61,17 +61,34 @@ def keeps_reflected(on: Platform) -> bool:
     return TUNING[on].in_place
 
 
-def reduced_ways(
-    shape: Shape, axes: Sequence[int], bits: int, platform: Platform, sharded: bool
-) -> int:
-    """How many stretches of its longest axis a maximum of floats joins before it reduces; 1: none."""
+@dataclasses.dataclass(frozen=True)
+class Fold:
+    """How many stretches of an axis are joined, element by element, before an array is reduced."""
+
+    axis: int
+    ways: int
+
+
+def plan_fold(
+    shape: Shape, axes: Sequence[int], bits: int, platform: Platform, sharded: bool, ties: bool
+) -> Fold | None:
+    """The fold of a reduction of floats over `axes`, of their `ties` or of the values; None: reduced as it is.
+
+    Of the axes that are long enough the first: there the rows that are joined are longest.
+    """
     tuning = TUNING[platform]
     if sharded or None in shape or bits < 16 or elements(shape) < tuning.folded_elements:
-        return 1
-    ways = tuning.folded_ways // (2 if bits == 16 else 1)
-    size, axis = max((shape[axis] or 0, axis) for axis in axes)
-    long = size >= ways and size // ways * row(shape, (axis,)) >= tuning.folded_row
-    return ways if long else 1
+        return None
+    most = tuning.folded_ways // (2 if bits == 16 else 1)
+    least = tuning.folded_tied_row if ties else tuning.folded_row
+    for axis in sorted(axes):
+        size, beside = shape[axis] or 0, row(shape, (axis,))
+        if 1 < size <= most and not ties:
+            return Fold(axis, size)
+        for ways in (most, most // 2, most // 4):
+            if size >= ways and size // ways * beside * bits >= least:
+                return Fold(axis, ways)
+    return None
 
 
 def blur_groups(window: Window, on: Platform) -> tuple[Window, ...]:

@@ -86,7 +86,8 @@ class Tuning:
     loses_nan: bool = False  # a maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12): look for it
     folded_elements: float = NEVER  # elements: from here on stretches of an axis are joined before it is reduced
     folded_ways: int = 16  # stretches: of 32 and 64 bits; half as many of 16 bits, of which more do not vectorise
-    folded_row: int = 4  # elements next to each other: of shorter stretches the pass does not vectorise
+    folded_row: int = 128  # bits next to each other: of shorter stretches the pass does not vectorise
+    folded_tied_row: int = 256  # bits next to each other: likewise, where ties are counted or the first is found
     # NOTES: Subnormal numbers
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Unpooling
@@ -111,7 +112,7 @@ CPU = Tuning(
     table_row=12,
     route_row=12,
     loses_nan=True,
-    folded_elements=1 << 21,
+    folded_elements=1 << 15,
     subnormals_are_zero=True,
     unpool_taps=32,
     blur_taps=1,

@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.compare import Ties, decode, encode
 from jaxpool._kernels.dtypes import Kind, accumulator
+from jaxpool._kernels.reduce import attained
 from jaxpool._ops.op import Op, apply_given
 from jaxpool._ops.reduction import MeanOver, Reduction
 from jaxpool._ops.scaled import departure
@@ -53,7 +54,9 @@ class _Max(_Whole):
             return y
         wide = own.astype(accumulator(x.dtype))
         if self.ties == "split":
-            wide = wide * self._part(reached, winners, wide.dtype)
+            held = jnp.where(reached, self._held(x, own, *mask), 0)
+            count = lax.max(self.over_devices(lax.psum, held), np.int32(1))
+            wide = wide * (held.astype(wide.dtype) / count.astype(wide.dtype))
         else:
             if mask:
                 none = np.asarray(np.iinfo(winners.dtype).max, winners.dtype)
@@ -90,13 +93,10 @@ class _Max(_Whole):
             first = first & (place == self.over_devices(lax.pmin, place))
         return first
 
-    def _part(self, reached: Array, winners: Array, dtype: Any) -> Array:
-        """How many elements of this device reach the maximum, over how many of all devices do."""
-        bits = lax.population_count(winners)
-        held = jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
-        held = jnp.where(reached, held, 0)
-        count = lax.max(self.over_devices(lax.psum, held), np.int32(1))
-        return held.astype(dtype) / count.astype(dtype)
+    def _held(self, x: Array, own: Array, mask: Array | None = None) -> Array:
+        """How many elements of this device reach its maximum, none of them where none counts."""
+        tied = attained(lax.stop_gradient(x), lax.stop_gradient(own), mask)
+        return jnp.sum(tied, axis=self.axes, keepdims=True, dtype=np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
