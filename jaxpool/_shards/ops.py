@@ -152,11 +152,14 @@ def _real_taps(shards: Shards, ndim: int) -> Words:
     for dim in shards.window.dims:
         halo = shards.halo(dim)
         if halo is None:
-            real.append(dim.inside())
+            real.append(functools.partial(inside, dim))
             continue
-        taps = np.arange(dim.window, dtype=np.int32)[None] * np.int32(dim.dilation)
-        at = halo.window_starts()[:, None] + taps
-        real.append((at >= 0) & (at < dim.size))
+
+        def here(tap: int, dim: Axis = dim, starts: Array = halo.window_starts()) -> Array:
+            at = starts + np.int32(tap * dim.dilation)
+            return (at >= 0) & (at < dim.size)
+
+        real.append(here)
     return real_words(real, shards.window, ndim)
 
 
