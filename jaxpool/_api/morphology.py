@@ -15,8 +15,8 @@ from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, normalise_axes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
+from jaxpool._ops.morphology import morphology_op
 from jaxpool._ops.op import Autodiff, applied, apply
-from jaxpool._ops.rank_pool import Morphology
 from jaxpool._shards.split import Where
 
 
@@ -137,8 +137,7 @@ def morphology(
     x, window, split = checked(name, x, shape, **geometry, **given)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     flat = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
-    taps = range(window.size)
-    op = Morphology(window, ties, taps, None, kind, channels)
+    op = morphology_op(window, ties, range(window.size), kind, channels)
     if split:
         y: Array = split.apply(applied, op, x, flat)
         return y

@@ -1,4 +1,4 @@
-"""Elements of a rank, and grey morphology: what is chosen among the taps of each window."""
+"""Elements of a rank: what is chosen among the taps of each window."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import patches, rank, slices
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
+from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.split_ties import (
     pick_tied,
     route_tied,
-    share,
-    tied,
     tied_taps,
 )
 from jaxpool._ops.op import Autodiff, Op, apply, apply_given, problem_of
@@ -127,73 +125,3 @@ def _of_copies(op: RankPool, autodiff: Autodiff, x: Array) -> Array:
         part = np.expand_dims(part.transpose(np.argsort(over.axes)), others)
         y = apply_given(over, laid, slices.broadcast_like(real & part, laid))[0]
     return lax.squeeze(y, over.axes).astype(x.dtype)
-
-
-@dataclasses.dataclass(frozen=True)
-class Morphology(RankPool):
-    """The maximum of elements plus a kernel ("max"), or the minimum of elements minus it ("min").
-
-    The kernel has its taps along the first axis and after that the axes of x: of size 1, but for
-    that of the channels, where it has one for each.
-    """
-
-    kind: Kind
-    channels: int | None  # the axis along which kernels differ
-    inputs = 2
-
-    def terms(self, x: Array, kernel: Array) -> list[Array]:
-        small = not is_float(x.dtype) and x.dtype.itemsize < 4
-        wide = jnp.dtype(np.int32) if small else accumulator(x.dtype)
-        weights = cast(kernel, wide)
-        weights = weights if self.kind == "max" else -weights
-        fill = losing(wide, self.kind)
-        padded = slices.pad_input(cast(x, wide), self.window, fill)
-        terms, real = [], [dim.inside() for dim in self.window.dims]
-        for tap in self.taps:
-            view = slices.tap_of(padded, self.window, tap)
-            term = view + slices.broadcast_like(weights[tap], view)
-            if self.window.padded and not is_float(wide):  # no integer stays what it is
-                at = zip(real, self.window.unravel(tap), strict=True)
-                lines = [each[:, along] for each, along in at]
-                here = slices.crossed(jnp.logical_and, lines, self.window.axes, x.ndim)
-                here = slices.broadcast_like(here, term)
-                term = lax.select(here, term, lax.full_like(term, fill))
-            terms.append(term)
-        return terms
-
-    def chosen(self, terms: Sequence[Array]) -> Array:
-        return functools.reduce(lax.max if self.kind == "max" else lax.min, terms)
-
-    def result(self, y: Array, *xs: Array) -> Array:
-        return cast(y, xs[0].dtype)
-
-    def _won(self, kept: Any, tap: int) -> Array:
-        return tied(kept, tap) if self.ties == "split" else lax.eq(kept, lax.full_like(kept, tap))
-
-    def linear(self, on: Platform, kept: Any, x_dot: Array | None, k_dot: Array | None) -> Array:
-        dtype = next(dot.dtype for dot in (x_dot, k_dot) if dot is not None)
-        parts = []
-        if x_dot is not None:
-            parts.append(super().linear(on, kept, cast(x_dot, accumulator(dtype))))
-        if k_dot is not None:
-            weights = cast(k_dot if self.kind == "max" else -k_dot, accumulator(dtype))
-            terms = []
-            for tap in self.taps:
-                won = self._won(kept, tap)
-                weight = slices.broadcast_like(weights[tap], won)
-                terms.append(lax.select(won, weight, lax.full_like(weight, 0)))
-            total = functools.reduce(lax.add, terms)
-            parts.append(share(total, kept) if self.ties == "split" else total)
-        return cast(functools.reduce(lax.add, parts), dtype)
-
-    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array, Array]:
-        (dx,) = super().transpose(on, kept, dy)
-        part = cast(dy, accumulator(dy.dtype))
-        part = share(part, kept) if self.ties == "split" else part
-        over = tuple(axis for axis in range(dy.ndim) if axis != self.channels)
-        rows = []
-        for tap in range(self.window.size):
-            won = lax.select(self._won(kept, tap), part, lax.full_like(part, 0))
-            rows.append(jnp.sum(won, axis=over, keepdims=True, dtype=part.dtype))
-        dk = cast(jnp.stack(rows), dy.dtype)
-        return dx, dk if self.kind == "max" else -dk

@@ -38,6 +38,11 @@ def in_one_go(taps: int, stride: int) -> bool:
     return taps <= max(LIMITS.fold_taps, stride)
 
 
+def joins_taps_in_a_loop(count: int) -> bool:
+    """Whether the sums of grey morphology are made by a loop over taps of the kernel, or all in one expression."""
+    return count > LIMITS.morphology_taps
+
+
 def kept_before(tap: int) -> bool:
     """Whether what was joined so far is kept before element `tap` is: loops of many joins compile for long."""
     return tap % LIMITS.fold_taps == 0

@@ -23,6 +23,7 @@ class Limits:
     adaptive_places: int = 16  # places of an element on a grid: read one by one up to here, else as a block
     constant_table: int = 1 << 17  # numbers: a longer table of positions is computed by the program, not part of it
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted, windows laid out apart
+    morphology_taps: int = 25  # taps of a kernel: added in one expression up to here, else a loop goes over them
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
 
 

@@ -19,8 +19,9 @@ from jaxpool._arguments.sizes import is_int, is_sequence, listed, normalise_axes
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.blur_pool import over_border
+from jaxpool._ops.morphology import morphology_op
 from jaxpool._ops.op import applied
-from jaxpool._ops.rank_pool import Morphology, RankPool, ranked
+from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.split import by_window
@@ -241,7 +242,7 @@ class Filter:
             flat = flat[::-1] if kind == "max" else flat
 
             def make(window: Window) -> Any:
-                return Morphology(window, "first", tuple(taps.tolist()), None, kind, None)
+                return morphology_op(window, "first", tuple(taps.tolist()), kind)
 
             y = self._over(applied, make, shape, self._where(self.origins), x, flat)
         else:

@@ -58,7 +58,11 @@ def _morphology(name: str) -> Iterator[Large]:
         yield Large(f"{name} {ties} 63x63", functools.partial(pool, **same), (IMAGE, (LONG, LONG)))
     kernel = np.sin(np.arange(LONG * LONG, dtype=np.float32)).reshape(LONG, LONG)
     yield Large(f"{name} constant 63x63", lambda x: pool(x, kernel, padding="SAME"), (IMAGE,))
-    yield Large(f"{name} 63 of 1e7", functools.partial(pool, padding="SAME"), (ROWS, (LONG,)))
+    yield Large(
+        f"{name} 63 of 1e7",
+        functools.partial(pool, padding="SAME", axes=(0,)),
+        (ROWS, (LONG,)),
+    )
 
 
 def _segments(name: str) -> Iterator[Large]:

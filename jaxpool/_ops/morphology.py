@@ -1,0 +1,262 @@
+"""Grey morphology: the best sum of the elements of each window and a kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._geometry.window import Window
+from jaxpool._kernels import rank, slices, tap_loop
+from jaxpool._kernels.compare import Ties, level
+from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, index_dtype, is_float, losing
+from jaxpool._kernels.keep import keep
+from jaxpool._kernels.route import pick, route
+from jaxpool._kernels.split_ties import pick_tied, route_tied, share, tied, tied_taps
+from jaxpool._ops.op import Op, problem_of
+from jaxpool._plan.max_pool import plan_ties
+from jaxpool._plan.others import joins_taps_in_a_loop
+from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.rank_pool import plan_rank
+
+
+def wide_dtype(dtype: DType) -> DType:
+    """The type in which sums are made and compared: four bytes or more."""
+    small = not is_float(dtype) and dtype.itemsize < 4
+    return jnp.dtype(np.int32) if small else accumulator(dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Morphology(Op):
+    """The maximum of elements plus a kernel ("max"), or the minimum of elements minus it ("min").
+
+    The kernel has the taps of the window along the first axis and after that the axes of x: of size 1,
+    but for that of the channels, where it has one for each. `taps`, flat and ascending, take part.
+    Keeps which tap was chosen, or a bit for each that ties.
+    """
+
+    window: Window
+    ties: Ties
+    taps: Sequence[int]
+    kind: Kind
+    channels: int | None  # the axis along which kernels differ
+    inputs = 2
+
+    def weights(self, kernel: Array, dtype: DType) -> Array:
+        """What is added at each tap."""
+        weights = cast(kernel, dtype)
+        return weights if self.kind == "max" else -weights
+
+    @property
+    def _join(self) -> Any:
+        return lax.max if self.kind == "max" else lax.min
+
+    def _terms(self, x: Array, kernel: Array) -> list[Array]:
+        wide = wide_dtype(x.dtype)
+        weights, fill = self.weights(kernel, wide), losing(wide, self.kind)
+        padded = slices.pad_input(cast(x, wide), self.window, fill)
+        terms, real = [], [dim.inside() for dim in self.window.dims]
+        for tap in self.taps:
+            view = slices.tap_of(padded, self.window, tap)
+            term = view + slices.broadcast_like(weights[tap], view)
+            if self.window.padded and not is_float(wide):  # no integer stays what it is
+                at = zip(real, self.window.unravel(tap), strict=True)
+                lines = [each[:, along] for each, along in at]
+                here = slices.crossed(jnp.logical_and, lines, self.window.axes, x.ndim)
+                here = slices.broadcast_like(here, term)
+                term = lax.select(here, term, lax.full_like(term, fill))
+            terms.append(term)
+        return terms
+
+    def _best(self, x: Array, kernel: Array) -> Array:
+        return functools.reduce(self._join, self._terms(x, kernel))
+
+    def value(self, on: Platform, x: Array, kernel: Array) -> Array:
+        return cast(self._best(x, kernel), x.dtype)
+
+    def primal(self, on: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
+        def both(x: Array, kernel: Array) -> tuple[Array, Any]:
+            y = keep(keep_on(on), self._best, x, kernel)
+            words = tied_taps(self._terms(x, kernel), y, self.window, self.taps)
+            split = self.ties == "split"
+            kept = words if split else rank.one_tap(words, self.window, self.ties == "last")
+            return cast(y, x.dtype), kept
+
+        found: tuple[Array, Any] = keep(keep_on(on), both, x, kernel)
+        return found
+
+    def _won(self, kept: Any, tap: int) -> Array:
+        return tied(kept, tap) if self.ties == "split" else lax.eq(kept, lax.full_like(kept, tap))
+
+    def linear(self, on: Platform, kept: Any, x_dot: Array | None, k_dot: Array | None) -> Array:
+        dtype = next(dot.dtype for dot in (x_dot, k_dot) if dot is not None)
+        parts = []
+        if x_dot is not None:
+            x_dot = cast(x_dot, accumulator(dtype))
+            if self.ties == "split":
+                parts.append(pick_tied(x_dot, kept, self.window))
+            else:
+                parts.append(pick(x_dot, kept, plan_rank(problem_of(self.window, x_dot, on))))
+        if k_dot is not None:
+            weights = self.weights(k_dot, accumulator(dtype))
+            terms = []
+            for tap in self.taps:
+                won = self._won(kept, tap)
+                weight = slices.broadcast_like(weights[tap], won)
+                terms.append(lax.select(won, weight, lax.full_like(weight, 0)))
+            total = functools.reduce(lax.add, terms)
+            parts.append(share(total, kept) if self.ties == "split" else total)
+        return cast(functools.reduce(lax.add, parts), dtype)
+
+    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array, Array]:
+        problem = problem_of(self.window, dy, on, self.window.unpooled(dy.shape))
+        part = cast(dy, accumulator(dy.dtype))
+        if self.ties == "split":
+            dx = route_tied(dy, kept, plan_ties(problem))
+            part = share(part, kept)
+        else:
+            dx = route(dy, kept, plan_rank(problem))
+        over = self._summed(dy)
+        rows = []
+        for tap in range(self.window.size):
+            won = slices.only(self._won(kept, tap), part)
+            rows.append(jnp.sum(won, axis=over, keepdims=True, dtype=part.dtype))
+        dk = cast(jnp.stack(rows), dy.dtype)
+        return dx, dk if self.kind == "max" else -dk
+
+    def _summed(self, dy: Array) -> tuple[int, ...]:
+        """The axes along which all outputs have the same kernel."""
+        return tuple(axis for axis in range(dy.ndim) if axis != self.channels)
+
+
+@dataclasses.dataclass(frozen=True)
+class LargeMorphology(Morphology):
+    """`Morphology` of a large window, by loops over its taps.
+
+    Keeps which tap was chosen; where ties are split x, the kernel and y, which are less than a bit for
+    each tap, and then all taps take part.
+    """
+
+    def _term(self, laid: Array, weights: Array, tap: Array) -> Array:
+        view = tap_loop.elements(laid, self.window, tap)
+        row = lax.dynamic_index_in_dim(weights, tap, keepdims=False)
+        return view + slices.broadcast_like(row, view)
+
+    def _laid_out(self, x: Array, kernel: Array) -> tuple[Array, Array]:
+        wide = wide_dtype(x.dtype)
+        laid = tap_loop.lay_out(cast(x, wide), self.window, losing(wide, self.kind))
+        return laid, self.weights(kernel, wide)
+
+    def _best(self, x: Array, kernel: Array) -> Array:
+        laid, weights = self._laid_out(x, kernel)
+        fill = losing(laid.dtype, self.kind)
+        start = self._like_output(laid, fill)
+
+        def join(tap: Array, best: Array) -> Array:
+            term = self._term(laid, weights, tap)
+            if self.window.padded and not is_float(term.dtype):  # no integer stays what it is
+                here = tap_loop.inside(term, self.window, tap)
+                term = lax.select(here, term, lax.full_like(term, fill))
+            return self._join(best, term)
+
+        return tap_loop.over_taps(self.taps, join, start, laid, weights)
+
+    def _like_output(self, laid: Array, value: Any, dtype: DType | None = None) -> Array:
+        """The shape of the output filled with one value."""
+        return lax.full_like(tap_loop.elements(laid, self.window, np.int32(0)), value, dtype)
+
+    def _ties(self, laid: Array, weights: Array, y: Array, tap: Array) -> Array:
+        """Where `tap` is one of those whose sum is y."""
+        ties = level(self._term(laid, weights, tap), y)
+        if self.window.padded:
+            ties = lax.bitwise_and(ties, tap_loop.inside(ties, self.window, tap))
+        return ties
+
+    def primal(self, on: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
+        y = self._best(x, kernel)
+        if self.ties == "split":
+            return cast(y, x.dtype), (x, kernel, y)
+        laid, weights = self._laid_out(x, kernel)
+        dtype = index_dtype(self.window.size)
+
+        def find(tap: Array, index: Array) -> Array:
+            ties = self._ties(laid, weights, y, tap)
+            return lax.select(ties, lax.full_like(index, tap.astype(dtype)), index)
+
+        in_turn = self.taps if self.ties == "last" else self.taps[::-1]
+        start = self._like_output(laid, 0, dtype)
+        return cast(y, x.dtype), tap_loop.over_taps(in_turn, find, start, laid, weights, y)
+
+    def _winning(self, kept: Any) -> tuple[Any, Array | None, list[Array]]:
+        """Where a tap was chosen, as a function of it; how many tie, if ties are split; the arrays that it reads."""
+        if self.ties != "split":
+
+            def chosen(tap: Array) -> Array:
+                return lax.eq(kept, lax.full_like(kept, tap.astype(kept.dtype)))
+
+            return chosen, None, [kept]
+        x, kernel, y = kept
+        laid, weights = self._laid_out(x, kernel)
+        reads = [laid, weights, y]
+        won = functools.partial(self._ties, laid, weights, y)
+
+        def count(tap: Array, found: Array) -> Array:
+            return found + won(tap).astype(found.dtype)
+
+        none = lax.full_like(y, 0)
+        counts = tap_loop.over_taps(range(self.window.size), count, none, *reads)
+        return won, lax.max(counts, lax.full_like(counts, 1)), reads
+
+    def linear(self, on: Platform, kept: Any, x_dot: Array | None, k_dot: Array | None) -> Array:
+        dtype = next(dot.dtype for dot in (x_dot, k_dot) if dot is not None)
+        won, counts, reads = self._winning(kept)
+        laid = weights = None
+        if x_dot is not None:
+            laid = tap_loop.lay_out(cast(x_dot, accumulator(dtype)), self.window, 0)
+            reads = [*reads, laid]
+        if k_dot is not None:
+            weights = self.weights(k_dot, accumulator(dtype))
+            reads = [*reads, weights]
+        start = lax.full_like(reads[0] if counts is None else counts, 0, accumulator(dtype))
+
+        def add(tap: Array, total: Array) -> Array:
+            here, parts = won(tap), []
+            if laid is not None:
+                parts.append(tap_loop.elements(laid, self.window, tap))
+            if weights is not None:
+                row = lax.dynamic_index_in_dim(weights, tap, keepdims=False)
+                parts.append(slices.broadcast_like(row, total))
+            return total + slices.only(here, functools.reduce(lax.add, parts))
+
+        total = tap_loop.over_taps(range(self.window.size), add, start, *reads)
+        return cast(total if counts is None else total / counts.astype(total.dtype), dtype)
+
+    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array, Array]:
+        won, counts, reads = self._winning(kept)
+        part = cast(dy, accumulator(dy.dtype))
+        part = part if counts is None else part / counts.astype(part.dtype)
+        empty = slices.zeros_like(part, self.window.axes, self.window.input_shape)
+        start = tap_loop.lay_out(empty, self.window, 0)
+
+        def send(tap: Array, dx: Array) -> Array:
+            return tap_loop.add_to_elements(dx, self.window, tap, slices.only(won(tap), part))
+
+        dx = tap_loop.over_taps(range(self.window.size), send, start, part, *reads)
+        dk = tap_loop.sums_of_taps(
+            self.window.size, lambda tap: slices.only(won(tap), part), self._summed(dy)
+        )
+        dk = cast(dk if self.kind == "max" else -dk, dy.dtype)
+        return cast(tap_loop.take_back(dx, self.window), dy.dtype), dk
+
+
+def morphology_op(
+    window: Window, ties: Ties, taps: Sequence[int], kind: Kind, channels: int | None = None
+) -> Morphology:
+    """The op of a window by how many taps take part."""
+    large = joins_taps_in_a_loop(len(taps))
+    return (LargeMorphology if large else Morphology)(window, ties, taps, kind, channels)
