@@ -105,7 +105,7 @@ class Walk:
         return slices.pad(lax.reshape(x, tuple(padded)), self.window.axes, sides, 0)
 
     def fold(self, join: Join, first: Sequence[Array], xs: Sequence[Array], shape: Any) -> State:
-        """`join(state, tap, blocks)` over the taps: of each of xs, planes of an array of `shape`, a block like `flat`."""
+        """`join(state, tap, blocks)` over the taps: a block, flat, of each of xs, planes of an array of `shape`."""
         units = self._units(shape)
         plane, starts = self._places()
         sizes = [n * unit for n, unit in zip(self.window.output_shape, units, strict=True)]
@@ -147,7 +147,9 @@ class Walk:
                 blocks = [self._block(y, np.int32(0), begin, sizes) for y in around]
                 part = term(tap, *blocks, *own)
                 if uneven:
-                    part = lax.select(tap < np.int32(self.window.size), part, lax.full_like(part, 0))
+                    part = lax.select(
+                        tap < np.int32(self.window.size), part, lax.full_like(part, 0)
+                    )
                 return (state[0] + part,)
 
             nothing = [np.int32(0)] * len(dims)
@@ -197,9 +199,8 @@ def by_counting(walk: Walk, key: Array, place: Any, fill: Any) -> Array:
     info, shape = jnp.iinfo(key.dtype), walk.window.pooled(key.shape)
     narrow = info.bits < 32 and len(walk.numbers) < 2**15
     counted, planes = np.dtype(np.int16 if narrow else np.int32), walk.planes(key, fill)
-    least = walk.flat(slices.tap_of(slices.pad_input(key, walk.window, fill), walk.window, 0))
-    least = lax.full_like(least, info.min)
-    place = walk.flat(jnp.broadcast_to(jnp.asarray(place, counted), shape))
+    like = slices.tap_of(slices.pad_input(key, walk.window, fill), walk.window, 0)
+    place = walk.flat(slices.broadcast_like(jnp.asarray(place, counted), like))
 
     def one_bit(step: Array, found: Array) -> Array:
         bit = lax.shift_left(jnp.ones((), key.dtype), (info.bits - 1 - step).astype(key.dtype))
@@ -211,9 +212,9 @@ def by_counting(walk: Walk, key: Array, place: Any, fill: Any) -> Array:
         (less,) = walk.fold(join, [lax.full_like(found, 0, counted)], [planes], key.shape)
         return lax.select(lax.le(less, place), more, found)
 
-    (least,) = vary_together([least], planes)
-    y = lax.fori_loop(np.int32(0), np.int32(info.bits), one_bit, least)
-    return lax.reshape(y, shape)
+    least = vary_together([lax.full_like(walk.flat(like), info.min)], planes)[0]
+    found = lax.fori_loop(np.int32(0), np.int32(info.bits), one_bit, least)
+    return lax.reshape(found, shape)
 
 
 def tap_of_key(walk: Walk, key: Array, y: Array, fill: Any, *, last: bool) -> Array:
@@ -271,13 +272,13 @@ def _level(walk: Walk, key: Array, y: Array, fill: Any, *xs: Array) -> State:
     return tuple(lax.reshape(each, y.shape) for each in walk.fold(join, first, planes, key.shape))
 
 
-def pick_level(walk: Walk, x: Array, key: Array, y: Array, fill: Any) -> Array:
+def pick_level(walk: Walk, key: Array, y: Array, fill: Any, x: Array) -> Array:
     """The mean of x over the taps of each window at which its keys are y."""
     count, total = _level(walk, key, y, fill, cast(x, accumulator(x.dtype)))
     return cast(total / count.astype(total.dtype), x.dtype)
 
 
-def route_level(walk: Walk, dy: Array, key: Array, y: Array, fill: Any) -> Array:
+def route_level(walk: Walk, key: Array, y: Array, fill: Any, dy: Array) -> Array:
     """The transpose of `pick_level`."""
     (count,) = _level(walk, key, y, fill)
     wide = cast(dy, accumulator(dy.dtype))
