@@ -23,10 +23,10 @@ from jaxpool._arguments.arrays import vary_together
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator, cast, index_dtype
+from jaxpool._plan.others import turns
 
 State = tuple[Array, ...]
 Join = Callable[[State, Array, Sequence[Array]], State]
-AT_ONCE = 16  # taps joined by one turn of a loop: few passes over what is joined, and still a short program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,8 +172,8 @@ class Walk:
 
 
 def _rolled(one: Callable[..., State], first: State, table: Array) -> State:
-    """`one(state, *row)` over the rows of a table, `AT_ONCE` in a turn."""
-    turns, rest = divmod(table.shape[0], AT_ONCE)
+    """`one(state, *row)` over the rows of a table, several in a turn."""
+    count, at_once, rest = turns(table.shape[0])
 
     def several(begin: Any, count: int, state: State) -> State:
         for which in range(count):
@@ -182,11 +182,11 @@ def _rolled(one: Callable[..., State], first: State, table: Array) -> State:
         return state
 
     def turn(number: Array, state: State) -> State:
-        return several(number * np.int32(AT_ONCE), AT_ONCE, state)
+        return several(number * np.int32(at_once), at_once, state)
 
-    if turns:
-        first = lax.fori_loop(np.int32(0), np.int32(turns), turn, first)
-    return several(np.int32(turns * AT_ONCE), rest, first)
+    if count:
+        first = lax.fori_loop(np.int32(0), np.int32(count), turn, first)
+    return several(np.int32(count * at_once), rest, first)
 
 
 def _is(tap: Array, number: Array) -> Array:
@@ -197,7 +197,8 @@ def _is(tap: Array, number: Array) -> Array:
 def by_counting(walk: Walk, key: Array, place: Any, fill: Any) -> Array:
     """The key of each window that has `place` others before it: a bit at a time, by how many keys are less."""
     info, shape = jnp.iinfo(key.dtype), walk.window.pooled(key.shape)
-    narrow = info.bits < 32 and len(walk.numbers) < 2**15
+    short = jnp.iinfo(np.int16)
+    narrow = info.bits <= short.bits and len(walk.numbers) <= short.max
     counted, planes = np.dtype(np.int16 if narrow else np.int32), walk.planes(key, fill)
     like = slices.tap_of(slices.pad_input(key, walk.window, fill), walk.window, 0)
     place = walk.flat(slices.broadcast_like(jnp.asarray(place, counted), like))

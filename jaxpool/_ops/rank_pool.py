@@ -23,7 +23,7 @@ from jaxpool._ops.op import Autodiff, Op, apply, apply_given, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform, keep_on
-from jaxpool._plan.rank_pool import by_network, counts, places, reduced, unrolled
+from jaxpool._plan.rank_pool import by_network, places, reduced, unrolled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class RankPool(Op):
             return rank.by_comparators(self._terms(key), ranks, window)
         place: Any = count // 2 if self.rank is None else self.rank % count
         if self.rank is None and window.padded:
-            place = slices.crossed(jnp.multiply, counts(window), window.axes, key.ndim) // 2
+            place = rank.counts(window, key.ndim) // 2
         return rolled.by_counting(self._walk(on, key), key, place, self._fill(key))
 
     def value(self, on: Platform, x: Array) -> Array:

@@ -17,13 +17,13 @@ class Limits:
     """What must be known before the platform is: which residual is kept, how long a program may grow."""
 
     # NOTES: Program length
-    masked_taps: int = 64  # taps of a window: which are chosen is found term by term up to here, and where ties split
-    # a bit a tap is kept; else loops find it, and x and y are kept
+    masked_taps: int = 64  # taps of a window: ties that split keep a bit a tap up to here, else x and y; ranks unroll
     whole_taps: int = 16  # taps of a window: a larger one that covers its axes is reduced, not slid
     adaptive_window: int = 64  # taps along an axis: longer adaptive windows are reduced as blocks
     adaptive_places: int = 16  # places of an element on a grid: read one by one up to here, else as a block
     constant_table: int = 1 << 17  # numbers: a longer table of positions is computed by the program, not part of it
     morphology_taps: int = 25  # taps of a kernel: added in one expression up to here, else a loop goes over them
+    taps_at_once: int = 16  # taps of a turn of a loop over them: each turn is a pass over what they are joined to
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
 
 
