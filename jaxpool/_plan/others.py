@@ -41,6 +41,12 @@ def counts_ties_if_any(on: Platform, shape: Shape) -> bool:
     return TUNING[on].conditional and elements(shape) < 2**32
 
 
+def turns(count: int) -> tuple[int, int, int]:
+    """How many turns a loop over `count` taps has, how many taps a turn, and how many are left after it."""
+    whole, rest = divmod(count, LIMITS.taps_at_once)
+    return whole, LIMITS.taps_at_once, rest
+
+
 def in_one_go(taps: int, stride: int) -> bool:
     """Whether `taps` elements along an axis are joined one by one: few, or not more than the windows are apart."""
     return taps <= max(LIMITS.fold_taps, stride)

@@ -17,13 +17,13 @@ class Limits:
     """What must be known before the platform is: which residual is kept, how long a program may grow."""
 
     # NOTES: Program length
-    masked_taps: int = 128  # taps of a window: ties that split keep a bit a tap up to here, else x and y
+    masked_taps: int = 64  # taps of a window: ties that split keep a bit a tap up to here, else x and y; ranks unroll
     whole_taps: int = 16  # taps of a window: a larger one that covers its axes is reduced, not slid
     adaptive_window: int = 64  # taps along an axis: longer adaptive windows are reduced as blocks
     adaptive_places: int = 16  # places of an element on a grid: read one by one up to here, else as a block
     constant_table: int = 1 << 17  # numbers: a longer table of positions is computed by the program, not part of it
-    network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted, windows laid out apart
     morphology_taps: int = 25  # taps of a kernel: added in one expression up to here, else a loop goes over them
+    taps_at_once: int = 16  # taps of a turn of a loop over them: each turn is a pass over what they are joined to
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
 
 
@@ -52,6 +52,10 @@ class Tuning:
     reduced_at_once: float = NEVER  # taps of a sum: one `lax.reduce_window` up to here, else one an axis
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
+
+    # NOTES: Ranks
+    network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps
+    walked_row: int = 0  # elements next to each other: shorter rows are made one with their axis for such a loop
 
     # NOTES: The k largest
     compared_positions: int = 64  # positions: each element is compared with up to so many, else a scatter writes them
@@ -116,6 +120,8 @@ CPU = Tuning(
     subnormals_are_zero=True,
     unpool_taps=32,
     blur_taps=1,
+    network_taps=128,
+    walked_row=32,
 )
 GPU = Tuning(
     pass_taps=27,
