@@ -12,29 +12,28 @@ import functools
 from typing import Any
 
 import jax
+import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from jaxpool._arguments.arrays import vary_together
-from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._ops.linear_map import compute, linear_map
 from jaxpool._ops.op import Op
-from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform
 
 
 @custom_vmap
-def _all(holds: Array) -> Array:
+def all_of(holds: Array) -> Array:
     """Whether all hold, of all examples of a `vmap` together: a branch on it stays a branch."""
     return jnp.all(holds)
 
 
-@_all.def_vmap
+@all_of.def_vmap
 def _all_of_batch(size: int, mapped: list[bool], holds: Array) -> tuple[Array, bool]:
-    return _all(holds), False
+    return all_of(holds), False
 
 
 def between(x: Array, bits: float) -> Array:
@@ -65,45 +64,65 @@ class RangedOp(Op):
         """Whether there is a plain way at all."""
         return True
 
+    def outside(self, y: Array, *xs: Array) -> Array:
+        """The output, given that `plain` gave y, not right everywhere."""
+        return self.careful(*xs)
+
     def right(self, y: Array, *xs: Array) -> Array:
-        """Where the output of `plain` is right, read off the output."""
+        """Where `plain_linear` is right, read off the output."""
         raise TypeError(f"{type(self).__name__} has no range")
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        """The tangent of y within the range."""
-        return _pushed(lambda *xs: self.plain(*xs)[0], xs, dots)
+        """The tangent of y within the range; of `dots` those that are zero are None."""
+        raise TypeError(f"{type(self).__name__} describes no linear map")
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+    def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+        """The tangent of y whatever the inputs."""
+        return _pushed(self.careful, xs, dots)
+
+    def shares(self, xs: Any, y: Array, dy: Array) -> Any:
+        """What `plain_transpose` spreads over the windows, NaN where it would be wrong."""
+        raise TypeError(f"{type(self).__name__} describes no shares")
+
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
         """The cotangents of the inputs within the range."""
-        found: tuple[Array, ...] = jax.vjp(lambda *xs: self.plain(*xs)[0], *xs)[1](dy)
-        return found
+        raise TypeError(f"{type(self).__name__} describes no transpose")
+
+    def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+        """The cotangents of the inputs whatever these are."""
+        return tuple(jax.vjp(self.careful, *xs)[1](dy))
 
     def value(self, on: Platform, *xs: Array) -> Array:
         if not self.is_plain(*xs[1:]):
             return self.careful(*xs)
         y, right = self.plain(*xs)
-        found: Array = lax.cond(
-            _all(right), lambda y, *_: y, lambda _, *xs: self.careful(*xs), y, *xs
-        )
+
+        # Not a branch, which would copy the y that it is given: a loop that runs once or not at all has it in place.
+        def again(state: tuple[Array, Array]) -> tuple[Array, Array]:
+            y = self.outside(state[0], *xs)
+            return y, lax.full_like(state[1], True)
+
+        found: Array = lax.while_loop(lambda state: ~state[1], again, (y, all_of(right)))[0]
         return found
 
     def linear(self, on: Platform, residual: Any, *dots: Array | None) -> Array:
         xs, y = residual
+        dots = tuple(None if dot is None else dot.astype(y.dtype) for dot in dots)
         if not self.is_plain(*xs[1:]):
-            return _pushed(self.careful, xs, dots)
+            return self.careful_linear(xs, y, dots)
         moved = [dot for dot in dots if dot is not None]
 
         def spread(moved: Any) -> list[Any]:
             rest = iter(moved)
             return [None if dot is None else next(rest) for dot in dots]
 
-        right = _all(self.right(y, *xs))
+        right = all_of(self.right(y, *xs))
         for dot in moved:
-            right = jnp.logical_and(right, _all(moderate(dot)))
+            right = jnp.logical_and(right, all_of(moderate(dot)))
         found: Array = lax.cond(
             right,
             lambda xs, y, *moved: self.plain_linear(xs, y, spread(moved)),
-            lambda xs, y, *moved: _pushed(self.careful, xs, spread(moved)),
+            lambda xs, y, *moved: self.careful_linear(xs, y, spread(moved)),
             xs,
             y,
             *moved,
@@ -113,20 +132,26 @@ class RangedOp(Op):
     def transpose(self, on: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
         xs, y = residual
         (dy,) = dys
-
-        def careful(xs: Any, y: Array, dy: Array) -> Any:
-            return tuple(jax.vjp(self.careful, *xs)[1](dy))
-
         if not self.is_plain(*xs[1:]):
-            return tuple(careful(xs, y, dy))
-        right = jnp.logical_and(_all(self.right(y, *xs)), _all(moderate(dy)))
-        found: tuple[Array, ...] = lax.cond(right, self.plain_transpose, careful, xs, y, dy)
+            return self.careful_transpose(xs, y, dy)
+        shares, right = self.shares(xs, y, dy)
+        found: tuple[Array, ...] = lax.cond(
+            all_of(right),
+            self.plain_transpose,
+            lambda xs, y, dy, _: self.careful_transpose(xs, y, dy),
+            xs,
+            y,
+            dy,
+            shares,
+        )
         return found
 
 
-def spread_of(window: Window, dy: Array) -> Array:
-    """The transposed sum over `window`."""
-    return linear_map(SumPool(window), (), [dy], given=(True,), turned=True)[0]
+def share(dy: Array, slope: Array, right: Array) -> Array:
+    """`dy * slope`, NaN where `right` does not hold or the product leaves the range of the type."""
+    product = dy * slope
+    kept = jnp.logical_and(right, jnp.logical_or(between(product, 100), dy == 0))
+    return jnp.where(kept, product, np.nan)
 
 
 def _pushed(f: Any, xs: Any, dots: Any) -> Array:

@@ -1,9 +1,15 @@
 """Windowed sums of terms too large or too small to be written down: each sum carries its own scale.
 
-A state `(scale, total, ...)` stands for `total * weight(scale)`, the weight being an exponential or
-a power that would overflow. Joining two states weighs the smaller one against the larger, with a
-factor of at most 1, so nothing ever does. A sum is the same whatever scales it is written with:
-they are constants to AD, and jax differentiates what is left, to any order and in both modes.
+A window is summed an axis after another. At each stage an element has a scale, `low`, and a window the largest of
+those, `high`: its sums are of terms written at `high`, which no term exceeds.
+
+    x           3   900    1    2 | 5    0   7  2
+    high          900        2      5        7        stage 1: sums of exp(x - 900), of exp(x - 2), ...
+    high               900                7           stage 2: those times exp(2 - 900), exp(5 - 7), added up
+
+What a stage makes of sums is linear in them; cotangents go back through its stages by the transpose. Each is a loop
+over taps, so a program does not grow with the window. Scales are constants to AD: a sum is the same whatever
+scales it is written with.
 """
 
 from __future__ import annotations
@@ -18,17 +24,16 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window, full_window
-from jaxpool._kernels import patches, slices
+from jaxpool._geometry.window import Window
+from jaxpool._kernels import slices, taps
 from jaxpool._kernels.dtypes import DType, accumulator
-from jaxpool._kernels.fold import State, window_fold, window_max
-from jaxpool._kernels.keep import keep as keep_apart
 from jaxpool._ops.linear_map import linear_map
-from jaxpool._ops.op import Op, apply
+from jaxpool._ops.op import apply
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.problem import Platform, keep_on
 
-Weigh = Callable[[Array, Array], Array]  # what 1 at a low scale amounts to at a higher one
+State = tuple[Array, ...]
+# What sums at the scale `low` amount to at `high`, given (sums, low, high, rate); linear in the sums.
+Move = Callable[[Sequence[Array], Array, Array, Any], State]
 
 POLYNOMIAL = 16  # up to here |x|^p of an integer p is multiplied out, so that it is smooth at 0
 
@@ -57,29 +62,6 @@ def _divided_jvp(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tup
     return ratio, divided(tangents[0] - ratio * tangents[1], by)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Kept(Op):
-    """As many arrays as there are `inputs`, computed once; their tangents and cotangents likewise."""
-
-    inputs: int
-
-    linear_in_x = True
-
-    def linear(self, on: Platform, residual: tuple[()], *xs: Array | None) -> State:
-        like = next(x for x in xs if x is not None)
-        every = [lax.full_like(like, 0) if x is None else x for x in xs]
-        kept: State = keep_apart(keep_on(on), lambda *arrays: arrays, *every)
-        return kept
-
-    def transpose(self, on: Platform, residual: tuple[()], *dys: Array) -> State:
-        return self.linear(on, residual, *dys)
-
-
-def keep(state: State) -> State:
-    """The state, computed once, however many read it."""
-    return tuple(linear_map(_Kept(len(state)), (), state, given=(True,) * len(state)))
-
-
 def widened(x: Array, window: Window) -> Array:
     """x in the type to compute in; an element that no window reaches is 0, lest it be NaN."""
     x = x.astype(accumulator(x.dtype))
@@ -102,27 +84,6 @@ def within(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
     return math.copysign(size, value)
 
 
-def exponential(heat: Any) -> Weigh:
-    """Scales are exponents: a low one weighs `exp((low - high) / heat)`."""
-
-    def weigh(low: Array, high: Array) -> Array:
-        info, depth = jnp.finfo(low.dtype), _rise(low, high)
-        limit = math.log(2) * (info.nmant - info.minexp)  # exp(-limit) is the least number above 0
-        far = jnp.greater(depth / lax.stop_gradient(heat), limit)
-        return jnp.where(far, 0, lax.exp(-divided(jnp.where(far, 0, depth), heat)))
-
-    return weigh
-
-
-def power(rate: Any) -> Weigh:
-    """Scales are factors, not negative: a low one weighs `(low / high)^rate`."""
-
-    def weigh(low: Array, high: Array) -> Array:
-        return size_to(jnp.where(low == high, 1, low / high), rate)
-
-    return weigh
-
-
 def size(x: Array) -> Array:
     """`|x|`, with derivative 0 at 0."""
     return jnp.where(x == 0, 0, lax.abs(x))
@@ -136,54 +97,192 @@ def size_to(x: Array, p: Any) -> Array:
     return jnp.where(none, 0, lax.exp(p * lax.log(lax.abs(jnp.where(none, 1, x)))))
 
 
-def scaled_sums(
-    scale: Array, sums: Sequence[Array], window: Window, weigh: Weigh, lowest: float
+def spread_of(window: Window, dy: Array) -> Array:
+    """The transposed sum over `window`."""
+    return linear_map(SumPool(window), (), [dy], given=(True,), turned=True)[0]
+
+
+def sum_of(window: Window, x: Array) -> Array:
+    """The sum over each window."""
+    return apply(SumPool(window), "jvp", x)
+
+
+def summed_as(value: Array, like: Array) -> Array:
+    """`value` added up along the axes that `like` has one number for."""
+    axes = tuple(axis for axis, length in enumerate(like.shape) if length == 1)
+    return jnp.sum(value, axis=axes, keepdims=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+    """Sums over `window`, from the scales `low` of its elements to those of the windows, `high`."""
+
+    window: Window
+    low: Array
+    high: Array
+    rate: Any  # what the moves are told beside: a number, or what broadcasts against `high`
+    fill: float  # the scale of padding
+
+    def gather(self, move: Move, sums: Sequence[Array]) -> State:
+        """The sums of each window."""
+        if not self.window.overlapping:
+            terms = move(sums, *self._of_elements())
+            return tuple(sum_of(self.window, term) for term in terms)
+        low = slices.pad_input(self.low, self.window, self.fill)
+        padded = [slices.pad_input(each, self.window, 0) for each in sums]
+
+        def terms_at(tap: Any) -> State:
+            elements = [taps.element_at(each, self.window, tap) for each in (low, *padded)]
+            return move(elements[1:], elements[0], self.high, self.rate)
+
+        return taps.over_taps(self.window, terms_at, taps.added)
+
+    def spread(self, move: Move, totals: Sequence[Array]) -> State:
+        """The transpose of `gather`: of cotangents of the sums of windows."""
+        if not self.window.overlapping:
+            spread = [spread_of(self.window, total) for total in totals]
+            return _transposed(move, spread, *self._of_elements())
+        padded = [taps.pad_windows(self.high, self.window, np.inf)]
+        padded += [taps.pad_windows(total, self.window, 0) for total in totals]
+        own = varies_along(self.rate, self.window)
+        rate = taps.pad_windows(self._whole_rate(), self.window, 1) if own else self.rate
+
+        def shares_at(tap: Any) -> State:
+            high, *cotangents = [taps.window_at(each, self.window, tap) for each in padded]
+            of_window = taps.window_at(rate, self.window, tap) if own else rate
+            return _transposed(move, cotangents, self.low, high, of_window)
+
+        return taps.over_taps(self.window, shares_at, taps.added)
+
+    def _of_elements(self) -> tuple[Array, Array, Any]:
+        """The scale of each element, and the scale and the rate of its window; of one without a window 0 and 1."""
+        high, rate = spread_of(self.window, self.high), self.rate
+        if varies_along(rate, self.window):
+            rate = spread_of(self.window, self._whole_rate())
+            rate = jnp.where(rate == 0, 1, rate)
+        return self.low, high, rate
+
+    def _whole_rate(self) -> Array:
+        """The rate in the shape of the output along the pooled axes."""
+        shape = list(self.rate.shape)
+        for dim in self.window.dims:
+            shape[dim.axis] = dim.out
+        return jnp.broadcast_to(self.rate, shape)
+
+
+def _transposed(
+    move: Move, cotangents: Sequence[Array], low: Array, high: Array, rate: Any
 ) -> State:
-    """The largest scale of each window and its sums at that scale; padding counts as nothing.
+    like = [low] * len(cotangents)
+    back = jax.linear_transpose(lambda *sums: move(sums, low, high, rate), *like)
+    found: State = back(tuple(cotangents))
+    return found
 
-    `sums[0]` holds terms, each written at its own scale. `sums[1]`, with scales that are exponents,
-    may hold each term times the height of its element above the scale, 0 at first.
+
+def varies_along(rate: Any, window: Window) -> bool:
+    """Whether windows have rates of their own along pooled axes: then no two share a sum."""
+    return isinstance(rate, jax.Array) and not taps.same_along(rate, window)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stages:
+    """The stages of sums over a window: `first` moves the elements, another move the sums of the stages after it."""
+
+    stages: tuple[_Stage, ...]
+
+    @property
+    def high(self) -> Array:
+        """The scale of each window."""
+        return self.stages[-1].high
+
+    def ending(self, high: Array) -> Stages:
+        """The same with other scales of the windows."""
+        return Stages((*self.stages[:-1], dataclasses.replace(self.stages[-1], high=high)))
+
+    def gather(self, sums: Sequence[Array], move: Move, first: Move | None = None) -> State:
+        """The sums of each window."""
+        for stage in self.stages:
+            sums = stage.gather((first or move) if stage is self.stages[0] else move, sums)
+        return tuple(sums)
+
+    def spread(self, totals: Sequence[Array], move: Move, first: Move | None = None) -> State:
+        """What each element gets of cotangents of the sums of windows."""
+        for stage in reversed(self.stages):
+            totals = stage.spread((first or move) if stage is self.stages[0] else move, totals)
+        return tuple(totals)
+
+
+Highest = Callable[[Array, Window], Array]
+
+
+def in_stages(
+    x: Array, window: Window, rate: Any, fill: float, highest: Highest, scale: Array | None = None
+) -> Stages:
+    """The stages of sums of x, whose scales are x itself unless `scale` is given; padding has the scale `fill`."""
+    found, low = [], lax.stop_gradient(x if scale is None else scale)
+    used = sorted((dim for dim in window.dims if not dim.idle), key=lambda dim: -dim.axis)
+    groups = [Window((dim,)) for dim in used]
+    if not window.overlapping or varies_along(rate, window) or not groups:
+        groups = [window]
+    for group in groups:
+        high = lax.stop_gradient(highest(low, group))
+        found.append(_Stage(group, low if found else x, high, rate, fill))
+        low = high
+    return Stages(tuple(found))
+
+
+def largest(fill: float) -> Highest:
+    """The maximum of each window, where padding holds `fill`."""
+    return lambda low, window: taps.window_max(low, window, fill)
+
+
+def exponential(*, by_heat: bool = False) -> Move:
+    """Scales are exponents: a low one weighs `exp(-(high - low) / heat)`.
+
+    Given are the sum of terms, and of terms times the height above the scale to the first and the
+    second power; heights are divided by the heat if `by_heat`.
     """
-    scale = lax.stop_gradient(scale)
-    if not window.overlapping:
-        highest = window_max(scale, window, lowest)
-        spread = linear_map(SumPool(window), (), [highest], given=(True,), turned=True)[0]
-        around = lax.max(spread, scale)  # what no window reaches
-        terms = _rewritten((scale, *sums), around, weigh)
-        return highest, *(apply(SumPool(window), "jvp", term) for term in terms)
 
-    def join(a: State, b: State) -> State:
-        behind, high = lax.lt(a[0], b[0]), lax.max(a[0], b[0])
-        ahead = [lax.select(behind, q, p) for p, q in zip(a[1:], b[1:], strict=True)]
-        other = [lax.select(behind, p, q) for p, q in zip(a[1:], b[1:], strict=True)]
-        moved = _rewritten((lax.min(a[0], b[0]), *other), high, weigh)
-        return high, *(p + q for p, q in zip(ahead, moved, strict=True))
+    def move(sums: Sequence[Array], low: Array, high: Array, heat: Any) -> State:
+        info, depth = jnp.finfo(low.dtype), rise(low, high)
+        limit = math.log(2) * (info.nmant - info.minexp)  # exp(-limit) is the least number above 0
+        far = jnp.greater(lax.stop_gradient(depth / heat), limit)
+        depth = jnp.where(far, 0, depth)
+        steps = divided(depth, heat)
+        factor = jnp.where(far, 0, lax.exp(-steps))
+        return moved(sums, factor, -steps if by_heat else -depth)
 
-    return window_fold((scale, *sums), (lowest, *[0] * len(sums)), window, join, keep)
+    return move
 
 
-def _rewritten(state: State, high: Array, weigh: Weigh) -> State:
-    """The sums of a state, written at a scale at least as high as its own."""
-    factor = weigh(state[0], high)
-    if len(state) == 2:
-        return (factor * state[1],)
-    rise = jnp.where(factor == 0, 0, _rise(state[0], high))
-    return factor * state[1], factor * (state[2] - rise * state[1])
+def rise(low: Array, high: Array) -> Array:
+    """How far `high` is above `low`; equal infinities are level. The derivative is that of the difference."""
+    fixed = lax.stop_gradient(low), lax.stop_gradient(high)
+    return jnp.where(fixed[0] == fixed[1], 0, fixed[1] - fixed[0]) - departure(low)
 
 
-def _rise(low: Array, high: Array) -> Array:
-    """How far `high` is above `low`; equal infinities are level."""
-    return jnp.where(low == high, 0, high - low)
+def moved(sums: Sequence[Array], factor: Array, height: Array) -> State:
+    """The sum of terms, and those of terms times a height to the first and the second power, `height` higher."""
+    total, *moments = sums
+    moved = [total]
+    if moments:
+        moved.append(moments[0] + height * total)
+    if len(moments) > 1:
+        moved.append(moments[1] + height * (2 * moments[0] + height * total))
+    return tuple(factor * each for each in moved)
 
 
-def lay_out(x: Array, window: Window, rate: Any) -> tuple[Array, Window, Any, Any]:
-    """x, its window and rate as `scaled_sums` takes them, and which elements are no padding.
+def ratio(low: Array, high: Array) -> Array:
+    """`low / high` of windows of usual size; 0 of those whose scale is 0 or infinite, and of what is infinite.
 
-    Outputs that share an element share its sums too, but not if each has a rate of its own: then
-    every window is laid out apart, as many elements as all windows have together.
+    Some compilers multiply by an inverse, which is no normal number if `high` is among the largest.
     """
-    if not isinstance(rate, jax.Array) or all(rate.shape[axis] == 1 for axis in window.axes):
-        return x, window, rate, np.ones((1,) * x.ndim, bool)
-    wide, taps = patches.lay_out(x, window, 1), patches.tap_axes(window)
-    real = patches.split(patches.real_taps(window, x.ndim), window)
-    return wide, full_window(wide.shape, taps), lax.expand_dims(rate, taps), real
+    usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
+    unit = jnp.where(high > 2.0**100, 2.0**-4, 1.0).astype(low.dtype)
+    return divided(jnp.where(jnp.isinf(low), 0, low) * unit, jnp.where(usual, high * unit, np.inf))
+
+
+def power(sums: Sequence[Array], low: Array, high: Array, rate: Any) -> State:
+    """Scales are factors, not negative: a low one weighs `(low / high)^rate`."""
+    weight = size_to(jnp.where(low == high, 1, ratio(low, high)), rate)
+    return tuple(weight * each for each in sums)
