@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window, resized
 from jaxpool._kernels import slices
-from jaxpool._ops.ranged import RangedOp, between, share
+from jaxpool._ops.ranged import RangedOp, all_of, between, share
 from jaxpool._ops.scaled import (
     Stages,
     State,
@@ -24,6 +23,7 @@ from jaxpool._ops.scaled import (
     sum_of,
     widened,
 )
+from jaxpool._plan.problem import Platform
 
 REACH = 44  # powers of 2 that a total may be away from 1: then squares are of a usual size too
 
@@ -40,13 +40,26 @@ class ExpectedPool(RangedOp):
         return wide, (wide > 0).astype(wide.dtype), lax.max(wide, lax.full_like(wide, 0))
 
     def plain(self, x: Array) -> tuple[Array, Array]:
-        wide, _, weight = self._weights(x)
-        total = sum_of(self.window, weight)
-        mean = sum_of(self.window, weight * weight) / jnp.where(total == 0, 1, total)
-        return jnp.where(total == 0, self._first(wide), mean), self._near(total)
+        weight = self._weights(x)[2]
+        total = sum_of(self.window, weight, kept=True)
+        return sum_of(self.window, weight * weight) / total, between(total, REACH)
 
     def _near(self, total: Array) -> Array:
         return jnp.logical_or(between(total, REACH), lax.stop_gradient(total) == 0)
+
+    def outside(self, on: Platform, y: Array, x: Array) -> Array:
+        """Where nothing weighs, y was 0 / 0."""
+        wide, _, weight = self._weights(x)
+        total = sum_of(self.window, weight, kept=True)
+
+        def first(y: Array, total: Array, x: Array) -> Array:
+            return jnp.where(total == 0, self._first(wide), y)
+
+        def careful(y: Array, total: Array, x: Array) -> Array:
+            return self.carefully(on, x)
+
+        found: Array = lax.cond(all_of(self._near(total)), first, careful, y, total, x)
+        return found
 
     def _first(self, x: Array) -> Array:
         """The first real element of each window; linear in x."""
@@ -80,16 +93,18 @@ class ExpectedPool(RangedOp):
         return jnp.where(total == 0, self._first(dots[0]), mean)
 
     def shares(self, xs: Any, y: Array, dy: Array) -> Any:
-        total = sum_of(self.window, self._weights(xs[0])[2])
-        slope = jnp.where(total == 0, 0, 1 / jnp.where(total == 0, 1, total))
-        found = share(dy, slope, self._near(total))
+        total = sum_of(self.window, self._weights(xs[0])[2], kept=True)
+        right = between(total, REACH)
+        found = share(dy, 1 / jnp.where(right, total, 1), right)
         return found, found == found
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
-        _, step, weight = self._weights(xs[0])
-        once, moment = [spread_of(self.window, each) for each in (shares, shares * y)]
-        alone = self._first_back(jnp.where(shares == 0, dy, 0))
-        return ((2 * weight * once - step * moment + alone).astype(xs[0].dtype),)
+        return (self._pulled(xs[0], y, shares).astype(xs[0].dtype),)
+
+    def _pulled(self, x: Array, y: Array, shares: Array) -> Array:
+        _, step, weight = self._weights(x)
+        once = spread_of(self.window, shares, kept=True)
+        return 2 * weight * once - step * spread_of(self.window, shares * y)
 
     def careful(self, x: Array) -> Array:
         wide, _, weight = self._weights(x)
@@ -118,7 +133,24 @@ class ExpectedPool(RangedOp):
         return jnp.where(jnp.isinf(stages.high), shared, usual)
 
     def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        _, step, weight = self._weights(xs[0])
+        total = sum_of(self.window, self._weights(xs[0])[2], kept=True)
+        right = self._near(total)
+        usual = jnp.logical_and(right, total > 0)
+        shares = share(dy, 1 / jnp.where(usual, total, 1), right)
+        shares = jnp.where(total == 0, 0, shares)
+
+        def near(x: Array, y: Array, dy: Array, shares: Array) -> Array:
+            # Windows in which nothing weighs share nothing, but for their first element.
+            return self._pulled(x, y, shares) + self._first_back(jnp.where(shares == 0, dy, 0))
+
+        def far(x: Array, y: Array, dy: Array, shares: Array) -> Array:
+            return self._careful_pulled(x, y, dy)
+
+        dx: Array = lax.cond(all_of(shares == shares), near, far, xs[0], y, dy, shares)
+        return (dx.astype(xs[0].dtype),)
+
+    def _careful_pulled(self, x: Array, y: Array, dy: Array) -> Array:
+        _, step, weight = self._weights(x)
         stages, total = self._stages(weight)
         high = stages.high
         usual = jnp.where(jnp.logical_or(high == 0, jnp.isinf(high)), 0, dy)
@@ -128,7 +160,7 @@ class ExpectedPool(RangedOp):
         shared = jnp.where(jnp.isinf(high), dy, 0) / self._endless(weight)
         shared = jnp.where(jnp.isinf(weight), spread_of(self.window, shared), 0)
         alone = self._first_back(jnp.where(high == 0, dy, 0))
-        return ((step * (2 * first - once) + shared + alone).astype(xs[0].dtype),)
+        return step * (2 * first - once) + shared + alone
 
     def _endless(self, weight: Array) -> Array:
         """How many infinite elements each window has, at least 1."""

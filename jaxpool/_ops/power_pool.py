@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
@@ -30,6 +29,7 @@ from jaxpool._ops.scaled import (
     within,
 )
 from jaxpool._ops.select_pool import SelectPool
+from jaxpool._plan.problem import Platform
 
 
 def _reach(p: float) -> float:
@@ -81,12 +81,12 @@ class NormPool(RangedOp):
     def _near(self, y: Array, p: float) -> Array:
         return between(y, min(_reach(p) / p, 100.0))
 
-    def outside(self, y: Array, x: Array) -> Array:
+    def outside(self, on: Platform, y: Array, x: Array) -> Array:
         """Windows of nothing but zeros are right; y is 0 too where powers are too small to be written down."""
         wide, p = self._taken(x)
         usual = jnp.logical_or(wide == 0, lax.abs(wide) > 2.0 ** -(100 / max(p, 1)))
         right = all_of(jnp.logical_or(self._near(y, p), y == 0)) & all_of(usual)
-        found: Array = lax.cond(right, lambda y, x: y, lambda y, x: self.careful(x), y, x)
+        found: Array = lax.cond(right, lambda y, x: y, lambda y, x: self.carefully(on, x), y, x)
         return found
 
     def right(self, y: Array, x: Array) -> Array:
@@ -104,7 +104,9 @@ class NormPool(RangedOp):
         return sum_of(self.window, _slope(wide, p) * dots[0]) * self._descent(y, p)
 
     def shares(self, xs: Any, y: Array, dy: Array) -> Any:
-        found = share(dy, self._descent(y, within(self.p, y.dtype)), self.right(y, *xs))
+        right = self.right(y, *xs)
+        slope = self._descent(jnp.where(right, y, 1), within(self.p, y.dtype))
+        found = share(dy, slope, right)
         return found, found == found
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:

@@ -9,6 +9,7 @@ linear map of its own: what is kept is the inputs and the output, in the type to
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -19,9 +20,13 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.sizes import is_int
+from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import accumulator
+from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.linear_map import compute, linear_map
 from jaxpool._ops.op import Op
+from jaxpool._plan.others import turns_of_batch
 from jaxpool._plan.problem import Platform
 
 
@@ -50,6 +55,7 @@ def moderate(x: Array) -> Array:
 class RangedOp(Op):
     """An op that is plain within a range. The first of its inputs is x, all others may be differentiated too."""
 
+    window: Window
     differentiable_given = True
 
     def plain(self, *xs: Array) -> tuple[Array, Array]:
@@ -64,9 +70,14 @@ class RangedOp(Op):
         """Whether there is a plain way at all."""
         return True
 
-    def outside(self, y: Array, *xs: Array) -> Array:
+    def outside(self, on: Platform, y: Array, *xs: Array) -> Array:
         """The output, given that `plain` gave y, not right everywhere."""
-        return self.careful(*xs)
+        return self.carefully(on, *xs)
+
+    def carefully(self, on: Platform, *xs: Array) -> Array:
+        """What `careful` gives, in parts of the batch."""
+        y: Array = in_turn(on, self.window, lambda *xs: (self.careful(*xs),), xs, xs[:1])[0]
+        return y
 
     def right(self, y: Array, *xs: Array) -> Array:
         """Where `plain_linear` is right, read off the output."""
@@ -94,12 +105,12 @@ class RangedOp(Op):
 
     def value(self, on: Platform, *xs: Array) -> Array:
         if not self.is_plain(*xs[1:]):
-            return self.careful(*xs)
+            return self.carefully(on, *xs)
         y, right = self.plain(*xs)
 
         # Not a branch, which would copy the y that it is given: a loop that runs once or not at all has it in place.
         def again(state: tuple[Array, Array]) -> tuple[Array, Array]:
-            y = self.outside(state[0], *xs)
+            y = self.outside(on, state[0], *xs)
             return y, lax.full_like(state[1], True)
 
         found: Array = lax.while_loop(lambda state: ~state[1], again, (y, all_of(right)))[0]
@@ -107,14 +118,21 @@ class RangedOp(Op):
 
     def linear(self, on: Platform, residual: Any, *dots: Array | None) -> Array:
         xs, y = residual
-        dots = tuple(None if dot is None else dot.astype(y.dtype) for dot in dots)
-        if not self.is_plain(*xs[1:]):
-            return self.careful_linear(xs, y, dots)
-        moved = [dot for dot in dots if dot is not None]
+        moved = [dot.astype(y.dtype) for dot in dots if dot is not None]
 
         def spread(moved: Any) -> list[Any]:
             rest = iter(moved)
             return [None if dot is None else next(rest) for dot in dots]
+
+        def careful(xs: Any, y: Array, *moved: Array) -> Array:
+            def part(y: Array, *rest: Array) -> tuple[Array]:
+                return (self.careful_linear(rest[: len(xs)], y, spread(rest[len(xs) :])),)
+
+            y_dot: Array = in_turn(on, self.window, part, (y, *xs, *moved), (y,))[0]
+            return y_dot
+
+        if not self.is_plain(*xs[1:]):
+            return careful(xs, y, *moved)
 
         right = all_of(self.right(y, *xs))
         for dot in moved:
@@ -122,7 +140,7 @@ class RangedOp(Op):
         found: Array = lax.cond(
             right,
             lambda xs, y, *moved: self.plain_linear(xs, y, spread(moved)),
-            lambda xs, y, *moved: self.careful_linear(xs, y, spread(moved)),
+            careful,
             xs,
             y,
             *moved,
@@ -132,13 +150,20 @@ class RangedOp(Op):
     def transpose(self, on: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
         xs, y = residual
         (dy,) = dys
-        if not self.is_plain(*xs[1:]):
+
+        def part(y: Array, dy: Array, *xs: Array) -> tuple[Array, ...]:
             return self.careful_transpose(xs, y, dy)
+
+        def careful(xs: Any, y: Array, dy: Array, _: Any = None) -> tuple[Array, ...]:
+            return in_turn(on, self.window, part, (y, dy, *xs), xs)
+
+        if not self.is_plain(*xs[1:]):
+            return careful(xs, y, dy)
         shares, right = self.shares(xs, y, dy)
         found: tuple[Array, ...] = lax.cond(
             all_of(right),
             self.plain_transpose,
-            lambda xs, y, dy, _: self.careful_transpose(xs, y, dy),
+            careful,
             xs,
             y,
             dy,
@@ -152,6 +177,36 @@ def share(dy: Array, slope: Array, right: Array) -> Array:
     product = dy * slope
     kept = jnp.logical_and(right, jnp.logical_or(between(product, 100), dy == 0))
     return jnp.where(kept, product, np.nan)
+
+
+def in_turn(
+    on: Platform,
+    window: Window,
+    f: Callable[..., tuple[Array, ...]],
+    arrays: Sequence[Array],
+    likes: Sequence[Array],
+) -> tuple[Array, ...]:
+    """`f(*arrays)`, of a part of the batch after the other where that saves memory.
+
+    Each result is as long as its like along the first axis; one as short as 1 is a sum over the batch.
+    """
+    first = arrays[0]
+    shape = [int(n) if is_int(n) else None for n in first.shape]
+    turns = 1 if 0 in window.axes or is_sharded(first) else turns_of_batch(shape, on)
+    if turns == 1:
+        return f(*arrays)
+    split = [array.shape[0] == first.shape[0] for array in arrays]
+
+    def part(parts: Sequence[Array]) -> tuple[Array, ...]:
+        rest = iter(parts)
+        return f(*[next(rest) if one else x for one, x in zip(split, arrays, strict=True)])
+
+    parts = [x for one, x in zip(split, arrays, strict=True) if one]
+    found = lax.map(part, [x.reshape(turns, -1, *x.shape[1:]) for x in parts])
+    return tuple(
+        jnp.sum(y, axis=0) if like.shape[0] == 1 else lax.collapse(y, 0, 2)
+        for y, like in zip(found, likes, strict=True)
+    )
 
 
 def _pushed(f: Any, xs: Any, dots: Any) -> Array:

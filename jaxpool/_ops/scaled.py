@@ -27,9 +27,11 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices, taps
 from jaxpool._kernels.dtypes import DType, accumulator
+from jaxpool._kernels.keep import keep
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.op import apply
 from jaxpool._ops.sum_pool import SumPool
+from jaxpool._plan.problem import Platform, keep_on
 
 State = tuple[Array, ...]
 # What sums at the scale `low` amount to at `high`, given (sums, low, high, rate); linear in the sums.
@@ -60,6 +62,19 @@ def divided(x: Array, by: Any) -> Array:
 def _divided_jvp(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
     ratio, by = divided(*primals), primals[1]
     return ratio, divided(tangents[0] - ratio * tangents[1], by)
+
+
+@dataclasses.dataclass(frozen=True)
+class _KeptSum(SumPool):
+    """Sums that are computed once, however many read them: else XLA adds up a window in every reader."""
+
+    def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
+        y: Array = keep(keep_on(on), lambda x: SumPool.linear(self, on, (), x), x)
+        return y
+
+    def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
+        dx: tuple[Array] = keep(keep_on(on), lambda dy: SumPool.transpose(self, on, (), dy), dy)
+        return dx
 
 
 def widened(x: Array, window: Window) -> Array:
@@ -97,14 +112,15 @@ def size_to(x: Array, p: Any) -> Array:
     return jnp.where(none, 0, lax.exp(p * lax.log(lax.abs(jnp.where(none, 1, x)))))
 
 
-def spread_of(window: Window, dy: Array) -> Array:
-    """The transposed sum over `window`."""
-    return linear_map(SumPool(window), (), [dy], given=(True,), turned=True)[0]
+def spread_of(window: Window, dy: Array, *, kept: bool = False) -> Array:
+    """The transposed sum over `window`; if `kept`, computed once."""
+    op = _KeptSum(window) if kept else SumPool(window)
+    return linear_map(op, (), [dy], given=(True,), turned=True)[0]
 
 
-def sum_of(window: Window, x: Array) -> Array:
-    """The sum over each window."""
-    return apply(SumPool(window), "jvp", x)
+def sum_of(window: Window, x: Array, *, kept: bool = False) -> Array:
+    """The sum over each window; if `kept`, computed once."""
+    return apply(_KeptSum(window) if kept else SumPool(window), "jvp", x)
 
 
 def summed_as(value: Array, like: Array) -> Array:

@@ -76,13 +76,13 @@ class SoftPool(RangedOp):
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
         wide, heat = self._taken(*xs)
-        dx = self._pulled(wide, heat, shares)
+        dx = self._pulled(wide, y, heat, shares)
         found = [dx.astype(xs[0].dtype)]
         if len(xs) == 2:
             found.append(divided(summed_as(dy * y, heat) - summed_as(wide * dx, heat), heat))
         return tuple(found)
 
-    def _pulled(self, x: Array, heat: Any, shares: Any) -> Array:
+    def _pulled(self, x: Array, y: Array, heat: Any, shares: Any) -> Array:
         """The cotangent of x, given the shares of the windows, within the range."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
@@ -131,11 +131,12 @@ class LogSumExpPool(SoftPool):
         return sum_of(self.window, weighed) * lax.exp(-divided(y, heat))
 
     def shares(self, xs: Any, y: Array, dy: Array) -> Any:
-        slope = lax.exp(-divided(y, self._taken(*xs)[1]))
-        found = share(dy, slope, self.right(y, *xs))
+        right = self.right(y, *xs)
+        slope = lax.exp(-divided(jnp.where(right, y, 0), self._taken(*xs)[1]))
+        found = share(dy, slope, right)
         return found, found == found
 
-    def _pulled(self, x: Array, heat: Any, shares: Any) -> Array:
+    def _pulled(self, x: Array, y: Array, heat: Any, shares: Any) -> Array:
         return lax.exp(divided(x, heat)) * spread_of(self.window, shares)
 
     def careful(self, x: Array, *given: Array) -> Array:
@@ -169,7 +170,7 @@ class SoftmaxPool(SoftPool):
 
     def _weights(self, x: Array, heat: Any) -> tuple[Array, Array]:
         weight = lax.exp(divided(x, heat))
-        return weight, sum_of(self.window, weight)
+        return weight, sum_of(self.window, weight, kept=True)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
         """Where no exponent is far from 0."""
@@ -185,11 +186,13 @@ class SoftmaxPool(SoftPool):
     def shares(self, xs: Any, y: Array, dy: Array) -> Any:
         wide, heat = self._taken(*xs)
         total = self._weights(wide, heat)[1]
-        once = share(dy, 1 / total, between(total, REACH))
-        return (once, once * (1 - divided(y, heat))), once == once
+        right = between(total, REACH)
+        once = share(dy, 1 / jnp.where(right, total, 1), right)
+        return once, once == once
 
-    def _pulled(self, x: Array, heat: Any, shares: Any) -> Array:
-        once, moment = [spread_of(self.window, each) for each in shares]
+    def _pulled(self, x: Array, y: Array, heat: Any, shares: Any) -> Array:
+        once = spread_of(self.window, shares, kept=True)
+        moment = spread_of(self.window, shares * (1 - divided(y, heat)))
         steps = divided(x, heat)
         return lax.exp(steps) * (moment + steps * once)
 

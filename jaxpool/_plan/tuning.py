@@ -88,6 +88,8 @@ class Tuning:
     folded_row: int = 4  # elements next to each other: of shorter stretches the pass does not vectorise
     # NOTES: Subnormal numbers
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
+    # NOTES: Soft pools: rolled loops
+    looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
     # NOTES: Unpooling
     unpool_taps: float = 0  # taps of a window: put densely up to here, if indices allow; a scatter takes twice as long
 
@@ -114,6 +116,7 @@ CPU = Tuning(
     subnormals_are_zero=True,
     unpool_taps=32,
     blur_taps=1,
+    looped_elements=1 << 18,
 )
 GPU = Tuning(
     pass_taps=27,
