@@ -12,17 +12,9 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window, resized
 from jaxpool._kernels import slices
-from jaxpool._ops.ranged import RangedOp, all_of, between, share
-from jaxpool._ops.scaled import (
-    Stages,
-    State,
-    in_stages,
-    largest,
-    ratio,
-    spread_of,
-    sum_of,
-    widened,
-)
+from jaxpool._ops.moves import State, ratio
+from jaxpool._ops.ranged import EMPTY, RangedOp, amended, between, graded, share
+from jaxpool._ops.scaled import Stages, everywhere, in_stages, largest, spread_of, sum_of, widened
 from jaxpool._plan.problem import Platform
 
 REACH = 44  # powers of 2 that a total may be away from 1: then squares are of a usual size too
@@ -42,23 +34,19 @@ class ExpectedPool(RangedOp):
     def plain(self, x: Array) -> tuple[Array, Array]:
         weight = self._weights(x)[2]
         total = sum_of(self.window, weight, kept=True)
-        return sum_of(self.window, weight * weight) / total, between(total, REACH)
+        y = sum_of(self.window, weight * weight) / total
+        return y, graded(between(total, REACH), total == 0)
 
-    def _near(self, total: Array) -> Array:
-        return jnp.logical_or(between(total, REACH), lax.stop_gradient(total) == 0)
+    def outside(self, on: Platform, grade: Array, y: Array, x: Array) -> Array:
+        """Where nothing weighs anything, y was 0 / 0."""
 
-    def outside(self, on: Platform, y: Array, x: Array) -> Array:
-        """Where nothing weighs, y was 0 / 0."""
-        wide, _, weight = self._weights(x)
-        total = sum_of(self.window, weight, kept=True)
+        def first(y: Array, x: Array) -> Array:
+            return jnp.where(y == y, y, self._first(widened(x, self.window)))
 
-        def first(y: Array, total: Array, x: Array) -> Array:
-            return jnp.where(total == 0, self._first(wide), y)
-
-        def careful(y: Array, total: Array, x: Array) -> Array:
+        def careful(y: Array, x: Array) -> Array:
             return self.carefully(on, x)
 
-        found: Array = lax.cond(all_of(self._near(total)), first, careful, y, total, x)
+        found: Array = lax.cond(grade == EMPTY, first, careful, y, x)
         return found
 
     def _first(self, x: Array) -> Array:
@@ -83,7 +71,8 @@ class ExpectedPool(RangedOp):
         return dx
 
     def right(self, y: Array, x: Array) -> Array:
-        return self._near(sum_of(self.window, self._weights(x)[2]))
+        total = sum_of(self.window, self._weights(x)[2])
+        return jnp.logical_or(between(total, REACH), lax.stop_gradient(total) == 0)
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         _, step, weight = self._weights(xs[0])
@@ -92,24 +81,31 @@ class ExpectedPool(RangedOp):
         mean = (2 * first - y * once) / jnp.where(total == 0, 1, total)
         return jnp.where(total == 0, self._first(dots[0]), mean)
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> Any:
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
         total = sum_of(self.window, self._weights(xs[0])[2], kept=True)
-        right = between(total, REACH)
-        found = share(dy, 1 / jnp.where(right, total, 1), right)
-        return found, found == found
+        sure = between(total, REACH)
+        return share(dy, 1 / jnp.where(sure, total, 1), sure, total == 0)
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
-        return (self._pulled(xs[0], y, shares).astype(xs[0].dtype),)
-
-    def _pulled(self, x: Array, y: Array, shares: Array) -> Array:
-        _, step, weight = self._weights(x)
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+        _, step, weight = self._weights(xs[0])
         once = spread_of(self.window, shares, kept=True)
-        return 2 * weight * once - step * spread_of(self.window, shares * y)
+        dx = 2 * weight * once - step * spread_of(self.window, shares * y)
+        return (dx.astype(xs[0].dtype),)
+
+    def completed(
+        self, on: Platform, grade: Array, dy: Array, shares: Array, dxs: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
+        """Windows in which nothing weighs share nothing, but their first element gets all."""
+
+        def more(dx: Array) -> Array:
+            return dx + self._first_back(jnp.where(shares == 0, dy, 0)).astype(dx.dtype)
+
+        return (amended(on, grade, more, dxs[0]),)
 
     def careful(self, x: Array) -> Array:
         wide, _, weight = self._weights(x)
         stages, total = self._stages(weight)
-        ones = lax.full_like(weight, 1)
+        ones = everywhere(1, weight, self.window)
         (square,) = stages.gather((ones,), _squares)
         high = stages.high
         mean = high * (square / jnp.where(total == 0, 1, total))
@@ -118,7 +114,7 @@ class ExpectedPool(RangedOp):
     def _stages(self, weight: Array) -> tuple[Stages, Array]:
         """The stages, and the total of each window at its scale."""
         stages = in_stages(weight, self.window, 1.0, 0, largest(0))
-        return stages, stages.gather((lax.full_like(weight, 1),), _ratios)[0]
+        return stages, stages.gather((everywhere(1, weight, self.window),), _ratios)[0]
 
     def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         _, step, weight = self._weights(xs[0])
@@ -133,24 +129,7 @@ class ExpectedPool(RangedOp):
         return jnp.where(jnp.isinf(stages.high), shared, usual)
 
     def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        total = sum_of(self.window, self._weights(xs[0])[2], kept=True)
-        right = self._near(total)
-        usual = jnp.logical_and(right, total > 0)
-        shares = share(dy, 1 / jnp.where(usual, total, 1), right)
-        shares = jnp.where(total == 0, 0, shares)
-
-        def near(x: Array, y: Array, dy: Array, shares: Array) -> Array:
-            # Windows in which nothing weighs share nothing, but for their first element.
-            return self._pulled(x, y, shares) + self._first_back(jnp.where(shares == 0, dy, 0))
-
-        def far(x: Array, y: Array, dy: Array, shares: Array) -> Array:
-            return self._careful_pulled(x, y, dy)
-
-        dx: Array = lax.cond(all_of(shares == shares), near, far, xs[0], y, dy, shares)
-        return (dx.astype(xs[0].dtype),)
-
-    def _careful_pulled(self, x: Array, y: Array, dy: Array) -> Array:
-        _, step, weight = self._weights(x)
+        _, step, weight = self._weights(xs[0])
         stages, total = self._stages(weight)
         high = stages.high
         usual = jnp.where(jnp.logical_or(high == 0, jnp.isinf(high)), 0, dy)
@@ -160,7 +139,7 @@ class ExpectedPool(RangedOp):
         shared = jnp.where(jnp.isinf(high), dy, 0) / self._endless(weight)
         shared = jnp.where(jnp.isinf(weight), spread_of(self.window, shared), 0)
         alone = self._first_back(jnp.where(high == 0, dy, 0))
-        return step * (2 * first - once) + shared + alone
+        return ((step * (2 * first - once) + shared + alone).astype(xs[0].dtype),)
 
     def _endless(self, weight: Array) -> Array:
         """How many infinite elements each window has, at least 1."""

@@ -13,17 +13,15 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.taps import window_max
+from jaxpool._ops.moves import State, departure, divided, moved
 from jaxpool._ops.power_pool import to
-from jaxpool._ops.ranged import RangedOp, between, share
+from jaxpool._ops.ranged import RangedOp, between, graded, share
 from jaxpool._ops.scaled import (
     Highest,
     Stages,
-    State,
-    departure,
-    divided,
+    everywhere,
     in_stages,
     largest,
-    moved,
     spread_of,
     sum_of,
     summed_as,
@@ -109,7 +107,7 @@ class MeanPool(RangedOp):
         wide, p = self._taken(x, *given)
         total = sum_of(self.window, _power(wide, p))
         mean = total / element_counts(self.window, "real", total)
-        return lax.exp(lax.log(mean) / p), self._near(mean, p)
+        return lax.exp(lax.log(mean) / p), graded(self._near(mean, p))
 
     def _near(self, mean: Array, p: Any) -> Array:
         return between(mean, 66) & (lax.abs(lax.stop_gradient(jnp.asarray(p))) > 2.0**-4)
@@ -135,13 +133,12 @@ class MeanPool(RangedOp):
             found.append((heights - y * lax.log(y)) * divided(dots[1], p))
         return sum(found[1:], found[0])
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> Any:
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
         p = within(xs[1] if xs[1:] else self.p, y.dtype)
         right = self.right(y, *xs)
-        found = share(dy, self._descent(jnp.where(right, y, 1), p), right)
-        return found, found == found
+        return share(dy, self._descent(jnp.where(right, y, 1), p), right)
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
         wide, p = self._taken(*xs)
         whole = _power(wide, p - 1) * spread_of(self.window, shares)
         found = [(whole * self._share(xs[0], wide)).astype(xs[0].dtype)]
@@ -167,12 +164,14 @@ class MeanPool(RangedOp):
     def careful(self, x: Array, *given: Array) -> Array:
         wide, p = self._taken(x, *given)
         stages = self._stages(wide, p)
-        ones = lax.full_like(wide, 1)
+        ones = everywhere(1, wide, self.window)
         if isinstance(p, float) and abs(p) >= 2.0**-4:
             (total,) = stages.gather((ones,), _means)
             log = lax.log(total / element_counts(self.window, "real", total))
         else:  # as exact near 0, where the mean is all but 1
-            count, total, more = stages.gather((ones, ones, lax.full_like(wide, 0)), _excess)
+            count, total, more = stages.gather(
+                (ones, ones, everywhere(0, wide, self.window)), _excess
+            )
             excess = more / count
             near = excess > -0.5
             far = lax.log(jnp.where(near, 1, total / count))
@@ -184,8 +183,10 @@ class MeanPool(RangedOp):
     def slope(self, stages: Stages, y: Array, p: Array) -> Array:
         """The derivative of the output to p."""
         low = stages.stages[0].low
-        zeros, tiny = lax.full_like(low, 0), math.sqrt(float(jnp.finfo(low.dtype).eps))
-        total, first, second = stages.gather((lax.full_like(low, 1), zeros, zeros), _means)
+        zeros, tiny = everywhere(0, low, self.window), math.sqrt(float(jnp.finfo(low.dtype).eps))
+        total, first, second = stages.gather(
+            (everywhere(1, low, self.window), zeros, zeros), _means
+        )
         mean, square = first / total, second / total
         below, bounded = _log_ratio(y, stages.high)
         near = lax.abs(lax.stop_gradient(p * below)) < tiny

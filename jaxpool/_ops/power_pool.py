@@ -11,18 +11,14 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
+from jaxpool._ops.moves import POLYNOMIAL, State, power, ratio, size, size_to
 from jaxpool._ops.op import apply
-from jaxpool._ops.ranged import RangedOp, all_of, between, share
+from jaxpool._ops.ranged import EMPTY, RangedOp, all_of, between, graded, share
 from jaxpool._ops.scaled import (
-    POLYNOMIAL,
     Stages,
-    State,
+    everywhere,
     in_stages,
     largest,
-    power,
-    ratio,
-    size,
-    size_to,
     spread_of,
     sum_of,
     widened,
@@ -76,24 +72,26 @@ class NormPool(RangedOp):
     def plain(self, x: Array) -> tuple[Array, Array]:
         wide, p = self._taken(x)
         y = _root(sum_of(self.window, size_to(wide, p)), p)
-        return y, self._near(y, p)
+        return y, graded(self._near(y, p), y == 0)
 
     def _near(self, y: Array, p: float) -> Array:
         return between(y, min(_reach(p) / p, 100.0))
 
-    def outside(self, on: Platform, y: Array, x: Array) -> Array:
+    def outside(self, on: Platform, grade: Array, y: Array, x: Array) -> Array:
         """Windows of nothing but zeros are right; y is 0 too where powers are too small to be written down."""
         wide, p = self._taken(x)
         usual = jnp.logical_or(wide == 0, lax.abs(wide) > 2.0 ** -(100 / max(p, 1)))
-        right = all_of(jnp.logical_or(self._near(y, p), y == 0)) & all_of(usual)
+        right = jnp.logical_and(grade == EMPTY, all_of(usual))
         found: Array = lax.cond(right, lambda y, x: y, lambda y, x: self.carefully(on, x), y, x)
         return found
 
     def right(self, y: Array, x: Array) -> Array:
-        p = self._taken(x)[1]
-        slope = to(jnp.where(y == 0, 1, y), 1 - p)
-        near = jnp.logical_and(self._near(y, p), between(slope, 60))
-        return jnp.logical_or(near, lax.stop_gradient(y) == 0)
+        return jnp.logical_or(self._steady(y), lax.stop_gradient(y) == 0)
+
+    def _steady(self, y: Array) -> Array:
+        p = within(self.p, y.dtype)
+        slope = to(lax.stop_gradient(jnp.where(y == 0, 1, y)), 1 - p)
+        return jnp.logical_and(self._near(y, p), between(slope, 60))
 
     def _descent(self, y: Array, p: float) -> Array:
         """`y^(1 - p)`, 0 at 0, where x is 0 too."""
@@ -103,13 +101,12 @@ class NormPool(RangedOp):
         wide, p = self._taken(xs[0])
         return sum_of(self.window, _slope(wide, p) * dots[0]) * self._descent(y, p)
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> Any:
-        right = self.right(y, *xs)
-        slope = self._descent(jnp.where(right, y, 1), within(self.p, y.dtype))
-        found = share(dy, slope, right)
-        return found, found == found
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+        sure = self._steady(y)
+        slope = self._descent(jnp.where(sure, y, 1), within(self.p, y.dtype))
+        return share(dy, slope, sure, y == 0)
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
         wide, p = self._taken(xs[0])
         return ((_slope(wide, p) * spread_of(self.window, shares)).astype(xs[0].dtype),)
 
@@ -125,7 +122,7 @@ class NormPool(RangedOp):
         def powers(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
             return tuple(size_to(ratio(low, high), p) * each for each in sums)
 
-        (total,) = stages.gather((lax.full_like(wide, 1),), power, first=powers)
+        (total,) = stages.gather((everywhere(1, wide, self.window),), power, first=powers)
         high = stages.high
         usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
         y = high * _root(jnp.where(usual, total, 1), p)

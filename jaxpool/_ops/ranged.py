@@ -41,6 +41,30 @@ def _all_of_batch(size: int, mapped: list[bool], holds: Array) -> tuple[Array, b
     return all_of(holds), False
 
 
+@custom_vmap
+def least_of(grades: Array) -> Array:
+    """The least of small integers, of all examples of a `vmap` together."""
+    return jnp.min(grades, initial=SURE)
+
+
+@least_of.def_vmap
+def _least_of_batch(size: int, mapped: list[bool], grades: Array) -> tuple[Array, bool]:
+    return least_of(grades), False
+
+
+SURE, EMPTY, OUT = (
+    2,
+    1,
+    0,
+)  # grades: within the range; a window of zeros, which some ops treat apart; out of it
+
+
+def graded(sure: Array, empty: Array | None = None) -> Array:
+    """The grade of each window."""
+    rest = np.int8(OUT) if empty is None else jnp.where(empty, np.int8(EMPTY), np.int8(OUT))
+    return jnp.where(sure, np.int8(SURE), rest)
+
+
 def between(x: Array, bits: float) -> Array:
     """Whether the sizes in x lie within so many powers of 2 around 1."""
     sizes = lax.abs(lax.stop_gradient(x))
@@ -59,7 +83,7 @@ class RangedOp(Op):
     differentiable_given = True
 
     def plain(self, *xs: Array) -> tuple[Array, Array]:
-        """The output by plain sums, and where that is right."""
+        """The output by plain sums, and the grade of each window."""
         raise TypeError(f"{type(self).__name__} describes no plain way")
 
     def careful(self, *xs: Array) -> Array:
@@ -70,8 +94,8 @@ class RangedOp(Op):
         """Whether there is a plain way at all."""
         return True
 
-    def outside(self, on: Platform, y: Array, *xs: Array) -> Array:
-        """The output, given that `plain` gave y, not right everywhere."""
+    def outside(self, on: Platform, grade: Array, y: Array, *xs: Array) -> Array:
+        """The output, given that `plain` gave y and the least grade of a window is not SURE."""
         return self.carefully(on, *xs)
 
     def carefully(self, on: Platform, *xs: Array) -> Array:
@@ -91,12 +115,12 @@ class RangedOp(Op):
         """The tangent of y whatever the inputs."""
         return _pushed(self.careful, xs, dots)
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> Any:
-        """What `plain_transpose` spreads over the windows, NaN where it would be wrong."""
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+        """What `plain_transpose` spreads over the windows, and the grade of each."""
         raise TypeError(f"{type(self).__name__} describes no shares")
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
-        """The cotangents of the inputs within the range."""
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+        """The cotangents of the inputs, if no window is OUT."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
     def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
@@ -106,15 +130,9 @@ class RangedOp(Op):
     def value(self, on: Platform, *xs: Array) -> Array:
         if not self.is_plain(*xs[1:]):
             return self.carefully(on, *xs)
-        y, right = self.plain(*xs)
-
-        # Not a branch, which would copy the y that it is given: a loop that runs once or not at all has it in place.
-        def again(state: tuple[Array, Array]) -> tuple[Array, Array]:
-            y = self.outside(on, state[0], *xs)
-            return y, lax.full_like(state[1], True)
-
-        found: Array = lax.while_loop(lambda state: ~state[1], again, (y, all_of(right)))[0]
-        return found
+        y, grades = self.plain(*xs)
+        grade = least_of(grades)
+        return amended(on, grade, lambda y: self.outside(on, grade, y, *xs), y)
 
     def linear(self, on: Platform, residual: Any, *dots: Array | None) -> Array:
         xs, y = residual
@@ -159,24 +177,46 @@ class RangedOp(Op):
 
         if not self.is_plain(*xs[1:]):
             return careful(xs, y, dy)
-        shares, right = self.shares(xs, y, dy)
-        found: tuple[Array, ...] = lax.cond(
-            all_of(right),
-            self.plain_transpose,
-            careful,
-            xs,
-            y,
-            dy,
-            shares,
-        )
+        shares, grades = self.shares(xs, y, dy)
+        grade = least_of(grades)
+
+        def plain(xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+            dxs = self.plain_transpose(xs, y, dy, shares)
+            return self.completed(on, grade, dy, shares, dxs)
+
+        found: tuple[Array, ...] = lax.cond(grade > OUT, plain, careful, xs, y, dy, shares)
         return found
 
+    def completed(
+        self, on: Platform, grade: Array, dy: Array, shares: Array, dxs: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
+        """What `plain_transpose` gave and, if `grade` is EMPTY, what windows of zeros add."""
+        return dxs
 
-def share(dy: Array, slope: Array, right: Array) -> Array:
-    """`dy * slope`, NaN where `right` does not hold or the product leaves the range of the type."""
-    product = dy * slope
-    kept = jnp.logical_and(right, jnp.logical_or(between(product, 100), dy == 0))
-    return jnp.where(kept, product, np.nan)
+
+def amended(on: Platform, grade: Array, amend: Callable[[Array], Array], y: Array) -> Array:
+    """y, or what `amend` makes of it where `grade` is not SURE.
+
+    A branch copies the y that it is given. A loop that runs once or not at all has it in place, but is
+    not transposed: in the portable form, which jax differentiates, stands a branch.
+    """
+    sure = grade == SURE
+    if on == "portable":
+        branched: Array = lax.cond(sure, lambda y: y, amend, y)
+        return branched
+
+    def again(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        return amend(state[0]), lax.full_like(state[1], True)
+
+    looped: Array = lax.while_loop(lambda state: jnp.logical_not(state[1]), again, (y, sure))[0]
+    return looped
+
+
+def share(dy: Array, slope: Array, sure: Array, empty: Array | None = None) -> tuple[Array, Array]:
+    """`dy * slope` where a window is `sure`, else 0; and its grade, OUT if the product leaves the range of the type."""
+    product = jnp.where(sure, dy * slope, 0)
+    kept = jnp.logical_or(between(product, 100), dy == 0)
+    return product, graded(jnp.logical_and(sure, kept), empty)
 
 
 def in_turn(
@@ -191,18 +231,22 @@ def in_turn(
     Each result is as long as its like along the first axis; one as short as 1 is a sum over the batch.
     """
     first = arrays[0]
-    shape = [int(n) if is_int(n) else None for n in first.shape]
+    shape = tuple(int(n) if is_int(n) else None for n in first.shape)
     turns = 1 if 0 in window.axes or is_sharded(first) else turns_of_batch(shape, on)
     if turns == 1:
         return f(*arrays)
-    split = [array.shape[0] == first.shape[0] for array in arrays]
+    length = first.shape[0] // turns
 
-    def part(parts: Sequence[Array]) -> tuple[Array, ...]:
-        rest = iter(parts)
-        return f(*[next(rest) if one else x for one, x in zip(split, arrays, strict=True)])
+    def part(turn: Array) -> tuple[Array, ...]:
+        start = turn * np.int32(length)
+        return f(
+            *[
+                lax.dynamic_slice_in_dim(x, start, length) if x.shape[0] == first.shape[0] else x
+                for x in arrays
+            ]
+        )
 
-    parts = [x for one, x in zip(split, arrays, strict=True) if one]
-    found = lax.map(part, [x.reshape(turns, -1, *x.shape[1:]) for x in parts])
+    found = lax.map(part, jnp.arange(turns, dtype=np.int32))
     return tuple(
         jnp.sum(y, axis=0) if like.shape[0] == 1 else lax.collapse(y, 0, 2)
         for y, like in zip(found, likes, strict=True)

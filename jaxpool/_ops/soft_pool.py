@@ -11,12 +11,11 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._ops.ranged import RangedOp, between, share
+from jaxpool._ops.moves import State, divided, exponential
+from jaxpool._ops.ranged import RangedOp, between, graded, share
 from jaxpool._ops.scaled import (
     Stages,
-    State,
-    divided,
-    exponential,
+    everywhere,
     in_stages,
     largest,
     spread_of,
@@ -56,8 +55,7 @@ class SoftPool(RangedOp):
     def _careful_sums(self, stages: Stages, moments: int, *, by_heat: bool = False) -> State:
         """The sum of `exp((x - m) / heat)`, and of that times (x - m) to the powers up to `moments`."""
         low = stages.stages[0].low
-        zeros = lax.full_like(low, 0)
-        sums = (lax.full_like(low, 1), *[zeros] * moments)
+        sums = [everywhere(1, low, self.window), *[everywhere(0, low, self.window)] * moments]
         return stages.gather(sums, exponential(by_heat=by_heat))
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
@@ -74,7 +72,7 @@ class SoftPool(RangedOp):
         """The tangent of y, given that of x, within the range."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
         wide, heat = self._taken(*xs)
         dx = self._pulled(wide, y, heat, shares)
         found = [dx.astype(xs[0].dtype)]
@@ -82,7 +80,7 @@ class SoftPool(RangedOp):
             found.append(divided(summed_as(dy * y, heat) - summed_as(wide * dx, heat), heat))
         return tuple(found)
 
-    def _pulled(self, x: Array, y: Array, heat: Any, shares: Any) -> Array:
+    def _pulled(self, x: Array, y: Array, heat: Any, shares: Array) -> Array:
         """The cotangent of x, given the shares of the windows, within the range."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
@@ -120,7 +118,8 @@ class LogSumExpPool(SoftPool):
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
         wide, heat = self._taken(x, *given)
         y = heat * lax.log(sum_of(self.window, lax.exp(wide / heat)))
-        return y, self.right(y, x, *given)
+        right = self.right(y, x, *given)
+        return y, graded(right)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
         heat = self._taken(x, *given)[1]
@@ -130,13 +129,12 @@ class LogSumExpPool(SoftPool):
         weighed = lax.exp(divided(x, heat)) * x_dot
         return sum_of(self.window, weighed) * lax.exp(-divided(y, heat))
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> Any:
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
         right = self.right(y, *xs)
         slope = lax.exp(-divided(jnp.where(right, y, 0), self._taken(*xs)[1]))
-        found = share(dy, slope, right)
-        return found, found == found
+        return share(dy, slope, right)
 
-    def _pulled(self, x: Array, y: Array, heat: Any, shares: Any) -> Array:
+    def _pulled(self, x: Array, y: Array, heat: Any, shares: Array) -> Array:
         return lax.exp(divided(x, heat)) * spread_of(self.window, shares)
 
     def careful(self, x: Array, *given: Array) -> Array:
@@ -166,7 +164,7 @@ class SoftmaxPool(SoftPool):
         weight, total = self._weights(wide, heat)
         # What weighs nothing takes nothing, though it were infinite.
         moment = jnp.where(weight == 0, 0, wide * weight)
-        return sum_of(self.window, moment) / total, between(total, REACH)
+        return sum_of(self.window, moment) / total, graded(between(total, REACH))
 
     def _weights(self, x: Array, heat: Any) -> tuple[Array, Array]:
         weight = lax.exp(divided(x, heat))
@@ -183,14 +181,13 @@ class SoftmaxPool(SoftPool):
         first = sum_of(self.window, weighed * (1 + divided(x, heat)))
         return (first - divided(y, heat) * sum_of(self.window, weighed)) / total
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> Any:
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
         wide, heat = self._taken(*xs)
         total = self._weights(wide, heat)[1]
         right = between(total, REACH)
-        once = share(dy, 1 / jnp.where(right, total, 1), right)
-        return once, once == once
+        return share(dy, 1 / jnp.where(right, total, 1), right)
 
-    def _pulled(self, x: Array, y: Array, heat: Any, shares: Any) -> Array:
+    def _pulled(self, x: Array, y: Array, heat: Any, shares: Array) -> Array:
         once = spread_of(self.window, shares, kept=True)
         moment = spread_of(self.window, shares * (1 - divided(y, heat)))
         steps = divided(x, heat)
