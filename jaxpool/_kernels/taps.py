@@ -6,13 +6,14 @@ costs a pass over memory, so these loops are for what is rare.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
 from jax import Array, lax
+from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
@@ -69,6 +70,20 @@ def element_at(padded: Array, window: Window, flat: Any) -> Array:
     return slices.view(x, window.axes, [0] * len(dims), window.output_shape, strides)
 
 
+def real_at(window: Window, flat: Any, ndim: int) -> Array:
+    """Whether the flat tap of each window lies in the input: an array of `ndim` axes, of size 1 along others.
+
+    The program computes it: of long axes a constant would be as long.
+    """
+    lines = []
+    for dim, tap in zip(window.dims, _along_axes(window, flat), strict=True):
+        shape = [dim.out if axis == dim.axis else 1 for axis in range(ndim)]
+        output = lax.broadcasted_iota(np.int32, shape, dim.axis)
+        at = output * np.int32(dim.stride) + (tap * np.int32(dim.dilation) - np.int32(dim.low))
+        lines.append(jnp.logical_and(at >= 0, at < dim.size))
+    return functools.reduce(jnp.logical_and, lines)
+
+
 def _around(dim: Axis) -> slices.Sides:
     """What stands around the windows of an axis where each is at the position of its first tap."""
     low = dim.span - 1 - dim.low
@@ -96,7 +111,7 @@ def window_max(x: Array, window: Window, fill: Any) -> Array:
     for dim in window.dims:
         along = Window((dim,))
         if dim.whole:
-            x = jax.numpy.max(x, axis=dim.axis, keepdims=True)
+            x = jnp.max(x, axis=dim.axis, keepdims=True)
         elif not dim.idle:
             x = _max_along(slices.pad_input(x, along, fill), along)
     return x

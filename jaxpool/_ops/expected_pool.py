@@ -14,7 +14,7 @@ from jaxpool._geometry.window import Window, resized
 from jaxpool._kernels import slices
 from jaxpool._ops.moves import State, ratio
 from jaxpool._ops.ranged import EMPTY, RangedOp, amended, between, graded, share
-from jaxpool._ops.scaled import Stages, everywhere, in_stages, largest, spread_of, sum_of, widened
+from jaxpool._ops.scaled import Stages, in_stages, largest, spread_of, sum_of, widened
 from jaxpool._plan.problem import Platform
 
 REACH = 44  # powers of 2 that a total may be away from 1: then squares are of a usual size too
@@ -105,8 +105,7 @@ class ExpectedPool(RangedOp):
     def careful(self, x: Array) -> Array:
         wide, _, weight = self._weights(x)
         stages, total = self._stages(weight)
-        ones = everywhere(1, weight, self.window)
-        (square,) = stages.gather((ones,), _squares)
+        (square,) = stages.gather((1.0,), _squares)
         high = stages.high
         mean = high * (square / jnp.where(total == 0, 1, total))
         return jnp.where(jnp.isinf(high), high, jnp.where(high == 0, self._first(wide), mean))
@@ -114,7 +113,7 @@ class ExpectedPool(RangedOp):
     def _stages(self, weight: Array) -> tuple[Stages, Array]:
         """The stages, and the total of each window at its scale."""
         stages = in_stages(weight, self.window, 1.0, 0, largest(0))
-        return stages, stages.gather((everywhere(1, weight, self.window),), _ratios)[0]
+        return stages, stages.gather((1.0,), _ratios)[0]
 
     def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         _, step, weight = self._weights(xs[0])

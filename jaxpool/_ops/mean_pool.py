@@ -19,7 +19,6 @@ from jaxpool._ops.ranged import RangedOp, between, graded, share
 from jaxpool._ops.scaled import (
     Highest,
     Stages,
-    everywhere,
     in_stages,
     largest,
     spread_of,
@@ -164,14 +163,12 @@ class MeanPool(RangedOp):
     def careful(self, x: Array, *given: Array) -> Array:
         wide, p = self._taken(x, *given)
         stages = self._stages(wide, p)
-        ones = everywhere(1, wide, self.window)
         if isinstance(p, float) and abs(p) >= 2.0**-4:
-            (total,) = stages.gather((ones,), _means)
+            (total,) = stages.gather((1.0,), _means)
             log = lax.log(total / element_counts(self.window, "real", total))
         else:  # as exact near 0, where the mean is all but 1
-            count, total, more = stages.gather(
-                (ones, ones, everywhere(0, wide, self.window)), _excess
-            )
+            real = (wide == wide).astype(wide.dtype)  # 1, but not to XLA, which would fold the sums
+            count, total, more = stages.gather((real, 1.0, 0.0), _excess)
             excess = more / count
             near = excess > -0.5
             far = lax.log(jnp.where(near, 1, total / count))
@@ -182,11 +179,8 @@ class MeanPool(RangedOp):
 
     def slope(self, stages: Stages, y: Array, p: Array) -> Array:
         """The derivative of the output to p."""
-        low = stages.stages[0].low
-        zeros, tiny = everywhere(0, low, self.window), math.sqrt(float(jnp.finfo(low.dtype).eps))
-        total, first, second = stages.gather(
-            (everywhere(1, low, self.window), zeros, zeros), _means
-        )
+        tiny = math.sqrt(float(jnp.finfo(y.dtype).eps))
+        total, first, second = stages.gather((1.0, 0.0, 0.0), _means)
         mean, square = first / total, second / total
         below, bounded = _log_ratio(y, stages.high)
         near = lax.abs(lax.stop_gradient(p * below)) < tiny

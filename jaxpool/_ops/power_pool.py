@@ -16,7 +16,6 @@ from jaxpool._ops.op import apply
 from jaxpool._ops.ranged import EMPTY, RangedOp, all_of, between, graded, share
 from jaxpool._ops.scaled import (
     Stages,
-    everywhere,
     in_stages,
     largest,
     spread_of,
@@ -122,7 +121,7 @@ class NormPool(RangedOp):
         def powers(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
             return tuple(size_to(ratio(low, high), p) * each for each in sums)
 
-        (total,) = stages.gather((everywhere(1, wide, self.window),), power, first=powers)
+        (total,) = stages.gather((1.0,), power, first=powers)
         high = stages.high
         usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
         y = high * _root(jnp.where(usual, total, 1), p)

@@ -34,6 +34,8 @@ from jaxpool._ops.op import apply
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, keep_on
 
+Sums = Sequence[Array | float]
+
 
 @dataclasses.dataclass(frozen=True)
 class _KeptSum(SumPool):
@@ -52,8 +54,8 @@ def widened(x: Array, window: Window) -> Array:
     """x in the type to compute in; an element that no window reaches is 0, lest it be NaN."""
     x = x.astype(accumulator(x.dtype))
     for dim in window.dims:
-        reached = np.isin(np.arange(dim.size), dim.sources())
-        if not reached.all():
+        reached = dim.reached()
+        if reached is not None:
             x = jnp.where(slices.along(reached, dim.axis, x.ndim), x, 0)
     return x
 
@@ -81,12 +83,6 @@ def sum_of(window: Window, x: Array, *, kept: bool = False) -> Array:
     return apply(_KeptSum(window) if kept else SumPool(window), "jvp", x)
 
 
-def everywhere(value: float, low: Array, window: Window) -> Array:
-    """`value` at each position of the pooled axes, of size 1 along all others."""
-    shape = [low.shape[axis] if axis in window.axes else 1 for axis in range(low.ndim)]
-    return jnp.full(shape, value, low.dtype)
-
-
 def summed_as(value: Array, like: Array) -> Array:
     """`value` added up along the axes that `like` has one number for."""
     axes = tuple(axis for axis, length in enumerate(like.shape) if length == 1)
@@ -103,17 +99,26 @@ class _Stage:
     rate: Any  # what the moves are told beside: a number, or what broadcasts against `high`
     fill: float  # the scale of padding
 
-    def gather(self, move: Move, sums: Sequence[Array]) -> State:
-        """The sums of each window."""
+    def gather(self, move: Move, sums: Sums) -> State:
+        """The sums of each window; a number stands for itself at each element."""
         if not self.window.overlapping:
             terms = move(sums, *self._of_elements())
             return tuple(sum_of(self.window, term) for term in terms)
         low = slices.pad_input(self.low, self.window, self.fill)
-        padded = [slices.pad_input(each, self.window, 0) for each in sums]
+        padded = [
+            each if isinstance(each, float) else slices.pad_input(each, self.window, 0)
+            for each in sums
+        ]
+
+        def at_tap(each: Array | float, tap: Any) -> Any:
+            if not isinstance(each, float):
+                return taps.element_at(each, self.window, tap)
+            real = taps.real_at(self.window, tap, low.ndim)
+            return each and jnp.where(real, each, 0).astype(low.dtype)
 
         def terms_at(tap: Any) -> State:
-            elements = [taps.element_at(each, self.window, tap) for each in (low, *padded)]
-            return move(elements[1:], elements[0], self.high, self.rate)
+            elements = [at_tap(each, tap) for each in padded]
+            return move(elements, at_tap(low, tap), self.high, self.rate)
 
         return taps.over_taps(self.window, terms_at, taps.added)
 
@@ -179,8 +184,8 @@ class Stages:
         """The same with other scales of the windows."""
         return Stages((*self.stages[:-1], dataclasses.replace(self.stages[-1], high=high)))
 
-    def gather(self, sums: Sequence[Array], move: Move, first: Move | None = None) -> State:
-        """The sums of each window."""
+    def gather(self, sums: Sums, move: Move, first: Move | None = None) -> State:
+        """The sums of each window; a number stands for itself at each element."""
         for stage in self.stages:
             sums = stage.gather((first or move) if stage is self.stages[0] else move, sums)
         return tuple(sums)

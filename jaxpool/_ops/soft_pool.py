@@ -15,7 +15,6 @@ from jaxpool._ops.moves import State, divided, exponential
 from jaxpool._ops.ranged import RangedOp, between, graded, share
 from jaxpool._ops.scaled import (
     Stages,
-    everywhere,
     in_stages,
     largest,
     spread_of,
@@ -54,8 +53,7 @@ class SoftPool(RangedOp):
 
     def _careful_sums(self, stages: Stages, moments: int, *, by_heat: bool = False) -> State:
         """The sum of `exp((x - m) / heat)`, and of that times (x - m) to the powers up to `moments`."""
-        low = stages.stages[0].low
-        sums = [everywhere(1, low, self.window), *[everywhere(0, low, self.window)] * moments]
+        sums = [1.0, *[0.0] * moments]
         return stages.gather(sums, exponential(by_heat=by_heat))
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
