@@ -63,7 +63,8 @@ class SoftPool(RangedOp):
             found.append(self._pushed(wide, y, heat, dots[0]))
         if dots[1:] and dots[1] is not None:
             # What x and the temperature are multiplied by, y is.
-            found.append((y - self._pushed(wide, y, heat, wide)) * divided(dots[1], heat))
+            own = self._pushed(wide, y, heat, jnp.where(jnp.isinf(wide), 0, wide))
+            found.append((y - own) * divided(dots[1], heat))
         return sum(found[1:], found[0])
 
     def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array) -> Array:
@@ -75,7 +76,8 @@ class SoftPool(RangedOp):
         dx = self._pulled(wide, y, heat, shares)
         found = [dx.astype(xs[0].dtype)]
         if len(xs) == 2:
-            found.append(divided(summed_as(dy * y, heat) - summed_as(wide * dx, heat), heat))
+            own = jnp.where(jnp.isinf(wide), 0, wide) * dx  # an infinity that weighs nothing
+            found.append(divided(summed_as(dy * y, heat) - summed_as(own, heat), heat))
         return tuple(found)
 
     def _pulled(self, x: Array, y: Array, heat: Any, shares: Array) -> Array:
@@ -165,7 +167,9 @@ class SoftmaxPool(SoftPool):
         return sum_of(self.window, moment) / total, graded(between(total, REACH))
 
     def _weights(self, x: Array, heat: Any) -> tuple[Array, Array]:
-        weight = lax.exp(divided(x, heat))
+        # A weight beyond the range stays finite, as its derivative does, which is multiplied by 0.
+        steps = divided(x, heat)
+        weight = lax.exp(lax.min(steps, lax.full_like(steps, 2 * REACH * math.log(2))))
         return weight, sum_of(self.window, weight, kept=True)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
@@ -189,7 +193,8 @@ class SoftmaxPool(SoftPool):
         once = spread_of(self.window, shares, kept=True)
         moment = spread_of(self.window, shares * (1 - divided(y, heat)))
         steps = divided(x, heat)
-        return lax.exp(steps) * (moment + steps * once)
+        weight = lax.exp(steps)
+        return weight * (moment + jnp.where(weight == 0, 0, steps) * once)
 
     def careful(self, x: Array, *given: Array) -> Array:
         wide, heat = self._taken(x, *given)
