@@ -113,17 +113,6 @@ class Axis:
         at = self.starts()[:, None] + np.arange(self.window) * self.dilation
         return np.where((at >= 0) & (at < self.size), at, self.size).astype(np.int32)
 
-    def reached(self) -> np.ndarray | None:
-        """Which elements any window has; None if all of them."""
-        if self.dilation == 1 and self.window >= self.stride and self.tail >= 0:
-            return None
-        found = np.zeros(self.size, bool)
-        for tap in range(self.window):
-            start = tap * self.dilation - self.low
-            after = max(0, start + (self.out - 1) * self.stride + 1)
-            found[start % self.stride if start < 0 else start : after : self.stride] = True
-        return None if found.all() else found
-
     def inside(self) -> np.ndarray:
         """Which taps of each window lie in the input: a row a window, a column a tap."""
         return self.sources() < self.size

@@ -24,6 +24,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._geometry.access import reached
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices, taps
 from jaxpool._kernels.dtypes import DType, accumulator
@@ -54,9 +55,9 @@ def widened(x: Array, window: Window) -> Array:
     """x in the type to compute in; an element that no window reaches is 0, lest it be NaN."""
     x = x.astype(accumulator(x.dtype))
     for dim in window.dims:
-        reached = dim.reached()
-        if reached is not None:
-            x = jnp.where(slices.along(reached, dim.axis, x.ndim), x, 0)
+        real = reached(dim)
+        if real is not None:
+            x = jnp.where(slices.along(real, dim.axis, x.ndim), x, 0)
     return x
 
 

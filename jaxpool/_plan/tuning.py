@@ -88,7 +88,7 @@ class Tuning:
     folded_row: int = 4  # elements next to each other: of shorter stretches the pass does not vectorise
     # NOTES: Subnormal numbers
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
-    # NOTES: Soft pools: rolled loops
+    # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
     # NOTES: Unpooling
     unpool_taps: float = 0  # taps of a window: put densely up to here, if indices allow; a scatter takes twice as long

@@ -232,26 +232,3 @@ def test_what_counts_as_an_int(value):
 @pytest.mark.parametrize("value", [True, np.True_, 1.0, "1", None, (1,)])
 def test_what_does_not_count_as_an_int(value):
     assert not is_int(value)
-
-
-@pytest.mark.parametrize("ceil_mode", [False, True])
-@pytest.mark.parametrize("pads", [(0, 0), (1, 0), (2, 3)])
-def test_which_elements_a_window_reaches(pads, ceil_mode):
-    for size, taps, strides, dilation in itertools.product(
-        range(1, 9), range(1, 4), range(1, 5), range(1, 4)
-    ):
-        try:
-            (dim,) = make_window(
-                (size,),
-                (taps,),
-                (strides,),
-                (pads,),
-                window_dilation=(dilation,),
-                ceil_mode=ceil_mode,
-                axes=(0,),
-            ).dims
-        except ArgumentError:
-            continue
-        want, got = np.isin(np.arange(size), dim.sources()), dim.reached()
-        assert (got is None) == want.all()
-        np.testing.assert_array_equal(want, True if got is None else got)
