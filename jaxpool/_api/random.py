@@ -211,10 +211,10 @@ def stochastic_pool(
 
     Gradient: of a draw, the cotangent goes to the element drawn, overlapping windows add up, all
     others get zeros; the residual is one unsigned index an output element. With `key=None` it is
-    the derivative of the formula, 0 for elements of weight 0. Padding is never drawn and weighs
-    nothing. A NaN in a window is drawn before all else and makes the mean NaN; so does +inf before
-    all numbers, and the mean is +inf. 8- and 16-bit floats are weighed and added in float32 and
-    rounded once. Forward and reverse mode, to any order; no scatter.
+    the derivative of the formula, 0 for elements of weight 0; kept are x and the output. Padding is
+    never drawn and weighs nothing. A NaN in a window is drawn before all else and makes the mean NaN;
+    so does +inf before all numbers, and the mean is +inf. 8- and 16-bit floats are weighed and added
+    in float32 and rounded once. Forward and reverse mode, to any order; no scatter.
 
     Args:
       key: a PRNG key, as of `jax.random.key(0)`, or None to take the weighted mean. The same key

@@ -161,3 +161,13 @@ def own_windows(
         dims.append(Axis(axis, size, size // out, size // out, 1, 0, 0, out))
     window = Window(tuple(dims))
     return window if window.size <= TUNING[platform].unpool_taps else None
+
+
+def turns_of_batch(shape: Shape, on: Platform) -> int:
+    """In how many parts of the first axis, one after another, rolled loops over taps take an array."""
+    most = TUNING[on].looped_elements
+    if None in shape or elements(shape) <= most:
+        return 1
+    batch, example = int(shape[0] or 0), elements(shape[1:])
+    fitting = [part for part in range(1, batch) if batch % part == 0 and part * example <= most]
+    return batch // max(fitting, default=1)

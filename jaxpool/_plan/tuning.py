@@ -94,6 +94,8 @@ class Tuning:
     folded_tied_row: int = 256  # bits next to each other: likewise, where ties are counted or the first is found
     # NOTES: Subnormal numbers
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
+    # NOTES: Soft pools: plain sums within a range
+    looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
     # NOTES: Unpooling
     unpool_taps: float = 0  # taps of a window: put densely up to here, if indices allow; a scatter takes twice as long
 
@@ -122,6 +124,7 @@ CPU = Tuning(
     blur_taps=1,
     network_taps=128,
     walked_row=32,
+    looped_elements=1 << 18,
 )
 GPU = Tuning(
     pass_taps=27,
