@@ -7,9 +7,8 @@ import pytest
 
 import jaxpool
 
-ROOMS = ["_arguments", "_geometry", "_plan", "_kernels", "_ops", "_shards", "_api"]
+ROOMS = ["_arguments", "_geometry", "_plan", "_kernels", "_ops", "_shards", "_accelerate", "_api"]
 ENTRANCES = [
-    "_accelerate",
     "compat",
     "testing",
     "sharded",
@@ -44,7 +43,7 @@ def test_a_room_imports_only_from_rooms_before_it(room):
 
 
 @pytest.mark.parametrize(
-    "room", ["_arguments", "_geometry", "_plan", "_kernels", "_ops", "_shards"]
+    "room", ["_arguments", "_geometry", "_plan", "_kernels", "_ops", "_shards", "_accelerate"]
 )
 def test_only_public_functions_and_entrances_import_the_package_itself(room):
     assert [file for file, name in imports_of(room) if name == "jaxpool"] == []
