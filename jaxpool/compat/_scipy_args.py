@@ -97,6 +97,20 @@ def bools(mask: Any) -> np.ndarray:
 
 
 def cut_off(y: Array, dtype: np.dtype) -> Array:
-    """y as `dtype`: what 8 or 16 bits do not hold wraps round, floats as well, which XLA would clip."""
+    """y as `dtype`, as C casts it: what an integer does not hold wraps round, floats as well, which XLA would clip.
+
+    A bool is a byte to SciPy: 256 and 0.5 are False.
+    """
+    if dtype == np.bool_ and y.dtype != np.bool_:
+        return cut_off(y, np.dtype(np.uint8)).astype(dtype)
+    if is_float(y.dtype) and dtype == np.uint32:
+        return jnp.where(y < 0, y.astype(np.int32).astype(dtype), y.astype(dtype))
     small = not is_float(dtype) and dtype.itemsize < 4 and dtype != np.bool_
     return y.astype(np.int32).astype(dtype) if small and is_float(y.dtype) else y.astype(dtype)
+
+
+def keeps_order(source: np.dtype, target: np.dtype) -> bool:
+    """Whether a greater number of `source` is never a smaller one as `target`."""
+    if is_float(target) or source == target:
+        return True
+    return not is_float(source) and np.can_cast(source, target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,6 +34,7 @@ from jaxpool.compat._scipy_args import (
     check_held,
     check_known,
     cut_off,
+    keeps_order,
     numbers,
     output_dtype,
     without_axes,
@@ -120,9 +122,16 @@ class Filter:
         if self.separable:  # SciPy then skips axes of window 1, whatever their origin
             pairs = zip(self.origins, shape, strict=True)
             self.origins = tuple(0 if size == 1 else origin for origin, size in pairs)
-        for kind in _GREY.get(self.name, ()):
-            x = self._grey(x.astype(self.x.dtype), kind, shape, taps, kernel)
-        return x if self.name in _GREY else self._ranked(x, self._rank(len(taps)), shape, taps)
+        self.cast = self.separable and not keeps_order(x.dtype, self.dtype)
+        if self.name not in _GREY:
+            return self._ranked(x, self._rank(len(taps)), shape, taps)
+        held = x.dtype if kernel is None or x.dtype != np.bool_ else np.dtype(np.uint8)
+        *first, last = _GREY[self.name]
+        cast, self.cast = self.cast, False
+        for kind in first:
+            x = cut_off(self._grey(x.astype(held), kind, shape, taps, kernel), held)
+        self.cast = cast
+        return self._grey(x.astype(held), last, shape, taps, kernel)
 
     def _window(self, kernel: Array | None) -> tuple[tuple[int, ...], np.ndarray]:
         """The sizes of the window, and which of its elements take part, flat."""
@@ -220,12 +229,25 @@ class Filter:
     def _ranked(
         self, x: Array, rank: int | None, shape: tuple[int, ...], taps: np.ndarray
     ) -> Array:
+        if self.cast:
+            return self._lines(x, "max" if rank else "min", shape)
+
         def make(window: Window) -> Any:
             if len(taps) == window.size and rank in (0, len(taps) - 1):
                 return SelectPool(window, "max" if rank else "min", "first")
             return RankPool(window, "first", tuple(taps.tolist()), rank)
 
         return self._over(_chosen, make, shape, self._where(self.origins), x)
+
+    def _lines(self, x: Array, kind: Kind, shape: tuple[int, ...]) -> Array:
+        """The extreme of each window, an axis after another: SciPy casts to the type of the output in between."""
+        if "constant" in (MODES[mode] for mode in self.modes):
+            check_held(self.given["cval"], self.dtype)
+        make = functools.partial(SelectPool, kind=kind, ties="first")
+        for size, pair in zip(shape, self._where(self.origins), strict=True):
+            if size > 1:
+                x = cut_off(self._over(_chosen, make, (size,), [pair], x), self.dtype)
+        return x
 
     def _grey(
         self, x: Array, kind: Kind, shape: tuple[int, ...], taps: np.ndarray, kernel: Array | None
@@ -246,12 +268,11 @@ class Filter:
 
             y = self._over(applied, make, shape, self._where(self.origins), x, flat)
         else:
-            x = x.astype(np.uint8) if x.dtype == np.bool_ else x
+            if is_float(self.dtype) and is_float(kernel.dtype):
+                rule = "of integers, or None, where input is of those and the structure of floats"
+                raise ArgumentError("output", rule, self.dtype, "Convert input to floats.")
             steps = steps_of(self.given["structure"], int(taps[0]), kind, x)
-
-            def make(window: Window) -> Any:
-                return WrappedSums(window, tuple(taps.tolist()), kind)
-
+            make = functools.partial(WrappedSums, taps=tuple(taps.tolist()), kind=kind)
             y = self._over(wrapped, make, shape, self._where(self.origins), x, steps)
         self.origins = origins
         return y

@@ -13,7 +13,8 @@ rank filter too.
 
 Sums of integers with a structure wrap round in the type of input as SciPy's do: all but those of the
 first element of a window, which are compared unwrapped. Those of 32 and 64 bits wrap there too,
-where C leaves it open, and bools stay bools, where SciPy writes the sums into their bytes.
+where C leaves it open. Bools are bytes: sums wrap in those, and the result says which are not 0. An
+`output` of floats is refused where input is of integers and the structure of floats.
 
 Windows of `median_filter`, `rank_filter` and `percentile_filter`, structures, and footprints with
 zeros lie along `axes` in ascending order, whatever the order they are named in.

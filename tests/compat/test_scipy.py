@@ -274,3 +274,43 @@ def test_floats_wrap_in_small_outputs(name):
     x = np.array([-4, 5.5, 300, -1, -70], np.float32)
     same(name, x, size=2, output=np.uint8)
     same(name, x, size=2, output=np.int8)
+
+
+@pytest.mark.parametrize("name", [*GREY, "maximum_filter", "minimum_filter"])
+@pytest.mark.parametrize("output", [np.uint8, np.int8, np.uint16, np.uint32, bool])
+@pytest.mark.parametrize("dtype", [np.int32, np.float32, np.int16])
+def test_a_narrower_output_is_cast_to_after_every_axis(name, output, dtype):
+    x = np.random.default_rng(3).integers(-700, 700, (7, 9, 3))
+    x = (x / 3 if dtype == np.float32 else x).astype(dtype)
+    same(name, x, size=(3, 2, 1), output=output)
+    same(name, x, size=(2, 3), axes=(2, 0), output=output, mode="constant", cval=1)
+
+
+@pytest.mark.parametrize("name", ["maximum_filter", "grey_erosion"])
+def test_a_border_that_a_narrower_output_cannot_hold_is_refused(name):
+    x = np.arange(20, dtype=np.int32).reshape(4, 5)
+    with pytest.raises(ValueError, match="`cval` must be a number from 0 to 255"):
+        getattr(ours, name)(x, size=2, mode="constant", cval=300, output=np.uint8)
+
+
+@pytest.mark.parametrize("name", ["median_filter", "maximum_filter", "uniform_filter"])
+def test_negative_floats_wrap_in_uint32(name):
+    x = np.float32([[-1, -2.5, 3e9], [-2e9, 7.5, -0.5]])
+    same(name, x, size=1, output=np.uint32)
+
+
+STRUCTURES = ([[0, 1, 0], [2, -1, 1], [0, 3, 0]], [[0.5, 1, 0], [2, -1.7, 1], [0, 3, -0.2]])
+
+
+@pytest.mark.parametrize("name", GREY)
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("output", [None, np.uint8, np.int32])
+def test_bools_with_a_structure_are_bytes(name, structure, output):
+    x = np.random.default_rng(4).integers(0, 2, (6, 7)).astype(bool)
+    same(name, x, structure=np.array(structure), output=output)
+
+
+@pytest.mark.parametrize("name", GREY)
+def test_floats_of_integers_and_a_structure_of_floats_are_refused(name):
+    with pytest.raises(ValueError, match="`output` must be of integers, or None"):
+        getattr(ours, name)(np.ones((3, 3), np.uint8), structure=[[0.5, 1]], output=np.float32)
