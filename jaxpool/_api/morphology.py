@@ -17,7 +17,6 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.op import Autodiff, applied, apply
 from jaxpool._ops.rank_pool import Morphology
-from jaxpool._shards.split import Where
 
 
 @public
@@ -110,10 +109,8 @@ def erode(
     return morphology("erode", "min", x, kernel, *options)
 
 
-def morphology(
-    name: str, kind: Kind, x: Any, kernel: Any, *options: Any, where: Where = None
-) -> Array:
-    """The dilation or the erosion of x that lies where its type or `where` says."""
+def morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
+    """The dilation or the erosion of x."""
     strides, padding, window_dilation, axes, ties, autodiff = options
     x, kernel = as_array(name, x), as_array(name, kernel, "kernel")
     with calling(name, **{"x.shape": x.shape, "kernel.shape": kernel.shape}):
@@ -133,13 +130,13 @@ def morphology(
             rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
             raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
     geometry = {"padding": padding, "window_dilation": window_dilation, "axes": pooled}
-    given = {"strides": strides, "ties": ties, "autodiff": autodiff, "where": where}
+    given = {"strides": strides, "ties": ties, "autodiff": autodiff}
     x, window, split = checked(name, x, shape, **geometry, **given)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     flat = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
     taps = range(window.size)
     op = Morphology(window, ties, taps, None, kind, channels)
     if split:
-        y: Array = split.apply(applied, op, x, flat)
+        y: Array = split.apply(applied, op, x, flat, autodiff=autodiff)
         return y
     return apply(op, autodiff, x, flat)

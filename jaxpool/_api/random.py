@@ -34,6 +34,7 @@ from jaxpool._ops.random_pool import (
     side_by_side,
     weight_dtype,
 )
+from jaxpool._shards.place import place_by_type
 from jaxpool._shards.split import check_whole
 
 
@@ -155,10 +156,12 @@ def _placed(
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         op = fractional_op(x.shape, window_shape, output_shape, axes)
-        for axis in op.axes:
-            check_whole(x, axis)
-    lanes = [1 if axis in op.axes else size for axis, size in enumerate(x.shape)]
-    return x, op, jax.random.uniform(key, (len(op.axes), *lanes), chance_dtype(x.dtype))
+        check_whole(x, *op.axes)
+        place = place_by_type(x)
+    whole = place.whole(x.shape) if place else x.shape
+    lanes = [1 if axis in op.axes else size for axis, size in enumerate(whole)]
+    samples = jax.random.uniform(key, (len(op.axes), *lanes), chance_dtype(x.dtype))
+    return x, op, place.part(samples) if place else samples
 
 
 def fractional_op(
@@ -258,9 +261,9 @@ def stochastic_pool(
     op = StochasticPool(window)
     noise: tuple[Array, ...] = ()
     if key is not None:
-        shape = side_by_side(x.shape, window)
-        noise = (jax.random.gumbel(key, shape, weight_dtype(x.dtype)),)
+        whole = split.place.whole(x.shape) if split else x.shape
+        noise = (jax.random.gumbel(key, side_by_side(whole, window), weight_dtype(x.dtype)),)
     if split:
-        y: Array = split.apply(drawn, op, x, *noise)
+        y: Array = split.apply(drawn, op, x, *map(split.place.part, noise))
         return y
     return drawn(op, x, *noise)

@@ -27,6 +27,8 @@ from jaxpool._kernels.segments import within
 from jaxpool._ops.boxes import BoxMax
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.regions import BoxMean, box_mean, mean_dtype
+from jaxpool._shards.place import told
+from jaxpool._shards.split import check_whole
 
 Sizes = int | Sequence[int]
 
@@ -86,6 +88,7 @@ def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array
         hint = "Only the channels of x may be symbolic."
         raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, of="shape")
     known_sizes(x.shape, (rank - 3, rank - 2))
+    check_whole(x, *range(rank - 1), by_type=False)
     flat = boxes.reshape(-1, 4)
     if batch_indices is None:
         return x[None], flat
@@ -179,7 +182,8 @@ def roi_align(
     if y.size == 0:
         return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), y.dtype)
     window = (int(samples),) * 2
-    return max_pool(y, window, window, autodiff="jvp")
+    with told(None):  # of x alone, not of cells
+        return max_pool(y, window, window, autodiff="jvp")
 
 
 @public

@@ -26,7 +26,7 @@ from jaxpool._ops.op import apply_given
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
 from jaxpool._shards.place import Place, on_shards
-from jaxpool._shards.split import around, check_even, either
+from jaxpool._shards.split import around, either
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,6 @@ def unpool(
     Raises `ArgumentError` where shards would not be of one size, or where known indices are too far away.
     """
     shape = place.whole(y.shape)
-    check_even(place, shape, range(y.ndim), "y")
     lying = []
     for axis, size in zip(axes, sizes, strict=True):
         count = place.count(axis)

@@ -1,0 +1,168 @@
+"""Any function of arrays, for arrays that are sharded along the axes that it pools."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import numpy as np
+from jax import Array, lax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from jaxpool._arguments.arrays import as_array, is_array
+from jaxpool._arguments.calls import public
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._shards.place import Place, find_place, told
+from jaxpool._shards.split import check_even
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@public
+def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Callable[P, R]:
+    """Gives a function for arrays that are sharded along the axes that it pools.
+
+    `y = sharded(pool, spec=spec)(x, ...)` is `y = pool(x, ...)`, with x sharded as `spec` says, and y likewise. Each device
+    pools its own shard with the kernels that one device runs, and its neighbours send it the rows that its windows
+    reach, no more: the halo. Those are collective-permutes, forward and backward; pools over whole axes are
+    all-reduces. What needs an axis whole says so where that axis is sharded.
+
+    How x is sharded is read from its type where that says it, as it does under explicit axis types, those of
+    `jax.make_mesh`. There the plain function does the same, and `sharded(pool)` is that. Under automatic axis types
+    the array itself says it outside of `jax.jit` and `jax.grad`, and `spec` anywhere; the plain functions are right
+    there too, and XLA sends what it thinks of. Inside a `jax.shard_map` over the axes that `spec` names, x is the
+    shard of this device, sizes and windows are meant for the whole array, and so are positions.
+
+    Gradient: as of `pool`, in the modes that it has, to any order. Cotangents of rows that were sent are added in
+    the type of x: with 8- and 16-bit floats they are rounded before and after.
+
+    Args:
+      pool: a function of this library that takes an array, or outside of a `shard_map` one made of such. The array
+        is its first argument, after a `key` if there is one; of several operands, the one of most axes. Other
+        arrays are sharded as far as they broadcast against it, or whole on every device; inside a `shard_map` they
+        are what this device has of them.
+      mesh: the mesh over which x is sharded; None reads it from the type of x, from x, or from `jax.set_mesh`.
+      spec: a `jax.sharding.PartitionSpec` with one entry for each axis of x; None reads it from the type of x, or
+        from x outside of `jax.jit` and `jax.grad`.
+
+    Returns:
+      A function of the signature of `pool`, which gives what that gives, sharded as x where the axes of x stay. Along
+      a sharded axis x has a size that the shards divide, and so has y.
+
+    Raises:
+      TypeError: `pool` is no function; from the function returned: nothing says what `mesh` or `spec` is, or one of
+        them is of the wrong kind.
+      ValueError: from the function returned: `mesh` or `spec` is not that of x, or shards would not be of one size.
+        What `pool` refuses, it refuses in its own name.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpool
+      >>> from jax.sharding import NamedSharding, PartitionSpec
+      >>> mesh = jax.make_mesh((1,), ("rows",), (jax.sharding.AxisType.Auto,))
+      >>> spec = PartitionSpec("rows")
+      >>> x = jax.device_put(jnp.array([[1.0, 3.0], [2.0, 5.0]]), NamedSharding(mesh, spec))
+      >>> pool = jaxpool.sharded(jaxpool.max_pool, spec=spec)
+      >>> y = jax.jit(lambda x: pool(x, (2,), (2,), axes=(0,)))(x)
+      >>> y, y.sharding.spec[0]
+      (Array([[2., 5.]], dtype=float32), 'rows')
+
+    References:
+      `jax.sharding.explicit_axes`; `jax.shard_map` and `jax.lax.ppermute`.
+    """
+    if not callable(pool):
+        with calling("sharded"):
+            hint = "Pass jaxpool.max_pool, say."
+            raise ArgumentError("pool", "a function of an array", pool, hint, TypeError)
+
+    @functools.wraps(pool)
+    def pooled(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = _array(pool, args, kwargs)
+        if given is None:  # it says itself what is missing
+            return pool(*args, **kwargs)
+        x = as_array("sharded", given)
+        with calling("sharded", **{"x.shape": x.shape}):
+            place = find_place(x, mesh, spec)
+            check_even(place, place.whole(x.shape), range(x.ndim))
+        if place.manual:
+            with told(place.names):
+                return pool(*args, **kwargs)
+        if not place.automatic:
+            return pool(*args, **kwargs)
+        return _explicitly(place, given, pool, args, kwargs)
+
+    return pooled
+
+
+def _array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """The array that `pool` pools, of those that it is called with; None if there is none."""
+    try:
+        known = inspect.signature(pool)
+        bound = known.bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        first = args[0] if args else None
+        return first if is_array(first) else None
+    name, value = next(((name, value) for name, value in bound.items() if name != "key"), ("", None))
+    if name and known.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+        arrays = [each for each in value if is_array(each)]
+        return max(arrays, key=np.ndim, default=None)
+    return value if is_array(value) else None
+
+
+def _explicitly(
+    place: Place, x: Any, pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """`pool(*args, **kwargs)`, the automatic axes along which its array x lies being explicit within.
+
+    NumPy arrays beside x stay as they are: their values are known, and of every device.
+    """
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    at = [n for n, leaf in enumerate(leaves) if leaf is x or isinstance(leaf, jax.Array)]
+    specs = tuple(place.spec_of(np.shape(leaves[n]), np.shape(x)) for n in at)
+
+    def call(*arrays: Array) -> Any:
+        args, kwargs = jax.tree.unflatten(tree, _replaced(leaves, at, arrays))
+        return pool(*args, **kwargs)
+
+    run = jax.sharding.explicit_axes(call, axes=place.automatic, in_sharding=specs)
+    arrays = [leaves[n] for n in at]
+    if not jax.sharding.get_abstract_mesh().empty:
+        return run(*arrays)
+    lies = getattr(x, "sharding", None)
+    known = isinstance(place.mesh, Mesh) or not isinstance(lies, NamedSharding)
+    mesh = place.mesh if known else lies.mesh  # of a traced array it has no devices
+
+    def with_mesh(*arrays: Array) -> Any:
+        with jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh)):
+            return run(*arrays)
+
+    if not isinstance(mesh, Mesh):
+        return jax.jit(with_mesh)(*arrays)
+    if not any(isinstance(array, jax.core.Tracer) for array in arrays):
+        return with_mesh(*[_put(mesh, array, each) for array, each in zip(arrays, specs, strict=True)])
+    which = at.index(next(n for n in at if leaves[n] is x))
+    free = PartitionSpec(*[entry or PartitionSpec.UNCONSTRAINED for entry in place.names])
+
+    def on_devices(*arrays: Array) -> Any:
+        near = lax.with_sharding_constraint(arrays[which], NamedSharding(mesh, free))
+        return with_mesh(*_replaced(arrays, [which], [near]))
+
+    return jax.jit(on_devices)(*arrays)
+
+
+def _replaced(values: Any, at: Any, others: Any) -> list[Any]:
+    """`values` with `others` in the places `at`."""
+    found = dict(zip(at, others, strict=True))
+    return [found.get(n, value) for n, value in enumerate(values)]
+
+
+def _put(mesh: Mesh, x: Any, spec: PartitionSpec) -> Array:
+    """x on the devices of the mesh, if it is not there."""
+    lies = getattr(x, "sharding", None)
+    if isinstance(lies, NamedSharding) and lies.device_set == {*mesh.devices.flat}:
+        return x
+    return jax.device_put(x, NamedSharding(mesh, spec))
