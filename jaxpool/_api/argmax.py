@@ -170,11 +170,12 @@ def max_unpool(
       `torch.nn.functional.max_unpool2d`. Its result is not determined where indices collide, its
       gradient is the one above.
     """
+    known = indices if isinstance(indices, np.ndarray) else None
     y, indices, where, sizes = checked_unpool("max_unpool", y, indices, spatial_shape, axes)
     with calling("max_unpool", **{"y.shape": y.shape, "spatial_shape": spatial_shape}):
         place = place_by_type(y)
         if place:
-            return unpool(place, y, indices, where, sizes)
+            return unpool(place, y, indices, where, sizes, known)
     return apply_given(Unpool(where, sizes), y, indices)[0]
 
 

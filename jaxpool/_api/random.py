@@ -155,10 +155,10 @@ def _placed(
         check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        op = fractional_op(x.shape, window_shape, output_shape, axes)
-        check_whole(x, *op.axes)
         place = place_by_type(x)
-    whole = place.whole(x.shape) if place else x.shape
+        whole = place.whole(x.shape) if place else x.shape
+        op = fractional_op(whole, window_shape, output_shape, axes)
+        check_whole(x, *op.axes)
     lanes = [1 if axis in op.axes else size for axis, size in enumerate(whole)]
     samples = jax.random.uniform(key, (len(op.axes), *lanes), chance_dtype(x.dtype))
     return x, op, place.part(samples) if place else samples

@@ -118,7 +118,7 @@ def _explicitly(
 ) -> Any:
     """`pool(*args, **kwargs)`, the automatic axes along which its array x lies being explicit within.
 
-    NumPy arrays beside x stay as they are: their values are known, and of every device.
+    NumPy arrays beside x stay as they are: their values are known, on every device.
     """
     leaves, tree = jax.tree.flatten((args, kwargs))
     at = [n for n, leaf in enumerate(leaves) if leaf is x or isinstance(leaf, jax.Array)]
@@ -132,37 +132,29 @@ def _explicitly(
     arrays = [leaves[n] for n in at]
     if not jax.sharding.get_abstract_mesh().empty:
         return run(*arrays)
-    lies = getattr(x, "sharding", None)
-    known = isinstance(place.mesh, Mesh) or not isinstance(lies, NamedSharding)
-    mesh = place.mesh if known else lies.mesh  # of a traced array it has no devices
+    # It runs in the context of a mesh, which jax sets with its devices only where nothing is traced.
+    if isinstance(place.mesh, Mesh) and not any(isinstance(y, jax.core.Tracer) for y in arrays):
+        try:
+            context = jax.set_mesh(place.mesh)
+        except ValueError:
+            pass
+        else:
+            with context:
+                return run(*arrays)
 
     def with_mesh(*arrays: Array) -> Any:
-        with jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh)):
+        if isinstance(place.mesh, Mesh):  # so that jax knows the devices
+            free = PartitionSpec(*[entry or PartitionSpec.UNCONSTRAINED for entry in place.names])
+            which = next(n for n, leaf in enumerate(at) if leaves[leaf] is x)
+            near = lax.with_sharding_constraint(arrays[which], NamedSharding(place.mesh, free))
+            arrays = tuple(_replaced(arrays, [which], [near]))
+        with jax.sharding.use_abstract_mesh(getattr(place.mesh, "abstract_mesh", place.mesh)):
             return run(*arrays)
 
-    if not isinstance(mesh, Mesh):
-        return jax.jit(with_mesh)(*arrays)
-    if not any(isinstance(array, jax.core.Tracer) for array in arrays):
-        return with_mesh(*[_put(mesh, array, each) for array, each in zip(arrays, specs, strict=True)])
-    which = at.index(next(n for n in at if leaves[n] is x))
-    free = PartitionSpec(*[entry or PartitionSpec.UNCONSTRAINED for entry in place.names])
-
-    def on_devices(*arrays: Array) -> Any:
-        near = lax.with_sharding_constraint(arrays[which], NamedSharding(mesh, free))
-        return with_mesh(*_replaced(arrays, [which], [near]))
-
-    return jax.jit(on_devices)(*arrays)
+    return jax.jit(with_mesh)(*arrays)
 
 
 def _replaced(values: Any, at: Any, others: Any) -> list[Any]:
     """`values` with `others` in the places `at`."""
     found = dict(zip(at, others, strict=True))
     return [found.get(n, value) for n, value in enumerate(values)]
-
-
-def _put(mesh: Mesh, x: Any, spec: PartitionSpec) -> Array:
-    """x on the devices of the mesh, if it is not there."""
-    lies = getattr(x, "sharding", None)
-    if isinstance(lies, NamedSharding) and lies.device_set == {*mesh.devices.flat}:
-        return x
-    return jax.device_put(x, NamedSharding(mesh, spec))

@@ -136,7 +136,7 @@ def _known_spec(x: Array, typed: NamedSharding) -> PartitionSpec:
         rule = "given inside a shard_map, where types do not say which axes are sharded"
     else:
         rule = "given where neither the type of x nor x itself says how it is sharded"
-    hint = 'Pass spec=PartitionSpec(None, "rows"), say, one entry an axis of x.'
+    hint = 'Pass spec=PartitionSpec(None, "rows"), say, one entry for each axis of x.'
     raise ArgumentError("spec", rule, None, hint, TypeError)
 
 
@@ -154,7 +154,9 @@ def find_place(x: Array, mesh: Any, spec: Any) -> Place:
     if inside:  # a mesh that was passed says nothing of what is manual
         mesh = context
     elif mesh is None:
-        mesh = context if typed.mesh.empty else typed.mesh
+        lies = None if isinstance(x, jax.core.Tracer) else x.sharding
+        typed_mesh = lies.mesh if isinstance(lies, NamedSharding) else typed.mesh  # with its devices
+        mesh = context if typed.mesh.empty else typed_mesh
     if mesh.empty:
         rule = "given where neither the type of x nor a context says it"
         hint = "Pass the mesh over which x is sharded, or call jax.set_mesh."

@@ -110,7 +110,7 @@ def check_whole(x: Array, *axes: int, by_type: bool = True) -> None:
     for axis in axes:
         if place.count(axis) > 1:
             rule = f"whole along axis {axis}, not in {place.count(axis)} shards"
-            hint = f"Pass jax.reshard(x, spec), where spec has None for axis {axis}."
+            hint = f"Give a spec that has None for axis {axis}, to jax.reshard or to jaxpool.sharded."
             if place.manual:
                 names = place.names[axis]
                 hint = f"Call jax.lax.all_gather(x, {names}, axis={axis}, tiled=True) before it."

@@ -8,11 +8,9 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from jaxpool import sharded
 from tests.sharded.cases import (
     KINDS,
     LAYOUTS,
-    PLAIN,
     assert_same,
     hard_numbers,
     mesh_of,
@@ -82,7 +80,7 @@ MORE_SUMS = [
     pool("adaptive_avg_pool", (16, 2)),
     pool("adaptive_avg_pool", (1, 1)),
 ]
-QUICK_EXTREMES = {"rows over 8": PLAIN}
+QUICK_EXTREMES = {"rows over 8": "explicit"}
 QUICK_SUMS = {"rows over 4, columns over 2": "auto"}
 
 
@@ -91,7 +89,7 @@ def cells(layouts):
     return [
         pytest.param(layout, kind, marks=[] if layouts.get(layout) == kind else marks)
         for layout in LAYOUTS
-        for kind in [*KINDS, PLAIN]
+        for kind in KINDS
     ]
 
 
@@ -111,7 +109,7 @@ def test_sums(layout, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*KINDS, PLAIN])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_more_extremes(layout, kind):
     assert_same(
@@ -123,7 +121,7 @@ def test_more_extremes(layout, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*KINDS, PLAIN])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_more_sums(layout, kind):
     rng = np.random.default_rng(4)
@@ -154,7 +152,7 @@ def test_other_types(dtype):
     names = ["max_pool", "min_pool", "avg_pool"] + ["sum_pool"] * (dtype != "bool")
     for name in names:
         want = getattr(jaxpool, name)(x, (5,), (1,), "SAME")
-        got = getattr(sharded, name)(given, (5,), (1,), "SAME")
+        got = getattr(jaxpool, name)(given, (5,), (1,), "SAME")
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(np.asarray(got, np.float32), np.asarray(want, np.float32))
 
@@ -166,7 +164,7 @@ def test_gradients_of_bfloat16_differ_by_a_rounding():
     (want,) = jax.vjp(lambda x: jaxpool.avg_pool(x, (5,), (1,), "SAME"), x)[1](dy)
     spread = NamedSharding(mesh, P(None, "a"))
     given = jax.device_put(x, spread)
-    (got,) = jax.vjp(lambda x: sharded.avg_pool(x, (5,), (1,), "SAME"), given)[1](
+    (got,) = jax.vjp(lambda x: jaxpool.avg_pool(x, (5,), (1,), "SAME"), given)[1](
         jax.device_put(dy, spread)
     )
     assert got.dtype == want.dtype
@@ -191,13 +189,14 @@ def test_masks_of_global_pools(ties):
     want = jax.jit(lambda x: both(lambda x: jaxpool.global_max_pool(x, where=where, ties=ties), x))(
         jnp.asarray(x)
     )
+    pool = jaxpool.sharded(jaxpool.global_max_pool, spec=spec)
     got = jax.jit(
-        lambda x: both(lambda x: sharded.global_max_pool(x, where=where, ties=ties, spec=spec), x)
+        lambda x: both(lambda x: pool(x, where=where, ties=ties), x)
     )(given)
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6 if ties == "split" else 0)
     x = jnp.asarray(np.nan_to_num(x, neginf=0))
-    got = sharded.global_avg_pool(x, where=where, mesh=mesh, spec=spec, keepdims=True)
+    got = jaxpool.sharded(jaxpool.global_avg_pool, mesh=mesh, spec=spec)(x, where=where, keepdims=True)
     want = jaxpool.global_avg_pool(x, where=where, keepdims=True)
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
@@ -214,7 +213,7 @@ def test_global_maxima_of_bfloat16(ties):
 
     want = both(lambda x: jaxpool.global_max_pool(x, ties=ties), x)
     given = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
-    got = jax.jit(lambda x: both(lambda x: sharded.global_max_pool(x, ties=ties), x))(given)
+    got = jax.jit(lambda x: both(lambda x: jaxpool.global_max_pool(x, ties=ties), x))(given)
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
         np.testing.assert_array_equal(np.signbit(a), np.signbit(b))
@@ -224,14 +223,15 @@ def test_an_array_says_where_it_lies_outside_jit():
     x = jax.device_put(
         jnp.asarray(numbers()), NamedSharding(mesh_of((4, 2), "auto"), P(None, "a", "b"))
     )
-    y = sharded.max_pool(x, (3, 3), (2, 2), "SAME")
+    y = jaxpool.sharded(jaxpool.max_pool)(x, (3, 3), (2, 2), "SAME")
     assert y.sharding.is_equivalent_to(x.sharding, 4)
     np.testing.assert_array_equal(y, jaxpool.max_pool(numbers(), (3, 3), (2, 2), "SAME"))
 
 
 def test_a_mesh_of_the_context_and_an_array_of_one_device():
     with jax.set_mesh(mesh_of((4, 2), "auto")):
-        y = sharded.sum_pool(jnp.asarray(numbers()), (3, 3), (1, 1), "SAME", spec=P(None, "b", "a"))
+        pool = jaxpool.sharded(jaxpool.sum_pool, spec=P(None, "b", "a"))
+        y = pool(jnp.asarray(numbers()), (3, 3), (1, 1), "SAME")
     np.testing.assert_array_equal(y, jaxpool.sum_pool(numbers(), (3, 3), (1, 1), "SAME"))
 
 
@@ -240,7 +240,7 @@ def test_a_shard_map_over_the_batch_alone():
     mesh = mesh_of((2, 4), "auto")
 
     def local(x):
-        return sharded.max_pool(x, (3, 3), (1, 1), "SAME", spec=P(None, "b"))
+        return jaxpool.sharded(jaxpool.max_pool, spec=P(None, "b"))(x, (3, 3), (1, 1), "SAME")
 
     mapped = jax.shard_map(local, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"})
     x = jnp.asarray(numbers())
@@ -266,7 +266,7 @@ def test_forward_mode_second_order_and_vmap():
 
         return jax.jit(all_of)
 
-    for plain, ours in [(jaxpool.max_pool, sharded.max_pool), (jaxpool.avg_pool, sharded.avg_pool)]:
-        want, got = derivatives(plain)(x), derivatives(ours)(given)
+    for pool in (jaxpool.max_pool, jaxpool.avg_pool):
+        want, got = derivatives(pool)(x), derivatives(pool)(given)
         for a, b in zip(got, want, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)

@@ -14,7 +14,6 @@ import jaxpool
 from jaxpool.compat import flax, torch
 from tests.sharded.cases import (
     KINDS,
-    PLAIN,
     assert_same,
     collectives,
     compare,
@@ -158,13 +157,13 @@ def test_a_type_that_says_so_sends_halos_alone():
         pool("avg_pool", (3, 3), (2, 2), "SAME"),
         pool("max_pool", (2, 2), (2, 2)),
     ]
-    run, put = on_mesh(cases, "rows over 4, columns over 2", PLAIN)
+    run, put = on_mesh(cases, "rows over 4, columns over 2", "explicit")
     sent = collectives(run, [put(jnp.ones((2, 16, 16, 2))) for _ in cases])
     assert {name for name, _ in sent} == {"collective-permute"}
 
 
 def test_unpooling_sends_one_number_and_in_a_branch_neighbours():
-    run, put = on_mesh([pool("max_unpool", (16, 16), (2, 2), (2, 2))], "rows over 8", PLAIN)
+    run, put = on_mesh([pool("max_unpool", (16, 16), (2, 2), (2, 2))], "rows over 8", "explicit")
     sent = collectives(run, [put(jnp.ones((2, 16, 16, 2)))])
     assert {name for name, _ in sent} <= {"collective-permute", "all-reduce"}
     assert [size for name, size in sent if name == "all-reduce"] == [4]
@@ -286,4 +285,4 @@ def test_a_shard_map_over_the_batch_alone():
 def test_an_array_of_every_kind_at_once():
     """Nothing is asked twice: the same call on one device and on eight."""
     x = hard_numbers()
-    assert_same([pool("max_pool", (3, 3), (1, 1), "SAME")], "rows over 4 x 2", PLAIN, [x])
+    assert_same([pool("max_pool", (3, 3), (1, 1), "SAME")], "rows over 4 x 2", "explicit", [x])
