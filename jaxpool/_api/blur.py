@@ -120,9 +120,7 @@ def max_blurred(
     return blurred(name, y, blur, strides, **geometry)
 
 
-def blurred(
-    name: str, x: Any, shape: Any, strides: Any, padding: Any, axes: Any
-) -> Array:
+def blurred(name: str, x: Any, shape: Any, strides: Any, padding: Any, axes: Any) -> Array:
     """The blur pool of x."""
     geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
     x, window, split = checked(name, x, shape, **geometry)

@@ -34,8 +34,9 @@ from jaxpool._ops.random_pool import (
     side_by_side,
     weight_dtype,
 )
-from jaxpool._shards.place import place_by_type
+from jaxpool._shards.place import on_shards, place_by_type
 from jaxpool._shards.split import check_whole
+from jaxpool._shards.whole import Local
 
 
 def check_key(key: Any, rule: str, hint: str) -> None:
@@ -96,7 +97,7 @@ def fractional_max_pool(
     x, op, samples = _placed("fractional_max_pool", key, x, window_shape, output_shape, axes)
     with calling("fractional_max_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
         check_countable("x", op.sizes)
-    return apply_given(op, x, *samples)[0]
+    return _of_shards(op, x, samples)
 
 
 @public
@@ -144,7 +145,7 @@ def fractional_avg_pool(
     mean = FractionalMean(
         tuple(map(RandomAxis, op.axes, op.sizes, op.window_shape, op.output_shape))
     )
-    return apply_given(mean, x, *samples)[0]
+    return _of_shards(mean, x, samples)
 
 
 def _placed(
@@ -160,8 +161,16 @@ def _placed(
         op = fractional_op(whole, window_shape, output_shape, axes)
         check_whole(x, *op.axes)
     lanes = [1 if axis in op.axes else size for axis, size in enumerate(whole)]
-    samples = jax.random.uniform(key, (len(op.axes), *lanes), chance_dtype(x.dtype))
-    return x, op, place.part(samples) if place else samples
+    return x, op, jax.random.uniform(key, (len(op.axes), *lanes), chance_dtype(x.dtype))
+
+
+def _of_shards(op: FractionalPool | FractionalMean, x: Array, samples: Array) -> Array:
+    """What the op gives of x, on each device where x is sharded along other axes."""
+    place = place_by_type(x)
+    if place is None:
+        return apply_given(op, x, *samples)[0]
+    y: Array = on_shards(Local(op), place, x, *map(place.part, samples))
+    return y
 
 
 def fractional_op(

@@ -19,7 +19,9 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._ops.k_max import KMax
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.rank_pool import RankPool, ranked
+from jaxpool._shards.place import on_shards, place_by_type
 from jaxpool._shards.split import check_whole
+from jaxpool._shards.whole import Local
 
 MEDIAN: Any = object()  # the rank of median pools; None is what a user might pass by mistake
 
@@ -185,4 +187,9 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
             raise ArgumentError("k", rule, k, "Pass an int.", TypeError)
         if not 1 <= operator.index(k) <= size:
             raise ArgumentError("k", rule, k, "Ask for fewer, or name another axis.")
-    return apply(KMax(at, size, operator.index(k)), "jvp", x)
+        place = place_by_type(x)
+    op = KMax(at, size, operator.index(k))
+    if place:  # else XLA gathers the axes along which nothing is chosen
+        y: Array = on_shards(Local(op), place, x)
+        return y
+    return apply(op, "jvp", x)

@@ -286,17 +286,16 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
         (at,) = reduced_axes(axis, x.shape)
         place = place_by_type(x)
         shards = place.count(at) if place else 1
-        size = (place.whole(x.shape) if place else x.shape)[at]
+        size = x.shape[at] * (shards if place and place.manual else 1)
         rule = f"a positive int that divides the axis of size {size}"
+        rule += f", a multiple of its {shards} shards" if shards > 1 else ""
         if not is_int(groups):
             raise ArgumentError("groups", rule, groups, "Pass the number of outputs.", TypeError)
         count = operator.index(groups)
-        if count < 1 or size < count or size % count:
+        if count < 1 or size < count or size % count or count % shards:
             raise ArgumentError("groups", rule, groups, "Each group has as many elements.")
-        if place and count % shards:
-            rule = f"a multiple of the {shards} shards of axis {at}"
-            raise ArgumentError("groups", rule, groups, "No group lies on two devices.")
         choice("ties", ties, ("split", "first", "last"))
-    groups = count // shards if place and place.manual else count
-    grouped = lax.reshape(x, (*x.shape[:at], groups, size // count, *x.shape[at + 1 :]))
+    grouped = lax.reshape(
+        x, (*x.shape[:at], x.shape[at] * count // size, size // count, *x.shape[at + 1 :])
+    )
     return reduce(grouped, (at + 1,), "max", ties, "jvp")

@@ -26,10 +26,11 @@ R = TypeVar("R")
 def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Callable[P, R]:
     """Gives a function for arrays that are sharded along the axes that it pools.
 
-    `y = sharded(pool, spec=spec)(x, ...)` is `y = pool(x, ...)`, with x sharded as `spec` says, and y likewise. Each device
-    pools its own shard with the kernels that one device runs, and its neighbours send it the rows that its windows
-    reach, no more: the halo. Those are collective-permutes, forward and backward; pools over whole axes are
-    all-reduces. What needs an axis whole says so where that axis is sharded.
+    `y = sharded(pool, spec=spec)(x, ...)` is `y = pool(x, ...)`, with x sharded as `spec` says, and y
+    likewise. Each device pools its own shard with the kernels that one device runs, and its neighbours
+    send it the rows that its windows reach, no more: the halo. Those are collective-permutes, forward
+    and backward; pools over whole axes are all-reduces. What needs an axis whole says so where that
+    axis is sharded.
 
     How x is sharded is read from its type where that says it, as it does under explicit axis types, those of
     `jax.make_mesh`. There the plain function does the same, and `sharded(pool)` is that. Under automatic axis types
@@ -91,9 +92,10 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
         if place.manual:
             with told(place.names):
                 return pool(*args, **kwargs)
-        if not place.automatic:
+        untold = place.untold(x)
+        if not untold:
             return pool(*args, **kwargs)
-        return _explicitly(place, given, pool, args, kwargs)
+        return _explicitly(untold, place, given, pool, args, kwargs)
 
     return pooled
 
@@ -103,20 +105,28 @@ def _array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     try:
         known = inspect.signature(pool)
         bound = known.bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):
-        first = args[0] if args else None
-        return first if is_array(first) else None
-    name, value = next(((name, value) for name, value in bound.items() if name != "key"), ("", None))
-    if name and known.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
-        arrays = [each for each in value if is_array(each)]
-        return max(arrays, key=np.ndim, default=None)
-    return value if is_array(value) else None
+    except (
+        TypeError,
+        ValueError,
+    ):  # a call that the pool refuses, or a pool that does not say what it takes
+        return None
+    name = next((name for name in bound if name != "key"), None)
+    if name is None:
+        return None
+    several = known.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+    arrays = [each for each in (bound[name] if several else [bound[name]]) if is_array(each)]
+    return max(arrays, key=np.ndim, default=None)
 
 
 def _explicitly(
-    place: Place, x: Any, pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    axes: tuple[str, ...],
+    place: Place,
+    x: Any,
+    pool: Callable[..., Any],
+    args: Any,
+    kwargs: dict[str, Any],
 ) -> Any:
-    """`pool(*args, **kwargs)`, the automatic axes along which its array x lies being explicit within.
+    """`pool(*args, **kwargs)`, whose array x lies as `place` says, which within types tell of mesh `axes` as well.
 
     NumPy arrays beside x stay as they are: their values are known, on every device.
     """
@@ -128,7 +138,7 @@ def _explicitly(
         args, kwargs = jax.tree.unflatten(tree, _replaced(leaves, at, arrays))
         return pool(*args, **kwargs)
 
-    run = jax.sharding.explicit_axes(call, axes=place.automatic, in_sharding=specs)
+    run = jax.sharding.explicit_axes(call, axes=axes, in_sharding=specs)
     arrays = [leaves[n] for n in at]
     if not jax.sharding.get_abstract_mesh().empty:
         return run(*arrays)
@@ -142,13 +152,18 @@ def _explicitly(
             with context:
                 return run(*arrays)
 
+    mesh: Any = place.mesh
+    if isinstance(mesh, Mesh) and jax.typeof(x).sharding.mesh.empty:
+        mesh = Mesh(mesh.devices, mesh.axis_names)  # its axes are automatic to an array of no mesh
+
     def with_mesh(*arrays: Array) -> Any:
-        if isinstance(place.mesh, Mesh):  # so that jax knows the devices
+        if isinstance(mesh, Mesh) and AxisType.Explicit not in mesh.axis_types:
+            # So that jax knows the devices.
             free = PartitionSpec(*[entry or PartitionSpec.UNCONSTRAINED for entry in place.names])
             which = next(n for n, leaf in enumerate(at) if leaves[leaf] is x)
-            near = lax.with_sharding_constraint(arrays[which], NamedSharding(place.mesh, free))
+            near = lax.with_sharding_constraint(arrays[which], NamedSharding(mesh, free))
             arrays = tuple(_replaced(arrays, [which], [near]))
-        with jax.sharding.use_abstract_mesh(getattr(place.mesh, "abstract_mesh", place.mesh)):
+        with jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh)):
             return run(*arrays)
 
     return jax.jit(with_mesh)(*arrays)

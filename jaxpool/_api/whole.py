@@ -254,7 +254,9 @@ def spatial_pyramid_pool(
             op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)
             y = apply(op, "jvp", x)
         if place:  # cells and channels become one axis
-            y = gathered(place.pooled(spatial) if count == 1 else place, y, range(spatial[0], y.ndim))
+            y = gathered(
+                place.pooled(spatial) if count == 1 else place, y, range(spatial[0], y.ndim)
+            )
         flat = math.prod(y.shape[spatial[0] :])
         parts.append(lax.reshape(y, (*y.shape[: spatial[0]], flat)))
     return dtypes.cast(lax.concatenate(parts, parts[0].ndim - 1), dtype)

@@ -69,15 +69,16 @@ def logits(weights: Weights, x: jax.Array, where: dict[str, Any]) -> jax.Array:
     `where` is the mesh, and how x lies on it.
     """
     batch, height, width, _ = x.shape
-    on = functools.partial(jaxpool.sharded, **where)
     x = jax.nn.relu(_convolved(x, weights["stem"]))
-    x = on(jaxpool.max_pool)(x, (3, 3), (2, 2), "SAME")
+    x = jaxpool.sharded(jaxpool.max_pool, **where)(x, (3, 3), (2, 2), "SAME")
     x = jax.nn.relu(_convolved(x, weights["deep"]))
-    x, indices = on(jaxpool.max_pool_with_argmax)(x, (2, 2), (2, 2))
+    x, indices = jaxpool.sharded(jaxpool.max_pool_with_argmax, **where)(x, (2, 2), (2, 2))
     x = jax.nn.relu(_convolved(x, weights["deeper"]))
-    x = on(jaxpool.max_unpool)(x, indices, (height // 2, width // 2))
+    x = jaxpool.sharded(jaxpool.max_unpool, **where)(x, indices, (height // 2, width // 2))
     x = jax.nn.relu(_convolved(x, weights["up"]))
-    x = on(jaxpool.avg_pool)(x, (9, 9), (1, 1), "SAME", count_include_pad=False)
+    x = jaxpool.sharded(jaxpool.avg_pool, **where)(
+        x, (9, 9), (1, 1), "SAME", count_include_pad=False
+    )
     x = _convolved(x, weights["logits"])[..., 0]
     return jnp.broadcast_to(x[:, :, None, :, None], (batch, height // 2, 2, width // 2, 2)).reshape(
         batch, height, width

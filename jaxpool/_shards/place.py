@@ -17,8 +17,8 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._ops.op import Autodiff, in_reverse
 
 # How the array lies that a pool is called with, the names of each of its axes: inside a `jax.shard_map` types do not
-# say it, and `jaxpool.sharded` is told. A user context of jax: it belongs to one thread, and is part of the key of every
-# cache. It is made with the module: jax asks that contexts are not made while other threads use it.
+# say it, and `jaxpool.sharded` is told. A user context of jax: it belongs to one thread, and is part of the key of
+# every cache. It is made with the module: jax asks that contexts are not made while other threads use it.
 told = jax.make_user_context(None)
 
 
@@ -59,7 +59,7 @@ class Place:
         return dataclasses.replace(self, names=names)
 
     def spec_of(self, shape: Sequence[Any], whole: Sequence[Any]) -> PartitionSpec:
-        """How an array of `shape` is sharded beside the array of shape `whole`, on every device if it does not broadcast."""
+        """How an array of `shape` lies beside the array, of shape `whole`: not at all if it does not broadcast."""
         lead = len(shape) - len(whole)
         pairs = zip(shape[max(lead, 0) :], whole[max(-lead, 0) :], strict=True)
         if lead > 0 or not all(size in (1, other) for size, other in pairs):
@@ -80,11 +80,10 @@ class Place:
         """As `jax.shard_map` takes it."""
         return PartitionSpec(*[entry or None for entry in self.names])
 
-    @property
-    def automatic(self) -> tuple[str, ...]:
-        """The mesh axes along which the array lies and of which types do not tell."""
-        kinds = _of(self.mesh, AxisType.Auto)
-        return tuple(name for entry in self.names for name in entry if name in kinds)
+    def untold(self, x: Array) -> tuple[str, ...]:
+        """The mesh axes along which x lies and of which its type does not tell."""
+        said = _of(jax.typeof(x).sharding.mesh, AxisType.Explicit)
+        return tuple(name for entry in self.names for name in entry if name not in said)
 
     @property
     def mapped(self) -> frozenset[str]:
@@ -155,7 +154,9 @@ def find_place(x: Array, mesh: Any, spec: Any) -> Place:
         mesh = context
     elif mesh is None:
         lies = None if isinstance(x, jax.core.Tracer) else x.sharding
-        typed_mesh = lies.mesh if isinstance(lies, NamedSharding) else typed.mesh  # with its devices
+        typed_mesh = (
+            lies.mesh if isinstance(lies, NamedSharding) else typed.mesh
+        )  # with its devices
         mesh = context if typed.mesh.empty else typed_mesh
     if mesh.empty:
         rule = "given where neither the type of x nor a context says it"

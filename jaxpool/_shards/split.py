@@ -11,9 +11,9 @@ from jax import Array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, make_window
+from jaxpool._ops.op import Autodiff
 from jaxpool._shards.ends import Ends
 from jaxpool._shards.halo import Halo, Shards
-from jaxpool._ops.op import Autodiff
 from jaxpool._shards.place import Place, on_shards, place_by_type, told
 
 MakeWindow = Callable[[Sequence[Any]], Window]  # the window of a pool of an array of a shape
@@ -82,7 +82,6 @@ def located(x: Array, make: MakeWindow) -> tuple[Window, Split | None]:
 
 def by_window(x: Array, window: Window) -> Split | None:
     """The pool of x over `window`, likewise."""
-
     if told.value is not None:
         hint = "Pass a function of jaxpool itself."
         raise ArgumentError("x", "whole: inside a shard_map its window is not known", x.shape, hint)
@@ -110,7 +109,9 @@ def check_whole(x: Array, *axes: int, by_type: bool = True) -> None:
     for axis in axes:
         if place.count(axis) > 1:
             rule = f"whole along axis {axis}, not in {place.count(axis)} shards"
-            hint = f"Give a spec that has None for axis {axis}, to jax.reshard or to jaxpool.sharded."
+            hint = (
+                f"Give a spec that has None for axis {axis}, to jax.reshard or to jaxpool.sharded."
+            )
             if place.manual:
                 names = place.names[axis]
                 hint = f"Call jax.lax.all_gather(x, {names}, axis={axis}, tiled=True) before it."

@@ -117,7 +117,7 @@ class _Mean(_Whole):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Local:
+class Local:
     """A pool of axes that no device shares."""
 
     op: Op
@@ -147,9 +147,9 @@ def whole_pool(
     elif any(names):
         body = _Mean(axes, names, math.prod(sizes), dtype)
     elif kind == "max":
-        body = _Local(Reduction("max", ties, axes, sizes))
+        body = Local(Reduction("max", ties, axes, sizes))
     else:
-        body, x = _Local(MeanOver(axes, sizes)), x.astype(dtype)
+        body, x = Local(MeanOver(axes, sizes)), x.astype(dtype)
     given = () if mask is None else (slices.broadcast_like(mask, x),)
     out = PartitionSpec(*[None if axis in axes else part for axis, part in enumerate(place.spec)])
     y = on_shards(body, place, x, *given, out=out, autodiff=autodiff)

@@ -9,7 +9,7 @@ import jaxpool
 from bench import plain
 from bench.__main__ import main
 
-WITHOUT_ARRAYS = {"accelerate", "keep_memory"}
+WITHOUT_ARRAYS = {"accelerate", "keep_memory", "sharded"}
 SMALL = plain.chosen([r"\[small\]"])
 
 

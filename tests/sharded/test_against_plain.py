@@ -190,13 +190,13 @@ def test_masks_of_global_pools(ties):
         jnp.asarray(x)
     )
     pool = jaxpool.sharded(jaxpool.global_max_pool, spec=spec)
-    got = jax.jit(
-        lambda x: both(lambda x: pool(x, where=where, ties=ties), x)
-    )(given)
+    got = jax.jit(lambda x: both(lambda x: pool(x, where=where, ties=ties), x))(given)
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6 if ties == "split" else 0)
     x = jnp.asarray(np.nan_to_num(x, neginf=0))
-    got = jaxpool.sharded(jaxpool.global_avg_pool, mesh=mesh, spec=spec)(x, where=where, keepdims=True)
+    got = jaxpool.sharded(jaxpool.global_avg_pool, mesh=mesh, spec=spec)(
+        x, where=where, keepdims=True
+    )
     want = jaxpool.global_avg_pool(x, where=where, keepdims=True)
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
@@ -266,7 +266,7 @@ def test_forward_mode_second_order_and_vmap():
 
         return jax.jit(all_of)
 
-    for pool in (jaxpool.max_pool, jaxpool.avg_pool):
-        want, got = derivatives(pool)(x), derivatives(pool)(given)
+    for function in (jaxpool.max_pool, jaxpool.avg_pool):
+        want, got = derivatives(function)(x), derivatives(function)(given)
         for a, b in zip(got, want, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)

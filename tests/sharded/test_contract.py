@@ -192,8 +192,8 @@ def test_groups_that_work():
     where = {"mesh": rows(4), "spec": P(None, None, None, "rows")}
     x = np.zeros((2, 4, 4, 12), np.float32)
     assert refusal(ValueError, jaxpool.maxout, x, 6, **where) == (
-        "jaxpool.maxout: `groups` must be a multiple of the 4 shards of axis 3; got groups=6 "
-        "(x.shape=(2, 4, 4, 12), axis=-1). No group lies on two devices."
+        "jaxpool.maxout: `groups` must be a positive int that divides the axis of size 12, a multiple of "
+        "its 4 shards; got groups=6 (x.shape=(2, 4, 4, 12), axis=-1). Each group has as many elements."
     )
 
 
@@ -237,7 +237,11 @@ def test_sizes_and_indices_that_unpooling_takes():
     ("kind", "spec", "rule"),
     [
         (TypeError, "rows", "with one entry for each axis of the array; got spec='rows'"),
-        (ValueError, P(*[None] * 4, "rows"), "with one entry for each axis of the array, which has 4;"),
+        (
+            ValueError,
+            P(*[None] * 4, "rows"),
+            "with one entry for each axis of the array, which has 4;",
+        ),
     ],
 )
 def test_specs_that_cannot_be_taken(kind, spec, rule):

@@ -80,7 +80,9 @@ def test_soft_pools(layout, kind):
     assert_same(SOFT, layout, kind, [numbers(seed=seed) for seed, _ in enumerate(SOFT)])
 
 
-@pytest.mark.parametrize("kind", ["explicit", *[pytest.param(k, marks=pytest.mark.slow) for k in ("auto", "manual")]])
+@pytest.mark.parametrize(
+    "kind", ["explicit", *[pytest.param(k, marks=pytest.mark.slow) for k in ("auto", "manual")]]
+)
 @pytest.mark.parametrize("kernel", [FLAT, pytest.param(EACH, marks=pytest.mark.slow)])
 def test_a_kernel_gets_the_cotangents_of_all_devices(kind, kernel):
     """Where channels are sharded, too."""

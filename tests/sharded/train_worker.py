@@ -95,7 +95,9 @@ def main(port, rank, count, folder, killed):
             images().shape, NamedSharding(mesh, ROWS), lambda index: images()[index]
         )
         last = killed and rank == count - 1
-        found = steps(functools.partial(jaxpool.sharded, mesh=mesh, spec=ROWS), x, 0 if last else None)
+        found = steps(
+            functools.partial(jaxpool.sharded, mesh=mesh, spec=ROWS), x, 0 if last else None
+        )
     if rank == 0:
         np.savez(Path(folder) / f"gradients{count}.npz", **found)
 
