@@ -295,7 +295,6 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
         if count < 1 or size < count or size % count or count % shards:
             raise ArgumentError("groups", rule, groups, "Each group has as many elements.")
         choice("ties", ties, ("split", "first", "last"))
-    grouped = lax.reshape(
-        x, (*x.shape[:at], x.shape[at] * count // size, size // count, *x.shape[at + 1 :])
-    )
+    each = size // count
+    grouped = lax.reshape(x, (*x.shape[:at], x.shape[at] // each, each, *x.shape[at + 1 :]))
     return reduce(grouped, (at + 1,), "max", ties, "jvp")

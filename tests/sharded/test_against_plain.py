@@ -21,7 +21,6 @@ from tests.sharded.cases import (
 
 pytestmark = [on_eight_devices, pytest.mark.usefixtures("strict")]
 
-TIES = ["first", "last", "split"]
 # Of 16 rows over 8 devices each has 2: windows of 7 rows reach two shards away, of 21 across all.
 EXTREMES = [
     pool("max_pool", (3, 3), (1, 1), "SAME"),
@@ -135,16 +134,21 @@ def test_windows_that_begin_elsewhere_in_each_shard(layout, kind):
     late = ((1, 0), (1, 0))
     cases = [
         pool("max_pool", (8, 4), (4, 4)),
-        pool("max_pool", (3, 3), (6, 6), late, ties="last"),
         pool("max_pool", (3, 3), (6, 6), late, ties="split"),
         pool("avg_pool", (3, 3), (6, 6), late, count_include_pad=False, exact=False),
         pool("sum_pool", (8, 4), (4, 4)),
     ]
-    hard = [hard_numbers((2, 20, 10, 2), seed) for seed in range(3)]
+    hard = [hard_numbers((2, 20, 10, 2), seed) for seed in range(2)]
     assert_same(cases, layout, kind, [*hard, *[numbers((2, 20, 10, 2), seed) for seed in range(2)]])
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "bool", "float8_e5m2", "float8_e4m3fn"])
+TYPES = ["bool", "float8_e4m3fn"]
+MORE_TYPES = [
+    pytest.param(each, marks=pytest.mark.slow) for each in ("bfloat16", "int8", "float8_e5m2")
+]
+
+
+@pytest.mark.parametrize("dtype", TYPES + MORE_TYPES)
 def test_other_types(dtype):
     mesh = mesh_of((8,), "explicit")
     x = jnp.asarray(np.arange(2 * 16 * 4).reshape(2, 16, 4) * 37 % 11 - 5, np.float32).astype(dtype)
@@ -172,7 +176,7 @@ def test_gradients_of_bfloat16_differ_by_a_rounding():
     np.testing.assert_allclose(a, b, rtol=2**-7, atol=2**-8)
 
 
-@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("ties", ["first", pytest.param("last", marks=pytest.mark.slow), "split"])
 def test_masks_of_global_pools(ties):
     """A device may have nothing that counts, and a channel nothing at all."""
     x, rng = hard_numbers((2, 16, 8, 4)), np.random.default_rng(0)
@@ -201,7 +205,7 @@ def test_masks_of_global_pools(ties):
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("ties", [pytest.param("first", marks=pytest.mark.slow), "last", "split"])
 def test_global_maxima_of_bfloat16(ties):
     """They have a gradient, and -0 keeps its sign."""
     mesh = mesh_of((8,), "explicit")
@@ -217,22 +221,6 @@ def test_global_maxima_of_bfloat16(ties):
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
         np.testing.assert_array_equal(np.signbit(a), np.signbit(b))
-
-
-def test_an_array_says_where_it_lies_outside_jit():
-    x = jax.device_put(
-        jnp.asarray(numbers()), NamedSharding(mesh_of((4, 2), "auto"), P(None, "a", "b"))
-    )
-    y = jaxpool.sharded(jaxpool.max_pool)(x, (3, 3), (2, 2), "SAME")
-    assert y.sharding.is_equivalent_to(x.sharding, 4)
-    np.testing.assert_array_equal(y, jaxpool.max_pool(numbers(), (3, 3), (2, 2), "SAME"))
-
-
-def test_a_mesh_of_the_context_and_an_array_of_one_device():
-    with jax.set_mesh(mesh_of((4, 2), "auto")):
-        pool = jaxpool.sharded(jaxpool.sum_pool, spec=P(None, "b", "a"))
-        y = pool(jnp.asarray(numbers()), (3, 3), (1, 1), "SAME")
-    np.testing.assert_array_equal(y, jaxpool.sum_pool(numbers(), (3, 3), (1, 1), "SAME"))
 
 
 def test_a_shard_map_over_the_batch_alone():

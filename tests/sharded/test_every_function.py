@@ -9,7 +9,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 
 from tests.sharded.every import FUNCTIONS, LAYOUTS, across, call_of, of_array, refused, spec_of
 
-QUICK = ("channels", "two")
+QUICK = ("channels",)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def check(f, shape, spec, second=AxisType.Explicit):
     ("name", "ties"),
     [
         ("max", "split"),
-        ("min", "first"),
+        pytest.param("min", "first", marks=pytest.mark.slow),
         *[pytest.param(*case, marks=pytest.mark.slow) for case in MORE_REDUCTIONS],
     ],
 )
@@ -96,6 +96,7 @@ def test_pyramid_of_levels_that_shards_do_not_divide():
         check(lambda x: jaxpool.spatial_pyramid_pool(x, (1, 3)), (4, 8, 8, 4), ROWS)
 
 
+@pytest.mark.slow
 def test_stochastic_pool_of_windows_that_cross_shards():
     """The same draw, and the same mean of all draws."""
 

@@ -67,7 +67,9 @@ def over_lanes(cases, kind, mesh, spec):
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["auto", "manual", pytest.param("explicit", marks=pytest.mark.slow)]
+)
 def test_sharded_lanes_send_nothing(kind):
     """Forward and backward."""
     mesh = mesh_of((4, 2), kind)
@@ -151,6 +153,7 @@ def test_automatic_axes_have_the_right_gradient(case):
 # Pooled axes whose sharding the type says
 
 
+@pytest.mark.slow
 def test_a_type_that_says_so_sends_halos_alone():
     cases = [
         pool("max_pool", (3, 3), (1, 1), "SAME"),
@@ -260,14 +263,16 @@ def test_other_libraries_names_exchange_halos():
         torch.max_pool2d(jnp.moveaxis(given, 3, 1), 4)
 
 
-def test_mapped_over_an_axis_that_is_sharded_and_one_that_is_not():
+@pytest.mark.parametrize(
+    "spec", [P("a", None, "b"), pytest.param(P(None, "a", "b"), marks=pytest.mark.slow)]
+)
+def test_mapped_over_an_axis_that_is_sharded_and_one_that_is_not(spec):
     mesh = mesh_of((2, 4), "explicit")
     x = jnp.asarray(numbers((4, 2, 16, 2)))
     case = pool("max_pool", (3,), (1,), "SAME")
-    for spec in (P("a", None, "b"), P(None, "a", "b")):
-        given = jax.device_put(x, NamedSharding(mesh, spec))
-        got = jax.jit(jax.vmap(with_gradient(case.plain)))(given)
-        compare(case, got, jax.jit(jax.vmap(with_gradient(case.plain)))(x))
+    given = jax.device_put(x, NamedSharding(mesh, spec))
+    got = jax.jit(jax.vmap(with_gradient(case.plain)))(given)
+    compare(case, got, jax.jit(jax.vmap(with_gradient(case.plain)))(x))
 
 
 def test_a_shard_map_over_the_batch_alone():

@@ -20,7 +20,6 @@ from tests.sharded.cases import (
 pytestmark = on_eight_devices
 
 SHAPE = (4, 16, 16, 2)
-QUICK = "rows over 4, columns over 2", "explicit"
 POOLS = [
     pool("max_pool", (3, 3), (1, 1), "SAME"),
     pool("max_pool", (7, 7), (2, 2), "SAME", ties="split"),
@@ -33,21 +32,16 @@ POOLS = [
 ]
 
 
-CELLS = [
-    pytest.param(layout, kind, marks=[] if (layout, kind) == QUICK else [pytest.mark.slow])
-    for layout in LAYOUTS
-    for kind in KINDS
-]
-
-
-@pytest.mark.parametrize(("layout", "kind"), CELLS)
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_only_permutes(layout, kind):
     run, put = on_mesh(POOLS, layout, kind)
     xs = [put(jnp.ones(SHAPE)) for _ in POOLS]
     assert {name for name, _ in collectives(run, xs)} == {"collective-permute"}
 
 
-@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("kind", ["auto", pytest.param("explicit", marks=pytest.mark.slow)])
 def test_bytes_are_those_of_the_halo(kind):
     """3x3 SAME over 16 x 16 on 4 x 2 devices: a row above and below, then columns with their corners."""
     mesh, spec = mesh_of((4, 2), kind), P(None, "a", "b")
