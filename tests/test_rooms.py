@@ -8,12 +8,7 @@ import pytest
 import jaxpool
 
 ROOMS = ["_arguments", "_geometry", "_plan", "_kernels", "_ops", "_shards", "_accelerate", "_api"]
-ENTRANCES = [
-    "compat",
-    "testing",
-    "sharded",
-    "_cli",
-]  # each after all rooms, none after another
+ENTRANCES = ["compat", "testing", "_cli"]  # each after all rooms, none after another
 LONGEST = 300  # lines; a module past them is usually two
 PACKAGE = Path(jaxpool.__file__).parent
 

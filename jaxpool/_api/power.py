@@ -97,7 +97,7 @@ def lp_pool(
 
 
 def norms(name: str, x: Any, p: Any, window_shape: Any, **geometry: Any) -> Array:
-    """The Lp pool; with `geometry` may come `where` x lies, if its type does not say it."""
+    """The Lp pool."""
     x, window, split = checked(name, x, window_shape, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
@@ -187,7 +187,7 @@ def gem_pool(
     with calling("gem_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
         rule, hint = "a finite number above 0", "Leave it out for 1e-6."
         least = number("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
-        rule, shape = "a finite number other than 0", window.pooled(x.shape)
+        rule, shape = "a finite number other than 0", (split or window).pooled(x.shape)
         exponent = coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
     x = as_floats(x)
     power, arrays = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))

@@ -23,7 +23,7 @@ def _pool(
 ) -> Array:
     x, window, split = checked(name, x, window_shape, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        rule, shape = "a finite number above 0", window.pooled(x.shape)
+        rule, shape = "a finite number above 0", (split or window).pooled(x.shape)
         heat = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     if not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)

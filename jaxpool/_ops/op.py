@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import jax
@@ -129,6 +129,27 @@ def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
     with _naming_the_other_mode():
         found: tuple[Array, Any] = _reverse(op, "primal", *xs)  # forward mode: pass autodiff="jvp"
         return found
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
+    return function(*xs)
+
+
+def _in_reverse_bwd(function: Callable[..., Any], pull: Any, dy: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = pull(dy)
+    return found
+
+
+_in_reverse.defvjp(jax.vjp, _in_reverse_bwd)
+
+
+def in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
+    """`function(*xs)`, of which ops are a part, in reverse mode alone: as `apply` with "vjp" is."""
+    if not _differentiates(xs[0]):
+        return function(*xs)
+    with _naming_the_other_mode():
+        return _in_reverse(function, *xs)  # forward mode: pass autodiff="jvp"
 
 
 def apply_given(op: Op, *args: Array) -> tuple[Array, Any]:

@@ -16,10 +16,9 @@ from jaxpool._kernels.compare import Ties, decode, encode
 from jaxpool._kernels.dtypes import Kind, accumulator
 from jaxpool._kernels.reduce import attained
 from jaxpool._ops.moves import departure
-from jaxpool._ops.op import Op, apply_given
+from jaxpool._ops.op import Autodiff, Op, apply_given
 from jaxpool._ops.reduction import MeanOver, Reduction
 from jaxpool._shards.place import Place, on_shards
-from jaxpool._shards.split import check_even
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +117,7 @@ class _Mean(_Whole):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Local:
+class Local:
     """A pool of axes that no device shares."""
 
     op: Op
@@ -135,10 +134,10 @@ def whole_pool(
     mask: Array | None = None,
     keepdims: bool = True,
     ties: Ties = "first",
+    autodiff: Autodiff = "jvp",
 ) -> Array:
-    """The maximum or the mean over the whole of `axes`. Raises `ArgumentError` where shards are not of one size."""
+    """The maximum or the mean over the whole of `axes`."""
     shape = place.whole(x.shape)
-    check_even(place, shape, range(x.ndim))
     names = tuple(place.names[axis] for axis in axes)
     sizes = tuple(shape[axis] for axis in axes)
     dtype = x.dtype if dtypes.is_float(x.dtype) else jnp.dtype(jnp.float32)
@@ -148,12 +147,12 @@ def whole_pool(
     elif any(names):
         body = _Mean(axes, names, math.prod(sizes), dtype)
     elif kind == "max":
-        body = _Local(Reduction("max", ties, axes, sizes))
+        body = Local(Reduction("max", ties, axes, sizes))
     else:
-        body, x = _Local(MeanOver(axes, sizes)), x.astype(dtype)
+        body, x = Local(MeanOver(axes, sizes)), x.astype(dtype)
     given = () if mask is None else (slices.broadcast_like(mask, x),)
     out = PartitionSpec(*[None if axis in axes else part for axis, part in enumerate(place.spec)])
-    y = on_shards(body, place, x, *given, out=out)
+    y = on_shards(body, place, x, *given, out=out, autodiff=autodiff)
     return y if keepdims else lax.squeeze(y, axes)
 
 
@@ -172,7 +171,9 @@ def whole_extreme(
     mask: Array | None,
     keepdims: bool,
     ties: Ties,
+    autodiff: Autodiff,
 ) -> Array:
     """The maximum or the minimum over the whole of `axes`, in any order."""
-    y = whole_pool("max", place, _turned(x, kind), tuple(sorted(axes)), mask, keepdims, ties)
+    x, axes = _turned(x, kind), tuple(sorted(axes))
+    y = whole_pool("max", place, x, axes, mask, keepdims, ties, autodiff)
     return _turned(y, kind)
