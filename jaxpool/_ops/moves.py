@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 State = tuple[Array, ...]
 # What sums at the scale `low` amount to at `high`, given (sums, low, high, rate); linear in the sums.
-Move = Callable[[Sequence[Array], Array, Array, Any], State]
+Move = Callable[[Sequence[Any], Array, Array, Any], State]
 
 POLYNOMIAL = 16  # up to here |x|^p of an integer p is multiplied out, so that it is smooth at 0
 

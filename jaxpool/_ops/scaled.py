@@ -187,9 +187,10 @@ class Stages:
 
     def gather(self, sums: Sums, move: Move, first: Move | None = None) -> State:
         """The sums of each window; a number stands for itself at each element."""
-        for stage in self.stages:
-            sums = stage.gather((first or move) if stage is self.stages[0] else move, sums)
-        return tuple(sums)
+        found = self.stages[0].gather(first or move, sums)
+        for stage in self.stages[1:]:
+            found = stage.gather(move, found)
+        return found
 
     def spread(self, totals: Sequence[Array], move: Move, first: Move | None = None) -> State:
         """What each element gets of cotangents of the sums of windows."""
