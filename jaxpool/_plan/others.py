@@ -80,20 +80,22 @@ def plan_fold(
 ) -> Fold | None:
     """The fold of a reduction of floats over `axes`, of their `ties` or of the values; None: reduced as it is.
 
-    Of the axes that are long enough the first: there the rows that are joined are longest.
+    Of the axes that are long enough the first: there the rows that are joined are longest. A shorter axis
+    is joined whole.
     """
     tuning = TUNING[platform]
     if sharded or None in shape or bits < 16 or elements(shape) < tuning.folded_elements:
         return None
     most = tuning.folded_ways // (2 if bits == 16 else 1)
     least = tuning.folded_tied_row if ties else tuning.folded_row
-    for axis in sorted(axes):
-        size, beside = shape[axis] or 0, row(shape, (axis,))
-        if 1 < size <= most and not ties:
-            return Fold(axis, size)
-        for ways in (most, most // 2, most // 4):
-            if size >= ways and size // ways * beside * bits >= least:
+    for ways in (most, most // 2, most // 4):
+        for axis in sorted(axes):
+            size = shape[axis] or 0
+            if size >= ways and size // ways * row(shape, (axis,)) * bits >= least:
                 return Fold(axis, ways)
+        short = [axis for axis in sorted(axes) if 1 < (shape[axis] or 0) <= most]
+        if short and not ties:
+            return Fold(short[0], shape[short[0]] or 0)
     return None
 
 

@@ -119,6 +119,7 @@ CPU = Tuning(
     route_row=12,
     loses_nan=True,
     folded_elements=1 << 15,
+    scan_ways=6,
     subnormals_are_zero=True,
     unpool_taps=32,
     blur_taps=1,

@@ -61,7 +61,7 @@ def test_what_is_folded():
 
     large = (16, 112, 112, 64)
     assert [plan(large, (1, 2), bits) for bits in (8, 16, 32)] == [None, Fold(1, 8), Fold(1, 16)]
-    assert plan((4, 32, 112, 64), (2, 3)) == Fold(2, 16)
+    assert plan((4, 32, 112, 64), (0, 1, 2, 3)) == Fold(1, 16)  # not the four elements before it
     assert plan((64, 7, 7, 512), (1, 2)) == Fold(1, 7)  # seven elements are fewer than sixteen
     assert plan((64, 7, 7, 512), (1, 2), ties=True) == Fold(1, 4)
     assert [plan(large, (3,), ties=ties) for ties in (False, True)] == [Fold(3, 16), Fold(3, 8)]
