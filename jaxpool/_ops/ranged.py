@@ -17,15 +17,12 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero
 
-from jaxpool._arguments.arrays import vary_together
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.slices import is_sharded
-from jaxpool._ops.linear_map import compute, linear_map
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, applied
 from jaxpool._plan.others import turns_of_batch
 from jaxpool._plan.problem import Platform
 
@@ -81,6 +78,7 @@ class RangedOp(Op):
 
     window: Window
     differentiable_given = True
+    keeps_inputs = True
 
     def plain(self, *xs: Array) -> tuple[Array, Array]:
         """The output by plain sums, and the grade of each window."""
@@ -269,24 +267,8 @@ def _pushed(f: Any, xs: Any, dots: Any) -> Array:
     return dot
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _ranged(op: RangedOp, *xs: Array) -> Array:
-    y: Array = compute(op, "value", *xs)
-    return y
-
-
-@functools.partial(_ranged.defjvp, symbolic_zeros=True)
-def _ranged_jvp(op: RangedOp, xs: Any, dots: Any) -> tuple[Array, Array]:
-    y = _ranged(op, *xs)
-    known = [dot for dot in dots if not isinstance(dot, SymbolicZero)]
-    if not known:
-        return y, lax.full_like(y, 0)
-    given = tuple(not isinstance(dot, SymbolicZero) for dot in dots)
-    return y, linear_map(op, (tuple(xs), y), vary_together(known, y), given=given)[0]
-
-
 @functools.partial(jax.jit, static_argnums=0)
 def ranged(op: RangedOp, x: Array, *given: Array) -> Array:
     """What `op` computes, in both modes. What is kept is the inputs and the output before it is rounded."""
     given = tuple(array.astype(accumulator(x.dtype)) for array in given)
-    return _ranged(op, *vary_together([x, *given])).astype(x.dtype)
+    return applied(op, x, *given).astype(x.dtype)
