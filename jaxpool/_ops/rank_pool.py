@@ -108,7 +108,8 @@ class RankOver(Reduction):
         if self.ties != "split":
             return super().primal(on, *xs)
         y = self.value(on, *xs)
-        return y, pack(attained(xs[0], y, *xs[1:]), self._packed)
+        mask = xs[1] if xs[1:] else None
+        return y, pack(attained(xs[0], y, mask), self._packed)
 
     def won(self, on: Platform, kept: Any, shape: Sequence[Any]) -> Array:
         if self.ties != "split":
