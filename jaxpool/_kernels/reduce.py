@@ -138,7 +138,7 @@ def tied_count(
         ) -> Array:
             counts = masks[0] if masks else [None] * len(parts)
             triples = zip(parts, bests, counts, strict=True)
-            tied = [_ties(_compared(part, fold), *others) for part, *others in triples]
+            tied = [_ties(_compared(part, fold), best, mask) for part, best, mask in triples]
             if twice > 0:
                 place = lax.broadcasted_iota(np.int32, tied[-1].shape, fold.axis)
                 tied[-1] = lax.bitwise_and(tied[-1], lax.ge(place, lax.full_like(place, twice)))

@@ -46,31 +46,29 @@ class Reduction(Op):
         return plan_fold(shape, self.axes, 8 * x.dtype.itemsize, on, slices.is_sharded(x), ties)
 
     def value(self, on: Platform, *xs: Array) -> Array:
-        x, *mask = xs
+        x, mask = xs[0], xs[1] if xs[1:] else None
         lost, fold = TUNING[on].loses_nan, self._fold(on, x, ties=False)
-        return reducing.extreme(x, self.axes, self.kind, *mask, loses_nan=lost, fold=fold)
+        return reducing.extreme(x, self.axes, self.kind, mask, loses_nan=lost, fold=fold)
 
     def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
-        x, *mask = xs
+        x, mask = xs[0], xs[1] if xs[1:] else None
         y = self.value(on, *xs)
         if self.ties == "split":
-            return y, (x, y, *mask)
+            return y, (x, y, mask)
         last, fold = self.ties == "last", self._fold(on, x, ties=True)
-        return y, reducing.chosen_rank(x, y, self.axes, last, *(mask or [None]), fold=fold)
+        return y, reducing.chosen_rank(x, y, self.axes, last, mask, fold)
 
     def won(self, on: Platform, kept: Any, shape: Sequence[Any]) -> Array:
         """Which elements have a share, of an array of `shape`."""
         if self.ties != "split":
             return reducing.has_rank(kept, shape, self.axes, self.ties == "last")
-        x, y, *mask = kept
-        return reducing.attained(x, y, *(mask or [None]), fold=self._fold(on, x, ties=True))
+        x, y, mask = kept
+        return reducing.attained(x, y, mask, self._fold(on, x, ties=True))
 
     def count(self, on: Platform, kept: Any) -> Array:
         """How many elements share a cotangent; 1 where nothing counts."""
-        x, y, *mask = kept
-        return reducing.tied_count(
-            x, y, self.axes, *(mask or [None]), fold=self._fold(on, x, ties=True)
-        )
+        x, y, mask = kept
+        return reducing.tied_count(x, y, self.axes, mask, self._fold(on, x, ties=True))
 
     def _share(self, on: Platform, total: Array, kept: Any) -> Array:
         """The total, divided by how many won."""
