@@ -11,8 +11,7 @@ A long window costs about 2 log2(length) joins an axis. Folds are plain JAX, dif
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax import Array, lax
-from jax import numpy as jnp
+from jax import Array
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
@@ -73,12 +72,3 @@ def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join
         state = _fold_axis(state, join, tuple, dim.axis, *sizes)
         state = _padded(state, fills, dim.axis, crop)
     return state
-
-
-def window_max(x: Array, window: Window, fill: Any) -> Array:
-    """The maximum of each window, for those who need not know where it is; padding holds `fill`."""
-    whole = tuple(dim.axis for dim in window.dims if dim.whole)
-    rest = Window(tuple(dim for dim in window.dims if not dim.whole))
-    if whole:
-        x = jnp.max(x, axis=whole, keepdims=True)
-    return window_fold((x,), (fill,), rest, lambda a, b: (lax.max(a[0], b[0]),))[0]
