@@ -24,6 +24,8 @@ class Limits:
     constant_table: int = 1 << 17  # numbers: a longer table of positions is computed by the program, not part of it
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted, windows laid out apart
     morphology_taps: int = 25  # taps of a kernel: added in one expression up to here, else a loop goes over them
+    taps_of_a_round: int = 4  # taps: one round of that loop joins so many, to which the result is written once
+    taps_of_a_round_back: int = 8  # taps: likewise of cotangents
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
 
 
