@@ -149,7 +149,9 @@ def _parser() -> argparse.ArgumentParser:
         "--plain",
         action="store_true",
         help="time every public function beside the lines of jnp or lax that a user would write; "
-        "--filter chooses by name and size, and --mode (default: all), --budget, --json, --markdown hold",
+        "--filter chooses by name and size, and --mode (default: all), --budget, --json, --markdown hold; "
+        "--json replaces the same rows in a file that is there, and --load with --markdown writes its means "
+        "into README and docs/speed.md",
     )
     add(
         "--target",
@@ -194,6 +196,11 @@ def _plain(arguments: argparse.Namespace) -> int:
     from bench import plain
 
     modes = list(dict.fromkeys(arguments.mode or MODES))
+    if arguments.load:
+        lines = plain.load(arguments.load)
+        for page in plain.PAGES if arguments.markdown else ():
+            plain.put_means(page, lines)
+        return plain.show(lines, arguments.markdown)
     budget, files = arguments.budget, (arguments.json, arguments.markdown)
     return plain.run(arguments.filter, modes, budget, *files)
 

@@ -25,6 +25,9 @@ from bench.timing import take_turns, timed_calls
 SLOW = 0.8  # of the plain way's speed: rows below are named
 _TOLERANCE = 2e-4  # of the largest number of the result: sums of float32 in another order
 _LOW_TOLERANCE = 2e-2  # of 8 bits of a bfloat16, against the plain way in float32
+_WITH_FIRST: tuple[Mode, ...] = ("forward_and_vjp", "forward")
+BEGIN, END = "<!-- means beside the plain way -->", "<!-- end of these means -->"
+PAGES = [Path(__file__).parents[1] / name for name in ("README.md", "docs/speed.md")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +64,12 @@ def run(
     json_file: Path | None = None,
     markdown_file: Path | None = None,
 ) -> int:
-    """Times all settings, prints a line for each and the means, and writes what is asked for."""
+    """Times all settings, prints a line for each and the means, and writes what is asked for.
+
+    A row replaces that of the same name and mode in `json_file`, and leaves its other rows: a long run may be
+    made in parts.
+    """
+    known = load(json_file) if json_file and json_file.exists() else []
     lines = []
     print("speed beside the plain way; ms, s to compile and MB of temporaries, ours and plain")
     for setting in chosen(filters):
@@ -70,12 +78,32 @@ def run(
             gc.collect()
             lines.append(line)
             print(_text(line), flush=True)
+            if json_file:
+                save(json_file, [*known, *lines])
+    return show(lines, markdown_file)
+
+
+def show(lines: Sequence[Line], markdown_file: Path | None = None) -> int:
+    """Prints the means and what is slow or wrong; writes the section of the results."""
     print(summary(lines))
-    if json_file:
-        json_file.write_text(json.dumps([dataclasses.asdict(line) for line in lines], indent=1))
     if markdown_file:
         report.put_section(markdown_file, "beside the plain way", markdown(lines))
     return 1 if any(line.wrong for line in lines) else 0
+
+
+def save(file: Path, lines: Iterable[Line]) -> None:
+    """Writes the last line of each name and mode, in the order of the settings."""
+    order = {f"{setting.name} [{setting.size}]": at for at, setting in enumerate(settings())}
+    last = {(line.name, line.mode): line for line in lines if line.name in order}
+    every = sorted(last.values(), key=lambda line: (order[line.name], MODES.index(line.mode)))
+    file.write_text(json.dumps([dataclasses.asdict(line) for line in every], indent=1))
+
+
+def load(file: Path) -> list[Line]:
+    """The lines that `save` wrote."""
+    rows = json.loads(file.read_text())
+    pairs = ("ms", "compile_s", "temporaries")
+    return [Line(**{**row, **{name: tuple(row[name]) for name in pairs}}) for row in rows]
 
 
 def measure(setting: Setting, mode: Mode, budget_s: float) -> Line:
@@ -187,14 +215,28 @@ def _means(lines: Iterable[Line]) -> dict[str, dict[Mode, float]]:
     }
 
 
+def means_table(lines: Iterable[Line]) -> str:
+    """The means of each function with gradient and forward, three functions a row."""
+    cells = [
+        [f"`{name}`", *(f"{found[mode]:.2g}" if mode in found else "-" for mode in _WITH_FIRST)]
+        for name, found in sorted(_means(lines).items())
+    ]
+    third = -(-len(cells) // 3)
+    cells += [["", "", ""]] * (3 * third - len(cells))
+    rows = [[*cells[at], *cells[at + third], *cells[at + 2 * third]] for at in range(third)]
+    return report.table(["function", "with gradient", "forward"] * 3, rows)
+
+
+def put_means(page: Path, lines: Iterable[Line]) -> None:
+    """Writes the table of means between the marks of a page."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    page.write_text(f"{before}{BEGIN}\n{means_table(lines)}\n{END}{after}")
+
+
 def markdown(lines: Iterable[Line]) -> str:
     """The means of each function, and below them every row."""
     lines = list(lines)
-    head = ["function", "forward", "with gradient"]
-    means = [
-        [name, *(f"{found[mode]:.2f}" if mode in found else "-" for mode in MODES)]
-        for name, found in _means(lines).items()
-    ]
     titles = ["case", "mode", "plain / ours", "ms: ours", "ms: plain"]
     titles += ["compile, s: ours", "plain", "temporaries, MB: ours", "plain"]
     rows = [
@@ -207,5 +249,5 @@ def markdown(lines: Iterable[Line]) -> str:
     return (
         "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_ways.py`, geometric means of\n"
         "three sizes and of float32 and bfloat16; an exclamation mark says that the results differ.\n\n"
-        f"{report.table(head, means)}\n\n{report.table(titles, rows)}\n"
+        f"{means_table(lines)}\n\n{report.table(titles, rows)}\n"
     )

@@ -65,9 +65,8 @@ REFERENCE = {
     "models": (
         "For existing models",
         "See [bring your model](../howto/bring-your-model.md) and [memory on a CPU](../memory.md).",
-        "accelerate keep_memory",
+        "accelerate sharded keep_memory",
     ),
-    "sharded": ("jaxpool.sharded", "", "sharded"),
     "flax": ("jaxpool.compat.flax", "", "compat.flax"),
     "haiku": ("jaxpool.compat.haiku", "", "compat.haiku"),
     "equinox": ("jaxpool.compat.equinox", "", "compat.equinox"),

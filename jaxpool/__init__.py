@@ -3,8 +3,8 @@
 This module holds the public names and nothing else; `_public` says where they are defined. Behind it are
 rooms, each of which imports only from those before it: `_arguments` (what a user passed), `_geometry`
 (windows), `_plan` (which form of a kernel), `_kernels` (arrays in, arrays out), `_ops` (kernels with their
-derivatives), `_shards` (ops of arrays on several devices), `_api` (the public functions); then
-`_accelerate`, `compat`, `testing`, `sharded` and `_cli`, which none of those need.
+derivatives), `_shards` (ops of arrays on several devices), `_accelerate` (lax's reductions handed to the ops),
+`_api` (the public functions); then `compat`, `testing` and `_cli`, which none of those need.
 
 Names are imported when the first of them is used. `import jaxpool` alone imports neither jax nor NumPy, so
 that the command line answers a question for help at once.
@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-_MODULES = ("compat", "sharded", "testing")
+_MODULES = ("compat", "testing")
 
 if TYPE_CHECKING:
     from jaxpool import _public

@@ -20,6 +20,7 @@ from jaxpool._api.rank import k_max_pool, median_pool, rank_pool
 from jaxpool._api.reduce import max, maxout, min
 from jaxpool._api.regions import roi_align, roi_max_pool
 from jaxpool._api.segments import segment_max, segment_mean, segment_min
+from jaxpool._api.sharded import sharded
 from jaxpool._api.soft import logsumexp_pool, softmax_pool
 from jaxpool._api.whole import global_avg_pool, global_max_pool, spatial_pyramid_pool
 
@@ -62,6 +63,7 @@ __all__ = [
     "segment_max",
     "segment_mean",
     "segment_min",
+    "sharded",
     "softmax_pool",
     "spatial_pyramid_pool",
     "stochastic_pool",

@@ -8,7 +8,7 @@ call on. "While" is a value of `jax.make_user_context`: a part of the keys of al
 so that functions jitted before are traced anew, and local to a thread.
 
 Why there. Derivatives are those of our pools, so none of jax's rule tables is touched, and each
-transformation works that works on a `jax.custom_jvp` function. No boundary is crossed and no jaxpr
+transformation works that works on a function of jax. No boundary is crossed and no jaxpr
 rewritten, so structure, names, donation, static arguments, effects, and state that a function
 changes in place (Flax NNX, Keras) stay as they are. Taking `jax.lax.reduce_window` itself would do
 the same but miss code that imported it by name, and jaxprs that are evaluated or differentiated

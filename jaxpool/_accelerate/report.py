@@ -20,7 +20,7 @@ _INSTALLED = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Reduction:
+class LaxReduction:
     """A windowed reduction in a traced program; axes in the order of the array's."""
 
     kind: str  # "max", "min", "sum" or "other"

@@ -20,18 +20,21 @@ from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.op import Autodiff, apply, apply_kept
 from jaxpool._shards.adaptive import adaptive_pool
-from jaxpool._shards.place import place_by_type
+from jaxpool._shards.place import Place, place_by_type
 
 
 def _checked(
     name: str, x: Any, output_shape: Any, axes: Any, autodiff: Any, ties: Any = "first"
-) -> tuple[Array, Window]:
+) -> tuple[Array, Window, Place | None]:
+    """The input, the windows over all of it, and where it lies."""
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "output_shape": output_shape}):
-        window = adaptive_window(x.shape, output_shape, axes)
+        place = place_by_type(x)
+        shape = place.whole(x.shape) if place else x.shape
+        window = adaptive_window(shape, output_shape, axes)
         choice("ties", ties, ("first", "last", "split"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
-    return x, window
+    return x, window, place
 
 
 @public
@@ -91,10 +94,10 @@ def adaptive_max_pool(
     References:
       The windows of `torch.nn.functional.adaptive_max_pool2d`, which takes the last NaN of a window.
     """
-    x, window = _checked("adaptive_max_pool", x, output_shape, axes, autodiff, ties)
-    if place := place_by_type(x):
+    x, window, place = _checked("adaptive_max_pool", x, output_shape, axes, autodiff, ties)
+    if place:
         with calling("adaptive_max_pool", **{"x.shape": x.shape, "output_shape": output_shape}):
-            y: Array = adaptive_pool("max", place, x, window, ties)
+            y: Array = adaptive_pool("max", place, x, window, ties, autodiff)
         return y
     return apply(adaptive_max_op(window, ties), autodiff, x)
 
@@ -149,11 +152,11 @@ def adaptive_max_pool_with_argmax(
       `torch.nn.functional.adaptive_max_pool2d` with `return_indices=True`.
     """
     name = "adaptive_max_pool_with_argmax"
-    x, window = _checked(name, x, output_shape, axes, autodiff, ties)
+    x, window, place = _checked(name, x, output_shape, axes, autodiff, ties)
     with calling(name, **{"x.shape": x.shape, "output_shape": output_shape}):
-        check_countable("x", [x.shape[axis] for axis in window.axes])
-        if place := place_by_type(x):
-            y, indices = adaptive_pool("argmax", place, x, window, ties)
+        check_countable("x", window.input_shape)
+        if place:
+            y, indices = adaptive_pool("argmax", place, x, window, ties, autodiff)
             return y, indices
     if ties == "split":
         y = apply(adaptive_max_op(window, ties), autodiff, x)
@@ -212,10 +215,10 @@ def adaptive_avg_pool(
       The windows of `torch.nn.functional.adaptive_avg_pool2d`; those of
       `equinox.nn.AdaptiveAvgPool2d` differ where N does not divide H.
     """
-    x, window = _checked("adaptive_avg_pool", x, output_shape, axes, autodiff)
-    if place := place_by_type(x):
+    x, window, place = _checked("adaptive_avg_pool", x, output_shape, axes, autodiff)
+    if place:
         with calling("adaptive_avg_pool", **{"x.shape": x.shape, "output_shape": output_shape}):
-            y: Array = adaptive_pool("mean", place, x, window)
+            y: Array = adaptive_pool("mean", place, x, window, "first", autodiff)
         return y
     if not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)

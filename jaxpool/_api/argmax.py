@@ -107,12 +107,12 @@ def max_pool_with_argmax(
 def chosen(
     name: str, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
 ) -> tuple[Array, Array]:
-    """Maxima and where they stand; with `geometry` may come `where` x lies, if its type does not say it."""
+    """Maxima and where they stand."""
     x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         check_countable("x", window.input_shape)
     if split:
-        y, indices = split.run(Argmax, x, ties)
+        y, indices = split.run(Argmax, x, ties, autodiff=autodiff)
         return y, indices
     if ties == "split":
         y = apply(pool_op(window, "max", "split"), autodiff, x)
@@ -141,8 +141,9 @@ def max_unpool(
 
     Args:
       y: array of shape `(..., *pooled, C)`, or any shape with `axes` given; floats, integers or
-        bool. If its type says that `axes` are sharded, this is `jaxpool.sharded.max_unpool`, and sizes
-        and indices are such as that takes.
+        bool. If its type says that `axes` are sharded, an element belongs to its own shard or to one
+        beside it, as what a pool found does where windows are no longer than a shard; an index further
+        away raises where its value is known, and is dropped where it is traced.
       indices: integers of the shape of y; positions flat and row-major over `spatial_shape`. One
         that is out of range raises where its value is known, and is dropped where it is traced.
       spatial_shape: the sizes of `axes` in the result, a tuple with one positive int each.
@@ -169,11 +170,12 @@ def max_unpool(
       `torch.nn.functional.max_unpool2d`. Its result is not determined where indices collide, its
       gradient is the one above.
     """
+    known = indices if isinstance(indices, np.ndarray) else None
     y, indices, where, sizes = checked_unpool("max_unpool", y, indices, spatial_shape, axes)
-    place = place_by_type(y)
-    if place:
-        with calling("max_unpool", **{"y.shape": y.shape, "spatial_shape": spatial_shape}):
-            return unpool(place, y, indices, where, sizes)
+    with calling("max_unpool", **{"y.shape": y.shape, "spatial_shape": spatial_shape}):
+        place = place_by_type(y)
+        if place:
+            return unpool(place, y, indices, where, sizes, known)
     return apply_given(Unpool(where, sizes), y, indices)[0]
 
 

@@ -78,14 +78,14 @@ def sum_pool(
 
 
 def summed(name: str, x: Any, window_shape: Any, *, autodiff: Any, **geometry: Any) -> Array:
-    """The sum pool; with `geometry` may come `where` x lies, if its type does not say it."""
+    """The sum pool."""
     x, window, split = checked(name, x, window_shape, autodiff=autodiff, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         if x.dtype == jnp.bool_:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
             raise ArgumentError("x", rule, x.dtype, hint, TypeError)
     if split:
-        y: Array = split.run(Sum, x)
+        y: Array = split.run(Sum, x, autodiff=autodiff)
         return y
     return apply(SumPool(window), autodiff, x)
 
@@ -195,13 +195,13 @@ def averaged(
     autodiff: Any,
     **geometry: Any,
 ) -> Array:
-    """The average pool; with `geometry` may come `where` x lies, if its type does not say it."""
+    """The average pool."""
     x, window, split = checked(name, x, window_shape, autodiff=autodiff, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         wide = dtypes.accumulator(x.dtype) if dtypes.is_float(x.dtype) else np.dtype(np.float32)
         divide = divisor_of(*division, wide)
     if split:
-        y: Array = split.run(Sum, x, divide)
+        y: Array = split.run(Sum, x, divide, autodiff=autodiff)
         return y
     if not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)

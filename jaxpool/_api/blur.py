@@ -16,7 +16,6 @@ from jaxpool._arguments.sizes import Ints, Padding, per_axis
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._ops.blur_pool import BlurPool
 from jaxpool._ops.op import applied
-from jaxpool._shards.split import Where
 
 LONGEST = 1024  # elements along all axes of a blur, each a term of the program
 
@@ -111,23 +110,20 @@ def max_blurred(
     strides: Any,
     padding: Any,
     axes: Any,
-    where: Where = None,
 ) -> Array:
-    """The blurred maxima of x that lies where its type or `where` says."""
-    x, window, _ = checked(name, x, shape, padding=padding, axes=axes, where=where)
+    """The blurred maxima of x."""
+    x, window, _ = checked(name, x, shape, padding=padding, axes=axes)
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
         blur = per_axis("blur_shape", blur_shape, len(window.axes))
-    geometry: dict[str, Any] = {"padding": padding, "axes": window.axes, "where": where}
+    geometry: dict[str, Any] = {"padding": padding, "axes": window.axes}
     y = pooled(name, "max", x, shape, "first", "jvp", strides=None, **geometry)
     return blurred(name, y, blur, strides, **geometry)
 
 
-def blurred(
-    name: str, x: Any, shape: Any, strides: Any, padding: Any, axes: Any, where: Where = None
-) -> Array:
-    """The blur pool of x that lies where its type or `where` says."""
+def blurred(name: str, x: Any, shape: Any, strides: Any, padding: Any, axes: Any) -> Array:
+    """The blur pool of x."""
     geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
-    x, window, split = checked(name, x, shape, where=where, **geometry)
+    x, window, split = checked(name, x, shape, **geometry)
     with calling(name, **{"x.shape": x.shape}):
         if sum(window.window_shape) > LONGEST:
             argument = "blur_shape" if name.endswith("max_blur_pool") else "window_shape"

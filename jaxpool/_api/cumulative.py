@@ -16,6 +16,7 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.cumulative import Running, Which
 from jaxpool._ops.op import Autodiff, apply
+from jaxpool._shards.split import check_whole
 
 
 def _cumulative(
@@ -35,6 +36,7 @@ def _cumulative(
         if not isinstance(reverse, bool):
             raise ArgumentError("reverse", "True or False", reverse, "Pass a bool.", TypeError)
         choice("ties", ties, ("first", "last"))
+        check_whole(x, at, by_type=False)
         choice("autodiff", autodiff, ("vjp", "jvp"))
     return apply(Running(kind, ties, at, reverse), autodiff, x)
 

@@ -19,10 +19,10 @@ from jaxpool._shards.pools import Extreme
 def pooled(
     name: str, kind: Kind, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
 ) -> Array:
-    """The max or min pool; with `geometry` may come `where` x lies, if its type does not say it."""
+    """The max or min pool."""
     x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
     if split:
-        y: Array = split.run(Extreme, x, kind, ties)
+        y: Array = split.run(Extreme, x, kind, ties, autodiff=autodiff)
         return y
     return apply(pool_op(window, kind, ties), autodiff, x)
 
@@ -58,7 +58,7 @@ def max_pool(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
         bool (where max is "or"). Pooled axes must have a known size; batch and channel axes may be
         of size 0. If the type of x says that pooled axes are sharded, this is
-        `jaxpool.sharded.max_pool`, and the sizes are such as that takes.
+        `jaxpool.sharded(jaxpool.max_pool)`, and the sizes are such as that takes.
       window_shape: one positive int a pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: "VALID", "SAME" (what is odd goes to the end), "SAME_LOWER", a non-negative int, or

@@ -20,7 +20,6 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.morphology import morphology_op
 from jaxpool._ops.op import Autodiff, applied, apply
-from jaxpool._shards.split import Where
 
 
 @public
@@ -114,10 +113,8 @@ def erode(
     return morphology("erode", "min", x, kernel, *options)
 
 
-def morphology(
-    name: str, kind: Kind, x: Any, kernel: Any, *options: Any, where: Where = None
-) -> Array:
-    """The dilation or the erosion of x that lies where its type or `where` says."""
+def morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
+    """The dilation or the erosion of x."""
     strides, padding, window_dilation, axes, ties, autodiff = options
     x, flat = as_array(name, x), _all_zero(kernel)
     kernel = as_array(name, kernel, "kernel")
@@ -138,7 +135,7 @@ def morphology(
             rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
             raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
     geometry = {"padding": padding, "window_dilation": window_dilation, "axes": pooled}
-    given = {"strides": strides, "ties": ties, "autodiff": autodiff, "where": where}
+    given = {"strides": strides, "ties": ties, "autodiff": autodiff}
     if flat:
         return extreme(name, kind, x, shape, **geometry, **given)
     x, window, split = checked(name, x, shape, **geometry, **given)
@@ -146,7 +143,7 @@ def morphology(
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
     op = morphology_op(window, ties, range(window.size), kind, channels)
     if split:
-        y: Array = split.apply(applied, op, x, weights)
+        y: Array = split.apply(applied, op, x, weights, autodiff=autodiff)
         return y
     return apply(op, autodiff, x, weights)
 

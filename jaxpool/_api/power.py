@@ -14,7 +14,8 @@ from jaxpool._arguments.coefficients import coefficient, number
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
-from jaxpool._ops.power_pool import MeanPool, NormPool
+from jaxpool._ops.mean_pool import MeanPool
+from jaxpool._ops.power_pool import NormPool
 from jaxpool._ops.ranged import ranged
 from jaxpool._shards.pools import Norm
 
@@ -41,9 +42,9 @@ def lp_pool(
     `y[b, i, j, c] = (sum over (u, v) of |x[b, i * s - p0 + u * d, j * s - p0 + v * d, c]|^p)^(1/p)`,
     with B batch, H W spatial, C channels, strides s, low padding p0 (which adds 0), dilation d and
     taps u, v inside the window. p = 1 is the sum of the sizes, p = 2 the Euclidean norm, p = inf the
-    largest size. Sizes are divided by the largest around before they are raised: nothing overflows,
-    and a window of small ones is as exact as one of large ones, unless the largest is below the
-    square root of the least number (1e-19 in float32).
+    largest size. Nothing overflows, and a window of small sizes is as exact as one of large ones: where
+    powers would leave the range of the type anywhere in x, sizes are divided by the largest of their window
+    before they are raised, which takes some ten times as long. Windows of nothing but zeros cost nothing.
 
     Gradient: an element gets `sign(x) * (|x| / y)^(p - 1)` of the cotangent, and 0 where it is 0
     itself and p <= 1, or where y is 0. For p = inf that is what the first largest element gets. A
@@ -96,7 +97,7 @@ def lp_pool(
 
 
 def norms(name: str, x: Any, p: Any, window_shape: Any, **geometry: Any) -> Array:
-    """The Lp pool; with `geometry` may come `where` x lies, if its type does not say it."""
+    """The Lp pool."""
     x, window, split = checked(name, x, window_shape, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
@@ -124,9 +125,10 @@ def gem_pool(
     `y[b, i, j, c] = (mean over (u, v) of max(x[b, i * s - p0 + u * d, j * s - p0 + v * d, c], eps)^p)^(1/p)`,
     with B batch, H W spatial, C channels, strides s, low padding p0, dilation d and taps u, v inside
     the window. The mean is over the real elements: padding and a ceil overhang count as nothing.
-    p = 1 is the average, p = -1 the harmonic mean; the maximum is approached as p grows. Elements
-    are divided by the largest of their part of the window before they are raised: nothing overflows.
-    A p near 0 costs digits, in proportion to 1 / |p|.
+    p = 1 is the average, p = -1 the harmonic mean, a p near 0 all but the geometric mean; the maximum is
+    approached as p grows. Nothing overflows: where powers would leave the range of the type anywhere in x,
+    or |p| is below 1 / 16, elements are divided by the largest of their window before they are raised (if p is
+    negative by the least), which takes some ten times as long.
 
     Gradient: of the mean for x above eps, half of it at eps, 0 below; likewise for p if it is an
     array: learn it. Forward and reverse mode, to any order. Kept for the backward are x, p and
@@ -139,7 +141,7 @@ def gem_pool(
         bool.
       p: a finite number other than 0, or an array of such that broadcasts against the output:
         `(C,)` is one a channel. An array may be traced, its values are not checked; one for each
-        output along a pooled axis takes the memory of all windows side by side.
+        output along a pooled axis takes a pass over the output for each element of a window.
       window_shape: one positive int a pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
@@ -185,7 +187,7 @@ def gem_pool(
     with calling("gem_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
         rule, hint = "a finite number above 0", "Leave it out for 1e-6."
         least = number("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
-        rule, shape = "a finite number other than 0", window.pooled(x.shape)
+        rule, shape = "a finite number other than 0", (split or window).pooled(x.shape)
         exponent = coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
     x = as_floats(x)
     power, arrays = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))

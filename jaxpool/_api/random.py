@@ -34,7 +34,9 @@ from jaxpool._ops.random_pool import (
     side_by_side,
     weight_dtype,
 )
+from jaxpool._shards.place import on_shards, place_by_type
 from jaxpool._shards.split import check_whole
+from jaxpool._shards.whole import Local
 
 
 def check_key(key: Any, rule: str, hint: str) -> None:
@@ -95,7 +97,7 @@ def fractional_max_pool(
     x, op, samples = _placed("fractional_max_pool", key, x, window_shape, output_shape, axes)
     with calling("fractional_max_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
         check_countable("x", op.sizes)
-    return apply_given(op, x, *samples)[0]
+    return _of_shards(op, x, samples)
 
 
 @public
@@ -143,7 +145,7 @@ def fractional_avg_pool(
     mean = FractionalMean(
         tuple(map(RandomAxis, op.axes, op.sizes, op.window_shape, op.output_shape))
     )
-    return apply_given(mean, x, *samples)[0]
+    return _of_shards(mean, x, samples)
 
 
 def _placed(
@@ -154,11 +156,21 @@ def _placed(
         check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        op = fractional_op(x.shape, window_shape, output_shape, axes)
-        for axis in op.axes:
-            check_whole(x, axis)
-    lanes = [1 if axis in op.axes else size for axis, size in enumerate(x.shape)]
+        place = place_by_type(x)
+        whole = place.whole(x.shape) if place else x.shape
+        op = fractional_op(whole, window_shape, output_shape, axes)
+        check_whole(x, *op.axes)
+    lanes = [1 if axis in op.axes else size for axis, size in enumerate(whole)]
     return x, op, jax.random.uniform(key, (len(op.axes), *lanes), chance_dtype(x.dtype))
+
+
+def _of_shards(op: FractionalPool | FractionalMean, x: Array, samples: Array) -> Array:
+    """What the op gives of x, on each device where x is sharded along other axes."""
+    place = place_by_type(x)
+    if place is None:
+        return apply_given(op, x, *samples)[0]
+    y: Array = on_shards(Local(op), place, x, *map(place.part, samples))
+    return y
 
 
 def fractional_op(
@@ -211,10 +223,10 @@ def stochastic_pool(
 
     Gradient: of a draw, the cotangent goes to the element drawn, overlapping windows add up, all
     others get zeros; the residual is one unsigned index an output element. With `key=None` it is
-    the derivative of the formula, 0 for elements of weight 0. Padding is never drawn and weighs
-    nothing. A NaN in a window is drawn before all else and makes the mean NaN; so does +inf before
-    all numbers, and the mean is +inf. 8- and 16-bit floats are weighed and added in float32 and
-    rounded once. Forward and reverse mode, to any order; no scatter.
+    the derivative of the formula, 0 for elements of weight 0; kept are x and the output. Padding is
+    never drawn and weighs nothing. A NaN in a window is drawn before all else and makes the mean NaN;
+    so does +inf before all numbers, and the mean is +inf. 8- and 16-bit floats are weighed and added
+    in float32 and rounded once. Forward and reverse mode, to any order; no scatter.
 
     Args:
       key: a PRNG key, as of `jax.random.key(0)`, or None to take the weighted mean. The same key
@@ -258,9 +270,9 @@ def stochastic_pool(
     op = StochasticPool(window)
     noise: tuple[Array, ...] = ()
     if key is not None:
-        shape = side_by_side(x.shape, window)
-        noise = (jax.random.gumbel(key, shape, weight_dtype(x.dtype)),)
+        whole = split.place.whole(x.shape) if split else x.shape
+        noise = (jax.random.gumbel(key, side_by_side(whole, window), weight_dtype(x.dtype)),)
     if split:
-        y: Array = split.apply(drawn, op, x, *noise)
+        y: Array = split.apply(drawn, op, x, *map(split.place.part, noise))
         return y
     return drawn(op, x, *noise)

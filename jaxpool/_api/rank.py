@@ -19,7 +19,9 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._ops.k_max import KMax
 from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.rank_pool import RankPool, ranked
-from jaxpool._shards.split import Where, check_whole
+from jaxpool._shards.place import on_shards, place_by_type
+from jaxpool._shards.split import check_whole
+from jaxpool._shards.whole import Local
 
 MEDIAN: Any = object()  # the rank of median pools; None is what a user might pass by mistake
 
@@ -117,11 +119,11 @@ def rank_pool(
     return pooled("rank_pool", x, rank, window_shape, *options)
 
 
-def pooled(name: str, x: Any, rank: Any, shape: Any, *options: Any, where: Where = None) -> Array:
-    """The rank pool, with `MEDIAN` the median pool, of x that lies where its type or `where` says."""
+def pooled(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
+    """The rank pool, with `MEDIAN` the median pool, of x."""
     named = ("strides", "padding", "window_dilation", "ceil_mode", "axes", "ties", "autodiff")
     given = dict(zip(named, options, strict=True))
-    x, window, split = checked(name, x, shape, where=where, **given)
+    x, window, split = checked(name, x, shape, **given)
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
         if rank is MEDIAN:
             rank = None
@@ -130,7 +132,7 @@ def pooled(name: str, x: Any, rank: Any, shape: Any, *options: Any, where: Where
             rank = check_rank(rank, math.prod(int(each.min()) for each in real))
     op = RankPool(window, options[-2], range(window.size), rank)
     if split:
-        y: Array = split.apply(ranked, op, x)
+        y: Array = split.apply(ranked, op, x, autodiff=options[-1])
         return y
     return ranked(op, x, options[-1])
 
@@ -185,4 +187,9 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
             raise ArgumentError("k", rule, k, "Pass an int.", TypeError)
         if not 1 <= operator.index(k) <= size:
             raise ArgumentError("k", rule, k, "Ask for fewer, or name another axis.")
-    return apply(KMax(at, size, operator.index(k)), "jvp", x)
+        place = place_by_type(x)
+    op = KMax(at, size, operator.index(k))
+    if place:  # else XLA gathers the axes along which nothing is chosen
+        y: Array = on_shards(Local(op), place, x)
+        return y
+    return apply(op, "jvp", x)

@@ -129,10 +129,9 @@ def _reduction(
                 rule = f"given to reduce axis {entry} of size 0"
                 raise ArgumentError("initial", rule, None, "It is the result of no elements.")
         start = None if initial is None else _initial(initial, x.dtype)
-    mask = None if mask is None else jnp.broadcast_to(mask, x.shape)
-    place = place_by_type(x)
+        place = place_by_type(x)
     if place and any(place.count(entry) > 1 for entry in axes):
-        y = whole_extreme(kind, place, x, axes, mask, keepdims, ties)
+        y = whole_extreme(kind, place, x, axes, mask, keepdims, ties, autodiff)
     else:
         y = reduce(x, axes, kind, ties, autodiff, keepdims, mask)
     if start is None:
@@ -160,8 +159,8 @@ def max(
     Gradient: the cotangent is divided equally among the elements that attain the maximum, or goes
     to the one that `ties` chooses; all others get zeros. NaN is larger than every number: the
     output is NaN and its cotangent goes to the NaNs alone. -inf is an ordinary value. The residual
-    is one bit an element of x, with `ties="first"` or `"last"` one unsigned index an output. The
-    backward holds no scatter.
+    is x and y, with `ties="first"` or `"last"` one unsigned index an output. The backward holds no
+    scatter.
 
     Args:
       x: array of any shape; floats, integers and bool (where max is "or").
@@ -284,13 +283,17 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
         if not is_int(axis):
             raise ArgumentError("axis", "an int", axis, "Call maxout once an axis.", TypeError)
         (at,) = reduced_axes(axis, x.shape)
-        size = x.shape[at]
+        place = place_by_type(x)
+        shards = place.count(at) if place else 1
+        size = x.shape[at] * (shards if place and place.manual else 1)
         rule = f"a positive int that divides the axis of size {size}"
+        rule += f", a multiple of its {shards} shards" if shards > 1 else ""
         if not is_int(groups):
             raise ArgumentError("groups", rule, groups, "Pass the number of outputs.", TypeError)
         count = operator.index(groups)
-        if count < 1 or size < count or size % count:
+        if count < 1 or size < count or size % count or count % shards:
             raise ArgumentError("groups", rule, groups, "Each group has as many elements.")
         choice("ties", ties, ("split", "first", "last"))
-    grouped = lax.reshape(x, (*x.shape[:at], count, size // count, *x.shape[at + 1 :]))
+    each = size // count
+    grouped = lax.reshape(x, (*x.shape[:at], x.shape[at] // each, each, *x.shape[at + 1 :]))
     return reduce(grouped, (at + 1,), "max", ties, "jvp")

@@ -27,6 +27,8 @@ from jaxpool._kernels.segments import within
 from jaxpool._ops.boxes import BoxMax
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.regions import BoxMean, box_mean, boxes_at_once, mean_dtype
+from jaxpool._shards.place import told
+from jaxpool._shards.split import check_whole
 
 Sizes = int | Sequence[int]
 
@@ -86,6 +88,7 @@ def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array
         hint = "Only the channels of x may be symbolic."
         raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, of="shape")
     known_sizes(x.shape, (rank - 3, rank - 2))
+    check_whole(x, *range(rank - 1), by_type=False)
     flat = boxes.reshape(-1, 4)
     if batch_indices is None:
         return x[None], flat
@@ -186,7 +189,9 @@ def _largest_points(op: BoxMean, samples: int, x: Array, boxes: Array, *images: 
     """The maximum of each `samples` x `samples` points; where they are many, of a few boxes at a time."""
 
     def largest(given: Sequence[Array]) -> Array:
-        return max_pool(box_mean(op, x, *given), (samples,) * 2, (samples,) * 2, autodiff="jvp")
+        points, window = box_mean(op, x, *given), (samples,) * 2
+        with told(None):  # of x alone, not of cells
+            return max_pool(points, window, window, autodiff="jvp")
 
     count, together = boxes.shape[0], boxes_at_once(op, x.shape[-1], samples)
     if together is None or together >= count:

@@ -22,6 +22,7 @@ from jaxpool._kernels.dtypes import Kind, is_float, losing
 from jaxpool._kernels.segments import scattered, within
 from jaxpool._ops.op import apply_given
 from jaxpool._ops.segments import SegmentMean, SegmentSelect
+from jaxpool._shards.split import check_whole
 
 
 def _arguments(
@@ -31,6 +32,7 @@ def _arguments(
     if x.ndim < 1:
         raise ArgumentError("x", "an array (N, ...)", x.ndim, "Its rows are joined.", of="ndim")
     known_sizes(x.shape, (0,), least=0)
+    check_whole(x, 0, by_type=False)
     if not isinstance(indices_are_sorted, bool):
         hint = "Pass a bool."
         raise ArgumentError(

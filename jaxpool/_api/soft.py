@@ -23,7 +23,7 @@ def _pool(
 ) -> Array:
     x, window, split = checked(name, x, window_shape, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        rule, shape = "a finite number above 0", window.pooled(x.shape)
+        rule, shape = "a finite number above 0", (split or window).pooled(x.shape)
         heat = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     if not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)
@@ -52,8 +52,8 @@ def logsumexp_pool(
     with B batch, H W spatial, C channels, temperature T, strides s, low padding p (which adds
     nothing), dilation d and taps u, v inside the window. It exceeds the maximum by at most
     `T * log(n)`, n the size of the window, and approaches it as T goes to 0. Nothing overflows:
-    where exponentials would leave the range of the type anywhere in x, all are taken relative to
-    the maximum of their part of the window, which is slower.
+    where exponentials would leave the range of the type anywhere in x (y / T beyond 40 in float32), all
+    are taken relative to the maximum of their window, which takes some ten times as long.
 
     Gradient: the cotangent of each output is shared out by `softmax(x / T)` over its window. Forward
     and reverse mode, to any order, for `temperature` too if it is an array. Kept for the backward
@@ -70,7 +70,7 @@ def logsumexp_pool(
       temperature: a finite number above 0 (float32 computes with one from 5e-29 to 8.5e37, and takes
         a number beyond as the nearer of these), or an array of such that broadcasts against the output,
         traced or not, whose values are not checked; one for each output along a pooled axis takes
-        the memory of all windows side by side.
+        a pass over the output for each element of a window.
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.

@@ -23,7 +23,7 @@ from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.op import apply, apply_given
 from jaxpool._ops.reduction import MeanOver, reduce
 from jaxpool._shards.adaptive import adaptive_pool
-from jaxpool._shards.place import gathered, place_by_type
+from jaxpool._shards.place import Place, gathered, place_by_type
 from jaxpool._shards.whole import whole_pool
 
 
@@ -41,8 +41,8 @@ def inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 
 def checked(
     name: str, x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
-) -> tuple[Array, tuple[int, ...], Array | None]:
-    """The input of a global pool, its pooled axes and its mask, of the rank of x."""
+) -> tuple[Array, tuple[int, ...], Array | None, Place | None]:
+    """The input of a global pool, its pooled axes, its mask, of the rank of x, and where it lies."""
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape}):
         pooled = inner_axes(axes, x.shape)
@@ -53,7 +53,7 @@ def checked(
         if not isinstance(keepdims, bool):
             raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)
         choice("ties", ties, ("first", "last", "split"))
-    return x, pooled, mask
+        return x, pooled, mask, place_by_type(x)
 
 
 @public
@@ -73,7 +73,7 @@ def global_max_pool(
     Gradient: the cotangent goes to the element that was chosen, all others get zeros, those that
     `where` leaves out in any case, whatever stands there. NaN is larger than every number. -inf is
     an ordinary value. Works in forward and reverse mode, to any order. The residual is one unsigned
-    index an output element (with `ties="split"` one bit an element of x); no scatter.
+    index an output element (with `ties="split"` it is x and y); no scatter.
 
     Args:
       x: array of shape `(B, *spatial, C)`, or any shape with `axes` given; floats, integers and
@@ -108,8 +108,7 @@ def global_max_pool(
     References:
       `keras.layers.GlobalMaxPooling2D`; `where` as in `jax.numpy.max`.
     """
-    x, pooled, mask = checked("global_max_pool", x, axes, where, keepdims, ties)
-    place = place_by_type(x)
+    x, pooled, mask, place = checked("global_max_pool", x, axes, where, keepdims, ties)
     if place:
         return whole_pool("max", place, x, pooled, mask, keepdims, ties)
     return reduce(x, pooled, "max", ties, "jvp", keepdims, mask)
@@ -159,8 +158,7 @@ def global_avg_pool(
       `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which gives NaN where it
       is False throughout.
     """
-    x, pooled, mask = checked("global_avg_pool", x, axes, where, keepdims)
-    place = place_by_type(x)
+    x, pooled, mask, place = checked("global_avg_pool", x, axes, where, keepdims)
     if place:
         return whole_pool("mean", place, x, pooled, mask, keepdims)
     dtype = x.dtype if dtypes.is_float(x.dtype) else jnp.dtype(jnp.float32)
@@ -228,9 +226,10 @@ def spatial_pyramid_pool(
             raise ArgumentError("levels", rule, levels, hint)
         choice("kind", kind, ("max", "avg"))
         pooled = inner_axes(axes, x.shape)
-        for which, level in enumerate(levels):
-            adaptive_window(x.shape, level, pooled, argument=f"levels[{which}]")
         place = place_by_type(x)
+        whole = place.whole(x.shape) if place else x.shape
+        for which, level in enumerate(levels):
+            adaptive_window(whole, level, pooled, argument=f"levels[{which}]")
         shards = [place.count(axis) for axis in pooled] if place else []
         for count in shards:
             if any(level != 1 and level % count for level in counts):
@@ -239,20 +238,25 @@ def spatial_pyramid_pool(
                 raise ArgumentError("levels", rule, levels, hint)
     rest = [axis for axis in range(x.ndim) if axis not in pooled]
     channels = rest[-1:]
-    x = lax.transpose(x, [*rest[:-1], *pooled, *channels])
+    order = [*rest[:-1], *pooled, *channels]
+    x = lax.transpose(x, order)
+    if place:
+        place, whole = place.permuted(order), [whole[axis] for axis in order]
     spatial = tuple(range(len(rest) - len(channels), x.ndim - len(channels)))
     dtype = jnp.dtype(jnp.float32) if kind == "avg" and not dtypes.is_float(x.dtype) else x.dtype
     x = dtypes.cast(x, dtypes.accumulator(dtype))  # where the cotangents of the levels add up
     parts = []
     for count in counts:
-        window = adaptive_window(x.shape, count, spatial)
-        split = place_by_type(x) if any(shard > 1 for shard in shards) else None
-        if split:
-            y: Array = adaptive_pool("max" if kind == "max" else "mean", split, x, window)
+        window = adaptive_window(whole, count, spatial)
+        if place and any(shard > 1 for shard in shards):
+            y: Array = adaptive_pool("max" if kind == "max" else "mean", place, x, window)
         else:
             op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)
             y = apply(op, "jvp", x)
-        y = gathered(y, range(spatial[0], y.ndim))  # cells and channels become one axis
+        if place:  # cells and channels become one axis
+            y = gathered(
+                place.pooled(spatial) if count == 1 else place, y, range(spatial[0], y.ndim)
+            )
         flat = math.prod(y.shape[spatial[0] :])
         parts.append(lax.reshape(y, (*y.shape[: spatial[0]], flat)))
     return dtypes.cast(lax.concatenate(parts, parts[0].ndim - 1), dtype)

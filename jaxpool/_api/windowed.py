@@ -11,7 +11,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._geometry.window import Window, make_window
-from jaxpool._shards.split import Split, Where, located
+from jaxpool._shards.split import Split, located
 
 
 def checked(
@@ -20,10 +20,9 @@ def checked(
     window_shape: Any,
     ties: Any = "first",
     autodiff: Any = "vjp",
-    where: Where = None,
     **geometry: Any,
 ) -> tuple[Array, Window, Split | None]:
-    """The input of a pool, the window over all of it, and how it is split, if its type or `where` says that it is.
+    """The input of a pool, the window over all of it, and how it is split, if its type says that it is.
 
     What is wrong raises in the name of `name`.
     """
@@ -35,5 +34,5 @@ def checked(
 
         choice("ties", ties, ("first", "last", "split"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
-        window, split = located(x, make, where)
+        window, split = located(x, make)
         return x, window, split

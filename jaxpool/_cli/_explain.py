@@ -16,7 +16,7 @@ from jaxpool._ops.fractional_mean import RandomAxis
 from jaxpool._plan import others
 from jaxpool._plan.max_pool import plan_max, plan_ties, residual
 from jaxpool._plan.problem import Platform, Problem, keep_on
-from jaxpool._plan.rank_pool import by_network, plan_rank
+from jaxpool._plan.rank_pool import by_network, plan_rank, reduced, unrolled, walked_back
 from jaxpool._plan.steps import step_over
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import TUNING, Tuning
@@ -129,27 +129,27 @@ def _fractional(case: Case, problem: Problem) -> Explained:
 
 def _ranked(case: Case, problem: Problem) -> Explained:
     """Ranks and morphology: a term a tap, and one step back, as windows agree on no part of theirs."""
-    window, split = case.window, case.ties == "split"
-    taps, back = (
-        Stage(window.axes, window.size, "padded"),
-        of_steps([plan_ties(problem)], back=True),
-    )
-    if case.function in cases.RANKED and not by_network(window):
-        whole = all(dim.whole for dim in window.dims)
-        copied = [] if whole else [Stage(window.axes, 1, "copied")]
-        reduced, repeated = (
-            Stage(window.axes, window.size, how) for how in ("reduced", "repeated")
-        )
-        ways = [*copied, dataclasses.replace(reduced, notes=("counted bit by bit",))]
-        keeps = "element bits" if split else "rank"
-        return keeps, ways, [*copied, reduced], [repeated, *copied], []
+    window, split, on = case.window, case.ties == "split", problem.platform
+    ranked, taps = case.function in cases.RANKED, Stage(window.axes, window.size, "padded")
+    walked = dataclasses.replace(taps, reading="walked")
+    if ranked and reduced(window):
+        every, repeated = (Stage(window.axes, window.size, how) for how in ("reduced", "repeated"))
+        ways = [dataclasses.replace(every, notes=("counted bit by bit",))]
+        return "element bits" if split else "rank", ways, [every], [repeated], []
+    ways = [taps, taps if not ranked or unrolled(window) else walked][: 1 if split else 2]
+    if ranked and not by_network(window.size, on):
+        ways[0] = dataclasses.replace(walked, notes=("counted bit by bit",))
     kernel = [Stage(window.axes, window.size, "reduced", notes=("to the kernel",))]
     kernel = kernel if case.function in cases.MORPHOLOGY else []
+    if split and ranked and not unrolled(window):
+        return "both", ways, [walked], [walked, walked], []
     if split:
-        return "bits", [taps], [taps], [*back, *kernel], []
+        return "bits", ways, [taps], [*of_steps([plan_ties(problem)], back=True), *kernel], []
     plan = plan_rank(problem)
-    back = [*of_steps(plan.backward, back=True), *kernel]
-    return "tap", [taps, taps], of_steps(plan.tangent[::-1]), back, []
+    tangent, back = of_steps(plan.tangent[::-1]), of_steps(plan.backward, back=True)
+    if ranked and walked_back(window):
+        tangent = back = [walked]
+    return "tap", ways, tangent, [*back, *kernel], []
 
 
 def _blurred(case: Case, problem: Problem) -> Explained:

@@ -13,7 +13,7 @@ import optax
 from jax import lax
 from sklearn.datasets import load_sample_images
 
-from jaxpool import sharded
+import jaxpool
 
 BLOCK = 128  # rows and columns of a piece of a photograph
 BLOCKS = 8  # pieces along each side of the mosaic
@@ -70,13 +70,15 @@ def logits(weights: Weights, x: jax.Array, where: dict[str, Any]) -> jax.Array:
     """
     batch, height, width, _ = x.shape
     x = jax.nn.relu(_convolved(x, weights["stem"]))
-    x = sharded.max_pool(x, (3, 3), (2, 2), "SAME", **where)
+    x = jaxpool.sharded(jaxpool.max_pool, **where)(x, (3, 3), (2, 2), "SAME")
     x = jax.nn.relu(_convolved(x, weights["deep"]))
-    x, indices = sharded.max_pool_with_argmax(x, (2, 2), (2, 2), **where)
+    x, indices = jaxpool.sharded(jaxpool.max_pool_with_argmax, **where)(x, (2, 2), (2, 2))
     x = jax.nn.relu(_convolved(x, weights["deeper"]))
-    x = sharded.max_unpool(x, indices, (height // 2, width // 2), **where)
+    x = jaxpool.sharded(jaxpool.max_unpool, **where)(x, indices, (height // 2, width // 2))
     x = jax.nn.relu(_convolved(x, weights["up"]))
-    x = sharded.avg_pool(x, (9, 9), (1, 1), "SAME", count_include_pad=False, **where)
+    x = jaxpool.sharded(jaxpool.avg_pool, **where)(
+        x, (9, 9), (1, 1), "SAME", count_include_pad=False
+    )
     x = _convolved(x, weights["logits"])[..., 0]
     return jnp.broadcast_to(x[:, :, None, :, None], (batch, height // 2, 2, width // 2, 2)).reshape(
         batch, height, width

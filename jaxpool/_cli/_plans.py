@@ -21,6 +21,7 @@ READINGS = {  # of each pass, how its terms are read, and why one reads so
     "reduce_window": ("by lax.reduce_window", "one instruction of XLA reads the array once"),
     "blocks": ("as blocks of a grid", "windows of unequal length, one filled up beside the other"),
     "copied": ("laid side by side", "each window gets its own copy of its elements"),
+    "walked": ("tap by tap", "a loop that the program holds once, however large the window"),
     "repeated": ("repeated", "each element lies in one window"),
     "gathered": ("gathered", "where each lies, a table or an index says"),
     "scattered": ("scattered", "where each goes, an index says"),

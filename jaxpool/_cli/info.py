@@ -27,7 +27,7 @@ PACKAGES = (
     *("jaxpool", "jax", "jaxlib", "numpy"),
     *("flax", "dm-haiku", "equinox", "keras", "optax", "hypothesis"),  # optional
 )
-NOT_OPS = ("accelerate", "keep_memory")
+NOT_OPS = ("accelerate", "keep_memory", "sharded")
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 

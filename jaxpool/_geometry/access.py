@@ -133,3 +133,15 @@ def cuts(sources: Sequence[Phases], *, at_ends: bool) -> tuple[Cut, ...]:
     if phases[0].out > full:
         regions.append(Cut(full, full + 1, sum(access.out > full for access in phases)))
     return tuple(regions)
+
+
+def reached(dim: Axis) -> np.ndarray | None:
+    """Which elements of an axis any window has; None if all of them."""
+    if dim.dilation == 1 and dim.window >= dim.stride and dim.tail >= 0:
+        return None
+    found = np.zeros(dim.size, bool)
+    for tap in range(dim.window):
+        start = tap * dim.dilation - dim.low
+        stop = max(0, start + (dim.out - 1) * dim.stride + 1)
+        found[start % dim.stride if start < 0 else start : stop : dim.stride] = True
+    return None if found.all() else found

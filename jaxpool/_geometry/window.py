@@ -29,10 +29,8 @@ FARTHEST = 2**20  # positions beyond the input. Programs of longer windows take 
 
 
 def _within(value: Any, low: int, high: int) -> Any:
-    """An int, however large, or each element of an array, brought between two bounds."""
-    return (
-        np.clip(value, low, high) if isinstance(value, np.ndarray) else min(max(value, low), high)
-    )
+    """An int, however large, or each element of an array of any library, brought between two bounds."""
+    return value.clip(low, high) if hasattr(value, "clip") else min(max(value, low), high)
 
 
 @dataclasses.dataclass(frozen=True)

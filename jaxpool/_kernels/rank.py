@@ -4,6 +4,7 @@ Keys are integers: comparing them is one instruction and knows no NaN, which ran
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -14,7 +15,8 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, encode
 from jaxpool._kernels.dtypes import DType, index_dtype, is_float
 from jaxpool._kernels.split_ties import WORD, Words
-from jaxpool._plan.rank_pool import counts, network
+from jaxpool._plan.others import constant_table
+from jaxpool._plan.rank_pool import network
 
 
 def keys(x: Array) -> Array:
@@ -49,6 +51,15 @@ def end(dtype: DType, last: bool) -> np.ndarray:
     return np.asarray(info.max if last else info.min, dtype)
 
 
+def counts(window: Window, ndim: int) -> Array:
+    """How many elements each window has; of long axes computed by the program. Broadcastable to the output."""
+    lines = []
+    for dim in window.dims:
+        xp: Any = np if constant_table(dim.out) else jnp
+        lines.append(dim.real(xp.arange(dim.out if dim.padded else 1, dtype=np.int32)))
+    return slices.crossed(jnp.multiply, lines, window.axes, ndim)
+
+
 def by_comparators(terms: Sequence[Array], ranks: tuple[int, ...], window: Window) -> Array:
     """Of each window, given a term a tap, the one of a rank; of several ranks, that of the window's median."""
     lanes = [*terms]
@@ -58,8 +69,7 @@ def by_comparators(terms: Sequence[Array], ranks: tuple[int, ...], window: Windo
         lanes[high] = lax.max(a, b) if greater else b
     y = lanes[ranks[0]]
     if ranks[1:]:
-        sizes = slices.crossed(jnp.multiply, counts(window), window.axes, y.ndim)
-        place = slices.broadcast_like(sizes // 2, y)
+        place = slices.broadcast_like(counts(window, y.ndim) // 2, y)
     for rank in ranks[1:]:
         y = lax.select(lax.eq(place, lax.full_like(place, rank)), lanes[rank], y)
     return y

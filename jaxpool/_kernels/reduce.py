@@ -1,11 +1,14 @@
-"""Extremes over whole axes, and who attained them: an index or one bit an element.
+"""Extremes over whole axes, and who attained them: how many, or the index of one; and booleans as bits.
 
-All arrays keep their reduced axes, of size 1 in results. `mask` says which elements count.
+All arrays keep their reduced axes, of size 1 in results. `mask` says which elements count; it
+broadcasts to x. Reductions of XLA for CPU vectorise what lies in memory and not what they compute:
+with a `fold` the stretches of an axis are joined element by element in a pass that is kept apart, and
+what is left is reduced.
 """
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jax import Array, lax
@@ -13,9 +16,10 @@ from jax import numpy as jnp
 
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, encode, level
-from jaxpool._kernels.dtypes import DType, Kind, index_dtype, is_float
+from jaxpool._kernels.dtypes import DType, Kind, index_dtype, is_float, losing
 from jaxpool._kernels.keep import keep
-from jaxpool._kernels.keys import NaN, from_keys, to_keys
+from jaxpool._kernels.keys import NaN, from_keys, key_of, to_keys, zeros_level
+from jaxpool._plan.others import Fold
 
 BYTE = 8  # bits of a word
 
@@ -27,19 +31,21 @@ def extreme(
     mask: Array | None = None,
     *,
     loses_nan: bool,
-    ways: int = 1,
+    fold: Fold | None = None,
 ) -> Array:
     """The largest or smallest element; where none counts, the least or greatest value of the type.
 
     Where a platform's reduction `loses_nan`, a sum tells whether there is one, as sums do not lose it.
-    With `ways` above 1 floats without a mask are folded instead.
+    Folded, keys are compared: integers do not lose it.
     """
-    if ways > 1 and mask is None:
-        return _folded(x, axes, kind, ways)
-    value = decode(x)
-    fill = decoded_losing(x.dtype, kind)
+    if fold is not None:
+        return _folded(x, axes, kind, mask, fold)
+    value, fill = x, losing(x.dtype, kind)
+    as_it_is = is_float(x.dtype) and x.dtype.itemsize > 1
+    if not as_it_is:
+        value, fill = decode(x), decoded_losing(x.dtype, kind)
     if mask is not None:
-        value = lax.select(mask, value, lax.full_like(value, fill))
+        value = lax.select(slices.broadcast_like(mask, value), value, lax.full_like(value, fill))
 
     def reduced(value: Array) -> Array:
         return lax.reduce(value, fill, lax.max if kind == "max" else lax.min, axes)
@@ -54,68 +60,178 @@ def extreme(
         y = lax.cond(jnp.any(lax.ne(total, total)), with_nan, reduced, value)
     else:
         y = reduced(value)
-    return encode(lax.expand_dims(y, axes), x.dtype)
+    y = lax.expand_dims(y, axes)
+    return y if as_it_is else encode(y, x.dtype)
 
 
-def _folded(x: Array, axes: Sequence[int], kind: Kind, ways: int) -> Array:
-    """The extreme by keys: `ways` stretches of the longest axis are joined in one pass, and what is left is reduced.
+def _starts(size: int, fold: Fold) -> tuple[list[int], int]:
+    """Where the stretches of an axis begin, and how long they are; the last may overlap the one before."""
+    length = -(-size // fold.ways)
+    return sorted({min(start, size - length) for start in range(0, size, length)}), length
 
-    Reductions of XLA for CPU vectorise what lies in memory and not what they compute: the pass is kept apart.
-    Stretches may overlap.
-    """
-    size, axis = max((x.shape[axis], axis) for axis in axes)
-    length = -(-size // ways)
-    firsts = sorted({min(first, size - length) for first in range(0, size, length)})
+
+def _in_stretches(
+    fold: Fold, joined: Callable[..., Array], x: Array, *others: Array | None
+) -> Array:
+    """`joined` of rows of stretches, one row an array, in a pass of its own; the others broadcast to x."""
+    starts, length = _starts(x.shape[fold.axis], fold)
+    given = [each for each in (x, *others) if each is not None]
+
+    def run(*given: Array) -> Array:
+        def part(each: Array, start: int) -> Array:
+            if each.shape[fold.axis] == 1:
+                return each
+            return lax.slice_in_dim(each, start, start + length, axis=fold.axis)
+
+        return joined(*[[part(each, start) for start in starts] for each in given])
+
+    return keep("conditional", run, *given)
+
+
+def _folded(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold: Fold) -> Array:
     nan: NaN = "greatest" if kind == "max" else "least"
     join = lax.max if kind == "max" else lax.min
+    fill = key_of(losing(x.dtype, kind), nan)
 
-    def joined(x: Array) -> Array:
-        parts = [lax.slice_in_dim(x, first, first + length, axis=axis) for first in firsts]
-        return functools.reduce(join, [to_keys(part, nan) for part in parts])
+    def joined(parts: Sequence[Array], *masks: Sequence[Array]) -> Array:
+        keys = [to_keys(part, nan) for part in parts]
+        for counts in masks:
+            keys = [
+                lax.select(jnp.broadcast_to(counting, key.shape), key, lax.full_like(key, fill))
+                for counting, key in zip(counts, keys, strict=True)
+            ]
+        return functools.reduce(join, keys)
 
-    keys = keep("conditional", joined, x)
-    limits = np.iinfo(keys.dtype)
-    fill = np.asarray(limits.min if kind == "max" else limits.max, keys.dtype)
+    keys = _in_stretches(fold, joined, x, mask)
     return from_keys(lax.expand_dims(lax.reduce(keys, fill, join, axes), axes), x.dtype)
 
 
-def attained(x: Array, y: Array, mask: Array | None = None) -> Array:
-    """Where an element that counts ties with the extreme y."""
-    value, best = decode(x), decode(y)
+def _compared(x: Array, fold: Fold | None) -> Array:
+    """What is looked at to find ties. Integers of 16 bits where much is compared: they are not widened."""
+    if fold is None or not is_float(x.dtype) or x.dtype.itemsize != 2:
+        return decode(x)
+    return zeros_level(to_keys(x, "greatest"), x.dtype)
+
+
+def _ties(value: Array, best: Array, mask: Array | None) -> Array:
     tied = level(value, jnp.broadcast_to(best, value.shape))
-    return tied if mask is None else lax.bitwise_and(tied, mask)
+    return tied if mask is None else lax.bitwise_and(tied, slices.broadcast_like(mask, tied))
+
+
+def attained(x: Array, y: Array, mask: Array | None = None, fold: Fold | None = None) -> Array:
+    """Where an element that counts ties with the extreme y."""
+    return _ties(_compared(x, fold), _compared(y, fold), mask)
+
+
+def tied_count(
+    x: Array, y: Array, axes: Sequence[int], mask: Array | None = None, fold: Fold | None = None
+) -> Array:
+    """How many elements that count tie with the extreme y, as int32; at least 1."""
+    found = attained(x, y, mask)
+    if fold is not None:
+        narrow = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
+        starts, length = _starts(x.shape[fold.axis], fold)
+        twice = starts[-2] + length - starts[-1]  # elements that the last two stretches share
+
+        def joined(
+            parts: Sequence[Array], bests: Sequence[Array], *masks: Sequence[Array]
+        ) -> Array:
+            counts = masks[0] if masks else [None] * len(parts)
+            triples = zip(parts, bests, counts, strict=True)
+            tied = [_ties(_compared(part, fold), *others) for part, *others in triples]
+            if twice > 0:
+                place = lax.broadcasted_iota(np.int32, tied[-1].shape, fold.axis)
+                tied[-1] = lax.bitwise_and(tied[-1], lax.ge(place, lax.full_like(place, twice)))
+            return functools.reduce(lax.add, [each.astype(narrow) for each in tied])
+
+        found = _in_stretches(fold, joined, x, _compared(y, fold), mask)
+    count = jnp.sum(found, axis=tuple(axes), keepdims=True, dtype=np.int32)
+    return lax.max(count, lax.full_like(count, 1))
 
 
 # One index an output: the rank of the chosen element
 
 
-def _ranks(like: Array, axes: Sequence[int], dtype: DType, last: bool) -> Array:
-    """Row-major positions in the order of `axes`, counted from the end if `last`; sharded as `like`."""
+def _ranks(
+    like: Array,
+    axes: Sequence[int],
+    dtype: DType,
+    last: bool,
+    shift: tuple[int, int, Array] | None = None,
+) -> Array:
+    """Row-major positions in the order of `axes`, counted from the end if `last`; sharded as `like`.
+
+    `shift` is an axis, its size, and how far beyond its own position along it each element stands.
+    """
     rank = lax.full_like(like, 0, dtype)
     for axis in axes:
-        # 256 in a uint8 is 0, and so is what it scales.
-        size = np.asarray(like.shape[axis]).astype(dtype)
+        size = like.shape[axis]
         line = [1] * like.ndim
-        line[axis] = like.shape[axis]
+        line[axis] = size
         step = lax.broadcasted_iota(dtype, line, axis)
+        if shift is not None and shift[0] == axis:
+            size, step = shift[1], step + shift[2].astype(dtype)
         if last:
-            step = lax.full_like(step, max(like.shape[axis] - 1, 0)) - step
-        rank = rank * size + step
+            step = lax.full_like(step, max(size - 1, 0)) - step
+        # 256 in a uint8 is 0, and so is what it scales.
+        rank = rank * np.asarray(size).astype(dtype) + step
     return rank
+
+
+def _rank_type(sizes: Sequence[int], masked: bool) -> np.dtype:
+    count = math.prod(sizes) + masked
+    if count > 2**32:
+        rule = f"jaxpool: no uint32 holds the index of an extreme over axes of {tuple(sizes)}"
+        raise ValueError(f"{rule}. Reshape them and reduce twice, or pass ties='split'.")
+    return np.dtype(index_dtype(count))
 
 
 def first_rank(tied: Array, axes: Sequence[int], last: bool, masked: bool) -> Array:
     """The least rank of a tied element; where no element is, the greatest value of the type."""
-    sizes = tuple(tied.shape[axis] for axis in axes)
-    count = math.prod(sizes) + masked
-    if count > 2**32:
-        rule = f"jaxpool: no uint32 holds the index of an extreme over axes of {sizes}"
-        raise ValueError(f"{rule}. Reshape them and reduce twice, or pass ties='split'.")
-    dtype = index_dtype(count)
-    none = np.asarray(np.iinfo(dtype).max, dtype)
-    rank = _ranks(tied, axes, dtype, last)
+    dtype = _rank_type([tied.shape[axis] for axis in axes], masked)
+    return _least(tied, _ranks(tied, axes, dtype, last), axes)
+
+
+def _least(tied: Array, rank: Array, axes: Sequence[int]) -> Array:
+    none = np.asarray(np.iinfo(rank.dtype).max, rank.dtype)
     chosen = lax.select(tied, rank, lax.full_like(rank, none))
     return lax.expand_dims(lax.reduce(chosen, none, lax.min, axes), axes)
+
+
+def chosen_rank(
+    x: Array,
+    y: Array,
+    axes: Sequence[int],
+    last: bool,
+    mask: Array | None = None,
+    fold: Fold | None = None,
+) -> Array:
+    """The least rank of an element that counts and ties with the extreme y, or the greatest value of the type.
+
+    Folded: of the stretches the first, or the last, in which one ties; and then the rank it has there.
+    """
+    masked = mask is not None
+    if fold is None:
+        return first_rank(attained(x, y, mask), axes, last, masked)
+    dtype = _rank_type([x.shape[axis] for axis in axes], masked)
+    size = x.shape[fold.axis]
+    length = _starts(size, fold)[1]
+    none = np.asarray(np.iinfo(dtype).max, dtype)
+    narrow = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
+
+    def joined(parts: Sequence[Array], bests: Sequence[Array], *masks: Sequence[Array]) -> Array:
+        counts = masks[0] if masks else [None] * len(parts)
+        which = lax.full_like(parts[0], -1, narrow)
+        rows = [*enumerate(zip(parts, bests, counts, strict=True))]
+        for number, (part, best, counting) in rows if last else rows[::-1]:
+            tied = _ties(_compared(part, fold), best, counting)
+            which = lax.select(tied, lax.full_like(which, number), which)
+        begin = lax.min(which.astype(np.int32) * np.int32(length), np.int32(size - length))
+        rank = _ranks(which, axes, dtype, last, (fold.axis, size, begin))
+        return lax.select(lax.ge(which, lax.full_like(which, 0)), rank, lax.full_like(rank, none))
+
+    rank = _in_stretches(fold, joined, x, _compared(y, fold), mask)
+    return lax.expand_dims(lax.reduce(rank, none, lax.min, axes), axes)
 
 
 def has_rank(rank: Array, shape: Sequence[int], axes: Sequence[int], last: bool) -> Array:
@@ -133,17 +249,38 @@ def _blocks(size: int) -> list[tuple[int, int]]:
     return [(first, min(first + length, size)) for first in range(0, size, max(length, 1))]
 
 
+def _joined(bits: Array, axis: int, first: int, count: int) -> Array:
+    """`count` blocks of one length side by side along `axis`, joined as bits from `first` on."""
+    shape = (*bits.shape[:axis], count, bits.shape[axis] // count, *bits.shape[axis + 1 :])
+    blocks = lax.reshape(bits, shape) if count > 1 else lax.expand_dims(bits, [axis])
+    each = slices.along((1 << np.arange(first, first + count)).astype(np.uint8), axis, len(shape))
+    words = lax.select(
+        blocks, slices.broadcast_like(each, blocks), lax.full_like(blocks, 0, np.uint8)
+    )
+    return lax.reduce(words, np.uint8(0), lax.bitwise_or, (axis,))
+
+
 def pack(bits: Array, axis: int) -> Array:
     """Booleans as bytes, an eighth as many along `axis`.
 
-    `jnp.packbits` and its inverse hold a byte a bit between two passes: half as fast, twice the memory.
+    Blocks of one length are joined by a reduction, in whose loop runs what makes the bits: a byte each, joined by one
+    operation after another, takes XLA for CPU ten times as long. An axis that is sharded is not split.
     """
-    words = lax.slice_in_dim(bits, 0, -(-bits.shape[axis] // BYTE), axis=axis).astype(np.uint8)
-    for bit, (first, end) in enumerate(_blocks(bits.shape[axis])[1:], 1):
-        block = lax.slice_in_dim(bits, first, end, axis=axis).astype(np.uint8)
-        whole = slices.pad(block, [axis], [(0, words.shape[axis] - (end - first), 0)], 0)
-        words = lax.bitwise_or(words, lax.shift_left(whole, lax.full_like(whole, bit)))
-    return words
+    if not (size := bits.shape[axis]):
+        return bits.astype(np.uint8)
+    length = -(-size // BYTE)
+    whole = size // length
+    counts = [1] * whole if slices.is_sharded(bits) else [whole]
+    counts += [1] * (size > whole * length)
+    words, first = [], 0
+    for count in counts:
+        end = min((first + count) * length, size)
+        block = lax.slice_in_dim(bits, first * length, end, axis=axis)
+        short = (first + count) * length - end
+        word = _joined(block, axis, first, count)
+        words.append(slices.pad(word, [axis], [(0, short, 0)], 0))
+        first += count
+    return functools.reduce(lax.bitwise_or, words)
 
 
 def unpack(words: Array, size: int, axis: int) -> Array:

@@ -17,10 +17,9 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, encode
 from jaxpool._kernels.dtypes import Kind, losing
 
-# Whether lax's windowed reductions are handed over to this library, as under `accelerate`; those of kernels are
-# not. A user context of jax: it belongs to one thread, and is part of the key of every cache. It is made with
-# the module: jax asks that contexts are not made while other threads use it.
-handover = jax.make_user_context(None)
+# Whether a reduction of lax is bound by a kernel, whose own it then is: `accelerate` takes over those of programs.
+# A user context of jax, made with the module: jax asks that contexts are not made while other threads use it.
+in_kernel = jax.make_user_context(False)
 
 
 def window_extreme(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
@@ -39,7 +38,8 @@ def window_total(x: Array, dims: Sequence[Axis]) -> Array:
 def window_total_transposed(dy: Array, dims: Sequence[Axis]) -> Array:
     """The transpose of `window_total`: jax's is a sum of neighbours of dy with zeros in between."""
     x = slices.zeros_like(dy, [dim.axis for dim in dims], [dim.size for dim in dims])
-    return jax.linear_transpose(lambda x: window_total(x, dims), x)(dy)[0]
+    with in_kernel(True):  # transposed, the sum is bound anew
+        return jax.linear_transpose(lambda x: window_total(x, dims), x)(dy)[0]
 
 
 def _reduced(x: Array, fill: Any, join: Callable[..., Any], dims: Sequence[Axis]) -> Array:
@@ -48,7 +48,7 @@ def _reduced(x: Array, fill: Any, join: Callable[..., Any], dims: Sequence[Axis]
     for dim in dims:
         axis, padding[dim.axis] = dim.axis, (dim.low, max(dim.tail, 0))
         sizes[axis], strides[axis], dilation[axis] = dim.window, dim.stride, dim.dilation
-    with handover(None):  # it is lax's own that is wanted, under `accelerate` too
+    with in_kernel(True):
         return lax.reduce_window(
             x, fill[()], join, sizes, strides, padding, window_dilation=dilation
         )

@@ -8,20 +8,21 @@ gives the pair of the whole.
 import functools
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, level, wins
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype
 from jaxpool._kernels.fold import State, window_fold, window_unfold
 from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._plan.max_pool import Pass
+from jaxpool._plan.others import constant_table
 
 WORD = 32  # bits of the widest mask
 Words = tuple[Array, ...]
@@ -33,11 +34,19 @@ def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
     return tied_taps([slices.tap_of(value, window, tap) for tap in taps], decode(y), window, taps)
 
 
-def real_words(real: Sequence[Any], window: Window, ndim: int) -> Words:
+def inside(dim: Axis, tap: int) -> Any:
+    """In which windows of an axis a tap lies in the input: a constant, or of a long axis computed by the program."""
+    xp: Any = np if constant_table(dim.out) else jnp
+    at = xp.arange(dim.out, dtype=np.int32) * np.int32(dim.stride)
+    at = at + np.int32(tap * dim.dilation - dim.low)
+    return (at >= 0) & (at < dim.size)
+
+
+def real_words(real: Sequence[Callable[[int], Any]], window: Window, ndim: int) -> Words:
     """A bit for each tap of each window, set where the tap lies in the input along every axis; 32 a word.
 
-    `real` is `Axis.inside` of each axis. Taps that differ along the last axis alone are joined in one step.
-    Broadcastable to the output.
+    `real` says of an axis in which windows a tap does: `inside`. Taps that differ along the last axis alone are
+    joined in one step. Broadcastable to the output.
     """
     *major, minor = window.window_shape
     *around, along = real
@@ -47,10 +56,10 @@ def real_words(real: Sequence[Any], window: Window, ndim: int) -> Words:
         for row, taps in enumerate(itertools.product(*map(range, major))):
             start = row * minor - first
             ours = range(max(0, -start), min(minor, WORD - start))
-            bits = [along[:, tap].astype(dtype) << np.asarray(start + tap, dtype) for tap in ours]
+            bits = [along(tap).astype(dtype) << np.asarray(start + tap, dtype) for tap in ours]
             if bits:  # none is set of a row that lies outside along another axis
                 pairs = zip(around, taps, strict=True)
-                lines = [-each[:, tap].astype(dtype) for each, tap in pairs]
+                lines = [-each(tap).astype(dtype) for each, tap in pairs]
                 lines.append(functools.reduce(operator.or_, bits))
                 rows.append(slices.crossed(jnp.bitwise_and, lines, window.axes, ndim))
         words.append(functools.reduce(jnp.bitwise_or, rows))
@@ -73,7 +82,8 @@ def tied_taps(terms: Sequence[Array], y: Array, window: Window, taps: Sequence[i
             word = lax.bitwise_or(word, lax.select(level(term, y), bit, lax.full_like(bit, 0)))
         words.append(word)
     if window.padded:
-        real = real_words([dim.inside() for dim in window.dims], window, y.ndim)
+        lines = [functools.partial(inside, dim) for dim in window.dims]
+        real = real_words(lines, window, y.ndim)
         words = [word & slices.broadcast_like(r, word) for word, r in zip(words, real, strict=True)]
     return tuple(words)
 

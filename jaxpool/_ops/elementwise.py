@@ -37,6 +37,15 @@ def _takes(
     return lax.bitwise_or(level_or_ahead(challenger, best), absent)
 
 
+def _reaches(x: Array, other: Array, kind: Kind, nan: NaN) -> Array:
+    """Where x is the extreme of the two, or ties for it."""
+    reaches = (lax.ge if kind == "max" else lax.le)(x, other)
+    if not is_float(x.dtype):
+        return reaches
+    over = x if nan == "wins" else other
+    return lax.bitwise_or(reaches, lax.ne(over, over))
+
+
 def _tie_mask(xs: list[Array], best: Array) -> Array:
     """A bit for each of xs, set where it ties with `best`."""
     mask = lax.full_like(best, 0, index_dtype(1 << len(xs)))
@@ -57,12 +66,22 @@ class Extreme(Op):
     nan: NaN = "wins"
 
     @property
+    def inputs(self) -> int:
+        """All arrays."""
+        return len(self.shapes)
+
+    @property
     def shape(self) -> Shape:
         return jnp.broadcast_shapes(*self.shapes)
 
     @property
     def dtype(self) -> Any:
         return jnp.result_type(*self.dtypes)
+
+    @property
+    def _is_pair(self) -> bool:
+        """Whether ties of two are split: one always wins, which takes fewer comparisons to tell."""
+        return self.ties == "split" and len(self.shapes) == 2
 
     def _wide(self, x: Array, dtype: Any) -> Array:
         """x in `dtype`, broadcast to the shape of the result."""
@@ -92,6 +111,12 @@ class Extreme(Op):
 
     def primal(self, on: Platform, *xs: Array) -> tuple[Array, Words]:
         wide = [decode(self._wide(x, self.dtype)) for x in xs]
+        if self._is_pair:
+            a, b = wide
+            first, second = (_reaches(*pair, self.kind, self.nan) for pair in ((a, b), (b, a)))
+            one, other, both = (lax.full_like(first, 1 + code, np.uint8) for code in range(3))
+            mask = lax.select(first, lax.select(second, both, one), other)
+            return encode(lax.select(first, a, b), self.dtype), (mask,)
         if self.ties == "split":
             y = self.value(on, *xs)
             best = decode(y)
@@ -108,13 +133,15 @@ class Extreme(Op):
     def _won(self, winners: Words, which: int) -> Array:
         if self.ties != "split":
             return lax.eq(winners[0], lax.full_like(winners[0], which))
+        if self._is_pair:
+            return lax.ne(winners[0], lax.full_like(winners[0], 2 - which))
         return tied(winners, which)
 
     def _share(self, total: Array, winners: Words) -> Array:
         """total, divided by how many won."""
         if self.ties != "split":
             return total
-        if len(self.shapes) == 2:
+        if self._is_pair:
             both = lax.eq(winners[0], lax.full_like(winners[0], 3))
             return lax.select(both, total * np.asarray(0.5, total.dtype), total)
         return share(total, winners)

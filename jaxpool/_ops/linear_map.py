@@ -1,13 +1,14 @@
-"""What an op computes and the linear map of its derivative, which has two directions, as primitives of jax.
+"""Two primitives: what an op computes, and the linear map of its derivative, which has two directions.
+
+`compute` has a rule for forward mode: the op's primal gives the output and the residual, and the tangent of
+the output is the linear map of that residual. So AD never enters a kernel.
 
 `linear_map` couples an op's linear map with its transpose, both written by hand. To jax it is one
 operation: its transpose is itself in the other direction, and its batching rule is `vmap` of either.
 So forward mode, reverse mode and whatever is transposed again run the op's own kernels, and what a
 program keeps for the backward is the residual, whatever the kernels are made of.
 
-A third one, `attach`, is the output of an op as AD sees it: its tangent is that map of those of the inputs.
-
-The two primitives are lowered for each platform by the plan for it: nothing made for one reaches
+Both primitives are lowered for each platform by the plan for it: nothing made for one reaches
 another, and a program that is exported for several holds a form for each.
 
 Only public modules of jax are used: `jax.extend.core.Primitive` and `jax.interpreters`.
@@ -42,15 +43,34 @@ PLATFORMS: dict[str | None, Platform] = {
 
 compute_p = core.Primitive("jaxpool")
 linear_p = core.Primitive("jaxpool_linear_map")
-attach_p = core.Primitive("derivative_of_jaxpool")
 Dims = tuple[int | None, ...]  # of each argument the axis that a vmap maps, None where it has none
 
 
 def compute(op: Op, what: str, *xs: Array) -> Any:
-    """`op.value` or `op.primal` of xs, of which AD knows nothing."""
+    """`op.value` or `op.primal` of xs. The derivative is the op's linear map; a residual has none."""
     params = (("op", op), ("what", what), ("batch", ()))
     tree = _types(_compute, tuple(map(jax.typeof, xs)), params, jax.sharding.get_abstract_mesh())[1]
     return jax.tree.unflatten(tree, compute_p.bind(*xs, **dict(params)))
+
+
+def value(op: Op, *xs: Array) -> Array:
+    """What `op` computes of xs."""
+    if op.linear_in_x:
+        return linear_map(op, (), xs, given=(True,) * len(xs))[0]
+    y: Array = compute(op, "value", *xs)
+    return y
+
+
+def kept(op: Op, *args: Array) -> tuple[Array, Any]:
+    """What `op` computes of its inputs and what is given beside them, and the residual."""
+    xs, given = args[: op.inputs], args[op.inputs :]
+    if op.linear_in_x:
+        return linear_map(op, given, xs, given=(True,) * len(xs))[0], given
+    if op.keeps_inputs:
+        y = compute(op, "value", *args)
+        return y, (args, y)
+    found: tuple[Array, Any] = compute(op, "primal", *args)
+    return found
 
 
 def linear_map(
@@ -61,17 +81,6 @@ def linear_map(
     found: list[Array] = linear_p.bind(
         *leaves, *xs, op=op, tree=tree, given=given, turned=turned, batch=()
     )
-    return found
-
-
-def attach(op: Op, y: Array, residual: Any, xs: Sequence[Array]) -> Array:
-    """y, with the tangent that the op's linear map gives to the tangents of xs.
-
-    A primitive and no `jax.custom_jvp`: of that, `jax.lax.scan` of jax 0.10 keeps the function alone where
-    a gradient is taken of a gradient, and the function here would be y, without a derivative.
-    """
-    leaves, tree = jax.tree.flatten(residual)
-    found: Array = attach_p.bind(y, *leaves, *xs, op=op, tree=tree, batch=())
     return found
 
 
@@ -183,6 +192,25 @@ def _zero(aval: Any) -> ad.Zero:
     return ad.Zero(aval.to_tangent_aval())
 
 
+def _jvp_compute(primals: Any, tangents: Any, *, op: Op, what: str, batch: tuple[Dims, ...]) -> Any:
+    """The tangent of the output by the linear map. What is given beside the inputs, and the residual, are constants."""
+    given = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.inputs])
+    if not any(given):
+        ys = compute_p.bind(*primals, op=op, what=what, batch=batch)
+        return ys, [_zero(jax.typeof(y)) for y in ys]
+    moved = [which for which, moves in enumerate(given) if moves]
+
+    def pushed(*args: Array) -> tuple[list[Array], Array]:
+        y, residual = kept(op, *args[: len(primals)])
+        dots = vary_together(args[len(primals) :], y)
+        dot = linear_map(op, residual, dots, given=given)[0]
+        return jax.tree.leaves(y if what == "value" else (y, residual)), dot
+
+    lanes = tuple((*dims, *(dims[which] for which in moved)) for dims in batch)
+    ys, dot = _mapped(pushed, lanes)(*primals, *[tangents[which] for which in moved])
+    return ys, [dot, *[_zero(jax.typeof(y)) for y in ys[1:]]]
+
+
 def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
     """Residuals have no tangents, they are constants to AD, unless the op says otherwise."""
     count = params["tree"].num_leaves
@@ -235,56 +263,10 @@ def _transpose_linear(
     return [None] * count + list(found)
 
 
-def _jvp_compute(primals: Any, tangents: Any, *, op: Op, what: str, batch: Any) -> Any:
-    """The value's: the rules of AD that lie around it are lost where `attach` says."""
-    if what != "value":
-        raise NotImplementedError("A residual has no derivative.")
-
-    def differentiable(*xs: Array) -> Array:
-        y, residual = compute(op, "primal", *lax.stop_gradient(xs))
-        return attach(op, y, residual, xs)
-
-    dots = tuple(map(ad.instantiate_zeros, tangents))
-    y, dot = jax.jvp(_mapped(differentiable, batch), tuple(primals), dots)
-    return [y], [dot]
-
-
-def _jvp_attach(primals: Any, tangents: Any, *, tree: Any, **params: Any) -> Any:
-    first = 1 + tree.num_leaves
-    y = attach_p.bind(*primals, tree=tree, **params)
-    given = tuple(not isinstance(dot, ad.Zero) for dot in tangents[first:])
-    if not any(given):
-        return y, _zero(jax.typeof(y))
-    known = [dot for dot, one in zip(tangents[first:], given, strict=True) if one]
-    dots = vary_together(known, y)
-    residual = primals[1:first]
-    return y, linear_p.bind(*residual, *dots, tree=tree, given=given, turned=False, **params)[0]
-
-
-def _batch_attach(
-    args: Any, dims: Any, *, tree: Any, batch: tuple[Dims, ...], **params: Any
-) -> Any:
-    """As `_batch_linear`."""
-    first = 1 + tree.num_leaves
-    mapped, axis = next((x, dim) for x, dim in zip(args, dims, strict=True) if dim is not None)
-    y, *xs = (
-        _in_front(x, dim, mapped, axis)
-        for which, (x, dim) in enumerate(zip(args, dims, strict=True))
-        if which == 0 or which >= first
-    )
-    new = (*batch, tuple(dims[1:first]))
-    return attach_p.bind(y, *args[1:first], *xs, tree=tree, batch=new, **params), 0
-
-
-attach_p.def_impl(lambda y, *_, **__: y)
-attach_p.def_abstract_eval(lambda y, *_, **__: y)
-mlir.register_lowering(attach_p, mlir.lower_fun(lambda y, *_, **__: y, multiple_results=False))
-ad.primitive_jvps[attach_p] = _jvp_attach
-ad.primitive_jvps[compute_p] = _jvp_compute
-batching.primitive_batchers[attach_p] = _batch_attach
 _define(compute_p, _compute)
 _define(linear_p, _linear)
 batching.primitive_batchers[compute_p] = _batch_compute
 batching.primitive_batchers[linear_p] = _batch_linear
+ad.primitive_jvps[compute_p] = _jvp_compute
 ad.primitive_jvps[linear_p] = _jvp_linear
 ad.primitive_transposes[linear_p] = _transpose_linear

@@ -1,32 +1,29 @@
-"""How an op gets its derivatives: `jax.custom_vjp` and `jax.custom_jvp` from one description, once, for all ops.
+"""How an op gets its derivatives: from its description alone, once, for all ops.
 
-An `Op` says what is computed, what is kept, the linear map from tangents and its transpose. `apply`
-attaches the rules:
+An `Op` says what is computed, what is kept, the linear map from tangents and its transpose. The two primitives
+of `linear_map` have the rules of AD that follow from these. `apply` binds them:
 
-- "vjp": reverse mode alone, by `jax.custom_vjp`. The forward rule can itself be differentiated
-  (that is what `jax.hessian` does), through `attach`.
-- "jvp": forward mode, by `jax.custom_jvp`, and by its transpose reverse mode.
-
-Both bind the same primitives (`linear_map`), so their programs are the same.
+- "jvp": as they are. Forward mode, and by its transpose reverse mode.
+- "vjp": inside a `jax.custom_vjp`, for reverse mode alone. Its backward is the transposed linear map. The rules can
+  be differentiated again, which is what `jax.hessian` does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import jax
-from jax import Array, lax
+from jax import Array
 from jax import numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.slices import is_sharded
-from jaxpool._ops.linear_map import attach, compute, linear_map
+from jaxpool._ops.linear_map import kept, linear_map, value
 from jaxpool._plan.problem import Platform, Problem
 
 Autodiff = Literal["vjp", "jvp"]
@@ -45,6 +42,9 @@ class Op:
     # Whether what is given beside the inputs has a derivative: jax's, of the portable form.
     differentiable_given = False
     linear_in_x = False  # whether it is its own linear map: then nothing is kept but what is given
+    keeps_inputs = (
+        False  # whether the residual is the inputs and the output, differentiable as they are
+    )
 
     def value(self, on: Platform, *xs: Array) -> Array:
         """What is computed, when nobody differentiates."""
@@ -63,85 +63,28 @@ class Op:
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
 
-def _tangent(op: Op, y: Array, residual: Any, tangents: tuple[Any, ...]) -> Array:
-    """The tangent of y; tangents known to be zero take no part."""
-    known = [t for t in tangents if not isinstance(t, SymbolicZero)]
-    if not known:
-        return lax.full_like(y, 0)
-    given = tuple(not isinstance(t, SymbolicZero) for t in tangents)
-    return linear_map(op, residual, vary_together(known, y), given=given)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _reverse(op: Op, what: str, *xs: Array) -> Any:
+    """What the primitive gives, in reverse mode alone."""
+    return value(op, *xs) if what == "value" else kept(op, *xs)
 
 
-def _differentiable(op: Op, xs: tuple[Array, ...], *given: Array) -> tuple[Array, Any]:
-    """The primal and the residual. AD sees the op's linear map alone and never enters the kernel."""
-    if op.linear_in_x:
-        return linear_map(op, given, xs, given=(True,) * len(xs))[0], given
-    y, residual = compute(op, "primal", *lax.stop_gradient(xs), *given)
-    return attach(op, y, residual, xs), residual
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _with_vjp(op: Op, *xs: Array) -> Array:
-    return value(op, *xs)
-
-
-def _with_vjp_fwd(op: Op, *xs: Any) -> tuple[Array, Any]:
+def _reverse_fwd(op: Op, what: str, *xs: Any) -> tuple[Any, Any]:
     """Beside the residual stands a mark for each input that is differentiated: (), or else None."""
-    y, residual = _differentiable(op, tuple(x.value for x in xs))
-    return y, (residual, tuple(() if x.perturbed else None for x in xs))
+    y, residual = kept(op, *[x.value for x in xs])
+    marks = tuple(() if x.perturbed else None for x in xs)
+    return y if what == "value" else (y, residual), (residual, marks)
 
 
-def _with_vjp_bwd(op: Op, kept: Any, dy: Array) -> tuple[Array | None, ...]:
-    residual, marks = kept
-    return _cotangents(op, residual, dy, tuple(mark is not None for mark in marks))
-
-
-_with_vjp.defvjp(_with_vjp_fwd, _with_vjp_bwd, symbolic_zeros=True)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _with_jvp(op: Op, *xs: Array) -> Array:
-    return value(op, *xs)
-
-
-@functools.partial(_with_jvp.defjvp, symbolic_zeros=True)
-def _with_jvp_rule(
-    op: Op, primals: tuple[Array, ...], tangents: tuple[Any, ...]
-) -> tuple[Array, Array]:
-    y, residual = _differentiable(op, primals)
-    return y, _tangent(op, y, residual, tangents)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _kept_with_vjp(op: Op, *xs: Array) -> tuple[Array, Any]:
-    return compute(op, "primal", *xs)
-
-
-def _kept_with_vjp_fwd(op: Op, *xs: Array) -> tuple[tuple[Array, Any], Any]:
-    y, residual = _differentiable(op, xs)
-    return (y, residual), residual
-
-
-def _kept_with_vjp_bwd(op: Op, residual: Any, cotangents: tuple[Array, Any]) -> Any:
-    return _cotangents(op, residual, cotangents[0], (True,) * op.inputs)
-
-
-_kept_with_vjp.defvjp(_kept_with_vjp_fwd, _kept_with_vjp_bwd)
-
-
-def _cotangents(
-    op: Op, residual: Any, dy: Array, wanted: tuple[bool, ...]
-) -> tuple[Array | None, ...]:
+def _reverse_bwd(op: Op, what: str, held: Any, cotangents: Any) -> tuple[Array | None, ...]:
+    residual, marks = held
+    wanted = tuple(mark is not None for mark in marks)
+    dy = cotangents if what == "value" else cotangents[0]
     found = iter(linear_map(op, residual, [dy], given=wanted, turned=True))
     return tuple(next(found) if one else None for one in wanted)
 
 
-def value(op: Op, *xs: Array) -> Array:
-    """What `op` computes of xs, without a derivative unless the op is linear."""
-    if op.linear_in_x:
-        return linear_map(op, (), xs, given=(True,) * len(xs))[0]
-    y: Array = compute(op, "value", *xs)
-    return y
+_reverse.defvjp(_reverse_fwd, _reverse_bwd, symbolic_zeros=True)
 
 
 @contextlib.contextmanager
@@ -167,12 +110,11 @@ def _differentiates(*xs: Array) -> bool:
 
 def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
     """What `op` computes of `xs`, with its derivative; integers and bools have none."""
-    if not _differentiates(*xs) or (autodiff == "jvp" and op.linear_in_x):
+    xs = tuple(vary_together(xs))
+    if autodiff == "jvp" or not _differentiates(*xs):
         return value(op, *xs)
-    if autodiff == "jvp":
-        return _with_jvp(op, *vary_together(xs))
     with _naming_the_other_mode():
-        return _with_vjp(op, *vary_together(xs))  # forward mode: pass autodiff="jvp"
+        return _reverse(op, "value", *xs)  # forward mode: pass autodiff="jvp"
 
 
 def applied(op: Op, *xs: Array) -> Array:
@@ -181,14 +123,33 @@ def applied(op: Op, *xs: Array) -> Array:
 
 
 def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
-    """As `apply`, and the residual too, of integers, which have no derivative."""
-    if not _differentiates(*xs):
-        found: tuple[Array, Any] = compute(op, "primal", *xs)
-        return found
-    if autodiff == "jvp":
-        return _differentiable(op, xs)
+    """As `apply`, and the residual too, which has no derivative."""
+    if autodiff == "jvp" or not _differentiates(*xs):
+        return kept(op, *xs)
     with _naming_the_other_mode():
-        return _kept_with_vjp(op, *xs)  # forward mode: pass autodiff="jvp"
+        found: tuple[Array, Any] = _reverse(op, "primal", *xs)  # forward mode: pass autodiff="jvp"
+        return found
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
+    return function(*xs)
+
+
+def _in_reverse_bwd(function: Callable[..., Any], pull: Any, dy: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = pull(dy)
+    return found
+
+
+_in_reverse.defvjp(jax.vjp, _in_reverse_bwd)
+
+
+def in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
+    """`function(*xs)`, of which ops are a part, in reverse mode alone: as `apply` with "vjp" is."""
+    if not _differentiates(xs[0]):
+        return function(*xs)
+    with _naming_the_other_mode():
+        return _in_reverse(function, *xs)  # forward mode: pass autodiff="jvp"
 
 
 def apply_given(op: Op, *args: Array) -> tuple[Array, Any]:
@@ -196,11 +157,7 @@ def apply_given(op: Op, *args: Array) -> tuple[Array, Any]:
 
     The primal takes the inputs and what is given, and a linear op keeps what is given.
     """
-    xs, given = args[: op.inputs], args[op.inputs :]
-    if op.linear_in_x or _differentiates(*xs):
-        return _differentiable(op, xs, *given)
-    found: tuple[Array, Any] = compute(op, "primal", *args)
-    return found
+    return kept(op, *args)
 
 
 class Composite:

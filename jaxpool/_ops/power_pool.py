@@ -1,38 +1,30 @@
-"""Pools of powers: p-norms and generalised means."""
+"""Pools of powers: p-norms."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.dtypes import accumulator
-from jaxpool._kernels.fold import State, window_max, window_unfold
+from jaxpool._ops.moves import POLYNOMIAL, State, power, ratio, size, size_to
 from jaxpool._ops.op import apply
-from jaxpool._ops.ranged import RangedOp, between, spread_of
+from jaxpool._ops.ranged import EMPTY, RangedOp, all_of, between, graded, share
 from jaxpool._ops.scaled import (
-    POLYNOMIAL,
-    departure,
-    keep,
-    lay_out,
-    power,
-    scaled_sums,
-    size,
-    size_to,
+    Stages,
+    in_stages,
+    largest,
+    spread_of,
+    sum_of,
     widened,
     within,
 )
 from jaxpool._ops.select_pool import SelectPool
-from jaxpool._ops.sum_pool import SumPool, element_counts
-
-
-def _smaller(a: State, b: State) -> State:
-    return (lax.min(a[0], b[0]),)
+from jaxpool._plan.problem import Platform
 
 
 def _reach(p: float) -> float:
@@ -44,7 +36,7 @@ def _root(total: Array, p: float) -> Array:
     return lax.sqrt(total) if p == 2 else lax.exp(lax.log(total) / p)
 
 
-def _to(y: Array, p: float) -> Array:
+def to(y: Array, p: float) -> Array:
     """y^p of numbers above 0."""
     whole = p == int(p) and abs(p) <= POLYNOMIAL
     return lax.integer_pow(y, int(p)) if whole else lax.exp(p * lax.log(y))
@@ -57,6 +49,11 @@ def _slope(x: Array, p: float) -> Array:
     return lax.sign(x) * size_to(x, p - 1)
 
 
+def _norm_slopes(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
+    """Terms weighed by the derivative of `|low / high|^p / p`, low with its sign."""
+    return tuple(_slope(ratio(low, high), p) * each for each in sums)
+
+
 @dataclasses.dataclass(frozen=True)
 class NormPool(RangedOp):
     """`(sum of |x|^p)^(1/p)`; for p = inf the maximum of |x|."""
@@ -67,158 +64,95 @@ class NormPool(RangedOp):
     def is_plain(self, *given: Array) -> bool:
         return self.p not in (1, math.inf)
 
-    def plain(self, x: Array) -> tuple[Array, Array]:
+    def _taken(self, x: Array) -> tuple[Array, float]:
         wide = widened(x, self.window)
-        p = within(self.p, wide.dtype)
-        total = apply(SumPool(self.window), "jvp", size_to(wide, p))
-        return _root(total, p), between(total, _reach(p))
+        return wide, within(self.p, wide.dtype)
+
+    def plain(self, x: Array) -> tuple[Array, Array]:
+        wide, p = self._taken(x)
+        y = _root(sum_of(self.window, size_to(wide, p)), p)
+        return y, graded(self._near(y, p), y == 0)
+
+    def _near(self, y: Array, p: float) -> Array:
+        return between(y, min(_reach(p) / p, 100.0))
+
+    def outside(self, on: Platform, grade: Array, y: Array, x: Array) -> Array:
+        """Windows of nothing but zeros are right; y is 0 too where powers are too small to be written down."""
+        wide, p = self._taken(x)
+        usual = jnp.logical_or(wide == 0, lax.abs(wide) > 2.0 ** -(100 / max(p, 1)))
+        right = jnp.logical_and(grade == EMPTY, all_of(usual))
+        found: Array = lax.cond(right, lambda y, x: y, lambda y, x: self.carefully(on, x), y, x)
+        return found
 
     def right(self, y: Array, x: Array) -> Array:
+        return jnp.logical_or(self._steady(y), lax.stop_gradient(y) == 0)
+
+    def _steady(self, y: Array) -> Array:
         p = within(self.p, y.dtype)
-        near = between(y, min(_reach(p) / p, 100.0))
-        return jnp.logical_and(near, between(_to(y, 1 - p), 60))
+        slope = to(lax.stop_gradient(jnp.where(y == 0, 1, y)), 1 - p)
+        return jnp.logical_and(self._near(y, p), between(slope, 60))
+
+    def _descent(self, y: Array, p: float) -> Array:
+        """`y^(1 - p)`, 0 at 0, where x is 0 too."""
+        return jnp.where(y == 0, 0, to(jnp.where(y == 0, 1, y), 1 - p))
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        wide = widened(xs[0], self.window)
-        p = within(self.p, wide.dtype)
-        weighed = _slope(wide, p) * dots[0].astype(wide.dtype)
-        return apply(SumPool(self.window), "jvp", weighed) * _to(y, 1 - p)
+        wide, p = self._taken(xs[0])
+        return sum_of(self.window, _slope(wide, p) * dots[0]) * self._descent(y, p)
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        wide = widened(xs[0], self.window)
-        p = within(self.p, wide.dtype)
-        spread = spread_of(self.window, dy * _to(y, 1 - p))
-        return ((_slope(wide, p) * spread).astype(xs[0].dtype),)
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+        sure = self._steady(y)
+        slope = self._descent(jnp.where(sure, y, 1), within(self.p, y.dtype))
+        return share(dy, slope, sure, y == 0)
+
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+        wide, p = self._taken(xs[0])
+        return ((_slope(wide, p) * spread_of(self.window, shares)).astype(xs[0].dtype),)
 
     def careful(self, x: Array) -> Array:
-        x = x.astype(accumulator(x.dtype))
         if self.p == math.inf:
-            return apply(SelectPool(self.window, "max", "first"), "jvp", size(x))
-        return apply(SumPool(self.window), "jvp", size(x)) if self.p == 1 else self._norm(x)
-
-    def _norm(self, x: Array) -> Array:
-        wide = widened(x, self.window)
-        p, sizes = within(self.p, wide.dtype), lax.stop_gradient(size(wide))
-        (largest,) = keep((window_max(sizes, self.window, 0),))
-        endless = jnp.isinf(largest)
-        wide = jnp.where(jnp.isinf(sizes), 0, wide)
-        scale = self._scale(jnp.where(jnp.isinf(sizes), 0, sizes), largest)
-        total, scale = self._total(size_to(wide / scale, p), scale, largest, p)
-        usual = jnp.logical_not(jnp.logical_or(total == 0, endless))
-        total = jnp.where(usual, total, 1)
-        root = lax.sqrt(total) if p == 2 else lax.exp(lax.log(total) / p)
-        y = jnp.where(usual, scale * root, jnp.where(endless, np.inf, 0))
-        return y
-
-    def _scale(self, sizes: Array, largest: Array) -> Array:
-        """What to divide each element by: the least maximum of its windows, so that none exceeds 1.
-
-        Windows of nothing but zeros, or with an infinity or a NaN, do not take part.
-        """
-        usual = jnp.logical_and(largest > 0, largest < np.inf)
-        candidates = jnp.where(usual, largest, np.inf)
-        (least,) = window_unfold((candidates,), (np.inf,), self.window, _smaller)
-        alone = lax.max(sizes, lax.full_like(sizes, 1))
-        scale = jnp.where(jnp.isinf(least), alone, lax.max(least, _floor(least)))
-        return keep((scale,))[0]
-
-    def _total(self, powers: Array, scale: Array, largest: Array, p: float) -> tuple[Array, Array]:
-        """The sum of each window, and the scale at which it is written."""
-        if self.window.overlapping:
-            highest, total = scaled_sums(scale, (powers,), self.window, power(p), 0)
-            return total, highest
-        return apply(SumPool(self.window), "jvp", powers), lax.max(largest, _floor(largest))
-
-
-def _floor(x: Array) -> Array:
-    """The least scale: so large that its inverse can be squared."""
-    return lax.full_like(x, math.sqrt(jnp.finfo(x.dtype).tiny))
-
-
-def _power(x: Array, p: Any) -> Array:
-    """x^p of numbers above 0."""
-    return _to(x, p) if isinstance(p, float) else lax.exp(p * lax.log(x))
-
-
-@dataclasses.dataclass(frozen=True)
-class MeanPool(RangedOp):
-    """`mean(max(x, eps)^p)^(1/p)`; `p` is None if an array comes with x."""
-
-    window: Window
-    p: float | None
-    eps: float
-
-    @property
-    def inputs(self) -> int:
-        """x, and the power if it is an array."""
-        return 1 if self.p is not None else 2
-
-    def is_plain(self, *given: Array) -> bool:
-        return not given or all(given[0].shape[axis] == 1 for axis in self.window.axes)
-
-    def _taken(self, x: Array, *given: Array) -> tuple[Array, Any]:
-        wide = widened(x, self.window)
-        least = max(self.eps, float(jnp.finfo(wide.dtype).tiny))
-        p = within(given[0] if given else self.p, wide.dtype)
-        return lax.max(wide, lax.full_like(wide, least)), p
-
-    def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
-        wide, p = self._taken(x, *given)
-        total = apply(SumPool(self.window), "jvp", _power(wide, p))
-        mean = total / element_counts(self.window, "real", total)
-        return lax.exp(lax.log(mean) / p), self._right(mean, p)
-
-    def _right(self, mean: Array, p: Any) -> Array:
-        fits = between(mean, 66)
-        return jnp.logical_and(fits, lax.abs(lax.stop_gradient(jnp.asarray(p))) > 2.0**-10)
-
-    def right(self, y: Array, x: Array, *given: Array) -> Array:
-        p = within(given[0] if given else self.p, y.dtype)
-        low = jnp.logical_and(between(y, 60), y > 0)
-        slope = _power(jnp.where(low, y, 1), 1 - p)
-        low = jnp.logical_and(low, between(slope, 60))
-        return jnp.logical_and(low, self._right(_power(jnp.where(low, y, 1), p), p))
-
-    def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        if len(xs) == 2:
-            return super().plain_linear(xs, y, dots)
-        slope, p = self._slope(xs[0])
-        counts = element_counts(self.window, "real", y)
-        total = apply(SumPool(self.window), "jvp", slope * dots[0].astype(y.dtype))
-        return total * (_to(y, 1 - p) / counts)
-
-    def plain_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        if len(xs) == 2:
-            return super().plain_transpose(xs, y, dy)
-        slope, p = self._slope(xs[0])
-        counts = element_counts(self.window, "real", y)
-        spread = spread_of(self.window, dy * (_to(y, 1 - p) / counts))
-        return ((slope * spread).astype(xs[0].dtype),)
-
-    def _slope(self, x: Array) -> tuple[Array, float]:
-        """The derivative of `max(x, eps)^p / p`: half of it at eps, 0 below; and p."""
+            wide = size(widened(x, self.window))
+            return apply(SelectPool(self.window, "max", "first"), "jvp", wide)
         wide, p = self._taken(x)
-        least = max(self.eps, float(jnp.finfo(wide.dtype).tiny))
-        raw = x.astype(wide.dtype)
-        share = jnp.where(raw > least, 1, jnp.where(raw == wide, 0.5, 0)).astype(wide.dtype)
-        return _to(wide, p - 1) * share, p
+        if self.p == 1:
+            return sum_of(self.window, size(wide))
+        stages = self._stages(wide, p)
 
-    def careful(self, x: Array, *given: Array) -> Array:
-        wide = widened(x, self.window)
-        least = max(self.eps, float(jnp.finfo(wide.dtype).tiny))
-        exponent = within(given[0] if given else self.p, wide.dtype)
-        wide = lax.max(wide, lax.full_like(wide, least))
-        wide, window, p, real = lay_out(wide, self.window, exponent)
-        # The inverse of the largest number is no normal number, 4 times that is one.
-        unit = 4 if self.eps > 4 * float(jnp.finfo(wide.dtype).tiny) else 1
-        up = p > 0  # a mean of negative power is that of the inverses, inverted
-        height = lax.stop_gradient(jnp.where(real, jnp.where(up, wide, unit / wide), 0))
-        powers = jnp.where(real, lax.exp(departure(lax.log(wide)) * p), 0)
-        highest, total = scaled_sums(height, (powers,), window, power(abs(p)), 0)
-        total = lax.reshape(total, self.window.pooled(x.shape))
-        counts = element_counts(self.window, "real", total)
-        scale = lax.reshape(jnp.where(up, highest, unit / highest), total.shape)
-        endless = jnp.isinf(scale)
-        mean = jnp.where(endless, 1, total / counts)
-        y = jnp.where(endless, 1, scale) * lax.exp(lax.log(mean) / exponent)
-        return jnp.where(endless, np.inf, y)
+        def powers(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
+            return tuple(size_to(ratio(low, high), p) * each for each in sums)
+
+        (total,) = stages.gather((1.0,), power, first=powers)
+        high = stages.high
+        usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
+        y = high * _root(jnp.where(usual, total, 1), p)
+        return jnp.where(usual, y, high)
+
+    def _stages(self, wide: Array, p: float) -> Stages:
+        return in_stages(wide, self.window, p, 0, largest(0), lax.abs(wide))
+
+    def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+        if not self.is_plain():
+            return super().careful_linear(xs, y, dots)
+        wide, p = self._taken(xs[0])
+        dot = jnp.where(jnp.isinf(wide), 0, dots[0])
+        (found,) = self._relative(wide, y, p).gather((dot,), self._later, first=_norm_slopes)
+        return jnp.where(self._flat(y), 0, found)
+
+    def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+        if not self.is_plain():
+            return super().careful_transpose(xs, y, dy)
+        wide, p = self._taken(xs[0])
+        steep = jnp.where(self._flat(y), 0, dy)
+        (dx,) = self._relative(wide, y, p).spread((steep,), self._later, first=_norm_slopes)
+        return (jnp.where(jnp.isinf(wide), 0, dx).astype(xs[0].dtype),)
+
+    def _flat(self, y: Array) -> Array:
+        return jnp.logical_or(y == 0, jnp.isinf(y))
+
+    def _relative(self, wide: Array, y: Array, p: float) -> Stages:
+        """The stages of tangents and cotangents, `(|x| / y)^(p - 1)` of which arrives."""
+        return self._stages(wide, p).ending(y)
+
+    def _later(self, sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
+        weight = size_to(ratio(low, high), p - 1)
+        return tuple(weight * each for each in sums)

@@ -20,14 +20,15 @@ from jaxpool._kernels.patches import (
     chosen_tap,
     greatest,
     lay_out,
-    real_taps,
     split,
     stands_at,
     tap_axes,
 )
 from jaxpool._kernels.positions import add_at, flat_position, read_at
 from jaxpool._kernels.select import select
+from jaxpool._ops.expected_pool import ExpectedPool
 from jaxpool._ops.op import Op, apply_given, problem_of
+from jaxpool._ops.ranged import ranged
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import TUNING
@@ -148,31 +149,8 @@ class StochasticPool(Op):
         return jnp.sum(found, axis=tap_axes(self.window), dtype=x.dtype)
 
 
-@functools.partial(jax.jit, static_argnums=1)
-def _expected_draw(x: Array, window: Window) -> Array:
-    """The mean of each window weighted by max(x, 0): what a draw gives on average.
-
-    Weights are divided by the window's greatest, which the mean does not depend on; it is kept to
-    where its reciprocal, by which some compilers multiply, is a normal number.
-    """
-    value, taps = lay_out(x.astype(weight_dtype(x.dtype)), window, 0), tap_axes(window)
-    weight = jax.nn.relu(value)
-    shape = side_by_side(x.shape, window)
-    first = split(jnp.broadcast_to(real_taps(window, x.ndim, first=True), shape), window)
-    largest = lax.stop_gradient(jnp.max(weight, axis=taps, keepdims=True))
-    none, endless = largest == 0, largest == np.inf
-    tiny = jnp.finfo(weight.dtype).tiny
-    scaled = jnp.where(endless, lax.full_like(weight, 1), weight) / jnp.clip(
-        largest, tiny, 1 / tiny
-    )
-    share = jnp.where(endless, (weight == np.inf).astype(weight.dtype), scaled)
-    share = jnp.where(none, first.astype(weight.dtype), share)
-    share = share / jnp.sum(share, axis=taps, keepdims=True)
-    # A share of 0 takes nothing, even of an infinity.
-    terms = share * jnp.where(share == 0, lax.full_like(value, 0), value)
-    return jnp.sum(terms, axis=taps).astype(x.dtype if is_float(x.dtype) else value.dtype)
-
-
 def drawn(op: StochasticPool, x: Array, *noise: Array) -> Array:
     """The elements that `noise` draws; without any, what a draw gives on average."""
-    return apply_given(op, x, *noise)[0] if noise else _expected_draw(x, op.window)
+    if noise:
+        return apply_given(op, x, *noise)[0]
+    return ranged(ExpectedPool(op.window), x if is_float(x.dtype) else x.astype(np.float32))

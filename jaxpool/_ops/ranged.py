@@ -9,32 +9,57 @@ linear map of its own: what is kept is the inputs and the output, in the type to
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero
 
-from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import accumulator
-from jaxpool._ops.linear_map import compute, linear_map
-from jaxpool._ops.op import Op
-from jaxpool._ops.sum_pool import SumPool
+from jaxpool._kernels.slices import is_sharded
+from jaxpool._ops.op import Op, applied
+from jaxpool._plan.others import turns_of_batch
 from jaxpool._plan.problem import Platform
 
 
 @custom_vmap
-def _all(holds: Array) -> Array:
+def all_of(holds: Array) -> Array:
     """Whether all hold, of all examples of a `vmap` together: a branch on it stays a branch."""
     return jnp.all(holds)
 
 
-@_all.def_vmap
+@all_of.def_vmap
 def _all_of_batch(size: int, mapped: list[bool], holds: Array) -> tuple[Array, bool]:
-    return _all(holds), False
+    return all_of(holds), False
+
+
+@custom_vmap
+def least_of(grades: Array) -> Array:
+    """The least of small integers, of all examples of a `vmap` together."""
+    return jnp.min(grades, initial=SURE)
+
+
+@least_of.def_vmap
+def _least_of_batch(size: int, mapped: list[bool], grades: Array) -> tuple[Array, bool]:
+    return least_of(grades), False
+
+
+SURE, EMPTY, OUT = (
+    2,
+    1,
+    0,
+)  # grades: within the range; a window of zeros, which some ops treat apart; out of it
+
+
+def graded(sure: Array, empty: Array | None = None) -> Array:
+    """The grade of each window."""
+    rest = np.int8(OUT) if empty is None else jnp.where(empty, np.int8(EMPTY), np.int8(OUT))
+    return jnp.where(sure, np.int8(SURE), rest)
 
 
 def between(x: Array, bits: float) -> Array:
@@ -51,10 +76,12 @@ def moderate(x: Array) -> Array:
 class RangedOp(Op):
     """An op that is plain within a range. The first of its inputs is x, all others may be differentiated too."""
 
+    window: Window
     differentiable_given = True
+    keeps_inputs = True
 
     def plain(self, *xs: Array) -> tuple[Array, Array]:
-        """The output by plain sums, and where that is right."""
+        """The output by plain sums, and the grade of each window."""
         raise TypeError(f"{type(self).__name__} describes no plain way")
 
     def careful(self, *xs: Array) -> Array:
@@ -65,45 +92,71 @@ class RangedOp(Op):
         """Whether there is a plain way at all."""
         return True
 
+    def outside(self, on: Platform, grade: Array, y: Array, *xs: Array) -> Array:
+        """The output, given that `plain` gave y and the least grade of a window is not SURE."""
+        return self.carefully(on, *xs)
+
+    def carefully(self, on: Platform, *xs: Array) -> Array:
+        """What `careful` gives, in parts of the batch."""
+        y: Array = in_turn(on, self.window, lambda *xs: (self.careful(*xs),), xs, xs[:1])[0]
+        return y
+
     def right(self, y: Array, *xs: Array) -> Array:
-        """Where the output of `plain` is right, read off the output."""
+        """Where `plain_linear` is right, read off the output."""
         raise TypeError(f"{type(self).__name__} has no range")
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        """The tangent of y within the range."""
-        return _pushed(lambda *xs: self.plain(*xs)[0], xs, dots)
+        """The tangent of y within the range; of `dots` those that are zero are None."""
+        raise TypeError(f"{type(self).__name__} describes no linear map")
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        """The cotangents of the inputs within the range."""
-        found: tuple[Array, ...] = jax.vjp(lambda *xs: self.plain(*xs)[0], *xs)[1](dy)
-        return found
+    def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+        """The tangent of y whatever the inputs."""
+        return _pushed(self.careful, xs, dots)
+
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+        """What `plain_transpose` spreads over the windows, and the grade of each."""
+        raise TypeError(f"{type(self).__name__} describes no shares")
+
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+        """The cotangents of the inputs, if no window is OUT."""
+        raise TypeError(f"{type(self).__name__} describes no transpose")
+
+    def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+        """The cotangents of the inputs whatever these are."""
+        return tuple(jax.vjp(self.careful, *xs)[1](dy))
 
     def value(self, on: Platform, *xs: Array) -> Array:
         if not self.is_plain(*xs[1:]):
-            return self.careful(*xs)
-        y, right = self.plain(*xs)
-        found: Array = lax.cond(
-            _all(right), lambda y, *_: y, lambda _, *xs: self.careful(*xs), y, *xs
-        )
-        return found
+            return self.carefully(on, *xs)
+        y, grades = self.plain(*xs)
+        grade = least_of(grades)
+        return amended(on, grade, lambda y: self.outside(on, grade, y, *xs), y)
 
     def linear(self, on: Platform, residual: Any, *dots: Array | None) -> Array:
         xs, y = residual
-        if not self.is_plain(*xs[1:]):
-            return _pushed(self.careful, xs, dots)
-        moved = [dot for dot in dots if dot is not None]
+        moved = [dot.astype(y.dtype) for dot in dots if dot is not None]
 
         def spread(moved: Any) -> list[Any]:
             rest = iter(moved)
             return [None if dot is None else next(rest) for dot in dots]
 
-        right = _all(self.right(y, *xs))
+        def careful(xs: Any, y: Array, *moved: Array) -> Array:
+            def part(y: Array, *rest: Array) -> tuple[Array]:
+                return (self.careful_linear(rest[: len(xs)], y, spread(rest[len(xs) :])),)
+
+            y_dot: Array = in_turn(on, self.window, part, (y, *xs, *moved), (y,))[0]
+            return y_dot
+
+        if not self.is_plain(*xs[1:]):
+            return careful(xs, y, *moved)
+
+        right = all_of(self.right(y, *xs))
         for dot in moved:
-            right = jnp.logical_and(right, _all(moderate(dot)))
+            right = jnp.logical_and(right, all_of(moderate(dot)))
         found: Array = lax.cond(
             right,
             lambda xs, y, *moved: self.plain_linear(xs, y, spread(moved)),
-            lambda xs, y, *moved: _pushed(self.careful, xs, spread(moved)),
+            careful,
             xs,
             y,
             *moved,
@@ -114,19 +167,88 @@ class RangedOp(Op):
         xs, y = residual
         (dy,) = dys
 
-        def careful(xs: Any, y: Array, dy: Array) -> Any:
-            return tuple(jax.vjp(self.careful, *xs)[1](dy))
+        def part(y: Array, dy: Array, *xs: Array) -> tuple[Array, ...]:
+            return self.careful_transpose(xs, y, dy)
+
+        def careful(xs: Any, y: Array, dy: Array, _: Any = None) -> tuple[Array, ...]:
+            return in_turn(on, self.window, part, (y, dy, *xs), xs)
 
         if not self.is_plain(*xs[1:]):
-            return tuple(careful(xs, y, dy))
-        right = jnp.logical_and(_all(self.right(y, *xs)), _all(moderate(dy)))
-        found: tuple[Array, ...] = lax.cond(right, self.plain_transpose, careful, xs, y, dy)
+            return careful(xs, y, dy)
+        shares, grades = self.shares(xs, y, dy)
+        grade = least_of(grades)
+
+        def plain(xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+            dxs = self.plain_transpose(xs, y, dy, shares)
+            return self.completed(on, grade, dy, shares, dxs)
+
+        found: tuple[Array, ...] = lax.cond(grade > OUT, plain, careful, xs, y, dy, shares)
         return found
 
+    def completed(
+        self, on: Platform, grade: Array, dy: Array, shares: Array, dxs: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
+        """What `plain_transpose` gave and, if `grade` is EMPTY, what windows of zeros add."""
+        return dxs
 
-def spread_of(window: Window, dy: Array) -> Array:
-    """The transposed sum over `window`."""
-    return linear_map(SumPool(window), (), [dy], given=(True,), turned=True)[0]
+
+def amended(on: Platform, grade: Array, amend: Callable[[Array], Array], y: Array) -> Array:
+    """y, or what `amend` makes of it where `grade` is not SURE.
+
+    A branch copies the y that it is given. A loop that runs once or not at all has it in place, but is
+    not transposed: in the portable form, which jax differentiates, stands a branch.
+    """
+    sure = grade == SURE
+    if on == "portable":
+        branched: Array = lax.cond(sure, lambda y: y, amend, y)
+        return branched
+
+    def again(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        return amend(state[0]), lax.full_like(state[1], True)
+
+    looped: Array = lax.while_loop(lambda state: jnp.logical_not(state[1]), again, (y, sure))[0]
+    return looped
+
+
+def share(dy: Array, slope: Array, sure: Array, empty: Array | None = None) -> tuple[Array, Array]:
+    """`dy * slope` where a window is `sure`, else 0; and its grade, OUT if the product leaves the range of the type."""
+    product = jnp.where(sure, dy * slope, 0)
+    kept = jnp.logical_or(between(product, 100), dy == 0)
+    return product, graded(jnp.logical_and(sure, kept), empty)
+
+
+def in_turn(
+    on: Platform,
+    window: Window,
+    f: Callable[..., tuple[Array, ...]],
+    arrays: Sequence[Array],
+    likes: Sequence[Array],
+) -> tuple[Array, ...]:
+    """`f(*arrays)`, of a part of the batch after the other where that saves memory.
+
+    Each result is as long as its like along the first axis; one as short as 1 is a sum over the batch.
+    """
+    first = arrays[0]
+    shape = tuple(int(n) if is_int(n) else None for n in first.shape)
+    turns = 1 if 0 in window.axes or is_sharded(first) else turns_of_batch(shape, on)
+    if turns == 1:
+        return f(*arrays)
+    length = first.shape[0] // turns
+
+    def part(turn: Array) -> tuple[Array, ...]:
+        start = turn * np.int32(length)
+        return f(
+            *[
+                lax.dynamic_slice_in_dim(x, start, length) if x.shape[0] == first.shape[0] else x
+                for x in arrays
+            ]
+        )
+
+    found = lax.map(part, jnp.arange(turns, dtype=np.int32))
+    return tuple(
+        jnp.sum(y, axis=0) if like.shape[0] == 1 else lax.collapse(y, 0, 2)
+        for y, like in zip(found, likes, strict=True)
+    )
 
 
 def _pushed(f: Any, xs: Any, dots: Any) -> Array:
@@ -145,24 +267,8 @@ def _pushed(f: Any, xs: Any, dots: Any) -> Array:
     return dot
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _ranged(op: RangedOp, *xs: Array) -> Array:
-    y: Array = compute(op, "value", *xs)
-    return y
-
-
-@functools.partial(_ranged.defjvp, symbolic_zeros=True)
-def _ranged_jvp(op: RangedOp, xs: Any, dots: Any) -> tuple[Array, Array]:
-    y = _ranged(op, *xs)
-    known = [dot for dot in dots if not isinstance(dot, SymbolicZero)]
-    if not known:
-        return y, lax.full_like(y, 0)
-    given = tuple(not isinstance(dot, SymbolicZero) for dot in dots)
-    return y, linear_map(op, (tuple(xs), y), vary_together(known, y), given=given)[0]
-
-
 @functools.partial(jax.jit, static_argnums=0)
 def ranged(op: RangedOp, x: Array, *given: Array) -> Array:
     """What `op` computes, in both modes. What is kept is the inputs and the output before it is rounded."""
     given = tuple(array.astype(accumulator(x.dtype)) for array in given)
-    return _ranged(op, *vary_together([x, *given])).astype(x.dtype)
+    return applied(op, x, *given).astype(x.dtype)

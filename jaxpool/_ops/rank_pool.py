@@ -13,28 +13,26 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import patches, rank, slices
+from jaxpool._kernels import rank, rolled, slices
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.keep import keep
-from jaxpool._kernels.route import pick, route
-from jaxpool._kernels.split_ties import (
-    pick_tied,
-    route_tied,
-    tied_taps,
-)
+from jaxpool._kernels.reduce import attained, pack, unpack
+from jaxpool._kernels.split_ties import pick_tied, route_tied, tied_taps
+from jaxpool._ops.chosen import pick, send, walk_over
 from jaxpool._ops.op import Autodiff, Op, apply, apply_given, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform, keep_on
-from jaxpool._plan.rank_pool import by_network, places, plan_rank
+from jaxpool._plan.rank_pool import by_network, places, reduced, unrolled
 
 
 @dataclasses.dataclass(frozen=True)
 class RankPool(Op):
-    """The element of `rank` of each window, None the median; keeps which tap it is, or a bit for each that ties.
+    """The element of `rank` of each window, None the median.
 
-    `taps`, flat and ascending, take part; unless all do, windows are not padded.
+    `taps`, flat and ascending, take part; unless all do, windows are not padded. Keeps which tap it is;
+    where ties are split a bit for each that ties, or of large windows x and y.
     """
 
     window: Window
@@ -42,56 +40,100 @@ class RankPool(Op):
     taps: Sequence[int]
     rank: int | None
 
-    def terms(self, x: Array) -> list[Array]:
-        """The terms of the taps, as they are compared."""
-        key = rank.keys(x)
-        last = self.rank is None or self.rank >= 0
-        padded = slices.pad_input(key, self.window, rank.end(key.dtype, last))
+    def _fill(self, key: Array) -> np.ndarray:
+        return rank.end(key.dtype, self.rank is None or self.rank >= 0)
+
+    def _terms(self, key: Array) -> list[Array]:
+        padded = slices.pad_input(key, self.window, self._fill(key))
         return [slices.tap_of(padded, self.window, tap) for tap in self.taps]
 
-    def chosen(self, terms: Sequence[Array]) -> Array:
-        """The one of the terms that is wanted."""
-        count = len(terms)
-        if count == self.window.size:
-            return rank.by_comparators(terms, places(self.window, self.rank), self.window)
-        place = count // 2 if self.rank is None else self.rank % count
-        return rank.by_comparators(terms, (place,), self.window)
+    def _walk(self, on: Platform, key: Array) -> rolled.Walk:
+        taps = None if len(self.taps) == self.window.size else tuple(self.taps)
+        return dataclasses.replace(walk_over(self.window, key, on), taps=taps)
 
-    def result(self, y: Array, *xs: Array) -> Array:
-        """The output, from what was compared."""
-        return rank.values(y, xs[0].dtype)
+    def _found(self, on: Platform, key: Array) -> Array:
+        """The key of each window that is wanted."""
+        count, window = len(self.taps), self.window
+        whole = count == window.size
+        if by_network(count, on):
+            some = count // 2 if self.rank is None else self.rank % count
+            ranks = places(window, self.rank) if whole else (some,)
+            return rank.by_comparators(self._terms(key), ranks, window)
+        place: Any = count // 2 if self.rank is None else self.rank % count
+        if self.rank is None and window.padded:
+            place = rank.counts(window, key.ndim) // 2
+        return rolled.by_counting(self._walk(on, key), key, place, self._fill(key))
 
-    def value(self, on: Platform, *xs: Array) -> Array:
-        return self.result(self.chosen(self.terms(*xs)), *xs)
+    def value(self, on: Platform, x: Array) -> Array:
+        return rank.values(self._found(on, rank.keys(x)), x.dtype)
 
-    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
-        def kernel(*xs: Array) -> tuple[Array, Any]:
-            y = keep(keep_on(on), lambda *xs: self.chosen(self.terms(*xs)), *xs)
-            words = tied_taps(self.terms(*xs), y, self.window, self.taps)
-            split = self.ties == "split"
-            kept = words if split else rank.one_tap(words, self.window, self.ties == "last")
-            return self.result(y, *xs), kept
+    def primal(self, on: Platform, x: Array) -> tuple[Array, Any]:
+        by, split, last = keep_on(on), self.ties == "split", self.ties == "last"
 
-        found: tuple[Array, Any] = keep(keep_on(on), kernel, *xs)
-        return found
+        def kernel(x: Array) -> tuple[Array, Any]:
+            key = rank.keys(x)
+            y = keep(by, functools.partial(self._found, on), key)
+            kept: Any = ()
+            if unrolled(self.window):
+                words = tied_taps(self._terms(key), y, self.window, self.taps)
+                kept = words if split else rank.one_tap(words, self.window, last)
+            elif not split:
+                walk, fill = self._walk(on, key), self._fill(key)
+                kept = rolled.tap_of_key(walk, key, y, fill, last=last)
+            return rank.values(y, x.dtype), kept
+
+        y, kept = keep(by, kernel, x)
+        return y, kept if unrolled(self.window) or not split else (x, y)
+
+    def _level(self, on: Platform, kept: Any) -> tuple[rolled.Walk, Array, Array, np.ndarray]:
+        key, y = map(rank.keys, kept)
+        return self._walk(on, key), key, y, self._fill(key)
 
     def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
-        if self.ties == "split":
+        if self.ties != "split":
+            return pick(self.window, x_dot, kept, on)
+        if unrolled(self.window):
             return pick_tied(x_dot, kept, self.window)
-        return pick(x_dot, kept, plan_rank(problem_of(self.window, x_dot, on)))
+        return rolled.pick_level(*self._level(on, kept), x_dot)
 
-    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array, ...]:
-        problem = problem_of(self.window, dy, on, self.window.unpooled(dy.shape))
-        if self.ties == "split":
+    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
+        if self.ties != "split":
+            return (send(self.window, dy, kept, on),)
+        if unrolled(self.window):
+            problem = problem_of(self.window, dy, on, self.window.unpooled(dy.shape))
             return (route_tied(dy, kept, plan_ties(problem)),)
-        return (route(dy, kept, plan_rank(problem)),)
+        return (rolled.route_level(*self._level(on, kept), dy),)
 
 
 @dataclasses.dataclass(frozen=True)
 class RankOver(Reduction):
-    """The element of `rank` over whole axes, None the median, of those that a mask counts."""
+    """The element of `rank` over whole axes, None the median, of those that a mask counts.
+
+    With "split" it keeps a bit an element: nothing else keeps what was laid out for it.
+    """
 
     rank: int | None = None
+
+    @property
+    def _packed(self) -> int:
+        """The axis along which bits are packed: the longest."""
+        return max(zip(self.sizes, self.axes, strict=True))[1]
+
+    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
+        if self.ties != "split":
+            return super().primal(on, *xs)
+        y, mask = self.value(on, *xs), xs[1] if xs[1:] else None
+        return y, pack(attained(xs[0], y, mask), self._packed)
+
+    def won(self, on: Platform, kept: Any, shape: Sequence[Any]) -> Array:
+        if self.ties != "split":
+            return super().won(on, kept, shape)
+        return unpack(kept, shape[self._packed], self._packed)
+
+    def count(self, on: Platform, kept: Any) -> Array:
+        bits = lax.population_count(kept)
+        count = jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
+        return lax.max(count, lax.full_like(count, 1))
 
     def value(self, on: Platform, *xs: Array) -> Array:
         key = rank.keys(xs[0])
@@ -106,22 +148,20 @@ class RankOver(Reduction):
 
 def ranked(op: RankPool, x: Array, autodiff: Autodiff = "jvp") -> Array:
     """What the op computes of x, with its derivative."""
-    if by_network(op.window):
-        return apply(op, autodiff, x)
-    return _of_copies(op, autodiff, x)
+    if reduced(op.window):
+        return _reduced(op, autodiff, x)
+    return apply(op, autodiff, x)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _of_copies(op: RankPool, autodiff: Autodiff, x: Array) -> Array:
-    """Large windows, each with a copy of its elements: the program does not grow with them."""
-    window, laid = op.window, patches.lay_out(x.astype(accumulator(x.dtype)), op.window, 0)
-    over = RankOver("max", op.ties, patches.tap_axes(window), window.window_shape, op.rank)
-    if not window.padded and len(op.taps) == window.size:
-        y = apply(over, autodiff, laid)
-    else:
-        real = patches.split(patches.real_taps(window, x.ndim), window)
-        part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
-        others = [axis for axis in range(laid.ndim) if axis not in over.axes]
-        part = np.expand_dims(part.transpose(np.argsort(over.axes)), others)
-        y = apply_given(over, laid, slices.broadcast_like(real & part, laid))[0]
-    return lax.squeeze(y, over.axes).astype(x.dtype)
+def _reduced(op: RankPool, autodiff: Autodiff, x: Array) -> Array:
+    """One large window: counted by reductions over its axes."""
+    window = op.window
+    over = RankOver("max", op.ties, window.axes, window.window_shape, op.rank)
+    wide = x.astype(accumulator(x.dtype))
+    if len(op.taps) == window.size:
+        return apply(over, autodiff, wide).astype(x.dtype)
+    part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
+    others = [axis for axis in range(x.ndim) if axis not in over.axes]
+    part = np.expand_dims(part.transpose(np.argsort(over.axes)), others)
+    return apply_given(over, wide, slices.broadcast_like(part, x))[0].astype(x.dtype)

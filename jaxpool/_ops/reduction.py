@@ -21,7 +21,7 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, is_float
 from jaxpool._ops.op import Autodiff, Op, apply, apply_given
-from jaxpool._plan.others import reduced_ways
+from jaxpool._plan.others import Fold, plan_fold
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import TUNING
 
@@ -30,7 +30,7 @@ from jaxpool._plan.tuning import TUNING
 class Reduction(Op):
     """The extreme over `axes` of `sizes`, kept as axes of size 1; may be given a mask of what counts.
 
-    Keeps the chosen element's index, or with "split" one bit an element. Zeros of both signs tie, and
+    Keeps the chosen element's index, or with "split" x, y and the mask. Zeros of both signs tie, and
     which sign the result has is not determined.
     """
 
@@ -39,53 +39,56 @@ class Reduction(Op):
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    @property
-    def _packed(self) -> int:
-        """The axis along which bits are packed: the longest."""
-        return max(zip(self.sizes, self.axes, strict=True))[1]
+    def _fold(self, on: Platform, x: Array, *, ties: bool) -> Fold | None:
+        if not is_float(x.dtype):
+            return None
+        shape = tuple(int(size) if is_int(size) else None for size in x.shape)
+        return plan_fold(shape, self.axes, 8 * x.dtype.itemsize, on, slices.is_sharded(x), ties)
 
     def value(self, on: Platform, *xs: Array) -> Array:
         x, *mask = xs
-        ways = 1
-        if is_float(x.dtype) and not mask:
-            sizes = tuple(int(size) if is_int(size) else None for size in x.shape)
-            bits, sharded = 8 * x.dtype.itemsize, slices.is_sharded(x)
-            ways = reduced_ways(sizes, self.axes, bits, on, sharded)
-        lost = TUNING[on].loses_nan
-        return reducing.extreme(x, self.axes, self.kind, *mask, loses_nan=lost, ways=ways)
+        lost, fold = TUNING[on].loses_nan, self._fold(on, x, ties=False)
+        return reducing.extreme(x, self.axes, self.kind, *mask, loses_nan=lost, fold=fold)
 
-    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Array]:
+    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
         x, *mask = xs
         y = self.value(on, *xs)
-        tied = reducing.attained(x, y, *mask)
         if self.ties == "split":
-            return y, reducing.pack(tied, self._packed)
-        return y, reducing.first_rank(tied, self.axes, self.ties == "last", bool(mask))
+            return y, (x, y, *mask)
+        last, fold = self.ties == "last", self._fold(on, x, ties=True)
+        return y, reducing.chosen_rank(x, y, self.axes, last, *(mask or [None]), fold=fold)
 
-    def _won(self, winners: Array, shape: Sequence[Any]) -> Array:
+    def won(self, on: Platform, kept: Any, shape: Sequence[Any]) -> Array:
+        """Which elements have a share, of an array of `shape`."""
         if self.ties != "split":
-            return reducing.has_rank(winners, shape, self.axes, self.ties == "last")
-        return reducing.unpack(winners, shape[self._packed], self._packed)
+            return reducing.has_rank(kept, shape, self.axes, self.ties == "last")
+        x, y, *mask = kept
+        return reducing.attained(x, y, *(mask or [None]), fold=self._fold(on, x, ties=True))
 
-    def _share(self, total: Array, winners: Array) -> Array:
-        """The total, divided by how many won; where nothing counts, none takes a share."""
+    def count(self, on: Platform, kept: Any) -> Array:
+        """How many elements share a cotangent; 1 where nothing counts."""
+        x, y, *mask = kept
+        return reducing.tied_count(
+            x, y, self.axes, *(mask or [None]), fold=self._fold(on, x, ties=True)
+        )
+
+    def _share(self, on: Platform, total: Array, kept: Any) -> Array:
+        """The total, divided by how many won."""
         if self.ties != "split":
             return total
-        bits = lax.population_count(winners)
-        count = jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
-        return total / lax.max(count, lax.full_like(count, 1)).astype(total.dtype)
+        return total / self.count(on, kept).astype(total.dtype)
 
-    def linear(self, on: Platform, winners: Array, x_dot: Array) -> Array:
+    def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
         wide = x_dot.astype(accumulator(x_dot.dtype))
-        won = lax.select(self._won(winners, wide.shape), wide, lax.full_like(wide, 0))
+        won = lax.select(self.won(on, kept, wide.shape), wide, lax.full_like(wide, 0))
         total = jnp.sum(won, axis=self.axes, keepdims=True, dtype=won.dtype)
-        return self._share(total, winners).astype(x_dot.dtype)
+        return self._share(on, total, kept).astype(x_dot.dtype)
 
-    def transpose(self, on: Platform, winners: Array, dy: Array) -> tuple[Array]:
-        share = self._share(dy.astype(accumulator(dy.dtype)), winners).astype(dy.dtype)
+    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
+        share = self._share(on, dy.astype(accumulator(dy.dtype)), kept).astype(dy.dtype)
         shape = resized(dy.shape, self.axes, self.sizes)
         dx = jnp.broadcast_to(share, shape)
-        return (lax.select(self._won(winners, shape), dx, lax.full_like(dx, 0)),)
+        return (lax.select(self.won(on, kept, shape), dx, lax.full_like(dx, 0)),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,10 +139,12 @@ def reduce(
 
     `where` broadcasts to x.
     """
+    if where is not None and slices.is_sharded(x):
+        where = slices.broadcast_like(where, x)
     if not axes:
-        wide = None if where is None else lax.expand_dims(where, [x.ndim])
+        wide = None if where is None else lax.expand_dims(where, [where.ndim])
         return reduce(lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=wide)
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
-    given = () if where is None else (slices.broadcast_like(where, x),)
+    given = () if where is None else (lax.expand_dims(where, range(x.ndim - where.ndim)),)
     y = apply_given(op, x, *given)[0] if given else apply(op, autodiff, x)
     return y if keepdims else lax.squeeze(y, axes)

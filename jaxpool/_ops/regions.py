@@ -98,7 +98,7 @@ class BoxMean(Op):
             return (self._sent(wide, *given).astype(dy.dtype),)
         summed, matrices = self._products(wide.dtype, *given)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
-        like = jax.ShapeDtypeStruct((*self.sizes, channels), wide.dtype)
+        (like,) = vary_together([jnp.zeros((*self.sizes, channels), wide.dtype)], wide)
         (dx,) = jax.linear_transpose(lambda x: summed(x, *matrices), like)(wide)
         return (dx.astype(dy.dtype),)
 

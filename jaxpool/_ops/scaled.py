@@ -1,9 +1,15 @@
 """Windowed sums of terms too large or too small to be written down: each sum carries its own scale.
 
-A state `(scale, total, ...)` stands for `total * weight(scale)`, the weight being an exponential or
-a power that would overflow. Joining two states weighs the smaller one against the larger, with a
-factor of at most 1, so nothing ever does. A sum is the same whatever scales it is written with:
-they are constants to AD, and jax differentiates what is left, to any order and in both modes.
+A window is summed an axis after another. At each stage an element has a scale, `low`, and a window the largest of
+those, `high`: its sums are of terms written at `high`, which no term exceeds.
+
+    x           3   900    1    2 | 5    0   7  2
+    high          900        2      5        7        stage 1: sums of exp(x - 900), of exp(x - 2), ...
+    high               900                7           stage 2: those times exp(2 - 900), exp(5 - 7), added up
+
+What a stage makes of sums is linear in them; cotangents go back through its stages by the transpose. Each is a loop
+over taps, so a program does not grow with the window. Scales are constants to AD: a sum is the same whatever
+scales it is written with.
 """
 
 from __future__ import annotations
@@ -18,75 +24,40 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window, full_window
-from jaxpool._kernels import patches, slices
+from jaxpool._geometry.access import reached
+from jaxpool._geometry.window import Window
+from jaxpool._kernels import slices, taps
 from jaxpool._kernels.dtypes import DType, accumulator
-from jaxpool._kernels.fold import State, window_fold, window_max
-from jaxpool._kernels.keep import keep as keep_apart
+from jaxpool._kernels.keep import keep
 from jaxpool._ops.linear_map import linear_map
-from jaxpool._ops.op import Op, apply
+from jaxpool._ops.moves import Move, State
+from jaxpool._ops.op import apply
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, keep_on
 
-Weigh = Callable[[Array, Array], Array]  # what 1 at a low scale amounts to at a higher one
-
-POLYNOMIAL = 16  # up to here |x|^p of an integer p is multiplied out, so that it is smooth at 0
-
-
-@jax.custom_jvp
-def departure(x: Array) -> Array:
-    """`x - stop_gradient(x)`: zeros whose derivative is 1, also where x is infinite."""
-    zeros = lax.full_like(x, 0)
-    return lax.select(lax.eq(x, x), zeros, zeros)
-
-
-@departure.defjvp
-def _departure_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return departure(*primals), tangents[0]
-
-
-@jax.custom_jvp
-def divided(x: Array, by: Any) -> Array:
-    """`x / by`. The derivative divides twice: the square of `by`, as jax has it, may leave the type."""
-    return x / by
-
-
-@divided.defjvp
-def _divided_jvp(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
-    ratio, by = divided(*primals), primals[1]
-    return ratio, divided(tangents[0] - ratio * tangents[1], by)
+Sums = Sequence[Array | float]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kept(Op):
-    """As many arrays as there are `inputs`, computed once; their tangents and cotangents likewise."""
+class _KeptSum(SumPool):
+    """Sums that are computed once, however many read them: else XLA adds up a window in every reader."""
 
-    inputs: int
+    def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
+        y: Array = keep(keep_on(on), lambda x: SumPool.linear(self, on, (), x), x)
+        return y
 
-    linear_in_x = True
-
-    def linear(self, on: Platform, residual: tuple[()], *xs: Array | None) -> State:
-        like = next(x for x in xs if x is not None)
-        every = [lax.full_like(like, 0) if x is None else x for x in xs]
-        kept: State = keep_apart(keep_on(on), lambda *arrays: arrays, *every)
-        return kept
-
-    def transpose(self, on: Platform, residual: tuple[()], *dys: Array) -> State:
-        return self.linear(on, residual, *dys)
-
-
-def keep(state: State) -> State:
-    """The state, computed once, however many read it."""
-    return tuple(linear_map(_Kept(len(state)), (), state, given=(True,) * len(state)))
+    def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
+        dx: tuple[Array] = keep(keep_on(on), lambda dy: SumPool.transpose(self, on, (), dy), dy)
+        return dx
 
 
 def widened(x: Array, window: Window) -> Array:
     """x in the type to compute in; an element that no window reaches is 0, lest it be NaN."""
     x = x.astype(accumulator(x.dtype))
     for dim in window.dims:
-        reached = np.isin(np.arange(dim.size), dim.sources())
-        if not reached.all():
-            x = jnp.where(slices.along(reached, dim.axis, x.ndim), x, 0)
+        real = reached(dim)
+        if real is not None:
+            x = jnp.where(slices.along(real, dim.axis, x.ndim), x, 0)
     return x
 
 
@@ -102,88 +73,152 @@ def within(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
     return math.copysign(size, value)
 
 
-def exponential(heat: Any) -> Weigh:
-    """Scales are exponents: a low one weighs `exp((low - high) / heat)`."""
-
-    def weigh(low: Array, high: Array) -> Array:
-        info, depth = jnp.finfo(low.dtype), _rise(low, high)
-        limit = math.log(2) * (info.nmant - info.minexp)  # exp(-limit) is the least number above 0
-        far = jnp.greater(depth / lax.stop_gradient(heat), limit)
-        return jnp.where(far, 0, lax.exp(-divided(jnp.where(far, 0, depth), heat)))
-
-    return weigh
+def spread_of(window: Window, dy: Array, *, kept: bool = False) -> Array:
+    """The transposed sum over `window`; if `kept`, computed once."""
+    op = _KeptSum(window) if kept else SumPool(window)
+    return linear_map(op, (), [dy], given=(True,), turned=True)[0]
 
 
-def power(rate: Any) -> Weigh:
-    """Scales are factors, not negative: a low one weighs `(low / high)^rate`."""
-
-    def weigh(low: Array, high: Array) -> Array:
-        return size_to(jnp.where(low == high, 1, low / high), rate)
-
-    return weigh
+def sum_of(window: Window, x: Array, *, kept: bool = False) -> Array:
+    """The sum over each window; if `kept`, computed once."""
+    return apply(_KeptSum(window) if kept else SumPool(window), "jvp", x)
 
 
-def size(x: Array) -> Array:
-    """`|x|`, with derivative 0 at 0."""
-    return jnp.where(x == 0, 0, lax.abs(x))
+def summed_as(value: Array, like: Array) -> Array:
+    """`value` added up along the axes that `like` has one number for."""
+    axes = tuple(axis for axis, length in enumerate(like.shape) if length == 1)
+    return jnp.sum(value, axis=axes, keepdims=True)
 
 
-def size_to(x: Array, p: Any) -> Array:
-    """`|x|^p`; where that has no derivative at 0, 0 stands in for it."""
-    if isinstance(p, float) and p == int(p) <= POLYNOMIAL:
-        return lax.integer_pow(x if p % 2 == 0 else lax.abs(x), int(p))
-    none = lax.abs(x) < jnp.finfo(x.dtype).tiny
-    return jnp.where(none, 0, lax.exp(p * lax.log(lax.abs(jnp.where(none, 1, x)))))
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+    """Sums over `window`, from the scales `low` of its elements to those of the windows, `high`."""
+
+    window: Window
+    low: Array
+    high: Array
+    rate: Any  # what the moves are told beside: a number, or what broadcasts against `high`
+    fill: float  # the scale of padding
+
+    def gather(self, move: Move, sums: Sums) -> State:
+        """The sums of each window; a number stands for itself at each element."""
+        if not self.window.overlapping:
+            terms = move(sums, *self._of_elements())
+            return tuple(sum_of(self.window, term) for term in terms)
+        low = slices.pad_input(self.low, self.window, self.fill)
+        padded = [
+            each if isinstance(each, float) else slices.pad_input(each, self.window, 0)
+            for each in sums
+        ]
+
+        def at_tap(each: Array | float, tap: Any) -> Any:
+            if not isinstance(each, float):
+                return taps.element_at(each, self.window, tap)
+            real = taps.real_at(self.window, tap, low.ndim)
+            return each and jnp.where(real, each, 0).astype(low.dtype)
+
+        def terms_at(tap: Any) -> State:
+            elements = [at_tap(each, tap) for each in padded]
+            return move(elements, at_tap(low, tap), self.high, self.rate)
+
+        return taps.over_taps(self.window, terms_at, taps.added)
+
+    def spread(self, move: Move, totals: Sequence[Array]) -> State:
+        """The transpose of `gather`: of cotangents of the sums of windows."""
+        if not self.window.overlapping:
+            spread = [spread_of(self.window, total) for total in totals]
+            return _transposed(move, spread, *self._of_elements())
+        padded = [taps.pad_windows(self.high, self.window, np.inf)]
+        padded += [taps.pad_windows(total, self.window, 0) for total in totals]
+        own = varies_along(self.rate, self.window)
+        rate = taps.pad_windows(self._whole_rate(), self.window, 1) if own else self.rate
+
+        def shares_at(tap: Any) -> State:
+            high, *cotangents = [taps.window_at(each, self.window, tap) for each in padded]
+            of_window = taps.window_at(rate, self.window, tap) if own else rate
+            return _transposed(move, cotangents, self.low, high, of_window)
+
+        return taps.over_taps(self.window, shares_at, taps.added)
+
+    def _of_elements(self) -> tuple[Array, Array, Any]:
+        """The scale of each element, and the scale and the rate of its window; of one without a window 0 and 1."""
+        high, rate = spread_of(self.window, self.high), self.rate
+        if varies_along(rate, self.window):
+            rate = spread_of(self.window, self._whole_rate())
+            rate = jnp.where(rate == 0, 1, rate)
+        return self.low, high, rate
+
+    def _whole_rate(self) -> Array:
+        """The rate in the shape of the output along the pooled axes."""
+        shape = list(self.rate.shape)
+        for dim in self.window.dims:
+            shape[dim.axis] = dim.out
+        return jnp.broadcast_to(self.rate, shape)
 
 
-def scaled_sums(
-    scale: Array, sums: Sequence[Array], window: Window, weigh: Weigh, lowest: float
+def _transposed(
+    move: Move, cotangents: Sequence[Array], low: Array, high: Array, rate: Any
 ) -> State:
-    """The largest scale of each window and its sums at that scale; padding counts as nothing.
-
-    `sums[0]` holds terms, each written at its own scale. `sums[1]`, with scales that are exponents,
-    may hold each term times the height of its element above the scale, 0 at first.
-    """
-    scale = lax.stop_gradient(scale)
-    if not window.overlapping:
-        highest = window_max(scale, window, lowest)
-        spread = linear_map(SumPool(window), (), [highest], given=(True,), turned=True)[0]
-        around = lax.max(spread, scale)  # what no window reaches
-        terms = _rewritten((scale, *sums), around, weigh)
-        return highest, *(apply(SumPool(window), "jvp", term) for term in terms)
-
-    def join(a: State, b: State) -> State:
-        behind, high = lax.lt(a[0], b[0]), lax.max(a[0], b[0])
-        ahead = [lax.select(behind, q, p) for p, q in zip(a[1:], b[1:], strict=True)]
-        other = [lax.select(behind, p, q) for p, q in zip(a[1:], b[1:], strict=True)]
-        moved = _rewritten((lax.min(a[0], b[0]), *other), high, weigh)
-        return high, *(p + q for p, q in zip(ahead, moved, strict=True))
-
-    return window_fold((scale, *sums), (lowest, *[0] * len(sums)), window, join, keep)
+    like = [low] * len(cotangents)
+    back = jax.linear_transpose(lambda *sums: move(sums, low, high, rate), *like)
+    found: State = back(tuple(cotangents))
+    return found
 
 
-def _rewritten(state: State, high: Array, weigh: Weigh) -> State:
-    """The sums of a state, written at a scale at least as high as its own."""
-    factor = weigh(state[0], high)
-    if len(state) == 2:
-        return (factor * state[1],)
-    rise = jnp.where(factor == 0, 0, _rise(state[0], high))
-    return factor * state[1], factor * (state[2] - rise * state[1])
+def varies_along(rate: Any, window: Window) -> bool:
+    """Whether windows have rates of their own along pooled axes: then no two share a sum."""
+    return isinstance(rate, jax.Array) and not taps.same_along(rate, window)
 
 
-def _rise(low: Array, high: Array) -> Array:
-    """How far `high` is above `low`; equal infinities are level."""
-    return jnp.where(low == high, 0, high - low)
+@dataclasses.dataclass(frozen=True)
+class Stages:
+    """The stages of sums over a window: `first` moves the elements, another move the sums of the stages after it."""
+
+    stages: tuple[_Stage, ...]
+
+    @property
+    def high(self) -> Array:
+        """The scale of each window."""
+        return self.stages[-1].high
+
+    def ending(self, high: Array) -> Stages:
+        """The same with other scales of the windows."""
+        return Stages((*self.stages[:-1], dataclasses.replace(self.stages[-1], high=high)))
+
+    def gather(self, sums: Sums, move: Move, first: Move | None = None) -> State:
+        """The sums of each window; a number stands for itself at each element."""
+        found = self.stages[0].gather(first or move, sums)
+        for stage in self.stages[1:]:
+            found = stage.gather(move, found)
+        return found
+
+    def spread(self, totals: Sequence[Array], move: Move, first: Move | None = None) -> State:
+        """What each element gets of cotangents of the sums of windows."""
+        for stage in reversed(self.stages):
+            totals = stage.spread((first or move) if stage is self.stages[0] else move, totals)
+        return tuple(totals)
 
 
-def lay_out(x: Array, window: Window, rate: Any) -> tuple[Array, Window, Any, Any]:
-    """x, its window and rate as `scaled_sums` takes them, and which elements are no padding.
+Highest = Callable[[Array, Window], Array]
 
-    Outputs that share an element share its sums too, but not if each has a rate of its own: then
-    every window is laid out apart, as many elements as all windows have together.
-    """
-    if not isinstance(rate, jax.Array) or all(rate.shape[axis] == 1 for axis in window.axes):
-        return x, window, rate, np.ones((1,) * x.ndim, bool)
-    wide, taps = patches.lay_out(x, window, 1), patches.tap_axes(window)
-    real = patches.split(patches.real_taps(window, x.ndim), window)
-    return wide, full_window(wide.shape, taps), lax.expand_dims(rate, taps), real
+
+def in_stages(
+    x: Array, window: Window, rate: Any, fill: float, highest: Highest, scale: Array | None = None
+) -> Stages:
+    """The stages of sums of x, whose scales are x itself unless `scale` is given; padding has the scale `fill`."""
+    found: list[_Stage] = []
+    low = lax.stop_gradient(x if scale is None else scale)
+    used = sorted((dim for dim in window.dims if not dim.idle), key=lambda dim: -dim.axis)
+    groups = [Window((dim,)) for dim in used]
+    if not window.overlapping or varies_along(rate, window) or not groups:
+        groups = [window]
+    for group in groups:
+        high = lax.stop_gradient(highest(low, group))
+        found.append(_Stage(group, low if found else x, high, rate, fill))
+        low = high
+    return Stages(tuple(found))
+
+
+def largest(fill: float) -> Highest:
+    """The maximum of each window, where padding holds `fill`."""
+    return lambda low, window: taps.window_max(low, window, fill)

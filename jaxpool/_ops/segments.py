@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from jaxpool._kernels.keep import keep
 from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._kernels.segments import of_rows, scattered, total
 from jaxpool._ops.op import Op
+from jaxpool._plan.others import counts_ties_if_any
 from jaxpool._plan.problem import Platform, keep_on
 
 
@@ -50,14 +50,37 @@ class SegmentSelect(Op):
 
     def primal(self, on: Platform, x: Array, ids: Array) -> tuple[Array, Any]:
         y = self.value(on, x, ids)
-        tied = keep(keep_on(on), self._tied, x, y, ids)
         if self.ties == "split":
-            ways = self._joined(jax.ops.segment_sum, tied.astype(np.int32), ids)
-            return y, (ids, keep(keep_on(on), functools.partial(pack, axis=0), tied), ways)
+            bits = keep(keep_on(on), self._tie_bits, x, y, ids)
+            return y, (ids, bits, self._ways(on, x, y, bits, ids))
         none = -1 if self.ties == "last" else x.shape[0]
+        tied = self._tied(x, y, ids)
         number = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), none)
         join = jax.ops.segment_max if self.ties == "last" else jax.ops.segment_min
         return y, (ids, self._joined(join, number, ids))
+
+    def _tie_bits(self, x: Array, y: Array, ids: Array) -> Array:
+        return pack(self._tied(x, y, ids), 0)
+
+    def _ways(self, on: Platform, x: Array, y: Array, bits: Array, ids: Array) -> Array:
+        """How many rows attain the extreme of each segment.
+
+        A segment that has a row has a bit, and one whose extreme is not the identity has a row: where there are as
+        many bits as such extremes, nothing ties.
+        """
+
+        def counted(bits: Array, ids: Array) -> Array:
+            tied = unpack(bits, ids.shape[0], 0)
+            return self._joined(jax.ops.segment_sum, tied.astype(np.int32), ids)
+
+        def ones(bits: Array, ids: Array) -> Array:
+            return lax.full_like(y, 1, np.int32)
+
+        if not counts_ties_if_any(on, x.shape):
+            return counted(bits, ids)
+        total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
+        attained = lax.ne(decode(y), lax.full_like(decode(y), decoded_losing(x.dtype, self.kind)))
+        return lax.cond(total == jnp.sum(attained, dtype=np.uint32), ones, counted, bits, ids)
 
     def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
         wide = x_dot.astype(accumulator(x_dot.dtype))
@@ -78,7 +101,7 @@ class SegmentSelect(Op):
         if self.ties == "split":
             ids, bits, ways = kept
             tied = unpack(bits, ids.shape[0], 0)
-            share = _divided(wide, ways).astype(dy.dtype)
+            share = keep(keep_on(on), _divided, wide, ways).astype(dy.dtype)
             return (jnp.where(tied, of_rows(share, ids, 0), 0),)
         ids, chosen = kept
         mine = of_rows(chosen, ids, -1)

@@ -11,19 +11,21 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.fold import State
-from jaxpool._ops.op import apply
-from jaxpool._ops.ranged import RangedOp, between, spread_of
+from jaxpool._ops.moves import State, divided, exponential
+from jaxpool._ops.ranged import RangedOp, between, graded, share
 from jaxpool._ops.scaled import (
-    departure,
-    divided,
-    exponential,
-    lay_out,
-    scaled_sums,
+    Stages,
+    in_stages,
+    largest,
+    spread_of,
+    sum_of,
+    summed_as,
+    varies_along,
     widened,
     within,
 )
-from jaxpool._ops.sum_pool import SumPool
+
+REACH = 58  # powers of 2 that a total may be away from 1: with a cotangent as far, all is normal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,37 +41,75 @@ class SoftPool(RangedOp):
         return 1 if self.temperature is not None else 2
 
     def is_plain(self, *given: Array) -> bool:
-        return not given or all(given[0].shape[axis] == 1 for axis in self.window.axes)
-
-    def careful(self, x: Array, *given: Array) -> Array:
-        wide, heat = self._taken(x, *given)
-        wide, window, heat, real = lay_out(wide, self.window, heat)
-        return lax.reshape(self.soft(wide, window, heat, real), self.window.pooled(x.shape))
+        return not given or not varies_along(given[0], self.window)
 
     def _taken(self, x: Array, *given: Array) -> tuple[Array, Any]:
         wide = widened(x, self.window)
         heat = given[0] if given else self.temperature
         return wide, within(heat, wide.dtype, largest=0.25)  # its inverse is normal
 
-    def sum(self, x: Array) -> Array:
-        """The sum of each window, linear in x."""
-        return apply(SumPool(self.window), "jvp", x)
+    def _stages(self, x: Array, heat: Any) -> Stages:
+        return in_stages(x, self.window, heat, -np.inf, largest(-np.inf))
 
-    def soft(self, x: Array, window: Window, heat: Any, real: Any) -> Array:
-        """The output, given x in the type to compute in, and which of its elements are real."""
-        raise TypeError(f"{type(self).__name__} describes no value")
+    def _careful_sums(self, stages: Stages, moments: int, *, by_heat: bool = False) -> State:
+        """The sum of `exp((x - m) / heat)`, and of that times (x - m) to the powers up to `moments`."""
+        sums = [1.0, *[0.0] * moments]
+        return stages.gather(sums, exponential(by_heat=by_heat))
 
+    def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+        wide, heat = self._taken(*xs)
+        found = []
+        if dots[0] is not None:
+            found.append(self._pushed(wide, y, heat, dots[0]))
+        if dots[1:] and dots[1] is not None:
+            # What x and the temperature are multiplied by, y is.
+            own = self._pushed(wide, y, heat, jnp.where(jnp.isinf(wide), 0, wide))
+            found.append((y - own) * divided(dots[1], heat))
+        return sum(found[1:], found[0])
 
-REACH = 58  # powers of 2 that a total may be away from 1: with a cotangent as far, all is normal
+    def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array) -> Array:
+        """The tangent of y, given that of x, within the range."""
+        raise TypeError(f"{type(self).__name__} describes no linear map")
 
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+        wide, heat = self._taken(*xs)
+        dx = self._pulled(wide, y, heat, shares)
+        found = [dx.astype(xs[0].dtype)]
+        if len(xs) == 2:
+            own = jnp.where(jnp.isinf(wide), 0, wide) * dx  # an infinity that weighs nothing
+            found.append(divided(summed_as(dy * y, heat) - summed_as(own, heat), heat))
+        return tuple(found)
 
-def _exponentials(x: Array, window: Window, heat: Any, real: Any, *, moment: bool = False) -> State:
-    """The maximum m of each window, the sum of `e = exp((x - m) / heat)`, and of `e * (x - m)`."""
-    rise = departure(x)
-    total = jnp.where(real, lax.exp(divided(rise, heat)), 0)
-    sums = (total, rise * total) if moment else (total,)
-    highest = jnp.where(real, x, -np.inf)
-    return scaled_sums(highest, sums, window, exponential(heat), -np.inf)
+    def _pulled(self, x: Array, y: Array, heat: Any, shares: Array) -> Array:
+        """The cotangent of x, given the shares of the windows, within the range."""
+        raise TypeError(f"{type(self).__name__} describes no transpose")
+
+    def slope(self, stages: Stages) -> Array:
+        """The derivative of the output to the temperature."""
+        raise TypeError(f"{type(self).__name__} describes no slope")
+
+    def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+        wide, heat = self._taken(*xs)
+        stages, found = self._stages(wide, heat), []
+        if dots[0] is not None:
+            found.append(self._careful_pushed(stages, dots[0]))
+        if dots[1:] and dots[1] is not None:
+            found.append(self.slope(stages) * dots[1])
+        return sum(found[1:], found[0])
+
+    def _careful_pushed(self, stages: Stages, x_dot: Array) -> Array:
+        raise TypeError(f"{type(self).__name__} describes no careful linear map")
+
+    def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+        wide, heat = self._taken(*xs)
+        stages = self._stages(wide, heat)
+        found = [self._careful_pulled(stages, dy).astype(xs[0].dtype)]
+        if len(xs) == 2:
+            found.append(summed_as(dy * self.slope(stages), heat))
+        return tuple(found)
+
+    def _careful_pulled(self, stages: Stages, dy: Array) -> Array:
+        raise TypeError(f"{type(self).__name__} describes no careful transpose")
 
 
 class LogSumExpPool(SoftPool):
@@ -77,30 +117,43 @@ class LogSumExpPool(SoftPool):
 
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
         wide, heat = self._taken(x, *given)
-        total = self.sum(lax.exp(divided(wide, heat)))
-        return heat * lax.log(total), between(total, REACH)
+        y = heat * lax.log(sum_of(self.window, lax.exp(wide / heat)))
+        right = self.right(y, x, *given)
+        return y, graded(right)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
         heat = self._taken(x, *given)[1]
         return lax.abs(lax.stop_gradient(y / heat)) < REACH * math.log(2)
 
-    def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        if len(xs) == 2:
-            return super().plain_linear(xs, y, dots)
-        wide, heat = self._taken(*xs)
-        weighed = lax.exp(divided(wide, heat)) * dots[0].astype(wide.dtype)
-        return self.sum(weighed) * lax.exp(-divided(y, heat))
+    def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array) -> Array:
+        weighed = lax.exp(divided(x, heat)) * x_dot
+        return sum_of(self.window, weighed) * lax.exp(-divided(y, heat))
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        if len(xs) == 2:
-            return super().plain_transpose(xs, y, dy)
-        wide, heat = self._taken(*xs)
-        spread = spread_of(self.window, dy * lax.exp(-divided(y, heat)))
-        return ((lax.exp(divided(wide, heat)) * spread).astype(xs[0].dtype),)
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+        right = self.right(y, *xs)
+        slope = lax.exp(-divided(jnp.where(right, y, 0), self._taken(*xs)[1]))
+        return share(dy, slope, right)
 
-    def soft(self, x: Array, window: Window, heat: Any, real: Any) -> Array:
-        highest, total = _exponentials(x, window, heat, real)
-        return highest + heat * lax.log(total)
+    def _pulled(self, x: Array, y: Array, heat: Any, shares: Array) -> Array:
+        return lax.exp(divided(x, heat)) * spread_of(self.window, shares)
+
+    def careful(self, x: Array, *given: Array) -> Array:
+        wide, heat = self._taken(x, *given)
+        stages = self._stages(wide, heat)
+        (total,) = self._careful_sums(stages, 0)
+        return stages.high + heat * lax.log(total)
+
+    def slope(self, stages: Stages) -> Array:
+        total, moment = self._careful_sums(stages, 1, by_heat=True)
+        return lax.log(total) - moment / total
+
+    def _careful_pushed(self, stages: Stages, x_dot: Array) -> Array:
+        (total,) = self._careful_sums(stages, 0)
+        return stages.gather((x_dot,), exponential())[0] / total
+
+    def _careful_pulled(self, stages: Stages, dy: Array) -> Array:
+        (total,) = self._careful_sums(stages, 0)
+        return stages.spread((dy / total,), exponential())[0]
 
 
 class SoftmaxPool(SoftPool):
@@ -108,27 +161,59 @@ class SoftmaxPool(SoftPool):
 
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
         wide, heat = self._taken(x, *given)
-        weight = lax.exp(divided(wide, heat))
-        total = self.sum(weight)
-        y = self.sum(wide * weight) / total
-        # An infinity in x makes y NaN.
-        return y, jnp.logical_and(between(total, REACH), y == y)
+        weight, total = self._weights(wide, heat)
+        # What weighs nothing takes nothing, though it were infinite.
+        moment = jnp.where(weight == 0, 0, wide * weight)
+        return sum_of(self.window, moment) / total, graded(between(total, REACH))
+
+    def _weights(self, x: Array, heat: Any) -> tuple[Array, Array]:
+        # A weight beyond the range stays finite, as its derivative does, which is multiplied by 0.
+        steps = divided(x, heat)
+        weight = lax.exp(lax.min(steps, lax.full_like(steps, 2 * REACH * math.log(2))))
+        return weight, sum_of(self.window, weight, kept=True)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
         """Where no exponent is far from 0."""
         wide, heat = self._taken(x, *given)
         return lax.abs(lax.stop_gradient(wide / heat)) < REACH * math.log(2)
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        if len(xs) == 2:
-            return super().plain_transpose(xs, y, dy)
-        wide, heat = self._taken(*xs)
-        weight = lax.exp(divided(wide, heat))
-        share = dy / self.sum(weight)
-        once = spread_of(self.window, share)
-        moment = spread_of(self.window, share * (y / heat))
-        return ((weight * (once * (1 + wide / heat) - moment)).astype(xs[0].dtype),)
+    def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array) -> Array:
+        weight, total = self._weights(x, heat)
+        weighed = weight * x_dot
+        first = sum_of(self.window, weighed * (1 + divided(x, heat)))
+        return (first - divided(y, heat) * sum_of(self.window, weighed)) / total
 
-    def soft(self, x: Array, window: Window, heat: Any, real: Any) -> Array:
-        highest, total, rest = _exponentials(x, window, heat, real, moment=True)
-        return highest + rest / total
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+        wide, heat = self._taken(*xs)
+        total = self._weights(wide, heat)[1]
+        right = between(total, REACH)
+        return share(dy, 1 / jnp.where(right, total, 1), right)
+
+    def _pulled(self, x: Array, y: Array, heat: Any, shares: Array) -> Array:
+        once = spread_of(self.window, shares, kept=True)
+        moment = spread_of(self.window, shares * (1 - divided(y, heat)))
+        steps = divided(x, heat)
+        weight = lax.exp(steps)
+        return weight * (moment + jnp.where(weight == 0, 0, steps) * once)
+
+    def careful(self, x: Array, *given: Array) -> Array:
+        wide, heat = self._taken(x, *given)
+        stages = self._stages(wide, heat)
+        total, moment = self._careful_sums(stages, 1)
+        return stages.high + moment / total
+
+    def slope(self, stages: Stages) -> Array:
+        total, first, second = self._careful_sums(stages, 2, by_heat=True)
+        mean = first / total
+        return mean * mean - second / total
+
+    def _careful_pushed(self, stages: Stages, x_dot: Array) -> Array:
+        total, moment = self._careful_sums(stages, 1, by_heat=True)
+        once, first = stages.gather((x_dot, x_dot), exponential(by_heat=True))
+        return (first - moment / total * once) / total
+
+    def _careful_pulled(self, stages: Stages, dy: Array) -> Array:
+        total, moment = self._careful_sums(stages, 1, by_heat=True)
+        share = dy / total
+        back = stages.spread((-share * (moment / total), share), exponential(by_heat=True))
+        return back[0] + back[1]

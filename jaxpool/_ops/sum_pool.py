@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jax import Array
@@ -15,6 +15,7 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import DType, accumulator, cast
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.op import Op, problem_of
+from jaxpool._plan.others import constant_table
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.sum_pool import plan_sum
 
@@ -29,7 +30,8 @@ def element_counts(window: Window, kind: Count, y: Array) -> Array:
     same = same_count(window, kind)
     if same is not None:
         return jnp.asarray(same, y.dtype)
-    counts = [np.asarray(counts_along(dim, kind), y.dtype) for dim in window.dims]
+    counts = [counts_along(dim, kind, as_constant=constant_table(dim.out)) for dim in window.dims]
+    counts = [each.astype(y.dtype) for each in counts]
     return slices.crossed(jnp.multiply, counts, window.axes, y.ndim)
 
 
@@ -39,10 +41,11 @@ def same_count(window: Window, kind: Count) -> int | None:
     return math.prod(map(min, counts)) if all(len(each) == 1 for each in counts) else None
 
 
-def counts_along(dim: Axis, kind: Count) -> np.ndarray:
-    """How many elements each window of an axis has along it, at least 1."""
+def counts_along(dim: Axis, kind: Count, *, as_constant: bool = True) -> Any:
+    """How many elements each window of an axis has along it, at least 1: of NumPy, or computed by the program."""
+    xp: Any = np if as_constant else jnp
     count = dim.real if kind == "real" else dim.counted
-    return np.maximum(1, count(np.arange(dim.out)))
+    return xp.maximum(1, count(xp.arange(dim.out, dtype=np.int64 if as_constant else np.int32)))
 
 
 @dataclasses.dataclass(frozen=True)

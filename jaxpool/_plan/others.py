@@ -33,6 +33,20 @@ def compares_positions(on: Platform, count: int) -> bool:
     return count <= TUNING[on].compared_positions
 
 
+def counts_ties_if_any(on: Platform, shape: Shape) -> bool:
+    """Whether ties of segments are counted only where there is one: a branch, which not every platform takes lightly.
+
+    That is told by a sum of bits in 32 bits.
+    """
+    return TUNING[on].conditional and elements(shape) < 2**32
+
+
+def turns(count: int) -> tuple[int, int, int]:
+    """How many turns a loop over `count` taps has, how many taps a turn, and how many are left after it."""
+    whole, rest = divmod(count, LIMITS.taps_at_once)
+    return whole, LIMITS.taps_at_once, rest
+
+
 def in_one_go(taps: int, stride: int) -> bool:
     """Whether `taps` elements along an axis are joined one by one: few, or not more than the windows are apart."""
     return taps <= max(LIMITS.fold_taps, stride)
@@ -58,17 +72,36 @@ def keeps_reflected(on: Platform) -> bool:
     return TUNING[on].in_place
 
 
-def reduced_ways(
-    shape: Shape, axes: Sequence[int], bits: int, platform: Platform, sharded: bool
-) -> int:
-    """How many stretches of its longest axis a maximum of floats joins before it reduces; 1: none."""
+@dataclasses.dataclass(frozen=True)
+class Fold:
+    """How many stretches of an axis are joined, element by element, before an array is reduced."""
+
+    axis: int
+    ways: int
+
+
+def plan_fold(
+    shape: Shape, axes: Sequence[int], bits: int, platform: Platform, sharded: bool, ties: bool
+) -> Fold | None:
+    """The fold of a reduction of floats over `axes`, of their `ties` or of the values; None: reduced as it is.
+
+    Of the axes that are long enough the first: there the rows that are joined are longest. A shorter axis
+    is joined whole.
+    """
     tuning = TUNING[platform]
     if sharded or None in shape or bits < 16 or elements(shape) < tuning.folded_elements:
-        return 1
-    ways = tuning.folded_ways // (2 if bits == 16 else 1)
-    size, axis = max((shape[axis] or 0, axis) for axis in axes)
-    long = size >= ways and size // ways * row(shape, (axis,)) >= tuning.folded_row
-    return ways if long else 1
+        return None
+    most = tuning.folded_ways // (2 if bits == 16 else 1)
+    least = tuning.folded_tied_row if ties else tuning.folded_row
+    for ways in (most, most // 2, most // 4):
+        for axis in sorted(axes):
+            size = shape[axis] or 0
+            if size >= ways and size // ways * row(shape, (axis,)) * bits >= least:
+                return Fold(axis, ways)
+        short = [axis for axis in sorted(axes) if 1 < (shape[axis] or 0) <= most]
+        if short and not ties:
+            return Fold(short[0], shape[short[0]] or 0)
+    return None
 
 
 def blur_groups(window: Window, on: Platform) -> tuple[Window, ...]:
@@ -135,3 +168,13 @@ def own_windows(
         dims.append(Axis(axis, size, size // out, size // out, 1, 0, 0, out))
     window = Window(tuple(dims))
     return window if window.size <= TUNING[platform].unpool_taps else None
+
+
+def turns_of_batch(shape: Shape, on: Platform) -> int:
+    """In how many parts of the first axis, one after another, rolled loops over taps take an array."""
+    most = TUNING[on].looped_elements
+    if None in shape or elements(shape) <= most:
+        return 1
+    batch, example = int(shape[0] or 0), elements(shape[1:])
+    fitting = [part for part in range(1, batch) if batch % part == 0 and part * example <= most]
+    return batch // max(fitting, default=1)

@@ -9,18 +9,43 @@ import numpy as np
 from jaxpool._geometry.window import Window
 from jaxpool._plan.layout import in_one_region
 from jaxpool._plan.max_pool import MaxPlan, Pass, Widen, plan_max, plan_ties
-from jaxpool._plan.problem import Problem
-from jaxpool._plan.tuning import LIMITS
+from jaxpool._plan.problem import Platform, Problem, row
+from jaxpool._plan.tuning import LIMITS, TUNING
 
 Comparator = tuple[
     int, int, bool, bool
 ]  # two places, and whether the less and the greater are needed
 
 
-def by_network(window: Window) -> bool:
-    """Whether windows are ranked by comparators, tap against tap; else by counting, laid out apart."""
-    whole = window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims)
-    return window.size <= LIMITS.network_taps and not whole
+def reduced(window: Window) -> bool:
+    """Whether one window covers its axes and has many taps: its elements are counted by reductions."""
+    return window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims)
+
+
+def by_network(count: int, on: Platform) -> bool:
+    """Whether `count` taps of windows that slide are ranked by comparators; else by a loop that counts."""
+    return count <= TUNING[on].network_taps
+
+
+def unrolled(window: Window) -> bool:
+    """Whether there is a term for each tap where what windows chose is found; else a loop over the taps."""
+    return window.size <= LIMITS.masked_taps
+
+
+def walked_back(window: Window) -> bool:
+    """Whether a loop over the taps sends cotangents to what windows chose: long ones that meet."""
+    return window.overlapping and not unrolled(window)
+
+
+def rows_joined(problem: Problem) -> bool:
+    """Whether short rows are made one with their axis for a loop over the taps.
+
+    Of what is sharded as its type says, axes cannot be made one.
+    """
+    return (
+        not problem.sharded
+        and 1 < row(problem.shape, problem.window.axes) < problem.tuning.walked_row
+    )
 
 
 def _merge_exchange(count: int) -> Iterator[tuple[int, int]]:

@@ -17,15 +17,15 @@ class Limits:
     """What must be known before the platform is: which residual is kept, how long a program may grow."""
 
     # NOTES: Program length
-    masked_taps: int = 128  # taps of a window: ties that split keep a bit a tap up to here, else x and y
+    masked_taps: int = 64  # taps of a window: ties that split keep a bit a tap up to here, else x and y; ranks unroll
     whole_taps: int = 16  # taps of a window: a larger one that covers its axes is reduced, not slid
     adaptive_window: int = 64  # taps along an axis: longer adaptive windows are reduced as blocks
     adaptive_places: int = 16  # places of an element on a grid: read one by one up to here, else as a block
     constant_table: int = 1 << 17  # numbers: a longer table of positions is computed by the program, not part of it
-    network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted, windows laid out apart
     morphology_taps: int = 25  # taps of a kernel: added in one expression up to here, else a loop goes over them
     taps_of_a_round: int = 4  # taps: one round of that loop joins so many, to which the result is written once
     taps_of_a_round_back: int = 8  # taps: likewise of cotangents
+    taps_at_once: int = 16  # taps of a turn of a loop over them: each turn is a pass over what they are joined to
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
 
 
@@ -54,6 +54,10 @@ class Tuning:
     reduced_at_once: float = NEVER  # taps of a sum: one `lax.reduce_window` up to here, else one an axis
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
+
+    # NOTES: Ranks
+    network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps
+    walked_row: int = 0  # elements next to each other: shorter rows are made one with their axis for such a loop
 
     # NOTES: The k largest
     compared_positions: int = 64  # positions: each element is compared with up to so many, else a scatter writes them
@@ -88,9 +92,12 @@ class Tuning:
     loses_nan: bool = False  # a maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12): look for it
     folded_elements: float = NEVER  # elements: from here on stretches of an axis are joined before it is reduced
     folded_ways: int = 16  # stretches: of 32 and 64 bits; half as many of 16 bits, of which more do not vectorise
-    folded_row: int = 4  # elements next to each other: of shorter stretches the pass does not vectorise
+    folded_row: int = 128  # bits next to each other: of shorter stretches the pass does not vectorise
+    folded_tied_row: int = 256  # bits next to each other: likewise, where ties are counted or the first is found
     # NOTES: Subnormal numbers
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
+    # NOTES: Soft pools: plain sums within a range
+    looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
     # NOTES: Unpooling
     unpool_taps: float = 0  # taps of a window: put densely up to here, if indices allow; a scatter takes twice as long
 
@@ -113,10 +120,14 @@ CPU = Tuning(
     table_row=12,
     route_row=12,
     loses_nan=True,
-    folded_elements=1 << 21,
+    folded_elements=1 << 15,
+    scan_ways=6,
     subnormals_are_zero=True,
     unpool_taps=32,
     blur_taps=1,
+    network_taps=128,
+    walked_row=32,
+    looped_elements=1 << 18,
 )
 GPU = Tuning(
     pass_taps=27,

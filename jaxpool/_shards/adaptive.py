@@ -22,9 +22,9 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.op import apply, apply_kept
+from jaxpool._ops.op import Autodiff, apply, apply_kept
 from jaxpool._shards.place import Place, on_shards
-from jaxpool._shards.split import around, check_even, either
+from jaxpool._shards.split import around, either
 from jaxpool._shards.whole import whole_pool
 
 
@@ -88,21 +88,21 @@ def adaptive_pool(
     x: Array,
     window: Window,
     ties: Ties = "first",
+    autodiff: Autodiff = "jvp",
 ) -> Any:
     """The adaptive pool of x, of which `window` is that of the whole array.
 
     Raises `ArgumentError` where shards would not be of one size.
     """
-    check_even(place, place.whole(x.shape), range(x.ndim))
     if kind != "argmax" and set(window.output_shape) == {1}:
-        return whole_pool(kind, place, x, window.axes, ties=ties)
+        return whole_pool(kind, place, x, window.axes, ties=ties, autodiff=autodiff)
     counts = tuple(place.count(axis) for axis in window.axes)
     _check_outputs(window, counts, kind)
     names = tuple(place.names[axis] for axis in window.axes)
     if kind == "mean":
-        return on_shards(_Mean(window, names, counts), place, x)
+        return on_shards(_Mean(window, names, counts), place, x, autodiff=autodiff)
     body = _Max if kind == "max" else _Argmax
-    return on_shards(body(window, names, counts, ties), place, x)
+    return on_shards(body(window, names, counts, ties), place, x, autodiff=autodiff)
 
 
 def _check_outputs(window: Window, counts: Sequence[int], kind: str) -> None:

@@ -15,12 +15,12 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
 from jaxpool._kernels.select import flat_tap, real_end
 from jaxpool._kernels.slices import crossed
-from jaxpool._kernels.split_ties import Words, pick_level, real_words, route_level
+from jaxpool._kernels.split_ties import Words, inside, pick_level, real_words, route_level
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.op import Op, apply_given, problem_of
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
@@ -152,12 +152,17 @@ def _real_taps(shards: Shards, ndim: int) -> Words:
     for dim in shards.window.dims:
         halo = shards.halo(dim)
         if halo is None:
-            real.append(dim.inside())
+            real.append(functools.partial(inside, dim))
             continue
-        taps = np.arange(dim.window, dtype=np.int32)[None] * np.int32(dim.dilation)
-        at = halo.window_starts()[:, None] + taps
-        real.append((at >= 0) & (at < dim.size))
+
+        real.append(functools.partial(_holds, dim, halo.window_starts()))
     return real_words(real, shards.window, ndim)
+
+
+def _holds(dim: Axis, starts: Array, tap: int) -> Array:
+    """Which of the windows of an axis that begin at `starts` hold an element of the array at `tap`."""
+    at = starts + np.int32(tap * dim.dilation)
+    return (at >= 0) & (at < dim.size)
 
 
 def _real_elements(shards: Shards, ndim: int) -> Array:

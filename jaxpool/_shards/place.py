@@ -1,4 +1,4 @@
-"""Where an array lies on a mesh: what was passed, what its type says, and what cannot be taken."""
+"""Where an array lies on a mesh: what its type says, what `jaxpool.sharded` was told, and what cannot be taken."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax import Array
+from jax import Array, lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, reshard
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
+from jaxpool._ops.op import Autodiff, in_reverse
+
+# How the array lies that a pool is called with, the names of each of its axes: inside a `jax.shard_map` types do not
+# say it, and `jaxpool.sharded` is told. A user context of jax: it belongs to one thread, and is part of the key of
+# every cache. It is made with the module: jax asks that contexts are not made while other threads use it.
+told = jax.make_user_context(None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,18 +41,49 @@ class Place:
         return tuple(size * self.count(axis) for axis, size in enumerate(shape))
 
     def beside(self, shape: Sequence[Any]) -> Place:
-        """Where an array of `shape` lies that broadcasts against the array, after axes of its own."""
+        """Where an array of `shape` lies that broadcasts against the array, maybe after axes of its own."""
         own = len(shape) - len(self.names)
         names = [
-            () if shape[own + axis] == 1 < self.count(axis) else entry
-            for axis, entry in enumerate(self.names)
+            () if shape[own + axis] == 1 < self.count(axis) else self.names[axis]
+            for axis in range(max(-own, 0), len(self.names))
         ]
         return dataclasses.replace(self, names=((),) * own + tuple(names))
+
+    def permuted(self, axes: Sequence[int]) -> Place:
+        """Where the array lies once its axes are permuted so."""
+        return dataclasses.replace(self, names=tuple(self.names[axis] for axis in axes))
+
+    def pooled(self, axes: Sequence[int]) -> Place:
+        """Where a pool of the array over the whole of `axes` lies: on every device along them."""
+        names = tuple(() if axis in axes else entry for axis, entry in enumerate(self.names))
+        return dataclasses.replace(self, names=names)
+
+    def spec_of(self, shape: Sequence[Any], whole: Sequence[Any]) -> PartitionSpec:
+        """How an array of `shape` lies beside the array, of shape `whole`: not at all if it does not broadcast."""
+        lead = len(shape) - len(whole)
+        pairs = zip(shape[max(lead, 0) :], whole[max(-lead, 0) :], strict=True)
+        if lead > 0 or not all(size in (1, other) for size, other in pairs):
+            return PartitionSpec()
+        return self.beside(shape).spec
+
+    def part(self, x: Array) -> Array:
+        """What `on_shards` takes of x, which every device has whole and which broadcasts against the whole array."""
+        place = self.beside(x.shape)
+        for axis, names in enumerate(place.names):
+            if self.manual and names:
+                own = x.shape[axis] // place.count(axis)
+                x = lax.dynamic_slice_in_dim(x, lax.axis_index(names) * own, own, axis)
+        return x
 
     @property
     def spec(self) -> PartitionSpec:
         """As `jax.shard_map` takes it."""
         return PartitionSpec(*[entry or None for entry in self.names])
+
+    def untold(self, x: Array) -> tuple[str, ...]:
+        """The mesh axes along which x lies and of which its type does not tell."""
+        said = _of(jax.typeof(x).sharding.mesh, AxisType.Explicit)
+        return tuple(name for entry in self.names for name in entry if name not in said)
 
     @property
     def mapped(self) -> frozenset[str]:
@@ -61,7 +98,7 @@ class Place:
 
 def _entries(spec: Any, ndim: int, mesh: Any) -> tuple[tuple[str, ...], ...]:
     """A partition spec as a tuple of names for each of `ndim` axes."""
-    rule = "a jax.sharding.PartitionSpec with one entry an axis of x"
+    rule = "a jax.sharding.PartitionSpec with one entry for each axis of the array"
     hint = 'Pass PartitionSpec(None, "rows"), say, with names of axes of the mesh.'
     if not isinstance(spec, PartitionSpec):
         raise ArgumentError("spec", rule, spec, hint, TypeError)
@@ -98,7 +135,7 @@ def _known_spec(x: Array, typed: NamedSharding) -> PartitionSpec:
         rule = "given inside a shard_map, where types do not say which axes are sharded"
     else:
         rule = "given where neither the type of x nor x itself says how it is sharded"
-    hint = 'Pass spec=PartitionSpec(None, "rows"), say, one entry an axis of x.'
+    hint = 'Pass spec=PartitionSpec(None, "rows"), say, one entry for each axis of x.'
     raise ArgumentError("spec", rule, None, hint, TypeError)
 
 
@@ -110,10 +147,17 @@ def find_place(x: Array, mesh: Any, spec: Any) -> Place:
         raise ArgumentError("mesh", rule, mesh, hint, TypeError)
     context = jax.sharding.get_abstract_mesh()
     inside = _of(context, AxisType.Manual)
+    if mesh is not None and not context.empty and mesh.axis_names != context.axis_names:
+        hint = "Leave it out, or call jax.set_mesh with it."
+        raise ArgumentError("mesh", f"that of the context, {context}", mesh, hint)
     if inside:  # a mesh that was passed says nothing of what is manual
         mesh = context
     elif mesh is None:
-        mesh = context if typed.mesh.empty else typed.mesh
+        lies = None if isinstance(x, jax.core.Tracer) else x.sharding
+        typed_mesh = (
+            lies.mesh if isinstance(lies, NamedSharding) else typed.mesh
+        )  # with its devices
+        mesh = context if typed.mesh.empty else typed_mesh
     if mesh.empty:
         rule = "given where neither the type of x nor a context says it"
         hint = "Pass the mesh over which x is sharded, or call jax.set_mesh."
@@ -136,7 +180,15 @@ def find_place(x: Array, mesh: Any, spec: Any) -> Place:
 
 
 def place_by_type(x: Array) -> Place | None:
-    """Where x lies, if its type says so: of axes that are manual or that XLA alone knows it does not."""
+    """Where x lies, if its type says so: of axes that XLA alone knows it does not, nor of those that are manual.
+
+    Of these `jaxpool.sharded` says it, of the arrays that it is called with.
+    """
+    if told.value is not None:
+        if x.ndim != len(told.value):
+            rule = f"of {len(told.value)} axes, as jaxpool.sharded was told inside this shard_map"
+            raise ArgumentError("x", rule, x.ndim, "Call it for this pool alone.", of="ndim")
+        return Place(jax.sharding.get_abstract_mesh(), told.value, True)
     typed = jax.typeof(x).sharding
     if not any(typed.spec):
         return None
@@ -147,10 +199,14 @@ def place_by_type(x: Array) -> Place | None:
     return Place(typed.mesh if context.empty else context, names, False)
 
 
-def gathered(x: Array, axes: Sequence[int]) -> Array:
-    """x with each of `axes` whole on every device, where its type says that they are not."""
-    place = place_by_type(x)
-    if place is None or not any(place.names[axis] for axis in axes):
+def gathered(place: Place, x: Array, axes: Sequence[int]) -> Array:
+    """x, which lies as `place` says, with each of `axes` whole on every device."""
+    if not any(place.names[axis] for axis in axes):
+        return x
+    if place.manual:
+        for axis in axes:
+            if place.names[axis]:
+                x = lax.all_gather(x, place.names[axis], axis=axis, tiled=True, to="invarying")
         return x
     parts = [None if axis in axes else part for axis, part in enumerate(place.spec)]
     return reshard(x, NamedSharding(jax.typeof(x).sharding.mesh, PartitionSpec(*parts)))
@@ -181,11 +237,17 @@ def _spread(x: Array, place: Place) -> Array:
     return reshard(x, NamedSharding(place.mesh, spec))
 
 
-def on_shards(body: Any, place: Place, *xs: Array, out: PartitionSpec | None = None) -> Any:
+def on_shards(
+    body: Any,
+    place: Place,
+    *xs: Array,
+    out: PartitionSpec | None = None,
+    autodiff: Autodiff = "jvp",
+) -> Any:
     """`body` of the shards of `xs`, all of which lie as `place` says; its results lie so too, or as `out` says.
 
     The body is hashable, and equal to one that computes the same.
     """
-    if place.manual:
-        return body(*xs)
-    return _mapped(body, place, place.spec if out is None else out, *xs)
+    out = place.spec if out is None else out
+    run = body if place.manual else functools.partial(_mapped, body, place, out)
+    return run(*xs) if autodiff == "jvp" else in_reverse(run, *xs)

@@ -11,11 +11,11 @@ from jax import Array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, make_window
+from jaxpool._ops.op import Autodiff
 from jaxpool._shards.ends import Ends
 from jaxpool._shards.halo import Halo, Shards
-from jaxpool._shards.place import Place, find_place, on_shards, place_by_type
+from jaxpool._shards.place import Place, on_shards, place_by_type, told
 
-Where = tuple[Any, Any] | None  # a mesh and a spec that were passed
 MakeWindow = Callable[[Sequence[Any]], Window]  # the window of a pool of an array of a shape
 
 
@@ -26,13 +26,23 @@ class Split:
     place: Place
     shards: Shards
 
-    def run(self, body: Callable[..., Any], x: Array, *settings: Any) -> Any:
+    def run(
+        self, body: Callable[..., Any], x: Array, *settings: Any, autodiff: Autodiff = "jvp"
+    ) -> Any:
         """What `body`, made with the shards and its settings, computes of each shard of x."""
-        return on_shards(body(self.shards, *settings), self.place, x)
+        return on_shards(body(self.shards, *settings), self.place, x, autodiff=autodiff)
 
-    def apply(self, pool: Callable[..., Any], op: Any, *xs: Array) -> Any:
+    def apply(
+        self, pool: Callable[..., Any], op: Any, *xs: Array, autodiff: Autodiff = "jvp"
+    ) -> Any:
         """`pool(op, *xs)`: of the shards of the first of xs, beside what the others hold for them."""
-        return on_shards(Ends(self.shards, pool, op), self.place, *xs)
+        return on_shards(Ends(self.shards, pool, op), self.place, *xs, autodiff=autodiff)
+
+    def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """The shape of the pool of what this device sees as `shape`."""
+        sizes = {dim.axis: dim.out for dim in self.shards.window.dims}
+        counts = [self.place.count(axis) if self.place.manual else 1 for axis in range(len(shape))]
+        return tuple(sizes[a] // counts[a] if a in sizes else n for a, n in enumerate(shape))
 
     def check_reflected(self, argument: str = "x") -> None:
         """Raises unless each shard and its halo hold the rows that are reflected at the ends of the array."""
@@ -46,9 +56,7 @@ class Split:
 
 def split_pool(place: Place, shape: Sequence[Any], make: MakeWindow) -> Split:
     """The pool of a whole array of `shape`. Raises `ArgumentError` where shards would not be of one size."""
-    window = make(shape)
-    check_even(place, shape, [axis for axis in range(len(shape)) if axis not in window.axes])
-    halos = []
+    window, halos = make(shape), []
     for which, dim in enumerate(window.dims):
         count = place.count(dim.axis)
         if count == 1:
@@ -64,9 +72,9 @@ def by_type(x: Array, make: MakeWindow) -> Split | None:
     return located(x, make)[1]
 
 
-def located(x: Array, make: MakeWindow, where: Where = None) -> tuple[Window, Split | None]:
-    """The window over all of x, and the pool if `where` or the type of x says how it is sharded."""
-    place = place_by_type(x) if where is None else find_place(x, *where)
+def located(x: Array, make: MakeWindow) -> tuple[Window, Split | None]:
+    """The window over all of x, and the pool if the type of x says how it is sharded."""
+    place = place_by_type(x)
     shape = x.shape if place is None else place.whole(x.shape)
     window = make(shape)
     return window, None if place is None else split_pool(place, shape, make)
@@ -74,6 +82,9 @@ def located(x: Array, make: MakeWindow, where: Where = None) -> tuple[Window, Sp
 
 def by_window(x: Array, window: Window) -> Split | None:
     """The pool of x over `window`, likewise."""
+    if told.value is not None:
+        hint = "Pass a function of jaxpool itself."
+        raise ArgumentError("x", "whole: inside a shard_map its window is not known", x.shape, hint)
 
     def make(shape: Sequence[Any]) -> Window:
         if [shape[axis] for axis in window.axes] == list(window.input_shape):
@@ -90,13 +101,21 @@ def by_window(x: Array, window: Window) -> Split | None:
     return by_type(x, make)
 
 
-def check_whole(x: Array, axis: int) -> None:
-    """Raises where the type of x says that an axis is sharded."""
+def check_whole(x: Array, *axes: int, by_type: bool = True) -> None:
+    """Raises where one of `axes` is sharded; not `by_type`, where types tell of it and XLA fetches what is needed."""
     place = place_by_type(x)
-    if place and place.count(axis) > 1:
-        hint = f"Pass jax.reshard(x, spec), where spec has None for axis {axis}."
-        rule = f"whole along axis {axis}, not in {place.count(axis)} shards"
-        raise ArgumentError("x", rule, place.spec, hint, of="sharding.spec")
+    if place is None or not (place.manual or by_type):
+        return
+    for axis in axes:
+        if place.count(axis) > 1:
+            rule = f"whole along axis {axis}, not in {place.count(axis)} shards"
+            hint = (
+                f"Give a spec that has None for axis {axis}, to jax.reshard or to jaxpool.sharded."
+            )
+            if place.manual:
+                names = place.names[axis]
+                hint = f"Call jax.lax.all_gather(x, {names}, axis={axis}, tiled=True) before it."
+            raise ArgumentError("x", rule, place.spec, hint, got=f"a spec of {place.spec}")
 
 
 def check_even(

@@ -26,7 +26,7 @@ from jaxpool._ops.op import apply_given
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
 from jaxpool._shards.place import Place, on_shards
-from jaxpool._shards.split import around, check_even, either
+from jaxpool._shards.split import around, either
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,14 +106,18 @@ def _on_any_device(flag: Array) -> Array:
 
 
 def unpool(
-    place: Place, y: Array, indices: Array, axes: tuple[int, ...], sizes: tuple[int, ...]
+    place: Place,
+    y: Array,
+    indices: Array,
+    axes: tuple[int, ...],
+    sizes: tuple[int, ...],
+    known: np.ndarray | None = None,
 ) -> Array:
-    """Elements of y put at `indices` along `axes`, of `sizes` in the whole array.
+    """Elements of y put at `indices`, whose values may be `known`, along `axes`, of `sizes` in the whole array.
 
     Raises `ArgumentError` where shards would not be of one size, or where known indices are too far away.
     """
     shape = place.whole(y.shape)
-    check_even(place, shape, range(y.ndim), "y")
     lying = []
     for axis, size in zip(axes, sizes, strict=True):
         count = place.count(axis)
@@ -131,20 +135,20 @@ def unpool(
     ):  # a shard_map without elements has no gradient: XLA refuses its program (jax 0.10)
         shards = [shape[axis] // max(y.shape[axis], 1) or 1 for axis in axes]
         return zeros_like(y, axes, [n // count for n, count in zip(sizes, shards, strict=True)])
-    _check_near(indices, shape, axes, sizes, lying)
+    _check_near(indices if known is None else known, shape, axes, sizes, lying)
     x: Array = on_shards(Unpooled(axes, sizes, tuple(lying)), place, y, indices)
     return x
 
 
 def _check_near(
-    indices: Array,
+    indices: Array | np.ndarray,
     shape: Sequence[int],
     axes: Sequence[int],
     sizes: Sequence[int],
     lying: Sequence[Lying],
 ) -> None:
     """Raises where indices are known, and one belongs neither to the shard of its element nor to one beside it."""
-    if isinstance(indices, jax.core.Tracer) or not indices.is_fully_addressable:
+    if isinstance(indices, jax.core.Tracer) or not getattr(indices, "is_fully_addressable", True):
         return
     at = np.unravel_index(np.asarray(indices).astype(np.int64), sizes)
     for each in lying:

@@ -14,11 +14,11 @@ from jax.sharding import PartitionSpec
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.compare import Ties, decode, encode
 from jaxpool._kernels.dtypes import Kind, accumulator
-from jaxpool._ops.op import Op, apply_given
+from jaxpool._kernels.reduce import attained
+from jaxpool._ops.moves import departure
+from jaxpool._ops.op import Autodiff, Op, apply_given
 from jaxpool._ops.reduction import MeanOver, Reduction
-from jaxpool._ops.scaled import departure
 from jaxpool._shards.place import Place, on_shards
-from jaxpool._shards.split import check_even
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,9 @@ class _Max(_Whole):
             return y
         wide = own.astype(accumulator(x.dtype))
         if self.ties == "split":
-            wide = wide * self._part(reached, winners, wide.dtype)
+            held = jnp.where(reached, self._held(x, own, *mask), 0)
+            count = lax.max(self.over_devices(lax.psum, held), np.int32(1))
+            wide = wide * (held.astype(wide.dtype) / count.astype(wide.dtype))
         else:
             if mask:
                 none = np.asarray(np.iinfo(winners.dtype).max, winners.dtype)
@@ -90,13 +92,10 @@ class _Max(_Whole):
             first = first & (place == self.over_devices(lax.pmin, place))
         return first
 
-    def _part(self, reached: Array, winners: Array, dtype: Any) -> Array:
-        """How many elements of this device reach the maximum, over how many of all devices do."""
-        bits = lax.population_count(winners)
-        held = jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
-        held = jnp.where(reached, held, 0)
-        count = lax.max(self.over_devices(lax.psum, held), np.int32(1))
-        return held.astype(dtype) / count.astype(dtype)
+    def _held(self, x: Array, own: Array, mask: Array | None = None) -> Array:
+        """How many elements of this device reach its maximum, none of them where none counts."""
+        tied = attained(lax.stop_gradient(x), lax.stop_gradient(own), mask)
+        return jnp.sum(tied, axis=self.axes, keepdims=True, dtype=np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +117,7 @@ class _Mean(_Whole):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Local:
+class Local:
     """A pool of axes that no device shares."""
 
     op: Op
@@ -135,10 +134,10 @@ def whole_pool(
     mask: Array | None = None,
     keepdims: bool = True,
     ties: Ties = "first",
+    autodiff: Autodiff = "jvp",
 ) -> Array:
-    """The maximum or the mean over the whole of `axes`. Raises `ArgumentError` where shards are not of one size."""
+    """The maximum or the mean over the whole of `axes`."""
     shape = place.whole(x.shape)
-    check_even(place, shape, range(x.ndim))
     names = tuple(place.names[axis] for axis in axes)
     sizes = tuple(shape[axis] for axis in axes)
     dtype = x.dtype if dtypes.is_float(x.dtype) else jnp.dtype(jnp.float32)
@@ -148,12 +147,12 @@ def whole_pool(
     elif any(names):
         body = _Mean(axes, names, math.prod(sizes), dtype)
     elif kind == "max":
-        body = _Local(Reduction("max", ties, axes, sizes))
+        body = Local(Reduction("max", ties, axes, sizes))
     else:
-        body, x = _Local(MeanOver(axes, sizes)), x.astype(dtype)
+        body, x = Local(MeanOver(axes, sizes)), x.astype(dtype)
     given = () if mask is None else (slices.broadcast_like(mask, x),)
     out = PartitionSpec(*[None if axis in axes else part for axis, part in enumerate(place.spec)])
-    y = on_shards(body, place, x, *given, out=out)
+    y = on_shards(body, place, x, *given, out=out, autodiff=autodiff)
     return y if keepdims else lax.squeeze(y, axes)
 
 
@@ -172,7 +171,9 @@ def whole_extreme(
     mask: Array | None,
     keepdims: bool,
     ties: Ties,
+    autodiff: Autodiff,
 ) -> Array:
     """The maximum or the minimum over the whole of `axes`, in any order."""
-    y = whole_pool("max", place, _turned(x, kind), tuple(sorted(axes)), mask, keepdims, ties)
+    x, axes = _turned(x, kind), tuple(sorted(axes))
+    y = whole_pool("max", place, x, axes, mask, keepdims, ties, autodiff)
     return _turned(y, kind)

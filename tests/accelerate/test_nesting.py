@@ -10,6 +10,8 @@ from jax import lax
 from jax.lax import reduce_window  # by name, before any call of accelerate
 
 from jaxpool import accelerate
+from jaxpool._accelerate.bind import _dispatcher
+from jaxpool._accelerate.windows import PARAMETERS
 from tests.support.accelerated import (
     X,
     max_pool,
@@ -182,6 +184,48 @@ KEPT = {
 }
 
 
+KNOWN = {
+    lax.reduce_window_max_p: lambda x: max_pool(x),
+    lax.reduce_window_min_p: lambda x: min_pool(x),
+    lax.reduce_window_sum_p: lambda x: sum_pool(x),
+    lax.reduce_window_p: lambda x: lax.reduce_window(
+        x, 1.0, lax.mul, (2, 2), (1, 1), "VALID", (1, 1), (2, 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("primitive", KNOWN, ids=str)
+def test_the_parameters_of_this_jax_are_those_that_are_read(primitive):
+    """If one is missing or new, `accelerate` leaves all reductions to lax until `_accelerate/windows.py` reads it."""
+    assert set(PARAMETERS) == set(KNOWN)
+    (eqn,) = jax.make_jaxpr(KNOWN[primitive])(X).eqns
+    assert eqn.primitive is primitive
+    assert eqn.params.keys() == PARAMETERS[primitive]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"window_reversal": (False, True)}, "has a parameter that is not known here"),
+        ({"base_dilation": None}, "lacks a parameter that is read here"),
+        ({"window_dimensions": None}, "lacks a parameter that is read here"),
+    ],
+)
+def test_other_parameters_are_reported_and_left(monkeypatch, change, reason):
+    """A jax whose primitives take other parameters: each reduction stays lax's, and the report says why."""
+    primitive, given, found = lax.reduce_window_max_p, [], []
+    (eqn,) = jax.make_jaxpr(max_pool)(X).eqns
+    params = {name: value for name, value in (eqn.params | change).items() if value is not None}
+    monkeypatch.setattr(primitive, "bind", lambda *args, **params: given.append(params))
+    monkeypatch.setattr(primitive, "bind", _dispatcher(primitive, primitive.bind))
+    accelerate(lambda: primitive.bind(X, **params), report=found.append)()
+    assert given == [params]
+    (name,) = change
+    said = f"lax's reduce_window_max {reason}: {name}"
+    assert [(left.taken_over, left.reason) for left in found] == [(False, said)]
+    assert str(found[0]).endswith(f"left to lax ({said})")
+
+
 @pytest.mark.parametrize("reason", KEPT)
 def test_what_is_left_runs_as_before_and_says_why(reason):
     found = []
@@ -216,17 +260,17 @@ def test_what_a_kernel_reduces_is_not_taken_over_again(platform):
         top = lax.reduce_window(x, -jnp.inf, lax.max, (3, 3), (1, 1), "SAME")
         return total.sum(), top
 
-    programs = []
+    def lowered(x):
+        return [
+            jax.jit(accelerate(f)).trace(x).lower(lowering_platforms=(platform,)).as_text()
+            for f in (lambda x: pools(x)[1], jax.grad(lambda x: pools(x)[0]))
+        ]
 
-    def train_step(x):
-        for f in (lambda x: pools(x)[1], jax.grad(lambda x: pools(x)[0])):
-            lowered = jax.jit(f).trace(x).lower(lowering_platforms=(platform,))
-            programs.append(lowered.as_text())
-
-    x = jnp.zeros((30, 30))
-    accelerate(train_step)(x)
+    x, programs = jnp.zeros((30, 30)), []
+    accelerate(lambda x: programs.extend(lowered(x)))(x)
     held = ["reduce_window" in program for program in programs]
     assert held == {"cpu": [False, False], "cuda": [False, True], "tpu": [True, True]}[platform]
+    assert programs == lowered(x)  # where nothing is handed over any more
 
 
 def test_several_operands_are_left():

@@ -8,7 +8,6 @@ import re
 import pytest
 
 import jaxpool
-import jaxpool.sharded
 from tests.support.bad_calls import read, said
 
 ROWS = read()
@@ -21,7 +20,7 @@ def test_what_is_said(call, message):
 
 def test_every_function_is_in_the_table():
     calls = "\n".join(call for call, _ in ROWS)
-    names = [*jaxpool.__all__, *(f"sharded.{name}" for name in jaxpool.sharded.__all__)]
+    names = jaxpool.__all__
     missing = [name for name in names if not re.search(rf"(?<![.\w]){re.escape(name)}\(", calls)]
     assert missing == ["keep_memory"]  # it takes no argument
     assert len(ROWS) >= 300

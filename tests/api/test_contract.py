@@ -66,6 +66,7 @@ SIGNATURES = {
     "segment_mean": SEGMENT.replace(', ties="split"', ""),
     "keep_memory": "",
     "accelerate": "fn, *, report=None",  # the report shows what was taken over
+    "sharded": "pool, *, mesh=None, spec=None",
 }
 
 
@@ -133,7 +134,7 @@ def test_import_needs_jax_and_numpy_alone():
 
 
 def test_packages_below_are_found_without_an_import_of_their_own():
-    names = "jaxpool.compat, jaxpool.sharded, jaxpool.testing"
+    names = "jaxpool.compat, jaxpool.testing"
     code = f"import jaxpool; print(*[each.__name__ for each in ({names})], sep=', ')"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == names
 
@@ -163,7 +164,7 @@ def test_help_needs_no_extra():
 def test_the_package_lists_its_names_and_has_no_others():
     code = "import jaxpool; print(*dir(jaxpool))"
     fresh = subprocess.check_output([sys.executable, "-c", code], text=True).split()
-    assert {*jaxpool.__all__, "compat", "sharded", "testing"} <= set(fresh)
+    assert {*jaxpool.__all__, "compat", "testing"} <= set(fresh)
     assert not {"Any", "TYPE_CHECKING", "importlib", "sys"} & set(fresh)
     with pytest.raises(AttributeError, match="'jaxpool' has no attribute 'nothing'"):
         jaxpool.nothing  # noqa: B018

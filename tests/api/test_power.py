@@ -354,6 +354,79 @@ def test_values_and_gradients_are_right_on_both_sides_of_the_range(far):
         np.testing.assert_allclose(back(dy * 1e-30)[0], back(dy)[0] * 1e-30, rtol=1e-5)
 
 
+@pytest.mark.parametrize("p", [1e-3, 1e-6, 1e-12, 1e-19, 1e-25, -1e-10])
+def test_a_small_power_is_all_but_the_geometric_mean(p):
+    """Of pairs whose logarithms are d apart, of which p is that of the derivative to p."""
+    x = np.array([[1.0, 2.0, 3.0, 4.0]], np.float32).T
+    y, dx, dp = gem(x, np.float32(p), np.ones((3, 1), np.float32), **PAIRS)
+    below, above = np.float64(x[:-1]), np.float64(x[1:])
+    mean, d = np.sqrt(below * above), np.log(above / below)
+    np.testing.assert_allclose(y, mean, rtol=max(2e-7, abs(p)))
+    np.testing.assert_allclose(dp, (mean * d * d / 8).sum(), rtol=1e-3)
+    shares = np.pad(mean / below / 2, ((0, 1), (0, 0))) + np.pad(mean / above / 2, ((1, 0), (0, 0)))
+    np.testing.assert_allclose(dx, shares, rtol=max(5e-7, abs(p)))
+
+
+def test_a_small_power_of_the_largest_numbers_has_a_finite_gradient():
+    x = np.array([1e38, 9e37, 1e38, 3e37], np.float32)[:, None]
+    wide = np.float64(x)
+    want, pullback, _ = mean(wide, 0.05, **PAIRS)
+    dy = np.ones(want.shape)
+    y, pull = jax.vjp(lambda x: jaxpool.gem_pool(x, 0.05, **PAIRS), x)
+    np.testing.assert_allclose(y, want, rtol=1e-5)
+    np.testing.assert_allclose(pull(np.float32(dy))[0], pullback(dy), rtol=1e-5)
+
+
+@pytest.mark.parametrize("largest", [1.0, 1e20])
+def test_windows_of_zeros_stand_beside_others(largest):
+    """As after a ReLU; and numbers whose squares are 0 are not taken for zeros."""
+    x = np.array([0, 0, 0, 3, 4, 0, 0, 0, 3e-25, 4e-25], np.float32) * np.float32(largest)
+    for p, last in ((2, 5e-25), (3, 91 ** (1 / 3) * 1e-25)):
+        y, dx = lp(x[:, None], p, np.ones((5, 1), np.float32), window_shape=(2,), strides=(2,))
+        np.testing.assert_allclose(y[:, 0] / largest, [0, 3, 4, 0, last], rtol=1e-6)
+        slopes = (np.array([3, 4]) * 1e-25 / last) ** (p - 1)
+        np.testing.assert_allclose(dx[:, 0], [0, 0, 0, 1, 1, 0, 0, 0, *slopes], rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1, 1e30])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_bits_under_jit_and_without(name, scale):
+    x = (np.abs(numbers((2, 9, 9, 5))) * scale).astype(np.float32)
+    dy = numbers((2, 9, 9, 5), seed=1).astype(np.float32)
+
+    def both(x, dy):
+        y, pull = jax.vjp(lambda x: getattr(jaxpool, name)(x, 2, (3, 3), padding="SAME"), x)
+        return y, pull(dy)[0]
+
+    for eager, jitted in zip(both(x, dy), jax.jit(both)(x, dy), strict=True):
+        np.testing.assert_array_equal(eager, jitted)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+def test_second_derivatives_out_of_the_range():
+    """Both ways of a pool give the same, in both modes."""
+    x, v = np.abs(numbers((6, 1))) + 0.5, numbers((6, 1), seed=1)
+    for pool in (
+        lambda x: jaxpool.lp_pool(x, 2, (3,)),
+        lambda x: jaxpool.lp_pool(x, 3.7, (3,)),
+        lambda x: jaxpool.gem_pool(x, 3.0, (3,), eps=1e-200),
+        lambda x: jaxpool.gem_pool(x, np.full(1, 2.5), (3,), eps=1e-200),
+    ):
+        found = []
+        for far in (1.0, 1e-60):
+
+            def loss(x, far=far, pool=pool):
+                return jnp.sin(pool(x * far) / far).sum()
+
+            gradient = jax.grad(loss)
+            forward = jax.jvp(gradient, (x,), (v,))[1]
+            back = jax.vjp(gradient, x)[1](v)[0]
+            np.testing.assert_allclose(forward, back, rtol=1e-9, atol=1e-12)
+            found.append(forward)
+        np.testing.assert_allclose(*found, rtol=1e-8, atol=1e-10)
+
+
 # Messages
 
 X = np.zeros((1, 4, 4, 2), np.float32)

@@ -121,6 +121,19 @@ def edge(key, x):
     return y, pullback(jnp.ones_like(y))[0]
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25])
+def test_the_mean_on_both_sides_of_the_range(scale):
+    """Beside a window in which nothing weighs anything, as after a ReLU."""
+    x = column(1, 2, 3, 0, -1, -2, 0, 4, 5) * np.float32(scale)
+    geometry = (("window_shape", (3,)), ("strides", (2,)))
+    y, dx = mean_and_cotangent(x, np.ones((4, 1), np.float32), geometry)
+    np.testing.assert_allclose(y[:, 0] / scale, [14 / 6, 3, -1, 41 / 9], rtol=1e-6)
+    mean = 14 / 6
+    slopes = [(2 - mean) / 6, (4 - mean) / 6, (6 - mean) / 6 + 1, 0, 1, 0, 0]
+    last = [(8 - 41 / 9) / 9, (10 - 41 / 9) / 9]
+    np.testing.assert_allclose(dx[:, 0], slopes + last, rtol=1e-5, atol=1e-6)
+
+
 def test_padding_is_neither_drawn_nor_weighed():
     infinities = column(-INF, -INF, -INF)
     negative = column(-3, -1, -2)

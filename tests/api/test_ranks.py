@@ -252,7 +252,9 @@ def check_fractional(shape, window, output, axes, seeds):
 LARGE = {  # taps that no one step of a maximum takes, bits of two words, and more than comparators rank
     "several steps": ((1, 7, 7, 1), (5, 5), (1, 1), "first"),
     "two words": ((1, 8, 7, 1), (6, 7), (2, 1), "split"),
-    **{f"counted, {t}": ((1, 9, 9, 2), (9, 8), (2, 3), t) for t in ("first", "last", "split")},
+    **{f"walked back, {t}": ((1, 9, 9, 2), (9, 8), (2, 3), t) for t in ("first", "last", "split")},
+    **{f"counted, {t}": ((1, 15, 9, 2), (17, 8), (2, 3), t) for t in ("first", "last", "split")},
+    "counted, apart": ((1, 26, 24, 2), (13, 12), (13, 12), "first"),
 }
 
 

@@ -79,6 +79,58 @@ def test_a_number_beyond_the_range_of_the_type(name, t):
         np.testing.assert_allclose(f(x)[:, 0], [1.0, 3.0 if t < 1 else 1.75])
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shift", [0.0, 1000.0])
+def test_a_masked_element_takes_no_part(name, shift):
+    """-inf, within the range and out of it."""
+    x = numbers((12, 3)).astype(np.float32) + np.float32(shift)
+    masked, few = x.copy(), {"window_shape": (3,), "strides": (3,)}
+    masked[::3] = -inf
+    dy = np.ones((4, 3), np.float32)
+    rest = np.delete(x, np.s_[::3], axis=0)
+    want = run(name, {"window_shape": (2,), "strides": (2,)}, rest, np.float32(1), dy)
+    y, dx, dt = run(name, few, masked, np.float32(1), dy)
+    np.testing.assert_allclose(y, want[0], rtol=1e-6)
+    np.testing.assert_allclose(np.delete(dx, np.s_[::3], axis=0), want[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(dx[::3], np.zeros((4, 3)))
+    np.testing.assert_allclose(dt, want[2], rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("x64")
+def test_second_derivatives_out_of_the_range(name):
+    """To x and the temperature; a shift moves the output and nothing else."""
+    f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
+    at, along = np.append(numbers(5, 1.0), 0.8), numbers(6, 1.0, seed=3)
+    found = []
+    for shift in (0.0, 1000.0):
+
+        def loss(v, shift=shift):
+            return jnp.sin(f(v[:5, None] + shift, temperature=v[5:]) - shift).sum()
+
+        gradient = jax.grad(loss)
+        forward = jax.jvp(gradient, (at,), (along,))[1]
+        np.testing.assert_allclose(forward, jax.vjp(gradient, at)[1](along)[0], rtol=1e-9)
+        found.append(forward)
+    np.testing.assert_allclose(*found, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parts_of_the_batch_one_after_another(name):
+    """What the range does not hold is computed in parts, which agree with the whole."""
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((4, 32, 32, 160)) * 100).astype(np.float32)
+    dy = rng.standard_normal(x.shape).astype(np.float32)
+    geometry, t = {"window_shape": (3, 3), "padding": "SAME"}, np.full(160, 0.7, np.float32)
+    whole = run(name, geometry, x, t, dy)
+    parts = [run(name, geometry, x[i : i + 1], t, dy[i : i + 1]) for i in range(4)]
+    for which in (0, 1):
+        joined = np.concatenate([part[which] for part in parts])
+        np.testing.assert_array_equal(whole[which], joined)
+    np.testing.assert_allclose(whole[2], sum(part[2] for part in parts), rtol=1e-4, atol=1e-3)
+
+
 # x, the two outputs of windows of 2, and the gradients of their sum
 SPECIAL = [
     ([-inf, -inf, -inf], [-inf, -inf], [0.5, 1.0, 0.5]),

@@ -8,8 +8,9 @@ import pytest
 import jaxpool
 from bench import plain
 from bench.__main__ import main
+from bench._case import MODES
 
-WITHOUT_ARRAYS = {"accelerate", "keep_memory"}
+WITHOUT_ARRAYS = {"accelerate", "keep_memory", "sharded"}
 SMALL = plain.chosen([r"\[small\]"])
 
 
@@ -57,5 +58,32 @@ def test_the_command_prints_a_line_a_mode_and_writes_both_files(tmp_path, capsys
     rows = printed.partition("geometric means")[0].splitlines()[1:]
     assert [row.split(", ")[-1] for row in rows] == ["forward", "forward_and_vjp"]
     assert "other results than the plain way: 0" in printed
-    assert (tmp_path / "a.md").read_text().count("| maxout") >= 3
-    assert '"mode": "forward"' in (tmp_path / "a.json").read_text()
+    assert (tmp_path / "a.md").read_text().count("| maxout") == 2
+    found = plain.load(tmp_path / "a.json")
+    assert [line.mode for line in found] == ["forward", "forward_and_vjp"]
+
+    other = ["--filter", "^maxout 4 groups bfloat16, 1x16", "--budget", "0", "--mode", "forward"]
+    assert main(["--plain", *other, *files]) == 0
+    assert [line.name for line in plain.load(tmp_path / "a.json")] == [
+        "maxout 4 groups, 1x16x16x48 [small]",
+        "maxout 4 groups, 1x16x16x48 [small]",
+        "maxout 4 groups bfloat16, 1x16x16x48 [small]",
+    ]
+    again = ["--filter", "^maxout 4 groups, 1x16", "--budget", "0", "--mode", "forward"]
+    assert main(["--plain", *again, *files]) == 0
+    lines = plain.load(tmp_path / "a.json")
+    assert len(lines) == 3
+    assert lines[0] != found[0]
+    assert lines[1] == found[1]
+
+
+def test_means_stand_between_the_marks_of_a_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n\n{plain.BEGIN}\nold\n{plain.END}\n\nafter\n")
+    line = plain.Line("maxout", "a", "forward", (1.0, 4.0), (0.1, 0.1), (0.0, 0.0), None, False)
+    plain.put_means(page, [line, dataclasses.replace(line, ms=(1.0, 1.0), mode=MODES[1])])
+    text = page.read_text()
+    assert text.startswith(f"before\n\n{plain.BEGIN}\n| function")
+    assert "| `maxout` | 1 | 4 |" in text
+    assert text.endswith(f"{plain.END}\n\nafter\n")
+    assert "old" not in text

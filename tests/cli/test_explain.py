@@ -121,7 +121,7 @@ def test_every_case_of_the_benchmark_has_words():
 
 
 def test_every_function_has_samples():
-    assert set(_plans.SAMPLES) == set(jaxpool.__all__) - {"accelerate", "keep_memory"}
+    assert set(_plans.SAMPLES) == set(jaxpool.__all__) - {"accelerate", "keep_memory", "sharded"}
     assert set(FUNCTIONS) <= set(_plans.SAMPLES)
 
 

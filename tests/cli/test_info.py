@@ -43,7 +43,7 @@ tpu
 def test_every_function_has_an_entry(capsys):
     assert main(["info", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert set(said["functions"]) == set(jaxpool.__all__) - {"accelerate", "keep_memory"}
+    assert set(said["functions"]) == set(jaxpool.__all__) - {"accelerate", "keep_memory", "sharded"}
     for entry in said["functions"].values():
         together = [platform for plan in entry["plans"] for platform in plan["platforms"]]
         assert sorted(together) == ["cpu", "gpu", "tpu"]
@@ -58,7 +58,7 @@ def test_every_function_has_an_entry(capsys):
 def test_tables(capsys):
     assert main(["info"]) == 0
     said = capsys.readouterr().out
-    for name in set(jaxpool.__all__) - {"accelerate", "keep_memory"}:
+    for name in set(jaxpool.__all__) - {"accelerate", "keep_memory", "sharded"}:
         assert re.search(rf"^  (\w+, )*{name}(, \w+)*$", said, re.MULTILINE)
     elementwise = said.split("  fmax, fmin, maximum, minimum\n")[1]
     assert elementwise.startswith(

@@ -40,7 +40,7 @@ def hooks(monkeypatch):
 def test_the_reference_has_every_public_name_once(hooks):
     names = [name for _, _, names in hooks.REFERENCE.values() for name in names.split()]
     compat = (Path(jaxpool.__file__).parent / "compat").glob("[!_]*.py")
-    modules = ["sharded", "testing", *(f"compat.{path.stem}" for path in compat)]
+    modules = ["testing", *(f"compat.{path.stem}" for path in compat)]
     assert sorted(names) == sorted([*jaxpool.__all__, *modules])
 
 

@@ -3,6 +3,7 @@
 import inspect
 import math
 import re
+import types
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +12,31 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 import jaxpool
-import jaxpool.sharded
 from jaxpool.compat import flax, scipy, torch, torchvision
 from tests.support.junk import JUNK, KEY
 
+OF_ARRAYS = [n for n in jaxpool.__all__ if n not in ("accelerate", "keep_memory", "sharded")]
+
+
+def sharded(name):
+    """A function under `jaxpool.sharded`, with `mesh` and `spec` beside its own arguments."""
+    pool = getattr(jaxpool, name)
+
+    def call(*args, mesh=None, spec=None, **options):
+        return jaxpool.sharded(pool, mesh=mesh, spec=spec)(*args, **options)
+
+    known = inspect.signature(pool)
+    named = [
+        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in ("mesh", "spec")
+    ]
+    call.__signature__ = known.replace(parameters=[*known.parameters.values(), *named])
+    return call
+
+
+SHARDED = types.SimpleNamespace(**{name: sharded(name) for name in OF_ARRAYS})
 ROOMS = {
-    "": (jaxpool, [n for n in jaxpool.__all__ if n not in ("accelerate", "keep_memory")]),
-    "sharded.": (jaxpool.sharded, jaxpool.sharded.__all__),
+    "": (jaxpool, OF_ARRAYS),
+    "sharded.": (SHARDED, OF_ARRAYS),
     "compat.torch.": (torch, [n for n in torch.__all__ if n[0].islower()]),
     "compat.flax.": (flax, flax.__all__),
     "compat.scipy.": (scipy, [n for n in vars(scipy) if re.match(r"\w+_filter|grey_", n)]),

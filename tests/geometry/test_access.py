@@ -124,3 +124,10 @@ def test_windows_read_their_taps(dim, unit):
     for position, row in enumerate(dim.sources().tolist()):
         places = [reads.stride * position + offset for offset, _ in reads.pairs]
         assert [at if 0 <= at < dim.size else dim.size for at in places] == row
+
+
+@given(axes)
+def test_which_elements_a_window_reaches(dim):
+    want, got = np.isin(np.arange(dim.size), dim.sources()), access.reached(dim)
+    assert (got is None) == want.all()
+    np.testing.assert_array_equal(want, True if got is None else got)

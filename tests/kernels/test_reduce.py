@@ -1,14 +1,18 @@
 """Reductions over whole axes: those of XLA for CPU lose a NaN, by the shape of the array."""
 
+import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._kernels.reduce import extreme
-from jaxpool._plan.others import reduced_ways
+from jaxpool._kernels.reduce import extreme, pack, unpack
+from jaxpool._ops.reduction import Reduction
+from jaxpool._plan import tuning
+from jaxpool._plan.others import Fold, plan_fold
 
 SHAPES = [  # found by a search; `jax.numpy.max` loses NaNs over most of them
     ((17, 16, 8, 17), (3,)),
@@ -33,7 +37,7 @@ def test_no_nan_is_lost(shape, axes, kind):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(
-    ("shape", "axes"), [((3, 19, 4), (1,)), ((2, 5, 18), (0, 2)), ((17,), (0,))]
+    ("shape", "axes"), [((3, 19, 4), (1,)), ((2, 5, 18), (2, 0)), ((17,), (0,))]
 )
 def test_folded_extremes_are_those_of_numpy(shape, axes, dtype):
     rng = np.random.default_rng(1)
@@ -42,7 +46,9 @@ def test_folded_extremes_are_those_of_numpy(shape, axes, dtype):
     drawn[20:] = -np.abs(np.nan_to_num(drawn[20:], posinf=3, neginf=4))
     x = drawn.astype(jax.numpy.dtype(dtype))
     for kind in ("max", "min"):
-        fold = functools.partial(extreme, axes=axes, kind=kind, loses_nan=True, ways=16)
+        fold = functools.partial(
+            extreme, axes=axes, kind=kind, loses_nan=True, fold=Fold(axes[0], 16)
+        )
         y = np.asarray(jax.jit(jax.vmap(fold))(x), np.float32)
         along = tuple(axis + 1 for axis in axes)
         expected = getattr(np, kind)(x.astype(np.float32), axis=along, keepdims=True)
@@ -50,9 +56,85 @@ def test_folded_extremes_are_those_of_numpy(shape, axes, dtype):
 
 
 def test_what_is_folded():
+    def plan(shape, axes, bits=32, on="cpu", sharded=False, ties=False):
+        return plan_fold(shape, axes, bits, on, sharded, ties)
+
     large = (16, 112, 112, 64)
-    assert [reduced_ways(large, (1, 2), bits, "cpu", False) for bits in (8, 16, 32)] == [1, 8, 16]
-    assert reduced_ways((1, 16, 16, 48), (1, 2), 32, "cpu", False) == 1
-    assert reduced_ways((1 << 18, 16), (1,), 32, "cpu", False) == 1
-    assert reduced_ways(large, (1, 2), 32, "cpu", True) == 1
-    assert {reduced_ways(large, (1, 2), 32, on, False) for on in ("gpu", "tpu", "portable")} == {1}
+    assert [plan(large, (1, 2), bits) for bits in (8, 16, 32)] == [None, Fold(1, 8), Fold(1, 16)]
+    assert plan((4, 32, 112, 64), (0, 1, 2, 3)) == Fold(1, 16)  # not the four elements before it
+    assert plan((64, 7, 7, 512), (1, 2)) == Fold(1, 7)  # seven elements are fewer than sixteen
+    assert plan((64, 7, 7, 512), (1, 2), ties=True) == Fold(1, 4)
+    assert [plan(large, (3,), ties=ties) for ties in (False, True)] == [Fold(3, 16), Fold(3, 8)]
+    assert [plan(large, (3,), 16, ties=ties) for ties in (False, True)] == [Fold(3, 8), Fold(3, 4)]
+    groups = (4, 64, 64, 32, 2)  # of a maxout
+    assert [plan(groups, (4,), ties=ties) for ties in (False, True)] == [Fold(4, 2), None]
+    assert plan((1, 16, 16, 48), (1, 2)) is None
+    assert plan(large, (1, 2), sharded=True) is None
+    assert {plan(large, (1, 2), on=on) for on in ("gpu", "tpu", "portable")} == {None}
+
+
+def _expected(x, axes, kind, ties, mask, dy):
+    """The extreme and the cotangent of x, element by element."""
+    lost = -np.inf if kind == "max" else np.inf
+    read = np.where(mask, x, np.float32(lost))
+    y = getattr(np, kind)(read, axis=axes, keepdims=True)
+    tied = ((read == y) | (np.isnan(read) & np.isnan(y))) & mask
+    dx = np.zeros(x.shape, np.float32)
+    for out in np.ndindex(y.shape):
+        here = np.zeros(x.shape, bool)
+        here[tuple(slice(None) if axis in axes else at for axis, at in enumerate(out))] = True
+        places = sorted(
+            zip(*np.nonzero(tied & here), strict=True), key=lambda p: [p[a] for a in axes]
+        )
+        if not places:
+            continue
+        if ties != "split":
+            places = [places[0 if ties == "first" else -1]]
+        for place in places:
+            dx[place] = np.float32(dy[out]) / np.float32(len(places))
+    return y, dx
+
+
+@pytest.mark.parametrize("ties", ["first", "last", "split"])
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((3, 19, 4), (1,)), ((2, 18, 5), (2, 1)), ((2, 3, 17), (0, 2)), ((16,), (0,))],
+)
+def test_cotangents_of_folded_extremes(monkeypatch, shape, axes, dtype, kind, ties):
+    """Nineteen elements in stretches of two: the last two stretches share one."""
+    folding = dataclasses.replace(tuning.CPU, folded_elements=0, folded_row=1, folded_tied_row=1)
+    monkeypatch.setitem(tuning.TUNING, "cpu", folding)
+    rng = np.random.default_rng(0)
+    values = np.array([1, 2, 0, -0.0, np.inf, -np.inf, np.nan], np.float32)
+    x = rng.choice(values, shape, p=[0.3, 0.3, 0.1, 0.1, 0.05, 0.13, 0.02])
+    sizes = tuple(shape[axis] for axis in axes)
+    op = Reduction(kind, ties, axes, sizes)
+    for mask in (np.ones(shape[-1:], bool), rng.random(shape[-1:]) > 0.5):
+        given = jnp.asarray(x, dtype), jnp.asarray(mask).reshape((1,) * (len(shape) - 1) + (-1,))
+        dy = jnp.asarray(
+            12 * rng.integers(1, 4, [1 if a in axes else n for a, n in enumerate(shape)]), dtype
+        )
+
+        @jax.jit
+        def both(dy, x, mask):
+            y, kept = op.primal("cpu", x, mask)
+            return y, op.transpose("cpu", kept, dy)[0]
+
+        y, dx = both(dy, *given)
+        expected, cotangent = _expected(x, axes, kind, ties, mask, np.asarray(dy, np.float32))
+        np.testing.assert_array_equal(np.asarray(y, np.float32), expected)
+        np.testing.assert_array_equal(dx, jnp.asarray(cotangent).astype(dtype))
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 15, 16, 17, 33, 64, 100])
+def test_bits_are_blocks_of_eight(size):
+    bits = np.random.default_rng(size).random((3, size, 5)) < 0.5
+    length = -(-size // 8)
+    padded = np.zeros((3, 8 * length, 5), bool)
+    padded[:, :size] = bits
+    blocks = padded.reshape(3, 8, length, 5)
+    words = pack(jax.numpy.asarray(bits), 1)
+    np.testing.assert_array_equal(words, np.packbits(blocks, axis=1, bitorder="little")[:, 0])
+    np.testing.assert_array_equal(unpack(words, size, 1), bits)

@@ -334,3 +334,39 @@ def test_cotangents_known_to_be_zero_are_sent_back_as_such():
     scale, dx = transpose([ad.Zero(aval)], known, asked, turned=False, **params)
     assert scale is None
     assert isinstance(dx, ad.Zero)
+
+
+# The rule of the primitive `jaxpool`
+
+
+@pytest.mark.parametrize("name", ["max_pool", "adaptive_max_pool", "maximum", "cummax"])
+def test_forward_mode_is_the_primal_and_its_linear_map_and_nothing_else(name):
+    f = ROWS[name].modes()["jvp"]
+    x = jnp.asarray(numbers(), np.float32)
+
+    def ours(f, *args):
+        every = [eqn for eqn in equations_of(f, *args) if "jaxpool" in eqn.primitive.name]
+        return [(eqn.primitive.name, eqn.params.get("what")) for eqn in every]
+
+    programs = equations_of(f, x), equations_of(lambda x: jax.jvp(f, (x,), (x,)), x)
+    assert not any("custom" in eqn.primitive.name for eqns in programs for eqn in eqns)
+    assert ours(f, x) == [("jaxpool", "value")]
+    pushed = [("jaxpool", "primal"), ("jaxpool_linear_map", None)]
+    assert ours(lambda x: jax.jvp(f, (x,), (x,)), x) == pushed
+    assert ours(lambda x: jax.vjp(f, x)[1](f(x)), x)[:1] == pushed[:1]
+
+
+def test_tangents_of_arguments_that_are_mapped_along_axes_of_their_own():
+    """Of a `vmap` the rule sees one equation, which says along which axis each argument is mapped, if it is."""
+    order = np.random.default_rng(0).permutation(24 + 6).astype(np.float32)
+    x, y = jnp.asarray(order[:24].reshape(3, 4, 2)), jnp.asarray(order[24:].reshape(2, 3))
+    largest = functools.partial(jaxpool.maximum, autodiff="jvp")
+
+    def each(x, y):
+        rows = jax.vmap(largest, (1, None))
+        return jax.vmap(rows, (None, 0), 1)(x[..., 0], y)
+
+    got = jax.jit(lambda *xs: jax.jvp(each, xs, (2 * x, 3 * y)))(x, y)
+    a, b = x[..., 0].T[:, None], y[None]
+    np.testing.assert_array_equal(got[0], jnp.maximum(a, b))
+    np.testing.assert_array_equal(got[1], jnp.where(a > b, 2 * a, 3 * b))

@@ -8,8 +8,16 @@ import pytest
 from jaxpool._geometry.window import full_window, make_window
 from jaxpool._plan.max_pool import plan_max, plan_ties
 from jaxpool._plan.problem import Problem
-from jaxpool._plan.rank_pool import by_network, counts, network, places, plan_rank
-from jaxpool._plan.tuning import LIMITS
+from jaxpool._plan.rank_pool import (
+    by_network,
+    counts,
+    network,
+    places,
+    plan_rank,
+    reduced,
+    walked_back,
+)
+from jaxpool._plan.tuning import LIMITS, TUNING
 
 
 def sorted_by(count, ranks, values):
@@ -30,7 +38,7 @@ def test_a_network_brings_elements_to_their_places(count):
             assert sorted_by(count, ranks, values) == [sorted(values)[rank] for rank in ranks]
 
 
-@pytest.mark.parametrize("count", [9, 25, 49, LIMITS.network_taps])
+@pytest.mark.parametrize("count", [9, 25, 49, TUNING["cpu"].network_taps])
 def test_a_long_network(count):
     chance = random.Random(count)
     for _ in range(10):
@@ -55,18 +63,25 @@ def test_where_ranks_stand():
     assert places(window, None) == tuple(sorted({n // 2 for n in (4, 2, 6, 3)}))
 
 
-@pytest.mark.parametrize(
-    ("window", "answer"),
-    [
-        (make_window((1, 99, 1), (LIMITS.network_taps,)), True),
-        (make_window((1, 99, 1), (LIMITS.network_taps + 1,)), False),
-        (full_window((1, LIMITS.whole_taps, 1), (1,)), True),
-        (full_window((1, LIMITS.whole_taps + 1, 1), (1,)), False),
-        (make_window((1, 99, LIMITS.whole_taps + 1, 1), (1, LIMITS.whole_taps + 1)), True),
-    ],
-)
-def test_few_taps_are_ranked_by_comparators(window, answer):
-    assert by_network(window) is answer
+@pytest.mark.parametrize("on", ["cpu", "gpu"])
+def test_few_taps_are_ranked_by_comparators(on):
+    most = TUNING[on].network_taps
+    assert by_network(most, on)
+    assert not by_network(most + 1, on)
+
+
+def test_one_large_window_over_whole_axes_is_reduced():
+    few, more = LIMITS.whole_taps, LIMITS.whole_taps + 1
+    assert not reduced(full_window((1, few, 1), (1,)))
+    assert reduced(full_window((1, more, 1), (1,)))
+    assert not reduced(make_window((1, 99, more, 1), (1, more)))
+
+
+def test_long_windows_that_meet_are_walked_back():
+    few, more = LIMITS.masked_taps, LIMITS.masked_taps + 1
+    assert not walked_back(make_window((1, 999, 1), (few,)))
+    assert walked_back(make_window((1, 999, 1), (more,)))
+    assert not walked_back(make_window((1, 999, 1), (more,), (more,)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -15,15 +15,14 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from bench import scaling
-from jaxpool import sharded
 
 DEVICES = 8
 on_eight_devices = pytest.mark.skipif(
     len(jax.devices()) < DEVICES, reason="test_eight_devices.py runs it, on eight devices"
 )
 
-KINDS = ["auto", "explicit", "manual"]  # manual: inside a shard_map
-PLAIN = "plain"  # the plain function, of an array whose type says how it is sharded
+# Explicit: the type of an array says how it is sharded, and plain functions read it. Manual: inside a shard_map.
+KINDS = ["auto", "explicit", "manual"]
 LAYOUTS = {  # sizes of a mesh, and how an array of four axes lies on it
     "rows over 8": ((8,), P(None, "a")),
     "rows over 4 x 2": ((4, 2), P(None, ("a", "b"))),
@@ -33,7 +32,7 @@ LAYOUTS = {  # sizes of a mesh, and how an array of four axes lies on it
 
 
 def mesh_of(shape, kind):
-    axis = AxisType.Explicit if kind in ("explicit", PLAIN) else AxisType.Auto
+    axis = AxisType.Explicit if kind == "explicit" else AxisType.Auto
     return jax.make_mesh(shape, tuple("abc"[: len(shape)]), (axis,) * len(shape))
 
 
@@ -50,8 +49,9 @@ class Pool:
     def plain(self, x):
         return getattr(jaxpool, self.op)(x, *self.args, **dict(self.options))
 
-    def sharded(self, x, **where):
-        return getattr(sharded, self.op)(x, *self.args, **dict(self.options), **where)
+    def sharded(self, x, spec):
+        pool = jaxpool.sharded(getattr(jaxpool, self.op), spec=spec)
+        return pool(x, *self.args, **dict(self.options))
 
     def __str__(self):
         options = [f"{name}={value}" for name, value in self.options]
@@ -63,15 +63,15 @@ class Unpooled(Pool):
     """A max pool of an array of `args[0]` pooled positions, put back where it found its maxima."""
 
     def plain(self, x):
-        return self._both(jaxpool, x)
+        return self._both(lambda pool: pool, x)
 
-    def sharded(self, x, **where):
-        return self._both(sharded, x, **where)
+    def sharded(self, x, spec):
+        return self._both(functools.partial(jaxpool.sharded, spec=spec), x)
 
-    def _both(self, module, x, **where):
+    def _both(self, on, x):
         sizes, *args = self.args
-        y, indices = module.max_pool_with_argmax(x, *args, **dict(self.options), **where)
-        return module.max_unpool(y, indices, sizes, **where)
+        y, indices = on(jaxpool.max_pool_with_argmax)(x, *args, **dict(self.options))
+        return on(jaxpool.max_unpool)(y, indices, sizes)
 
 
 def pool(op, *args, exact=None, **options):
@@ -125,11 +125,10 @@ def on_mesh(cases, layout, kind):
     put = functools.partial(jax.device_put, device=NamedSharding(mesh, spec))
 
     def run(case, x):
-        if kind == PLAIN:
+        if kind == "explicit":
             return case.plain(x)
-        if kind != "manual":
-            where = {} if kind == "explicit" else {"spec": spec}
-            return case.sharded(x, **where)
+        if kind == "auto":
+            return case.sharded(x, spec)
         out = P(spec[0] if spec else None) if case.whole else spec
         local = functools.partial(case.sharded, spec=spec)
         outs = (out, out) if case.op.endswith("with_argmax") else out
@@ -159,8 +158,9 @@ def assert_same(cases, layout, kind, xs):
 
 
 def collectives(f, *xs):
-    """The collectives of a compiled program, each with the bytes that a device sends."""
-    return scaling.collectives(jax.jit(f).lower(*xs).compile().as_text())
+    """The collectives of a program, compiled or to be, each with the bytes that a device sends."""
+    program = f if isinstance(f, jax.stages.Compiled) else jax.jit(f).lower(*xs).compile()
+    return scaling.collectives(program.as_text())
 
 
 def compare(case, got, want):

@@ -3,8 +3,11 @@
 The calls are those of `tests.support.junk`, of larger arrays: a function without one there fails here.
 """
 
+import dataclasses
 import inspect
+from typing import Any
 
+import jax
 import numpy as np
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
@@ -13,10 +16,11 @@ import jaxpool
 from tests.sharded.cases import numbers, with_gradient
 from tests.support import junk
 
-NOT_OF_ARRAYS = {"accelerate", "keep_memory"}
+NOT_OF_ARRAYS = {"accelerate", "keep_memory", "sharded"}
 FUNCTIONS = sorted(set(jaxpool.__all__) - NOT_OF_ARRAYS)
 SHAPE = (4, 8, 8, 4)
 WINDOWS = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
+SIZES = {"output_shape": (4, 2), "levels": (1, 4), "groups": 4}  # that four devices divide
 LAYOUTS = {  # which axis of the array lies on which axis of the mesh, and how the second axis of the mesh is
     "first": ({0: "a"}, AxisType.Explicit),
     "pooled": ({1: "a"}, AxisType.Explicit),
@@ -40,11 +44,44 @@ def enlarged(value):
         return np.arange(SHAPE[1]) % 4
     if value.shape == (3, 4):  # boxes
         return np.array([[0, 0, 3, 3], [1, 2, 6.5, 7], [2, 2, 4, 4]], np.float32)
+    if value.shape == (2, 2):  # a kernel
+        return np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32)
     return value
 
 
-def of_array(name):
-    """A function of its array alone, with its gradient, and the array."""
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A call of a public function, of the array at `first` and of others that lie as it does."""
+
+    name: str
+    given: dict[Any, Any]
+    first: Any
+    beside: tuple[Any, ...]
+
+    @property
+    def xs(self):
+        """These arrays."""
+        return [self.given[key] for key in (self.first, *self.beside)]
+
+    def of(self, pool):
+        """`pool`, or what was made of it, called so, as a function of these arrays."""
+
+        def call(*xs):
+            filled = self.given | dict(zip((self.first, *self.beside), xs, strict=False))
+            args = [value for key, value in filled.items() if isinstance(key, int)]
+            named = {key: value for key, value in filled.items() if isinstance(key, str)}
+            return pool(*args, **named)
+
+        return call
+
+    @property
+    def plain(self):
+        """The function itself, of its first array alone."""
+        return self.of(getattr(jaxpool, self.name))
+
+
+def call_of(name):
+    """The call of a function, with windows that cross the border of shards."""
     given = junk.RIGHT[name]
     given = dict(enumerate(given)) if isinstance(given, tuple) else given
     given = {key: enlarged(value) for key, value in given.items()}
@@ -52,15 +89,17 @@ def of_array(name):
     given |= {key: value for key, value in WINDOWS.items() if key in known}
     if "output_shape" in given and "window_shape" in given:  # windows that chance places
         given["window_shape"] = (2, 2)
-    first = next(key for key, value in given.items() if isinstance(value, np.ndarray))
+    given |= {key: value for key, value in SIZES.items() if key in given}
+    arrays = [key for key, value in given.items() if isinstance(value, np.ndarray)]
+    first, *rest = arrays
+    beside = [key for key in rest if given[key].shape == given[first].shape]
+    return Call(name, given, first, tuple(beside))
 
-    def call(x):
-        filled = given | {first: x}
-        args = [value for key, value in filled.items() if isinstance(key, int)]
-        named = {key: value for key, value in filled.items() if isinstance(key, str)}
-        return getattr(jaxpool, name)(*args, **named)
 
-    return with_gradient(call), given[first]
+def of_array(name):
+    """A function of its array alone, with its gradient, and the array."""
+    call = call_of(name)
+    return with_gradient(call.plain), call.xs[0]
 
 
 def spec_of(layout, ndim):
@@ -69,6 +108,24 @@ def spec_of(layout, ndim):
     for axis, of_mesh in axes.items():
         parts[axis] = of_mesh
     return P(*parts), (AxisType.Explicit, second)
+
+
+def across(call, axis, kind, mesh):
+    """`jaxpool.sharded` of a function whose arrays lie along `axis` on a mesh of one axis, "a", and their spec."""
+    spec = P(*[None] * axis, "a")
+    run = call.of(jaxpool.sharded(getattr(jaxpool, call.name), spec=spec))
+    if kind != "manual":
+        return run, spec
+    # Inside a shard_map whoever calls must say how the results lie: as those of an array whose type says it.
+    explicit = mesh.abstract_mesh.update(axis_types=(AxisType.Explicit,))
+    where = jax.sharding.NamedSharding(explicit, spec)
+    likes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where) for x in call.xs]
+    with jax.sharding.use_abstract_mesh(explicit):
+        typed = jax.eval_shape(call.plain, *likes)
+    out = jax.tree.map(lambda y: y.sharding.spec, typed)
+    every = (spec,) * len(likes)
+    mapped = jax.shard_map(run, mesh=mesh, in_specs=every, out_specs=out)
+    return lambda x: mapped(x, *map(jax.numpy.asarray, call.xs[1:])), spec
 
 
 def refused(run):

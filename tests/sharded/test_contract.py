@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 
 import jax
 import numpy as np
@@ -22,40 +21,23 @@ from jaxpool._shards.place import place_by_type
 from jaxpool._shards.unpool import Lying
 from jaxpool._shards.unpool import _check_near as check_near
 
-NAMES = sharded.__all__
+
+def test_the_signature_is_that_of_the_pool():
+    pool = sharded(jaxpool.max_pool)
+    assert inspect.signature(pool) == inspect.signature(jaxpool.max_pool)
+    assert (pool.__name__, pool.__doc__) == ("max_pool", jaxpool.max_pool.__doc__)
 
 
-def parameters(function):
-    return [
-        (parameter.name, parameter.kind, parameter.default)
-        for parameter in inspect.signature(function).parameters.values()
-    ]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_arguments_are_the_plain_ones_and_where_x_lies(name):
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    where = [("mesh", keyword, None), ("spec", keyword, None)]
-    assert parameters(getattr(sharded, name)) == [*parameters(getattr(jaxpool, name)), *where]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_docstring_tells_arguments_result_errors_an_example_and_its_source(name):
-    text = inspect.getdoc(getattr(sharded, name))
-    sections = re.findall(r"^(\w+):$", text, re.MULTILINE)
-    assert sections == ["Args", "Returns", "Raises", "Example", "References"]
-    assert re.search(rf">>> .*jaxpool\.sharded\.{name}\(", text)
-    assert "Gradient" in text
-    arguments = text.split("Args:")[1].split("Returns:")[0]
-    for parameter, _, _ in parameters(getattr(sharded, name)):
-        assert re.search(rf"^\s+{parameter}: ", arguments, re.MULTILINE), parameter
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_unknown_argument_is_named(name):
-    message = f"jaxpool.sharded.{name}: there is no argument `meshes`. Did you mean `mesh`?"
-    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
-        getattr(sharded, name)(meshes=None)
+def test_what_the_pool_refuses_it_refuses_in_its_own_name():
+    assert message(TypeError, sharded(jaxpool.max_pool), windows=2) == (
+        message(TypeError, jaxpool.max_pool, windows=2)
+    )
+    assert message(TypeError, sharded(jaxpool.max_pool), [[1.0]], 2) == (
+        message(TypeError, jaxpool.max_pool, [[1.0]], 2)
+    )
+    assert message(TypeError, sharded, 3) == (
+        "jaxpool.sharded: `pool` must be a function of an array; got pool=3. Pass jaxpool.max_pool, say."
+    )
 
 
 # Halos
@@ -108,73 +90,76 @@ def message(kind, function, *args, **options):
 
 
 X = np.zeros((2, 16, 4, 3), np.float32)
+ROWS = P(None, "rows")
+
+
+def refusal(kind, pool, *args, mesh=None, spec=None, **options):
+    """What is said of a call of `jaxpool.sharded(pool, mesh=mesh, spec=spec)`."""
+    return message(kind, sharded(pool, mesh=mesh, spec=spec), *args, **options)
 
 
 def test_nothing_says_which_mesh():
-    assert message(TypeError, sharded.max_pool, X, (2, 2)) == (
-        "jaxpool.sharded.max_pool: `mesh` must be given where neither the type of x nor a context "
-        "says it; got mesh=None (x.shape=(2, 16, 4, 3), window_shape=(2, 2)). "
-        "Pass the mesh over which x is sharded, or call jax.set_mesh."
+    assert refusal(TypeError, jaxpool.max_pool, X, (2, 2)) == (
+        "jaxpool.sharded: `mesh` must be given where neither the type of x nor a context says it; got "
+        "mesh=None (x.shape=(2, 16, 4, 3)). Pass the mesh over which x is sharded, or call jax.set_mesh."
     )
 
 
 def test_nothing_says_how_x_is_sharded():
-    assert message(TypeError, sharded.avg_pool, X, (2, 2), mesh=rows(4)) == (
-        "jaxpool.sharded.avg_pool: `spec` must be given where neither the type of x nor x itself "
-        "says how it is sharded; got spec=None (x.shape=(2, 16, 4, 3), window_shape=(2, 2)). "
-        'Pass spec=PartitionSpec(None, "rows"), say, one entry an axis of x.'
+    assert refusal(TypeError, jaxpool.avg_pool, X, (2, 2), mesh=rows(4)) == (
+        "jaxpool.sharded: `spec` must be given where neither the type of x nor x itself says how it is "
+        "sharded; got spec=None (x.shape=(2, 16, 4, 3)). "
+        'Pass spec=PartitionSpec(None, "rows"), say, one entry for each axis of x.'
     )
 
 
 def test_nothing_says_how_x_is_sharded_inside_a_shard_map():
     mesh = jax.make_mesh((1,), ("rows",), (AxisType.Auto,), devices=jax.devices()[:1])
-    run = jax.shard_map(
-        lambda x: sharded.min_pool(x, (2, 2)), mesh=mesh, in_specs=P(None, "rows"), out_specs=P()
-    )
+    local = functools.partial(sharded(jaxpool.min_pool), window_shape=(2, 2))
+    run = jax.shard_map(local, mesh=mesh, in_specs=ROWS, out_specs=P())
     assert message(TypeError, run, jnp.asarray(X)) == (
-        "jaxpool.sharded.min_pool: `spec` must be given inside a shard_map, where types do not say "
-        "which axes are sharded; got spec=None (x.shape=(2, 16, 4, 3), window_shape=(2, 2)). "
-        'Pass spec=PartitionSpec(None, "rows"), say, one entry an axis of x.'
+        "jaxpool.sharded: `spec` must be given inside a shard_map, where types do not say which axes are "
+        "sharded; got spec=None (x.shape=(2, 16, 4, 3)). "
+        'Pass spec=PartitionSpec(None, "rows"), say, one entry for each axis of x.'
     )
 
 
-@pytest.mark.parametrize(
-    ("size", "hint"),
-    [(20, "Use 16 or 32 there."), (17, "Use 16 or 32 there."), (12, "Use 16 there.")],
-)
-def test_sizes_that_work(size, hint):
+@pytest.mark.parametrize(("size", "hint"), [(17, "Use 16 or 24 there."), (6, "Use 8 there.")])
+def test_sizes_that_the_shards_divide(size, hint):
     x = np.zeros((2, size, 4, 3), np.float32)
-    out = -(-size // 2)
-    found = message(
-        ValueError, sharded.sum_pool, x, (3, 3), (2, 2), "SAME", mesh=rows(8), spec=P(None, "rows")
-    )
+    found = refusal(ValueError, jaxpool.sum_pool, x, 3, mesh=rows(8), spec=ROWS)
     assert found == (
-        f"jaxpool.sharded.sum_pool: `x` must be of a size along axis 1 that its 8 shards divide, as "
-        f"they must the {out} of the output; got x.shape[1]={size} (x.shape=(2, {size}, 4, 3), "
+        f"jaxpool.sharded: `x` must be of a size along axis 1 that its 8 shards divide; got "
+        f"x.shape[1]={size} (x.shape=(2, {size}, 4, 3)). {hint}"
+    )
+
+
+@pytest.mark.parametrize(("size", "hint"), [(24, "Use 16 or 32 there."), (8, "Use 16 there.")])
+def test_sizes_of_which_the_shards_divide_those_of_the_output(size, hint):
+    x = np.zeros((2, size, 4, 3), np.float32)
+    options = {"mesh": rows(8), "spec": ROWS}
+    found = refusal(ValueError, jaxpool.sum_pool, x, (3, 3), (2, 2), "SAME", **options)
+    assert found == (
+        f"jaxpool.sum_pool: `x` must be of a size along axis 1 that its 8 shards divide, as they must the "
+        f"{size // 2} of the output; got x.shape[1]={size} (x.shape=(2, {size}, 4, 3), "
         f"window_shape=(3, 3)). {hint}"
     )
 
 
 def test_no_size_works():
-    found = message(ValueError, sharded.max_pool, X, (3, 3), mesh=rows(4), spec=P(None, "rows"))
+    found = refusal(ValueError, jaxpool.max_pool, X, (3, 3), mesh=rows(4), spec=ROWS)
     assert found == (
-        "jaxpool.sharded.max_pool: `x` must be of a size along axis 1 that its 4 shards divide, as "
-        "they must the 14 of the output; got x.shape[1]=16 (x.shape=(2, 16, 4, 3), "
-        "window_shape=(3, 3)). With this window, stride and padding no size near it works: pad by "
-        '"SAME", and use one that 4 divides.'
+        "jaxpool.max_pool: `x` must be of a size along axis 1 that its 4 shards divide, as they must the "
+        "14 of the output; got x.shape[1]=16 (x.shape=(2, 16, 4, 3), window_shape=(3, 3)). With this "
+        'window, stride and padding no size near it works: pad by "SAME", and use one that 4 divides.'
     )
 
 
 def test_a_batch_that_does_not_divide():
-    found = message(ValueError, sharded.max_pool, X, (2, 2), mesh=rows(4), spec=P("rows"))
+    found = refusal(ValueError, jaxpool.max_pool, X, (2, 2), mesh=rows(4), spec=P("rows"))
     assert found == (
-        "jaxpool.sharded.max_pool: `x` must be of a size along axis 0 that its 4 shards divide; got "
-        "x.shape[0]=2 (x.shape=(2, 16, 4, 3), window_shape=(2, 2)). Use 4 there."
-    )
-    found = message(ValueError, sharded.global_max_pool, X, mesh=rows(3), spec=P(None, "rows"))
-    assert found == (
-        "jaxpool.sharded.global_max_pool: `x` must be of a size along axis 1 that its 3 shards "
-        "divide; got x.shape[1]=16 (x.shape=(2, 16, 4, 3)). Use 15 or 18 there."
+        "jaxpool.sharded: `x` must be of a size along axis 0 that its 4 shards divide; got "
+        "x.shape[0]=2 (x.shape=(2, 16, 4, 3)). Use 4 there."
     )
 
 
@@ -183,8 +168,8 @@ def test_a_batch_that_nobody_knows():
 
     def pooled(batch):
         x = jax.ShapeDtypeStruct(symbolic_shape(f"{batch}, 4, 2"), np.float32)
-        pool = functools.partial(sharded.max_pool, window_shape=(2,), mesh=mesh, spec=P("rows"))
-        return jax.eval_shape(pool, x).shape
+        pool = sharded(jaxpool.max_pool, mesh=mesh, spec=P("rows"))
+        return jax.eval_shape(functools.partial(pool, window_shape=(2,)), x).shape
 
     mesh = AbstractMesh((2,), ("rows",))
     assert str(pooled("2*b")) == "(2*b, 3, 2)"
@@ -193,120 +178,117 @@ def test_a_batch_that_nobody_knows():
 
 
 def test_numbers_of_adaptive_windows_that_work():
-    found = message(
-        ValueError, sharded.adaptive_max_pool, X, (6, 2), mesh=rows(4), spec=P(None, "rows")
-    )
-    assert found == (
-        "jaxpool.sharded.adaptive_max_pool: `output_shape` must be of a size along axis 1 that its 4 "
-        "shards divide, or 1 along every axis; got output_shape=(6, 2) (x.shape=(2, 16, 4, 3)). "
+    where = {"mesh": rows(4), "spec": ROWS}
+    assert refusal(ValueError, jaxpool.adaptive_max_pool, X, (6, 2), **where) == (
+        "jaxpool.adaptive_max_pool: `output_shape` must be of a size along axis 1 that its 4 shards "
+        "divide, or 1 along every axis; got output_shape=(6, 2) (x.shape=(2, 16, 4, 3)). "
         "Use 4 or 8 there."
     )
-    found = message(
-        ValueError,
-        sharded.adaptive_max_pool_with_argmax,
-        *(X, (1, 1)),
-        mesh=rows(4),
-        spec=P(None, "rows"),
-    )
+    found = refusal(ValueError, jaxpool.adaptive_max_pool_with_argmax, X, (1, 1), **where)
     assert "that its 4 shards divide; got output_shape=(1, 1)" in found
 
 
+def test_groups_that_work():
+    where = {"mesh": rows(4), "spec": P(None, None, None, "rows")}
+    x = np.zeros((2, 4, 4, 12), np.float32)
+    assert refusal(ValueError, jaxpool.maxout, x, 6, **where) == (
+        "jaxpool.maxout: `groups` must be a positive int that divides the axis of size 12, a multiple of "
+        "its 4 shards; got groups=6 (x.shape=(2, 4, 4, 12), axis=-1). Each group has as many elements."
+    )
+
+
+def test_axes_that_are_whole():
+    """By the type, and inside a shard_map."""
+    assert refusal(ValueError, jaxpool.k_max_pool, X, 3, axis=1, mesh=rows(4), spec=ROWS) == (
+        "jaxpool.k_max_pool: `x` must be whole along axis 1, not in 4 shards; got a spec of "
+        "P(None, 'rows', None, None) (x.shape=(2, 16, 4, 3)). Give a spec that has None for axis 1, to "
+        "jax.reshard or to jaxpool.sharded."
+    )
+    run = jax.shard_map(
+        sharded(functools.partial(jaxpool.cummax, axis=1), spec=ROWS),
+        mesh=rows(4),
+        in_specs=ROWS,
+        out_specs=ROWS,
+    )
+    assert message(ValueError, jax.eval_shape, run, X) == (
+        "jaxpool.cummax: `x` must be whole along axis 1, not in 4 shards; got a spec of "
+        "P(None, 'rows', None, None) (x.shape=(2, 4, 4, 3)). Call "
+        "jax.lax.all_gather(x, ('rows',), axis=1, tiled=True) before it."
+    )
+
+
 def test_sizes_and_indices_that_unpooling_takes():
-    where = {"mesh": rows(4), "spec": P(None, "rows")}
+    where = {"mesh": rows(4), "spec": ROWS}
     indices = np.zeros(X.shape, np.int32)
-    found = message(ValueError, sharded.max_unpool, X, indices, (30, 4), **where)
-    assert found == (
-        "jaxpool.sharded.max_unpool: `spatial_shape` must be of a size along axis 1 that its 4 shards "
+    assert refusal(ValueError, jaxpool.max_unpool, X, indices, (30, 4), **where) == (
+        "jaxpool.max_unpool: `spatial_shape` must be of a size along axis 1 that its 4 shards "
         "divide; got spatial_shape=(30, 4) (y.shape=(2, 16, 4, 3)). Use 28 or 32 there."
     )
-    found = message(ValueError, sharded.max_unpool, X, indices, (32, 4), **where)
-    assert found == (
-        "jaxpool.sharded.max_unpool: `indices` must be of the shard of its element along axis 1, or of "
+    assert refusal(ValueError, jaxpool.max_unpool, X, indices, (32, 4), **where) == (
+        "jaxpool.max_unpool: `indices` must be of the shard of its element along axis 1, or of "
         "one beside it; got indices=0 (y.shape=(2, 16, 4, 3), spatial_shape=(32, 4)). Use fewer than "
         "the 4 shards, or the plain function on one device."
     )
-    found = message(ValueError, sharded.max_unpool, X[:, :2], indices[:, :2], (32, 4), **where)
-    assert "`y` must be of a size along axis 1 that its 4 shards divide; got y.shape[1]=2" in found
-    found = message(ValueError, sharded.max_unpool, X[:, :0], indices[:, :0], (32, 4), **where)
+    found = refusal(ValueError, jaxpool.max_unpool, X[:, :0], indices[:, :0], (32, 4), **where)
     assert "`y` must be of at least one element along pooled axis 1; got y.shape[1]=0" in found
 
 
 @pytest.mark.parametrize(
     ("kind", "spec", "rule"),
     [
-        (
-            TypeError,
-            "rows",
-            "a jax.sharding.PartitionSpec with one entry an axis of x; got spec='rows'",
-        ),
+        (TypeError, "rows", "with one entry for each axis of the array; got spec='rows'"),
         (
             ValueError,
             P(*[None] * 4, "rows"),
-            "a jax.sharding.PartitionSpec with one entry an axis of x, which has 4;",
+            "with one entry for each axis of the array, which has 4;",
         ),
-        (
-            ValueError,
-            P(None, "columns"),
-            "of distinct axes of the mesh, 'rows'; got spec=P(None, 'columns')",
-        ),
-        (ValueError, P(None, P.UNCONSTRAINED), "of distinct axes of the mesh, 'rows'; got"),
     ],
 )
 def test_specs_that_cannot_be_taken(kind, spec, rule):
-    found = message(kind, sharded.max_pool, X, (2, 2), mesh=rows(4), spec=spec)
-    assert found.startswith(f"jaxpool.sharded.max_pool: `spec` must be {rule}")
+    found = refusal(kind, jaxpool.max_pool, X, (2, 2), mesh=rows(4), spec=spec)
+    assert found.startswith(f"jaxpool.sharded: `spec` must be a jax.sharding.PartitionSpec {rule}")
     assert found.endswith('Pass PartitionSpec(None, "rows"), say, with names of axes of the mesh.')
 
 
-def test_a_mesh_that_is_none():
-    assert message(TypeError, sharded.max_pool, X, (2, 2), mesh=8, spec=P("rows")) == (
-        "jaxpool.sharded.max_pool: `mesh` must be a jax.sharding.Mesh; got mesh=8 "
-        "(x.shape=(2, 16, 4, 3), window_shape=(2, 2)). Pass what jax.make_mesh gave."
+@pytest.mark.parametrize("spec", [P(None, "columns"), P(None, P.UNCONSTRAINED), P("rows", "rows")])
+def test_specs_of_axes_that_the_mesh_does_not_have(spec):
+    found = refusal(ValueError, jaxpool.max_pool, X, (2, 2), mesh=rows(4), spec=spec)
+    rule = "of distinct axes of the mesh, 'rows'; got spec=P("
+    assert found.startswith(f"jaxpool.sharded: `spec` must be {rule}")
+
+
+def test_meshes_that_cannot_be_taken():
+    assert refusal(TypeError, jaxpool.max_pool, X, (2, 2), mesh=8, spec=P("rows")) == (
+        "jaxpool.sharded: `mesh` must be a jax.sharding.Mesh; got mesh=8 (x.shape=(2, 16, 4, 3)). "
+        "Pass what jax.make_mesh gave."
     )
+    with jax.sharding.use_abstract_mesh(rows(4)):
+        other = AbstractMesh((4,), ("columns",))
+        found = refusal(ValueError, jaxpool.max_pool, X, (2, 2), mesh=other, spec=P("columns"))
+    assert found.startswith("jaxpool.sharded: `mesh` must be that of the context, AbstractMesh(")
 
 
 def test_a_spec_that_is_not_that_of_the_type():
     mesh = jax.make_mesh((1,), ("rows",), (AxisType.Explicit,), devices=jax.devices()[:1])
-    x = jax.device_put(X, jax.sharding.NamedSharding(mesh, P(None, "rows")))
-    found = message(ValueError, sharded.max_pool, x, (2, 2), spec=P(None, None, "rows"))
-    assert found == (
-        "jaxpool.sharded.max_pool: `spec` must be what the type of x says, P(None, 'rows', None, None); "
-        "got spec=P(None, None, 'rows') (x.shape=(2, 16, 4, 3), window_shape=(2, 2)). "
+    x = jax.device_put(X, jax.sharding.NamedSharding(mesh, ROWS))
+    assert refusal(ValueError, jaxpool.max_pool, x, (2, 2), spec=P(None, None, "rows")) == (
+        "jaxpool.sharded: `spec` must be what the type of x says, P(None, 'rows', None, None); "
+        "got spec=P(None, None, 'rows') (x.shape=(2, 16, 4, 3)). "
         "Leave it out, or call jax.reshard first."
     )
 
 
-def test_what_the_plain_functions_refuse():
-    where = {"mesh": rows(4), "spec": P(None, "rows")}
-    found = message(ValueError, sharded.max_pool, X, (2, 2), ties="both", **where)
-    assert found.startswith(
-        "jaxpool.sharded.max_pool: `ties` must be 'first', 'last' or 'split'; got"
-    )
-    found = message(TypeError, sharded.sum_pool, X > 0, (2, 2), (2, 2), **where)
-    assert found.startswith(
-        "jaxpool.sharded.sum_pool: `x` must be an array of floats or integers; got"
-    )
-    found = message(ValueError, sharded.lp_pool, X, 0, (2, 2), (2, 2), **where)
-    assert found.startswith("jaxpool.sharded.lp_pool: `p` must be a number above 0, or inf; got")
-    found = message(TypeError, sharded.avg_pool, X, (2, 2), (2, 2), count_include_pad=1, **where)
-    assert found.startswith(
-        "jaxpool.sharded.avg_pool: `count_include_pad` must be True or False; got"
-    )
-    found = message(ValueError, sharded.max_pool_with_argmax, X, (40, 2), **where)
-    assert found.startswith("jaxpool.sharded.max_pool_with_argmax: `window_shape` must be at most")
-
-
 def test_sizes_that_the_window_does_not_fit_are_not_named():
-    x = np.zeros((2, 6, 4, 3), np.float32)
-    found = message(ValueError, sharded.max_pool, x, (5, 2), mesh=rows(4), spec=P(None, "rows"))
-    assert found.endswith("Use 8 there.")
+    x = np.zeros((2, 8, 4, 3), np.float32)
+    found = refusal(ValueError, jaxpool.max_pool, x, (6, 2), (4, 1), mesh=rows(4), spec=ROWS)
+    assert found.endswith("Use 20 there.")
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
 def test_a_maximum_of_all_that_is_no_float(dtype):
     mesh = jax.make_mesh((1,), ("rows",), (AxisType.Auto,), devices=jax.devices()[:1])
     x = np.random.default_rng(0).integers(0, 2, X.shape).astype(dtype)
-    y = sharded.global_max_pool(x, mesh=mesh, spec=P(None, "rows"))
+    y = sharded(jaxpool.global_max_pool, mesh=mesh, spec=ROWS)(x)
     np.testing.assert_array_equal(y, x.max((1, 2)))
 
 
@@ -325,15 +307,15 @@ def test_a_spec_of_axes_that_are_manual_in_part():
     mesh = jax.make_mesh((1, 1), ("rows", "more"), kinds, devices=jax.devices()[:1])
     spec = P(None, ("rows", "more"))
     run = jax.shard_map(
-        lambda x: sharded.max_pool(x, (2, 2), spec=spec),
+        functools.partial(sharded(jaxpool.max_pool, spec=spec), window_shape=(2, 2)),
         mesh=mesh,
         in_specs=P(None, "rows"),
         out_specs=P(None, "rows"),
         axis_names={"rows"},
     )
     assert message(ValueError, run, jnp.asarray(X)) == (
-        "jaxpool.sharded.max_pool: `spec` must be of axes that are all manual here, ['rows'], or none "
-        "of them; got spec=P(None, ('rows', 'more')) (x.shape=(2, 16, 4, 3), window_shape=(2, 2)). "
+        "jaxpool.sharded: `spec` must be of axes that are all manual here, ['rows'], or none "
+        "of them; got spec=P(None, ('rows', 'more')) (x.shape=(2, 16, 4, 3)). "
         "Map the others in the same shard_map."
     )
 
@@ -371,7 +353,7 @@ def test_operands_are_sharded_as_any_of_them_is(specs, together):
 
 @pytest.mark.parametrize("shape", [(0, 8, 2), (2, 8, 0)])
 def test_of_nothing_there_is_nothing_to_unpool(shape):
-    where = {"axes": (1,), "mesh": rows(4), "spec": P(None, "rows")}
+    unpool = sharded(jaxpool.max_unpool, mesh=rows(4), spec=ROWS)
     y, at = (jax.ShapeDtypeStruct(shape, dtype) for dtype in (np.float32, np.int32))
-    x = jax.eval_shape(lambda y, at: sharded.max_unpool(y, at, (16,), **where), y, at)
+    x = jax.eval_shape(lambda y, at: unpool(y, at, (16,), axes=(1,)), y, at)
     assert x.shape == (shape[0], 16, shape[2])

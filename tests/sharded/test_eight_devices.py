@@ -22,6 +22,7 @@ def passed(select):
         for name in (
             "against_plain",
             "explicit",
+            "four_devices",
             "meshes",
             "other_pools",
             "plain_functions",

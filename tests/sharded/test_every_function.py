@@ -1,15 +1,15 @@
-"""Every public function of an array whose type says how it is sharded is traced, or refused in words of our own.
+"""Every public function of an array is traced wherever its array is sharded, or refused in words of our own.
 
-`test_explicit.py` compares what they give with what one device gives.
+`test_four_devices.py` and `test_explicit.py` compare what they give with what one device gives.
 """
 
 import jax
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 
-from tests.sharded.every import FUNCTIONS, LAYOUTS, of_array, refused, spec_of
+from tests.sharded.every import FUNCTIONS, LAYOUTS, across, call_of, of_array, refused, spec_of
 
-QUICK = ("channels", "two")
+QUICK = ("channels",)
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,27 @@ def test_is_traced(name, layout):
     like = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
     with jax.sharding.use_abstract_mesh(mesh):
         refused(lambda: jax.jit(f).trace(like))
+
+
+@pytest.mark.parametrize("kind", ["auto", "manual"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_sharded_takes_it(name, kind):
+    """Nothing is gathered from all devices but by a pyramid, of cells and channels."""
+    call, mesh = call_of(name), AbstractMesh((4,), ("a",), axis_types=(AxisType.Auto,))
+    x = call.xs[0]
+    with jax.sharding.use_abstract_mesh(mesh):
+
+        def traced():
+            run, _ = across(call, 1, kind, mesh)
+            return jax.make_jaxpr(run, return_shape=True)(x)
+
+        found = refused(traced)
+        whole = name.startswith("fractional") or (kind == "manual" and name.startswith("roi"))
+        assert (found is None) == whole
+        if found is None:
+            return
+        program, shapes = found
+        assert jax.tree.map(lambda y: y.shape, shapes) == jax.tree.map(
+            lambda y: y.shape, jax.eval_shape(call.plain, x)
+        )
+        assert name == "spatial_pyramid_pool" or "all_gather" not in str(program)

@@ -10,12 +10,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from jaxpool import sharded
 from jaxpool.compat import scipy
 from tests.sharded.cases import (
     KINDS,
     LAYOUTS,
-    PLAIN,
     assert_same,
     collectives,
     mesh_of,
@@ -56,12 +54,12 @@ SOFT = [
 
 
 def test_a_median():
-    assert_same(CHOSEN[:1], "rows over 8", PLAIN, [numbers()])
+    assert_same(CHOSEN[:1], "rows over 8", "explicit", [numbers()])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", [*KINDS, PLAIN])
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_chosen(layout, kind):
     """Many ties, and windows that cross two ends of shards: where one has two rows, seven reach two shards away."""
     assert_same(CHOSEN, layout, kind, [numbers(seed=seed) for seed, _ in enumerate(CHOSEN)])
@@ -69,7 +67,7 @@ def test_what_is_chosen(layout, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", [*KINDS, PLAIN])
+@pytest.mark.parametrize("kind", KINDS)
 def test_more_that_is_chosen(layout, kind):
     xs = [numbers(seed=seed) for seed, _ in enumerate(MORE_CHOSEN)]
     assert_same(MORE_CHOSEN, layout, kind, xs)
@@ -77,11 +75,14 @@ def test_more_that_is_chosen(layout, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_soft_pools(layout):
-    assert_same(SOFT, layout, PLAIN, [numbers(seed=seed) for seed, _ in enumerate(SOFT)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_soft_pools(layout, kind):
+    assert_same(SOFT, layout, kind, [numbers(seed=seed) for seed, _ in enumerate(SOFT)])
 
 
-@pytest.mark.parametrize("kind", [PLAIN, *[pytest.param(k, marks=pytest.mark.slow) for k in KINDS]])
+@pytest.mark.parametrize(
+    "kind", ["explicit", *[pytest.param(k, marks=pytest.mark.slow) for k in ("auto", "manual")]]
+)
 @pytest.mark.parametrize("kernel", [FLAT, pytest.param(EACH, marks=pytest.mark.slow)])
 def test_a_kernel_gets_the_cotangents_of_all_devices(kind, kernel):
     """Where channels are sharded, too."""
@@ -97,13 +98,11 @@ def test_a_kernel_gets_the_cotangents_of_all_devices(kind, kernel):
         return jax.grad(loss, (0, 1))
 
     def across(x, kernel):
-        if kind == PLAIN:
-            return jaxpool.dilate(x, kernel, (1, 1), "SAME")
+        pool = jaxpool.sharded(jaxpool.dilate, spec=spec)
         if kind != "manual":
-            where = {} if kind == "explicit" else {"spec": spec}
-            return sharded.dilate(x, kernel, (1, 1), "SAME", **where)
+            return pool(x, kernel, (1, 1), "SAME")
         each = P(None, None, "b") if kernel.ndim == 3 else P()
-        local = functools.partial(sharded.dilate, strides=(1, 1), padding="SAME", spec=spec)
+        local = functools.partial(pool, strides=(1, 1), padding="SAME")
         run = jax.shard_map(local, mesh=mesh, in_specs=(spec, each), out_specs=spec)
         return run(x, kernel)
 

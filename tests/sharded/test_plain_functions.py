@@ -14,7 +14,6 @@ import jaxpool
 from jaxpool.compat import flax, torch
 from tests.sharded.cases import (
     KINDS,
-    PLAIN,
     assert_same,
     collectives,
     compare,
@@ -68,7 +67,9 @@ def over_lanes(cases, kind, mesh, spec):
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["auto", "manual", pytest.param("explicit", marks=pytest.mark.slow)]
+)
 def test_sharded_lanes_send_nothing(kind):
     """Forward and backward."""
     mesh = mesh_of((4, 2), kind)
@@ -152,19 +153,20 @@ def test_automatic_axes_have_the_right_gradient(case):
 # Pooled axes whose sharding the type says
 
 
+@pytest.mark.slow
 def test_a_type_that_says_so_sends_halos_alone():
     cases = [
         pool("max_pool", (3, 3), (1, 1), "SAME"),
         pool("avg_pool", (3, 3), (2, 2), "SAME"),
         pool("max_pool", (2, 2), (2, 2)),
     ]
-    run, put = on_mesh(cases, "rows over 4, columns over 2", PLAIN)
+    run, put = on_mesh(cases, "rows over 4, columns over 2", "explicit")
     sent = collectives(run, [put(jnp.ones((2, 16, 16, 2))) for _ in cases])
     assert {name for name, _ in sent} == {"collective-permute"}
 
 
 def test_unpooling_sends_one_number_and_in_a_branch_neighbours():
-    run, put = on_mesh([pool("max_unpool", (16, 16), (2, 2), (2, 2))], "rows over 8", PLAIN)
+    run, put = on_mesh([pool("max_unpool", (16, 16), (2, 2), (2, 2))], "rows over 8", "explicit")
     sent = collectives(run, [put(jnp.ones((2, 16, 16, 2)))])
     assert {name for name, _ in sent} <= {"collective-permute", "all-reduce"}
     assert [size for name, size in sent if name == "all-reduce"] == [4]
@@ -261,14 +263,16 @@ def test_other_libraries_names_exchange_halos():
         torch.max_pool2d(jnp.moveaxis(given, 3, 1), 4)
 
 
-def test_mapped_over_an_axis_that_is_sharded_and_one_that_is_not():
+@pytest.mark.parametrize(
+    "spec", [P("a", None, "b"), pytest.param(P(None, "a", "b"), marks=pytest.mark.slow)]
+)
+def test_mapped_over_an_axis_that_is_sharded_and_one_that_is_not(spec):
     mesh = mesh_of((2, 4), "explicit")
     x = jnp.asarray(numbers((4, 2, 16, 2)))
     case = pool("max_pool", (3,), (1,), "SAME")
-    for spec in (P("a", None, "b"), P(None, "a", "b")):
-        given = jax.device_put(x, NamedSharding(mesh, spec))
-        got = jax.jit(jax.vmap(with_gradient(case.plain)))(given)
-        compare(case, got, jax.jit(jax.vmap(with_gradient(case.plain)))(x))
+    given = jax.device_put(x, NamedSharding(mesh, spec))
+    got = jax.jit(jax.vmap(with_gradient(case.plain)))(given)
+    compare(case, got, jax.jit(jax.vmap(with_gradient(case.plain)))(x))
 
 
 def test_a_shard_map_over_the_batch_alone():
@@ -286,4 +290,4 @@ def test_a_shard_map_over_the_batch_alone():
 def test_an_array_of_every_kind_at_once():
     """Nothing is asked twice: the same call on one device and on eight."""
     x = hard_numbers()
-    assert_same([pool("max_pool", (3, 3), (1, 1), "SAME")], "rows over 4 x 2", PLAIN, [x])
+    assert_same([pool("max_pool", (3, 3), (1, 1), "SAME")], "rows over 4 x 2", "explicit", [x])

@@ -7,7 +7,6 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from jaxpool import sharded
 from tests.sharded.cases import (
     KINDS,
     LAYOUTS,
@@ -21,7 +20,6 @@ from tests.sharded.cases import (
 pytestmark = on_eight_devices
 
 SHAPE = (4, 16, 16, 2)
-QUICK = "rows over 4, columns over 2", "explicit"
 POOLS = [
     pool("max_pool", (3, 3), (1, 1), "SAME"),
     pool("max_pool", (7, 7), (2, 2), "SAME", ties="split"),
@@ -34,28 +32,23 @@ POOLS = [
 ]
 
 
-CELLS = [
-    pytest.param(layout, kind, marks=[] if (layout, kind) == QUICK else [pytest.mark.slow])
-    for layout in LAYOUTS
-    for kind in KINDS
-]
-
-
-@pytest.mark.parametrize(("layout", "kind"), CELLS)
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_only_permutes(layout, kind):
     run, put = on_mesh(POOLS, layout, kind)
     xs = [put(jnp.ones(SHAPE)) for _ in POOLS]
     assert {name for name, _ in collectives(run, xs)} == {"collective-permute"}
 
 
-@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("kind", ["auto", pytest.param("explicit", marks=pytest.mark.slow)])
 def test_bytes_are_those_of_the_halo(kind):
     """3x3 SAME over 16 x 16 on 4 x 2 devices: a row above and below, then columns with their corners."""
     mesh, spec = mesh_of((4, 2), kind), P(None, "a", "b")
     x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, spec))
 
     def pooled(x):
-        return sharded.max_pool(x, (3, 3), (1, 1), "SAME", spec=spec)
+        return jaxpool.sharded(jaxpool.max_pool, spec=spec)(x, (3, 3), (1, 1), "SAME")
 
     rows, columns, each = 16 // 4, 16 // 2, 4 * 2 * 4  # 4 images of 2 channels, 4 bytes an element
     halo = 2 * columns * each + 2 * (rows + 2) * each
@@ -76,7 +69,7 @@ def test_no_shard_is_copied():
 
     needed = [
         jax.jit(gradient, static_argnums=0).lower(*call).compile().memory_analysis()
-        for call in ((sharded.avg_pool, x), (jaxpool.avg_pool, jnp.ones((1, 128, 128, 8))))
+        for call in ((jaxpool.avg_pool, x), (jaxpool.avg_pool, jnp.ones((1, 128, 128, 8))))
     ]
     split, alone = (memory.temp_size_in_bytes for memory in needed)
     assert split < alone + x.nbytes // 8 // 4
@@ -85,7 +78,7 @@ def test_no_shard_is_copied():
 def test_windows_that_no_border_cuts_send_nothing():
     mesh, spec = mesh_of((4, 2), "explicit"), P(None, "a", "b")
     x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, spec))
-    for op in (sharded.max_pool, sharded.avg_pool):
+    for op in (jaxpool.max_pool, jaxpool.avg_pool):
 
         def gradient(x, op=op):
             y, pull = jax.vjp(lambda x: op(x, (2, 2), (2, 2)), x)
@@ -101,7 +94,8 @@ def test_a_batch_that_is_sharded_as_well_stays_where_it_is():
     for spec in (P("a", "b"), P(None, "b")):
 
         def gradient(x, spec=spec):
-            y, pull = jax.vjp(lambda x: sharded.max_pool(x, (3, 3), (1, 1), "SAME", spec=spec), x)
+            pool = jaxpool.sharded(jaxpool.max_pool, spec=spec)
+            y, pull = jax.vjp(lambda x: pool(x, (3, 3), (1, 1), "SAME"), x)
             return pull(y)
 
         assert {name for name, _ in collectives(gradient, x)} == {"collective-permute"}
@@ -110,7 +104,7 @@ def test_a_batch_that_is_sharded_as_well_stays_where_it_is():
 def test_global_pools_reduce_what_each_device_gives():
     mesh, spec = mesh_of((4, 2), "explicit"), P(None, "a", "b")
     x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, spec))
-    for op in (sharded.global_max_pool, sharded.global_avg_pool):
+    for op in (jaxpool.global_max_pool, jaxpool.global_avg_pool):
         forward = collectives(op, x)
         assert {name for name, _ in forward} == {"all-reduce"}
         assert max(size for _, size in forward) <= 4 * 2 * 4  # an element an output

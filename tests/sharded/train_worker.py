@@ -7,6 +7,7 @@ COUNT of 1 is the reference: one device, and plain functions. With `killed`, the
 first step, as a machine that is switched off does.
 """
 
+import functools
 import os
 import signal
 import sys
@@ -20,7 +21,6 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from jaxpool import sharded
 
 DEVICES = 4  # of each process
 STEPS = 2
@@ -41,27 +41,27 @@ def parameters():
     }
 
 
-def network(pools, where, weights, x):
-    """Convolutions and every kind of pool; `where` is what the functions of `pools` are told of x."""
+def network(on, weights, x):
+    """Convolutions and every kind of pool; `on` gives a pool for an array that lies as x does."""
     dimensions = ("NHWC", "HWIO", "NHWC")
 
     def convolved(x, kernel):
         return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=dimensions)
 
     x = jax.nn.relu(convolved(x, weights["first"]))
-    x, indices = pools.max_pool_with_argmax(x, (2, 2), (2, 2), **where)
+    x, indices = on(jaxpool.max_pool_with_argmax)(x, (2, 2), (2, 2))
     x = jax.nn.relu(convolved(x, weights["second"]))
-    x = pools.max_unpool(x, indices, (32, 16), **where)
-    x = pools.max_pool(x, (3, 3), (2, 2), "SAME", **where)
-    x = pools.avg_pool(x, (3, 3), (1, 1), "SAME", **where)
-    return pools.global_max_pool(x, **where) @ weights["last"]
+    x = on(jaxpool.max_unpool)(x, indices, (32, 16))
+    x = on(jaxpool.max_pool)(x, (3, 3), (2, 2), "SAME")
+    x = on(jaxpool.avg_pool)(x, (3, 3), (1, 1), "SAME")
+    return on(jaxpool.global_max_pool)(x) @ weights["last"]
 
 
-def steps(pools, where, x, end_after=None):
+def steps(on, x, end_after=None):
     """Gradient descent on how far the answers are from what they should be."""
 
     def loss(weights, x):
-        answers = network(pools, where, weights, x)
+        answers = network(on, weights, x)
         wanted = jnp.arange(8.0).reshape(2, 4)
         return ((answers - wanted) ** 2).mean()
 
@@ -78,7 +78,7 @@ def steps(pools, where, x, end_after=None):
 
 def main(port, rank, count, folder, killed):
     if count == 1:
-        found = steps(jaxpool, {}, jnp.asarray(images()))
+        found = steps(lambda pool: pool, jnp.asarray(images()))
     else:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.config.update("jax_num_cpu_devices", DEVICES)
@@ -95,7 +95,9 @@ def main(port, rank, count, folder, killed):
             images().shape, NamedSharding(mesh, ROWS), lambda index: images()[index]
         )
         last = killed and rank == count - 1
-        found = steps(sharded, {"mesh": mesh, "spec": ROWS}, x, 0 if last else None)
+        found = steps(
+            functools.partial(jaxpool.sharded, mesh=mesh, spec=ROWS), x, 0 if last else None
+        )
     if rank == 0:
         np.savez(Path(folder) / f"gradients{count}.npz", **found)
 

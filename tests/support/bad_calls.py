@@ -19,7 +19,6 @@ from jax.export import symbolic_shape
 from jax.sharding import PartitionSpec
 
 import jaxpool
-import jaxpool.sharded
 from jaxpool.__main__ import main
 
 TABLE = Path(__file__).parents[1] / "api" / "bad_calls.txt"
@@ -37,7 +36,6 @@ KNOWN = {name: getattr(jaxpool, name) for name in jaxpool.__all__} | {
     "jax": jax,
     "jnp": jnp,
     "np": np,
-    "sharded": jaxpool.sharded,
 }
 EXTRAS = {
     "torch": "jaxpool",

@@ -13,7 +13,6 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 import jaxpool
-import jaxpool.sharded
 from jaxpool.compat import scipy, torch, torchvision
 
 X = np.ones((1, 4, 5, 2), np.float32)
@@ -164,6 +163,7 @@ RIGHT = {
     "segment_min": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
     "segment_mean": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
     "accelerate": {"fn": abs},
+    "sharded": {"pool": jaxpool.max_pool} | PLACED,
 }
 
 
@@ -194,8 +194,9 @@ def _torch_calls():
 
 CALLS = {name: (getattr(jaxpool, name), given) for name, given in RIGHT.items()}
 CALLS |= {
-    f"sharded.{name}": (getattr(jaxpool.sharded, name), RIGHT[name] | PLACED)
-    for name in jaxpool.sharded.__all__
+    f"sharded({name})": (jaxpool.sharded(getattr(jaxpool, name), **PLACED), given)
+    for name, given in RIGHT.items()
+    if name not in ("accelerate", "sharded")
 }
 CALLS |= dict(_torch_calls())
 LINE = {"input": X[0, 0, :, 0], "size": 3}

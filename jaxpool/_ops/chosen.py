@@ -1,0 +1,32 @@
+"""Elements at the taps that windows chose, and cotangents sent to them, where each window chooses for itself.
+
+Of two windows that share a part each may choose another element of it: not in steps, as a maximum goes.
+"""
+
+from jax import Array
+
+from jaxpool._geometry.window import Window
+from jaxpool._kernels import rolled, route
+from jaxpool._ops.op import problem_of
+from jaxpool._plan.problem import Platform
+from jaxpool._plan.rank_pool import plan_rank, rows_joined, walked_back
+
+
+def walk_over(window: Window, x: Array, on: Platform, shape: object = None) -> rolled.Walk:
+    """A walk over the taps of a window of x, or of an array of `shape` with the dtype of x."""
+    return rolled.Walk(window, rows_joined(problem_of(window, x, on, shape)))
+
+
+def pick(window: Window, x: Array, tap: Array, on: Platform) -> Array:
+    """The element of x at the `tap` of each window."""
+    if walked_back(window):
+        return rolled.pick(walk_over(window, x, on), x, tap)
+    return route.pick(x, tap, plan_rank(problem_of(window, x, on)))
+
+
+def send(window: Window, dy: Array, tap: Array, on: Platform) -> Array:
+    """The transpose of `pick`: no scatter."""
+    shape = window.unpooled(dy.shape)
+    if walked_back(window):
+        return rolled.route(walk_over(window, dy, on, shape), dy, tap)
+    return route.route(dy, tap, plan_rank(problem_of(window, dy, on, shape)))

@@ -1,0 +1,162 @@
+"""What a draw from a window gives on average: the mean of its elements weighted by max(x, 0)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._geometry.window import Window, resized
+from jaxpool._kernels import slices
+from jaxpool._ops.moves import State, ratio
+from jaxpool._ops.ranged import EMPTY, RangedOp, amended, between, graded, share
+from jaxpool._ops.scaled import Stages, in_stages, largest, spread_of, sum_of, widened
+from jaxpool._plan.problem import Platform
+
+REACH = 44  # powers of 2 that a total may be away from 1: then squares are of a usual size too
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpectedPool(RangedOp):
+    """The mean of each window weighted by max(x, 0); where all weights are 0, its first element."""
+
+    window: Window
+
+    def _weights(self, x: Array) -> tuple[Array, Array, Array]:
+        """x, where it weighs anything, as a number, and its weight."""
+        wide = widened(x, self.window)
+        return wide, (wide > 0).astype(wide.dtype), lax.max(wide, lax.full_like(wide, 0))
+
+    def plain(self, x: Array) -> tuple[Array, Array]:
+        weight = self._weights(x)[2]
+        total = sum_of(self.window, weight, kept=True)
+        y = sum_of(self.window, weight * weight) / total
+        return y, graded(between(total, REACH), total == 0)
+
+    def outside(self, on: Platform, grade: Array, y: Array, x: Array) -> Array:
+        """Where nothing weighs anything, y was 0 / 0."""
+
+        def first(y: Array, x: Array) -> Array:
+            return jnp.where(y == y, y, self._first(widened(x, self.window)))
+
+        def careful(y: Array, x: Array) -> Array:
+            return self.carefully(on, x)
+
+        found: Array = lax.cond(grade == EMPTY, first, careful, y, x)
+        return found
+
+    def _first(self, x: Array) -> Array:
+        """The first real element of each window; linear in x."""
+        for dim in self.window.dims:
+            before = min(dim.out, -(-dim.low // dim.stride))  # windows that begin in the padding
+            begin, rest = before * dim.stride - dim.low, dim.out - before
+            parts = []
+            if before:
+                edge = lax.slice_in_dim(x, 0, 1, axis=dim.axis)
+                shape = resized(x.shape, [dim.axis], [before])
+                parts.append(lax.broadcast_in_dim(edge, shape, range(x.ndim)))
+            if rest:
+                parts.append(slices.view(x, [dim.axis], [begin], [rest], [dim.stride]))
+            x = slices.concatenate(parts, dim.axis)
+        return x
+
+    def _first_back(self, dy: Array) -> Array:
+        """The transpose of `_first`."""
+        like = slices.zeros_like(dy, self.window.axes, self.window.input_shape)
+        dx: Array = jax.linear_transpose(self._first, like)(dy)[0]
+        return dx
+
+    def right(self, y: Array, x: Array) -> Array:
+        total = sum_of(self.window, self._weights(x)[2])
+        return jnp.logical_or(between(total, REACH), lax.stop_gradient(total) == 0)
+
+    def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+        _, step, weight = self._weights(xs[0])
+        total = sum_of(self.window, weight)
+        first, once = sum_of(self.window, weight * dots[0]), sum_of(self.window, step * dots[0])
+        mean = (2 * first - y * once) / jnp.where(total == 0, 1, total)
+        return jnp.where(total == 0, self._first(dots[0]), mean)
+
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+        total = sum_of(self.window, self._weights(xs[0])[2], kept=True)
+        sure = between(total, REACH)
+        return share(dy, 1 / jnp.where(sure, total, 1), sure, total == 0)
+
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+        _, step, weight = self._weights(xs[0])
+        once = spread_of(self.window, shares, kept=True)
+        dx = 2 * weight * once - step * spread_of(self.window, shares * y)
+        return (dx.astype(xs[0].dtype),)
+
+    def completed(
+        self, on: Platform, grade: Array, dy: Array, shares: Array, dxs: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
+        """Windows in which nothing weighs share nothing, but their first element gets all."""
+
+        def more(dx: Array) -> Array:
+            return dx + self._first_back(jnp.where(shares == 0, dy, 0)).astype(dx.dtype)
+
+        return (amended(on, grade, more, dxs[0]),)
+
+    def careful(self, x: Array) -> Array:
+        wide, _, weight = self._weights(x)
+        stages, total = self._stages(weight)
+        (square,) = stages.gather((1.0,), _squares)
+        high = stages.high
+        mean = high * (square / jnp.where(total == 0, 1, total))
+        return jnp.where(jnp.isinf(high), high, jnp.where(high == 0, self._first(wide), mean))
+
+    def _stages(self, weight: Array) -> tuple[Stages, Array]:
+        """The stages, and the total of each window at its scale."""
+        stages = in_stages(weight, self.window, 1.0, 0, largest(0))
+        return stages, stages.gather((1.0,), _ratios)[0]
+
+    def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+        _, step, weight = self._weights(xs[0])
+        stages, total = self._stages(weight)
+        moving = step * dots[0]
+        (first,) = stages.gather((moving,), _ratios)
+        once = sum_of(self.window, moving)
+        usual = (2 * first - _height(y, stages.high) * once) / jnp.where(total == 0, 1, total)
+        endless = jnp.isinf(weight)
+        shared = sum_of(self.window, jnp.where(endless, dots[0], 0)) / self._endless(weight)
+        usual = jnp.where(stages.high == 0, self._first(dots[0]), usual)
+        return jnp.where(jnp.isinf(stages.high), shared, usual)
+
+    def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+        _, step, weight = self._weights(xs[0])
+        stages, total = self._stages(weight)
+        high = stages.high
+        usual = jnp.where(jnp.logical_or(high == 0, jnp.isinf(high)), 0, dy)
+        usual = usual / jnp.where(total == 0, 1, total)
+        (first,) = stages.spread((usual,), _ratios)
+        once = spread_of(self.window, usual * _height(y, high))
+        shared = jnp.where(jnp.isinf(high), dy, 0) / self._endless(weight)
+        shared = jnp.where(jnp.isinf(weight), spread_of(self.window, shared), 0)
+        alone = self._first_back(jnp.where(high == 0, dy, 0))
+        return ((step * (2 * first - once) + shared + alone).astype(xs[0].dtype),)
+
+    def _endless(self, weight: Array) -> Array:
+        """How many infinite elements each window has, at least 1."""
+        count = sum_of(self.window, jnp.isinf(weight).astype(weight.dtype))
+        return lax.max(count, lax.full_like(count, 1))
+
+
+def _height(y: Array, high: Array) -> Array:
+    """`y / high`, at most 1; 0 where that says nothing."""
+    usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
+    return jnp.where(usual, y, 0) / jnp.where(usual, high, 1)
+
+
+def _ratios(sums: Sequence[Array], low: Array, high: Array, rate: Any) -> State:
+    """Terms weighed by `low / high`, of windows of usual size alone."""
+    return tuple(ratio(low, high) * each for each in sums)
+
+
+def _squares(sums: Sequence[Array], low: Array, high: Array, rate: Any) -> State:
+    """Terms weighed by the square of `low / high`."""
+    return tuple(lax.square(ratio(low, high)) * each for each in sums)

@@ -1,0 +1,86 @@
+"""Loops over the taps of a window hold what a term for each tap gives, whatever the window and the layout."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool._geometry.window import Axis, Window, make_window
+from jaxpool._kernels import rank, rolled
+from jaxpool._kernels.slices import pad_input, tap_of
+from jaxpool._ops.rank_pool import RankPool
+from tests.support import forms
+
+
+@pytest.mark.parametrize("seed", forms.seeds(6))
+def test_loops_find_and_send_as_terms_do(seed):
+    rng = np.random.default_rng(seed)
+    drawn = forms.drawn_window(rng)
+    while any(dim.first_empty() is not None for dim in drawn.window.dims):
+        drawn = forms.drawn_window(rng)
+    window, joined = drawn.window, bool(seed % 2)
+    ranks = (None, 0, -1)[seed % 3]
+    walk = rolled.Walk(window, joined)
+
+    @jax.jit
+    def both(x, v, dy):
+        key, found = rank.keys(x), []
+        fill = rank.end(key.dtype, ranks is None or ranks >= 0)
+        place = rank.counts(window, x.ndim) // 2 if ranks is None else ranks % window.size
+        y = rolled.by_counting(walk, key, place, fill)
+        found.append(rank.values(y, x.dtype))
+        for ties in ("first", "last"):
+            tap = rolled.tap_of_key(walk, key, y, fill, last=ties == "last")
+            found += [tap, rolled.pick(walk, v, tap), rolled.route(walk, dy, tap)]
+        level = walk, key, y, fill
+        found += [rolled.pick_level(*level, v), rolled.route_level(*level, dy)]
+        wanted = []
+        for ties in ("first", "last", "split"):
+            op = RankPool(window, ties, range(window.size), ranks)
+            y, kept = op.primal("cpu", x)
+            wanted += [y] if ties == "first" else []
+            wanted += [] if ties == "split" else [kept]
+            wanted += [op.linear("cpu", kept, v), *op.transpose("cpu", kept, dy)]
+        return found, wanted
+
+    x = rng.integers(0, 4, drawn.shape).astype(np.float32)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    v = rng.standard_normal(x.shape).astype(np.float32)
+    dy = rng.standard_normal(window.pooled(x.shape)).astype(np.float32)
+    found, wanted = both(x, v, dy)
+    for ours, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_planes_hold_what_windows_read(joined):
+    window = make_window((2, 7, 9, 3), (3, 4), (2, 3), "SAME", window_dilation=(1, 2))
+    x = jnp.arange(2.0 * 7 * 9 * 3).reshape(2, 7, 9, 3)
+    walk = rolled.Walk(window, joined)
+    planes = walk.planes(x, 0)
+    assert planes.shape[0] == 2 * 3
+    np.testing.assert_array_equal(walk.from_planes(planes, x.shape), x)
+
+    def join(state, tap, blocks):
+        return (jnp.where(tap == wanted, blocks[0], state[0]),)
+
+    for wanted in range(window.size):
+        first = [walk.flat(jnp.zeros(window.pooled(x.shape)))]
+        (found,) = walk.fold(join, first, [planes], x.shape)
+        want = tap_of(pad_input(x, window, 0), window, wanted)
+        np.testing.assert_array_equal(found.reshape(want.shape), want)
+
+
+def test_a_program_does_not_grow_with_the_window():
+    def lines(taps):
+        window = Window((Axis(0, 4096, taps, 1, 1, 0, 0, 4097 - taps),))
+        walk, key = rolled.Walk(window), jax.ShapeDtypeStruct((4096, 1), jnp.int32)
+
+        def program(key):
+            y = rolled.by_counting(walk, key, taps // 2, rank.end(key.dtype, True))
+            tap = rolled.tap_of_key(walk, key, y, rank.end(key.dtype, True), last=False)
+            return rolled.route(walk, y.astype(jnp.float32), tap)
+
+        return len(jax.jit(program).lower(key).as_text().splitlines())
+
+    assert lines(1024) == lines(64)
