@@ -22,11 +22,9 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
+from jaxpool._plan.others import taps_of_a_round
 
 Step = Callable[[Array, Array], Array]  # (flat tap, what was found before it) -> found
-
-UNROLLED = 4  # taps of one round of a loop: they share what is read and written of the result
-UNROLLED_BACK = 8
 
 
 def _row_axes(window: Window) -> list[int]:
@@ -98,7 +96,9 @@ def over_taps(taps: Sequence[int], step: Step, first: Array, *others: Array) -> 
         return step(tap, found)
 
     end = np.int32(len(taps))
-    found: Array = lax.fori_loop(np.int32(0), end, one, first, unroll=min(UNROLLED, len(taps)))
+    found: Array = lax.fori_loop(
+        np.int32(0), end, one, first, unroll=taps_of_a_round(len(taps), back=False)
+    )
     return found
 
 
@@ -208,7 +208,7 @@ def to_elements(
         return found + term(slices.broadcast_like(tap, found), here, *read)
 
     turns = math.prod(back.turns for back in backs)
-    unroll = min(UNROLLED_BACK, turns)
+    unroll = taps_of_a_round(turns, back=True)
     found: Array = lax.fori_loop(np.int32(0), np.int32(turns), one, first, unroll=unroll)
     for axis in sorted(window.axes):
         found = lax.collapse(found, axis, axis + 2)

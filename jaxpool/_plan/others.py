@@ -57,6 +57,11 @@ def joins_taps_in_a_loop(count: int) -> bool:
     return count > LIMITS.morphology_taps
 
 
+def taps_of_a_round(count: int, *, back: bool) -> int:
+    """How many taps of `count` one round of such a loop joins, or `back`, of how many cotangents are added up."""
+    return min(count, LIMITS.taps_of_a_round_back if back else LIMITS.taps_of_a_round)
+
+
 def kept_before(tap: int) -> bool:
     """Whether what was joined so far is kept before element `tap` is: loops of many joins compile for long."""
     return tap % LIMITS.fold_taps == 0

@@ -23,6 +23,8 @@ class Limits:
     adaptive_places: int = 16  # places of an element on a grid: read one by one up to here, else as a block
     constant_table: int = 1 << 17  # numbers: a longer table of positions is computed by the program, not part of it
     morphology_taps: int = 25  # taps of a kernel: added in one expression up to here, else a loop goes over them
+    taps_of_a_round: int = 4  # taps: one round of that loop joins so many, to which the result is written once
+    taps_of_a_round_back: int = 8  # taps: likewise of cotangents
     taps_at_once: int = 16  # taps of a turn of a loop over them: each turn is a pass over what they are joined to
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
 
