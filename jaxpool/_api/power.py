@@ -44,7 +44,7 @@ def lp_pool(
     taps u, v inside the window. p = 1 is the sum of the sizes, p = 2 the Euclidean norm, p = inf the
     largest size. Nothing overflows, and a window of small sizes is as exact as one of large ones: where
     powers would leave the range of the type anywhere in x, sizes are divided by the largest of their window
-    before they are raised, which takes some ten times as long. Windows of nothing but zeros cost nothing.
+    before they are raised, which takes ten to thirty times as long. Windows of nothing but zeros cost nothing.
 
     Gradient: an element gets `sign(x) * (|x| / y)^(p - 1)` of the cotangent, and 0 where it is 0
     itself and p <= 1, or where y is 0. For p = inf that is what the first largest element gets. A
@@ -128,7 +128,7 @@ def gem_pool(
     p = 1 is the average, p = -1 the harmonic mean, a p near 0 all but the geometric mean; the maximum is
     approached as p grows. Nothing overflows: where powers would leave the range of the type anywhere in x,
     or |p| is below 1 / 16, elements are divided by the largest of their window before they are raised (if p is
-    negative by the least), which takes some ten times as long.
+    negative by the least), which takes ten to thirty times as long.
 
     Gradient: of the mean for x above eps, half of it at eps, 0 below; likewise for p if it is an
     array: learn it. Forward and reverse mode, to any order. Kept for the backward are x, p and

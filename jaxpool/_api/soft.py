@@ -53,7 +53,7 @@ def logsumexp_pool(
     nothing), dilation d and taps u, v inside the window. It exceeds the maximum by at most
     `T * log(n)`, n the size of the window, and approaches it as T goes to 0. Nothing overflows:
     where exponentials would leave the range of the type anywhere in x (y / T beyond 40 in float32), all
-    are taken relative to the maximum of their window, which takes some ten times as long.
+    are taken relative to the maximum of their window, which takes ten to thirty times as long.
 
     Gradient: the cotangent of each output is shared out by `softmax(x / T)` over its window. Forward
     and reverse mode, to any order, for `temperature` too if it is an array. Kept for the backward

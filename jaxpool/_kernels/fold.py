@@ -15,15 +15,14 @@ from jax import Array
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._plan.others import in_one_go, kept_before
+from jaxpool._plan.others import in_one_go
 
 State = tuple[Array, ...]
 Join = Callable[[State, State], State]
-Keep = Callable[[State], State]
 
 
 def _fold_axis(
-    state: State, join: Join, keep: Keep, axis: int, taps: int, dilation: int, stride: int, out: int
+    state: State, join: Join, axis: int, taps: int, dilation: int, stride: int, out: int
 ) -> State:
     """`out` windows of `taps` elements, `dilation` apart, the windows `stride` apart."""
 
@@ -34,13 +33,13 @@ def _fold_axis(
     if in_one_go(taps, stride):
         total = at(state, 0)
         for tap in range(1, taps):
-            total = join(keep(total) if kept_before(tap) else total, at(state, tap))
-        return keep(total)
+            total = join(total, at(state, tap))
+        return total
     half = taps // 2
     reach = (out - 1) * stride + 1 + half * dilation
-    halves = _fold_axis(state, join, keep, axis, half, dilation, 1, reach)
+    halves = _fold_axis(state, join, axis, half, dilation, 1, reach)
     total = join(at(halves, 0), at(halves, half))
-    return keep(join(total, at(state, taps - 1)) if taps % 2 else total)
+    return join(total, at(state, taps - 1)) if taps % 2 else total
 
 
 def _padded(state: State, fills: Sequence[Any], axis: int, sides: slices.Sides) -> State:
@@ -48,18 +47,13 @@ def _padded(state: State, fills: Sequence[Any], axis: int, sides: slices.Sides) 
     return tuple(slices.pad(array, [axis], [sides], fill) for array, fill in pairs)
 
 
-def window_fold(
-    state: State, fills: Sequence[Any], window: Window, join: Join, keep: Keep = tuple
-) -> State:
-    """`join` over the elements of each window; padding holds `fills`.
-
-    `keep` is applied to what every step gives; the default, `tuple`, changes nothing.
-    """
+def window_fold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
+    """`join` over the elements of each window; padding holds `fills`."""
     pairs = zip(state, fills, strict=True)
     state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)
     for dim in reversed(window.dims):
         sizes = (dim.window, dim.dilation, dim.stride, dim.out)
-        state = _fold_axis(state, join, keep, dim.axis, *sizes)
+        state = _fold_axis(state, join, dim.axis, *sizes)
     return state
 
 
@@ -69,6 +63,6 @@ def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join
         around, crop = (dim.span - 1, dim.span - 1, dim.stride - 1), (-dim.low, -dim.tail, 0)
         sizes = (dim.window, dim.dilation, 1, dim.needed)
         state = _padded(state, fills, dim.axis, around)
-        state = _fold_axis(state, join, tuple, dim.axis, *sizes)
+        state = _fold_axis(state, join, dim.axis, *sizes)
         state = _padded(state, fills, dim.axis, crop)
     return state

@@ -62,11 +62,6 @@ def taps_of_a_round(count: int, *, back: bool) -> int:
     return min(count, LIMITS.taps_of_a_round_back if back else LIMITS.taps_of_a_round)
 
 
-def kept_before(tap: int) -> bool:
-    """Whether what was joined so far is kept before element `tap` is: loops of many joins compile for long."""
-    return tap % LIMITS.fold_taps == 0
-
-
 def keeps_reflected(on: Platform) -> bool:
     """Whether the cotangent of x and its mirrored border is kept before the border is folded back: faster on CPU."""
     return TUNING[on].in_place
