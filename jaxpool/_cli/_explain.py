@@ -207,7 +207,7 @@ def _reduction(case: Case, problem: Problem) -> Explained:
         return "nothing", [reduced], [reduced], [repeated], []
     lost = "XLA's maximum may lose a NaN here, so one is looked for"
     why = [lost] if problem.tuning.loses_nan and case.dtype in cases.FLOATS else []
-    keeps = "element bits" if case.ties == "split" else "rank"
+    keeps = "both" if case.ties == "split" else "rank"
     return keeps, [reduced], [reduced], [repeated], why
 
 
