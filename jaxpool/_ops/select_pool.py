@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from jax import Array
+from jax import Array, lax
+from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Order, Ties
@@ -37,7 +38,10 @@ def _plan_back(window: Window, dy: Array, on: Platform) -> MaxPlan:
 
 @dataclasses.dataclass(frozen=True)
 class SelectPool(Op):
-    """A max or min pool whose cotangent goes to one element; keeps that element's tap, one integer an output."""
+    """A max or min pool whose cotangent goes to one element; keeps that element's tap, one integer an output.
+
+    A shard may hold padding as elements: then the first, or last, tap of each window that is real is given.
+    """
 
     window: Window
     kind: Kind
@@ -46,13 +50,16 @@ class SelectPool(Op):
     def value(self, on: Platform, x: Array) -> Array:
         return select_value(x, self.kind, self.ties, _plan(self.window, x, on))
 
-    def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
+    def primal(self, on: Platform, x: Array, *real: Array) -> tuple[Array, Array]:
         plan = _plan(self.window, x, on)
         kernel = functools.partial(
             select, window=self.window, kind=self.kind, ties=self.ties, plan=plan
         )
-        found: tuple[Array, Array] = keep(plan.keep, kernel, x)
-        return found
+        y, index = keep(plan.keep, kernel, x)
+        for bound in real:
+            join = lax.min if self.ties == "last" else lax.max
+            index = join(index, jnp.broadcast_to(bound, index.shape))
+        return y, index
 
     def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
         return pick(x_dot, index, _plan(self.window, x_dot, on))
@@ -63,7 +70,10 @@ class SelectPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class MaskPool(Op):
-    """A max or min pool whose cotangent is split among tied elements; keeps one bit a tap."""
+    """A max or min pool whose cotangent is split among tied elements; keeps one bit a tap.
+
+    Where a shard holds padding as elements a bit for each tap is given, set where it is real.
+    """
 
     window: Window
     kind: Kind
@@ -71,13 +81,16 @@ class MaskPool(Op):
     def value(self, on: Platform, x: Array) -> Array:
         return select_value(x, self.kind, "first", _plan(self.window, x, on))
 
-    def primal(self, on: Platform, x: Array) -> tuple[Array, Words]:
+    def primal(self, on: Platform, x: Array, *real: Array) -> tuple[Array, Words]:
         def kernel(x: Array) -> tuple[Array, Words]:
             y = self.value(on, x)
             return y, tie_masks(x, y, self.window, losing(x.dtype, self.kind))
 
-        found: tuple[Array, Words] = keep(_plan(self.window, x, on).keep, kernel, x)
-        return found
+        y, words = keep(_plan(self.window, x, on).keep, kernel, x)
+        if real:
+            pairs = zip(words, real, strict=True)
+            words = tuple(word & jnp.broadcast_to(bits, word.shape) for word, bits in pairs)
+        return y, words
 
     def linear(self, on: Platform, words: Words, x_dot: Array) -> Array:
         return pick_tied(x_dot, words, self.window)
@@ -89,7 +102,10 @@ class MaskPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class LevelPool(Op):
-    """A max or min pool over large windows whose cotangent is split among tied elements; keeps x and y."""
+    """A max or min pool over large windows whose cotangent is split among tied elements; keeps x and y.
+
+    Where a shard holds padding as elements it is given which are real, and keeps that too.
+    """
 
     window: Window
     kind: Kind
@@ -97,15 +113,17 @@ class LevelPool(Op):
     def value(self, on: Platform, x: Array) -> Array:
         return select_value(x, self.kind, "first", _plan(self.window, x, on))
 
-    def primal(self, on: Platform, x: Array) -> tuple[Array, tuple[Array, Array]]:
+    def primal(self, on: Platform, x: Array, *real: Array) -> tuple[Array, tuple[Array, ...]]:
         y: Array = keep(_plan(self.window, x, on).keep, functools.partial(self.value, on), x)
-        return y, (x, y)
+        return y, (x, y, *real)
 
-    def linear(self, on: Platform, residual: tuple[Array, Array], x_dot: Array) -> Array:
-        return pick_level(x_dot, residual[0], self.window, self.kind)
+    def linear(self, on: Platform, residual: tuple[Array, ...], x_dot: Array) -> Array:
+        x, _, *real = residual
+        return pick_level(x_dot, x, self.window, self.kind, *real)
 
-    def transpose(self, on: Platform, residual: tuple[Array, Array], dy: Array) -> tuple[Array]:
-        return (route_level(dy, *residual, self.window, self.kind),)
+    def transpose(self, on: Platform, residual: tuple[Array, ...], dy: Array) -> tuple[Array]:
+        x, y, *real = residual
+        return (route_level(dy, x, y, self.window, self.kind, *real),)
 
 
 def pool_op(window: Window, kind: Kind, ties: Ties) -> Op:

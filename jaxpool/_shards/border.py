@@ -87,12 +87,11 @@ def _between(
 class Bordered(Op):
     """A pool of a shard and of what was `fetched` for each of `strips`.
 
-    `inside` pools the shard by itself. `across`, over the window of a strip in place of its own, pools that strip;
-    what it must be given stands after the inputs, for all windows of the shard.
+    `pool` does the shard by itself, where no padding is an element, and over the window of a strip in place of its own
+    that strip; what it is given there stands after the inputs, for all windows of the shard.
     """
 
-    inside: Any
-    across: Any
+    pool: Any
     strips: tuple[Strip, ...]
 
     @property
@@ -102,12 +101,12 @@ class Bordered(Op):
 
     @property
     def linear_in_x(self) -> bool:
-        """Whether both pools are."""
-        return bool(self.inside.linear_in_x)
+        """Whether the pool is."""
+        return bool(self.pool.linear_in_x)
 
     def primal(self, on: Platform, *args: Array) -> tuple[Array, Any]:
         x, *halos = args[: self.inputs]
-        found = self.inside.primal(on, x)
+        found = self.pool.primal(on, x)
         for strip in self.strips:
             given = _of(strip, args[self.inputs :])
             part = self._over(strip).primal(on, self._rows(strip, x, halos), *given)
@@ -116,14 +115,14 @@ class Bordered(Op):
 
     def linear(self, on: Platform, residual: Any, *xs: Any) -> Array:
         x, *halos = xs
-        y: Array = keep(keep_on(on), functools.partial(self.inside.linear, on, residual), x)
+        y: Array = keep(keep_on(on), functools.partial(self.pool.linear, on, residual), x)
         for strip in self.strips:
             rows, part = self._rows(strip, x, halos), _of(strip, residual)
             y = _put(strip, y, self._over(strip).linear(on, part, rows))
         return y
 
     def transpose(self, on: Platform, residual: Any, dy: Array) -> tuple[Array, ...]:
-        (dx,) = keep(keep_on(on), functools.partial(self.inside.transpose, on, residual), dy)
+        (dx,) = keep(keep_on(on), functools.partial(self.pool.transpose, on, residual), dy)
         halos = []
         for strip in self.strips:
             part = _of(strip, (residual, dy))
@@ -134,7 +133,7 @@ class Bordered(Op):
         return dx, *halos
 
     def _over(self, strip: Strip) -> Any:
-        return dataclasses.replace(self.across, window=strip.window)
+        return dataclasses.replace(self.pool, window=strip.window)
 
     def _rows(self, strip: Strip, x: Array, halos: Sequence[Array]) -> Array:
         """The rows of a strip: its halo and, beside it, those of the shard between halos along axes before."""
@@ -160,15 +159,14 @@ def _put(strip: Strip, whole: Any, part: Any) -> Any:
 
 
 def pooled(
-    shards: Shards, x: Array, fill: Any, inside: Any, across: Any, *given: Array, dtype: Any = None
+    shards: Shards, x: Array, fill: Any, pool: Any, *given: Array, dtype: Any = None
 ) -> tuple[Array, Any]:
-    """What a pool computes of a shard x and its neighbours, cast to `dtype`, and the residual.
+    """What `pool` computes of a shard x and its neighbours, cast to `dtype`, and the residual.
 
-    `across` is the op, which takes `given` beside x. `inside` does the same for windows that lie in the shard, and
-    its primal is given nothing.
+    It is an op over the windows of the shard, and takes `given` beside x where a window crosses its ends.
     """
     if shards.strips is None:
-        op, xs = dataclasses.replace(across, window=shards.local), [shards.extended(x, fill)]
+        op, xs = dataclasses.replace(pool, window=shards.local), [shards.extended(x, fill)]
     else:
-        op, xs = Bordered(inside, across, shards.strips), fetched(shards.strips, x, fill)
+        op, xs = Bordered(pool, shards.strips), fetched(shards.strips, x, fill)
     return apply_given(op, *[each.astype(dtype or x.dtype) for each in xs], *given)

@@ -20,7 +20,7 @@ from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
 from jaxpool._kernels.select import flat_tap, real_end
 from jaxpool._kernels.slices import crossed
-from jaxpool._kernels.split_ties import Words, inside, pick_level, real_words, route_level
+from jaxpool._kernels.split_ties import Words, inside, real_words
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.op import Op, apply_given, problem_of
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
@@ -30,45 +30,6 @@ from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import LIMITS
 from jaxpool._shards.border import pooled
 from jaxpool._shards.halo import Shards
-
-
-@dataclasses.dataclass(frozen=True)
-class ShardSelect(SelectPool):
-    """A max or min pool whose cotangent goes to one element; given the first, or last, real tap of each window."""
-
-    def primal(self, on: Platform, x: Array, bound: Array) -> tuple[Array, Array]:
-        y, index = super().primal(on, x)
-        bound = jnp.broadcast_to(bound, index.shape)
-        return y, (lax.min if self.ties == "last" else lax.max)(index, bound)
-
-
-@dataclasses.dataclass(frozen=True)
-class ShardMask(MaskPool):
-    """A max or min pool whose cotangent is split; given a bit for each tap of each window, set where it is real."""
-
-    def primal(self, on: Platform, x: Array, *real: Array) -> tuple[Array, Words]:
-        y, words = super().primal(on, x)
-        pairs = zip(words, real, strict=True)
-        return y, tuple(
-            lax.bitwise_and(word, jnp.broadcast_to(bits, word.shape)) for word, bits in pairs
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class ShardLevel(LevelPool):
-    """A max or min pool over large windows whose cotangent is split; given which elements of x are real."""
-
-    def primal(self, on: Platform, x: Array, real: Array) -> tuple[Array, tuple[Array, ...]]:
-        y, kept = super().primal(on, x)
-        return y, (*kept, real)
-
-    def linear(self, on: Platform, residual: tuple[Array, ...], x_dot: Array) -> Array:
-        x, _, real = residual
-        return pick_level(x_dot, x, self.window, self.kind, real)
-
-    def transpose(self, on: Platform, residual: tuple[Array, ...], dy: Array) -> tuple[Array]:
-        x, y, real = residual
-        return (route_level(dy, x, y, self.window, self.kind, real),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,19 +54,15 @@ class ShardAverage(Op):
 def select_pool(shards: Shards, x: Array, kind: Kind, ties: Ties | Order) -> tuple[Array, Any]:
     """The max or min pool of a shard x, and the residual."""
     window, fill, padded = shards.inside, losing(x.dtype, kind), shards.padded
+    given: tuple[Array, ...]
     if ties != "split":
-        plain = SelectPool(window, kind, ties)
-        if not padded:
-            return pooled(shards, x, fill, plain, plain)
-        bound = _end_of_padding(shards, x.ndim, last=ties == "last")
-        return pooled(shards, x, fill, plain, ShardSelect(window, kind, ties), bound)
+        given = (_end_of_padding(shards, x.ndim, last=ties == "last"),) if padded else ()
+        return pooled(shards, x, fill, SelectPool(window, kind, ties), *given)
     if window.size <= LIMITS.masked_taps:
         given = _real_taps(shards, x.ndim) if padded else ()
-        across = (ShardMask if padded else MaskPool)(window, kind)
-        return pooled(shards, x, fill, MaskPool(window, kind), across, *given)
+        return pooled(shards, x, fill, MaskPool(window, kind), *given)
     given = (_real_elements(shards, x.ndim),) if padded else ()
-    op = (ShardLevel if padded else LevelPool)(shards.local, kind)
-    return apply_given(op, shards.extended(x, fill), *given)
+    return apply_given(LevelPool(shards.local, kind), shards.extended(x, fill), *given)
 
 
 def sum_pool(
@@ -116,11 +73,11 @@ def sum_pool(
     dtype = x.dtype if divide == "not" or is_float(x.dtype) else np.dtype(np.float32)
     if divide not in ("counted", "real"):
         op = SumPool(window, divide)
-        return fetch(op, op, dtype=dtype)[0]
+        return fetch(op, dtype=dtype)[0]
     same = same_count(shards.window, divide)
     if same is not None:
         op = SumPool(window, float(same))
-        return fetch(op, op, dtype=dtype)[0]
+        return fetch(op, dtype=dtype)[0]
     lines = []
     for dim in shards.window.dims:
         halo = shards.halo(dim)
@@ -130,8 +87,7 @@ def sum_pool(
             values = lax.dynamic_slice_in_dim(values, first, halo.outs)
         lines.append(values)
     counts = crossed(jnp.multiply, lines, window.axes, x.ndim)
-    average = ShardAverage(window)
-    return fetch(average, average, counts, dtype=dtype)[0]
+    return fetch(ShardAverage(window), counts, dtype=dtype)[0]
 
 
 def _end_of_padding(shards: Shards, ndim: int, *, last: bool) -> Array:
