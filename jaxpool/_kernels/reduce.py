@@ -257,7 +257,9 @@ def _joined(bits: Array, axis: int, first: int, count: int) -> Array:
     words = lax.select(
         blocks, slices.broadcast_like(each, blocks), lax.full_like(blocks, 0, np.uint8)
     )
-    return lax.reduce(words, np.uint8(0), lax.bitwise_or, (axis,))
+    return lax.reduce(
+        words, np.uint8(0), lax.add, (axis,)
+    )  # all of other bits; "or" has no all-reduce on CPU
 
 
 def pack(bits: Array, axis: int) -> Array:
