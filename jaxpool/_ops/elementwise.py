@@ -107,10 +107,12 @@ class Extreme(Op):
     def primal(self, on: Platform, *xs: Array) -> tuple[Array, Words]:
         wide = [decode(self._wide(x, self.dtype)) for x in xs]
         if self._is_pair:
-            first, second = (_reaches(*pair, self.kind, self.nan) for pair in (wide, wide[::-1]))
+            a, b = wide
+            first = _reaches(a, b, self.kind, self.nan)
+            second = _reaches(b, a, self.kind, self.nan)
             one, other, both = (lax.full_like(first, 1 + code, np.uint8) for code in range(3))
             mask = lax.select(first, lax.select(second, both, one), other)
-            return encode(lax.select(first, *wide), self.dtype), (mask,)
+            return encode(lax.select(first, a, b), self.dtype), (mask,)
         if self.ties == "split":
             y = self.value(on, *xs)
             best = decode(y)
