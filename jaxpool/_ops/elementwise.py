@@ -113,7 +113,8 @@ class Extreme(Op):
         wide = [decode(self._wide(x, self.dtype)) for x in xs]
         if self._is_pair:
             a, b = wide
-            first, second = (_reaches(*pair, self.kind, self.nan) for pair in ((a, b), (b, a)))
+            first = _reaches(a, b, self.kind, self.nan)
+            second = _reaches(b, a, self.kind, self.nan)
             one, other, both = (lax.full_like(first, 1 + code, np.uint8) for code in range(3))
             mask = lax.select(first, lax.select(second, both, one), other)
             return encode(lax.select(first, a, b), self.dtype), (mask,)
