@@ -239,9 +239,8 @@ def spatial_pyramid_pool(
     rest = [axis for axis in range(x.ndim) if axis not in pooled]
     channels = rest[-1:]
     order = [*rest[:-1], *pooled, *channels]
-    x = lax.transpose(x, order)
-    if place:
-        place, whole = place.permuted(order), [whole[axis] for axis in order]
+    x, whole = lax.transpose(x, order), [whole[axis] for axis in order]
+    place = place.permuted(order) if place else None
     spatial = tuple(range(len(rest) - len(channels), x.ndim - len(channels)))
     dtype = jnp.dtype(jnp.float32) if kind == "avg" and not dtypes.is_float(x.dtype) else x.dtype
     x = dtypes.cast(x, dtypes.accumulator(dtype))  # where the cotangents of the levels add up
