@@ -96,8 +96,10 @@ def _expected(x, axes, kind, ties, mask, dy):
 
 
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
-@pytest.mark.parametrize("kind", ["max", "min"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("kind", ["max", pytest.param("min", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("shape", "axes"),
     [((3, 19, 4), (1,)), ((2, 18, 5), (2, 1)), ((2, 3, 17), (0, 2)), ((16,), (0,))],

@@ -9,8 +9,10 @@ from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
 from jaxpool._plan.others import ScanPlan
 from tests.support import forms
 
+SLOW = [pytest.param(size, marks=pytest.mark.slow) for size in (16, 40)]
 
-@pytest.mark.parametrize("size", [1, 2, 7, 16, 17, 40])
+
+@pytest.mark.parametrize("size", [1, 2, 7, 17, *SLOW])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_any_number_of_ways_gives_the_same(size, dtype):
     rng = np.random.default_rng(size)
