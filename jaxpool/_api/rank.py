@@ -44,12 +44,12 @@ def median_pool(
 
     `y[b, i, j, c]` is the element of rank `n // 2`, counted from 0, of the n real elements
     `x[b, i * s - p + u * d, j * s - p + v * d, c]`, letters as in `max_pool`: of an even n the upper
-    of the two in the middle. Padding is not an element. Windows of up to 64 elements are ranked in
-    place; larger ones are first copied apart, which takes the memory of all windows side by side.
+    of the two in the middle. Padding is not an element. Small windows are ranked by comparators, large
+    ones by a loop that counts, tap by tap; both hold a few arrays of the size of the output.
 
     Gradient: to the element chosen, as of `max_pool`; with `ties="split"` shared by all that equal
     it. NaN ranks above every number, zeros of both signs are equal. The residual is one unsigned
-    index an output (with "split" a bit a tap). No scatter.
+    index an output (with "split" a bit a tap, or of more than 64 taps x and y). No scatter.
 
     {x}
     {sizes}
