@@ -218,13 +218,17 @@ def _means(lines: Iterable[Line]) -> dict[str, dict[Mode, float]]:
 def means_table(lines: Iterable[Line]) -> str:
     """The means of each function with gradient and forward, three functions a row."""
     cells = [
-        [f"`{name}`", *(f"{found[mode]:.2g}" if mode in found else "-" for mode in _WITH_FIRST)]
+        [f"`{name}`", *(_times(found[mode]) if mode in found else "-" for mode in _WITH_FIRST)]
         for name, found in sorted(_means(lines).items())
     ]
     third = -(-len(cells) // 3)
     cells += [["", "", ""]] * (3 * third - len(cells))
     rows = [[*cells[at], *cells[at + third], *cells[at + 2 * third]] for at in range(third)]
     return report.table(["function", "with gradient", "forward"] * 3, rows)
+
+
+def _times(mean: float) -> str:
+    return f"{mean:.2f}" if mean < 10 else f"{mean:.0f}"
 
 
 def put_means(page: Path, lines: Iterable[Line]) -> None:
@@ -247,7 +251,7 @@ def markdown(lines: Iterable[Line]) -> str:
         for line in lines
     ]
     return (
-        "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_ways.py`, geometric means of\n"
-        "three sizes and of float32 and bfloat16; an exclamation mark says that the results differ.\n\n"
+        "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_ways.py`: geometric means over\n"
+        "the rows below. An exclamation mark says that the results differ.\n\n"
         f"{means_table(lines)}\n\n{report.table(titles, rows)}\n"
     )

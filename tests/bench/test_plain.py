@@ -84,6 +84,6 @@ def test_means_stand_between_the_marks_of_a_page(tmp_path):
     plain.put_means(page, [line, dataclasses.replace(line, ms=(1.0, 1.0), mode=MODES[1])])
     text = page.read_text()
     assert text.startswith(f"before\n\n{plain.BEGIN}\n| function")
-    assert "| `maxout` | 1 | 4 |" in text
+    assert "| `maxout` | 1.00 | 4.00 |" in text
     assert text.endswith(f"{plain.END}\n\nafter\n")
     assert "old" not in text

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import jaxpool
+from bench import plain
 from jaxpool.__main__ import main
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +80,14 @@ def summed_up(condition):
         against, number, mean, _, _, below = [cell.strip() for cell in row[1].split("|")]
         summary[row[0], against] = int(number), float(mean), int(below)
     return summary
+
+
+def test_pages_have_the_means_of_the_results():
+    section = RESULTS.split("\n## beside the plain way\n")[1].split("\n## ")[0]
+    table = re.search(r"(?ms)^\| function .*?(?=\n\n)", section)[0]
+    assert all(f"`{name}`" in table for name in ("max_pool", "softmax_pool", "segment_max"))
+    for text in (README, (DOCS / "speed.md").read_text()):
+        assert f"{plain.BEGIN}\n{table}\n{plain.END}" in text
 
 
 def test_pages_sum_up_the_results_as_they_are():
