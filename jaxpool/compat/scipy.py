@@ -7,7 +7,7 @@ the first of equal ones, through the border to the element that stands there.
 What differs: `output` is a dtype or None, as arrays do not change; a wrong argument raises
 `TypeError` or `ValueError` throughout; NaN ranks above every number, and where a window of nothing
 but its size holds one, its minimum too is NaN; integers keep the width they have in jax, and `cval`
-becomes one of them and must be one that they hold; a mean of more than 46340 int32 or uint16 along
+becomes one of them and must be one that they, and an `output` of fewer bits, hold; a mean of more than 46340 int32 or uint16 along
 an axis is refused, and one of more than 65535 int16 or uint32; a footprint of one axis counts in a
 rank filter too.
 
