@@ -7,9 +7,9 @@ the first of equal ones, through the border to the element that stands there.
 What differs: `output` is a dtype or None, as arrays do not change; a wrong argument raises
 `TypeError` or `ValueError` throughout; NaN ranks above every number, and where a window of nothing
 but its size holds one, its minimum too is NaN; integers keep the width they have in jax, and `cval`
-becomes one of them and must be one that they, and an `output` of fewer bits, hold; a mean of more than 46340 int32 or uint16 along
-an axis is refused, and one of more than 65535 int16 or uint32; a footprint of one axis counts in a
-rank filter too.
+becomes one of them and must be one that they, and an `output` of fewer bits, hold; a mean of more
+than 46340 int32 or uint16 along an axis is refused, and one of more than 65535 int16 or uint32; a
+footprint of one axis counts in a rank filter too.
 
 Sums of integers with a structure wrap round in the type of input as SciPy's do: all but those of the
 first element of a window, which are compared unwrapped. Those of 32 and 64 bits wrap there too,
