@@ -95,7 +95,12 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
         untold = place.untold(x)
         if not untold:
             return pool(*args, **kwargs)
-        return _explicitly(untold, place, given, pool, args, kwargs)
+        args, kwargs = jax.tree.map(
+            lambda leaf: x if leaf is given else leaf,
+            (args, kwargs),
+            is_leaf=lambda leaf: leaf is given,
+        )
+        return _explicitly(untold, place, x, pool, args, kwargs)
 
     return pooled
 

@@ -20,6 +20,7 @@ from jaxpool._shards.halo import Halo
 from jaxpool._shards.place import place_by_type
 from jaxpool._shards.unpool import Lying
 from jaxpool._shards.unpool import _check_near as check_near
+from tests.support.junk import Wrapper
 
 
 def test_the_signature_is_that_of_the_pool():
@@ -41,6 +42,14 @@ def test_what_the_pool_refuses_it_refuses_in_its_own_name():
 
 
 # Halos
+
+
+def test_an_object_that_becomes_an_array_is_taken():
+    mesh = jax.make_mesh((1,), ("a",), (AxisType.Auto,))
+    pool = sharded(jaxpool.adaptive_avg_pool, mesh=mesh, spec=P(None, "a"))
+    x = np.arange(16.0, dtype=np.float32).reshape(1, 4, 4, 1)
+    y = pool(Wrapper(x), (2, 2))
+    np.testing.assert_array_equal(y, jaxpool.adaptive_avg_pool(x, (2, 2)))
 
 
 @pytest.mark.parametrize("count", [2, 4])
