@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 from jax.export import symbolic_shape
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
@@ -50,6 +50,16 @@ def test_an_object_that_becomes_an_array_is_taken():
     x = np.arange(16.0, dtype=np.float32).reshape(1, 4, 4, 1)
     y = pool(Wrapper(x), (2, 2))
     np.testing.assert_array_equal(y, jaxpool.adaptive_avg_pool(x, (2, 2)))
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+def test_a_pyramid_along_a_mesh_axis_of_one_device(kind):
+    mesh = jax.make_mesh((1,), ("a",), (AxisType.Explicit,))
+    x = np.arange(40.0, dtype=np.float32).reshape(1, 4, 5, 2)
+    lying = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
+    with jax.set_mesh(mesh):
+        y = jaxpool.spatial_pyramid_pool(lying, (2, 3), kind=kind)
+    np.testing.assert_array_equal(y, jaxpool.spatial_pyramid_pool(x, (2, 3), kind=kind))
 
 
 @pytest.mark.parametrize("count", [2, 4])
