@@ -35,7 +35,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.reduce_window import in_kernel
 from jaxpool._ops import elementwise
-from jaxpool._ops.op import apply
+from jaxpool._ops.apply import apply
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards import pools

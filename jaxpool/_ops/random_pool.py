@@ -26,8 +26,9 @@ from jaxpool._kernels.patches import (
 )
 from jaxpool._kernels.positions import add_at, flat_position, read_at
 from jaxpool._kernels.select import select
+from jaxpool._ops.apply import apply_given
 from jaxpool._ops.expected_pool import ExpectedPool
-from jaxpool._ops.op import Op, apply_given, problem_of
+from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.ranged import ranged
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.problem import Platform

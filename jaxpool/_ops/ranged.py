@@ -22,7 +22,8 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.slices import is_sharded
-from jaxpool._ops.op import Op, applied
+from jaxpool._ops.apply import applied
+from jaxpool._ops.op import Op
 from jaxpool._plan.others import turns_of_batch
 from jaxpool._plan.problem import Platform
 

@@ -20,7 +20,8 @@ from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, is_float
-from jaxpool._ops.op import Autodiff, Op, apply, apply_given
+from jaxpool._ops.apply import Autodiff, apply, apply_given
+from jaxpool._ops.op import Op
 from jaxpool._plan.others import Fold, plan_fold
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import TUNING

@@ -17,7 +17,8 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels import regions
 from jaxpool._kernels.cells import Cells, spread, weighted
 from jaxpool._kernels.dtypes import DType, accumulator, is_float
-from jaxpool._ops.op import Op, apply_given
+from jaxpool._ops.apply import apply_given
+from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 
 # Points an axis of a cell up to which cells read single pixels on CPU, as n points are 4 n^2 gathers in
