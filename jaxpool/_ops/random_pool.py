@@ -31,8 +31,8 @@ from jaxpool._ops.expected_pool import ExpectedPool
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.ranged import ranged
 from jaxpool._plan.max_pool import plan_max
+from jaxpool._plan.others import loses_nan
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.tuning import TUNING
 
 
 def chance_dtype(dtype: DType) -> DType:
@@ -130,7 +130,7 @@ class StochasticPool(Op):
         lowest = lax.full_like(weight, jnp.finfo(weight.dtype).min)
         score = lay_out(lax.max(lax.log(weight), lowest), self.window, -np.inf)
         score = score + split(noise, self.window)
-        best = greatest(score, self.window, loses_nan=TUNING[on].loses_nan)
+        best = greatest(score, self.window, loses_nan=loses_nan(on))
         index = chosen_tap(score, best, self.window, "first")
         return encode(self._drawn(index, decode(x)), x.dtype), index
 
