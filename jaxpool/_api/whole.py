@@ -20,7 +20,7 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.op import apply, apply_given
+from jaxpool._ops.apply import apply, apply_given
 from jaxpool._ops.reduction import MeanOver, reduce
 from jaxpool._shards.adaptive import adaptive_pool
 from jaxpool._shards.place import Place, gathered, place_by_type
