@@ -5,14 +5,15 @@ import functools
 import math
 from typing import Literal
 
+from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.access import terms, windows_to_elements
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
-from jaxpool._plan.problem import Keep, Problem, Shape, keep_on, nbytes, row
+from jaxpool._plan.problem import Keep, Platform, Problem, Shape, keep_on, nbytes, row
 from jaxpool._plan.steps import Step, select_steps, step_over
-from jaxpool._plan.tuning import LIMITS
+from jaxpool._plan.tuning import LIMITS, TUNING
 
-Residual = Literal["rank", "tap", "bits", "arrays"]
+Residual = Literal["rank", "tap", "bits", "arrays", "input"]
 Widen = Literal["never", "fused", "apart"]  # where cotangents are cast to the type of their sums
 
 
@@ -37,19 +38,32 @@ class MaxPlan:
     value_by: tuple[Axis, ...]  # axes whose windows XLA reduces itself where no index is wanted
 
 
-def residual(window: Window, *, split: bool) -> Residual:
-    """What is kept of a pool over `window`, where ties are `split` or go to one element.
+def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
+    """What is kept of a pool over `window`, where ties are `split` or go to one element, by a program for `platform`.
 
     "rank": of the chosen element, or with split ties a bit an element, of windows as large as their
     axes, which are reduced if they have more than `whole_taps`. "tap": the chosen one, an integer an
     output. "bits": a bit a tap, set where it ties. "arrays": x and y, which are less than the bits of
-    more than `masked_taps`. (`whole_taps` and `masked_taps` are in `LIMITS` of `tuning.py`.)
+    more than `masked_taps`. "input": x, where one instruction finds the chosen element anew as it sends the
+    cotangent there; it knows no dilation. (`whole_taps` and `masked_taps` are in `LIMITS` of `tuning.py`.)
     """
     if window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims):
         return "rank"
     if not split:
-        return "tap"
+        scattered = scatters(platform) and all(map(_read_whole, window.dims))
+        return "input" if scattered else "tap"
     return "bits" if window.size <= LIMITS.masked_taps else "arrays"
+
+
+def scatters(platform: Platform) -> bool:
+    """Whether one instruction finds the chosen elements and sends their cotangents there."""
+    return TUNING[platform].scatters_cotangents
+
+
+def _read_whole(dim: Axis) -> bool:
+    """Whether the instruction takes windows along an axis: it reads all of it, but less than a stride at its end."""
+    known = is_int(dim.size) and is_int(dim.low) and is_int(dim.tail)
+    return known and dim.dilation == 1 and dim.low >= 0 and dim.tail > -dim.stride
 
 
 @functools.lru_cache(maxsize=4096)

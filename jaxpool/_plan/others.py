@@ -86,11 +86,6 @@ def amends_in_place(on: Platform) -> bool:
     return TUNING[on].amended_in_place
 
 
-def leaves_extremes(platform: str) -> bool:
-    """Whether lax's own maxima are as they should be on a platform, named as jax names it."""
-    return platform in TUNING and TUNING[platform].lax_extremes
-
-
 def loses_nan(on: Platform) -> bool:
     """Whether a maximum over whole axes may lose a NaN, so that one is looked for."""
     return TUNING[on].loses_nan

@@ -58,6 +58,7 @@ class Tuning:
     reduced_at_once: float = NEVER  # taps of a sum: one `lax.reduce_window` up to here, else one an axis
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
+    scatters_cotangents: bool = False  # a maximum keeps x, and one instruction sends its cotangent back
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps
@@ -67,7 +68,6 @@ class Tuning:
     compared_positions: int = 64  # positions: each element is compared with up to so many, else a scatter writes them
 
     # NOTES: Compiled for GPUs and TPUs
-    lax_extremes: bool = False  # lax's maximum and its derivative are one instruction each: `accelerate` leaves them
 
     # What only XLA for CPU needs; elsewhere never.
     # NOTES: Value and index
@@ -167,5 +167,5 @@ GPU = Tuning(
     sum_passes=1,
     scan_ways=16,
 )
-TPU = Tuning(sum_passes=0, reduced_at_once=25, reduced_values=True, lax_extremes=True)
+TPU = Tuning(sum_passes=0, reduced_at_once=25, reduced_values=True, scatters_cotangents=True)
 TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU, "portable": PORTABLE}
