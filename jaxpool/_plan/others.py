@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
@@ -167,6 +167,13 @@ class ScanPlan:
     ways: int
     keep: Keep
     keys: bool = False  # floats are compared as integers of the same order
+
+    def passes(self, size: int) -> Iterator[range]:
+        """How far from an element those stand that each pass joins to it, over an axis of `size`."""
+        reach = 1
+        while reach < size:
+            yield range(reach, min(self.ways * reach, size), reach)
+            reach *= self.ways
 
 
 def plan_scan(on: Platform) -> ScanPlan:

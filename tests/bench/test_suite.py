@@ -94,6 +94,7 @@ def test_every_public_function_is_compiled_for_a_target():
     others = {
         "accelerate",
         "keep_memory",
+        "plan_of",
         "sharded",
         "max_unpool",
     }  # the last with the pool that made positions

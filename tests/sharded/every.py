@@ -16,7 +16,7 @@ import jaxpool
 from tests.sharded.cases import numbers, with_gradient
 from tests.support import junk
 
-NOT_OF_ARRAYS = {"accelerate", "keep_memory", "sharded"}
+NOT_OF_ARRAYS = {"accelerate", "keep_memory", "plan_of", "sharded"}
 FUNCTIONS = sorted(set(jaxpool.__all__) - NOT_OF_ARRAYS)
 SHAPE = (4, 8, 8, 4)
 WINDOWS = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}

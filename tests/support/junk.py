@@ -163,6 +163,7 @@ RIGHT = {
     "segment_min": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
     "segment_mean": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
     "accelerate": {"fn": abs},
+    "plan_of": {"fn": abs},
     "sharded": {"pool": jaxpool.max_pool} | PLACED,
 }
 
@@ -196,7 +197,7 @@ CALLS = {name: (getattr(jaxpool, name), given) for name, given in RIGHT.items()}
 CALLS |= {
     f"sharded({name})": (jaxpool.sharded(getattr(jaxpool, name), **PLACED), given)
     for name, given in RIGHT.items()
-    if name not in ("accelerate", "sharded")
+    if name not in ("accelerate", "plan_of", "sharded")
 }
 CALLS |= dict(_torch_calls())
 LINE = {"input": X[0, 0, :, 0], "size": 3}

@@ -13,7 +13,7 @@ from tests.support.growth import calls
 LEAST = 64_000_000  # bytes that a program may always hold
 TIMES = 20  # its arguments and results
 SECONDS = 5  # of the processors, to trace and compile
-WITHOUT_ARRAYS = {"accelerate", "keep_memory", "sharded"}
+WITHOUT_ARRAYS = {"accelerate", "keep_memory", "plan_of", "sharded"}
 CALLS = list(calls())
 
 
