@@ -247,7 +247,7 @@ def spatial_pyramid_pool(
     parts = []
     for count in counts:
         window = adaptive_window(whole, count, spatial)
-        if place and any(shard > 1 for shard in shards):
+        if place:
             y: Array = adaptive_pool("max" if kind == "max" else "mean", place, x, window)
         else:
             op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)
