@@ -81,7 +81,8 @@ def adds_in_order(on: Platform) -> bool:
 def amends_in_place(on: Platform) -> bool:
     """Whether the rare windows out of range are amended by a loop that runs once or not at all, or in a branch.
 
-    Of a loop jax has no transpose, so the portable form, which it differentiates, takes the branch.
+    By the loop on every platform, as XLA changes its state where it is and copies what a branch is given. Of a loop
+    jax has no transpose, so the portable form, which it differentiates, takes the branch.
     """
     return TUNING[on].amended_in_place
 
