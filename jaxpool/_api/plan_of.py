@@ -135,7 +135,8 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
             return [each for each in jax.tree.leaves(fn(*args, **kwargs)) if _is_array(each)]
 
         arrays = [leaf for leaf, one in zip(leaves, traced, strict=True) if one]
-        return Plans(_rows(ops_in(jax.make_jaxpr(called)(*arrays).jaxpr)))
+        found = ops_in(jax.make_jaxpr(called)(*arrays).jaxpr)
+        return Plans(_rows(bound for bound in found if bound.op.is_pool))
 
     return planned
 

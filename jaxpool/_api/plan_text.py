@@ -33,6 +33,13 @@ HOWS: dict[How, tuple[str, str]] = {  # what a pass does, and why it does so, or
 }
 
 
+BESIDE = (  # what else a pass may say of itself
+    "stored: written out for what reads it next, and not computed again there",
+    "interleaved parts of the result: a loop for each place in a stride, as other windows reach it",
+    "its ends apart: loops of their own for the border, where elements are missing",
+)
+
+
 def lines_of(row: Any) -> Iterator[str]:
     """The lines of one pool of a program."""
     inputs = ", ".join(map(of_type, row.inputs))
@@ -61,10 +68,9 @@ def legend(rows: Sequence[Any]) -> Iterator[str]:
         for stages in ways_of(plan, row.runs).values()
         for stage in stages
     }
-    words = {how: why for key, (how, why) in HOWS.items() if key in used}
-    if any(", stored" in line for row in rows for line in lines_of(row)):
-        words["stored"] = "written out for what reads it next, and not computed again there"
-    yield from (f"{how}: {why}" for how, why in words.items())
+    words = [f"{how}: {why}" for key, (how, why) in HOWS.items() if key in used]
+    said = "\n".join(line for row in rows for line in lines_of(row))
+    yield from (*words, *[line for line in BESIDE if line.split(":")[0] in said])
 
 
 def of_type(array: Any) -> str:

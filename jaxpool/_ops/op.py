@@ -32,6 +32,7 @@ class Op:
     keeps_inputs = (
         False  # whether the residual is the inputs and the output, differentiable as they are
     )
+    is_pool = True  # or moves elements about for one, which no plan of a program names
 
     def plan(self, on: Platform, *types: Any) -> OpPlan:
         """The passes that the kernels carry out, of arrays of `types`, read off what the kernels read.

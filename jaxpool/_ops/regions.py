@@ -29,9 +29,7 @@ class Rows(Op):
     """Rows of x, each at most once; given where each is, and where in the result each row of x is."""
 
     linear_in_x = True
-
-    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        return linear_plan(along([0], "gathered"), along([0], "gathered"))
+    is_pool = False
 
     def linear(self, on: Platform, given: tuple[Array, Array], x: Array) -> Array:
         return regions.rows(x, given[0])

@@ -27,7 +27,7 @@ from jaxpool._ops.apply import apply_given
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform, keep_on
-from jaxpool._plan.stages import OpPlan, along, linear_plan
+from jaxpool._plan.stages import OpPlan
 from jaxpool._shards.halo import Shards, Strip
 
 
@@ -41,10 +41,7 @@ class Edges(Op):
     cuts: tuple[tuple[int, int, int], ...]
 
     linear_in_x = True
-
-    def plan(self, on: Platform, x: Any) -> OpPlan:
-        rows = along([axis for axis, *_ in self.cuts], "gathered", note="rows for the neighbours")
-        return linear_plan(rows, rows)
+    is_pool = False
 
     def linear(self, on: Platform, residual: tuple[()], x: Array) -> list[Array]:
         return [

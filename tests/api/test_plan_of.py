@@ -295,4 +295,5 @@ avg_pool of float32[8,64,64,8] to float32[8,64,64,8]
 
 from a padded copy: padded once, then each term is a plain slice
 in place: no copy, but bounds to test in the loop
-by lax.reduce_window: one instruction of XLA reads the array once"""
+by lax.reduce_window: one instruction of XLA reads the array once
+its ends apart: loops of their own for the border, where elements are missing"""
