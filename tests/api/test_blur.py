@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import jaxpool
-from bench import _tap_oracle as oracle
 from jaxpool._ops import blur_pool as op
+from jaxpool.testing import oracle
 from tests.support.compilation import AS_USERS
 
 RNG = np.random.default_rng(0)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxpool
-from bench import _tap_oracle as oracle
 from jaxpool._api.random import fractional_op
 from jaxpool.testing import (
     PoolCase,
@@ -20,6 +19,7 @@ from jaxpool.testing import (
     assert_pool_matches,
     draw_values,
     geometries,
+    oracle,
     pool_cases,
 )
 from jaxpool.testing import oracle as loops
