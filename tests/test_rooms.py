@@ -55,3 +55,15 @@ def test_no_module_is_long():
         for path in PACKAGE.rglob("*.py")
     }
     assert {file: lines for file, lines in lengths.items() if lines > LONGEST} == {}
+
+
+def test_no_circle_of_imports():
+    """Not even one for types alone, which is not run."""
+    left = {}
+    for room in ROOMS:
+        for file, name in imports_of(room):
+            module = f"jaxpool.{file.removesuffix('.py').replace('/', '.')}"
+            left.setdefault(module, set()).add(name)
+    while ready := {module for module, needs in left.items() if not needs & left.keys()}:
+        left = {module: needs for module, needs in left.items() if module not in ready}
+    assert sorted(left) == []

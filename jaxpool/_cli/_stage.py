@@ -11,7 +11,9 @@ from jaxpool._geometry.access import Phases, terms
 from jaxpool._geometry.window import Window
 from jaxpool._plan.layout import Layout
 from jaxpool._plan.max_pool import Pass
+from jaxpool._plan.others import adds_in_order
 from jaxpool._plan.problem import Problem
+from jaxpool._plan.regions import reads_pixels
 from jaxpool._plan.sum_pool import SumPlan
 
 
@@ -84,7 +86,7 @@ def region(case: Case, problem: Problem) -> Explained:
     if case.function == "roi_align":
         notes = ("a group of boxes of one image at a time",)
         ways = [Stage((i,), sizes[i - 1], "multiplied", notes=notes) for i in (1, 2)]
-        if problem.platform != "cpu":
+        if not reads_pixels(problem.platform, 2):
             return "nothing", ways, ways, ways[::-1], []
         taken = Stage(
             (1, 2), 16, "gathered", notes=("two points an axis, each between two pixels",)
@@ -100,7 +102,7 @@ def region(case: Case, problem: Problem) -> Explained:
 
 def segment(case: Case, problem: Problem) -> Explained:
     scattered, gathered = (Stage((0,), 1, how) for how in ("scattered", "gathered"))
-    sums = scattered if problem.platform == "cpu" else Stage((0,), 1, "sorted")
+    sums = scattered if adds_in_order(problem.platform) else Stage((0,), 1, "sorted")
     if case.function == "segment_mean":
         return "counts", [sums], [sums], [gathered], []
     split = case.ties == "split"

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         ("backend", backend),
         ("devices", ", ".join(str(device) for device in jax.devices())),
         ("64-bit types", "on" if jax.config.read("jax_enable_x64") else "off"),
-        *_huge_pages(backend),
+        *_huge_pages(),
     ]
     functions = {
         name: {"derivatives": derivatives(getattr(jaxpool, name)), **_plans.of_function(name)}
@@ -98,14 +98,17 @@ def _versions(packages: Sequence[str]) -> list[tuple[str, str]]:
     return rows
 
 
-def _huge_pages(backend: str) -> list[tuple[str, str]]:
+def _huge_pages() -> list[tuple[str, str]]:
     """Whether the setting is there that makes large results on Linux CPUs cheaper."""
-    if backend != "cpu" or platform.system() != "Linux":
+    if platform.system() != "Linux":
         return []
     if HUGE_PAGES in os.environ.get("GLIBC_TUNABLES", "").split(":"):
         return [("huge pages", "on")]
     return [
-        ("huge pages", "off; jaxpool.keep_memory() makes large results faster (docs/memory.md)")
+        (
+            "huge pages",
+            "off; jaxpool.keep_memory() makes large results on CPUs faster (docs/memory.md)",
+        )
     ]
 
 

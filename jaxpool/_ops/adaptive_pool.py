@@ -31,9 +31,8 @@ from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
-from jaxpool._plan.others import needs_no_grid
+from jaxpool._plan.others import loses_nan, needs_no_grid
 from jaxpool._plan.problem import Platform, keep_on
-from jaxpool._plan.tuning import TUNING
 
 
 class LaidOut(Op):
@@ -78,7 +77,7 @@ class LaidOut(Op):
         """The windows of x laid out and the maximum of each, both kept, and how they lie."""
         by, window = keep_on(on), self.turned_window(x.ndim)
         laid = keep(by, lambda x: lay_out(*self.turned(x), losing(x.dtype, "max")), x)
-        best = functools.partial(greatest, window=window, loses_nan=TUNING[on].loses_nan)
+        best = functools.partial(greatest, window=window, loses_nan=loses_nan(on))
         return laid, keep(by, best, laid), window
 
 
@@ -92,7 +91,7 @@ class AdaptiveSelect(LaidOut):
     def value(self, on: Platform, x: Array) -> Array:
         turned, window = self.turned(x)
         laid = lay_out(turned, window, losing(x.dtype, "max"))
-        return self.returned(greatest(laid, window, loses_nan=TUNING[on].loses_nan))
+        return self.returned(greatest(laid, window, loses_nan=loses_nan(on)))
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         laid, y, window = self.found(on, x)

@@ -26,12 +26,13 @@ from jaxpool._kernels.patches import (
 )
 from jaxpool._kernels.positions import add_at, flat_position, read_at
 from jaxpool._kernels.select import select
+from jaxpool._ops.apply import apply_given
 from jaxpool._ops.expected_pool import ExpectedPool
-from jaxpool._ops.op import Op, apply_given, problem_of
+from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.ranged import ranged
 from jaxpool._plan.max_pool import plan_max
+from jaxpool._plan.others import loses_nan
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.tuning import TUNING
 
 
 def chance_dtype(dtype: DType) -> DType:
@@ -129,7 +130,7 @@ class StochasticPool(Op):
         lowest = lax.full_like(weight, jnp.finfo(weight.dtype).min)
         score = lay_out(lax.max(lax.log(weight), lowest), self.window, -np.inf)
         score = score + split(noise, self.window)
-        best = greatest(score, self.window, loses_nan=TUNING[on].loses_nan)
+        best = greatest(score, self.window, loses_nan=loses_nan(on))
         index = chosen_tap(score, best, self.window, "first")
         return encode(self._drawn(index, decode(x)), x.dtype), index
 

@@ -22,8 +22,9 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.slices import is_sharded
-from jaxpool._ops.op import Op, applied
-from jaxpool._plan.others import turns_of_batch
+from jaxpool._ops.apply import applied
+from jaxpool._ops.op import Op
+from jaxpool._plan.others import amends_in_place, turns_of_batch
 from jaxpool._plan.problem import Platform
 
 
@@ -195,11 +196,10 @@ class RangedOp(Op):
 def amended(on: Platform, grade: Array, amend: Callable[[Array], Array], y: Array) -> Array:
     """y, or what `amend` makes of it where `grade` is not SURE.
 
-    A branch copies the y that it is given. A loop that runs once or not at all has it in place, but is
-    not transposed: in the portable form, which jax differentiates, stands a branch.
+    A branch copies the y that it is given. A loop that runs once or not at all has it in place.
     """
     sure = grade == SURE
-    if on == "portable":
+    if not amends_in_place(on):
         branched: Array = lax.cond(sure, lambda y: y, amend, y)
         return branched
 

@@ -19,8 +19,9 @@ from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.reduce import attained, pack, unpack
 from jaxpool._kernels.split_ties import pick_tied, route_tied, tied_taps
+from jaxpool._ops.apply import Autodiff, apply, apply_given
 from jaxpool._ops.chosen import pick, send, walk_over
-from jaxpool._ops.op import Autodiff, Op, apply, apply_given, problem_of
+from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform, keep_on

@@ -20,10 +20,10 @@ from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, is_float
-from jaxpool._ops.op import Autodiff, Op, apply, apply_given
-from jaxpool._plan.others import Fold, plan_fold
+from jaxpool._ops.apply import Autodiff, apply, apply_given
+from jaxpool._ops.op import Op
+from jaxpool._plan.others import Fold, loses_nan, plan_fold
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.tuning import TUNING
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Reduction(Op):
 
     def value(self, on: Platform, *xs: Array) -> Array:
         x, mask = xs[0], xs[1] if xs[1:] else None
-        lost, fold = TUNING[on].loses_nan, self._fold(on, x, ties=False)
+        lost, fold = loses_nan(on), self._fold(on, x, ties=False)
         return reducing.extreme(x, self.axes, self.kind, mask, loses_nan=lost, fold=fold)
 
     def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:

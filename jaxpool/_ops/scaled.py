@@ -29,9 +29,9 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices, taps
 from jaxpool._kernels.dtypes import DType, accumulator
 from jaxpool._kernels.keep import keep
+from jaxpool._ops.apply import apply
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.moves import Move, State
-from jaxpool._ops.op import apply
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, keep_on
 

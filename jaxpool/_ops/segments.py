@@ -17,7 +17,7 @@ from jaxpool._kernels.keep import keep
 from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._kernels.segments import of_rows, scattered, total
 from jaxpool._ops.op import Op
-from jaxpool._plan.others import counts_ties_if_any
+from jaxpool._plan.others import adds_in_order, counts_ties_if_any
 from jaxpool._plan.problem import Platform, keep_on
 
 
@@ -88,7 +88,11 @@ class SegmentSelect(Op):
             ids, bits, ways = kept
             tied = unpack(bits, ids.shape[0], 0)
             sums = total(
-                jnp.where(tied, wide, 0), ids, self.count, self.is_sorted, one_by_one=on == "cpu"
+                jnp.where(tied, wide, 0),
+                ids,
+                self.count,
+                self.is_sorted,
+                one_by_one=adds_in_order(on),
             )
             return _divided(sums, ways).astype(x_dot.dtype)
         ids, chosen = kept
@@ -123,7 +127,7 @@ class SegmentMean(Op):
 
     def linear(self, on: Platform, given: tuple[Array, Array], x: Array) -> Array:
         wide = cast(x, accumulator(x.dtype))
-        sums = total(wide, given[0], self.count, self.is_sorted, one_by_one=on == "cpu")
+        sums = total(wide, given[0], self.count, self.is_sorted, one_by_one=adds_in_order(on))
         return _divided(sums, given[1]).astype(x.dtype)
 
     def transpose(self, on: Platform, given: tuple[Array, Array], dy: Array) -> tuple[Array]:

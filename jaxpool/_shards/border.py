@@ -23,8 +23,9 @@ import jax
 from jax import Array, lax
 
 from jaxpool._kernels.keep import keep
+from jaxpool._ops.apply import apply_given
 from jaxpool._ops.linear_map import linear_map
-from jaxpool._ops.op import Op, apply_given
+from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform, keep_on
 from jaxpool._shards.halo import Shards, Strip
 

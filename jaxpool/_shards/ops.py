@@ -22,7 +22,8 @@ from jaxpool._kernels.select import flat_tap, real_end
 from jaxpool._kernels.slices import crossed
 from jaxpool._kernels.split_ties import Words, inside, real_words
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
-from jaxpool._ops.op import Op, apply_given, problem_of
+from jaxpool._ops.apply import apply_given
+from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
 from jaxpool._ops.sum_pool import SumPool, counts_along, same_count
 from jaxpool._plan.problem import Platform

@@ -10,7 +10,7 @@ import pytest
 
 import jaxpool
 from jaxpool._api.random import fractional_op
-from jaxpool._ops.op import apply_given
+from jaxpool._ops.apply import apply_given
 from jaxpool.testing import draw_values
 from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, check_transforms, column
 
