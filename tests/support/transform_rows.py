@@ -214,6 +214,8 @@ VARIANTS = {
         for name, pool in POOLS.items()
         if None in pool.choices.get("key", ())
     },
+}
+TYPED = {
     "max_pool, large, first": row("max_pool", **LARGE),
     "max_pool, dilated": row(
         "max_pool",
@@ -234,3 +236,4 @@ VARIANTS = {
     ),
     "lp_pool, inf": row("lp_pool", p=np.inf, window_shape=(3, 2), strides=None, padding="SAME"),
 }
+VARIANTS |= TYPED
