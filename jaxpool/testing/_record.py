@@ -20,7 +20,7 @@ from jaxpool.testing import _usual
 from jaxpool.testing._answer import Answer
 
 Given = dict[str, Any]  # arguments by name, those of a `*xs` as a tuple
-NOT_OF_ARRAYS = ("accelerate", "keep_memory", "sharded")
+NOT_OF_ARRAYS = ("accelerate", "keep_memory", "plan_of", "sharded")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
