@@ -73,7 +73,7 @@ def rank_of(value):
 def expected(name, x, given):
     """Shapes and dtypes of the results of `name` of a main array x; None if nothing is known."""
     room, _, short = name.rpartition(".")
-    shape, ndim = x.shape, len(x.shape)
+    shape = x.shape
     floating = jnp.issubdtype(x.dtype, jnp.inexact)  # Flax averages complex numbers
     mean = x.dtype if floating else jnp.dtype(np.float32)
     if room == "compat.scipy":
