@@ -65,6 +65,7 @@ def _lower(
     zero = stablehlo.constant(
         ir.DenseElementsAttr.get_splat(element, ir.FloatAttr.get(element.element_type, 0.0))
     )
+    sides: Any = np.asarray(padding, np.int64)
     made = stablehlo.SelectAndScatterOp(
         x.type,
         x,
@@ -72,7 +73,7 @@ def _lower(
         zero,
         window_dimensions=ir.DenseI64ArrayAttr.get(list(sizes)),
         window_strides=ir.DenseI64ArrayAttr.get(list(strides)),
-        padding=ir.DenseElementsAttr.get(np.asarray(padding, np.int64)),
+        padding=ir.DenseElementsAttr.get(sides),
     )
 
     def holds(left: Any, direction: str, right: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 from jax import Array, lax
 from jax import numpy as jnp
@@ -28,6 +29,7 @@ from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties, residual, scatters
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.stages import OpPlan, Stage, Stages, folds, of_steps, taps
 
 
 def _plan(window: Window, x: Array, on: Platform) -> MaxPlan:
@@ -36,6 +38,12 @@ def _plan(window: Window, x: Array, on: Platform) -> MaxPlan:
 
 def _plan_back(window: Window, dy: Array, on: Platform) -> MaxPlan:
     return plan_max(problem_of(window, dy, on, window.unpooled(dy.shape)))
+
+
+def _value_stages(plan: MaxPlan) -> Stages | None:
+    """The passes to a value without an index, if they are others."""
+    by_lax = Window(plan.value_by)
+    return (Stage(by_lax.axes, by_lax.size, "reduce_window", read=plan),) if plan.value_by else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +56,12 @@ class SelectPool(Op):
     window: Window
     kind: Kind
     ties: Order
+
+    def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
+        chosen = _plan(self.window, x, on)
+        forward, tangent = of_steps(chosen.forward), of_steps(chosen.tangent[::-1])
+        back = of_steps(chosen.backward, back=True)
+        return OpPlan(forward, tangent, back, _value_stages(chosen))
 
     def value(self, on: Platform, x: Array) -> Array:
         return select_value(x, self.kind, self.ties, _plan(self.window, x, on))
@@ -86,6 +100,14 @@ class InputPool(Op):
         """The same, by the tap of that element."""
         return SelectPool(self.window, self.kind, self.ties)
 
+    def plan(self, on: Platform, x: Any) -> OpPlan:
+        by_tap = self._by_tap.plan(on, x)
+        forward = by_tap.forward if by_tap.value is None else by_tap.value
+        back = (*by_tap.forward, *by_tap.backward)  # elsewhere the tap is found first
+        if scatters(on):
+            back = (Stage(self.window.axes, self.window.size, "select_and_scatter"),)
+        return OpPlan(forward, (*by_tap.forward, *by_tap.tangent), back)
+
     def value(self, on: Platform, x: Array) -> Array:
         return self._by_tap.value(on, x)
 
@@ -109,6 +131,12 @@ class MaskPool(Op):
 
     window: Window
     kind: Kind
+
+    def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
+        chosen, every = _plan(self.window, x, on), taps(self.window)
+        value = _value_stages(chosen) or of_steps(chosen.forward)
+        back = of_steps([plan_ties(problem_of(self.window, x, on))], back=True)
+        return OpPlan((*value, *every), every, back, value)
 
     def value(self, on: Platform, x: Array) -> Array:
         return select_value(x, self.kind, "first", _plan(self.window, x, on))
@@ -141,6 +169,11 @@ class LevelPool(Op):
 
     window: Window
     kind: Kind
+
+    def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
+        chosen, folded = _plan(self.window, x, on), folds(self.window)
+        value = _value_stages(chosen) or of_steps(chosen.forward)
+        return OpPlan(value, folded, (*folded, *folded[::-1]))
 
     def value(self, on: Platform, x: Array) -> Array:
         return select_value(x, self.kind, "first", _plan(self.window, x, on))

@@ -66,6 +66,7 @@ SIGNATURES = {
     "segment_mean": SEGMENT.replace(', ties="split"', ""),
     "keep_memory": "",
     "accelerate": "fn, *, report=None",  # the report shows what was taken over
+    "plan_of": "fn",
     "sharded": "pool, *, mesh=None, spec=None",
 }
 

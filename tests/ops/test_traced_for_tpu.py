@@ -168,16 +168,3 @@ def test_a_vmap_gives_one_instruction():
         program = jax.jit(jax.vmap(jax.grad(lambda x: jnp.sum(jaxpool.max_pool(x, (2, 2))))))
         text = program.trace(X).lower(lowering_platforms=("tpu",)).as_text()
     assert text.count("stablehlo.select_and_scatter") == 1
-
-
-def test_accelerate_takes_maxima_over():
-    found = []
-    model = jaxpool.accelerate(
-        lambda x: jax.lax.reduce_window(
-            x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
-        ),
-        report=found.append,
-    )
-    with tracing_for("tpu"):
-        jax.eval_shape(jax.grad(lambda x: jnp.sum(model(x))), X)
-    assert [each.reason for each in found] == [None]
