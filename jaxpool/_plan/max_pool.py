@@ -11,7 +11,7 @@ from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
 from jaxpool._plan.problem import Keep, Platform, Problem, Shape, keep_on, nbytes, row
 from jaxpool._plan.steps import Step, select_steps, step_over
-from jaxpool._plan.tuning import LIMITS, TUNING
+from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
 Widen = Literal["never", "fused", "apart"]  # where cotangents are cast to the type of their sums
@@ -50,20 +50,26 @@ def residual(window: Window, *, split: bool, platform: Platform = "portable") ->
     if window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims):
         return "rank"
     if not split:
-        scattered = scatters(platform) and all(map(_read_whole, window.dims))
-        return "input" if scattered else "tap"
+        return "input" if _scattered(window, TUNING[platform]) else "tap"
     return "bits" if window.size <= LIMITS.masked_taps else "arrays"
 
 
 def scatters(platform: Platform) -> bool:
-    """Whether one instruction finds the chosen elements and sends their cotangents there."""
-    return TUNING[platform].scatters_cotangents
+    """Whether one instruction finds chosen elements and sends their cotangents there."""
+    return TUNING[platform].scattered_taps > 0
 
 
-def _read_whole(dim: Axis) -> bool:
-    """Whether the instruction takes windows along an axis: it reads all of it, but less than a stride at its end."""
-    known = is_int(dim.size) and is_int(dim.low) and is_int(dim.tail)
-    return known and dim.dilation == 1 and dim.low >= 0 and dim.tail > -dim.stride
+def _scattered(window: Window, tuning: Tuning) -> bool:
+    """Whether the instruction takes such windows, read whole but for less than a stride at the end, and is fast."""
+    known = all(is_int(size) for dim in window.dims for size in (dim.size, dim.low, dim.tail))
+    if not known or window.size > tuning.scattered_taps:
+        return False
+    many = window.size > tuning.scattered_taps_an_element * math.prod(
+        dim.stride for dim in window.dims
+    )
+    return not many and all(
+        dim.dilation == 1 and dim.low >= 0 and dim.tail > -dim.stride for dim in window.dims
+    )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -58,7 +58,8 @@ class Tuning:
     reduced_at_once: float = NEVER  # taps of a sum: one `lax.reduce_window` up to here, else one an axis
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
-    scatters_cotangents: bool = False  # a maximum keeps x, and one instruction sends its cotangent back
+    scattered_taps: int = 0  # taps of a window: up to here a maximum keeps x, and one instruction sends cotangents back
+    scattered_taps_an_element: int = 9  # taps an input element: likewise
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps
@@ -173,7 +174,7 @@ TPU = Tuning(
     sum_passes=0,
     reduced_at_once=25,
     reduced_values=True,
-    scatters_cotangents=True,
+    scattered_taps=49,
     amended_in_place=True,
 )
 TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU, "portable": PORTABLE}
