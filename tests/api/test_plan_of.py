@@ -7,6 +7,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 
@@ -131,7 +132,6 @@ def test_the_plan_is_what_kernels_read(monkeypatch, name, on):
         monkeypatch.setattr(tables, name_of, noted(getattr(tables, name_of)))
     call, shape = CALLS[name]
     row, pulled, shapes = plan_and_pull(call, shape)
-    jax.clear_caches()
     read.clear()
     lowered(pulled, on, *shapes)
     plan = row.passes[on]
@@ -237,6 +237,12 @@ def test_a_pullback_alone():
     (row,) = jaxpool.plan_of(pull)(y)
     assert (row.runs, row.kept_bytes) == (("backward",), 4 * (9 + 12))
     assert [stage.how for stage in row.passes["cpu"].backward] == ["gathered"]
+
+
+def test_what_is_no_array_reaches_the_function_as_it_is():
+    (row,) = jaxpool.plan_of(jaxpool.max_pool)(jnp.ones(X), (np.int64(2), 2), padding="SAME")
+    assert row.window.window_shape == (2, 2)
+    assert jaxpool.plan_of(lambda x, *, name: {name: x})(3.0, name="y") == ()
 
 
 def test_integers_keep_nothing():
