@@ -10,8 +10,7 @@ import pytest
 
 import jaxpool
 from jaxpool._plan.tuning import LIMITS
-from jaxpool.testing import assert_close
-from tests.support import region_oracle as oracle
+from jaxpool.testing import assert_close, oracle
 
 SHAPE, CELLS, BOXES = (2, 6, 5, 2), (2, 3), 7
 VARIANTS = [

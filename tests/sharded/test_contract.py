@@ -20,6 +20,7 @@ from jaxpool._shards.halo import Halo
 from jaxpool._shards.place import place_by_type
 from jaxpool._shards.unpool import Lying
 from jaxpool._shards.unpool import _check_near as check_near
+from jaxpool.testing import pools
 from tests.support.junk import Wrapper
 
 
@@ -218,8 +219,9 @@ def test_groups_that_work():
 
 def test_axes_that_are_whole():
     """By the type, and inside a shard_map."""
-    assert refusal(ValueError, jaxpool.k_max_pool, X, 3, axis=1, mesh=rows(4), spec=ROWS) == (
-        "jaxpool.k_max_pool: `x` must be whole along axis 1, not in 4 shards; got a spec of "
+    (pool,) = (pool for pool in pools().values() if pool.takes("k"))
+    assert refusal(ValueError, pool.function, X, 3, axis=1, mesh=rows(4), spec=ROWS) == (
+        f"jaxpool.{pool.name}: `x` must be whole along axis 1, not in 4 shards; got a spec of "
         "P(None, 'rows', None, None) (x.shape=(2, 16, 4, 3)). Give a spec that has None for axis 1, to "
         "jax.reshard or to jaxpool.sharded."
     )
