@@ -4,6 +4,7 @@ import functools
 import inspect
 import re
 import sys
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +13,11 @@ import pytest
 from jax import lax
 
 import jaxpool
+from jaxpool._api import plan_text
 from jaxpool._kernels import passes
 from jaxpool._kernels.cpu import tables
 from jaxpool._plan.problem import PLATFORMS
+from jaxpool._plan.stages import How
 from tests.support.junk import RIGHT
 
 LOWERED = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
@@ -279,10 +282,14 @@ def test_every_function_tells_its_plan(name):
         )
 
 
+def test_every_way_of_a_pass_has_words():
+    assert set(plan_text.HOWS) == set(typing.get_args(How))
+
+
 def test_text():
     x = jax.ShapeDtypeStruct((8, 64, 64, 8), jnp.float32)
     assert str(jaxpool.plan_of(jaxpool.avg_pool)(x, (3, 3), padding="SAME")) == TEXT
-    assert str(jaxpool.plan_of(jnp.sin)(x)) == "no pool of jaxpool"
+    assert repr(jaxpool.plan_of(jnp.sin)(x)) == "no pool of jaxpool"
 
 
 TEXT = """\
