@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import numpy as jnp
 
 from jaxpool._accelerate.report import in_package, is_own, is_users, line
@@ -62,6 +63,8 @@ class PoolPlan:
     def __str__(self) -> str:
         return "\n".join(plan_text.lines_of(self))
 
+    __repr__ = __str__
+
 
 class Plans(tuple[PoolPlan, ...]):
     """The pools of a program, in the order in which it runs them."""
@@ -78,6 +81,8 @@ class Plans(tuple[PoolPlan, ...]):
             return "no pool of jaxpool"
         return "\n\n".join([*map(str, self), "\n".join(plan_text.legend(self))])
 
+    __repr__ = __str__
+
 
 @public
 def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
@@ -86,7 +91,8 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
     `plan_of(fn)(*args)` traces `fn(*args)` and computes nothing, so a `jax.ShapeDtypeStruct` does for an array. `fn`
     is a pool, a model, or a whole train step with `jax.grad`, `jax.jit`, `jax.lax.scan` and `jax.vmap` inside. Under
     `accelerate`, lax's reductions that became ours are among its pools. A pool in a loop is one row, and so is one
-    that a line calls again with arrays of the same shape.
+    that a line calls again with arrays of the same shape. Under `sharded`, a row tells of the shard of one device;
+    means over whole axes are there a plain sum of each shard, which has none.
 
     A pass reads an array once and writes one. Between two passes an array is stored, which is what a large window
     costs. Which passes run depends on the platform; they are read off the objects that the kernels read.
@@ -142,7 +148,8 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
 
 
 def _is_array(leaf: Any) -> bool:
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    """Whether a leaf is traced; a NumPy scalar may be a size."""
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
 
 
 @dataclasses.dataclass(frozen=True)
