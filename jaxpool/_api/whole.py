@@ -20,7 +20,7 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.op import apply, apply_given
+from jaxpool._ops.apply import apply, apply_given
 from jaxpool._ops.reduction import MeanOver, reduce
 from jaxpool._shards.adaptive import adaptive_pool
 from jaxpool._shards.place import Place, gathered, place_by_type
@@ -247,7 +247,7 @@ def spatial_pyramid_pool(
     parts = []
     for count in counts:
         window = adaptive_window(whole, count, spatial)
-        if place and any(shard > 1 for shard in shards):
+        if place:
             y: Array = adaptive_pool("max" if kind == "max" else "mean", place, x, window)
         else:
             op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)

@@ -16,7 +16,8 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._geometry.window import Axis, Window
-from jaxpool._ops.op import Op, apply
+from jaxpool._ops.apply import apply
+from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool.compat import _originals
