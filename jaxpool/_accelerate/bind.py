@@ -148,7 +148,7 @@ def _pool(kind: str, window: Window, x: Array) -> Array:
         raise LeftError(f"{error.argument} is not {error.rule}") from None
     y: Array
     if split:
-        pool = (pools.Sum,) if kind == "sum" else (pools.Extreme, cast(Kind, kind), "first")
+        pool = (pools.Sum,) if kind == "sum" else (pools.Select, cast(Kind, kind), "first")
         y = split.run(pool[0], x, *pool[1:])
         return y
     op = SumPool(window) if kind == "sum" else pool_op(window, cast(Kind, kind), "first")

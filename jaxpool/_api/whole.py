@@ -254,7 +254,7 @@ def spatial_pyramid_pool(
             y = apply(op, "jvp", x)
         if place:  # cells and channels become one axis
             y = gathered(
-                place.pooled(spatial) if count == 1 else place, y, range(spatial[0], y.ndim)
+                place.reduced(spatial) if count == 1 else place, y, range(spatial[0], y.ndim)
             )
         flat = math.prod(y.shape[spatial[0] :])
         parts.append(lax.reshape(y, (*y.shape[: spatial[0]], flat)))
