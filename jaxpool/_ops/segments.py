@@ -25,7 +25,7 @@ from jaxpool._plan.problem import Platform, keep_on
 class SegmentSelect(Op):
     """The extreme of the rows of each of `count` segments, given the segment of each row.
 
-    Keeps the ids and the number of the chosen row of each output; with "split" a bit an element of
+    Keeps the ids and the number of the chosen row of each output; with "split" a bit per element of
     x, whether it ties, and how many do.
     """
 

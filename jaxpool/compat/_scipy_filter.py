@@ -103,7 +103,7 @@ class Filter:
             self.modes = tuple(mode) if is_sequence(mode) else (mode,) * count
             known = all(isinstance(each, str) and each in MODES for each in self.modes)
             if len(self.modes) != count or not known:
-                rule = f"one of {', '.join(MODES)}, or one an axis"
+                rule = f"one of {', '.join(MODES)}, or one per axis"
                 raise ArgumentError("mode", rule, mode, "Use 'nearest', say.")
             if not is_number(given["cval"]):
                 raise ArgumentError("cval", "a number", given["cval"], "Pass 0.0, say.", TypeError)

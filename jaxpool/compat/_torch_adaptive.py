@@ -57,7 +57,7 @@ def adaptive_max_pool2d(input: Any, output_size: Targets, return_indices: bool =
 
     Args:
       input: array of floats `(N, C, H, W)` or `(C, H, W)`.
-      output_size: how many windows, an int or one an axis; None keeps an axis.
+      output_size: how many windows, an int or one per axis; None keeps an axis.
       return_indices: whether to return positions too, flat in `H * W`.
 
     Returns:
@@ -108,7 +108,7 @@ def adaptive_max_pool3d(input: Any, output_size: Targets, return_indices: bool =
 
     Args:
       input: array of floats `(N, C, D, H, W)` or `(C, D, H, W)`.
-      output_size: how many windows, an int or one an axis; None keeps an axis.
+      output_size: how many windows, an int or one per axis; None keeps an axis.
       return_indices: whether to return positions too, flat in `D * H * W`.
 
     Returns:
@@ -147,7 +147,7 @@ def adaptive_avg_pool2d(input: Any, output_size: Targets) -> Array:
 
     Args:
       input: array of floats `(N, C, H, W)` or `(C, H, W)`.
-      output_size: how many windows, an int or one an axis; None keeps an axis.
+      output_size: how many windows, an int or one per axis; None keeps an axis.
 
     Returns:
       Array `(N, C, *output_size)` or `(C, *output_size)` of the dtype of input.
@@ -195,7 +195,7 @@ def adaptive_avg_pool3d(input: Any, output_size: Targets) -> Array:
 
     Args:
       input: array of floats `(N, C, D, H, W)` or `(C, D, H, W)`.
-      output_size: how many windows, an int or one an axis; None keeps an axis.
+      output_size: how many windows, an int or one per axis; None keeps an axis.
 
     Returns:
       Array `(N, C, *output_size)` or `(C, *output_size)`, as of `adaptive_avg_pool2d`.

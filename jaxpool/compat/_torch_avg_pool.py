@@ -71,7 +71,7 @@ def avg_pool2d(
 
     Args:
       input: array `(N, C, H, W)` or `(C, H, W)`; floats, or int64, which is rounded towards zero.
-      kernel_size: an int, or one an axis.
+      kernel_size: an int, or one per axis.
       stride: likewise; None is `kernel_size`.
       padding: likewise, on both sides; at most half the window.
       ceil_mode: round the output size up; a window that would begin in the high padding is dropped.
@@ -148,7 +148,7 @@ def avg_pool3d(
     Args:
       input: array `(N, C, D, H, W)` or `(C, D, H, W)`; dtypes and differences as in `avg_pool2d`,
         and 16-bit floats on every device.
-      kernel_size: an int, or one an axis, at most the input's size.
+      kernel_size: an int, or one per axis, at most the input's size.
       stride: likewise; None is `kernel_size`.
       padding: likewise; at most half the window.
       ceil_mode: as in `avg_pool2d`.

@@ -126,8 +126,8 @@ def fractional_max_pool2d(
 
     Args:
       input: array of floats `(N, C, H, W)` or `(C, H, W)`.
-      kernel_size: an int, or one an axis.
-      output_size: how many windows, an int or one an axis.
+      kernel_size: an int, or one per axis.
+      output_size: how many windows, an int or one per axis.
       output_ratio: in its place, two numbers by which to multiply H and W.
       return_indices: whether to return positions too, flat in `H * W`.
       _random_samples: numbers in [0, 1) of the dtype of input, `(N, C, 2)`, width before height.
@@ -168,8 +168,8 @@ def fractional_max_pool3d(
 
     Args:
       input: array of floats `(N, C, D, H, W)` or `(C, D, H, W)`.
-      kernel_size: an int, or one an axis.
-      output_size: how many windows, an int or one an axis; with the window at most the input's size,
+      kernel_size: an int, or one per axis.
+      output_size: how many windows, an int or one per axis; with the window at most the input's size,
         where `fractional_max_pool2d` takes one more.
       output_ratio: in its place, a number or three by which to multiply D, H and W.
       return_indices: whether to return positions too, flat in `D * H * W`.

@@ -95,7 +95,7 @@ def lp_pool2d(
     Args:
       input: array `(N, C, H, W)` or `(C, H, W)`; floats, with a float `norm_type` integers and bool.
       norm_type: p, a number other than 0.
-      kernel_size: an int, or one an axis.
+      kernel_size: an int, or one per axis.
       stride: likewise; None is `kernel_size`.
       ceil_mode: round the output size up.
 
@@ -161,7 +161,7 @@ def lp_pool3d(
     Args:
       input: array `(N, C, D, H, W)` or `(C, D, H, W)`; dtypes and differences as in `lp_pool2d`.
       norm_type: p, a number other than 0.
-      kernel_size: an int, or one an axis.
+      kernel_size: an int, or one per axis.
       stride: likewise; None is `kernel_size`.
       ceil_mode: round the output size up.
 

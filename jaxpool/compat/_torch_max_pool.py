@@ -72,7 +72,7 @@ def max_pool2d(
 
     Args:
       input: array `(N, C, H, W)` or `(C, H, W)`; floats, and integers but for uint16 and wider.
-      kernel_size: an int, or one an axis.
+      kernel_size: an int, or one per axis.
       stride: likewise; None is `kernel_size`.
       padding: likewise, on both sides; at most half the window.
       dilation: likewise, the distance between neighbouring taps.
@@ -150,7 +150,7 @@ def max_pool3d(
 
     Args:
       input: array `(N, C, D, H, W)` or `(C, D, H, W)`; dtypes as in `max_pool2d`.
-      kernel_size: an int, or one an axis.
+      kernel_size: an int, or one per axis.
       stride: likewise; None is `kernel_size`.
       padding: likewise; at most half the window.
       dilation: likewise.

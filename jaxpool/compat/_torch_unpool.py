@@ -88,7 +88,7 @@ def max_unpool2d(
       input: array of floats `(N, C, H, W)` or `(C, H, W)`.
       indices: integers of that shape, of any type; positions in the result. One out of range raises
         where its value is known, and is dropped where it is traced.
-      kernel_size: of the pool: an int, or one an axis.
+      kernel_size: of the pool: an int, or one per axis.
       stride: of the pool; None is `kernel_size`.
       padding: of the pool.
       output_size: the sizes of the result, with or without N and C, each less than a stride from
@@ -160,7 +160,7 @@ def max_unpool3d(
     Args:
       input: array of floats `(N, C, D, H, W)` or `(C, D, H, W)`.
       indices: as in `max_unpool2d`.
-      kernel_size: of the pool: an int, or one an axis.
+      kernel_size: of the pool: an int, or one per axis.
       stride: of the pool; None is `kernel_size`.
       padding: of the pool.
       output_size: three sizes, or five with N and C, as in `max_unpool2d`.

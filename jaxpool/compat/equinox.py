@@ -66,9 +66,9 @@ class Pool(eqx.nn.Pool):
       init: where each reduction starts.
       operation: what joins two values.
       num_spatial_dims: how many axes are pooled.
-      kernel_size: the size of the window, an int or one an axis.
+      kernel_size: the size of the window, an int or one per axis.
       stride: likewise.
-      padding: an int, or one int or (low, high) pair an axis; none larger than the window.
+      padding: an int, or one int or (low, high) pair per axis; none larger than the window.
       use_ceil: whether the output size rounds up.
 
     Example:
@@ -89,7 +89,7 @@ class Pool(eqx.nn.Pool):
                 raise ArgumentError("x", rule, len(shape), hint, of="ndim")
             if not rank == len(self.kernel_size) == len(self.stride):
                 rule = f"as long as the {rank} pooled axes, like `stride`"
-                raise ArgumentError("kernel_size", rule, self.kernel_size, "Pass one an axis.")
+                raise ArgumentError("kernel_size", rule, self.kernel_size, "Pass one per axis.")
             pads = []
             sizes = zip(shape[1:], self.padding, self.kernel_size, self.stride, strict=True)
             for size, (low, high), window, stride in sizes:
@@ -173,7 +173,7 @@ class AdaptivePool(eqx.nn.AdaptivePool):
     Equinox: NaNs get the cotangent of the window they win; in Equinox all of the window gets NaN.
 
     Args:
-      target_shape: how many windows, an int or one an axis.
+      target_shape: how many windows, an int or one per axis.
       num_spatial_dims: how many axes are pooled.
       operation: a reduction of a vector.
 

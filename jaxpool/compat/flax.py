@@ -45,7 +45,7 @@ def _every_axis(
         x = jnp.asarray(inputs)
     with calling(f"compat.flax.{name}", **{"inputs.shape": x.shape}):
         if not isinstance(window_shape, tuple):
-            rule = "a tuple, one int a pooled axis"
+            rule = "a tuple, one int per pooled axis"
             hint = "Pass a tuple such as (2, 2)."
             raise ArgumentError("window_shape", rule, window_shape, hint, TypeError)
         rank = len(window_shape)
@@ -87,9 +87,9 @@ def pool(
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
       init: where each reduction starts.
       reduce_fn: what joins two values.
-      window_shape: tuple of one positive int a pooled axis.
+      window_shape: tuple of one positive int per pooled axis.
       strides: likewise; None is 1.
-      padding: "SAME", "VALID", "SAME_LOWER", or one (low, high) pair a pooled axis, with at most one
+      padding: "SAME", "VALID", "SAME_LOWER", or one (low, high) pair per pooled axis, with at most one
         batch axis.
 
     Returns:
@@ -125,7 +125,7 @@ def max_pool(
 
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
-      window_shape: tuple of one positive int a pooled axis.
+      window_shape: tuple of one positive int per pooled axis.
       strides: likewise; None is 1.
       padding: as in `pool`.
 
@@ -158,7 +158,7 @@ def min_pool(
 
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
-      window_shape: tuple of one positive int a pooled axis.
+      window_shape: tuple of one positive int per pooled axis.
       strides: likewise; None is 1.
       padding: as in `pool`.
 
@@ -193,7 +193,7 @@ def avg_pool(
 
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
-      window_shape: tuple of one positive int a pooled axis.
+      window_shape: tuple of one positive int per pooled axis.
       strides: likewise; None is 1.
       padding: as in `pool`.
       count_include_pad: True divides by the size of the window, False by the number of real elements,

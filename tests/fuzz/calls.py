@@ -171,7 +171,7 @@ class Call:
         return (np.arange(math.prod(shape)).reshape(shape) % 7).astype(dtype)
 
     def many(self, choices):
-        """An int, or one an axis; sometimes of another number of axes."""
+        """An int, or one per axis; sometimes of another number of axes."""
         tape = self.tape
         count = self.rank + tape.one([0] * 14 + [1, -1])
         values = [tape.one(choices) for _ in range(count)]
