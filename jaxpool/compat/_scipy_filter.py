@@ -20,7 +20,7 @@ from jaxpool._arguments.sizes import is_int, is_sequence, listed, normalise_axes
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.apply import applied
-from jaxpool._ops.blur_pool import over_border
+from jaxpool._ops.blur import over_border
 from jaxpool._ops.morphology import morphology_op
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._ops.select_pool import SelectPool

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxpool
 from jaxpool.testing import Call, _record, assert_pool_matches, calls, pools
+from tests.support.drawn import examples
 
 POOLS = pools()
 EVERY = pytest.mark.parametrize("name", POOLS)
@@ -64,9 +65,11 @@ def test_the_function_does_in_a_right_call_what_the_oracle_says(name, words):
     assert_pool_matches(POOLS[name].function, sample(name, words))
 
 
-@pytest.mark.slow
-@EVERY
-@settings(max_examples=60)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in ("maxout", "cummax") else pytest.param(n, marks=pytest.mark.slow) for n in POOLS],
+)
+@examples(20)
 @given(data=st.data())
 def test_the_function_does_in_drawn_calls_what_the_oracle_says(name, data):
     assert_pool_matches(POOLS[name].function, data.draw(calls(POOLS[name])), jit=False)
