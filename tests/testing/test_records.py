@@ -29,18 +29,20 @@ def call_of(pool, arguments):
 
 
 def test_a_function_without_a_record_is_named_and_what_to_write(monkeypatch):
-    monkeypatch.setattr(jaxpool, "__all__", [*jaxpool.__all__, "range_pool"])
-    with pytest.raises(LookupError, match=r"^jaxpool.range_pool has no record: write its loops in"):
+    monkeypatch.setattr(jaxpool, "__all__", [*jaxpool.__all__, "unheard_of_pool"])
+    with pytest.raises(
+        LookupError, match=r"^jaxpool.unheard_of_pool has no record: write its loops in"
+    ):
         pools()
 
 
 def test_an_argument_that_nothing_is_known_of_is_named(monkeypatch):
-    def range_pool(x, spread):
+    def unheard_of_pool(x, spread):
         return x
 
-    monkeypatch.setattr(jaxpool, "range_pool", range_pool, raising=False)
-    pool = _record.Pool("range_pool", range_pool, range_pool)
-    said = r"^jaxpool.range_pool has no usual value for its argument `spread`: give it to `@record"
+    monkeypatch.setattr(jaxpool, "unheard_of_pool", unheard_of_pool, raising=False)
+    pool = _record.Pool("unheard_of_pool", unheard_of_pool, unheard_of_pool)
+    said = r"^jaxpool.unheard_of_pool has no usual value for its argument `spread`: give it to `@record"
     with pytest.raises(LookupError, match=said):
         pool.given(np.zeros((1, 2, 2, 1)))
 
