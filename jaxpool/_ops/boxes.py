@@ -14,9 +14,10 @@ from jaxpool._kernels.cells import Cells, matching, spread, walk
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import accumulator, index_dtype
 from jaxpool._ops.op import Op
-from jaxpool._ops.regions import are_numbers, away_from_zero, in_pixels
+from jaxpool._ops.regions import TILES, are_numbers, away_from_zero, in_pixels
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.regions import plan_cells
+from jaxpool._plan.stages import OpPlan, along
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,13 @@ class BoxMax(Op):
     scale: float
     ties: Ties
     sizes: tuple[int, ...]  # B, H, W
+
+    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
+        walked = along((1, 2), "walked", note="a pixel of each cell at a time")
+        sent = along((1, 2), "walked", note=TILES)
+        if self.ties == "split":
+            return OpPlan(walked, (*walked, *walked), (*walked, *sent))
+        return OpPlan((*walked, *walked), along((1, 2), "gathered"), sent, walked)
 
     def _cells(self, boxes: Array, *images: Array) -> Cells:
         """Those of an image that does not exist are empty, and those of a box with a NaN."""

@@ -3,6 +3,8 @@
 Of two windows that share a part each may choose another element of it: not in steps, as a maximum goes.
 """
 
+from typing import Any
+
 from jax import Array
 
 from jaxpool._geometry.window import Window
@@ -10,11 +12,20 @@ from jaxpool._kernels import rolled, route
 from jaxpool._ops.op import problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.rank_pool import plan_rank, rows_joined, walked_back
+from jaxpool._plan.stages import Stages, of_steps, taps
 
 
 def walk_over(window: Window, x: Array, on: Platform, shape: object = None) -> rolled.Walk:
     """A walk over the taps of a window of x, or of an array of `shape` with the dtype of x."""
     return rolled.Walk(window, rows_joined(problem_of(window, x, on, shape)))
+
+
+def chosen_stages(window: Window, x: Any, on: Platform) -> tuple[Stages, Stages]:
+    """The passes of `pick` and of `send`."""
+    if walked_back(window):
+        return taps(window, "walked"), taps(window, "walked")
+    plan = plan_rank(problem_of(window, x, on))
+    return of_steps(plan.tangent[::-1]), of_steps(plan.backward, back=True)
 
 
 def pick(window: Window, x: Array, tap: Array, on: Platform) -> Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -21,6 +22,7 @@ from jaxpool._kernels.keep import keep
 from jaxpool._ops.op import Op
 from jaxpool._ops.random_pool import window_starts
 from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.stages import OpPlan, along, linear_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +66,14 @@ class FractionalMean(Op):
     dims: tuple[RandomAxis, ...]
 
     linear_in_x = True
+
+    def plan(self, on: Platform, x: Any, *samples: Any) -> OpPlan:
+        ahead = [along([dim.axis], "gathered", dim.reach().shape[1]) for dim in self.dims]
+        back = [along([dim.axis], "gathered", dim.turned().shape[1]) for dim in self.dims[::-1]]
+        why = (
+            "elements that a window might hold are read, and left out where chance did not place it"
+        )
+        return linear_plan(sum(ahead, ()), sum(back, ()), why)
 
     def linear(self, on: Platform, samples: tuple[Array, ...], x: Array) -> Array:
         y = cast(x, accumulator(x.dtype))

@@ -13,6 +13,7 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._plan.problem import Platform, Problem
+from jaxpool._plan.stages import OpPlan
 
 
 def problem_of(window: Window, x: Array, on: Platform, shape: Any = None) -> Problem:
@@ -31,6 +32,14 @@ class Op:
     keeps_inputs = (
         False  # whether the residual is the inputs and the output, differentiable as they are
     )
+    is_pool = True  # or moves elements about for one, which no plan of a program names
+
+    def plan(self, on: Platform, *types: Any) -> OpPlan:
+        """The passes that the kernels carry out, of arrays of `types`, read off what the kernels read.
+
+        Where it names none, the kernel is one expression, and XLA alone decides.
+        """
+        return OpPlan()
 
     def value(self, on: Platform, *xs: Array) -> Array:
         """What is computed, when nobody differentiates."""

@@ -33,6 +33,7 @@ from jaxpool._ops.ranged import ranged
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.others import loses_nan
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.stages import OpPlan, along, of_steps, taps
 
 
 def chance_dtype(dtype: DType) -> DType:
@@ -83,14 +84,25 @@ class FractionalPool(Op):
     sizes: tuple[int, ...]
     ties: Order = "first"
 
+    @property
+    def tiles(self) -> Window:
+        """The windows side by side, as they are laid out."""
+        dims = zip(self.axes, self.window_shape, self.output_shape, strict=True)
+        return Window(tuple(Axis(axis, n * w, w, w, 1, 0, 0, n) for axis, w, n in dims))
+
+    def plan(self, on: Platform, x: Any, *samples: Any) -> OpPlan:
+        laid = problem_of(self.tiles, x, on, self.tiles.unpooled(x.shape))
+        gathered, scattered = along(self.axes, "gathered"), along(self.axes, "scattered")
+        forward = (*gathered, *of_steps(plan_max(laid).forward))
+        return OpPlan(forward, gathered, scattered)
+
     def primal(self, on: Platform, x: Array, *samples: Array) -> tuple[Array, Array]:
         dims = zip(self.axes, self.sizes, self.window_shape, self.output_shape, strict=True)
         starts = [
             window_starts(sample, axis, size, width, out)
             for sample, (axis, size, width, out) in zip(samples, dims, strict=True)
         ]
-        shapes = zip(self.axes, self.window_shape, self.output_shape, strict=True)
-        tiles = Window(tuple(Axis(axis, n * w, w, w, 1, 0, 0, n) for axis, w, n in shapes))
+        tiles = self.tiles
         tiled = _laid_out_at(x, tiles, starts)
         plan = plan_max(problem_of(tiles, tiled, on))
         y, tap = select(tiled, tiles, "max", self.ties, plan)
@@ -123,6 +135,11 @@ class StochasticPool(Op):
     """
 
     window: Window
+
+    def plan(self, on: Platform, x: Any, *noise: Any) -> OpPlan:
+        copied, drawn = along(self.window.axes, "copied"), taps(self.window, "reduced")
+        back = along(self.window.axes, "repeated")
+        return OpPlan((*copied, *drawn), (*copied, *drawn), (*back, *copied))
 
     def primal(self, on: Platform, x: Array, noise: Array) -> tuple[Array, Array]:
         weight = lax.max(x.astype(noise.dtype), lax.full_like(noise, 0, shape=x.shape))

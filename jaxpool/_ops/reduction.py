@@ -24,6 +24,7 @@ from jaxpool._ops.apply import Autodiff, apply, apply_given
 from jaxpool._ops.op import Op
 from jaxpool._plan.others import Fold, loses_nan, plan_fold
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.stages import OpPlan, Stage, Stages, along, linear_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,23 @@ class Reduction(Op):
             return None
         shape = tuple(int(size) if is_int(size) else None for size in x.shape)
         return plan_fold(shape, self.axes, 8 * x.dtype.itemsize, on, slices.is_sharded(x), ties)
+
+    def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
+        value, tied = (self._stages(self._fold(on, x, ties=ties)) for ties in (False, True))
+        counted, sent = tied if self.ties == "split" else (), along(self.axes, "repeated")
+        summed = self._stages(None)
+        why = ("a sum tells whether there is a NaN, which XLA's maximum may lose",)
+        sought = loses_nan(on) and is_float(x.dtype) and len(value) == 1
+        forward = value if self.ties == "split" else (*value, *tied)
+        return OpPlan(forward, (*summed, *counted), (*counted, *sent), value, why if sought else ())
+
+    def _stages(self, fold: Fold | None) -> Stages:
+        """A pass over the axes, after one that joins stretches of one of them."""
+        size = math.prod(self.sizes)
+        if fold is None:
+            return along(self.axes, "reduced", size)
+        joined = Stage((fold.axis,), fold.ways, "elementwise", stored=True, read=fold)
+        return joined, *along(self.axes, "reduced", -(-size // fold.ways))
 
     def value(self, on: Platform, *xs: Array) -> Array:
         x, mask = xs[0], xs[1] if xs[1:] else None
@@ -97,6 +115,10 @@ class MeanOver(Op):
     sizes: tuple[int, ...]
 
     linear_in_x = True
+
+    def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
+        reduced = along(self.axes, "reduced", math.prod(self.sizes))
+        return linear_plan(reduced, along(self.axes, "repeated"))
 
     def _counting(self, mask: Array, wide: Array) -> tuple[Array, Array]:
         """The mask in the shape of `wide`, and how many elements count, at least 1."""

@@ -21,6 +21,7 @@ from jaxpool._ops.apply import apply_given
 from jaxpool._ops.op import Op
 from jaxpool._plan import regions as plans
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.stages import OpPlan, along, linear_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +29,17 @@ class Rows(Op):
     """Rows of x, each at most once; given where each is, and where in the result each row of x is."""
 
     linear_in_x = True
+    is_pool = False
 
     def linear(self, on: Platform, given: tuple[Array, Array], x: Array) -> Array:
         return regions.rows(x, given[0])
 
     def transpose(self, on: Platform, given: tuple[Array, Array], dy: Array) -> tuple[Array]:
         return (regions.rows(dy, given[1]),)
+
+
+TILES = "a part of the image after another, and of each the boxes that reach it"
+BY_GROUPS = "some boxes of one image at a time"
 
 
 def rows(x: Array, at: Array, back: Array) -> Array:
@@ -79,6 +85,14 @@ class BoxMean(Op):
 
     linear_in_x = True
     differentiable_given = True
+
+    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
+        if self._by_pixels(on):
+            points = (2 * (self.samples or 1)) ** 2  # each lies between two pixels of an axis
+            sent = along((1, 2), "walked", note=TILES)
+            return linear_plan(along((1, 2), "gathered", points), sent)
+        ways = [along((axis,), "multiplied", x.shape[axis], BY_GROUPS) for axis in (1, 2)]
+        return linear_plan((*ways[0], *ways[1]), (*ways[1], *ways[0]))
 
     def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
         y = self._read(x, *given) if self._by_pixels(on) else self._multiplied(x, *given)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
@@ -81,7 +81,8 @@ def adds_in_order(on: Platform) -> bool:
 def amends_in_place(on: Platform) -> bool:
     """Whether the rare windows out of range are amended by a loop that runs once or not at all, or in a branch.
 
-    Of a loop jax has no transpose, so the portable form, which it differentiates, takes the branch.
+    By the loop on every platform, as XLA changes its state where it is and copies what a branch is given. Of a loop
+    jax has no transpose, so the portable form, which it differentiates, takes the branch.
     """
     return TUNING[on].amended_in_place
 
@@ -167,6 +168,13 @@ class ScanPlan:
     ways: int
     keep: Keep
     keys: bool = False  # floats are compared as integers of the same order
+
+    def passes(self, size: int) -> Iterator[range]:
+        """How far from an element those stand that each pass joins to it, over an axis of `size`."""
+        reach = 1
+        while reach < size:
+            yield range(reach, min(self.ways * reach, size), reach)
+            reach *= self.ways
 
 
 def plan_scan(on: Platform) -> ScanPlan:

@@ -68,6 +68,8 @@ class Tuning:
 
     # NOTES: Compiled for GPUs and TPUs
     lax_extremes: bool = False  # lax's maximum and its derivative are one instruction each: `accelerate` leaves them
+    # NOTES: Soft pools: plain sums within a range
+    amended_in_place: bool = False  # a loop that runs once or not at all changes y, which a branch would copy
 
     # What only XLA for CPU needs; elsewhere never.
     # NOTES: Value and index
@@ -106,7 +108,6 @@ class Tuning:
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
-    amended_in_place: bool = False  # a loop that runs once or not at all changes y: a branch copies it first
     # NOTES: Blurs
     reflected_apart: bool = False  # a cotangent over the mirrored border is kept before that is folded back
     # NOTES: Boxes and segments
@@ -166,6 +167,13 @@ GPU = Tuning(
     short_spread_of_16_bits=7,
     sum_passes=1,
     scan_ways=16,
+    amended_in_place=True,
 )
-TPU = Tuning(sum_passes=0, reduced_at_once=25, reduced_values=True, lax_extremes=True)
+TPU = Tuning(
+    sum_passes=0,
+    reduced_at_once=25,
+    reduced_values=True,
+    lax_extremes=True,
+    amended_in_place=True,
+)
 TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU, "portable": PORTABLE}

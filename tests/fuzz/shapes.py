@@ -73,7 +73,7 @@ def rank_of(value):
 def expected(name, x, given):
     """Shapes and dtypes of the results of `name` of a main array x; None if nothing is known."""
     room, _, short = name.rpartition(".")
-    shape, ndim = x.shape, len(x.shape)
+    shape = x.shape
     floating = jnp.issubdtype(x.dtype, jnp.inexact)  # Flax averages complex numbers
     mean = x.dtype if floating else jnp.dtype(np.float32)
     if room == "compat.scipy":
@@ -81,15 +81,6 @@ def expected(name, x, given):
         return [(shape, x.dtype if output is None else jax.dtypes.canonicalize_dtype(output))]
     if room == "compat.torch":
         return torch(short, x, given)
-    if room == "compat.flax":
-        rank = len(given["window_shape"])
-        if not all(isinstance(size, int) for size in shape):
-            return None  # lax takes symbols
-        axes = inner(ndim, None, rank)
-        y = pooled(shape, axes, given["window_shape"], given["strides"] or 1, given["padding"])
-        kind = mean if short == "avg_pool" else x.dtype
-        counted = given.get("count_include_pad", True)
-        return [(y, kind if counted else jnp.promote_types(kind, np.float32))]
     if room == "compat.torchvision":
         cells = sizes(given["output_size"], 2)
         boxes = given["boxes"]

@@ -109,7 +109,6 @@ class TestPlatforms:
         assert found == {
             *(("_ops/linear_map.py", name) for name in JAX_PLATFORMS),
             ("_cli/_devices.py", "cpu"),  # the devices of this host
-            ("_cli/_explain.py", "TUNING"),
         }
 
 
