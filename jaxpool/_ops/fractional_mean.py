@@ -35,7 +35,7 @@ class RandomAxis:
     out: int
 
     def reach(self) -> np.ndarray:
-        """The positions that each window may hold, a row a window.
+        """The positions that each window may hold, a row per window.
 
         Chance moves the start of a window by at most one. Rounding in float32 may move it back by one where
         its exact start is a whole number, and on long axes anywhere, either way, by 3/4 * size / 2^22: three
@@ -48,7 +48,7 @@ class RandomAxis:
         return place[:, None] // apart + np.arange(-max(far, whole), self.width + 1 + far)
 
     def turned(self) -> np.ndarray:
-        """The windows that may hold each position, a row a position; `out` where there is none."""
+        """The windows that may hold each position, a row per position; `out` where there is none."""
         reach = self.reach()
         window, column = np.nonzero((reach >= 0) & (reach < self.size))
         order = np.argsort(reach[window, column], kind="stable")
@@ -92,7 +92,11 @@ class FractionalMean(Op):
 
 
 def _masked(dim: RandomAxis, table: np.ndarray, turned: bool, x: Array, start: Array) -> Array:
-    """What stands in `table` and belongs there, added up and divided by the width; `turned` it holds windows."""
+    """For each row of `table` the sum of those of its entries that belong together, divided by the width.
+
+    A row lists the positions that a window may hold; `turned`, the windows that may hold a position. Where the windows
+    begin (`start`) decides which of them do.
+    """
 
     def terms() -> Iterator[Array]:
         for column in table.T:

@@ -75,7 +75,7 @@ def _laid_out_at(x: Array, tiles: Window, starts: Sequence[Array]) -> Array:
 class FractionalPool(Op):
     """The maximum of windows that random numbers place; keeps the position of each maximum.
 
-    The random numbers, one array an axis, have the shape of the input with 1 along pooled axes.
+    The random numbers, one array per axis, have the shape of the input with 1 along pooled axes.
     """
 
     axes: tuple[int, ...]

@@ -48,7 +48,7 @@ def _value_stages(plan: MaxPlan) -> Stages | None:
 
 @dataclasses.dataclass(frozen=True)
 class SelectPool(Op):
-    """A max or min pool whose cotangent goes to one element; keeps that element's tap, one integer an output.
+    """A max or min pool whose cotangent goes to one element; keeps that element's tap, one integer per output.
 
     A shard may hold padding as elements: then the first, or last, tap of each window that is real is given.
     """
@@ -124,7 +124,7 @@ class InputPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class MaskPool(Op):
-    """A max or min pool whose cotangent is split among tied elements; keeps one bit a tap.
+    """A max or min pool whose cotangent is split among tied elements; keeps one bit per tap.
 
     Where a shard holds padding as elements a bit for each tap is given, set where it is real.
     """
