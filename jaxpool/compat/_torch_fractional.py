@@ -92,7 +92,7 @@ Args:
     2d takes one more.
   output_ratio: in its place, numbers by which to multiply the pooled sizes; in 3d also one.
   return_indices: whether to return positions too, flat in `{flat}`.
-  _random_samples: numbers in [0, 1) of the dtype of input, one an axis for each N and C; in 2d
+  _random_samples: numbers in [0, 1) of the dtype of input, one per axis for each N and C; in 2d
     width before height, in 3d in the order of the axes.
   key: a PRNG key to draw them with.
 

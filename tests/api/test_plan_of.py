@@ -132,7 +132,7 @@ def test_the_plan_is_what_kernels_read(monkeypatch, name, on):
 
     for module in ("_kernels.select", "_kernels.route", "_kernels.sums", "_kernels.split_ties"):
         monkeypatch.setattr(f"jaxpool.{module}.carry_out", noted(passes.carry_out))
-    monkeypatch.setattr("jaxpool._ops.blur_pool.carry_out", noted(passes.carry_out))
+    monkeypatch.setattr("jaxpool._ops.blur.carry_out", noted(passes.carry_out))
     for name_of in ("sums", "sent"):
         monkeypatch.setattr(tables, name_of, noted(getattr(tables, name_of)))
     call, shape = CALLS[name]
