@@ -31,7 +31,6 @@ from jaxpool._ops.random_pool import (
     StochasticPool,
     chance_dtype,
     drawn,
-    side_by_side,
     weight_dtype,
 )
 from jaxpool._shards.place import on_shards, place_by_type
@@ -268,11 +267,11 @@ def stochastic_pool(
     geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
     x, window, split = checked(name, x, window_shape, **geometry)
     op = StochasticPool(window)
-    noise: tuple[Array, ...] = ()
+    chance: tuple[Array, ...] = ()
     if key is not None:
         whole = split.place.whole(x.shape) if split else x.shape
-        noise = (jax.random.gumbel(key, side_by_side(whole, window), weight_dtype(x.dtype)),)
+        chance = (jax.random.uniform(key, window.pooled(whole), weight_dtype(x.dtype)),)
     if split:
-        y: Array = split.apply(drawn, op, x, *map(split.place.part, noise))
+        y: Array = split.apply(drawn, op, x, *map(split.place.part, chance))
         return y
-    return drawn(op, x, *noise)
+    return drawn(op, x, *chance)

@@ -10,9 +10,18 @@ from typing import Any, NamedTuple
 
 from jaxpool._cli import _case as cases
 from jaxpool._cli._case import Case
-from jaxpool._cli._stage import Explained, Stage, folds, of_steps, of_sums, region, segment, stage
+from jaxpool._cli._stage import (
+    Explained,
+    Stage,
+    folds,
+    fractional,
+    of_steps,
+    of_sums,
+    region,
+    segment,
+    stage,
+)
 from jaxpool._geometry.adaptive import RaggedAxis
-from jaxpool._ops.fractional_mean import RandomAxis
 from jaxpool._plan import others
 from jaxpool._plan.max_pool import plan_max, plan_ties, residual
 from jaxpool._plan.problem import Platform, Problem, keep_on
@@ -106,25 +115,21 @@ def _scaled(case: Case, problem: Problem) -> Explained:
     return "input", folds(case.window) + sums, [], [], []
 
 
+def _sent(problem: Problem, *, walks: bool = True) -> tuple[list[Stage], list[Stage]]:
+    """The passes of a tangent and of a cotangent where each window chooses for itself."""
+    window = problem.window
+    if walks and walked_back(window):
+        walked = [Stage(window.axes, window.size, "walked")]
+        return walked, walked
+    plan = plan_rank(problem)
+    return of_steps(plan.tangent[::-1]), of_steps(plan.backward, back=True)
+
+
 def _stochastic(case: Case, problem: Problem) -> Explained:
-    copied = Stage(case.axes, 1, "copied")
-    drawn = [copied, Stage(case.axes, case.window.size, "reduced")]
-    return "tap", drawn, drawn, [Stage(case.axes, 1, "repeated"), copied], []
-
-
-def _fractional(case: Case, problem: Problem) -> Explained:
-    if case.function == "fractional_avg_pool":
-        dims = [
-            RandomAxis(dim.axis, case.shape[dim.axis] or 0, dim.window, dim.out)
-            for dim in case.window.dims
-        ]
-        ahead = [Stage((dim.axis,), dim.reach().shape[1], "gathered") for dim in dims]
-        back = [Stage((dim.axis,), dim.turned().shape[1], "gathered") for dim in dims[::-1]]
-        return "nothing", ahead, ahead, back, ["which windows chance placed is masked"]
-    side_by_side = case.window.unpooled(case.shape)
-    plan = plan_max(dataclasses.replace(problem, shape=side_by_side))
-    gathered, scattered = (Stage(case.axes, 1, how) for how in ("gathered", "scattered"))
-    return "position", [gathered, *of_steps(plan.forward)], [gathered], [scattered], []
+    window = case.window
+    taps = Stage(window.axes, window.size, "padded" if unrolled(window) else "walked")
+    ways = [dataclasses.replace(taps, notes=(note,)) for note in ("weighed", "where chance falls")]
+    return "tap", ways, *_sent(problem), []
 
 
 def _ranked(case: Case, problem: Problem) -> Explained:
@@ -145,10 +150,7 @@ def _ranked(case: Case, problem: Problem) -> Explained:
         return "both", ways, [walked], [walked, walked], []
     if split:
         return "bits", ways, [taps], [*of_steps([plan_ties(problem)], back=True), *kernel], []
-    plan = plan_rank(problem)
-    tangent, back = of_steps(plan.tangent[::-1]), of_steps(plan.backward, back=True)
-    if ranked and walked_back(window):
-        tangent = back = [walked]
+    tangent, back = _sent(problem, walks=ranked)
     return "tap", ways, tangent, [*back, *kernel], []
 
 
@@ -267,7 +269,7 @@ FAMILIES = (
     Family(cases.BLURRED, _blurred, _WINDOWS),
     Family(cases.LARGEST, _largest, ("to 4 over 1 8x1024x64",)),
     Family(
-        cases.FRACTIONAL, _fractional, ("2x2 to 56x56 16x112x112x64", "8x8 to 7x7 16x112x112x64")
+        cases.FRACTIONAL, fractional, ("2x2 to 56x56 16x112x112x64", "8x8 to 7x7 16x112x112x64")
     ),
     Family(cases.ADAPTIVE, _adaptive, _OUTPUTS),
     Family(cases.WHOLE, _reduction, _WHOLE),

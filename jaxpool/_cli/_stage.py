@@ -1,4 +1,4 @@
-"""One pass of a plan, and those of functions that have no windows: boxes and segments."""
+"""One pass of a plan, and those of functions whose windows lie by chance, or that have none: boxes and segments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from jaxpool._cli._case import Case
 from jaxpool._geometry.access import Phases, terms
 from jaxpool._geometry.window import Window
+from jaxpool._ops.fractional_mean import RandomAxis
 from jaxpool._plan.layout import Layout
-from jaxpool._plan.max_pool import Pass
+from jaxpool._plan.max_pool import Pass, plan_max
 from jaxpool._plan.problem import Problem
 from jaxpool._plan.sum_pool import SumPlan
 
@@ -76,6 +77,22 @@ def of_sums(plan: SumPlan) -> list[Stage]:
 def folds(window: Window) -> list[Stage]:
     """The folds of a window, an axis after another."""
     return [Stage((dim.axis,), dim.window, "folded", kept=True) for dim in window.dims[::-1]]
+
+
+def fractional(case: Case, problem: Problem) -> Explained:
+    """Windows that random numbers place."""
+    if case.function == "fractional_avg_pool":
+        dims = [
+            RandomAxis(dim.axis, case.shape[dim.axis] or 0, dim.window, dim.out)
+            for dim in case.window.dims
+        ]
+        ahead = [Stage((dim.axis,), dim.reach().shape[1], "gathered") for dim in dims]
+        back = [Stage((dim.axis,), dim.turned().shape[1], "gathered") for dim in dims[::-1]]
+        return "nothing", ahead, ahead, back, ["which windows chance placed is masked"]
+    side_by_side = case.window.unpooled(case.shape)
+    plan = plan_max(dataclasses.replace(problem, shape=side_by_side))
+    gathered, scattered = (Stage(case.axes, 1, how) for how in ("gathered", "scattered"))
+    return "position", [gathered, *of_steps(plan.forward)], [gathered], [scattered], []
 
 
 def region(case: Case, problem: Problem) -> Explained:

@@ -48,7 +48,7 @@ def patterns(spec: Any) -> tuple[str, ...]:
         return ("ties", "special")
     if chance.is_mean(name, kwargs):
         return ("ties", "normal")
-    if name == "stochastic_pool":  # the logarithm of a subnormal may be that of 0
+    if name == "stochastic_pool":  # a subnormal may weigh nothing
         return ("ties", "normal", "special", "lowest", "extremes")
     return ()
 
