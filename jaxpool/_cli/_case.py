@@ -222,9 +222,9 @@ def _geometry(
         return axes, to, NO_WINDOW
     if function in ADAPTIVE:
         window = adaptive_window(shape, to, axes)
-    elif function in FRACTIONAL:  # windows that are gathered side by side
-        op = fractional_op(shape, windows[0], to, axes)
-        dims = zip(op.axes, op.window_shape, op.output_shape, strict=True)
+    elif function in FRACTIONAL:  # as if the windows lay side by side
+        placed = fractional_op(shape, windows[0], to, axes).dims
+        dims = [(dim.axis, dim.width, dim.out) for dim in placed]
         window = Window(tuple(Axis(axis, n * w, w, w, 1, 0, 0, n) for axis, w, n in dims))
     else:
         window = make_window(

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from jaxpool._cli._case import Case
 from jaxpool._geometry.access import Phases, terms
 from jaxpool._geometry.window import Window
-from jaxpool._ops.fractional_mean import RandomAxis
+from jaxpool._ops.fractional import Fractional, RandomAxis
 from jaxpool._plan.layout import Layout
 from jaxpool._plan.max_pool import Pass, plan_max
 from jaxpool._plan.problem import Problem
-from jaxpool._plan.sum_pool import SumPlan
+from jaxpool._plan.sum_pool import SumPlan, plan_sum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,18 +81,21 @@ def folds(window: Window) -> list[Stage]:
 
 def fractional(case: Case, problem: Problem) -> Explained:
     """Windows that random numbers place."""
+    dims = [
+        RandomAxis(dim.axis, case.shape[dim.axis] or 0, dim.window, dim.out)
+        for dim in case.window.dims
+    ]
+    problem = dataclasses.replace(problem, window=Fractional(tuple(dims)).window)
+    note = ["windows of all places at first; which of them chance placed is masked"]
+    ahead = [Stage((dim.axis,), len(dim.places_of()), "gathered") for dim in dims]
+    back = [Stage((dim.axis,), len(dim.windows_at()), "gathered") for dim in dims[::-1]]
     if case.function == "fractional_avg_pool":
-        dims = [
-            RandomAxis(dim.axis, case.shape[dim.axis] or 0, dim.window, dim.out)
-            for dim in case.window.dims
-        ]
-        ahead = [Stage((dim.axis,), dim.reach().shape[1], "gathered") for dim in dims]
-        back = [Stage((dim.axis,), dim.turned().shape[1], "gathered") for dim in dims[::-1]]
-        return "nothing", ahead, ahead, back, ["which windows chance placed is masked"]
-    side_by_side = case.window.unpooled(case.shape)
-    plan = plan_max(dataclasses.replace(problem, shape=side_by_side))
-    gathered, scattered = (Stage(case.axes, 1, how) for how in ("gathered", "scattered"))
-    return "position", [gathered, *of_steps(plan.forward)], [gathered], [scattered], []
+        sums, spread = (of_sums(plan_sum(problem, transposed=turned)) for turned in (False, True))
+        return "nothing", [*sums, *ahead], [*sums, *ahead], [*back, *spread], note
+    plan = plan_max(problem)
+    tangent, cotangent = of_steps(plan.tangent[::-1]), of_steps(plan.backward, back=True)
+    forward = [*of_steps(plan.forward), *ahead]
+    return "tap", forward, [*tangent, *ahead], [*back, *cotangent], note
 
 
 def region(case: Case, problem: Problem) -> Explained:

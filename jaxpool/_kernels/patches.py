@@ -90,7 +90,7 @@ def _arrays(dim: Axis) -> Any:
     return np if constant_table(max(dim.size, dim.out * dim.window)) else jnp
 
 
-def _floor(xp: Any, floors: Floors, i: Any, more: int = 0) -> Any:
+def quotient(xp: Any, floors: Floors, i: Any, more: int = 0) -> Any:
     """`(i * numerator + more) // denominator` of int32 i."""
     whole, rest = floors.parts()
     if len(whole) == 1:
@@ -104,8 +104,8 @@ def _floor(xp: Any, floors: Floors, i: Any, more: int = 0) -> Any:
 def _bounds(xp: Any, dim: RaggedAxis, number: Any) -> tuple[Any, Any]:
     """Where windows of a number start, and their last taps."""
     floors = Floors(dim.out + 1, dim.size, dim.out)
-    start = _floor(xp, floors, number)
-    return start, _floor(xp, floors, number + 1, dim.out - 1) - start - 1
+    start = quotient(xp, floors, number)
+    return start, quotient(xp, floors, number + 1, dim.out - 1) - start - 1
 
 
 def _numbers(xp: Any, dim: Axis) -> tuple[Any, Any]:
@@ -129,11 +129,11 @@ def _places(dim: RaggedAxis) -> list[Any]:
     """
     xp = _arrays(dim)
     position = xp.arange(dim.size, dtype=np.int32)
-    first = _floor(xp, Floors(dim.size, dim.out, dim.size), position)
+    first = quotient(xp, Floors(dim.size, dim.out, dim.size), position)
     places = []
     for later in range(dim.sharers):
         number = first + later
-        start = _floor(xp, Floors(dim.out + dim.sharers, dim.size, dim.out), number)
+        start = quotient(xp, Floors(dim.out + dim.sharers, dim.size, dim.out), number)
         holds = (number < dim.out) & (start <= position)
         place = number * dim.window + position - start
         places.append(xp.where(holds, place, np.int32(dim.out * dim.window) + position))

@@ -1,4 +1,4 @@
-"""Pools with chance: the ops, given their random numbers, and the types of these."""
+"""Elements of windows that random numbers draw, and the types of these."""
 
 from __future__ import annotations
 
@@ -10,88 +10,23 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import Order, decode, encode
+from jaxpool._kernels.compare import decode, encode
 from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype, is_float
 from jaxpool._kernels.keep import keep
-from jaxpool._kernels.positions import add_at, flat_position, read_at
 from jaxpool._kernels.rolled import State
-from jaxpool._kernels.select import first_taps, select
+from jaxpool._kernels.select import first_taps
 from jaxpool._ops.chosen import fold, pick, send
 from jaxpool._ops.expected_pool import ExpectedPool
-from jaxpool._ops.op import Op, apply_given, problem_of
+from jaxpool._ops.op import Op, apply_given
 from jaxpool._ops.ranged import ranged
-from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.problem import Platform, keep_on
 
 
 def chance_dtype(dtype: DType) -> DType:
     """The type of the random numbers for a pool of `dtype`."""
     return jnp.dtype(np.float64 if dtype == np.float64 else np.float32)
-
-
-def _starts(sample: Array, size: int, width: int, out: int) -> Array:
-    """Where `out` windows of `width` begin over `size` positions; the last axis of `sample`, of 1."""
-    last = lax.full_like(sample, size - width, np.int32)
-    if out == 1:
-        return last
-    dtype = sample.dtype.type
-    alpha = dtype(size - width) / dtype(out - 1)
-    i = np.arange(out - 1, dtype=dtype).reshape((1,) * (sample.ndim - 1) + (-1,))
-    before = ((i + sample) * alpha).astype(np.int32) - (sample * alpha).astype(np.int32)
-    return lax.concatenate([before, last], sample.ndim - 1)
-
-
-def window_starts(sample: Array, axis: int, size: int, width: int, out: int) -> Array:
-    """Where `out` windows of `width` begin over `size` positions along `axis`, where `sample` has size 1."""
-    return jnp.moveaxis(_starts(jnp.moveaxis(sample, axis, -1), size, width, out), -1, axis)
-
-
-def _laid_out_at(x: Array, tiles: Window, starts: Sequence[Array]) -> Array:
-    """The windows of x that begin at `starts`, side by side along their own axes as those of `tiles`.
-
-    `starts[i]` is an int32 array of the rank of x that holds the windows along the axis of
-    `tiles.dims[i]`, 1 along the other pooled axes, and the size of x along all others.
-    """
-    for dim, start in zip(tiles.dims, starts, strict=True):
-        taps = slices.along(np.arange(dim.window, dtype=np.int32), dim.axis + 1, x.ndim + 1)
-        at = lax.collapse(lax.expand_dims(start, (dim.axis + 1,)) + taps, dim.axis, dim.axis + 2)
-        x = jnp.take_along_axis(x, at, axis=dim.axis, mode="promise_in_bounds")
-    return x
-
-
-@dataclasses.dataclass(frozen=True)
-class FractionalPool(Op):
-    """The maximum of windows that random numbers place; keeps the position of each maximum.
-
-    The random numbers, one array an axis, have the shape of the input with 1 along pooled axes.
-    """
-
-    axes: tuple[int, ...]
-    window_shape: tuple[int, ...]
-    output_shape: tuple[int, ...]
-    sizes: tuple[int, ...]
-    ties: Order = "first"
-
-    def primal(self, on: Platform, x: Array, *samples: Array) -> tuple[Array, Array]:
-        dims = zip(self.axes, self.sizes, self.window_shape, self.output_shape, strict=True)
-        starts = [
-            window_starts(sample, axis, size, width, out)
-            for sample, (axis, size, width, out) in zip(samples, dims, strict=True)
-        ]
-        shapes = zip(self.axes, self.window_shape, self.output_shape, strict=True)
-        tiles = Window(tuple(Axis(axis, n * w, w, w, 1, 0, 0, n) for axis, w, n in shapes))
-        tiled = _laid_out_at(x, tiles, starts)
-        plan = plan_max(problem_of(tiles, tiled, on))
-        y, tap = select(tiled, tiles, "max", self.ties, plan)
-        return y, flat_position(tap, tiles, starts, self.sizes)
-
-    def linear(self, on: Platform, position: Array, x_dot: Array) -> Array:
-        return read_at(x_dot, position, self.axes)
-
-    def transpose(self, on: Platform, position: Array, dy: Array) -> tuple[Array]:
-        return (add_at(dy, position, self.axes, self.sizes),)
 
 
 def weight_dtype(dtype: DType) -> DType:

@@ -254,17 +254,10 @@ def test_batch_and_channels_may_be_empty(shape):
 
 def test_residuals_are_indices():
     x = jnp.ones((4, 6, 3))
-    pools = [
-        (
-            functools.partial(jaxpool.stochastic_pool, KEY, window_shape=2, strides=2, axes=(1,)),
-            np.uint8,
-        ),
-        (
-            functools.partial(jaxpool.fractional_max_pool, KEY, window_shape=2, output_shape=(3,)),
-            np.int32,
-        ),
-    ]
-    for pool, dtype in pools:
+    drawn = functools.partial(jaxpool.stochastic_pool, KEY, window_shape=2, strides=2, axes=(1,))
+    placed = functools.partial(jaxpool.fractional_max_pool, KEY, window_shape=2, output_shape=(3,))
+    starts = (np.int32, (4, 3, 3))
+    for pool, kept in [(drawn, [(np.uint8, (4, 3, 3))]), (placed, [(np.uint8, (4, 5, 3)), starts])]:
         _, pullback = jax.vjp(pool, x)
-        kept = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
-        assert [(leaf.dtype, leaf.shape) for leaf in kept] == [(dtype, (4, 3, 3))]
+        leaves = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
+        assert [(leaf.dtype, leaf.shape) for leaf in leaves] == kept
