@@ -26,6 +26,7 @@ class Limits:
     taps_of_a_round: int = 4  # taps: one round of that loop joins so many, to which the result is written once
     taps_of_a_round_back: int = 8  # taps: likewise of cotangents
     taps_at_once: int = 16  # taps of a turn of a loop over them: each turn is a pass over what they are joined to
+    pyramid_levels: int = 12  # levels of a pyramid: a pool each up to here, else a loop over all of them
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
 
 
