@@ -1,6 +1,6 @@
 """What a benchmark case is: an op, its arguments, and the arrays it is run on.
 
-Pure data and NumPy, so that tests, the peers and the TensorFlow process share it.
+Pure data, so that tests, the peers and the TensorFlow process share it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
+from jaxpool.testing import pools
+
 Mode = Literal["forward", "forward_and_vjp"]
 MODES: tuple[Mode, ...] = ("forward", "forward_and_vjp")
 
@@ -24,11 +26,9 @@ UNPOOL = "max_unpool"
 CUMMAX = "cummax"
 MAX = "max"
 TRAIN_STEP = "train_step"
-BOXES = ("roi_align", "roi_max_pool")
-SEGMENTS = ("segment_max", "segment_min", "segment_mean")
+BOXES = tuple(name for name, pool in pools().items() if pool.takes("boxes"))
+SEGMENTS = tuple(name for name, pool in pools().items() if pool.takes("segment_ids"))
 
-# Those whose backward must be told which element of a window won.
-_SELECT = ("max_pool", "min_pool", ARGMAX, "adaptive_max_pool", "median_pool", "dilate")
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
 _POSITION_BYTES = 4  # of an index that goes in or out
 
@@ -76,7 +76,7 @@ class Case:
         if self.output:
             sizes = (self.boxes, *self.output) if self.boxes else self.output
             words.append(f"to {_by(sizes)}")
-        if self.op in (CUMMAX, MAX, "k_max_pool"):
+        if self.axes and not self.window and self.op not in (*ADAPTIVE, *BOXES, *SEGMENTS):
             words.append(f"over {' and '.join(map(str, self.axes))}")
         if self.padding != "VALID":
             words.append(_padding_name(self.padding))
@@ -125,6 +125,12 @@ class Case:
     @property
     def spatial_shape(self) -> tuple[int, ...]:
         return tuple(self.shape[a] for a in self.axes)
+
+    @property
+    def selects(self) -> bool:
+        """Whether the backward must be told which element of a window won."""
+        windowed = bool(self.window) or self.op in ADAPTIVE
+        return windowed and self.op != UNPOOL and not pools()[self.op].adds
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -190,7 +196,7 @@ class Case:
         forward = self.arity * self.input_bytes + taken + outputs * itemsize
         if mode == "forward":
             return forward + given
-        index = outputs * _index_bytes(self.taps) if self.op in _SELECT else 0
+        index = outputs * _index_bytes(self.taps) if self.selects else 0
         return 2 * (forward + index) + given
 
     def inputs(self, seed: int = 0) -> tuple[np.ndarray, ...]:

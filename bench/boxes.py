@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bench._case import BOXES, SEGMENTS, Case
+from jaxpool.testing import pools
 
 REGIONS = (*BOXES, *SEGMENTS)
 SAMPLES = 2  # points an axis of a cell
@@ -45,7 +46,7 @@ def plain(case: Case) -> Op:
     """Segments by `jax.ops`, points of boxes by indexing, pixels of boxes by masks; jax differentiates it."""
     if case.op in SEGMENTS:
         ids, count = jnp.asarray(segments(case)), case.output[0]
-        if case.op != "segment_mean":
+        if not pools()[case.op].adds:
             return lambda x: getattr(jax.ops, case.op)(x, ids, count)
         rows = jax.ops.segment_sum(jnp.ones_like(ids), ids, count)[:, None]
         return lambda x: jax.ops.segment_sum(x, ids, count) / jnp.maximum(rows, 1).astype(x.dtype)
@@ -96,7 +97,7 @@ def reference(case: Case, x: np.ndarray, dy: np.ndarray | None) -> tuple[np.ndar
     y = np.zeros((*case.output_shape[:-1], x.shape[-1]))
     dx = np.zeros_like(x)
     for at, part in _parts(case, x):
-        if case.op == "segment_mean":
+        if pools()[case.op].adds:
             y[at], chosen = x[part].mean(0), 1 / len(x[part])
         else:
             sign = -1 if case.op == "segment_min" else 1

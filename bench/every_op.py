@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 from jax import numpy as jnp
 
 import jaxpool
+from jaxpool.testing import Pool, pools
 
 SHAPE = (8, 64, 64, 64)
-_SAME = {"window_shape": (3, 3), "padding": "SAME"}
-_LONG = {"window_shape": (13, 13), "padding": "SAME"}
-_HALVES = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
+SAME = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME"}
+LONG = {"window_shape": (13, 13)}
+HALVES = {"strides": (2, 2)}
+
+
+def _boxes(count: int = 64) -> dict[str, Any]:
+    """Boxes all over an image of `SHAPE`, with their images."""
+    corners = jnp.arange(2 * count, dtype=jnp.float32).reshape(count, 2) % 40
+    boxes = jnp.concatenate([corners, corners + 24], 1)
+    return {"boxes": boxes, "batch_indices": jnp.arange(count) % SHAPE[0], "output_shape": (7, 7)}
+
+
+def _settings(pool: Pool) -> dict[str, Any]:
+    """With what a function is called here, where that is not the usual of its record."""
+    if pool.takes("boxes"):
+        return _boxes()
+    if pool.takes("window_shape", "output_shape"):
+        return {"output_shape": (40, 40)}
+    settings = {"output_shape": (5, 7), "levels": (1, 2, 4), "k": 8, "groups": 4, "axis": 1}
+    if pool.takes("key") or pool.takes("blur_shape"):
+        return {"strides": (2, 2)}
+    return (
+        SAME
+        | settings
+        | {"kernel": jnp.ones((3, 3)), "num_segments": 99, "segment_ids": jnp.arange(512) * 7 % 99}
+    )
+
+
+def _of(pool: Pool, **more: Any) -> Callable[[jax.Array], Any]:
+    return lambda x: pool.run(pool.given(x, **_settings(pool) | more))
 
 
 def _unpooled(x: jax.Array) -> jax.Array:
@@ -22,72 +50,21 @@ def _unpooled(x: jax.Array) -> jax.Array:
     return jaxpool.max_unpool(y, indices, x.shape[1:3])
 
 
-def _of(name: str, *arguments: Any, **options: Any) -> Callable[[jax.Array], Any]:
-    return lambda x: getattr(jaxpool, name)(x, *arguments, **options)
+def _calls() -> Iterator[tuple[str, Callable[[jax.Array], Any]]]:
+    for name, pool in pools().items():
+        yield name, _of(pool)
+        if pool.takes("window_shape", "autodiff"):
+            yield f"{name} stride 2", _of(pool, **HALVES)
+        if pool.takes("window_shape", "ceil_mode") and pool.topic != "rank":
+            yield f"{name} 13x13", _of(pool, **LONG)
+        if "split" in pool.ties:
+            yield f"{name}, ties split", _of(pool, ties="split")
+    yield "max_pool 13x13, ties split", _of(pools()["max_pool"], **LONG, ties="split")
+    yield "max_pool, jvp", lambda x: jaxpool.max_pool(x, **SAME, autodiff="jvp")
+    yield "max_pool_with_argmax, max_unpool", _unpooled
 
 
-def _drawn(name: str, *arguments: Any) -> Callable[[jax.Array], Any]:
-    return lambda x: getattr(jaxpool, name)(jax.random.key(0), x, *arguments)
-
-
-def _two(name: str) -> Callable[[jax.Array], Any]:
-    return lambda x: getattr(jaxpool, name)(x, x[::-1])
-
-
-def _boxes(count: int = 64) -> jax.Array:
-    """Boxes all over an image of `SHAPE`, with their images."""
-    corners = jnp.arange(2 * count, dtype=jnp.float32).reshape(count, 2) % 40
-    return jnp.concatenate([corners, corners + 24], 1)
-
-
-def _region(name: str, **options: Any) -> Callable[[jax.Array], Any]:
-    images = {"batch_indices": jnp.arange(64) % SHAPE[0]}
-    return lambda x: getattr(jaxpool, name)(x, _boxes(), 7, **images, **options)
-
-
-def _segment(name: str) -> Callable[[jax.Array], Any]:
-    return lambda x: getattr(jaxpool, name)(x.reshape(-1, 64), jnp.arange(32768) * 7 % 999, 999)
-
-
-OPS: dict[str, Callable[[jax.Array], Any]] = {
-    **{
-        f"{name} 3x3": _of(name, **_SAME)
-        for name in ("max_pool", "min_pool", "avg_pool", "sum_pool")
-    },
-    **{f"{name} 3x3 stride 2": _of(name, **_HALVES) for name in ("max_pool", "avg_pool")},
-    **{f"{name} 13x13": _of(name, **_LONG) for name in ("max_pool", "avg_pool", "logsumexp_pool")},
-    "max_pool 3x3, ties split": _of("max_pool", **_SAME, ties="split"),
-    "max_pool 13x13, ties split": _of("max_pool", **_LONG, ties="split"),
-    "max_pool 3x3, jvp": _of("max_pool", **_SAME, autodiff="jvp"),
-    "max_pool_with_argmax, max_unpool": _unpooled,
-    "lp_pool": _of("lp_pool", 3, **_SAME),
-    "gem_pool": _of("gem_pool", 3.0, **_SAME),
-    "logsumexp_pool": _of("logsumexp_pool", **_SAME),
-    "softmax_pool": _of("softmax_pool", **_SAME),
-    "median_pool": _of("median_pool", **_SAME),
-    "rank_pool": _of("rank_pool", 1, **_SAME),
-    "k_max_pool": _of("k_max_pool", 8, axis=1),
-    **{name: _of(name, jnp.ones((3, 3)), padding="SAME") for name in ("dilate", "erode")},
-    "blur_pool": _of("blur_pool", (3, 3), (2, 2)),
-    "max_blur_pool": _of("max_blur_pool", (2, 2), (3, 3), (2, 2)),
-    "fractional_avg_pool": _drawn("fractional_avg_pool", (2, 2), (40, 40)),
-    "fractional_max_pool": _drawn("fractional_max_pool", (2, 2), (40, 40)),
-    "stochastic_pool": _drawn("stochastic_pool", (2, 2), (2, 2)),
-    "adaptive_max_pool": _of("adaptive_max_pool", (5, 7)),
-    "adaptive_max_pool_with_argmax": _of("adaptive_max_pool_with_argmax", (5, 7)),
-    "adaptive_avg_pool": _of("adaptive_avg_pool", (5, 7)),
-    "global_max_pool": _of("global_max_pool"),
-    "global_avg_pool": _of("global_avg_pool"),
-    "spatial_pyramid_pool": _of("spatial_pyramid_pool", (1, 2, 4)),
-    **{name: _two(name) for name in ("maximum", "minimum", "fmax", "fmin")},
-    **{name: _of(name, axis=(1, 2)) for name in ("max", "min")},
-    **{name: _of(name, axis=1) for name in ("cummax", "cummin")},
-    "maxout": _of("maxout", 4),
-    "roi_align": _region("roi_align"),
-    "roi_max_pool": _region("roi_max_pool"),
-    "roi_max_pool, ties split": _region("roi_max_pool", ties="split"),
-    **{name: _segment(name) for name in ("segment_max", "segment_min", "segment_mean")},
-}
+OPS = dict(_calls())
 
 
 def value_and_gradient(op: Callable[[jax.Array], Any], x: jax.Array, dy: jax.Array) -> Any:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from bench._case import ADAPTIVE, AVERAGES, MAX, UNPOOL, Case
-from jaxpool._cli._plans import FORMS
+from jaxpool._api.plan_text import HOWS
 from jaxpool._geometry.access import terms
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Axis, Window, make_window
@@ -223,4 +223,4 @@ def _pass(each: Pass | SumPass) -> str:
     else:
         axes, count = each.step.axes, len(each.step.starts)
     regions = f", {each.layout.regions} regions" if each.layout.regions > 1 else ""
-    return f"axes {axes}: {count} terms, {FORMS[each.layout.reading]}{regions}"
+    return f"axes {axes}: {count} terms, {HOWS[each.layout.reading][0]}{regions}"

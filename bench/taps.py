@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bench import _tap_oracle
 from bench._case import Case
-from jaxpool.testing import oracle
+from bench.cases import CASES
+from jaxpool.testing import pools
 
-TAPS = ("median_pool", "dilate", "blur_pool", "k_max_pool")
+TAPS = tuple(dict.fromkeys(case.op for case in CASES if "taps" in case.tags))
 Op = Callable[..., Any]
 
 
@@ -25,7 +25,7 @@ def kernel(case: Case) -> np.ndarray:
 
 def ours(case: Case, function: Op) -> Op:
     """The call of this library."""
-    if case.op == "k_max_pool":
+    if not case.window:
         return lambda x: function(x, *case.output, axis=case.axes[0])
     first = kernel(case) if case.op == "dilate" else case.window
     return lambda x: function(x, first, case.strides, case.padding, axes=case.axes)
@@ -33,7 +33,7 @@ def ours(case: Case, function: Op) -> Op:
 
 def plain(case: Case) -> Op:
     """Windows stacked along a new axis, sorted, added up or compared; jax differentiates it."""
-    if case.op == "k_max_pool":
+    if not case.window:
         return lambda x: _largest(x, case.output[0], case.axes[0])
 
     def stacked(x: jax.Array, how: dict[str, Any]) -> jax.Array:
@@ -48,7 +48,7 @@ def plain(case: Case) -> Op:
             taps.append(x[tuple(index)])
         return jnp.stack(taps, -1)
 
-    if case.op == "blur_pool":
+    if pools()[case.op].adds:
         rows = [[math.comb(n - 1, tap) / 2 ** (n - 1) for tap in range(n)] for n in case.window]
         weights = np.outer(*rows).ravel().astype(case.dtype)
         return lambda x: (stacked(x, {"mode": "reflect"}) * weights).sum(-1)
@@ -71,12 +71,5 @@ def _largest(x: jax.Array, k: int, axis: int) -> jax.Array:
 
 def reference(case: Case, x: np.ndarray, dy: np.ndarray | None) -> tuple[np.ndarray, Any]:
     """Value and cotangent, by loops."""
-    if case.op == "k_max_pool":
-        answer = _tap_oracle.k_max_pool(x, *case.output, axis=case.axes[0])
-    elif case.op == "median_pool":
-        answer = oracle.median_pool(x, case.window, case.strides, case.pads, axes=case.axes)
-    else:
-        first = kernel(case) if case.op == "dilate" else case.window
-        function = getattr(_tap_oracle, case.op)
-        answer = function(x, first, case.strides, case.pads, axes=case.axes)
+    answer = ours(case, pools()[case.op].meaning)(x)
     return answer.y, None if dy is None else answer.exact_cotangents(dy)[0]

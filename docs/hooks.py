@@ -65,7 +65,7 @@ REFERENCE = {
     "models": (
         "For existing models",
         "See [bring your model](../howto/bring-your-model.md) and [memory on a CPU](../memory.md).",
-        "accelerate sharded keep_memory",
+        "accelerate sharded keep_memory plan_of",
     ),
     "flax": ("jaxpool.compat.flax", "", "compat.flax"),
     "haiku": ("jaxpool.compat.haiku", "", "compat.haiku"),

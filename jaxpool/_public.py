@@ -14,6 +14,7 @@ from jaxpool._api.elementwise import fmax, fmin, maximum, minimum
 from jaxpool._api.max_pool import max_pool, min_pool
 from jaxpool._api.memory import keep_memory
 from jaxpool._api.morphology import dilate, erode
+from jaxpool._api.plan_of import plan_of
 from jaxpool._api.power import gem_pool, lp_pool
 from jaxpool._api.random import fractional_avg_pool, fractional_max_pool, stochastic_pool
 from jaxpool._api.rank import k_max_pool, median_pool, rank_pool
@@ -57,6 +58,7 @@ __all__ = [
     "min",
     "min_pool",
     "minimum",
+    "plan_of",
     "rank_pool",
     "roi_align",
     "roi_max_pool",

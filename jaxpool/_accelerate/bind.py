@@ -35,9 +35,10 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.reduce_window import in_kernel
 from jaxpool._ops import elementwise
-from jaxpool._ops.op import apply
+from jaxpool._ops.apply import apply
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
+from jaxpool._plan.others import leaves_extremes
 from jaxpool._shards import pools
 from jaxpool._shards.split import by_window
 
@@ -55,6 +56,15 @@ class Handover:
     def __init__(self, report: Report | None = None) -> None:
         self._report = report
         self._told: set[LaxReduction] = set()
+
+    def take_over(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
+        """The reduction by our kernels. Raises `LeftError` for what they do not cover."""
+        window = read(kind, aval, params)
+        x = jnp.asarray(args[0])
+        init = args[1] if len(args) > 1 else None
+        starts = init is not None and _starts(kind, x, init, window.padded)
+        y = _pool(kind, window, x)
+        return _joined(kind, y, jnp.asarray(init, x.dtype)) if starts else y
 
     def tell(self, kind: str, x: Any, params: dict[str, Any], reason: str | None) -> None:
         """Reports one reduction, once."""
@@ -109,7 +119,7 @@ def _dispatcher(primitive: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
         kind, reason = kind_of(primitive, params), None
         try:
             check_parameters(primitive, params)
-            y = _take_over(kind, aval, args, params)
+            y = handover.take_over(kind, aval, args, params)
         except LeftError as left:
             reason = str(left)
         handover.tell(kind, aval, params, reason)
@@ -122,19 +132,15 @@ def _dispatcher(primitive: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
     return dispatch
 
 
-def _take_over(kind: str, aval: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Array:
-    """The reduction by our kernels. Raises `LeftError` for what they do not cover."""
+def read(kind: str, aval: Any, params: dict[str, Any]) -> Window:
+    """The window of a reduction of an array of this type. Raises `LeftError` for what our kernels do not cover."""
     if kind == "other":
         raise LeftError("the reduction is no max, min or sum of two numbers")
     window = window_of(aval, params)
     check_type(kind, aval)
-    if kind != "sum" and _default_platform() == "tpu":
+    if kind != "sum" and leaves_extremes(default_platform()):
         raise LeftError("on a TPU lax's max and its derivative are one instruction each")
-    x = jnp.asarray(args[0])
-    init = args[1] if len(args) > 1 else None
-    starts = init is not None and _starts(kind, x, init, window.padded)
-    y = _pool(kind, window, x)
-    return _joined(kind, y, jnp.asarray(init, x.dtype)) if starts else y
+    return window
 
 
 def _pool(kind: str, window: Window, x: Array) -> Array:
@@ -153,7 +159,7 @@ def _pool(kind: str, window: Window, x: Array) -> Array:
     return y
 
 
-def _default_platform() -> str:
+def default_platform() -> str:
     """The platform that a program is traced for, unless its arrays or `jax.export` say otherwise later."""
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
     return getattr(device, "platform", device) or jax.default_backend()

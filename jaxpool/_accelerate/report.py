@@ -61,14 +61,31 @@ def caller() -> str:
     library = None
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_OWN):
-            if not file.startswith(_INSTALLED):
-                return _line(frame)
-            library = library or _line(frame)
+        if is_users(file):
+            return line(frame)
+        if not is_own(file):
+            library = library or line(frame)
         frame = frame.f_back
     return library or "unknown"
 
 
-def _line(frame: FrameType) -> str:
+def in_package(file: str) -> str:
+    """The place of a file in this library, with slashes; empty if it is not of it."""
+    inside = file.startswith(_PACKAGE + os.sep)
+    return os.path.relpath(file, _PACKAGE).replace(os.sep, "/") if inside else ""
+
+
+def is_own(file: str) -> bool:
+    """Whether a file is of this library or of jax."""
+    return file.startswith(_OWN)
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is of no library at all."""
+    return not file.startswith((*_OWN, *_INSTALLED))
+
+
+def line(frame: FrameType) -> str:
+    """The file, line and function that a frame is at."""
     code = frame.f_code
     return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} ({code.co_qualname})"

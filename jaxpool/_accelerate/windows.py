@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jax import lax
+from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.errors import ArgumentError
@@ -72,6 +72,8 @@ def window_of(aval: Any, params: dict[str, Any]) -> Window:
     )
     if any(len(values) != aval.ndim for values in (shape, strides, pads, dilation)):
         raise LeftError("not one entry for each axis")
+    if any(isinstance(size, Array) for size in (*shape, *strides)):
+        raise LeftError("a size is an array, which lax refuses")
     axes = tuple(
         axis
         for axis in range(aval.ndim)

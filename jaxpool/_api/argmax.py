@@ -27,7 +27,7 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.positions import window_position
-from jaxpool._ops.op import Autodiff, apply, apply_given, apply_kept
+from jaxpool._ops.apply import Autodiff, apply, apply_given, apply_kept
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.place import place_by_type

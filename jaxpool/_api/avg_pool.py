@@ -13,7 +13,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
-from jaxpool._ops.op import Autodiff, apply
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.pools import Sum
 

@@ -14,8 +14,8 @@ from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels.dtypes import Kind
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.cumulative import Running, Which
-from jaxpool._ops.op import Autodiff, apply
 from jaxpool._shards.split import check_whole
 
 

@@ -16,8 +16,8 @@ from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.elementwise import Extreme, NaN, sharded_alike
-from jaxpool._ops.op import Autodiff, apply
 
 
 def _operands(

@@ -11,7 +11,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._ops.op import Autodiff, apply
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._shards.pools import Extreme
 

@@ -18,8 +18,8 @@ from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, normalise_axes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
+from jaxpool._ops.apply import Autodiff, applied, apply
 from jaxpool._ops.morphology import morphology_op
-from jaxpool._ops.op import Autodiff, applied, apply
 
 
 @public

@@ -24,8 +24,8 @@ from jaxpool._arguments.sizes import (
     per_axis,
 )
 from jaxpool._kernels.dtypes import is_float
+from jaxpool._ops.apply import apply_given
 from jaxpool._ops.fractional import Fractional, FractionalMean, FractionalPool, RandomAxis
-from jaxpool._ops.op import apply_given
 from jaxpool._ops.random_pool import (
     StochasticPool,
     chance_dtype,

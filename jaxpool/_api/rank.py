@@ -16,8 +16,8 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, is_int, known_sizes, one_axis
 from jaxpool._kernels.compare import Ties
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.k_max import KMax
-from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._shards.place import on_shards, place_by_type
 from jaxpool._shards.split import check_whole

@@ -18,8 +18,8 @@ from jaxpool._arguments.sizes import is_int, is_sequence
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.elementwise import Extreme, sharded_alike
-from jaxpool._ops.op import Autodiff, apply
 from jaxpool._ops.reduction import reduce
 from jaxpool._shards.place import place_by_type
 from jaxpool._shards.whole import whole_extreme

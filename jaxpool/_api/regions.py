@@ -24,8 +24,8 @@ from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes, per_axis
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.segments import within
+from jaxpool._ops.apply import apply_given
 from jaxpool._ops.boxes import BoxMax
-from jaxpool._ops.op import apply_given
 from jaxpool._ops.regions import BoxMean, box_mean, boxes_at_once, mean_dtype
 from jaxpool._shards.place import told
 from jaxpool._shards.split import check_whole

@@ -20,7 +20,7 @@ from jaxpool._arguments.sizes import is_int, known_sizes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float, losing
 from jaxpool._kernels.segments import scattered, within
-from jaxpool._ops.op import apply_given
+from jaxpool._ops.apply import apply_given
 from jaxpool._ops.segments import SegmentMean, SegmentSelect
 from jaxpool._shards.split import check_whole
 

@@ -95,7 +95,7 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
         untold = place.untold(x)
         if not untold:
             return pool(*args, **kwargs)
-        return _explicitly(untold, place, given, pool, args, kwargs)
+        return _explicitly(untold, place, given, x, pool, args, kwargs)
 
     return pooled
 
@@ -121,16 +121,23 @@ def _array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
 def _explicitly(
     axes: tuple[str, ...],
     place: Place,
-    x: Any,
+    given: Any,
+    x: Array,
     pool: Callable[..., Any],
     args: Any,
     kwargs: dict[str, Any],
 ) -> Any:
-    """`pool(*args, **kwargs)`, whose array x lies as `place` says, which within types tell of mesh `axes` as well.
+    """`pool(*args, **kwargs)`, whose array lies as `place` says, which within types tell of mesh `axes` as well.
+
+    It was `given` as an argument, which became x.
 
     NumPy arrays beside x stay as they are: their values are known, on every device.
     """
-    leaves, tree = jax.tree.flatten((args, kwargs))
+    leaves, tree = jax.tree.flatten(
+        (args, kwargs),
+        is_leaf=lambda each: each is given or not isinstance(each, tuple | list | dict),
+    )
+    leaves = [x if leaf is given else leaf for leaf in leaves]
     at = [n for n, leaf in enumerate(leaves) if leaf is x or isinstance(leaf, jax.Array)]
     specs = tuple(place.spec_of(np.shape(leaves[n]), np.shape(x)) for n in at)
 

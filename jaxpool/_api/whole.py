@@ -20,7 +20,7 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.op import apply, apply_given
+from jaxpool._ops.apply import apply, apply_given
 from jaxpool._ops.pyramid import PyramidMax, PyramidMean
 from jaxpool._ops.reduction import MeanOver, reduce
 from jaxpool._plan.others import levels_in_a_loop
@@ -255,7 +255,7 @@ def spatial_pyramid_pool(
     parts = []
     for count in counts:
         window = adaptive_window(whole, count, spatial)
-        if place and any(shard > 1 for shard in shards):
+        if place:
             y = adaptive_pool("max" if kind == "max" else "mean", place, x, window)
         else:
             op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)

@@ -15,22 +15,15 @@ from jaxpool._geometry.window import Window, make_window
 
 Pair = tuple[int, int]
 Position = tuple[int, ...]
-FUNCTIONS = {
-    "max": "max_pool",
-    "min": "min_pool",
-    "avg": "avg_pool",
-    "sum": "sum_pool",
-    "lp": "lp_pool",
-    "median": "median_pool",
-    "rank": "rank_pool",
-    "dilate": "dilate",
-    "erode": "erode",
-    "adaptive_max": "adaptive_max_pool",
-    "adaptive_avg": "adaptive_avg_pool",
-    "unpool": "max_pool_with_argmax",
-}
+# Ops of two axes that the page computes too, as windows; `_jacobian.py` shows any other function.
 ADAPTIVE = ("adaptive_max", "adaptive_avg")
 MORPHOLOGY = ("dilate", "erode")  # by a flat kernel
+POOLS = ("max", "min", "avg", "sum", "lp", "median", "rank", *ADAPTIVE)
+FUNCTIONS = {
+    **{op: f"{op}_pool" for op in POOLS},
+    **{op: op for op in MORPHOLOGY},
+    "unpool": "max_pool_with_argmax",
+}
 SELECTIONS = ("max", "min", "median", "rank", *MORPHOLOGY, "adaptive_max", "unpool")
 
 
@@ -50,6 +43,22 @@ class Settings:
     p: float = 2.0
     rank: int = 0
     output_shape: Pair = (2, 2)
+
+    windowed = True
+
+    @property
+    def selects(self) -> bool:
+        """Whether outputs are elements, not sums of them."""
+        return self.op in SELECTIONS
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether shares are parts such as 1/3, to be written so."""
+        return self.op != "lp"
+
+    def as_dict(self) -> dict[str, Any]:
+        """What programs read."""
+        return dataclasses.asdict(self)
 
     @property
     def positional(self) -> tuple[Any, ...]:
@@ -118,7 +127,7 @@ class Route:
     looks at. Of an unpool, x is what is put back, and `indices` and `array` say where it came from.
     """
 
-    settings: Settings
+    settings: Any  # `Settings`, or the `Anything` of `_jacobian.py`
     x: np.ndarray
     y: np.ndarray
     dy: np.ndarray
@@ -142,7 +151,7 @@ class Route:
     def grids(self) -> list[tuple[Grid, Grid]]:
         """What there is to see: values, then cotangents; on the left what a pool takes, on the right what it gives."""
         if self.indices is None:
-            selects = self.settings.op in SELECTIONS
+            selects = self.settings.selects
             chosen = np.any(self.shares != 0, axis=(0, 1))
             return [
                 (Grid("x: input", self.x, chosen if selects else None), Grid("y: output", self.y)),
@@ -189,6 +198,19 @@ def window_of(settings: Settings, shape: tuple[int, ...]) -> Window:
     return window
 
 
+def cotangent_of(dy: np.ndarray | None, out: tuple[int, ...]) -> np.ndarray:
+    """The cotangent of an output of the size `out`: ones where none is given, one number for all of it."""
+    if dy is None:
+        return np.ones(out, np.float32)
+    if dy.size == 1:
+        return np.full(out, dy.item(), np.float32)
+    if dy.shape != out:
+        sizes = " or ".join(dict.fromkeys(["1", "x".join(map(str, out))]))
+        got = "x".join(map(str, dy.shape))
+        raise UsageError(f"`--cotangent` must be of the size of the output, {sizes}; got {got}.")
+    return dy
+
+
 def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -> Route:
     """Pools `array` and asks the pool's own derivative rule where each output's cotangent goes.
 
@@ -217,14 +239,7 @@ def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -
         return getattr(jaxpool, FUNCTIONS[settings.op])(x, *positional, **named)
 
     out = members.shape[:2]
-    if dy is None:
-        dy = np.ones(out, np.float32)
-    elif dy.size == 1:
-        dy = np.full(out, dy.item(), np.float32)
-    elif dy.shape != out:
-        sizes = " or ".join(dict.fromkeys(["1", "x".join(map(str, out))]))
-        got = "x".join(map(str, dy.shape))
-        raise UsageError(f"`--cotangent` must be of the size of the output, {sizes}; got {got}.")
+    dy = cotangent_of(dy, out)
 
     def route(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
         y, pull_back = jax.vjp(pool, x)

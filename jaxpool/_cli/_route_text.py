@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpool._cli._route import SELECTIONS, Grid, Position, Route
+from jaxpool._cli._route import Grid, Position, Route
 
 Paint = Callable[[str, str], str]
 Lines = list[tuple[str, int]]
@@ -43,9 +42,7 @@ def as_json(route: Route, notes: list[str]) -> str:
         grids |= {"x": route.y, "dx": route.dy, "dy": route.dx}
     found = {
         "call": route.settings.call(route.array.shape),
-        "settings": {
-            key: _plain(value) for key, value in dataclasses.asdict(route.settings).items()
-        },
+        "settings": {key: _plain(value) for key, value in route.settings.as_dict().items()},
         "notes": notes,
         **{
             name: [[_plain(value) for value in row] for row in grid.tolist()]
@@ -151,27 +148,29 @@ def _summary(route: Route) -> str:
             what + "A star marks where a maximum was, and is put back. Every y gets the cotangent "
             "found there, those that lost their place to a later one too."
         )
-    text = what + ("A star marks what some window chose. " if op in SELECTIONS else "")
-    text += "dx adds up what the windows of an input send it"
+    one = "window" if route.settings.windowed else "output"
+    text = what + (f"A star marks what some {one} chose. " if route.settings.selects else "")
+    text += f"dx adds up what the {one}s of an input send it"
     if not ones:
         return text + ": its share of each one's dy."
-    mean = f"; that of the mean is this over the number of windows, {route.y.size}"
+    mean = f"; that of the mean is this over the number of {one}s, {route.y.size}"
     return text + f". Each dy is 1, so dx is the gradient of the sum of y{mean}."
 
 
 def _table(route: Route, columns: int, paint: Paint) -> str:
     """A line for each output: its value, its window, and who gets its cotangent."""
     unpool = route.settings.op == "unpool"
+    windowless = unpool or not route.settings.windowed
     rows = []
     for output in np.ndindex(route.y.shape):
         if route.members[output].any():
             cells = (
                 str(output),
                 number(route.y[output].item()),
-                "" if unpool else _ranges(route, output),
+                "" if windowless else _ranges(route, output),
             )
             rows.append((*cells, _receivers(route, output)))
-    window = "" if unpool else "window"
+    window = "" if windowless else "window"
     table = [("x at" if unpool else "y at", "value", window, "cotangent goes to"), *rows]
     widths = [max(len(row[column]) for row in table) for column in range(3)]
     lines = []
@@ -203,7 +202,7 @@ def _receivers(route: Route, output: Position) -> str:
     if not sent:
         return "nobody"
     shares = {share for _, share in sent}
-    even = route.settings.op not in SELECTIONS and len(shares) == 1
+    even = not route.settings.selects and len(shares) == 1
     if even and len(sent) == route.members[output].sum() > 1:
         return f"all {len(sent)}, {_share(route, shares.pop())} each"
     return ", ".join(
@@ -213,7 +212,7 @@ def _receivers(route: Route, output: Position) -> str:
 
 def _share(route: Route, share: float) -> str:
     """A part such as 1/3; a number where it is none."""
-    if route.settings.op == "lp" or not np.isfinite(share):
+    if not route.settings.in_parts or not np.isfinite(share):
         return number(share)
     part = Fraction(share).limit_denominator(400)
     return str(part) if abs(float(part) - share) <= 1e-6 * abs(share) else number(share)

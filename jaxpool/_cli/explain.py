@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ROWS|FILE",
         help='rows separated by ";", as in "1 3; 4 2" (nan and -inf too), or a .npy, .csv or image file',
     )
-    add("--op", default="max", help=f"{', '.join(OPS)} (default: max)")
+    add("--op", default="max", help=f"{', '.join(OPS)}, or any public function (default: max)")
     add("--window", metavar="N|NxM", help="2, or 2x3 for rows x columns (default: 2)")
     add("--stride", metavar="N|NxM", help="like --window (default: 2)")
     add("--dilation", metavar="N|NxM", help="distance between taps, like --window (default: 1)")
@@ -77,6 +77,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--to", metavar="N|NxM", help="output size of an adaptive pool (default: 2)")
     add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another argument of the function, as in k=3 (any public function can be --op)",
+    )
+    add(
         "--cotangent",
         metavar="ROWS|FILE",
         help="dy, of the size of the output, or one number for all of it (default: 1)",
@@ -96,14 +103,13 @@ def run(args: argparse.Namespace) -> int:
     html = None if args.html is None else output_path("--html", args.html, ".html")
     if png is not None:
         require("demo", "matplotlib")
-    settings = _settings(args)
+    pool = _other(args)
+    settings = None if pool else _settings(args)
     array, notes = read_array("--array", args.array)
     dy = None if args.cotangent is None else _cotangent(args.cotangent)
 
-    from jaxpool._cli._route import trace
-
     try:
-        route = trace(settings, array, dy)
+        route = _traced(pool, args, array, dy) if pool else _trace(settings, array, dy)
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
 
@@ -121,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
         if html is not None:
             from jaxpool._cli._page import page
 
-            html.write_text(page(settings, array, dy), encoding="utf-8")
+            html.write_text(page(route, dy), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"nothing could be written: {error}.") from None
     for what, path in (("Picture", png), ("Page", html)):
@@ -130,13 +136,54 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _op(args: argparse.Namespace) -> str:
+    op = args.op.replace("-", "_")
+    return {"max_unpool": "unpool"}.get(op, op.removesuffix("_pool"))
+
+
+def _other(args: argparse.Namespace) -> Any:
+    """The record of a public function that is none of `OPS`; None where it is one."""
+    if _op(args) in OPS:
+        if args.set:
+            raise UsageError(
+                f"`--set` goes with the functions that no option is for; got --op={_op(args)}."
+            )
+        return None
+    from jaxpool._cli._jacobian import named
+
+    found = named(args.op.replace("-", "_"))
+    if found is None:
+        raise UsageError(
+            f"`--op` must be one of {', '.join(OPS)}, or another public function of an array; "
+            f"got --op={shown(args.op)}."
+        )
+    return found
+
+
+def _trace(settings: Any, array: Any, dy: Any) -> Any:
+    from jaxpool._cli._route import trace
+
+    return trace(settings, array, dy)
+
+
+def _traced(pool: Any, args: argparse.Namespace, array: Any, dy: Any) -> Any:
+    """The function of the array, by its Jacobian."""
+    from jaxpool._cli import _jacobian
+
+    given: dict[str, Any] = {}
+    for argument, option in _jacobian.ARGUMENTS.items():
+        text = getattr(args, option)
+        if text is not None:
+            name = "--" + option.replace("_", "-")
+            given[argument] = _READERS.get(option, _pair)(name, text)
+    call = _jacobian.call_of(pool, array, given, args.set)
+    return _jacobian.trace(call, array, dy)
+
+
 def _settings(args: argparse.Namespace) -> Any:
     from jaxpool._cli._route import Settings
 
-    op = args.op.replace("-", "_")
-    op = {"max_unpool": "unpool"}.get(op, op.removesuffix("_pool"))
-    if op not in OPS:
-        raise UsageError(f"`--op` must be one of {', '.join(OPS)}; got --op={shown(args.op)}.")
+    op = _op(args)
     given: dict[str, Any] = {}
     for option, ops in TAKEN_BY.items():
         text = getattr(args, option)

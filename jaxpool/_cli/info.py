@@ -1,14 +1,10 @@
-"""Show versions, the backend and its devices, and how each function is computed and differentiated.
+"""Show versions, the backend and its devices, and how each function is differentiated.
 
-With --plan CASE it shows the passes that carry out one case on each platform, and why these.
-A line is a pass along some axes of the array, in these words:
+With --plan CALL it shows how a call is computed on each platform, pool by pool, and what is kept for its derivative:
+jaxpool.plan_of. Arrays are named by their types, and a call may be of a module of one's own:
 
-  terms       elements that are compared or added at each position of the result
-  phases      which windows cover an element repeats with the stride: elements at
-              the same place in the repetition are one phase; a turn is one of each
-  regions     parts of the result, such as its border, that are computed apart
-  kept        stored for the next pass, not computed again wherever that reads it
-  decided by  thresholds of jaxpool/_plan/tuning.py without which it would differ
+  --plan "max_pool(float32[8,40,40,128], (13, 13), padding='SAME')"
+  --plan "model:loss({'w': float32[3,3]}, float32[batch,28,28,1])"
 """
 
 import argparse
@@ -17,26 +13,23 @@ import inspect
 import json
 import os
 import platform
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jaxpool
-from jaxpool._cli import UsageError
 
 PACKAGES = (
     *("jaxpool", "jax", "jaxlib", "numpy"),
     *("flax", "dm-haiku", "equinox", "keras", "optax", "hypothesis"),  # optional
 )
-NOT_OPS = ("accelerate", "keep_memory", "sharded")
+NOT_OPS = ("accelerate", "keep_memory", "plan_of", "sharded")
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `info`."""
-    example = '"max 3x3 stride 2 SAME 16x112x112x64 bfloat16"'
-    parser.add_argument(
-        "--plan", metavar="CASE", help=f"what is done for one case, as in {example}"
-    )
+    parser.add_argument("--plan", metavar="CALL", help="how one call is computed, and what is kept")
     parser.add_argument("--json", action="store_true", help="print it for programs to read")
 
 
@@ -48,21 +41,13 @@ def derivatives(function: Callable[..., Any]) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the tables, or the plans of one case."""
+    """Prints the tables, or the plan of one call."""
     import jax
 
-    from jaxpool._arguments.errors import ArgumentError
-    from jaxpool._cli import _plans
-
     if args.plan is not None:
-        try:
-            found = _plans.of_case(args.plan)
-        except ArgumentError as error:
-            raise UsageError(
-                f"`{error.argument}` must be {error.rule}; got {error.source}={error.value!r}. "
-                + error.hint
-            ) from None
-        print(json.dumps(found) if args.json else "\n".join(_plans.case_in_words(found)))
+        from jaxpool._cli import _plan
+
+        print(_plan.as_json(args.plan) if args.json else _plan.in_words(args.plan))
         return 0
     backend = jax.default_backend()
     versions = [("Python", platform.python_version()), *_versions(PACKAGES)]
@@ -71,12 +56,10 @@ def run(args: argparse.Namespace) -> int:
         ("backend", backend),
         ("devices", ", ".join(str(device) for device in jax.devices())),
         ("64-bit types", "on" if jax.config.read("jax_enable_x64") else "off"),
-        *_huge_pages(backend),
+        *_huge_pages(),
     ]
     functions = {
-        name: {"derivatives": derivatives(getattr(jaxpool, name)), **_plans.of_function(name)}
-        for name in jaxpool.__all__
-        if name not in NOT_OPS
+        name: derivatives(getattr(jaxpool, name)) for name in jaxpool.__all__ if name not in NOT_OPS
     }
     if args.json:
         said = {"versions": dict(versions), "machine": dict(machine), "functions": functions}
@@ -84,7 +67,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     _table("versions", versions)
     _table("machine", machine)
-    print("\n".join(_plans.functions_in_words(functions)))
+    print("functions, and how each is differentiated; how one is computed, --plan CALL tells")
+    for modes in dict.fromkeys(functions.values()):
+        print(f"  {modes}")
+        names = ", ".join(name for name in functions if functions[name] == modes)
+        print(textwrap.fill(names, 100, initial_indent="    ", subsequent_indent="    "))
     return 0
 
 
@@ -98,14 +85,17 @@ def _versions(packages: Sequence[str]) -> list[tuple[str, str]]:
     return rows
 
 
-def _huge_pages(backend: str) -> list[tuple[str, str]]:
+def _huge_pages() -> list[tuple[str, str]]:
     """Whether the setting is there that makes large results on Linux CPUs cheaper."""
-    if backend != "cpu" or platform.system() != "Linux":
+    if platform.system() != "Linux":
         return []
     if HUGE_PAGES in os.environ.get("GLIBC_TUNABLES", "").split(":"):
         return [("huge pages", "on")]
     return [
-        ("huge pages", "off; jaxpool.keep_memory() makes large results faster (docs/memory.md)")
+        (
+            "huge pages",
+            "off; jaxpool.keep_memory() makes large results on CPUs faster (docs/memory.md)",
+        )
     ]
 
 

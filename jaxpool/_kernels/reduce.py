@@ -85,7 +85,7 @@ def _in_stretches(
 
         return joined(*[[part(each, start) for start in starts] for each in given])
 
-    return keep("conditional", run, *given)
+    return keep(fold.keep, run, *given)
 
 
 def _folded(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold: Fold) -> Array:
@@ -265,8 +265,9 @@ def _joined(bits: Array, axis: int, first: int, count: int) -> Array:
 def pack(bits: Array, axis: int) -> Array:
     """Booleans as bytes, an eighth as many along `axis`.
 
-    Blocks of one length are joined by a reduction, in whose loop runs what makes the bits: a byte each, joined by one
-    operation after another, takes XLA for CPU ten times as long. An axis that is sharded is not split.
+    Blocks of one length are joined by a reduction, in whose loop runs what makes the bits, so that no byte an element
+    is held on any platform: joined by one operation after another they take XLA for CPU ten times as long. An axis
+    that is sharded is not split.
     """
     if not (size := bits.shape[axis]):
         return bits.astype(np.uint8)

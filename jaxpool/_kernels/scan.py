@@ -29,12 +29,9 @@ def _in_passes(
     step: Callable[..., Array], x: Array, axis: int, reverse: bool, plan: ScanPlan, *given: Array
 ) -> Array:
     """`step(x, *given, fars=(1, 2))`, `fars=(3, 6)`, `fars=(9, 18)`, ... if 3 ways; negative in reverse."""
-    reach, size = 1, x.shape[axis]
-    while reach < size:
-        fars = range(reach, min(plan.ways * reach, size), reach)
+    for fars in plan.passes(x.shape[axis]):
         signed = tuple(-far if reverse else far for far in fars)
         x = keep(plan.keep, functools.partial(step, fars=signed), x, *given)
-        reach *= plan.ways
     return x
 
 

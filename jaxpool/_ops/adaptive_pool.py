@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.adaptive import in_front
+from jaxpool._geometry.adaptive import RaggedAxis, in_front
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, Ties
@@ -31,9 +31,9 @@ from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
-from jaxpool._plan.others import needs_no_grid
+from jaxpool._plan.others import loses_nan, needs_no_grid, one_by_one
 from jaxpool._plan.problem import Platform, keep_on
-from jaxpool._plan.tuning import TUNING
+from jaxpool._plan.stages import How, OpPlan, along, taps
 
 
 class LaidOut(Op):
@@ -44,6 +44,19 @@ class LaidOut(Op):
     """
 
     window: Window
+
+    def grid_plan(self, *, to_grid: How = "gathered") -> OpPlan:
+        """Each window gets a block of a grid, where the blocks are reduced; tangents lie there by `to_grid`."""
+        window, ragged = self.window, [d for d in self.window.dims if isinstance(d, RaggedAxis)]
+        axes, blocks = [dim.axis for dim in ragged], taps(window, "blocks")
+        back = along(window.axes, "repeated")
+        for dim in ragged:
+            how = "one by one" if one_by_one(dim.sharers) else "as a block"
+            back += along([dim.axis], "gathered", dim.sharers, how)
+        grid = " x ".join(str(dim.out * dim.window) for dim in window.dims)
+        why = f"windows of unequal lengths lie side by side on a grid of {grid}"
+        forward, tangent = along(axes, "gathered"), along(axes, to_grid)
+        return OpPlan((*forward, *blocks), (*tangent, *blocks), back, why=(why,))
 
     def linear(self, on: Platform, residual: Any, x_dot: Array) -> Any:
         y = slices.zeros_like(x_dot, self.window.axes, self.window.output_shape)
@@ -78,7 +91,7 @@ class LaidOut(Op):
         """The windows of x laid out and the maximum of each, both kept, and how they lie."""
         by, window = keep_on(on), self.turned_window(x.ndim)
         laid = keep(by, lambda x: lay_out(*self.turned(x), losing(x.dtype, "max")), x)
-        best = functools.partial(greatest, window=window, loses_nan=TUNING[on].loses_nan)
+        best = functools.partial(greatest, window=window, loses_nan=loses_nan(on))
         return laid, keep(by, best, laid), window
 
 
@@ -89,10 +102,13 @@ class AdaptiveSelect(LaidOut):
     window: Window
     ties: Order
 
+    def plan(self, on: Platform, x: Any) -> OpPlan:
+        return self.grid_plan(to_grid="scattered")
+
     def value(self, on: Platform, x: Array) -> Array:
         turned, window = self.turned(x)
         laid = lay_out(turned, window, losing(x.dtype, "max"))
-        return self.returned(greatest(laid, window, loses_nan=TUNING[on].loses_nan))
+        return self.returned(greatest(laid, window, loses_nan=loses_nan(on)))
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         laid, y, window = self.found(on, x)
@@ -109,6 +125,9 @@ class AdaptiveSplit(LaidOut):
     """An adaptive max pool whose cotangent is split among tied elements; keeps one bit a tap."""
 
     window: Window
+
+    def plan(self, on: Platform, x: Any) -> OpPlan:
+        return self.grid_plan(to_grid="scattered")
 
     def value(self, on: Platform, x: Array) -> Array:
         return AdaptiveSelect(self.window, "first").value(on, x)
@@ -133,6 +152,9 @@ class AdaptiveMean(LaidOut):
     window: Window
 
     linear_in_x = True
+
+    def plan(self, on: Platform, x: Any) -> OpPlan:
+        return self.grid_plan()
 
     def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
         turned, window = self.turned(x.astype(accumulator(x.dtype)))

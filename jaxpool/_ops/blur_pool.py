@@ -6,20 +6,24 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._geometry.access import Phases
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import DType, accumulator, cast
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._ops.op import Op, problem_of
+from jaxpool._plan.max_pool import Pass
 from jaxpool._plan.others import blur_groups, blur_layout, keeps_reflected
 from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.stages import OpPlan, Stage, linear_plan, of_layout
 from jaxpool._plan.steps import step_over
 
 
@@ -30,6 +34,20 @@ class BlurPool(Op):
     window: Window
 
     linear_in_x = True
+
+    def plan(self, on: Platform, x: Any) -> OpPlan:
+        shape = over_border(self.window).unpooled(self.window.pooled(x.shape))
+        forward: list[Stage] = []
+        back: list[Stage] = []
+        groups = blur_groups(over_border(self.window), on)
+        for group in groups:
+            like = jax.ShapeDtypeStruct(shape, accumulator(x.dtype), sharding=x.sharding)
+            for stages, turned, last in ((forward, False, groups[-1]), (back, True, groups[0])):
+                one, end = _pass(group, like, on, turned=turned), group is last
+                reads = [_phases(one, turned=turned)]
+                stages.append(of_layout(one.step.axes, reads, one.layout, one, last=end))
+            shape = group.pooled(shape)
+        return linear_plan(forward, back[::-1], "the border is mirrored before")
 
     def _reflected(self, x: Array) -> Array:
         sides = {dim.axis: (dim.low, max(0, dim.tail)) for dim in self.window.dims}
@@ -57,19 +75,29 @@ class BlurPool(Op):
         return (cast(dx, dy.dtype),)
 
 
+def _pass(window: Window, x: Any, on: Platform, *, turned: bool) -> Pass:
+    """The pass over a group of axes."""
+    problem = problem_of(window, x, on, window.unpooled(x.shape))
+    return Pass(step_over(window.dims), blur_layout(problem, turned=turned))
+
+
+def _phases(one: Pass, *, turned: bool) -> tuple[Phases, ...]:
+    """What a pass reads along each of its axes."""
+    return one.step.transposed if turned else one.step.phases
+
+
 def _weighted(x: Array, *, window: Window, on: Platform, turned: bool) -> Array:
     """The sums of the windows of x, each tap with its weight, or `turned` from sums to elements."""
     lines = [binomial(n, x.dtype) for n in window.window_shape]
     weights = functools.reduce(np.multiply.outer, lines).ravel()
-    step = step_over(window.dims)
-    phases = step.transposed if turned else step.phases
-    layout = blur_layout(problem_of(window, x, on, window.unpooled(x.shape)), turned=turned)
+    one = _pass(window, x, on, turned=turned)
 
     def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
         weight = lax.full_like(parts[0], weights[tap])
         return grow(parts[0] * weight, fill=0)
 
-    return carry_out(layout, step.axes, [Source([x], [0], phases)], term, added)
+    source = Source([x], [0], _phases(one, turned=turned))
+    return carry_out(one.layout, one.step.axes, [source], term, added)
 
 
 def over_border(window: Window) -> Window:

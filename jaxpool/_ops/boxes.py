@@ -14,12 +14,10 @@ from jaxpool._kernels.cells import Cells, matching, spread, walk
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import accumulator, index_dtype
 from jaxpool._ops.op import Op
-from jaxpool._ops.regions import TILE, are_numbers, away_from_zero, in_pixels
+from jaxpool._ops.regions import TILES, are_numbers, away_from_zero, in_pixels
 from jaxpool._plan.problem import Platform
-
-# Boxes whose cells are read in one loop: on CPU what a cache holds, MANY elsewhere.
-TOGETHER = {"cpu": 8}
-MANY = 128
+from jaxpool._plan.regions import plan_cells
+from jaxpool._plan.stages import OpPlan, along
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +34,13 @@ class BoxMax(Op):
     ties: Ties
     sizes: tuple[int, ...]  # B, H, W
 
+    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
+        walked = along((1, 2), "walked", note="a pixel of each cell at a time")
+        sent = along((1, 2), "walked", note=TILES)
+        if self.ties == "split":
+            return OpPlan(walked, (*walked, *walked), (*walked, *sent))
+        return OpPlan((*walked, *walked), along((1, 2), "gathered"), sent, walked)
+
     def _cells(self, boxes: Array, *images: Array) -> Cells:
         """Those of an image that does not exist are empty, and those of a box with a NaN."""
         scaled = away_from_zero(in_pixels(boxes, self.scale)).T
@@ -51,7 +56,7 @@ class BoxMax(Op):
     def _walk(
         self, on: Platform, join: Any, start: Any, xs: Any, given: Any, *more: Array
     ) -> Array:
-        together = min(TOGETHER.get(on, MANY), given[0].shape[0])
+        together = min(plan_cells(on, self.sizes).together, given[0].shape[0])
         return walk(join, start, xs, self._cells(*given), together, *more)
 
     def value(self, on: Platform, x: Array, *given: Array) -> Array:
@@ -116,6 +121,6 @@ class BoxMax(Op):
             given, marks = kept
             field = lax.iota(marks.dtype, self.sizes[1] * self.sizes[2])
             field = jnp.broadcast_to(field.reshape(*self.sizes[1:], 1), (*self.sizes, 1))
-        tile = TILE.get(on, self.sizes[1:])
+        tile = plan_cells(on, self.sizes).tile
         dx = spread(share, field, matching(marks), self._cells(*given), tile, self.sizes)
         return (dx.astype(dy.dtype),)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from jax import Array
 
+from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
 from jaxpool._ops.op import Op
 from jaxpool._plan.others import plan_scan
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.stages import OpPlan, Stage
 
 Which = Literal["first", "last"]
 
@@ -24,6 +26,17 @@ class Running(Op):
     ties: Which
     axis: int
     reverse: bool
+
+    def plan(self, on: Platform, x: Any) -> OpPlan:
+        chosen, size = plan_scan(on), x.shape[self.axis]
+        reaches = [*chosen.passes(size)] if is_int(size) else []
+        note = (
+            f"{len(reaches)} times, each {chosen.ways} times as far"
+            if reaches
+            else "as far as the axis is long"
+        )
+        scan = (Stage((self.axis,), chosen.ways, "running", stored=True, note=note, read=chosen),)
+        return OpPlan((*scan, *scan), scan, scan, scan)
 
     def value(self, on: Platform, x: Array) -> Array:
         return running(x, self.axis, self.kind, self.reverse, plan_scan(on))

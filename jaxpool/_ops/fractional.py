@@ -28,10 +28,12 @@ from jaxpool._kernels.positions import flat_position
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
 from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.others import constant_table
 from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.stages import OpPlan, along
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +146,18 @@ class Fractional(Op):
         pairs = zip(self.dims, samples, strict=True)
         return tuple(dim.starts(sample) for dim, sample in pairs)
 
+    def _placed(self, every: OpPlan) -> OpPlan:
+        """The passes over all places, and those that take what chance placed."""
+        ahead = [along([dim.axis], "gathered", len(dim.places_of())) for dim in self.dims]
+        back = [along([dim.axis], "gathered", len(dim.windows_at())) for dim in self.dims[::-1]]
+        why = "windows of all places, read where one may begin, and left out where it does not"
+        return OpPlan(
+            (*every.forward, *sum(ahead, ())),
+            (*every.tangent, *sum(ahead, ())),
+            (*sum(back, ()), *every.backward),
+            why=(why,),
+        )
+
     def _begun(self, on: Platform, starts: Sequence[Array], *xs: Array) -> tuple[Array, ...]:
         """What each of xs has where windows begin."""
         for dim, start in zip(self.dims, starts, strict=True):
@@ -167,6 +181,9 @@ class FractionalPool(Fractional):
     """The maximum; keeps the tap that the window of each place chooses, and where windows begin."""
 
     ties: Order = "first"
+
+    def plan(self, on: Platform, x: Any, *samples: Any) -> OpPlan:
+        return self._placed(SelectPool(self.window, "max", self.ties).plan(on, x))
 
     def value(self, on: Platform, x: Array, *samples: Array) -> Array:
         plan = plan_max(problem_of(self.window, x, on))
@@ -210,6 +227,9 @@ class FractionalMean(Fractional):
     @property
     def _mean(self) -> SumPool:
         return SumPool(self.window, "counted")
+
+    def plan(self, on: Platform, x: Any, *samples: Any) -> OpPlan:
+        return self._placed(self._mean.plan(on, x))
 
     def linear(self, on: Platform, samples: tuple[Array, ...], x: Array) -> Array:
         wide = cast(x, accumulator(x.dtype))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -17,6 +18,7 @@ from jaxpool._kernels.positions import put_apart
 from jaxpool._ops.op import Op
 from jaxpool._plan.others import compares_positions
 from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.stages import OpPlan, along
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +28,12 @@ class KMax(Op):
     axis: int
     size: int
     count: int
+
+    def plan(self, on: Platform, x: Any) -> OpPlan:
+        order, read = along([self.axis], "ordered"), along([self.axis], "gathered")
+        if compares_positions(on, self.count):
+            return OpPlan((*order, *read), read, along([self.axis], "compared", self.count))
+        return OpPlan((*order, *read), read, along([self.axis], "scattered"))
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         def chosen(x: Array) -> Array:

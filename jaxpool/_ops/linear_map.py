@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 from jax import Array, lax
@@ -28,10 +28,8 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxpool._arguments.arrays import vary_together
+from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
-
-if TYPE_CHECKING:
-    from jaxpool._ops.op import Op
 
 PLATFORMS: dict[str | None, Platform] = {
     "cpu": "cpu",

@@ -23,6 +23,9 @@ from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.others import joins_taps_in_a_loop
 from jaxpool._plan.problem import Platform, keep_on
 from jaxpool._plan.rank_pool import plan_rank
+from jaxpool._plan.stages import OpPlan, of_steps, taps
+
+TO_KERNEL = "to the kernel"
 
 
 def wide_dtype(dtype: DType) -> DType:
@@ -46,6 +49,16 @@ class Morphology(Op):
     kind: Kind
     channels: int | None  # the axis along which kernels differ
     inputs = 2
+
+    def plan(self, on: Platform, x: Any, *kernel: Any) -> OpPlan:
+        every, problem = taps(self.window), problem_of(self.window, x, on)
+        if self.ties == "split":
+            tangent, back = every, of_steps([plan_ties(problem)], back=True)
+        else:
+            sent = plan_rank(problem)
+            tangent, back = of_steps(sent.tangent[::-1]), of_steps(sent.backward, back=True)
+        to_kernel = taps(self.window, "walked", TO_KERNEL)
+        return OpPlan((*every, *every), (*tangent, *every), (*back, *to_kernel), every)
 
     def weights(self, kernel: Array, dtype: DType) -> Array:
         """What is added at each tap."""
@@ -142,6 +155,13 @@ class LargeMorphology(Morphology):
     Keeps which tap was chosen; where ties are split x, the kernel and y, which are less than a bit for
     each tap, and then all taps take part.
     """
+
+    def plan(self, on: Platform, x: Any, *kernel: Any) -> OpPlan:
+        walked, to_kernel = taps(self.window, "walked"), taps(self.window, "walked", TO_KERNEL)
+        split = self.ties == "split"
+        counted = walked if split else ()
+        forward = walked if split else (*walked, *walked)
+        return OpPlan(forward, (*counted, *walked), (*counted, *walked, *to_kernel), walked)
 
     def _term(self, laid: Array, weights: Array, tap: Array) -> Array:
         view = tap_loop.elements(laid, self.window, tap)

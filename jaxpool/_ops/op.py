@@ -1,32 +1,19 @@
-"""How an op gets its derivatives: from its description alone, once, for all ops.
+"""What an op is: what it computes, what it keeps, the linear map from tangents and its transpose, on each platform.
 
-An `Op` says what is computed, what is kept, the linear map from tangents and its transpose. The two primitives
-of `linear_map` have the rules of AD that follow from these. `apply` binds them:
-
-- "jvp": as they are. Forward mode, and by its transpose reverse mode.
-- "vjp": inside a `jax.custom_vjp`, for reverse mode alone. Its backward is the transposed linear map. The rules can
-  be differentiated again, which is what `jax.hessian` does.
+It knows of no rule of AD and of no primitive: `linear_map.py` defines these for any op, `apply.py` binds them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
-import jax
 from jax import Array
-from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import vary_together
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.slices import is_sharded
-from jaxpool._ops.linear_map import kept, linear_map, value
 from jaxpool._plan.problem import Platform, Problem
-
-Autodiff = Literal["vjp", "jvp"]
+from jaxpool._plan.stages import OpPlan
 
 
 def problem_of(window: Window, x: Array, on: Platform, shape: Any = None) -> Problem:
@@ -45,6 +32,14 @@ class Op:
     keeps_inputs = (
         False  # whether the residual is the inputs and the output, differentiable as they are
     )
+    is_pool = True  # or moves elements about for one, which no plan of a program names
+
+    def plan(self, on: Platform, *types: Any) -> OpPlan:
+        """The passes that the kernels carry out, of arrays of `types`, read off what the kernels read.
+
+        Where it names none, the kernel is one expression, and XLA alone decides.
+        """
+        return OpPlan()
 
     def value(self, on: Platform, *xs: Array) -> Array:
         """What is computed, when nobody differentiates."""
@@ -61,118 +56,3 @@ class Op:
     def transpose(self, on: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
         """The cotangents of the inputs; linear in the cotangents of the outputs."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _reverse(op: Op, what: str, *xs: Array) -> Any:
-    """What the primitive gives, in reverse mode alone."""
-    return value(op, *xs) if what == "value" else kept(op, *xs)
-
-
-def _reverse_fwd(op: Op, what: str, *xs: Any) -> tuple[Any, Any]:
-    """Beside the residual stands a mark for each input that is differentiated: (), or else None."""
-    y, residual = kept(op, *[x.value for x in xs])
-    marks = tuple(() if x.perturbed else None for x in xs)
-    return y if what == "value" else (y, residual), (residual, marks)
-
-
-def _reverse_bwd(op: Op, what: str, held: Any, cotangents: Any) -> tuple[Array | None, ...]:
-    residual, marks = held
-    wanted = tuple(mark is not None for mark in marks)
-    dy = cotangents if what == "value" else cotangents[0]
-    found = iter(linear_map(op, residual, [dy], given=wanted, turned=True))
-    return tuple(next(found) if one else None for one in wanted)
-
-
-_reverse.defvjp(_reverse_fwd, _reverse_bwd, symbolic_zeros=True)
-
-
-@contextlib.contextmanager
-def _naming_the_other_mode() -> Iterator[None]:
-    """Adds to what jax says of forward mode through `jax.custom_vjp` which argument allows it.
-
-    Under `jit`, `linearize` and `checkpoint` jax differentiates after the call has returned. Its error then has as its
-    cause the stack of that call, down to the line that bound the primitive. So those lines below say it as well.
-    """
-    try:
-        yield
-    except (TypeError, NotImplementedError) as error:
-        if any(words in str(error) for words in ("forward-mode", "custom_lin")):
-            error.add_note(
-                'jaxpool: pass autodiff="jvp" for jax.jvp, jax.linearize and jax.jacfwd.'
-            )
-        raise
-
-
-def _differentiates(*xs: Array) -> bool:
-    return all(jnp.issubdtype(x.dtype, jnp.floating) for x in xs)
-
-
-def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
-    """What `op` computes of `xs`, with its derivative; integers and bools have none."""
-    xs = tuple(vary_together(xs))
-    if autodiff == "jvp" or not _differentiates(*xs):
-        return value(op, *xs)
-    with _naming_the_other_mode():
-        return _reverse(op, "value", *xs)  # forward mode: pass autodiff="jvp"
-
-
-def applied(op: Op, *xs: Array) -> Array:
-    """`apply` in both modes."""
-    return apply(op, "jvp", *xs)
-
-
-def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
-    """As `apply`, and the residual too, which has no derivative."""
-    if autodiff == "jvp" or not _differentiates(*xs):
-        return kept(op, *xs)
-    with _naming_the_other_mode():
-        found: tuple[Array, Any] = _reverse(op, "primal", *xs)  # forward mode: pass autodiff="jvp"
-        return found
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
-    return function(*xs)
-
-
-def _in_reverse_bwd(function: Callable[..., Any], pull: Any, dy: Any) -> tuple[Any, ...]:
-    found: tuple[Any, ...] = pull(dy)
-    return found
-
-
-_in_reverse.defvjp(jax.vjp, _in_reverse_bwd)
-
-
-def in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
-    """`function(*xs)`, of which ops are a part, in reverse mode alone: as `apply` with "vjp" is."""
-    if not _differentiates(xs[0]):
-        return function(*xs)
-    with _naming_the_other_mode():
-        return _in_reverse(function, *xs)  # forward mode: pass autodiff="jvp"
-
-
-def apply_given(op: Op, *args: Array) -> tuple[Array, Any]:
-    """What `op` computes and its residual, in both modes; what is given beside its inputs has no derivative.
-
-    The primal takes the inputs and what is given, and a linear op keeps what is given.
-    """
-    return kept(op, *args)
-
-
-class Composite:
-    """An operation made of pieces that have derivatives. Subclasses are frozen dataclasses."""
-
-    def value(self, *xs: Array) -> Array:
-        """What is computed."""
-        raise TypeError(f"{type(self).__name__} describes no value")
-
-
-@functools.partial(jax.checkpoint, prevent_cse=False, static_argnums=0)
-@functools.partial(jax.jit, static_argnums=0)
-def compose(op: Composite, *xs: Array) -> Array:
-    """What `op` computes of `xs`, differentiated by jax itself, in both modes.
-
-    What is kept is `xs`; all else is computed again.
-    """
-    return op.value(*xs)

@@ -27,7 +27,9 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, wins
 from jaxpool._kernels.dtypes import index_dtype, losing
 from jaxpool._ops.op import Op
+from jaxpool._plan import stages
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.stages import OpPlan, linear_plan
 
 State = tuple[Array, ...]
 
@@ -45,6 +47,12 @@ class Pyramid(Op):
     levels: tuple[int, ...]  # windows along each axis
     axes: tuple[int, ...]
     sizes: tuple[int, ...]  # of the axes
+
+    def plan(self, on: Platform, x: Any) -> OpPlan:
+        each = [stages.along([axis], "blocks", 2) for axis in reversed(self.axes)]
+        back = stages.along(self.axes, "gathered", 2 ** len(self.axes), "a level after the other")
+        why = f"{len(self.levels)} levels in loops over all of them"
+        return linear_plan(sum(each, ()), back, why)
 
     def _first_cells(self, rank: int) -> np.ndarray:
         """The first cell of each level over `rank` axes, and how many there are; over none each has the same one."""

@@ -17,11 +17,14 @@ from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype, is_fl
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import first_taps
-from jaxpool._ops.chosen import fold, pick, send
+from jaxpool._ops.apply import apply_given
+from jaxpool._ops.chosen import chosen_stages, fold, pick, send
 from jaxpool._ops.expected_pool import ExpectedPool
-from jaxpool._ops.op import Op, apply_given
+from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import ranged
 from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.rank_pool import unrolled
+from jaxpool._plan.stages import How, OpPlan, taps
 
 
 def chance_dtype(dtype: DType) -> DType:
@@ -49,6 +52,14 @@ class StochasticPool(Op):
     """
 
     window: Window
+
+    def plan(self, on: Platform, x: Any, *chance: Any) -> OpPlan:
+        how: How = "padded" if unrolled(self.window) else "walked"
+        weighed, found = (
+            taps(self.window, how, note) for note in ("weighed", "where chance falls")
+        )
+        tangent, back = chosen_stages(self.window, x, on)
+        return OpPlan((*weighed, *found, *tangent), tangent, back)
 
     def primal(self, on: Platform, x: Array, chance: Array) -> tuple[Array, Array]:
         index = self._drawn(on, cast(x, chance.dtype), chance)

@@ -22,9 +22,12 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.slices import is_sharded
-from jaxpool._ops.op import Op, applied
-from jaxpool._plan.others import turns_of_batch
+from jaxpool._ops.apply import applied
+from jaxpool._ops.equations import stages_of
+from jaxpool._ops.op import Op
+from jaxpool._plan.others import amends_in_place, turns_of_batch
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.stages import OpPlan, taps
 
 
 @custom_vmap
@@ -73,12 +76,30 @@ def moderate(x: Array) -> Array:
     return jnp.logical_or(between(x, 60), lax.stop_gradient(x) == 0)
 
 
+BEYOND = "or tap by tap, if a sum leaves the range of its type: tested where the program runs"
+
+
 class RangedOp(Op):
     """An op that is plain within a range. The first of its inputs is x, all others may be differentiated too."""
 
     window: Window
     differentiable_given = True
     keeps_inputs = True
+
+    def plan(self, on: Platform, *types: Any) -> OpPlan:
+        """The passes of the sums that either way is made of."""
+        y = jax.eval_shape(self.careful, *types)
+        ways: tuple[Any, ...] = self.careful, self.careful_linear, self.careful_transpose
+        if self.is_plain(*types[1:]):
+            ways = self.plain, self.plain_linear, self._plain_back
+        calls = zip(ways, (types, (types, y, types), (types, y, y)), strict=True)
+        walked = taps(self.window, "walked")
+        value, linear, back = (stages_of(on, way, *args) or walked for way, args in calls)
+        why = (BEYOND,) if self.is_plain(*types[1:]) else ()
+        return OpPlan(value, linear, back, why=why)
+
+    def _plain_back(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+        return self.plain_transpose(xs, y, dy, self.shares(xs, y, dy)[0])
 
     def plain(self, *xs: Array) -> tuple[Array, Array]:
         """The output by plain sums, and the grade of each window."""
@@ -195,11 +216,10 @@ class RangedOp(Op):
 def amended(on: Platform, grade: Array, amend: Callable[[Array], Array], y: Array) -> Array:
     """y, or what `amend` makes of it where `grade` is not SURE.
 
-    A branch copies the y that it is given. A loop that runs once or not at all has it in place, but is
-    not transposed: in the portable form, which jax differentiates, stands a branch.
+    A branch copies the y that it is given. A loop that runs once or not at all has it in place.
     """
     sure = grade == SURE
-    if on == "portable":
+    if not amends_in_place(on):
         branched: Array = lax.cond(sure, lambda y: y, amend, y)
         return branched
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,12 +20,16 @@ from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.reduce import attained, pack, unpack
 from jaxpool._kernels.split_ties import pick_tied, route_tied, tied_taps
-from jaxpool._ops.chosen import pick, send, walk_over
-from jaxpool._ops.op import Autodiff, Op, apply, apply_given, problem_of
+from jaxpool._ops.apply import Autodiff, apply, apply_given
+from jaxpool._ops.chosen import chosen_stages, pick, send, walk_over
+from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform, keep_on
 from jaxpool._plan.rank_pool import by_network, places, reduced, unrolled
+from jaxpool._plan.stages import OpPlan, along, of_steps, taps
+
+BY_BITS = "once for each bit of a number"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +44,20 @@ class RankPool(Op):
     ties: Ties
     taps: Sequence[int]
     rank: int | None
+
+    def plan(self, on: Platform, x: Any) -> OpPlan:
+        window, split, written = self.window, self.ties == "split", unrolled(self.window)
+        every, walked = taps(window), taps(window, "walked")
+        ranked = every if by_network(len(self.taps), on) else taps(window, "walked", BY_BITS)
+        told = every if written else () if split else walked
+        if not split:
+            tangent, back = chosen_stages(window, x, on)
+        elif written:
+            tangent = every
+            back = of_steps([plan_ties(problem_of(window, x, on))], back=True)
+        else:
+            tangent, back = walked, (*walked, *walked)
+        return OpPlan((*ranked, *told), tangent, back, ranked)
 
     def _fill(self, key: Array) -> np.ndarray:
         return rank.end(key.dtype, self.rank is None or self.rank >= 0)
@@ -113,6 +132,13 @@ class RankOver(Reduction):
     """
 
     rank: int | None = None
+
+    def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
+        size = math.prod(self.sizes)
+        value, told = (along(self.axes, "reduced", size, note) for note in (BY_BITS, ""))
+        counted = told if self.ties == "split" else ()
+        back = (*counted, *along(self.axes, "repeated"))
+        return OpPlan((*value, *told), (*told, *counted), back, value)
 
     @property
     def _packed(self) -> int:

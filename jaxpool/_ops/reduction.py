@@ -20,10 +20,11 @@ from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, is_float
-from jaxpool._ops.op import Autodiff, Op, apply, apply_given
-from jaxpool._plan.others import Fold, plan_fold
+from jaxpool._ops.apply import Autodiff, apply, apply_given
+from jaxpool._ops.op import Op
+from jaxpool._plan.others import Fold, loses_nan, plan_fold
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.tuning import TUNING
+from jaxpool._plan.stages import OpPlan, Stage, Stages, along, linear_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +46,26 @@ class Reduction(Op):
         shape = tuple(int(size) if is_int(size) else None for size in x.shape)
         return plan_fold(shape, self.axes, 8 * x.dtype.itemsize, on, slices.is_sharded(x), ties)
 
+    def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
+        value, tied = (self._stages(self._fold(on, x, ties=ties)) for ties in (False, True))
+        counted, sent = tied if self.ties == "split" else (), along(self.axes, "repeated")
+        summed = self._stages(None)
+        why = ("a sum tells whether there is a NaN, which XLA's maximum may lose",)
+        sought = loses_nan(on) and is_float(x.dtype) and len(value) == 1
+        forward = value if self.ties == "split" else (*value, *tied)
+        return OpPlan(forward, (*summed, *counted), (*counted, *sent), value, why if sought else ())
+
+    def _stages(self, fold: Fold | None) -> Stages:
+        """A pass over the axes, after one that joins stretches of one of them."""
+        size = math.prod(self.sizes)
+        if fold is None:
+            return along(self.axes, "reduced", size)
+        joined = Stage((fold.axis,), fold.ways, "elementwise", stored=True, read=fold)
+        return joined, *along(self.axes, "reduced", -(-size // fold.ways))
+
     def value(self, on: Platform, *xs: Array) -> Array:
         x, mask = xs[0], xs[1] if xs[1:] else None
-        lost, fold = TUNING[on].loses_nan, self._fold(on, x, ties=False)
+        lost, fold = loses_nan(on), self._fold(on, x, ties=False)
         return reducing.extreme(x, self.axes, self.kind, mask, loses_nan=lost, fold=fold)
 
     def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
@@ -97,6 +115,10 @@ class MeanOver(Op):
     sizes: tuple[int, ...]
 
     linear_in_x = True
+
+    def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
+        reduced = along(self.axes, "reduced", math.prod(self.sizes))
+        return linear_plan(reduced, along(self.axes, "repeated"))
 
     def _counting(self, mask: Array, wide: Array) -> tuple[Array, Array]:
         """The mask in the shape of `wide`, and how many elements count, at least 1."""

@@ -17,18 +17,11 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels import regions
 from jaxpool._kernels.cells import Cells, spread, weighted
 from jaxpool._kernels.dtypes import DType, accumulator, is_float
-from jaxpool._ops.op import Op, apply_given
+from jaxpool._ops.apply import apply_given
+from jaxpool._ops.op import Op
+from jaxpool._plan import regions as plans
 from jaxpool._plan.problem import Platform
-
-# Points an axis of a cell up to which cells read single pixels on CPU, as n points are 4 n^2 gathers in
-# the program: "roi_align by gathers, and tiles that collect" in bench/NOTES.md.
-SAMPLES = 4
-# Rows and columns of an image that one loop sends cotangents to; whole images elsewhere, where nothing
-# was measured: "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
-TILE = {"cpu": (8, 16)}
-# Numbers: of cells of more than SAMPLES points an axis, which are many times the result, so many are held at once.
-POINTS = 1 << 20
-GROUP = 16  # boxes in one matrix product: enough rows for it, few free slots where an image has few boxes
+from jaxpool._plan.stages import OpPlan, along, linear_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +29,17 @@ class Rows(Op):
     """Rows of x, each at most once; given where each is, and where in the result each row of x is."""
 
     linear_in_x = True
+    is_pool = False
 
     def linear(self, on: Platform, given: tuple[Array, Array], x: Array) -> Array:
         return regions.rows(x, given[0])
 
     def transpose(self, on: Platform, given: tuple[Array, Array], dy: Array) -> tuple[Array]:
         return (regions.rows(dy, given[1]),)
+
+
+TILES = "a part of the image after another, and of each the boxes that reach it"
+BY_GROUPS = "some boxes of one image at a time"
 
 
 def rows(x: Array, at: Array, back: Array) -> Array:
@@ -88,6 +86,14 @@ class BoxMean(Op):
     linear_in_x = True
     differentiable_given = True
 
+    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
+        if self._by_pixels(on):
+            points = (2 * (self.samples or 1)) ** 2  # each lies between two pixels of an axis
+            sent = along((1, 2), "walked", note=TILES)
+            return linear_plan(along((1, 2), "gathered", points), sent)
+        ways = [along((axis,), "multiplied", x.shape[axis], BY_GROUPS) for axis in (1, 2)]
+        return linear_plan((*ways[0], *ways[1]), (*ways[1], *ways[0]))
+
     def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
         y = self._read(x, *given) if self._by_pixels(on) else self._multiplied(x, *given)
         return y.astype(x.dtype)
@@ -95,7 +101,7 @@ class BoxMean(Op):
     def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
         wide = dy.astype(accumulator(dy.dtype))
         if self._by_pixels(on):
-            return (self._sent(wide, *given).astype(dy.dtype),)
+            return (self._sent(on, wide, *given).astype(dy.dtype),)
         summed, matrices = self._products(wide.dtype, *given)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
         (like,) = vary_together([jnp.zeros((*self.sizes, channels), wide.dtype)], wide)
@@ -104,8 +110,7 @@ class BoxMean(Op):
 
     def _by_pixels(self, on: Platform) -> bool:
         """Whether cells read the few pixels that they need: far fewer products, if XLA vectorises that, as on CPU."""
-        few = self.samples is not None and self.samples <= SAMPLES
-        return on == "cpu" and few and not self.own and not self.whole
+        return plans.reads_pixels(on, self.samples) and not self.own and not self.whole
 
     def _spans(self, boxes: Array) -> list[tuple[Array, Array]]:
         """Where each box begins and how long it is, down and across."""
@@ -162,7 +167,7 @@ class BoxMean(Op):
             total = total + jnp.where(weight != 0, pixel * weight, jnp.zeros((), dtype))
         return total
 
-    def _sent(self, dy: Array, boxes: Array, *images: Array) -> Array:
+    def _sent(self, on: Platform, dy: Array, boxes: Array, *images: Array) -> Array:
         """The transpose of `_read`: a tile of the image gets what the cells that reach it send."""
         image, known = self._image(boxes, *images)
         bounds, tables = [], []
@@ -176,7 +181,8 @@ class BoxMean(Op):
 
         field = jnp.zeros((*self.sizes, 1), bool)  # none is needed
         cells = Cells(image, *bounds)
-        return spread(dy, field, weighted(*tables), cells, TILE["cpu"], self.sizes)
+        tile = plans.plan_cells(on, self.sizes).tile
+        return spread(dy, field, weighted(*tables), cells, tile, self.sizes)
 
     def _multiplied(self, x: Array, boxes: Array, *images: Array) -> Array:
         """By a product with the weights of the rows, and one with those of the columns."""
@@ -201,7 +207,7 @@ class BoxMean(Op):
         self, dtype: DType, boxes: Array, *images: Array
     ) -> tuple[Callable[..., Array], tuple[Array, Array]]:
         """A function of x and two matrices, and the matrices: of groups of boxes of one image."""
-        count, size = boxes.shape[0], min(GROUP, boxes.shape[0])
+        count, size = boxes.shape[0], plans.boxes_of_a_product(boxes.shape[0])
         groups = regions.group(images[0] if images else None, count, self.sizes[0], size)
         matrices = self._weights(rows(boxes, groups.box, groups.slot), dtype)
 
@@ -236,6 +242,6 @@ def box_mean(op: BoxMean, x: Array, boxes: Array, *images: Array) -> Array:
 
 def boxes_at_once(op: BoxMean, channels: Any, samples: int) -> int | None:
     """Of how many boxes the points are held at once, `samples` an axis of a cell; None for all."""
-    if samples <= SAMPLES or not is_int(channels):
+    if plans.few_points(samples) or not is_int(channels):
         return None
-    return max(1, POINTS // (math.prod(op.output_shape) * max(1, channels)))
+    return plans.boxes_at_once(op.output_shape, channels)

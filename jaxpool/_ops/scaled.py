@@ -29,11 +29,12 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices, taps
 from jaxpool._kernels.dtypes import DType, accumulator
 from jaxpool._kernels.keep import keep
+from jaxpool._ops.apply import apply
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.moves import Move, State
-from jaxpool._ops.op import apply
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.stages import OpPlan, linear_plan
 
 Sums = Sequence[Array | float]
 
@@ -41,6 +42,14 @@ Sums = Sequence[Array | float]
 @dataclasses.dataclass(frozen=True)
 class _KeptSum(SumPool):
     """Sums that are computed once, however many read them: else XLA adds up a window in every reader."""
+
+    def plan(self, on: Platform, x: Any) -> OpPlan:
+        plan = SumPool.plan(self, on, x)
+        forward, back = (
+            [dataclasses.replace(each, stored=True) for each in way]
+            for way in (plan.forward, plan.backward)
+        )
+        return linear_plan(forward, back)
 
     def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
         y: Array = keep(keep_on(on), lambda x: SumPool.linear(self, on, (), x), x)
@@ -167,7 +176,8 @@ def _transposed(
 
 def varies_along(rate: Any, window: Window) -> bool:
     """Whether windows have rates of their own along pooled axes: then no two share a sum."""
-    return isinstance(rate, jax.Array) and not taps.same_along(rate, window)
+    known = isinstance(rate, (jax.Array, jax.ShapeDtypeStruct))
+    return known and not taps.same_along(rate, window)
 
 
 @dataclasses.dataclass(frozen=True)

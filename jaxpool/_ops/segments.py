@@ -17,8 +17,16 @@ from jaxpool._kernels.keep import keep
 from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._kernels.segments import of_rows, scattered, total
 from jaxpool._ops.op import Op
-from jaxpool._plan.others import counts_ties_if_any
+from jaxpool._plan.others import adds_in_order, counts_ties_if_any
 from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.stages import OpPlan, Stages, along, linear_plan
+
+IF_TIED = "where rows tie, which is tested where the program runs"
+
+
+def _summed(on: Platform) -> Stages:
+    """The pass of a sum over segments."""
+    return along([0], "scattered" if adds_in_order(on) else "sorted")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +41,14 @@ class SegmentSelect(Op):
     ties: Ties
     count: int
     is_sorted: bool
+
+    def plan(self, on: Platform, x: Any, *ids: Any) -> OpPlan:
+        scattered, gathered = along([0], "scattered"), along([0], "gathered")
+        if self.ties != "split":
+            return OpPlan((*scattered, *gathered, *scattered), gathered, gathered, scattered)
+        counted = along([0], "scattered", note=IF_TIED if counts_ties_if_any(on, x.shape) else "")
+        forward = (*scattered, *gathered, *counted)
+        return OpPlan(forward, _summed(on), gathered, scattered)
 
     def _joined(self, join: Callable[..., Array], x: Array, ids: Array) -> Array:
         return scattered(join, x, ids, self.count, self.is_sorted)
@@ -88,7 +104,11 @@ class SegmentSelect(Op):
             ids, bits, ways = kept
             tied = unpack(bits, ids.shape[0], 0)
             sums = total(
-                jnp.where(tied, wide, 0), ids, self.count, self.is_sorted, one_by_one=on == "cpu"
+                jnp.where(tied, wide, 0),
+                ids,
+                self.count,
+                self.is_sorted,
+                one_by_one=adds_in_order(on),
             )
             return _divided(sums, ways).astype(x_dot.dtype)
         ids, chosen = kept
@@ -121,9 +141,12 @@ class SegmentMean(Op):
 
     linear_in_x = True
 
+    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
+        return linear_plan(_summed(on), along([0], "gathered"))
+
     def linear(self, on: Platform, given: tuple[Array, Array], x: Array) -> Array:
         wide = cast(x, accumulator(x.dtype))
-        sums = total(wide, given[0], self.count, self.is_sorted, one_by_one=on == "cpu")
+        sums = total(wide, given[0], self.count, self.is_sorted, one_by_one=adds_in_order(on))
         return _divided(sums, given[1]).astype(x.dtype)
 
     def transpose(self, on: Platform, given: tuple[Array, Array], dy: Array) -> tuple[Array]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 from jax import Array, lax
 from jax import numpy as jnp
@@ -26,6 +27,7 @@ from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties, residual
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.stages import OpPlan, Stage, Stages, folds, of_steps, taps
 
 
 def _plan(window: Window, x: Array, on: Platform) -> MaxPlan:
@@ -34,6 +36,12 @@ def _plan(window: Window, x: Array, on: Platform) -> MaxPlan:
 
 def _plan_back(window: Window, dy: Array, on: Platform) -> MaxPlan:
     return plan_max(problem_of(window, dy, on, window.unpooled(dy.shape)))
+
+
+def _value_stages(plan: MaxPlan) -> Stages | None:
+    """The passes to a value without an index, if they are others."""
+    by_lax = Window(plan.value_by)
+    return (Stage(by_lax.axes, by_lax.size, "reduce_window", read=plan),) if plan.value_by else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +54,12 @@ class SelectPool(Op):
     window: Window
     kind: Kind
     ties: Order
+
+    def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
+        chosen = _plan(self.window, x, on)
+        forward, tangent = of_steps(chosen.forward), of_steps(chosen.tangent[::-1])
+        back = of_steps(chosen.backward, back=True)
+        return OpPlan(forward, tangent, back, _value_stages(chosen))
 
     def value(self, on: Platform, x: Array) -> Array:
         return select_value(x, self.kind, self.ties, _plan(self.window, x, on))
@@ -78,6 +92,12 @@ class MaskPool(Op):
     window: Window
     kind: Kind
 
+    def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
+        chosen, every = _plan(self.window, x, on), taps(self.window)
+        value = _value_stages(chosen) or of_steps(chosen.forward)
+        back = of_steps([plan_ties(problem_of(self.window, x, on))], back=True)
+        return OpPlan((*value, *every), every, back, value)
+
     def value(self, on: Platform, x: Array) -> Array:
         return select_value(x, self.kind, "first", _plan(self.window, x, on))
 
@@ -109,6 +129,11 @@ class LevelPool(Op):
 
     window: Window
     kind: Kind
+
+    def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
+        chosen, folded = _plan(self.window, x, on), folds(self.window)
+        value = _value_stages(chosen) or of_steps(chosen.forward)
+        return OpPlan(value, folded, (*folded, *folded[::-1]))
 
     def value(self, on: Platform, x: Array) -> Array:
         return select_value(x, self.kind, "first", _plan(self.window, x, on))

@@ -17,6 +17,7 @@ from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.others import constant_table
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.stages import OpPlan, linear_plan, of_sums
 from jaxpool._plan.sum_pool import plan_sum
 
 Count = Literal["counted", "real"]  # padding counted, or elements of the input alone
@@ -56,6 +57,11 @@ class SumPool(Op):
     divide: Literal["not", "counted", "real"] | float = "not"
 
     linear_in_x = True
+
+    def plan(self, on: Platform, x: Any) -> OpPlan:
+        problem = problem_of(self.window, x, on)
+        back = plan_sum(problem, transposed=True)
+        return linear_plan(of_sums(plan_sum(problem)), of_sums(back))
 
     def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
         plan = plan_sum(problem_of(self.window, x, on))

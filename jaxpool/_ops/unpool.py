@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from jax import Array, lax
 from jax import numpy as jnp
@@ -16,6 +17,7 @@ from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.others import own_windows
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.stages import OpPlan, along, of_steps
 
 
 def put(
@@ -59,6 +61,17 @@ class Unpool(Op):
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
 
+    def plan(self, on: Platform, y: Any, *indices: Any) -> OpPlan:
+        scattered, gathered = along(self.axes, "scattered"), along(self.axes, "gathered")
+        own = self._own(on, y)
+        if own is None:
+            return OpPlan((*scattered, *gathered), scattered, gathered)
+        routed = plan_max(problem_of(own, y, on, own.unpooled(y.shape)))
+        sent = of_steps(routed.backward, back=True)
+        outside = f"an index lies outside of windows of {own.window_shape} each"
+        why = f"or scattered, if {outside}: tested where the program runs"
+        return OpPlan(sent, sent, gathered, why=(why,))
+
     def primal(self, on: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
         position = checked_position(indices, math.prod(self.sizes))
         return self._put(put_last, on, y, position), position
@@ -70,6 +83,8 @@ class Unpool(Op):
         return (read_at(dx, position, self.axes),)
 
     def _put(self, scatter: Callable[..., Array], on: Platform, y: Array, position: Array) -> Array:
+        return put(scatter, on, y, position, self.axes, self.sizes, self._own(on, y))
+
+    def _own(self, on: Platform, y: Any) -> Window | None:
         known = problem_of(Window(()), y, on)
-        own = own_windows(known.shape, self.axes, self.sizes, on, known.sharded)
-        return put(scatter, on, y, position, self.axes, self.sizes, own)
+        return own_windows(known.shape, self.axes, self.sizes, on, known.sharded)

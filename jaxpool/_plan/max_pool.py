@@ -60,7 +60,7 @@ def plan_max(problem: Problem) -> MaxPlan:
     by_tables = _by_tables(problem)
     added = problem.low_precision and problem.window.overlapping
     tangent = tuple(Pass(each.step, in_one_region(each.step.phases)) for each in by_steps)
-    widen: Widen = "apart" if problem.tuning.in_place else "fused"
+    widen: Widen = "apart" if problem.tuning.widened_apart else "fused"
     return MaxPlan(
         "alone" if problem.tuning.nan_apart and problem.is_float else "compared",
         keep_on(problem.platform, problem.thresholds),

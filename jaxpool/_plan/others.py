@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
@@ -38,11 +38,14 @@ def counts_ties_if_any(on: Platform, shape: Shape) -> bool:
 
     That is told by a sum of bits in 32 bits.
     """
-    return TUNING[on].conditional and elements(shape) < 2**32
+    return TUNING[on].ties_tested and elements(shape) < 2**32
 
 
 def turns(count: int) -> tuple[int, int, int]:
-    """How many turns a loop over `count` taps has, how many taps a turn, and how many are left after it."""
+    """How many turns a loop over `count` taps has, how many taps a turn, and how many are left after it.
+
+    A loop on every platform: written out, the program and the time to compile it would grow with the taps.
+    """
     whole, rest = divmod(count, LIMITS.taps_at_once)
     return whole, LIMITS.taps_at_once, rest
 
@@ -53,7 +56,10 @@ def in_one_go(taps: int, stride: int) -> bool:
 
 
 def joins_taps_in_a_loop(count: int) -> bool:
-    """Whether the sums of grey morphology are made by a loop over taps of the kernel, or all in one expression."""
+    """Whether the sums of grey morphology are made by a loop over taps of the kernel, or all in one expression.
+
+    On every platform alike: a term a tap is a program and a time to compile that grow with the kernel.
+    """
     return count > LIMITS.morphology_taps
 
 
@@ -73,7 +79,31 @@ def taps_of_a_round(count: int, *, back: bool) -> int:
 
 def keeps_reflected(on: Platform) -> bool:
     """Whether the cotangent of x and its mirrored border is kept before the border is folded back: faster on CPU."""
-    return TUNING[on].in_place
+    return TUNING[on].reflected_apart
+
+
+def adds_in_order(on: Platform) -> bool:
+    """Whether sums of segments are scattered, or sorted and added in pairs: the same bits on every run either way."""
+    return TUNING[on].ordered_scatters
+
+
+def amends_in_place(on: Platform) -> bool:
+    """Whether the rare windows out of range are amended by a loop that runs once or not at all, or in a branch.
+
+    By the loop on every platform, as XLA changes its state where it is and copies what a branch is given. Of a loop
+    jax has no transpose, so the portable form, which it differentiates, takes the branch.
+    """
+    return TUNING[on].amended_in_place
+
+
+def leaves_extremes(platform: str) -> bool:
+    """Whether lax's own maxima are as they should be on a platform, named as jax names it."""
+    return platform in TUNING and TUNING[platform].lax_extremes
+
+
+def loses_nan(on: Platform) -> bool:
+    """Whether a maximum over whole axes may lose a NaN, so that one is looked for."""
+    return TUNING[on].loses_nan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +112,7 @@ class Fold:
 
     axis: int
     ways: int
+    keep: Keep = "barrier"
 
 
 def plan_fold(
@@ -101,10 +132,10 @@ def plan_fold(
         for axis in sorted(axes):
             size = shape[axis] or 0
             if size >= ways and size // ways * row(shape, (axis,)) * bits >= least:
-                return Fold(axis, ways)
+                return Fold(axis, ways, keep_on(platform))
         short = [axis for axis in sorted(axes) if 1 < (shape[axis] or 0) <= most]
         if short and not ties:
-            return Fold(short[0], shape[short[0]] or 0)
+            return Fold(short[0], shape[short[0]] or 0, keep_on(platform))
     return None
 
 
@@ -146,6 +177,13 @@ class ScanPlan:
     ways: int
     keep: Keep
     keys: bool = False  # floats are compared as integers of the same order
+
+    def passes(self, size: int) -> Iterator[range]:
+        """How far from an element those stand that each pass joins to it, over an axis of `size`."""
+        reach = 1
+        while reach < size:
+            yield range(reach, min(self.ways * reach, size), reach)
+            reach *= self.ways
 
 
 def plan_scan(on: Platform) -> ScanPlan:

@@ -28,7 +28,10 @@ def by_network(count: int, on: Platform) -> bool:
 
 
 def unrolled(window: Window) -> bool:
-    """Whether there is a term for each tap where what windows chose is found; else a loop over the taps."""
+    """Whether there is a term for each tap where what windows chose is found; else a loop over the taps.
+
+    On every platform alike: it is also what is kept that this decides, and the length of the program.
+    """
     return window.size <= LIMITS.masked_taps
 
 
@@ -103,6 +106,6 @@ def plan_rank(problem: Problem) -> MaxPlan:
     tangent = (Pass(one.step, in_one_region(one.step.phases)),)
     if len(plan.backward) == 1:
         return dataclasses.replace(plan, tangent=tangent)
-    wide: Widen = "apart" if problem.tuning.in_place else "fused"
+    wide: Widen = "apart" if problem.tuning.widened_apart else "fused"
     widen: Widen = wide if problem.low_precision else "never"
     return dataclasses.replace(plan, backward=(one,), tangent=tangent, widen=widen)

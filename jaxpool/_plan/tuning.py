@@ -28,6 +28,10 @@ class Limits:
     taps_at_once: int = 16  # taps of a turn of a loop over them: each turn is a pass over what they are joined to
     pyramid_levels: int = 12  # levels of a pyramid: a pool each up to here, else a loop over all of them
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
+    # NOTES: Boxes and segments
+    box_samples: int = 4  # points an axis of a cell: read one by one up to here; n are 4 n^2 gathers in a program
+    box_points: int = 1 << 20  # numbers: of cells of more points, many times the result, so many are held at once
+    boxes_of_a_product: int = 16  # boxes: rows enough for a matrix product, few free slots where an image has few boxes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,13 +67,19 @@ class Tuning:
     # NOTES: The k largest
     compared_positions: int = 64  # positions: each element is compared with up to so many, else a scatter writes them
 
+    # NOTES: Compiled for GPUs and TPUs
+    lax_extremes: bool = False  # lax's maximum and its derivative are one instruction each: `accelerate` leaves them
+    # NOTES: Soft pools: plain sums within a range
+    amended_in_place: bool = False  # a loop that runs once or not at all changes y, which a branch would copy
+
     # What only XLA for CPU needs; elsewhere never.
     # NOTES: Value and index
     nan_apart: bool = False  # a NaN is looked for apart from the best number: half the latency of a term
     # NOTES: What keeps a result apart
     conditional: bool = False  # keep results in a branch: XLA for CPU drops optimization barriers too early
     # NOTES: Regions
-    in_place: bool = False  # pads term by term, keeps wide and mirrored cotangents, cuts phases off once joined
+    in_place: bool = False  # pads term by term, and cuts phases off once joined
+    widened_apart: bool = False  # cotangents of 8 and 16 bits are widened before they are added, not in each term
     region_bytes: float = NEVER  # bytes that a maximum reads: a padded copy costs more than regions from here on
     sum_region_bytes: float = NEVER  # bytes that a sum reads: likewise
     least_inside: int = 50  # percent of positions: a maximum is cut if at more than so many nothing is missing
@@ -99,6 +109,15 @@ class Tuning:
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
+    # NOTES: Blurs
+    reflected_apart: bool = False  # a cotangent over the mirrored border is kept before that is folded back
+    # NOTES: Boxes and segments
+    ordered_scatters: bool = False  # a scatter adds one row after another: by it sums are the same bits on every run
+    ties_tested: bool = False  # ties of segments are counted in a branch, taken only where there is one
+    box_pixels: bool = False  # a cell of few points reads their pixels; else two matrix products with the whole image
+    boxes_of_a_walk: int = 128  # boxes: so many are read in one loop; on CPU what a cache holds
+    tile_rows: float = NEVER  # rows of an image: one loop sends cotangents to so many; all where nothing was measured
+    tile_columns: float = NEVER  # columns of an image: likewise
     # NOTES: Unpooling
     unpool_taps: float = 0  # taps of a window: put densely up to here, if indices allow; a scatter takes twice as long
 
@@ -111,6 +130,7 @@ CPU = Tuning(
     nan_apart=True,
     conditional=True,
     in_place=True,
+    widened_apart=True,
     region_bytes=1 << 18,
     sum_region_bytes=1 << 11,
     tested_taps=9,
@@ -129,6 +149,14 @@ CPU = Tuning(
     network_taps=128,
     walked_row=32,
     looped_elements=1 << 18,
+    amended_in_place=True,
+    reflected_apart=True,
+    ordered_scatters=True,
+    ties_tested=True,
+    box_pixels=True,
+    boxes_of_a_walk=8,
+    tile_rows=8,
+    tile_columns=16,
 )
 GPU = Tuning(
     pass_taps=27,
@@ -140,6 +168,13 @@ GPU = Tuning(
     short_spread_of_16_bits=7,
     sum_passes=1,
     scan_ways=16,
+    amended_in_place=True,
 )
-TPU = Tuning(sum_passes=0, reduced_at_once=25, reduced_values=True)
+TPU = Tuning(
+    sum_passes=0,
+    reduced_at_once=25,
+    reduced_values=True,
+    lax_extremes=True,
+    amended_in_place=True,
+)
 TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU, "portable": PORTABLE}

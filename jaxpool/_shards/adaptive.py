@@ -22,7 +22,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.op import Autodiff, apply, apply_kept
+from jaxpool._ops.apply import Autodiff, apply, apply_kept
 from jaxpool._shards.place import Place, on_shards
 from jaxpool._shards.split import around, either
 from jaxpool._shards.whole import whole_pool

@@ -23,9 +23,11 @@ import jax
 from jax import Array, lax
 
 from jaxpool._kernels.keep import keep
+from jaxpool._ops.apply import apply_given
 from jaxpool._ops.linear_map import linear_map
-from jaxpool._ops.op import Op, apply_given
+from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.stages import OpPlan
 from jaxpool._shards.halo import Shards, Strip
 
 
@@ -39,6 +41,7 @@ class Edges(Op):
     cuts: tuple[tuple[int, int, int], ...]
 
     linear_in_x = True
+    is_pool = False
 
     def linear(self, on: Platform, residual: tuple[()], x: Array) -> list[Array]:
         return [
@@ -103,6 +106,11 @@ class Bordered(Op):
     def linear_in_x(self) -> bool:
         """Whether the pool is."""
         return bool(self.pool.linear_in_x)
+
+    def plan(self, on: Platform, x: Any, *others: Any) -> OpPlan:
+        own: OpPlan = self.pool.plan(on, x)
+        again = f"windows that cross the ends of a shard again, from {len(self.strips)} strips"
+        return dataclasses.replace(own, why=(*own.why, again))
 
     def primal(self, on: Platform, *args: Array) -> tuple[Array, Any]:
         x, *halos = args[: self.inputs]

@@ -21,7 +21,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels import slices
-from jaxpool._ops.op import compose
+from jaxpool._ops.apply import compose
 from jaxpool._ops.ranged import ranged
 from jaxpool._shards.halo import Shards
 

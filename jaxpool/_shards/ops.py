@@ -22,10 +22,12 @@ from jaxpool._kernels.select import flat_tap, real_end
 from jaxpool._kernels.slices import crossed
 from jaxpool._kernels.split_ties import Words, inside, real_words
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
-from jaxpool._ops.op import Op, apply_given, problem_of
+from jaxpool._ops.apply import apply_given
+from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
 from jaxpool._ops.sum_pool import SumPool, counts_along, same_count
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.stages import OpPlan
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import LIMITS
 from jaxpool._shards.border import pooled
@@ -39,6 +41,9 @@ class ShardAverage(Op):
     window: Window
 
     linear_in_x = True
+
+    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
+        return SumPool(self.window).plan(on, x)
 
     def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
         plan = plan_sum(problem_of(self.window, x, on))

@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
-from jaxpool._ops.op import Autodiff, in_reverse
+from jaxpool._ops.apply import Autodiff, in_reverse
 
 # How the array lies that a pool is called with, the names of each of its axes: inside a `jax.shard_map` types do not
 # say it, and `jaxpool.sharded` is told. A user context of jax: it belongs to one thread, and is part of the key of

@@ -17,7 +17,8 @@ from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.positions import flat_position
 from jaxpool._kernels.slices import crossed
-from jaxpool._ops.op import Op, apply
+from jaxpool._ops.apply import apply
+from jaxpool._ops.op import Op
 from jaxpool._ops.power_pool import NormPool
 from jaxpool._ops.ranged import ranged
 from jaxpool._ops.select_pool import SelectPool, pool_op

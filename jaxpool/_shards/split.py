@@ -11,7 +11,7 @@ from jax import Array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, make_window
-from jaxpool._ops.op import Autodiff
+from jaxpool._ops.apply import Autodiff
 from jaxpool._shards.ends import Ends
 from jaxpool._shards.halo import Halo, Shards
 from jaxpool._shards.place import Place, on_shards, place_by_type, told

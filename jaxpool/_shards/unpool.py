@@ -22,7 +22,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.positions import checked_position
 from jaxpool._kernels.slices import zeros_like
-from jaxpool._ops.op import apply_given
+from jaxpool._ops.apply import apply_given
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
 from jaxpool._shards.place import Place, on_shards

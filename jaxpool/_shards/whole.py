@@ -15,8 +15,9 @@ from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.compare import Ties, decode, encode
 from jaxpool._kernels.dtypes import Kind, accumulator
 from jaxpool._kernels.reduce import attained
+from jaxpool._ops.apply import Autodiff, apply_given
 from jaxpool._ops.moves import departure
-from jaxpool._ops.op import Autodiff, Op, apply_given
+from jaxpool._ops.op import Op
 from jaxpool._ops.reduction import MeanOver, Reduction
 from jaxpool._shards.place import Place, on_shards
 

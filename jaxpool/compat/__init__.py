@@ -7,11 +7,12 @@ where the original is wrong, the docstring says what differs. Import the module 
     from jaxpool.compat import flax as pooling  # in place of flax.linen
 
 An attribute is as good: `jaxpool.compat.torch` imports the module when it is first used. `import jaxpool`
-imports none of them, and only `haiku` and `equinox`, whose pools are modules, need their library.
+imports none of them. `flax`, `haiku` and `equinox` need their library, whose own functions and layers they run
+(`_originals`): those are written in jax, so that what they take, refuse and say is theirs.
 
-Here live the arguments and conventions of each library: names, defaults, orders of axes, what it refuses.
-What is computed is not here: the ops of `_ops` and the public functions compute it. `_lax` and `_torch_*`
-hold what several drop-ins share, and the parts of `torch`.
+Of the others, here live the arguments and conventions: names, defaults, orders of axes, what is refused.
+What is computed is not here: the ops of `_ops` and the public functions compute it. `_scipy_*` and `_torch_*`
+are the parts of `scipy` and `torch`.
 """
 
 import importlib
@@ -19,7 +20,7 @@ import importlib.util
 import sys
 from types import ModuleType
 
-_NEEDED = {"equinox": "equinox", "haiku": "haiku"}  # the library that a module imports
+_NEEDED = ("equinox", "flax", "haiku")  # modules that import the library of their name
 _MODULES = ("equinox", "flax", "haiku", "scipy", "torch", "torchvision")
 
 
@@ -33,5 +34,7 @@ def __getattr__(name: str) -> ModuleType:
 
 def __dir__() -> list[str]:
     """What the package holds, the modules that can be imported here among it: `help` looks at each."""
-    there = {name for name in _MODULES if importlib.util.find_spec(_NEEDED.get(name, "jax"))}
+    there = {
+        name for name in _MODULES if importlib.util.find_spec(name if name in _NEEDED else "jax")
+    }
     return sorted({*globals(), *there} - {"ModuleType", "importlib", "sys"})

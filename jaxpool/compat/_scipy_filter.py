@@ -19,9 +19,9 @@ from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, is_sequence, listed, normalise_axes, one_axis, per_axis
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
+from jaxpool._ops.apply import applied
 from jaxpool._ops.blur_pool import over_border
 from jaxpool._ops.morphology import morphology_op
-from jaxpool._ops.op import applied
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool

@@ -9,7 +9,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._ops.op import applied
+from jaxpool._ops.apply import applied
 from jaxpool._ops.sum_pool import SumPool
 
 

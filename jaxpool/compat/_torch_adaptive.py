@@ -13,7 +13,7 @@ from jaxpool._arguments.sizes import check_countable, is_sequence
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.op import apply, apply_kept
+from jaxpool._ops.apply import apply, apply_kept
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, Result, Sizes
 

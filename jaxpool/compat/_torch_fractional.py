@@ -16,7 +16,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import is_number
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_sequence
-from jaxpool._ops.op import apply_given
+from jaxpool._ops.apply import apply_given
 from jaxpool._ops.random_pool import chance_dtype
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, Result, Sizes

@@ -11,7 +11,7 @@ from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import check_countable
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.positions import window_position
-from jaxpool._ops.op import apply_kept
+from jaxpool._ops.apply import apply_kept
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._shards.pools import Argmax, windowed
 from jaxpool._shards.split import by_window

@@ -14,8 +14,8 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_sequence, known_sizes
 from jaxpool._kernels.dtypes import Kind
+from jaxpool._ops.apply import apply_kept
 from jaxpool._ops.cumulative import Running
-from jaxpool._ops.op import apply_kept
 from jaxpool._ops.reduction import Reduction, reduce
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import ORDERED

@@ -1,6 +1,7 @@
 """The pooling layers of `equinox.nn`, by our kernels.
 
-Each class is its original's subclass: the same arguments, fields and pytree, another `__call__`.
+Each class is its original's subclass: the same arguments, fields and pytree, another `__call__`. Windowed pools run
+the originals: conventions and messages are theirs.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import equinox as eqx
 import jax
 from jax import Array, lax
 from jax import numpy as jnp
@@ -16,10 +16,14 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._geometry.window import Axis, Window
-from jaxpool._ops.op import Op, apply
+from jaxpool._ops.apply import apply
+from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool.compat._lax import is_real, reduce_window, window_mean
+from jaxpool.compat import _originals
+
+with _originals.extra("Equinox", "equinox"):
+    import equinox as eqx
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -78,32 +82,21 @@ class Pool(eqx.nn.Pool):
       Array([[1, 5]], dtype=int32)
     """
 
-    def _every_axis(self, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
-        """Window, strides and padding for every axis of an example of `shape`."""
-        name, rank = _name(self), self.num_spatial_dims
-        with calling(name, **{"x.shape": shape, "kernel_size": self.kernel_size}):
-            if len(shape) != rank + 1:
-                rule = f"one example of {rank + 1} axes, channels first"
-                hint = "Use jax.vmap over a batch."
-                raise ArgumentError("x", rule, len(shape), hint, of="ndim")
-            if not rank == len(self.kernel_size) == len(self.stride):
-                rule = f"as long as the {rank} pooled axes, like `stride`"
-                raise ArgumentError("kernel_size", rule, self.kernel_size, "Pass one an axis.")
-            pads = []
-            sizes = zip(shape[1:], self.padding, self.kernel_size, self.stride, strict=True)
-            for size, (low, high), window, stride in sizes:
-                ragged = self.use_ceil and (size + low + high - window) % stride
-                high = high + stride if ragged else high
-                if max(low, high) > window:
-                    rule = "no larger than the window, what `use_ceil` adds included"
-                    raise ArgumentError("padding", rule, (low, high), "Use a larger window.")
-                pads.append((low, high))
-        return (1, *self.kernel_size), (1, *self.stride), ((0, 0), *pads)
-
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         """The reduced windows of one example `(C, *spatial)`; `key` is not used."""
-        x = _example(self, x)
-        return reduce_window(x, self.init, self.operation, *self._every_axis(x.shape))
+        y = self._at_once(x, "not")
+        return _originals.accelerated(super().__call__, x) if y is None else y
+
+    def _at_once(self, x: Array, divide: _originals.Divide) -> Array | None:
+        sizes = (self.num_spatial_dims, self.kernel_size, self.stride, self.padding, self.use_ceil)
+        args = (self.init, self.operation, *sizes)
+        return _originals.pool_at_once(_original, x, *args, divide=divide, moved=True)
+
+
+def _original(x: Array, *args: Any) -> Array:
+    """`equinox.nn.Pool`, which pools channels last."""
+    y: Array = eqx.nn.Pool(*args)(x)
+    return y
 
 
 class _AvgPool(Pool):
@@ -111,8 +104,8 @@ class _AvgPool(Pool):
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         """The average of each window of one example `(C, *spatial)`; `key` is not used."""
-        x = _example(self, x)
-        return window_mean(x, *self._every_axis(x.shape))
+        y = self._at_once(x, "counted")
+        return _originals.accelerated(super(Pool, self).__call__, x) if y is None else y
 
 
 class MaxPool1d(Pool, eqx.nn.MaxPool1d):
@@ -187,7 +180,7 @@ class AdaptivePool(eqx.nn.AdaptivePool):
         """The reduced windows of one example `(C, *spatial)`; `key` is not used."""
         x = _example(self, x)
         ours = any(self.operation is known for known in (jnp.max, jnp.min, jnp.mean))
-        if not ours or not is_real(x):
+        if not ours or not jnp.isdtype(x.dtype, ("bool", "integral", "real floating")):
             return super().__call__(x)
         with calling(_name(self), **{"x.shape": x.shape}):
             rank = len(self.target_shape)

@@ -1,76 +1,29 @@
-"""The pooling functions of `flax.linen` and `flax.nnx`, by our kernels."""
+"""The pooling functions of `flax.linen` and `flax.nnx`, by our kernels.
+
+They run the originals, which `flax` must be installed for: arguments, conventions and messages are theirs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax import Array, lax
-from jax import numpy as jnp
+from jax import Array
 
-from jaxpool._arguments.arrays import is_array
-from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool.compat._lax import Pads, Reducer, reduce_window, window_mean, window_sum
+from jaxpool.compat import _originals
+
+with _originals.extra("Flax", "flax"):
+    from flax.linen import pooling
 
 __all__ = ["avg_pool", "max_pool", "min_pool", "pool"]
 
-PAIRS = "Pass 'SAME', 'VALID' or pairs such as ((1, 1), (1, 1))."
-
-
-def _padding(padding: Any, rank: int, batch: int) -> Pads:
-    """`padding` for every axis of an array with `batch` axes before the pooled ones."""
-    if isinstance(padding, str):
-        return padding
-    rule = f"a string or one (low, high) pair for each of {rank} pooled axes"
-    try:
-        pairs = tuple(map(tuple, padding))
-    except TypeError:
-        raise ArgumentError("padding", rule, padding, PAIRS, TypeError) from None
-    if len(pairs) != rank or any(len(pair) != 2 for pair in pairs):
-        raise ArgumentError("padding", rule, padding, PAIRS)
-    if batch > 1:
-        rule = "a string for an array of more than one batch axis"
-        raise ArgumentError("padding", rule, padding, "Use jaxpool.max_pool, or jax.vmap.")
-    return ((0, 0),) * batch + pairs + ((0, 0),)
-
-
-def _every_axis(
-    name: str, inputs: Any, window_shape: Any, strides: Any, padding: Any
-) -> tuple[Array, Any, Any, Any]:
-    """`inputs` as an array, and window, strides and padding for every axis of it, channels last."""
-    with calling(f"compat.flax.{name}"):
-        if not is_array(inputs):
-            hint = "Pass jnp.asarray(inputs)."
-            raise ArgumentError("inputs", "an array", inputs, hint, TypeError)
-        x = jnp.asarray(inputs)
-    with calling(f"compat.flax.{name}", **{"inputs.shape": x.shape}):
-        if not isinstance(window_shape, tuple):
-            rule = "a tuple, one int a pooled axis"
-            hint = "Pass a tuple such as (2, 2)."
-            raise ArgumentError("window_shape", rule, window_shape, hint, TypeError)
-        rank = len(window_shape)
-        batch = x.ndim - rank - 1
-        if batch < 0:
-            rule = f"at most {x.ndim - 1} long, the axes of `inputs` but for channels"
-            hint = "Add a channel axis, inputs[..., None]."
-            raise ArgumentError("window_shape", rule, window_shape, hint)
-        steps = strides if is_array(strides) else strides or (1,) * rank
-        if not isinstance(steps, tuple):
-            rule = f"a tuple of {rank} ints, or None for 1"
-            hint = "Pass a tuple such as (2, 2)."
-            raise ArgumentError("strides", rule, strides, hint, TypeError)
-        if len(steps) != rank:
-            rule = f"as long as `window_shape`, {rank}"
-            raise ArgumentError("strides", rule, strides, "Make the lengths agree.")
-        pads = _padding(padding, rank, batch)
-    ones = (1,) * batch
-    return x, (*ones, *window_shape, 1), (*ones, *steps, 1), pads
+Pads = str | Sequence[tuple[int, int]]
 
 
 def pool(
     inputs: Any,
     init: Any,
-    reduce_fn: Reducer,
+    reduce_fn: Callable[[Any, Any], Any],
     window_shape: Sequence[int],
     strides: Sequence[int] | None,
     padding: Pads,
@@ -97,8 +50,7 @@ def pool(
       alone gives `init`.
 
     Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong length.
+      AssertionError, TypeError, ValueError: what Flax refuses, in its words.
 
     Example:
       >>> import jax.numpy as jnp
@@ -107,8 +59,9 @@ def pool(
       >>> flax.pool(jnp.arange(4)[:, None], 0, lax.add, (2,), (2,), "VALID").ravel()
       Array([1, 5], dtype=int32)
     """
-    x, *every = _every_axis("pool", inputs, window_shape, strides, padding)
-    return reduce_window(x, init, reduce_fn, *every)
+    return _originals.accelerated(
+        pooling.pool, inputs, init, reduce_fn, window_shape, strides, padding
+    )
 
 
 def max_pool(
@@ -133,8 +86,7 @@ def max_pool(
       Array of the shape of inputs but for the pooled axes; the dtype of inputs.
 
     Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong length.
+      AssertionError, TypeError, ValueError: what Flax refuses, in its words.
 
     Example:
       >>> import jax.numpy as jnp
@@ -142,8 +94,7 @@ def max_pool(
       >>> flax.max_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (2,)).ravel()
       Array([1., 3., 5., 7.], dtype=float32)
     """
-    x, *every = _every_axis("max_pool", inputs, window_shape, strides, padding)
-    return reduce_window(x, -jnp.inf, lax.max, *every)
+    return _originals.pool(pooling.max_pool, inputs, window_shape, strides, padding)
 
 
 def min_pool(
@@ -166,8 +117,7 @@ def min_pool(
       Array of the shape of inputs but for the pooled axes; the dtype of inputs.
 
     Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong length.
+      AssertionError, TypeError, ValueError: what Flax refuses, in its words.
 
     Example:
       >>> import jax.numpy as jnp
@@ -175,8 +125,7 @@ def min_pool(
       >>> flax.min_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (2,)).ravel()
       Array([0., 2., 4., 6.], dtype=float32)
     """
-    x, *every = _every_axis("min_pool", inputs, window_shape, strides, padding)
-    return reduce_window(x, jnp.inf, lax.min, *every)
+    return _originals.pool(pooling.min_pool, inputs, window_shape, strides, padding)
 
 
 def avg_pool(
@@ -204,8 +153,7 @@ def avg_pool(
       for integers; without `count_include_pad` at least float32, as Flax has it.
 
     Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong length.
+      AssertionError, TypeError, ValueError: what Flax refuses, in its words.
 
     Example:
       >>> import jax.numpy as jnp
@@ -213,10 +161,7 @@ def avg_pool(
       >>> flax.avg_pool(jnp.arange(3.0)[:, None], (2,), (2,), "SAME", False).ravel()
       Array([0.5, 2. ], dtype=float32)
     """
-    x, *every = _every_axis("avg_pool", inputs, window_shape, strides, padding)
-    if count_include_pad:
-        return window_mean(x, *every)
-    batch = x.ndim - len(window_shape) - 1
-    real = jnp.ones((*(1,) * batch, *x.shape[batch:-1], 1))
-    counts = window_sum(real, *every)
-    return (window_sum(x, *every) / counts).astype(jnp.promote_types(x.dtype, counts.dtype))
+    args = (inputs, window_shape, strides, padding, count_include_pad)
+    return _originals.pool(
+        pooling.avg_pool, *args, divide="counted" if count_include_pad else "real"
+    )

@@ -1,66 +1,23 @@
-"""The pooling functions and modules of Haiku, by our kernels. The modules need `dm-haiku`."""
+"""The pooling functions and modules of Haiku, by our kernels.
+
+They run the originals, which `dm-haiku` must be installed for: arguments, conventions and messages are theirs.
+"""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import haiku as hk
-from jax import Array, lax
-from jax import numpy as jnp
+from jax import Array
 
-from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool.compat._lax import reduce_window, window_mean, window_sum
+from jaxpool.compat import _originals
+
+with _originals.extra("Haiku", "haiku"):
+    import haiku as hk
 
 __all__ = ["AvgPool", "MaxPool", "avg_pool", "max_pool"]
 
 Sizes = int | Sequence[int]
-
-
-def _every_axis(
-    argument: str, shape: tuple[Any, ...], size: Any, channel_axis: Any
-) -> tuple[int, ...]:
-    """`size` for every axis: an int counts for all but the first and the channels, fewer entries for the last ones."""
-    ndim = len(shape)
-    if isinstance(size, int):
-        if channel_axis and not abs(channel_axis) < ndim:
-            rule = f"None or an int from {1 - ndim} to {ndim - 1}"
-            raise ArgumentError("channel_axis", rule, channel_axis, "Name an axis of `value`.")
-        if channel_axis and channel_axis < 0:
-            channel_axis += ndim
-        return (1, *(1 if axis == channel_axis else size for axis in range(1, ndim)))
-    rule = f"an int or at most {ndim} ints"
-    try:
-        sizes = tuple(size)
-    except TypeError:
-        raise ArgumentError(
-            argument, rule, size, "Pass a tuple such as (2, 2, 1).", TypeError
-        ) from None
-    if len(sizes) > ndim:
-        raise ArgumentError(argument, rule, size, "Pass one for each axis of `value`.")
-    return (1,) * (ndim - len(sizes)) + sizes
-
-
-def _arguments(
-    name: str, value: Any, window_shape: Any, strides: Any, padding: Any, channel_axis: Any
-) -> tuple[Array, Any, Any, Any]:
-    """`value` as an array, and window, strides and padding for every axis of it."""
-    with calling(f"compat.haiku.{name}"):
-        if padding not in ("SAME", "VALID"):
-            raise ArgumentError("padding", "'SAME' or 'VALID'", padding, "Pass one of the two.")
-    if any(isinstance(size, int) and size != 1 for size in (window_shape, strides)):
-        message = (
-            f"jaxpool.compat.haiku.{name}: an int for `window_shape` or `strides` counts the axes that "
-            "it sees, one too few under vmap. Pass a size for each axis of one example, (3, 3, 1), say; "
-            "axes before those are batch axes."
-        )
-        warnings.warn(message, DeprecationWarning, stacklevel=3)
-    value = jnp.asarray(value)
-    with calling(f"compat.haiku.{name}", **{"value.shape": value.shape}):
-        window = _every_axis("window_shape", value.shape, window_shape, channel_axis)
-        steps = _every_axis("strides", value.shape, strides, channel_axis)
-    return value, window, steps, padding
 
 
 def max_pool(
@@ -88,8 +45,7 @@ def max_pool(
       Array of the rank and dtype of value.
 
     Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+      AssertionError, TypeError, ValueError: what Haiku refuses, in its words.
 
     Example:
       >>> import jax.numpy as jnp
@@ -97,8 +53,7 @@ def max_pool(
       >>> haiku.max_pool(jnp.arange(8.0).reshape(1, 8, 1), (2, 1), (2, 1), "VALID").ravel()
       Array([1., 3., 5., 7.], dtype=float32)
     """
-    value, *every = _arguments("max_pool", value, window_shape, strides, padding, channel_axis)
-    return reduce_window(value, -jnp.inf, lax.max, *every)
+    return _originals.pool(hk.max_pool, value, window_shape, strides, padding, channel_axis)
 
 
 def avg_pool(
@@ -124,8 +79,7 @@ def avg_pool(
       Array of the rank of value; the dtype of value for floats, float32 for integers.
 
     Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+      AssertionError, TypeError, ValueError: what Haiku refuses, in its words.
 
     Example:
       >>> import jax.numpy as jnp
@@ -133,34 +87,11 @@ def avg_pool(
       >>> haiku.avg_pool(jnp.arange(3.0).reshape(1, 3, 1), (2, 1), (2, 1), "SAME").ravel()
       Array([0.5, 2. ], dtype=float32)
     """
-    value, *every = _arguments("avg_pool", value, window_shape, strides, padding, channel_axis)
-    if padding == "VALID":
-        return window_mean(value, *every)
-    total = window_sum(value, *every)
-    sizes = [1 if window == 1 else size for size, window in zip(value.shape, every[0], strict=True)]
-    mean = total / window_sum(jnp.ones(sizes, total.dtype), *every)
-    return mean.astype(value.dtype) if jnp.issubdtype(value.dtype, jnp.floating) else mean
+    args = (value, window_shape, strides, padding, channel_axis)
+    return _originals.pool(hk.avg_pool, *args, divide="real")
 
 
-class _Pool(hk.Module):
-    """What both modules keep."""
-
-    def __init__(
-        self,
-        window_shape: Sizes,
-        strides: Sizes,
-        padding: str,
-        channel_axis: int | None = -1,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(name=name)
-        self.window_shape = window_shape
-        self.strides = strides
-        self.padding = padding
-        self.channel_axis = channel_axis
-
-
-class MaxPool(_Pool):
+class MaxPool(hk.MaxPool):
     """`max_pool` as a module, in place of `haiku.MaxPool`; the same differences.
 
     Args:
@@ -185,7 +116,7 @@ class MaxPool(_Pool):
         return max_pool(value, self.window_shape, self.strides, self.padding, self.channel_axis)
 
 
-class AvgPool(_Pool):
+class AvgPool(hk.AvgPool):
     """`avg_pool` as a module, in place of `haiku.AvgPool`; the same differences.
 
     Args:

@@ -1,25 +1,50 @@
-"""Tools to hold a pool to this library's conventions: strategies, a NumPy oracle and a check.
+"""Tools to hold a pool to this library's conventions: records, an oracle in NumPy, a check and strategies.
 
-They need the `testing` extra (`pip install jaxpool[testing]`); `import jaxpool` leaves them alone.
+`pools()` has the record of each public function: right calls, its meaning (the oracle), a twin in plain jax.numpy.
+Strategies need hypothesis, which the extra `testing` brings (`pip install jaxpool[testing]`); all else needs jax and
+NumPy alone, and `import jaxpool` leaves it alone.
 
 The oracle shares the geometry of windows with the library and computes with loops over NumPy arrays, so
 that what it says does not depend on how a kernel computes. Helpers of this repository's own tests are in
 `tests/`.
 """
 
-from jaxpool.testing import _oracle as oracle
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from jaxpool.testing import oracle
 from jaxpool.testing._answer import Answer
+from jaxpool.testing._case import Call, Geometry, PoolCase
 from jaxpool.testing._check import assert_close, assert_pool_matches
-from jaxpool.testing._strategies import Geometry, PoolCase, draw_values, geometries, pool_cases
+from jaxpool.testing._record import Pool, pools
+from jaxpool.testing._values import draw_values
+
+if TYPE_CHECKING:
+    from jaxpool.testing._drawn import calls
+    from jaxpool.testing._strategies import geometries, pool_cases
 
 __all__ = [
     "Answer",
+    "Call",
     "Geometry",
+    "Pool",
     "PoolCase",
     "assert_close",
     "assert_pool_matches",
+    "calls",
     "draw_values",
     "geometries",
     "oracle",
     "pool_cases",
+    "pools",
 ]
+_STRATEGIES = {"calls": "_drawn", "geometries": "_strategies", "pool_cases": "_strategies"}
+
+
+def __getattr__(name: str) -> Any:
+    """The strategies, for which hypothesis is imported."""
+    if name not in _STRATEGIES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_STRATEGIES[name]}")
+    globals()[name] = getattr(module, name)
+    return globals()[name]

@@ -10,6 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpool._geometry.window import Axis
+
 Position = tuple[int, ...]
 
 
@@ -28,13 +30,15 @@ class Answer:
     """The value `y` of an op and its derivative, a list of terms.
 
     `inputs` holds the shape and dtype of each operand. `indices` is the chosen element of each
-    window, flat and row-major over the unpadded pooled axes, for the ops that choose one.
+    window, flat and row-major over the unpadded pooled axes, for the ops that choose one. `size` is what the
+    rounding of each value is measured by, where that is not the sum of its terms without their signs.
     """
 
     y: np.ndarray
     inputs: tuple[tuple[tuple[int, ...], np.dtype], ...]
     terms: tuple[Term, ...]
     indices: np.ndarray | None = None
+    size: np.ndarray | None = None
 
     def cotangents(self, dy: Any) -> tuple[np.ndarray, ...]:
         """The cotangent of every operand for `dy`, rounded once into the operand's dtype."""
@@ -116,3 +120,18 @@ def rounded(values: Any, dtype: Any) -> np.ndarray:
     wide = np.uint64 if info.min == 0 else np.int64
     flat = [(int(value) - int(info.min)) % span + int(info.min) for value in np.ravel(values)]
     return np.array(flat, wide).reshape(np.shape(values)).astype(dtype)
+
+
+# Which elements
+
+
+def taps_along(dim: Axis) -> list[list[int]]:
+    """Along one axis, for each window the positions of its taps that are elements."""
+    return [
+        [
+            at
+            for at in (o * dim.stride - dim.low + t * dim.dilation for t in range(dim.window))
+            if 0 <= at < dim.size
+        ]
+        for o in range(dim.out)
+    ]

@@ -1,7 +1,8 @@
-"""Holds a pool against the oracle: shape, dtype, value, and the cotangent from `jax.vjp`."""
+"""Holds a pool against the oracle: shape, dtype, value, and the cotangents from `jax.vjp`."""
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -10,24 +11,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _oracle
-from jaxpool.testing._strategies import PoolCase
+from jaxpool.testing._answer import Answer, exact_values, is_floating
+from jaxpool.testing._case import Call, PoolCase
+from jaxpool.testing._record import called, pools
 
 
 def assert_pool_matches(
-    fn: Callable[..., Any], case: PoolCase, *, jit: bool = True, rtol: float = 0.0
+    fn: Callable[..., Any], case: PoolCase | Call, *, jit: bool = True, rtol: float = 0.0
 ) -> None:
-    """Asserts that `fn(case.x, **case.kwargs())` and its gradient are what the oracle says.
+    """Asserts that `fn` and its gradient are what the oracle says of a case.
 
     Values that are chosen (max, min) must be equal; sums may differ by the rounding of an
     accumulation in float32, or in float64 for float64. NaN and infinities must stand in the same
     places.
 
     Args:
-        fn: The pool to try, called as `fn(x, window_shape=..., strides=..., padding=..., ...)`;
-            arguments at their default are left out, so a pool that lacks one can be tried on cases
-            that do not draw it.
-        case: From `pool_cases`, or written out.
+        fn: The pool to try, called as the public function is: `fn(x, window_shape=..., strides=...,
+            padding=..., ...)`; arguments at their default are left out, so a pool that lacks one can be
+            tried on cases that do not draw it.
+        case: From `pool_cases` or `calls`, or written out.
         jit: Whether to compile value and gradient in one program, kept for later cases with the
             same arguments.
         rtol: A relative error to allow on top, for pools that accumulate in less.
@@ -38,7 +40,7 @@ def assert_pool_matches(
     Example:
         >>> import numpy as np
         >>> import jaxpool
-        >>> from jaxpool.testing import PoolCase, assert_pool_matches
+        >>> from jaxpool.testing import Call, PoolCase, assert_pool_matches, pools
         >>> x, dy = np.arange(8, dtype=np.float32)[:, None], np.ones((4, 1), np.float32)
         >>> case = PoolCase("max", x, dy, window_shape=(2,), strides=(2,), padding="VALID")
         >>> assert_pool_matches(jaxpool.max_pool, case)
@@ -46,22 +48,36 @@ def assert_pool_matches(
         Traceback (most recent call last):
         ...
         AssertionError: value of ...
+        >>> assert_pool_matches(jaxpool.cummax, Call(pools()["cummax"], {"x": x, "axis": 0}))
     """
-    answer = case.answer()
-    run = (
-        _compiled(fn, _frozen(case))
-        if jit
-        else functools.partial(_value_and_cotangent, fn, case.kwargs())
-    )
-    y, dx = run(case.x, case.dy)
-    terms = max(case.window().size, 1)
-    exact = case.kind in ("max", "min", "median", "rank")
-    bound = 0.0 if exact else _value_bound(case, answer, rtol)
-    assert_close(y, answer.y, bound, f"value of {case!r}")
-    if case.dy is not None:
-        want = answer.cotangent(case.dy)
-        (spread,) = answer.exact_cotangents(case.dy, absolute=True)
-        assert_close(dx, want, _bound(want, spread, terms, rtol), f"cotangent of {case!r}")
+    call = case.call() if isinstance(case, PoolCase) else case
+    answer, pool, operands = call.answer(), call.pool, call.operands()
+    run = _compiled(fn, _frozen(case)) if jit and isinstance(case, PoolCase) else _run(fn, call)
+    if jit and not isinstance(case, PoolCase):
+        run = jax.jit(run)
+    y, indices, dxs = run(operands, call.dy)
+    terms = _terms(answer)
+    if isinstance(case, PoolCase):
+        terms = max(terms, case.window().size)
+    loose = rtol
+    if is_floating(answer.y.dtype):
+        wide = np.float64 if answer.y.dtype == np.float64 else np.float32
+        loose += pool.tolerance * float(jnp.finfo(wide).eps)
+    rounds = pool.rounds(call.given) and is_floating(answer.y.dtype)
+    allowed = _bound(answer.y, _size(answer, operands), terms, loose) if rounds else 0.0
+    assert_close(y, answer.y, allowed, f"value of {case!r}")
+    if indices is not None and answer.indices is not None:
+        assert_close(indices, answer.indices, 0.0, f"indices of {case!r}")
+    if call.dy is not None:
+        wanted, spreads = (
+            answer.cotangents(call.dy),
+            answer.exact_cotangents(call.dy, absolute=True),
+        )
+        for dx, want, spread in zip(dxs, wanted, spreads, strict=False):
+            near = _bound(want, spread, terms, loose) + (loose - rtol) * np.abs(
+                exact_values(call.dy)
+            ).max(initial=0)
+            assert_close(dx, want, near, f"cotangent of {case!r}")
 
 
 def assert_close(got: Any, want: np.ndarray, bound: Any, what: str) -> None:
@@ -69,8 +85,8 @@ def assert_close(got: Any, want: np.ndarray, bound: Any, what: str) -> None:
     got = np.asarray(got)
     if got.shape != want.shape or got.dtype != want.dtype:
         raise AssertionError(f"{what}: got {got.dtype}{got.shape}, want {want.dtype}{want.shape}")
-    ours, theirs = (_oracle.exact_values(array) for array in (got, want))
-    if not _oracle.is_floating(want.dtype):
+    ours, theirs = (exact_values(array) for array in (got, want))
+    if not is_floating(want.dtype):
         wrong = np.asarray(ours != theirs)
     else:
         with np.errstate(all="ignore"):
@@ -94,31 +110,48 @@ def _bound(want: np.ndarray, spread: np.ndarray, terms: int, rtol: float) -> np.
         )
 
 
-def _value_bound(case: PoolCase, answer: _oracle.Answer, rtol: float) -> Any:
-    """The bound for a sum or mean; integers stay exact, unless their mean is a float."""
-    if not _oracle.is_floating(answer.y.dtype):
-        return 0.0
+def _terms(answer: Answer) -> int:
+    """The most terms that are added up for one value, or for the cotangent of one element."""
+    places = [("y", term.output) for term in answer.terms]
+    places += [(str(term.operand), term.position) for term in answer.terms]
+    return max(collections.Counter(places).values(), default=1)
+
+
+def _size(answer: Answer, operands: list[np.ndarray]) -> np.ndarray:
+    """What the rounding of each value is measured by: the sum of its terms, without their signs."""
+    if answer.size is not None:
+        return answer.size
+    sizes = [np.abs(exact_values(x).astype(np.float64)) for x in operands]
     spread = np.zeros(answer.y.shape)
-    x = np.abs(_oracle.exact_values(case.x).astype(np.float64))
     for term in answer.terms:
-        spread[term.output] += abs(term.share) * x[term.position]
-    return _bound(answer.y, spread, case.window().size, rtol)
+        spread[term.output] += abs(term.share) * sizes[term.operand][term.position]
+    return spread
 
 
-def _value_and_cotangent(
-    fn: Callable[..., Any], kwargs: dict[str, Any], x: Any, dy: Any
-) -> tuple[Any, Any]:
-    if dy is None:
-        return fn(x, **kwargs), None
-    y, pullback = jax.vjp(lambda x: fn(x, **kwargs), x)
-    fits = y.shape == dy.shape and y.dtype == dy.dtype
-    return y, pullback(dy)[0] if fits else None
+def _run(fn: Callable[..., Any], call: Call) -> Callable[..., Any]:
+    """Value, indices if there are any, and the cotangent of each operand for `dy`."""
+
+    def pooled(*operands: Any) -> tuple[Any, Any]:
+        first, *rest = call.of(operands).items()
+        by_name = dict([first, *rest]) if first[0] == "xs" else dict(rest)
+        found = called(fn, by_name) if first[0] == "xs" else fn(first[1], **by_name)
+        return found if isinstance(found, tuple) else (found, None)
+
+    def run(operands: list[Any], dy: Any) -> tuple[Any, Any, Any]:
+        if dy is None:
+            return *pooled(*operands), None
+        y, pullback, indices = jax.vjp(pooled, *operands, has_aux=True)
+        fits = y.shape == dy.shape and y.dtype == dy.dtype
+        return y, indices, pullback(dy) if fits else None
+
+    return run
 
 
-def _frozen(case: PoolCase) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(case.kwargs().items()))
+def _frozen(case: PoolCase) -> tuple[Any, ...]:
+    return case.kind, tuple(sorted(case.kwargs().items()))
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(fn: Callable[..., Any], kwargs: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
-    return jax.jit(functools.partial(_value_and_cotangent, fn, dict(kwargs)))
+def _compiled(fn: Callable[..., Any], frozen: tuple[Any, ...]) -> Callable[..., Any]:
+    kind, kwargs = frozen
+    return jax.jit(_run(fn, Call(pools()[f"{kind}_pool"], {"x": np.zeros(0), **dict(kwargs)})))

@@ -11,8 +11,8 @@ import jaxpool
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_max_op
-from jaxpool._ops.op import apply_kept
-from jaxpool.testing import _oracle_adaptive as oracle
+from jaxpool._ops.apply import apply_kept
+from jaxpool.testing import oracle
 from jaxpool.testing._answer import is_floating
 from tests.support.adaptive_pools import (
     INF,

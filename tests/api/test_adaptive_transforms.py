@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool.testing import _oracle_adaptive as oracle
+from jaxpool.testing import oracle
 from tests.support.adaptive_pools import MODES, column, drawn
 
 pytestmark = pytest.mark.usefixtures("strict")

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool.testing import _oracle_reduce as oracle
-from jaxpool.testing import assert_close, draw_values
+from jaxpool.testing import assert_close, draw_values, oracle
 from tests.support.compilation import HASTY
 
 pytestmark = pytest.mark.usefixtures("strict")

@@ -1,4 +1,4 @@
-"""Fractional max pooling: its windows by loops, where they fall, and their derivatives."""
+"""Fractional pooling: its windows by loops, where they fall, and their derivatives."""
 
 import functools
 import itertools
@@ -10,8 +10,8 @@ import pytest
 
 import jaxpool
 from jaxpool._api.random import fractional_op
-from jaxpool._ops.op import apply_given
-from jaxpool.testing import draw_values
+from jaxpool._ops.apply import apply_given
+from jaxpool.testing import draw_values, oracle
 from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, check_transforms, column
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -163,3 +163,51 @@ def test_fractional_pool_of_every_type(dtype):
     y = pool(x)
     assert y.dtype == dtype
     np.testing.assert_array_equal(np.float32(y), pool(x.astype(np.float32)))
+
+
+# Averages
+
+
+AVERAGED = [((2, 9, 3), (2,), (5,), (1,)), ((2, 7, 9, 2), (3, 2), (5, 4), (2, 1))]
+
+
+@pytest.mark.parametrize(("shape", "window", "output", "axes"), AVERAGED)
+def test_fractional_averages(shape, window, output, axes):
+    pullback, x, dy = check_fractional(shape, window, output, axes, seeds=[3])
+    text = jax.jit(lambda x, dy: pullback(jax.random.key(3), x, dy)[1]).lower(x, dy).as_text()
+    assert "scatter" not in text
+
+
+def check_fractional(shape, window, output, axes, seeds):
+    """Value and cotangent of many keys, by one program."""
+
+    @jax.jit
+    def pullback(key, x, dy):
+        def pool(x):
+            return jaxpool.fractional_avg_pool(key, x, window, output, axes=axes)
+
+        y, back = jax.vjp(pool, x)
+        return y, back(dy)[0]
+
+    for seed in seeds:
+        key = jax.random.key(seed)
+        x = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+        want = oracle.fractional_avg_pool(key, x, window, output, axes=axes)
+        dy = np.cos(np.arange(want.y.size, dtype=np.float32)).reshape(want.y.shape)
+        y, dx = pullback(key, x, dy)
+        np.testing.assert_allclose(y, want.y, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(dx, want.cotangent(dy), rtol=1e-5, atol=1e-6)
+    return pullback, x, dy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_fractional_averages_at_length(seed):
+    """Ten keys each of thirty geometries, of one pooled axis and of two."""
+    rng = np.random.default_rng(seed)
+    axes = [(1,), (2,), (1, 2), (2, 1)][seed % 4]
+    shape = (2, *map(int, rng.integers(1, 12 if len(axes) == 1 else 8, 2)), 2)
+    window = tuple(int(rng.integers(1, shape[axis] + 1)) for axis in axes)
+    most = [shape[axis] - width + 1 for axis, width in zip(axes, window, strict=True)]
+    output = tuple(int(rng.integers(1, n + 1)) for n in most)
+    check_fractional(shape, window, output, axes, seeds=range(10 * seed, 10 * seed + 10))

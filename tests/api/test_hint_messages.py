@@ -154,16 +154,6 @@ CALLS = {
     "Pass window_dilation, ceil_mode, axes, ties, autodiff by name.": (
         lambda: POOL((2, 2), 2, "SAME", 1)
     ),
-    "jaxpool.stochastic_pool: `key` must be given, a PRNG key, before `x`; got an array in its place. "
-    f"The order is key, {ORDER}.": lambda: jaxpool.stochastic_pool(X, (2, 2)),
-    "jaxpool.fractional_max_pool: `key` must be given, a PRNG key, before `x`; got an array in its place. "
-    "The order is key, x, window_shape, output_shape.": (
-        lambda: jaxpool.fractional_max_pool(X, (2, 2), (2, 2))
-    ),
-    "jaxpool.fractional_max_pool: `output_shape` must be given; it is missing. "
-    "The order is key, x, window_shape, output_shape.": (
-        lambda: jaxpool.fractional_max_pool(jax.random.key(0), X, (2, 2))
-    ),
 }
 
 
@@ -239,33 +229,6 @@ def test_functions_of_public_modules_are_named_with_them():
 def test_words_of_other_libraries_and_no_guesses(function, name, hint):
     message = said(operator.attrgetter(function)(jaxpool), X, **{name: 2})
     assert message.startswith(f"jaxpool.{function}: there is no argument `{name}`. {hint}")
-
-
-KEY = jax.random.key(0)
-BOXES, IDS = np.zeros((3, 4), np.float32), np.zeros(4, np.int32)
-
-
-@pytest.mark.parametrize(
-    ("function", "args", "first", "second"),
-    [
-        ("max_pool", ((2, 2), X), "x", "window_shape"),
-        ("adaptive_max_pool", ((2, 2), X), "x", "output_shape"),
-        ("rank_pool", (X, (2, 2), 4), "rank", "window_shape"),
-        ("lp_pool", (X, (2, 2), 2), "p", "window_shape"),
-        ("gem_pool", (X, (2, 2), 2), "p", "window_shape"),
-        ("k_max_pool", (3, X), "x", "k"),
-        ("stochastic_pool", (X, KEY, (2, 2)), "key", "x"),
-        ("fractional_max_pool", (X, KEY, (2, 2), (3, 3)), "key", "x"),
-        ("fractional_avg_pool", (X, KEY, (2, 2), (3, 3)), "key", "x"),
-        ("roi_align", (BOXES, X, (2, 2)), "x", "boxes"),
-        ("segment_max", (IDS, np.zeros((4, 2), np.float32), 3), "x", "segment_ids"),
-    ],
-)
-def test_arguments_that_changed_places(function, args, first, second):
-    message = said(getattr(jaxpool, function), *args)
-    assert message.startswith(
-        f"jaxpool.{function}: `{first}` must come before `{second}`; got them the other way round."
-    )
 
 
 def test_an_unpooled_shape_of_full_rank():

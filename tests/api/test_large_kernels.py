@@ -32,7 +32,7 @@ def both(x, kernel, name, options):
         ("dilate", (2, 3, 3), {"strides": (2, 1, 2), "axes": (3, 2, 1)}),
     ],
 )
-@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(jnp.bfloat16, marks=pytest.mark.slow)])
 def test_a_loop_over_taps_gives_the_bits_of_one_expression(
     name, shape, options, ties, dtype, monkeypatch
 ):

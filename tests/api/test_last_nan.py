@@ -10,7 +10,7 @@ import pytest
 
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels.compare import wins
-from jaxpool._ops.op import apply
+from jaxpool._ops.apply import apply
 from jaxpool._ops.select_pool import SelectPool
 
 WINDOWS = [

@@ -490,3 +490,8 @@ def test_messages_about_an_array(p, kind, rule, shown, hint):
     )
     with pytest.raises(kind, match=f"^{re.escape(message)}$"):
         jaxpool.gem_pool(X, p, (2, 2))
+
+
+def test_a_window_that_holds_infinity_says_nothing_of_p():
+    x = jnp.array([[[1.0], [jnp.inf]]])
+    assert jax.grad(lambda p: jaxpool.gem_pool(x, p, (2,), (2,)).sum())(jnp.float32(3)) == 0

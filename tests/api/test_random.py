@@ -10,7 +10,7 @@ from jax.test_util import check_grads
 
 import jaxpool
 from jaxpool._geometry.window import make_window
-from jaxpool._ops.op import apply_given
+from jaxpool._ops.apply import apply_given
 from jaxpool._ops.random_pool import StochasticPool
 from jaxpool.testing import oracle
 from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, check_transforms, column

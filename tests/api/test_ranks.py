@@ -1,8 +1,7 @@
-"""Medians, ranks, morphology, blur, the k largest: drawn cases against loops in NumPy."""
+"""Medians, ranks, morphology, the k largest: drawn cases against loops in NumPy."""
 
 import dataclasses
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -12,18 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxpool
-from bench import _tap_oracle as oracle
-from jaxpool._api.random import fractional_op
 from jaxpool.testing import (
     PoolCase,
     assert_close,
     assert_pool_matches,
     draw_values,
     geometries,
+    oracle,
     pool_cases,
+    pools,
 )
-from jaxpool.testing import oracle as loops
-from tests.support.drawn import examples, refilled
+from tests.support.drawn import examples, refilled, run, same
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -57,32 +55,6 @@ def test_ranks(ties, kind, autodiff, data):
 @given(case=pool_cases(kinds=("median", "rank"), dtypes=FLOATS[1:] + INTEGERS, geometry=SMALL))
 def test_ranks_of_other_types(case):
     check(case)
-
-
-def run(function, case, *xs, **options):
-    """Value and cotangents, in one program."""
-
-    def program(dy, *xs):
-        y, back = jax.vjp(lambda *xs: function(*xs, **options), *xs)
-        return y, back(dy)
-
-    if case.dy is None:
-        return jax.jit(lambda *xs: function(*xs, **options))(*xs), None
-    return jax.jit(program)(case.dy, *xs)
-
-
-def same(found, answer, dy, rtol=1e-5, largest=0.0):
-    """Value and cotangents as the oracle says; sums within their rounding, by the `largest` of what is added."""
-    bound = 1e-6 * np.maximum(np.abs(answer.y.astype(float)), largest)
-    assert_close(found[0], answer.y, bound, "value")
-    if dy is None:
-        return
-    spread = answer.exact_cotangents(dy, absolute=True)
-    for dx, want, size in zip(found[1], answer.cotangents(dy), spread, strict=True):
-        eps = float(jnp.finfo(want.dtype).eps)
-        assert_close(
-            dx, want, rtol * size + 2 * eps * np.abs(want.astype(float)) + 1e-30, "cotangent"
-        )
 
 
 @st.composite
@@ -165,90 +137,6 @@ def test_many_of_the_largest_take_no_memory_for_each_pair():
     assert memory.temp_size_in_bytes < 8 * 4 * x.size  # 2.1 GB as comparisons
 
 
-BLURS = geometries(ceil_mode=False, dilation=False, ranks=(1, 2), max_size=6)
-
-
-def check_blur(case):
-    found = run(jaxpool.blur_pool, case, case.x, **case.kwargs())
-    finite = np.nan_to_num(case.x.astype(float), nan=0, posinf=0, neginf=0)
-    eps = float(jnp.finfo(case.x.dtype).eps) * 1e6
-    answer = oracle.blur_pool(case.x, **case.kwargs())
-    same(found, answer, case.dy, largest=max(1, eps) * np.abs(finite).max())
-
-
-@examples(4)
-@given(case=pool_cases(kinds=("sum",), geometry=BLURS, dtypes=(np.float32, jnp.bfloat16)))
-def test_blur(case):
-    for each in refilled(case, ("normal",), rounds=1):
-        check_blur(each)
-
-
-def test_blur_after_a_maximum():
-    x = np.random.default_rng(0).normal(size=(2, 7, 6, 3)).astype(np.float32)
-    blur = jaxpool.blur_pool(jaxpool.max_pool(x, (2, 3), padding="SAME"), (3, 2), (2, 1))
-    np.testing.assert_array_equal(jaxpool.max_blur_pool(x, (2, 3), (3, 2), (2, 1)), blur)
-
-
-FRACTIONAL = [((2, 9, 3), (2,), (5,), (1,)), ((2, 7, 9, 2), (3, 2), (5, 4), (2, 1))]
-
-
-def starts(sample, size, width, out):
-    alpha = np.float32(size - width) / np.float32(max(1, out - 1))
-    firsts = [int((np.float32(i) + sample) * alpha) - int(sample * alpha) for i in range(out - 1)]
-    return [*firsts, size - width]
-
-
-def fractional_matrix(key, shape, window, output, axes):
-    """The average as a matrix, by loops over the windows that the key places."""
-    op = fractional_op(shape, window, output, axes)
-    lane_sizes = [1 if axis in axes else size for axis, size in enumerate(shape)]
-    samples = np.asarray(jax.random.uniform(key, (len(axes), *lane_sizes)))
-    out = [dict(zip(axes, output, strict=True)).get(i, n) for i, n in enumerate(shape)]
-    matrix = np.zeros((*out, *shape))
-    for target in np.ndindex(*out):
-        lane = tuple(0 if axis in axes else at for axis, at in enumerate(target))
-        firsts = [
-            starts(sample[lane], shape[axis], w, n)[target[axis]]
-            for sample, axis, w, n in zip(samples, axes, window, op.output_shape, strict=True)
-        ]
-        for tap in itertools.product(*map(range, window)):
-            source = list(target)
-            for axis, first, t in zip(axes, firsts, tap, strict=True):
-                source[axis] = first + t
-            matrix[(*target, *source)] += 1 / np.prod(window)
-    return matrix
-
-
-@pytest.mark.parametrize(("shape", "window", "output", "axes"), FRACTIONAL)
-def test_fractional_averages(shape, window, output, axes):
-    pullback, x, dy = check_fractional(shape, window, output, axes, seeds=[3])
-    text = jax.jit(lambda x, dy: pullback(jax.random.key(3), x, dy)[1]).lower(x, dy).as_text()
-    assert "scatter" not in text
-
-
-def check_fractional(shape, window, output, axes, seeds):
-    """Value and cotangent of many keys, by one program."""
-
-    @jax.jit
-    def pullback(key, x, dy):
-        def pool(x):
-            return jaxpool.fractional_avg_pool(key, x, window, output, axes=axes)
-
-        y, back = jax.vjp(pool, x)
-        return y, back(dy)[0]
-
-    for seed in seeds:
-        key, x = jax.random.key(seed), np.random.default_rng(seed).normal(size=shape)
-        matrix = fractional_matrix(key, shape, window, output, axes)
-        rows = matrix.shape[: len(shape)]
-        dy, x = (np.asarray(a, np.float32) for a in (np.cos(np.arange(np.prod(rows))), x))
-        dy = dy.reshape(rows)
-        y, dx = pullback(key, x, dy)
-        np.testing.assert_allclose(y, np.tensordot(matrix, x, x.ndim), rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(dx, np.tensordot(dy, matrix, x.ndim), rtol=1e-5, atol=1e-6)
-    return pullback, x, dy
-
-
 LARGE = {  # taps that no one step of a maximum takes, bits of two words, and more than comparators rank
     "several steps": ((1, 7, 7, 1), (5, 5), (1, 1), "first"),
     "two words": ((1, 8, 7, 1), (6, 7), (2, 1), "split"),
@@ -296,69 +184,19 @@ def test_the_k_largest_at_length(drawn):
     test_the_k_largest.hypothesis.inner_test(drawn)
 
 
-@pytest.mark.slow
-@settings(max_examples=300)
-@given(case=pool_cases(kinds=("sum",), geometry=BLURS, dtypes=(np.float32,)))
-def test_blur_at_length(case):
-    check_blur(case)
+KEPT = {
+    "median_pool": ({"window_shape": (3, 3)}, {"uint8[1,2,2,3]"}),
+    "median_pool, split": ({"window_shape": (3, 3), "ties": "split"}, {"uint16[1,2,2,3]"}),
+    "dilate": ({}, {"uint8[1,3,3,3]"}),
+    "k_max_pool": ({"axis": -2}, {"uint8[1,4,2,3]"}),
+}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(30))
-def test_fractional_averages_at_length(seed):
-    """Ten keys each of thirty geometries, of one pooled axis and of two."""
-    rng = np.random.default_rng(seed)
-    axes = [(1,), (2,), (1, 2), (2, 1)][seed % 4]
-    shape = (2, *map(int, rng.integers(1, 12 if len(axes) == 1 else 8, 2)), 2)
-    window = tuple(int(rng.integers(1, shape[axis] + 1)) for axis in axes)
-    most = [shape[axis] - width + 1 for axis, width in zip(axes, window, strict=True)]
-    output = tuple(int(rng.integers(1, n + 1)) for n in most)
-    check_fractional(shape, window, output, axes, seeds=range(10 * seed, 10 * seed + 10))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(30))
-def test_blur_after_a_maximum_at_length(seed):
-    """Ten arrays each of thirty geometries, with ties and without; the loops of both, one after the other."""
-    rng = np.random.default_rng(seed)
-    shape = (2, *map(int, rng.integers(4, 9, 2)), 2)
-    window, blur, strides = (tuple(map(int, rng.integers(1, 4, 2))) for _ in range(3))
-    padding = "SAME" if seed % 3 else tuple((int(n), 1) for n in rng.integers(0, 2, 2))
-    if any(n == 1 for n in (*window, *blur)):
-        padding = "SAME"
-
-    @jax.jit
-    def pullback(x, dy):
-        pool = functools.partial(jaxpool.max_blur_pool, window_shape=window, blur_shape=blur)
-        y, back = jax.vjp(lambda x: pool(x, strides=strides, padding=padding), x)
-        return y, back(dy)[0]
-
-    for number in range(10):
-        x = draw_values(rng, shape, np.float32, "ties" if number % 2 else "normal")
-        largest = loops.max_pool(x, window, None, padding)
-        want = oracle.blur_pool(largest.y, blur, strides, padding)
-        dy = rng.normal(size=want.y.shape).astype(np.float32)
-        y, dx = pullback(x, dy)
-        np.testing.assert_allclose(y, want.y, rtol=1e-5, atol=1e-5)
-        blurred = want.exact_cotangents(dy)[0].astype(float)
-        np.testing.assert_allclose(dx, largest.exact_cotangents(blurred)[0], rtol=1e-4, atol=1e-5)
-
-
-def test_padding_of_integers_never_wins():
-    """Neither if the kernel adds to it, nor takes away: it would wrap around."""
-    least, greatest = np.iinfo(np.int32).min, np.iinfo(np.int32).max
-    x = jnp.array([[[least + 1], [least + 2]]], jnp.int32)
-    y = jaxpool.dilate(x, jnp.array([5, 0, 0]), padding="SAME", axes=(1,))
-    np.testing.assert_array_equal(y.ravel(), [least + 2, least + 6])
-    x = jnp.array([[[greatest - 1], [greatest - 2]]], jnp.int32)
-    y = jaxpool.erode(x, jnp.array([5, 0, 0]), padding="SAME", axes=(1,))
-    np.testing.assert_array_equal(y.ravel(), [greatest - 2, greatest - 6])
-
-
-@pytest.mark.parametrize("ties", ["first", "split"])
-def test_a_tangent_of_the_kernel_alone(ties):
-    x, kernel = jnp.array([[[1.0], [5.0], [2.0], [0.0]]]), jnp.array([0.0, 1.0])
-    dilate = functools.partial(jaxpool.dilate, x, ties=ties, autodiff="jvp")
-    y, tangent = jax.jvp(dilate, (kernel,), (jnp.array([10.0, 100.0]),))
-    np.testing.assert_array_equal(y.ravel(), [6, 5, 2])
-    np.testing.assert_array_equal(tangent.ravel(), [100, 10, 10])
+@pytest.mark.parametrize("name", KEPT)
+def test_an_index_an_output_is_kept_and_nothing_is_scattered(name):
+    settings, kept = KEPT[name]
+    f, x = pools()[name.partition(",")[0]].of(**settings), jnp.zeros((1, 4, 4, 3))
+    leaves = jax.tree.leaves(jax.eval_shape(lambda x: jax.vjp(f, x)[1], x))
+    assert {f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in leaves} == kept
+    gradient = jax.jit(jax.grad(lambda x: f(x).sum()))
+    assert "scatter" not in gradient.trace(x).lower(lowering_platforms=("cuda",)).as_text()

@@ -1,5 +1,6 @@
 """`roi_align` and `roi_max_pool` against loops, what they do at edges, and their messages."""
 
+import dataclasses
 import functools
 
 import jax
@@ -8,9 +9,8 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._ops import regions
-from jaxpool.testing import assert_close
-from tests.support import region_oracle as oracle
+from jaxpool._plan.tuning import LIMITS
+from jaxpool.testing import assert_close, oracle
 
 SHAPE, CELLS, BOXES = (2, 6, 5, 2), (2, 3), 7
 VARIANTS = [
@@ -297,7 +297,8 @@ def test_the_largest_of_many_points_a_few_boxes_at_a_time(at_once, monkeypatch):
         return y, back(jnp.cos(y)), jax.jvp(pool, (x, boxes), (x, boxes))[1], second(boxes)
 
     want = jax.jit(everything)(x, boxes)
-    monkeypatch.setattr(regions, "POINTS", at_once * 100 * X.shape[-1])
+    limits = dataclasses.replace(LIMITS, box_points=at_once * 100 * X.shape[-1])
+    monkeypatch.setattr("jaxpool._plan.regions.LIMITS", limits)
     program = jax.jit(lambda *xs: everything(*xs)).lower(x, boxes)
     assert "scatter" not in program.as_text()
     found = program.compile()(x, boxes)

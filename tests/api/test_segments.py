@@ -9,8 +9,7 @@ import pytest
 
 import jaxpool
 from jaxpool._kernels.segments import total
-from jaxpool.testing import assert_close, draw_values
-from tests.support import region_oracle as oracle
+from jaxpool.testing import assert_close, draw_values, oracle
 
 ROWS, COUNT = 40, 7
 VARIANTS = [

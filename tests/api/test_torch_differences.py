@@ -14,7 +14,7 @@ import pytest
 
 import jaxpool
 from jaxpool._api.random import fractional_op
-from jaxpool._ops.op import apply_given
+from jaxpool._ops.apply import apply_given
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: nothing to compare with")
 F = torch.nn.functional

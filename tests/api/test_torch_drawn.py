@@ -18,7 +18,7 @@ import jaxpool
 from jaxpool._api.random import fractional_op
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import make_window
-from jaxpool._ops.op import apply_given
+from jaxpool._ops.apply import apply_given
 from tests.support.compat_cases import ints
 from tests.support.compilation import HASTY
 

@@ -22,7 +22,9 @@ from bench.oracle import Reference
 from bench.peers import OURS, RIVALS, peers
 from bench.results import CaseResult, Row, Run
 from bench.run import run_case
+from bench.taps import TAPS
 from bench.timing import Timing
+from jaxpool.testing import pools
 
 NEW = select(["small", "adaptive|argmax|whole axes"])
 STEPS = select(["small", "train"])
@@ -68,7 +70,7 @@ def test_there_is_a_small_case_of_every_new_op_and_net():
         UNPOOL,
         CUMMAX,
         "max",
-        "k_max_pool",
+        *(op for op in TAPS if pools()[op].takes("k")),
     }
     assert {case.net for case in STEPS} == set(train_steps.NETS)
 

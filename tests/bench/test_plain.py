@@ -10,7 +10,7 @@ from bench import plain
 from bench.__main__ import main
 from bench._case import MODES
 
-WITHOUT_ARRAYS = {"accelerate", "keep_memory", "sharded"}
+WITHOUT_ARRAYS = {"accelerate", "keep_memory", "plan_of", "sharded"}
 SMALL = plain.chosen([r"\[small\]"])
 
 

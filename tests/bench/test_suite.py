@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 
-import jaxpool
 from bench import every_op, report
 from bench._jax_peer import AddOnePeer, JaxPeer, jaxpool_op, lax_op
 from bench._peer import Unsupported, Work
@@ -20,6 +19,7 @@ from bench.results import CaseResult, Row, Run
 from bench.run import run_case
 from bench.timing import Timing, take_turns, timed_calls
 from bench.twins import Twin, twins
+from jaxpool.testing import pools
 
 SMALL = select(["small"])
 # Windows that lax has; the other ops are in test_beyond_windows.py.
@@ -91,13 +91,7 @@ def test_boxes_and_segments_agree_with_the_oracle(case):
 
 def test_every_public_function_is_compiled_for_a_target():
     names = {re.split("[ ,]", name)[0] for name in every_op.OPS}
-    others = {
-        "accelerate",
-        "keep_memory",
-        "sharded",
-        "max_unpool",
-    }  # the last with the pool that made positions
-    assert {name for name in jaxpool.__all__ if callable(getattr(jaxpool, name))} - others == names
+    assert names == set(pools())
 
 
 def test_oracle_sends_the_cotangent_to_the_first_of_a_tie():

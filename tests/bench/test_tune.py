@@ -12,6 +12,7 @@ from bench import against, tune
 from bench._jax_peer import jaxpool_op
 from bench.cases import CASES, pool, select
 from bench.forms import Thresholds, arrays, forms
+from bench.taps import TAPS
 from jaxpool._plan.tuning import TUNING, Limits, Tuning
 
 NOTES = (against.ROOT / "bench" / "NOTES.md").read_text()
@@ -121,7 +122,7 @@ def test_a_revision_that_is_not_there(capsys):
     assert capsys.readouterr().err
 
 
-@pytest.mark.parametrize("op", ["segment_max", "roi_align", "k_max_pool", "dilate", "max_pool"])
+@pytest.mark.parametrize("op", ["segment_max", "roi_align", "max_pool", *TAPS])
 def test_each_version_is_asked_for_its_own_function(op):
     case = next(case for case in CASES if case.op == op)
     other = types.ModuleType("jaxpool")

@@ -10,6 +10,7 @@ from jaxpool.__main__ import main
 from jaxpool._cli._array import read_array
 
 OPS = "max, min, avg, sum, lp, median, rank, unpool, dilate, erode, adaptive_max, adaptive_avg"
+ANY = "or another public function of an array"
 
 
 def refused(capsys, *options: str) -> str:
@@ -238,8 +239,8 @@ class TestWhatIsRefused:
                 "`--array` must be numbers in the range of float32; got --array='1e39'.",
             ),
             (["--array", "1 " * 401], "`--array` must have at most 400 numbers; got 401 (1x401)."),
-            (["--op", "mean"], f"`--op` must be one of {OPS}; got --op=mean."),
-            (["--op", "pool"], f"`--op` must be one of {OPS}; got --op=pool."),
+            (["--op", "mean"], f"`--op` must be one of {OPS}, {ANY}; got --op=mean."),
+            (["--op", "pool"], f"`--op` must be one of {OPS}, {ANY}; got --op=pool."),
             (
                 ["--op", "avg", "--ties", "last"],
                 "`--ties` goes with --op max, min, median, rank, dilate, erode, adaptive_max, unpool; got --op=avg.",

@@ -1,5 +1,6 @@
 """The page of `explain`: one file without network, whose arithmetic is the library's."""
 
+import dataclasses
 import importlib.resources
 import json
 import math
@@ -108,7 +109,8 @@ def test_one_small_file_without_network(tmp_path, capsys):
 
 
 def test_what_is_written_into_the_page_stays_data():
-    html = page(Settings(ties="</script>"), np.zeros((1, 1)))
+    route = trace(Settings(), np.zeros((2, 2), np.float32))
+    html = page(dataclasses.replace(route, settings=Settings(ties="</script>")))
     assert html.count("</script>") == (PAGE / "page.html").read_text().count("</script>")
 
 

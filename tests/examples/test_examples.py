@@ -16,6 +16,7 @@ def test_there_are_three_and_the_page_names_each():
     assert all(f"`{name}.py`" in page and f"examples/{name}.py" in page for name in NAMES)
 
 
+@pytest.mark.slow  # `.ci/run` runs this folder whole
 @pytest.mark.parametrize("name", NAMES)
 def test_a_few_steps_make_the_loss_fall(name, capsys):
     for library in ("optax", "sklearn", "PIL"):

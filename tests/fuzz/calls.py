@@ -12,10 +12,11 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 import jaxpool
-from jaxpool.compat import flax, scipy, torch, torchvision
+from jaxpool.compat import scipy, torch, torchvision
 from tests.support.junk import JUNK, KEY
 
-OF_ARRAYS = [n for n in jaxpool.__all__ if n not in ("accelerate", "keep_memory", "sharded")]
+NOT_OF_ARRAYS = ("accelerate", "keep_memory", "plan_of", "sharded")
+OF_ARRAYS = [n for n in jaxpool.__all__ if n not in NOT_OF_ARRAYS]
 
 
 def sharded(name):
@@ -38,7 +39,6 @@ ROOMS = {
     "": (jaxpool, OF_ARRAYS),
     "sharded.": (SHARDED, OF_ARRAYS),
     "compat.torch.": (torch, [n for n in torch.__all__ if n[0].islower()]),
-    "compat.flax.": (flax, flax.__all__),
     "compat.scipy.": (scipy, [n for n in vars(scipy) if re.match(r"\w+_filter|grey_", n)]),
     "compat.torchvision.": (torchvision, ["roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool"]),
 }

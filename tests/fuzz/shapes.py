@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpool.testing import pools
+
 
 def sizes(value, rank):
     """An int, or None, for each of `rank` axes."""
@@ -71,7 +73,7 @@ def rank_of(value):
 def expected(name, x, given):
     """Shapes and dtypes of the results of `name` of a main array x; None if nothing is known."""
     room, _, short = name.rpartition(".")
-    shape, ndim = x.shape, len(x.shape)
+    shape = x.shape
     floating = jnp.issubdtype(x.dtype, jnp.inexact)  # Flax averages complex numbers
     mean = x.dtype if floating else jnp.dtype(np.float32)
     if room == "compat.scipy":
@@ -79,80 +81,75 @@ def expected(name, x, given):
         return [(shape, x.dtype if output is None else jax.dtypes.canonicalize_dtype(output))]
     if room == "compat.torch":
         return torch(short, x, given)
-    if room == "compat.flax":
-        rank = len(given["window_shape"])
-        if not all(isinstance(size, int) for size in shape):
-            return None  # lax takes symbols
-        axes = inner(ndim, None, rank)
-        y = pooled(shape, axes, given["window_shape"], given["strides"] or 1, given["padding"])
-        kind = mean if short == "avg_pool" else x.dtype
-        counted = given.get("count_include_pad", True)
-        return [(y, kind if counted else jnp.promote_types(kind, np.float32))]
     if room == "compat.torchvision":
         cells = sizes(given["output_size"], 2)
         boxes = given["boxes"]
         number = sum(map(len, boxes)) if isinstance(boxes, (list, tuple)) else len(boxes)
         own = cells[0] * cells[1] if short.startswith("ps_") else 1
         return [((number, shape[1] // own, *cells), x.dtype)]
-    if short in ("cummax", "cummin"):
-        return [(shape, x.dtype)]
-    if short in ("maximum", "minimum", "fmax", "fmin"):
+    return public(pools()[short], x, given, mean)
+
+
+def public(pool, x, given, mean):
+    """The same of a public function, by the arguments that its signature has."""
+    takes, shape, ndim = pool.takes, x.shape, len(x.shape)
+    if pool.operands in (("xs",), ("x", "y")):
         others = given.get("xs") or (given["x"], given["y"])
         dtype = jnp.result_type(*[int(y) if isinstance(y, enum.IntEnum) else y for y in others])
         return [(jnp.broadcast_shapes(*map(np.shape, others)), dtype)]
-    if short in ("max", "min"):
-        axis = given["axis"]
-        axes = range(ndim) if axis is None else np.ravel(np.asarray(axis, int)).tolist()
-        return [(without(shape, axes, given["keepdims"]), x.dtype)]
-    if short in ("maxout", "k_max_pool"):
-        wanted = given["groups" if short == "maxout" else "k"]
-        return [(replaced(shape, [given["axis"] % ndim], [wanted]), x.dtype)]
-    if short.startswith("global"):
-        axes = range(1, ndim - 1) if given["axes"] is None else sizes(given["axes"], 1)
-        dtype = mean if "avg" in short else x.dtype
-        return [(without(shape, axes, given["keepdims"]), dtype)]
-    if short == "spatial_pyramid_pool":
-        axes = list(range(1, ndim - 1)) if given["axes"] is None else sizes(given["axes"], 1)
-        left = without(shape, axes, False)
-        bins = sum(level ** len(axes) for level in sizes(given["levels"], 1))
-        *lead, channels = left or (1,)
-        return [((*lead, channels * bins), mean if given["kind"] == "avg" else x.dtype)]
-    if short.startswith("roi"):
-        cells = sizes(given["output_shape"], 2)
-        dtype = mean if short == "roi_align" else x.dtype
-        return [((*given["boxes"].shape[:-1], *cells, shape[-1]), dtype)]
-    if short.startswith("segment"):
+    dtype = mean if pool.averages(given) else x.dtype
+    if takes("segment_ids"):
         number = given["num_segments"]
         if number is None and not isinstance(given["segment_ids"], np.ndarray):
             return None
         if number is None:
             number = max(int(np.max(given["segment_ids"], initial=-1)) + 1, 0)
-        dtype = mean if short == "segment_mean" else x.dtype
         return [((operator.index(number), *shape[1:]), dtype)]
-    if short == "max_unpool" or short.startswith(("adaptive", "fractional")):
-        wanted = given["spatial_shape" if short == "max_unpool" else "output_shape"]
+    if takes("boxes"):
+        cells = sizes(given["output_shape"], 2)
+        return [((*given["boxes"].shape[:-1], *cells, shape[-1]), dtype)]
+    if takes("axis"):
+        return [(along(pool, shape, given), dtype)]
+    if takes("keepdims") or takes("levels"):
+        axes = range(1, ndim - 1) if given["axes"] is None else sizes(given["axes"], 1)
+        if takes("keepdims"):
+            return [(without(shape, axes, given["keepdims"]), dtype)]
+        bins = sum(level ** len(axes) for level in sizes(given["levels"], 1))
+        *lead, channels = without(shape, axes, False) or (1,)
+        return [((*lead, channels * bins), dtype)]
+    if takes("spatial_shape") or takes("output_shape"):
+        wanted = given["spatial_shape" if takes("spatial_shape") else "output_shape"]
         axes = inner(ndim, given["axes"], rank_of(wanted) or len(sizes(given["axes"] or 0, 1)))
         y = replaced(shape, axes, sizes(wanted, len(axes)))
-        dtype = mean if "avg" in short else x.dtype
-        return [(y, dtype), (y, np.int32)][: 1 + short.endswith("argmax")]
-    window = given.get("window_shape")
-    padding = given["padding"]
-    if short in ("dilate", "erode"):
+    else:
+        y = windowed(pool, shape, given)
+    return [(y, dtype), (y, np.int32)][: 1 + pool.name.endswith("argmax")]
+
+
+def along(pool, shape, given):
+    """The shape of what goes along one axis, or several."""
+    if pool.takes("reverse"):
+        return shape
+    axis = given["axis"]
+    for wanted in ("groups", "k"):
+        if pool.takes(wanted):
+            return replaced(shape, [axis % len(shape)], [given[wanted]])
+    axes = range(len(shape)) if axis is None else np.ravel(np.asarray(axis, int)).tolist()
+    return without(shape, axes, given["keepdims"])
+
+
+def windowed(pool, shape, given):
+    """The shape of a pool over windows, or of two after each other."""
+    window, padding = given.get("window_shape"), given["padding"]
+    if pool.takes("kernel"):
         kernel = np.shape(given["kernel"])
-        many = ndim - 1 if given["axes"] is None else len(sizes(given["axes"], 1)) + 1
+        many = len(shape) - 1 if given["axes"] is None else len(sizes(given["axes"], 1)) + 1
         window = kernel[: len(kernel) - (len(kernel) == many)]
-    axes = inner(ndim, given["axes"], rank_of(window))
-    if short == "max_blur_pool":
+    axes = inner(len(shape), given["axes"], rank_of(window))
+    if pool.takes("blur_shape"):
         shape, window = pooled(shape, axes, window, None, padding), given["blur_shape"]
     options = given.get("window_dilation"), given.get("ceil_mode", False)
-    y = pooled(shape, axes, window, given["strides"], padding, *options)
-    soft = ("avg_pool", "lp_pool", "gem_pool", "logsumexp_pool", "softmax_pool")
-    rounds = (
-        short in soft
-        or "blur" in short
-        or (short, given.get("key", 0)) == ("stochastic_pool", None)
-    )
-    return [(y, mean if rounds else x.dtype), (y, np.int32)][: 1 + short.endswith("argmax")]
+    return pooled(shape, axes, window, given["strides"], padding, *options)
 
 
 def torch(short, x, given):

@@ -15,7 +15,8 @@ from jaxpool._geometry.window import make_window
 from jaxpool._kernels.dtypes import index_dtype
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
-from jaxpool.testing import _oracle, draw_values
+from jaxpool.testing import draw_values, oracle
+from jaxpool.testing.oracle import _parts
 from tests.support import forms
 
 FLOATS = [np.float32] * 4 + [jnp.bfloat16] * 3 + [np.float16] * 2
@@ -42,7 +43,7 @@ def drawn(seed):
     rng = np.random.default_rng(seed)
     window = forms.drawn_window(rng)
     dtype = np.dtype(DTYPES[rng.integers(len(DTYPES))])
-    sent = dtype if _oracle.is_floating(dtype) else np.dtype(np.float32)
+    sent = dtype if oracle.is_floating(dtype) else np.dtype(np.float32)
     kind, ties = (
         rng.choice(["max", "min"]),
         rng.choice(["first", "last", "last_nan"], p=[0.4, 0.4, 0.2]),
@@ -83,16 +84,16 @@ def answer_of(case, x):
     least = draw_values(np.random.default_rng(0), (), case.dtype, "lowest", greatest=best is min)
 
     def rule(ties):
-        choose = _oracle._choose(best, ties)
+        choose = _parts.choose(best, ties)
         return lambda values: choose(values) if values else (least, [])
 
     def answer(ties):
-        return _oracle._pool(x, case.window, lambda output, count: rule(ties))
+        return _parts.windowed(x, case.window, lambda output: rule(ties))
 
     if case.ties != "last_nan":
         return answer(case.ties)
     numbers_first, nans_last = answer("first"), answer("last")
-    nan = np.isnan(_oracle.exact_values(numbers_first.y).astype(float))
+    nan = np.isnan(oracle.exact_values(numbers_first.y).astype(float))
     terms = [t for t in numbers_first.terms if not nan[t.output]]
     terms += [t for t in nans_last.terms if nan[t.output]]
     return dataclasses.replace(numbers_first, terms=tuple(terms))
@@ -119,7 +120,7 @@ def check_definition(case, answer, found, dy, v):
     )
     wanted = [answer.y, chosen(case, answer)[0], answer.y, maps.cotangent(dy), maps.tangent(v)]
     for got, want in zip((y, index, value, dx, tangent), wanted, strict=True):
-        ours, theirs = (_oracle.exact_values(array).astype(np.float64) for array in (got, want))
+        ours, theirs = (oracle.exact_values(array).astype(np.float64) for array in (got, want))
         np.testing.assert_array_equal(ours, theirs, str(case))
 
 

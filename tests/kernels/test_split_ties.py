@@ -10,7 +10,8 @@ import pytest
 from jaxpool._kernels.dtypes import losing
 from jaxpool._kernels.select import select_value
 from jaxpool._kernels.split_ties import pick_level, pick_tied, route_level, route_tied, tie_masks
-from jaxpool.testing import _oracle, draw_values
+from jaxpool.testing import draw_values
+from jaxpool.testing.oracle import _parts
 from tests.support import forms
 
 DTYPES = [np.float32, jnp.bfloat16]
@@ -36,14 +37,14 @@ def test_every_form_shares_as_the_portable_one(seed):
         )
 
     compiled = jax.jit(run)
-    choose = _oracle._choose(best, "split")
+    choose = _parts.choose(best, "split")
 
     def rule(values):
         return choose(values) if values else (0.0, [])
 
     for values in ("ties", "special", "lowest"):
         x = draw_values(rng, drawn.shape, dtype, values, greatest=kind == "min")
-        answer = _oracle._pool(x, window, lambda output, count: rule)
+        answer = _parts.windowed(x, window, lambda output: rule)
         dy = (ALL * rng.integers(-3, 4, answer.y.shape)).astype(dtype)
         v = (ALL * rng.integers(-3, 4, drawn.shape)).astype(dtype)
         routed, picked = jax.device_get(compiled(x, dy, v))

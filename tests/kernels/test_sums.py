@@ -15,7 +15,8 @@ import jaxpool
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._plan.sum_pool import plan_sum
-from jaxpool.testing import _oracle
+from jaxpool.testing import oracle
+from jaxpool.testing.oracle import _parts
 from tests.support import forms
 
 DTYPES = [np.float32] * 4 + [jnp.bfloat16] * 3 + [np.float16] * 2
@@ -44,15 +45,15 @@ def drawn(seed):
     rng = np.random.default_rng(seed)
     window = forms.drawn_window(rng)
     dtype = np.dtype(DTYPES[rng.integers(len(DTYPES))])
-    scale = float(rng.choice([1, 0.375])) if _oracle.is_floating(dtype) else 1
+    scale = float(rng.choice([1, 0.375])) if oracle.is_floating(dtype) else 1
     return Case(window.shape, window.window, dtype, scale), rng
 
 
 def answers(case, x, dy):
     """The sums over windows and what the transpose sends back, exact, scaled and rounded once."""
-    exact = _oracle._pool(x, case.window, lambda output, count: _oracle._add, np.dtype(np.float64))
+    exact = _parts.windowed(x, case.window, lambda output: _parts.add, np.dtype(np.float64))
     both = exact.y, exact.exact_cotangents(dy)[0]
-    return [_oracle.rounded(case.scale * sums, case.dtype) for sums in both]
+    return [oracle.rounded(case.scale * sums, case.dtype) for sums in both]
 
 
 QUICK = 34
@@ -70,12 +71,12 @@ def test_every_form_adds_up_as_the_portable_one(seed):
         )
 
     compiled = jax.jit(run)
-    for special in (False, True) if _oracle.is_floating(case.dtype) else (False,):
+    for special in (False, True) if oracle.is_floating(case.dtype) else (False,):
         x = forms.numbers(rng, case.shape, case.dtype, special)
         dy = forms.numbers(rng, case.window.pooled(case.shape), case.dtype, special)
         results = jax.device_get(compiled(x, dy))
         for names, found, want in zip((sums, spreads), results, answers(case, x, dy), strict=True):
-            got, expected = (_oracle.exact_values(each).astype(float) for each in (found[0], want))
+            got, expected = (oracle.exact_values(each).astype(float) for each in (found[0], want))
             np.testing.assert_array_equal(got, expected, str(case))
             for name, other in zip(names, found, strict=True):
                 forms.same_bits([other], [found[0]], f"{name}: {case}")

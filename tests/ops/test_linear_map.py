@@ -16,8 +16,9 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from jaxpool._geometry.window import make_window
+from jaxpool._ops.apply import Composite, apply
 from jaxpool._ops.linear_map import linear_map, linear_p
-from jaxpool._ops.op import Composite, Op, apply
+from jaxpool._ops.op import Op
 from jaxpool._ops.soft_pool import SoftPool
 from tests.support.compilation import HASTY
 from tests.support.programs import equations_of

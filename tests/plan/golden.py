@@ -4,19 +4,25 @@
 
 In drawn.txt, a digest of all that is planned for problems drawn at random, on both sides of the thresholds.
 
-F, T and B are the passes to the output, of a tangent and of a cotangent. `1,2: 9 bounded /4 kept` is a
-pass along axes 1 and 2 of 9 terms, read in place, in 4 regions, whose result is kept; `x4` says that
-there are 4 phases. T is left out where it is F.
+V, F, T and B are the passes to a value alone, to the output and what is kept for its derivative, of a tangent and of a
+cotangent. `1,2: 9 bounded /4 stored` is a pass along axes 1 and 2 of 9 terms, read in place, in 4 regions, whose result
+is stored; `x4` says that there are 4 phases. `1: 1 repeated` is no pass: windows do not meet along axis 1, so each
+element takes its one cotangent as it is. `reduced` are axes that one window covers, and `reduce_window` is lax's. V
+and T are left out where they are F.
 """
 
 import hashlib
 import random
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+
+import jaxpool
+from bench._case import UNPOOL
+from bench._jax_peer import jaxpool_op
 from bench.cases import CASES
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._cli._case import read_case
-from jaxpool._cli._explain import explain
 from jaxpool._geometry.window import make_window
 from jaxpool._plan.max_pool import plan_max, plan_ties
 from jaxpool._plan.problem import PLATFORMS, Problem
@@ -32,28 +38,56 @@ NO_PLAN = ("train_step", "maximum", "minimum")
 def lines():
     """All lines, sorted by the name of the case; platforms with the same plan share one."""
     found = []
-    for name in sorted(case.name for case in CASES if case.op not in NO_PLAN):
-        case, plans = read_case(name), {}
-        for on in PLATFORMS:
-            plans.setdefault(_plan(explain(case, on)), []).append(on)
-        found.append(name)
-        found += [f"  {' '.join(on):11} {plan}" for plan, on in plans.items()]
+    for case in sorted(CASES, key=lambda case: case.name):
+        if case.op not in NO_PLAN:
+            plans = {}
+            for on, words in plans_of(case).items():
+                plans.setdefault(words, []).append(on)
+            found.append(case.name)
+            found += [f"  {' '.join(on):11} {plan}" for plan, on in plans.items()]
     return found
 
 
-def _plan(found):
-    ways = {"F": found.forward, "T": found.tangent, "B": found.backward}
-    if ways["T"] == ways["F"]:
-        del ways["T"]
-    passes = [f"{way} {', '.join(map(_pass, stages))}" for way, stages in ways.items()]
-    return " | ".join([found.keeps, *passes, *found.why])
+def plans_of(case):
+    """A line for each platform: what each pool of a case keeps, and its passes."""
+    x = jax.ShapeDtypeStruct(case.shape, jnp.dtype(case.dtype))
+    indices = [jax.ShapeDtypeStruct(case.shape, jnp.int32)] * (case.op == UNPOOL)
+    with jax.enable_x64(case.dtype == "float64"):
+        rows = jaxpool.plan_of(jaxpool_op(case))(*[x] * case.arity, *indices)
+    return {on: " || ".join(_plan(row, row.passes[on]) for row in rows) for on in PLATFORMS}
 
 
-def _pass(stage):
+def _plan(row, plan):
+    ways = {"V": plan.value, "F": plan.forward, "T": plan.tangent, "B": plan.backward}
+    same = [way for way in "VT" if ways[way] in (None, ways["F"])]
+    passes = [
+        f"{way} {', '.join(_pass(stage, back=way == 'B') for stage in stages)}"
+        for way, stages in ways.items()
+        if way not in same
+    ]
+    kept = " ".join(f"{each.dtype}{list(each.shape)}".replace(" ", "") for each in row.kept)
+    return " | ".join([kept or "nothing", *passes, *plan.why])
+
+
+def _pass(stage, *, back):
     words = [f"{','.join(map(str, stage.axes))}:", str(stage.terms)]
-    words += [f"x{stage.phases}"] * (stage.phases > 1) + [stage.reading]
+    words += [f"x{stage.phases}"] * (stage.phases > 1) + [stage.how]
     words += [f"/{stage.regions}"] * (stage.regions > 1)
-    return " ".join([*words, *[f"({note})" for note in stage.notes], *["kept"] * stage.kept])
+    notes = [stage.note] if stage.note else []
+    layout = getattr(stage.read, "layout", None)
+    if layout is not None and layout.minor_last:
+        notes.append("phases of the minor axis joined last")
+    if layout is not None and _has_spare_turn(stage.read, back=back):
+        notes.append("a turn of phases too many, cut off")
+    return " ".join([*words, *[f"({note})" for note in notes], *["stored"] * stage.stored])
+
+
+def _has_spare_turn(read, *, back):
+    """Whether a pass computes more of the phases of an axis than there are elements."""
+    step = getattr(read, "step", None)
+    reads = read.sources[0] if step is None else step.transposed if back else step.phases
+    ends = zip(read.layout.cuts, reads, strict=bool(read.layout.cuts))
+    return any(cuts[-1].stop > max(access.out for access in along) for cuts, along in ends)
 
 
 def drawn_lines():

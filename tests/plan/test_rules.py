@@ -23,6 +23,7 @@ FIELDS = {  # of both, and their types
     for thresholds in (tuning.Limits, tuning.Tuning)
     for field in dataclasses.fields(thresholds)
 }
+JAX_PLATFORMS = {"cpu", "gpu", "tpu", "cuda", "rocm"}
 # Numbers in kernels that no size is compared with to choose a form, and what they are.
 NUMBERS = {
     ("compare.py", "bits == np.uint8(255)"): "the NaN of an 8-bit float without a sign",
@@ -85,6 +86,30 @@ class TestKernels:
     def test_none_has_one_of_its_own(self):
         found = {(file, text) for file, tree in modules("_kernels") for text in numbers(tree)}
         assert found == set(NUMBERS)
+
+
+def platforms_named(tree):
+    """Where a module names a platform or the thresholds of all of them, and what it names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value in JAX_PLATFORMS:
+            yield node.lineno, node.value
+        elif isinstance(node, ast.Name) and node.id == "TUNING":
+            yield node.lineno, node.id
+
+
+class TestPlatforms:
+    def test_none_is_named_outside_the_plan(self):
+        """What differs between platforms is asked of a plan; where jax lowers, its names are those of ours."""
+        found = {
+            (str(path.relative_to(PACKAGE)), name)
+            for path in PACKAGE.rglob("*.py")
+            if path.parent != PACKAGE / "_plan"
+            for _, name in platforms_named(ast.parse(path.read_text()))
+        }
+        assert found == {
+            *(("_ops/linear_map.py", name) for name in JAX_PLATFORMS),
+            ("_cli/_devices.py", "cpu"),  # the devices of this host
+        }
 
 
 class TestThresholds:

@@ -17,13 +17,22 @@ from jax import Array, lax
 import jaxpool
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import losing
+from jaxpool.testing import pools
 from tests.search import boxes, chance
 from tests.search.reference import Shares, Table, adaptive, chosen, grid, windows
 
-RANKS = ("median_pool", "rank_pool")
-MORPHOLOGY = ("dilate", "erode")
-SEGMENTS = ("segment_max", "segment_min", "segment_mean")
-OTHERS = ("k_max_pool", "blur_pool", "max_unpool", "spatial_pyramid_pool")
+POOLS = pools()
+
+
+def _taking(*arguments: str, without: str = "") -> tuple[str, ...]:
+    """The functions whose signature has these arguments, and not the other."""
+    return tuple(n for n, p in POOLS.items() if p.takes(*arguments) and not p.takes(without))
+
+
+RANKS = tuple(name for name, pool in POOLS.items() if pool.topic == "rank" and pool.ties)
+MORPHOLOGY, SEGMENTS, LARGEST = _taking("kernel"), _taking("segment_ids"), _taking("k")
+BLUR = tuple(n for n, p in POOLS.items() if p.topic == "blur" and not p.takes("blur_shape"))
+OTHERS = (*LARGEST, *BLUR, *_taking("indices"), *_taking("levels"))
 BEYOND = (*RANKS, *MORPHOLOGY, *SEGMENTS, *OTHERS, *chance.NAMES, *boxes.NAMES)
 TIES = (*RANKS, *MORPHOLOGY, "segment_max", "segment_min", "roi_max_pool")
 ONE_MODE = (*SEGMENTS, *OTHERS, *chance.NAMES, *boxes.NAMES)  # functions without `autodiff`
@@ -38,7 +47,7 @@ def adds(name: str, kwargs: dict[str, Any]) -> bool:
     """Whether the function rounds sums."""
     if room(name):
         return bool(room(name).adds(name, kwargs))
-    return kwargs.get("kind") == "avg" or name in ("blur_pool", "segment_mean")
+    return POOLS[name].rounds(kwargs)
 
 
 def patterns(spec: Any) -> tuple[str, ...]:
@@ -48,7 +57,7 @@ def patterns(spec: Any) -> tuple[str, ...]:
         return ("ties", "special")
     if chance.is_mean(name, kwargs):
         return ("ties", "normal")
-    if name == "stochastic_pool":  # a subnormal may weigh nothing
+    if name in chance.DRAWING:  # a subnormal may weigh nothing
         return ("ties", "normal", "special", "lowest", "extremes")
     return ()
 
@@ -62,7 +71,7 @@ def arguments(
         return draw(chance.arguments(name, pooled))
     if name in boxes.NAMES:
         return draw(boxes.arguments(name, sizes))
-    if name in (*RANKS, *MORPHOLOGY, "blur_pool"):
+    if name in (*RANKS, *MORPHOLOGY, *BLUR):
         return _windowed(draw, name, *draw(pooled))
     rank = draw(st.integers(1 + (name == "spatial_pyramid_pool"), 3))
     shape = draw(st.tuples(*[sizes((60, 20, 9)[rank - 1])] * rank))
@@ -70,7 +79,7 @@ def arguments(
     if name in SEGMENTS:
         rows = {"num_segments": draw(st.integers(1, 9)), "indices_are_sorted": draw(st.booleans())}
         return (shape,), {**rows, "draw": number}, math.prod(shape) * rows["num_segments"]
-    if name == "k_max_pool":
+    if name in LARGEST:
         axis = draw(st.integers(0, rank - 1))
         k = draw(st.integers(1, shape[axis]))
         return (shape,), {"axis": axis, "k": k}, math.prod(shape) * k
@@ -89,7 +98,7 @@ def arguments(
 def _windowed(draw: st.DrawFn, name: str, shape: Any, kwargs: dict[str, Any]) -> Any:
     """The same of windows, some of which `make_window` refuses."""
     if name not in RANKS:
-        refused = ("ceil_mode", "window_dilation")[: 1 + (name == "blur_pool")]
+        refused = ("ceil_mode", "window_dilation")[: 1 + (name in BLUR)]
         kwargs = {key: value for key, value in kwargs.items() if key not in refused}
     found = make_window(shape, **kwargs)
     members = math.prod(found.pooled(shape)) * found.size
@@ -173,7 +182,7 @@ def table(spec: Any) -> Table:
         entries = np.broadcast_to(entries.T[lane], at.members.shape)
         entries = np.where(at.real, entries + math.prod(shape), -1)
         return Table(np.concatenate([at.members, entries], -1), at.shape)
-    if name == "blur_pool":
+    if name in BLUR:
         geometry = {key: value for key, value in kwargs.items() if key != "padding"}
         win = make_window(shape, **geometry, padding=kwargs.get("padding", "SAME"))
         along = []
@@ -182,7 +191,7 @@ def table(spec: Any) -> Table:
             turn = max(1, 2 * dim.size - 2)
             along.append(np.minimum(at % turn, turn - at % turn) if dim.size > 1 else 0 * at)
         return grid(shape, win.axes, along)
-    if name == "k_max_pool":
+    if name in LARGEST:
         axis = kwargs["axis"]
         return grid(shape, (axis,), [np.tile(np.arange(shape[axis]), (kwargs["k"], 1))])
     if name in SEGMENTS:
@@ -254,7 +263,7 @@ def wanted(spec: Any, at: Table, x: np.ndarray) -> Shares:
         equal = real & ((values == y) | (np.isnan(values) & np.isnan(y)))
         share = chosen(equal.astype(float), real, "max", kwargs["ties"])[1]
         return Shares(at, y[..., 0], share)
-    if name == "k_max_pool":
+    if name in LARGEST:
         axis, k = kwargs["axis"], kwargs["k"]
         order = np.sort(_order(values, real, largest=True)[..., :k], -1)
         slot = np.indices(at.shape)[axis].ravel()[None, :, None]
@@ -273,7 +282,7 @@ def wanted(spec: Any, at: Table, x: np.ndarray) -> Shares:
         empty = float(losing(jnp.dtype(spec.dtype), kind))
         return Shares(at, np.where(at.real.any(-1), y, empty), share)
     weight = at.real / np.maximum(at.real.sum(-1, keepdims=True), 1)
-    if name == "blur_pool":
+    if name in BLUR:
         rows = [
             [math.comb(n - 1, tap) / 2 ** (n - 1) for tap in range(n)]
             for n in kwargs["window_shape"]

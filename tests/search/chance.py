@@ -14,10 +14,13 @@ from jax import Array, lax
 
 import jaxpool
 from jaxpool._geometry.window import make_window
+from jaxpool.testing import pools
 from tests.search.reference import Shares, Table, chosen, windows
 
-FRACTIONAL = ("fractional_max_pool", "fractional_avg_pool")
-NAMES = (*FRACTIONAL, "stochastic_pool")
+POOLS = {name: pool for name, pool in pools().items() if pool.takes("key")}
+FRACTIONAL = tuple(name for name, pool in POOLS.items() if pool.takes("output_shape"))
+DRAWING = tuple(name for name in POOLS if name not in FRACTIONAL)
+NAMES = tuple(POOLS)
 CHEAP = "rbg"  # of keys: compiles fastest
 NEAR = 1e-6  # of the total weight, from one tap to the next: which of them is drawn rounding may decide
 GEOMETRY = ("window_shape", "strides", "padding", "axes")
@@ -25,12 +28,12 @@ GEOMETRY = ("window_shape", "strides", "padding", "axes")
 
 def adds(name: str, kwargs: dict[str, Any]) -> bool:
     """Whether the function rounds sums: a mean of windows, or of draws."""
-    return name == "fractional_avg_pool" or is_mean(name, kwargs)
+    return POOLS[name].rounds({"key": kwargs["draw"]})
 
 
 def is_mean(name: str, kwargs: dict[str, Any]) -> bool:
     """Whether it is the mean of all draws, of no key."""
-    return name == "stochastic_pool" and kwargs["draw"] is None
+    return name in DRAWING and kwargs["draw"] is None
 
 
 @st.composite
@@ -39,7 +42,7 @@ def arguments(draw: st.DrawFn, name: str, pooled: st.SearchStrategy[Any]) -> Any
     shape, kwargs = draw(pooled)
     kwargs = {key: value for key, value in kwargs.items() if key in GEOMETRY}
     seed = draw(st.integers(0, 99))
-    if name == "stochastic_pool":
+    if name in DRAWING:
         window = make_window(shape, **kwargs)
         kwargs["draw"] = draw(st.sampled_from([seed, seed, seed, None]))
         return (shape,), kwargs, 2 * math.prod(window.pooled(shape)) * window.size
@@ -124,7 +127,7 @@ def _drawn(spec: Any, at: Table, x: np.ndarray) -> np.ndarray:
 
 def unsure(spec: Any, at: Table, x: np.ndarray) -> np.ndarray:
     """Of arrays (cases, elements), which have a window that rounding decides."""
-    if spec.function != "stochastic_pool" or spec.kwargs["draw"] is None or at.members.shape[1] < 2:
+    if spec.function not in DRAWING or spec.kwargs["draw"] is None or at.members.shape[1] < 2:
         return np.zeros(len(x), bool)
     with np.errstate(invalid="ignore"):
         reach, share = _covered(spec, at, x)
@@ -135,9 +138,9 @@ def unsure(spec: Any, at: Table, x: np.ndarray) -> np.ndarray:
 def wanted(spec: Any, at: Table, x: np.ndarray) -> Shares:
     """What each function should give of arrays (cases, elements)."""
     values, real = at.of(x), np.broadcast_to(at.real, (len(x), *at.members.shape))
-    if spec.function == "fractional_max_pool":
+    if spec.function in FRACTIONAL and not POOLS[spec.function].adds:
         return Shares(at, *chosen(values, real, "max", "first"))
-    if spec.function == "fractional_avg_pool":
+    if spec.function in FRACTIONAL:
         share = np.full(values.shape, 1 / values.shape[-1])
         return Shares(at, values.mean(-1), share, np.nan_to_num(np.abs(values)).mean(-1))
     first = np.arange(values.shape[-1]) == at.real.argmax(-1)[:, None]

@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from jaxpool._geometry.window import Window
+from jaxpool.testing import pools
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +161,7 @@ def counts(table: Table, window: Window, what: str) -> np.ndarray:
 
 
 def soft(table: Table, x: np.ndarray, name: str, p: float) -> Shares:
-    """`lp_pool`, `gem_pool`, `logsumexp_pool`, `softmax_pool`: value, and the partial derivatives."""
+    """Norms, generalised means and pools by exponential weights: value, and the partial derivatives."""
     values, real = table.of(x), table.real
     if name == "lp_pool":
         sizes = np.where(real, np.abs(values), 0)
@@ -174,7 +175,7 @@ def soft(table: Table, x: np.ndarray, name: str, p: float) -> Shares:
         slope = np.where(live, parts / np.where(live, root, 1), 1) ** (p - 1)
         y = (largest * root)[..., 0]
         return Shares(table, y, np.where(live, np.sign(values) * slope, 0), y)
-    if name == "gem_pool":
+    if pools()[name].takes("eps"):
         eps, n = 1e-6, real.sum(-1, keepdims=True)
         powers = np.where(real, np.maximum(values, eps) ** p, 0)
         y = (powers.sum(-1, keepdims=True) / n) ** (1 / p)

@@ -19,7 +19,7 @@ import jaxpool
 from jaxpool._ops.linear_map import _compute, _linear, compute_p, linear_p
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import TUNING
-from jaxpool.testing import draw_values
+from jaxpool.testing import draw_values, pools
 from jaxpool.testing._check import _bound, assert_close
 from tests.search import beyond, chance, reference
 from tests.search.specs import (
@@ -175,7 +175,7 @@ def draw(rng: np.random.Generator, shape: Any, spec: Spec, values: str) -> np.nd
     elif values not in ("ties", "normal", "special", "lowest"):
         values = "special"
     drawn = draw_values(rng, shape, dtype, values)
-    if spec.function == "gem_pool":
+    if pools()[spec.function].takes("eps"):
         drawn = np.abs(drawn) + np.asarray(0.25, dtype)
     if values == "special" and floating and dtype.itemsize in (2, 4) and not spec.adds:
         return _with_payloads(rng, drawn)

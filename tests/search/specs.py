@@ -14,12 +14,13 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, TUNING
+from jaxpool.testing import pools
 from tests.search import beyond
 
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "bool")
 POOLS = ("max_pool", "min_pool", "avg_pool", "sum_pool")
-SOFT = ("lp_pool", "gem_pool", "logsumexp_pool", "softmax_pool")
+SOFT = tuple(n for n, p in pools().items() if p.coefficients or (p.takes("p") and p.adds))
 ADAPTIVE = ("adaptive_max_pool", "adaptive_avg_pool")
 WHOLE = ("max", "min", "global_avg_pool")
 RUNNING = ("cummax", "cummin")
@@ -141,9 +142,7 @@ def specs(draw: st.DrawFn, functions: tuple[str, ...] = FUNCTIONS) -> Spec:
         elif name == "lp_pool":
             kwargs["p"] = draw(st.sampled_from([1.0, 2.0, 3.0, 0.5, math.inf]))
         elif name in SOFT:
-            kwargs["p" if name == "gem_pool" else "temperature"] = draw(
-                st.sampled_from([0.5, 1.0, 3.0])
-            )
+            kwargs[pools()[name].coefficients[0]] = draw(st.sampled_from([0.5, 1.0, 3.0]))
     elif name in beyond.BEYOND:
         try:
             shapes, kwargs, members = draw(beyond.arguments(name, _pooled(), _sizes))

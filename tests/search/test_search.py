@@ -3,52 +3,56 @@
 import dataclasses
 import pathlib
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import _tap_oracle
-from jaxpool.testing import _oracle, _oracle_adaptive, _oracle_reduce, draw_values
+from jaxpool.testing import draw_values, pools
 from tests.api.test_fractional import starts
 from tests.search import beyond, boxes, chance, run, specs
-from tests.support import region_oracle
 
 KEPT = pathlib.Path(__file__).with_name("kept.txt").read_text().splitlines()
-NO_LOOPS = (*specs.SOFT, *beyond.SEGMENTS, *chance.NAMES, "max_unpool", "spatial_pyramid_pool")
-CHOICES = [name for name in specs.FUNCTIONS if name not in NO_LOOPS]
 
 
 def loops(spec, xs):
-    """What the loops make of a spec."""
-    kwargs = spec.kwargs
-    if spec.function in boxes.NAMES:
-        del kwargs["draw"], kwargs["boxes"]
-        corners, images = boxes.drawn(spec)
-        named = {"batch_indices": images} if xs[0].ndim == 4 else {}
-        return getattr(region_oracle, spec.function)(*xs, corners, **kwargs, **named)
-    if spec.function == "global_avg_pool":
-        return _oracle_adaptive.global_avg_pool(*xs, **kwargs)
-    for oracle in (_oracle, _oracle_adaptive, _oracle_reduce, _tap_oracle):
-        if hasattr(oracle, spec.function):
-            return getattr(oracle, spec.function)(*xs, **kwargs)
-    raise LookupError(spec.function)
+    """What the loops make of a spec, whose chance is drawn again."""
+    pool, given = pools()[spec.function], spec.kwargs
+    seed = given.pop("draw", None)
+    if pool.takes("boxes"):
+        given["boxes"], images = boxes.drawn(spec)
+        given |= {"batch_indices": images} if xs[0].ndim == 4 else {}
+    elif pool.takes("segment_ids"):
+        given["segment_ids"] = beyond.segments(spec)
+    elif pool.takes("indices"):
+        given["indices"] = beyond.indices(spec)
+    elif pool.takes("key"):
+        given["key"] = None if seed is None else jax.random.key(seed, impl=chance.CHEAP)
+    arrays = {"xs": xs} if pool.operands == ("xs",) else dict(zip(pool.operands, xs, strict=True))
+    return pool.run(arrays | given, pool.meaning)
 
 
 @settings(max_examples=60)
-@given(specs.specs(tuple(CHOICES)), st.sampled_from(["ties", "special"]), st.integers(0, 99))
+@given(specs.specs(), st.sampled_from(["ties", "special"]), st.integers(0, 99))
 def test_the_reference_says_what_the_loops_say(spec, values, seed):
     """Value, cotangents and tangent."""
+    spec = dataclasses.replace(spec, dtype="float32")
     at = run.table(spec)
     if at.members.size > 500:
         return
+    if values not in pools()[spec.function].covers:
+        values = "normal"
     rng = np.random.default_rng(seed)
     xs = [draw_values(rng, shape, np.float32, values) for shape in spec.shapes]
     if spec.function in beyond.MORPHOLOGY:
         xs[1] = draw_values(rng, xs[1].shape, np.float32, "ties")
     dots = [draw_values(rng, shape, np.float32, "normal") for shape in spec.shapes]
+    if pools()[spec.function].takes("eps"):
+        xs = [np.abs(x) + np.float32(0.25) for x in xs]
     answer = loops(spec, xs)
-    want = run.wanted(spec, at, np.concatenate([x.ravel() for x in xs])[None])
+    flat = np.concatenate([x.ravel() for x in xs])[None].astype(np.float64)
+    want = run.wanted(spec, at, flat)
     dy = draw_values(rng, answer.y.shape, np.float32, "normal")
     sent = want.cotangents(dy.reshape(1, -1), sum(x.size for x in xs))[0]
     moved = want.tangent(np.concatenate([dot.ravel() for dot in dots])[None])[0]
@@ -68,7 +72,7 @@ def test_windows_of_chance_begin_where_loops_say(sizes):
 
 def test_a_draw_of_another_element_is_found(monkeypatch):
     geometry = (("draw", 3), ("window_shape", (3,)))
-    spec = specs.Spec("stochastic_pool", ((9, 2),), "float32", geometry)
+    spec = specs.Spec(chance.DRAWING[0], ((9, 2),), "float32", geometry)
     assert run.check(spec, 0) == specs.ARRAYS
     share = chance._chance(spec)
     monkeypatch.setattr(chance, "_chance", lambda spec: 1 - share)

@@ -1,10 +1,6 @@
-"""A call of every public function of an array, and the ways in which such an array may lie on a mesh.
-
-The calls are those of `tests.support.junk`, of larger arrays: a function without one there fails here.
-"""
+"""A call of every public function of an array, and the ways in which such an array may lie on a mesh."""
 
 import dataclasses
-import inspect
 from typing import Any
 
 import jax
@@ -13,14 +9,17 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
+from jaxpool.testing import pools
 from tests.sharded.cases import numbers, with_gradient
-from tests.support import junk
 
-NOT_OF_ARRAYS = {"accelerate", "keep_memory", "sharded"}
-FUNCTIONS = sorted(set(jaxpool.__all__) - NOT_OF_ARRAYS)
+POOLS = pools()
+FUNCTIONS = sorted(POOLS)
 SHAPE = (4, 8, 8, 4)
-WINDOWS = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
-SIZES = {"output_shape": (4, 2), "levels": (1, 4), "groups": 4}  # that four devices divide
+SETTINGS = {
+    **{"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"},
+    **{"output_shape": (4, 2), "levels": (1, 4), "groups": 4},  # that four devices divide
+    "kernel": np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32),
+}
 LAYOUTS = {  # which axis of the array lies on which axis of the mesh, and how the second axis of the mesh is
     "first": ({0: "a"}, AxisType.Explicit),
     "pooled": ({1: "a"}, AxisType.Explicit),
@@ -29,24 +28,6 @@ LAYOUTS = {  # which axis of the array lies on which axis of the mesh, and how t
     "first, beside automatic": ({0: "a"}, AxisType.Auto),
     "pooled, beside automatic": ({1: "a"}, AxisType.Auto),
 }
-
-
-def enlarged(value):
-    """An argument of `junk.RIGHT` for arrays of SHAPE."""
-    shapes = {junk.X.shape: SHAPE, junk.X.shape[1:]: SHAPE[1:]}
-    if not isinstance(value, np.ndarray):
-        return value
-    if value.shape in shapes and value.dtype == np.int32:  # positions to unpool to
-        return np.broadcast_to(np.arange(64, dtype=np.int32).reshape(1, 8, 8, 1), SHAPE)
-    if value.shape in shapes:
-        return numbers(shapes[value.shape])
-    if value.shape == (4,):  # segments
-        return np.arange(SHAPE[1]) % 4
-    if value.shape == (3, 4):  # boxes
-        return np.array([[0, 0, 3, 3], [1, 2, 6.5, 7], [2, 2, 4, 4]], np.float32)
-    if value.shape == (2, 2):  # a kernel
-        return np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32)
-    return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,14 +63,12 @@ class Call:
 
 def call_of(name):
     """The call of a function, with windows that cross the border of shards."""
-    given = junk.RIGHT[name]
-    given = dict(enumerate(given)) if isinstance(given, tuple) else given
-    given = {key: enlarged(value) for key, value in given.items()}
-    known = inspect.signature(getattr(jaxpool, name)).parameters
-    given |= {key: value for key, value in WINDOWS.items() if key in known}
-    if "output_shape" in given and "window_shape" in given:  # windows that chance places
-        given["window_shape"] = (2, 2)
-    given |= {key: value for key, value in SIZES.items() if key in given}
+    pool = POOLS[name]
+    settings = dict(SETTINGS)
+    if pool.takes("window_shape", "output_shape"):  # windows that chance places
+        settings["window_shape"] = (2, 2)
+    given = pool.given(numbers(SHAPE[1:] if pool.takes("boxes") else SHAPE), **settings)
+    given = dict(enumerate(given["xs"][:2])) if "xs" in given else given
     arrays = [key for key, value in given.items() if isinstance(value, np.ndarray)]
     first, *rest = arrays
     beside = [key for key in rest if given[key].shape == given[first].shape]
@@ -126,6 +105,21 @@ def across(call, axis, kind, mesh):
     every = (spec,) * len(likes)
     mapped = jax.shard_map(run, mesh=mesh, in_specs=every, out_specs=out)
     return lambda x: mapped(x, *map(jax.numpy.asarray, call.xs[1:])), spec
+
+
+def refuses(call, axis, kind):
+    """Whether an axis needs to be whole: of x of boxes all but channels, inside a shard_map."""
+    takes, given = POOLS[call.name].takes, call.given
+    if takes("window_shape", "output_shape"):  # windows that chance places
+        return axis in (1, 2)
+    if takes("boxes"):
+        return kind == "manual" and axis < 2
+    if takes("output_shape"):  # two windows are not of four devices
+        return axis in (1, 2) and given["output_shape"][axis - 1] % 4 > 0
+    if takes("segment_ids"):
+        return kind == "manual" and axis == 0
+    along = takes("axis") and axis == given.get("axis", -1) % given[call.first].ndim
+    return bool(along) and (takes("k") or (takes("reverse") and kind == "manual"))
 
 
 def refused(run):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 from jax.export import symbolic_shape
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
@@ -20,6 +20,8 @@ from jaxpool._shards.halo import Halo
 from jaxpool._shards.place import place_by_type
 from jaxpool._shards.unpool import Lying
 from jaxpool._shards.unpool import _check_near as check_near
+from jaxpool.testing import pools
+from tests.support.junk import Wrapper
 
 
 def test_the_signature_is_that_of_the_pool():
@@ -41,6 +43,24 @@ def test_what_the_pool_refuses_it_refuses_in_its_own_name():
 
 
 # Halos
+
+
+def test_an_object_that_becomes_an_array_is_taken():
+    mesh = jax.make_mesh((1,), ("a",), (AxisType.Auto,))
+    pool = sharded(jaxpool.adaptive_avg_pool, mesh=mesh, spec=P(None, "a"))
+    x = np.arange(16.0, dtype=np.float32).reshape(1, 4, 4, 1)
+    y = pool(Wrapper(x), (2, 2))
+    np.testing.assert_array_equal(y, jaxpool.adaptive_avg_pool(x, (2, 2)))
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+def test_a_pyramid_along_a_mesh_axis_of_one_device(kind):
+    mesh = jax.make_mesh((1,), ("a",), (AxisType.Explicit,))
+    x = np.arange(40.0, dtype=np.float32).reshape(1, 4, 5, 2)
+    lying = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
+    with jax.set_mesh(mesh):
+        y = jaxpool.spatial_pyramid_pool(lying, (2, 3), kind=kind)
+    np.testing.assert_array_equal(y, jaxpool.spatial_pyramid_pool(x, (2, 3), kind=kind))
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -199,8 +219,9 @@ def test_groups_that_work():
 
 def test_axes_that_are_whole():
     """By the type, and inside a shard_map."""
-    assert refusal(ValueError, jaxpool.k_max_pool, X, 3, axis=1, mesh=rows(4), spec=ROWS) == (
-        "jaxpool.k_max_pool: `x` must be whole along axis 1, not in 4 shards; got a spec of "
+    (pool,) = (pool for pool in pools().values() if pool.takes("k"))
+    assert refusal(ValueError, pool.function, X, 3, axis=1, mesh=rows(4), spec=ROWS) == (
+        f"jaxpool.{pool.name}: `x` must be whole along axis 1, not in 4 shards; got a spec of "
         "P(None, 'rows', None, None) (x.shape=(2, 16, 4, 3)). Give a spec that has None for axis 1, to "
         "jax.reshard or to jaxpool.sharded."
     )

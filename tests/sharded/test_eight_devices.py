@@ -35,6 +35,7 @@ def passed(select):
     return int(re.search(r"(\d+) passed", done.stdout)[1])
 
 
+@pytest.mark.slow  # on two cores half a minute: `.ci/run` runs it by name
 def test_on_eight_devices():
     assert passed("not slow") > 0
 

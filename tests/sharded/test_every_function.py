@@ -7,7 +7,16 @@ import jax
 import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 
-from tests.sharded.every import FUNCTIONS, LAYOUTS, across, call_of, of_array, refused, spec_of
+from tests.sharded.every import (
+    FUNCTIONS,
+    LAYOUTS,
+    across,
+    call_of,
+    of_array,
+    refused,
+    refuses,
+    spec_of,
+)
 
 QUICK = ("channels",)
 
@@ -42,8 +51,7 @@ def test_sharded_takes_it(name, kind):
             return jax.make_jaxpr(run, return_shape=True)(x)
 
         found = refused(traced)
-        whole = name.startswith("fractional") or (kind == "manual" and name.startswith("roi"))
-        assert (found is None) == whole
+        assert (found is None) == refuses(call, 1, kind)
         if found is None:
             return
         program, shapes = found

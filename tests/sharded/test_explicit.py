@@ -11,23 +11,18 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from tests.sharded.cases import on_eight_devices
-from tests.sharded.every import FUNCTIONS, LAYOUTS, of_array, refused, spec_of
+from tests.sharded.every import FUNCTIONS, LAYOUTS, POOLS, call_of, of_array, refused, spec_of
 
 pytestmark = on_eight_devices
 
 KEY = jax.random.key(0)
 BATCH, ROWS, CHANNELS = P("a"), P(None, "a"), P(None, None, None, "a")
-OF_MAPS = {
-    "cummax": lambda x: jaxpool.cummax(x, axis=1),
-    "cummin": lambda x: jaxpool.cummin(x, axis=1),
-    "k_max_pool": lambda x: jaxpool.k_max_pool(x, 2, axis=1),
-    "fractional_max_pool": lambda x: jaxpool.fractional_max_pool(KEY, x, (2, 2), (4, 4)),
-    "fractional_avg_pool": lambda x: jaxpool.fractional_avg_pool(KEY, x, (2, 2), (4, 4)),
-    "spatial_pyramid_pool": lambda x: jaxpool.spatial_pyramid_pool(x, (1, 2)),
-}
-LONGER = ("cummin", "fractional_max_pool", "fractional_avg_pool", "spatial_pyramid_pool")
+NEEDS_ROWS = [
+    n for n, p in POOLS.items() if p.takes("k") or p.takes("window_shape", "output_shape")
+]
+OF_MAPS = [*NEEDS_ROWS, *[n for n, p in POOLS.items() if p.takes("reverse") or p.takes("levels")]]
+QUICK = [name for name in OF_MAPS if POOLS[name].takes("k")] + ["cummax"]
 MORE_REDUCTIONS = [("max", "first"), ("max", "last"), ("min", "split"), ("min", "last")]
-NEEDS_ROWS = ("k_max_pool", "fractional_max_pool", "fractional_avg_pool")
 
 
 def mesh_with(second):
@@ -74,21 +69,21 @@ def test_reduction_with_mask_over_sharded_axis():
 
 @pytest.mark.parametrize(
     "name",
-    ["cummax", "k_max_pool", *[pytest.param(name, marks=pytest.mark.slow) for name in LONGER]],
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in OF_MAPS],
 )
 def test_batch_sharded_beside_an_automatic_axis(name):
-    check(OF_MAPS[name], (4, 8, 8, 4), BATCH, AxisType.Auto)
+    check(POOLS[name].of(output_shape=(4, 4)), (4, 8, 8, 4), BATCH, AxisType.Auto)
 
 
 @pytest.mark.parametrize("name", NEEDS_ROWS)
 def test_pooled_axis_is_refused(name):
     with pytest.raises(ValueError, match=rf"jaxpool.{name}: `x` must be whole along axis 1"):
-        check(OF_MAPS[name], (4, 8, 8, 4), ROWS)
+        check(POOLS[name].of(output_shape=(4, 4)), (4, 8, 8, 4), ROWS)
 
 
 @pytest.mark.parametrize("spec", [ROWS, pytest.param(CHANNELS, marks=pytest.mark.slow)])
 def test_pyramid(spec):
-    check(OF_MAPS["spatial_pyramid_pool"], (4, 8, 8, 4), spec)
+    check(POOLS["spatial_pyramid_pool"].of(), (4, 8, 8, 4), spec)
 
 
 def test_pyramid_of_levels_that_shards_do_not_divide():
@@ -97,16 +92,14 @@ def test_pyramid_of_levels_that_shards_do_not_divide():
 
 
 @pytest.mark.slow
-def test_stochastic_pool_of_windows_that_cross_shards():
+@pytest.mark.parametrize("name", [n for n, p in POOLS.items() if p.takes("key", "padding")])
+def test_draws_of_windows_that_cross_shards(name):
     """The same draw, and the same mean of all draws."""
-
-    def both_ways(x):
-        return [jaxpool.stochastic_pool(key, x, (3,), (2,), "SAME") for key in (KEY, None)]
-
-    check(lambda x: jnp.stack(both_ways(x)), (2, 8, 2), ROWS)
+    settings = {"window_shape": (3,), "strides": (2,), "padding": "SAME"}
+    ways = [POOLS[name].of(key=key, **settings) for key in (KEY, None)]
+    check(lambda x: jnp.stack([way(x) for way in ways]), (2, 8, 2), ROWS)
 
 
-ROUNDED = ("avg", "blur", "gem", "logsumexp", "lp_pool", "roi_align", "mean", "softmax")
 SHORT = [("segment_max", "two"), ("maximum", "pooled, beside automatic")]
 # Where one axis of the mesh says all, test_four_devices.py compares.
 BESIDE = [layout for layout in LAYOUTS if layout == "two" or "automatic" in layout]
@@ -133,7 +126,7 @@ def test_every_function(name, layout):
     for several, one in zip(
         jax.tree.leaves(got), jax.tree.leaves(of_one_device(name)), strict=True
     ):
-        if name in ("max", "min") or any(word in name for word in ROUNDED):
+        if name in ("max", "min") or POOLS[name].rounds(call_of(name).given):
             np.testing.assert_allclose(several, one, rtol=2e-6, atol=2e-6)
         else:
             np.testing.assert_array_equal(several, one)

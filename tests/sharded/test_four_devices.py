@@ -11,32 +11,19 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from tests.sharded.cases import KINDS, collectives, on_eight_devices, with_gradient
-from tests.sharded.every import FUNCTIONS, across, call_of, refused
+from tests.sharded.every import FUNCTIONS, POOLS, across, call_of, refused, refuses
 
 pytestmark = on_eight_devices
 
-ROUNDED = ("avg", "blur", "gem", "logsumexp", "lp_pool", "roi_align", "mean", "softmax")
-# Which axes need to be whole: of x of boxes all but channels, inside a shard_map. Two windows are not of four devices.
-REFUSED = {
-    "fractional_avg_pool": {1: KINDS, 2: KINDS},
-    "fractional_max_pool": {1: KINDS, 2: KINDS},
-    "k_max_pool": {2: KINDS},
-    "adaptive_avg_pool": {2: KINDS},
-    "adaptive_max_pool": {2: KINDS},
-    "adaptive_max_pool_with_argmax": {2: KINDS},
-    "cummax": {3: ["manual"]},
-    "cummin": {3: ["manual"]},
-    "roi_align": {0: ["manual"], 1: ["manual"]},
-    "roi_max_pool": {0: ["manual"], 1: ["manual"]},
-    "segment_max": {0: ["manual"]},
-    "segment_min": {0: ["manual"]},
-    "segment_mean": {0: ["manual"]},
-}
-# What gathers: boxes and segments, which XLA lays out; and a pyramid its cells and channels, which become one axis.
-GATHERING = {"roi_align", "roi_max_pool", "segment_max", "segment_min", "segment_mean"}
-PYRAMID = "spatial_pyramid_pool"
+
+def gathers(name):
+    """Whether it may: boxes and segments, which XLA lays out."""
+    return POOLS[name].takes("boxes") or POOLS[name].takes("segment_ids")
+
+
+PYRAMID = "spatial_pyramid_pool"  # gathers its cells and channels, which become one axis
 QUICK = [
-    ("stochastic_pool", 1, "manual"),
+    *[(name, 1, "manual") for name, pool in POOLS.items() if pool.takes("key", "padding")],
     ("dilate", 2, "auto"),
     (PYRAMID, 1, "manual"),
 ]
@@ -73,13 +60,12 @@ def test_value_cotangent_and_what_is_sent(name, axis, kind):
 
     with jax.set_mesh(mesh):
         found = refused(compiled)
-    whole = kind in REFUSED.get(name, {}).get(axis, [])
-    assert (found is None) == whole
+    assert (found is None) == refuses(call, axis, kind)
     if found is None:
         return
     program, x = found
     sent = {each for each, _ in collectives(program)}
-    if name not in GATHERING:
+    if not gathers(name):
         assert sent <= {"collective-permute", "all-reduce"} | (
             {"all-gather"} if name == PYRAMID else set()
         )
@@ -87,25 +73,18 @@ def test_value_cotangent_and_what_is_sent(name, axis, kind):
         jax.tree.leaves(program(x)), jax.tree.leaves(on_one_device(name)), strict=True
     ):
         assert (several.shape, several.dtype) == (one.shape, one.dtype)
-        if name in ("max", "min", PYRAMID) or any(word in name for word in ROUNDED):
+        if name in ("max", "min", PYRAMID) or POOLS[name].rounds(call.given):
             np.testing.assert_allclose(several, one, rtol=2e-6, atol=2e-6)
         else:
             np.testing.assert_array_equal(several, one)
 
 
-POOLS = [
-    "max_pool",
-    "max_pool_with_argmax",
-    "avg_pool",
-    "median_pool",
-    "adaptive_avg_pool",
-    "dilate",
-    "max",
-]
+MODAL = [name for name, pool in POOLS.items() if pool.modes]
 
 
 @pytest.mark.parametrize(
-    "name", ["max_pool", *[pytest.param(n, marks=pytest.mark.slow) for n in POOLS[1:]]]
+    "name",
+    [n if n == "max_pool" else pytest.param(n, marks=pytest.mark.slow) for n in MODAL],
 )
 def test_forward_mode_is_asked_for(name):
     """As on one device: "vjp" refuses it, and says what to pass."""
@@ -155,30 +134,6 @@ def test_the_mesh_is_of_the_context_an_argument_or_the_array(told):
             check(run, x)
     else:
         check(run, jax.device_put(x, NamedSharding(mesh, SPEC)) if told == "array" else x)
-
-
-@pytest.mark.parametrize("traced", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_other_arrays_lie_as_far_as_they_broadcast(traced):
-    """A temperature for each row of the output and one for each channel, a mask, a kernel, a key."""
-    mesh = mesh_of_four("auto")
-    heat = np.linspace(1, 2, 16, dtype=np.float32).reshape(1, 16, 1, 1)
-    mask, kernel = X > 0, np.ones((3, 3, 4), np.float32)
-
-    def every(on, x, heat, mask, kernel, key):
-        soft = on(jaxpool.logsumexp_pool)(x, (3, 3), padding="SAME", temperature=heat)
-        channels = on(jaxpool.gem_pool)(x, jnp.arange(1.0, 5), (3, 3), padding="SAME")
-        total = on(jaxpool.global_avg_pool)(x, where=mask)
-        grown = on(jaxpool.dilate)(x, kernel, padding="SAME")
-        drawn = on(jaxpool.stochastic_pool)(key, x, (3, 3), padding="SAME")
-        return soft, channels, total, grown, drawn
-
-    given = jnp.asarray(X), heat, mask, kernel, jax.random.key(0)
-    want = every(lambda pool: pool, *given)
-    across_devices = functools.partial(every, functools.partial(jaxpool.sharded, spec=SPEC))
-    with jax.set_mesh(mesh):
-        got = (jax.jit(across_devices) if traced else across_devices)(*given)
-    for a, b in zip(got, want, strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-6)
 
 
 def test_a_function_made_of_several():

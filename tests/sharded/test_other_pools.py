@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
@@ -185,5 +185,27 @@ def test_what_is_reflected_lies_in_the_shard_or_beside_it():
         ValueError, match="of more rows in each of its 8 shards along axis 1, where it is"
     ):
         jaxpool.blur_pool(x, (4, 4))
-    with pytest.raises(ValueError, match=r"k_max_pool.* whole along axis 1, not in 8 shards; got"):
-        jaxpool.k_max_pool(x, 3, axis=1)
+
+
+@pytest.mark.parametrize("traced", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_other_arrays_lie_as_far_as_they_broadcast(traced):
+    """A temperature for each row of the output and one for each channel, a mask, a kernel, a key."""
+    mesh = jax.make_mesh((4,), ("a",), (AxisType.Auto,), devices=jax.devices()[:4])
+    heat = np.linspace(1, 2, 16, dtype=np.float32).reshape(1, 16, 1, 1)
+    mask, kernel = numbers() > 0, np.ones((3, 3, 2), np.float32)
+
+    def every(on, x, heat, mask, kernel, key):
+        soft = on(jaxpool.logsumexp_pool)(x, (3, 3), padding="SAME", temperature=heat)
+        channels = on(jaxpool.gem_pool)(x, jnp.arange(1.0, 3), (3, 3), padding="SAME")
+        total = on(jaxpool.global_avg_pool)(x, where=mask)
+        grown = on(jaxpool.dilate)(x, kernel, padding="SAME")
+        drawn = on(jaxpool.stochastic_pool)(key, x, (3, 3), padding="SAME")
+        return soft, channels, total, grown, drawn
+
+    given = jnp.asarray(numbers()), heat, mask, kernel, jax.random.key(0)
+    want = every(lambda pool: pool, *given)
+    across_devices = functools.partial(every, functools.partial(jaxpool.sharded, spec=P(None, "a")))
+    with jax.set_mesh(mesh):
+        got = (jax.jit(across_devices) if traced else across_devices)(*given)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-6)

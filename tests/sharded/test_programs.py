@@ -114,3 +114,11 @@ def test_global_pools_reduce_what_each_device_gives():
             return y, pull(y)
 
         assert {name for name, _ in collectives(both, x)} == {"all-reduce"}
+
+
+def test_a_plan_tells_of_a_shard_and_its_strips():
+    mesh = jax.make_mesh((4,), ("rows",))
+    x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, P(None, "rows")))
+    (row,) = jaxpool.plan_of(jaxpool.max_pool)(x, (3, 3), padding="SAME")
+    assert row.inputs[0].shape == (4, 4, 16, 2)
+    assert row.passes["cpu"].why == ("windows that cross the ends of a shard again, from 2 strips",)

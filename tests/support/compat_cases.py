@@ -114,3 +114,12 @@ def both_raise(ours, theirs, *args, **kwargs):
         theirs(*args, **kwargs)
     with pytest.raises((TypeError, ValueError, RuntimeError)):
         ours(*args, **kwargs)
+
+
+def refused_alike(ours, theirs, *args, **kwargs):
+    """Asserts that the original refuses these arguments, and we in the same words."""
+    with pytest.raises(Exception) as wanted:  # noqa: PT011
+        theirs(*args, **kwargs)
+    with pytest.raises(type(wanted.value)) as got:
+        ours(*args, **kwargs)
+    assert str(got.value) == str(wanted.value)

@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec
 
 import jaxpool
 from jaxpool.compat import scipy, torch, torchvision
+from jaxpool.testing import pools
 
 X = np.ones((1, 4, 5, 2), np.float32)
 IMAGES = np.ones((1, 2, 4, 5), np.float32)
@@ -118,51 +119,19 @@ TRACED = [
 ]  # fmt: skip
 JUNK = NUMBERS + WORDS + SEQUENCES + ARRAYS + OBJECTS + TRACED
 
-WINDOWED = {"x": X, "window_shape": (2, 2)}
 MESH = jax.make_mesh((1,), ("rows",))
 PLACED = {"mesh": MESH, "spec": PartitionSpec(None, "rows")}
-RIGHT = {
-    "max_pool": WINDOWED,
-    "min_pool": WINDOWED,
-    "max_pool_with_argmax": WINDOWED,
-    "avg_pool": WINDOWED,
-    "sum_pool": WINDOWED,
-    "softmax_pool": WINDOWED,
-    "median_pool": WINDOWED,
-    "rank_pool": WINDOWED | {"rank": 1},
-    "k_max_pool": {"x": X, "k": 2},
-    "dilate": {"x": X, "kernel": np.zeros((2, 2), np.float32)},
-    "erode": {"x": X, "kernel": np.zeros((2, 2), np.float32)},
-    "blur_pool": WINDOWED,
-    "max_blur_pool": WINDOWED | {"blur_shape": (3, 3), "strides": (2, 2)},
-    "fractional_avg_pool": {"key": KEY, "x": X, "window_shape": (2, 2), "output_shape": (2, 2)},
-    "logsumexp_pool": WINDOWED,
-    "lp_pool": WINDOWED | {"p": 2},
-    "gem_pool": WINDOWED | {"p": 3.0},
-    "stochastic_pool": WINDOWED | {"key": KEY},
-    "fractional_max_pool": WINDOWED | {"key": KEY, "output_shape": (2, 2)},
-    "max_unpool": {"y": X, "indices": np.zeros(X.shape, np.int32), "spatial_shape": (8, 8)},
-    "adaptive_max_pool": {"x": X, "output_shape": (2, 3)},
-    "adaptive_max_pool_with_argmax": {"x": X, "output_shape": (2, 3)},
-    "adaptive_avg_pool": {"x": X, "output_shape": (2, 3)},
-    "global_max_pool": {"x": X},
-    "global_avg_pool": {"x": X},
-    "spatial_pyramid_pool": {"x": X, "levels": (1, 2)},
-    "maximum": (X, X),
-    "minimum": (X, X),
-    "fmax": {"x": X, "y": X},
-    "fmin": {"x": X, "y": X},
-    "max": {"x": X},
-    "min": {"x": X},
-    "cummax": {"x": X},
-    "cummin": {"x": X},
-    "maxout": {"x": X, "groups": 2},
-    "roi_align": {"x": X[0], "boxes": np.ones((3, 4), np.float32), "output_shape": (2, 2)},
-    "roi_max_pool": {"x": X[0], "boxes": np.ones((3, 4), np.float32), "output_shape": (2, 2)},
-    "segment_max": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
-    "segment_min": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
-    "segment_mean": {"x": X[0], "segment_ids": np.arange(4), "num_segments": 4},
+
+
+def right(pool):
+    """The arguments of a right call: by name, or where they have none in their order."""
+    given = pool.given(X)
+    return given.get("xs", given)
+
+
+RIGHT = {name: right(pool) for name, pool in pools().items()} | {
     "accelerate": {"fn": abs},
+    "plan_of": {"fn": abs},
     "sharded": {"pool": jaxpool.max_pool} | PLACED,
 }
 
@@ -196,7 +165,7 @@ CALLS = {name: (getattr(jaxpool, name), given) for name, given in RIGHT.items()}
 CALLS |= {
     f"sharded({name})": (jaxpool.sharded(getattr(jaxpool, name), **PLACED), given)
     for name, given in RIGHT.items()
-    if name not in ("accelerate", "sharded")
+    if name not in ("accelerate", "plan_of", "sharded")
 }
 CALLS |= dict(_torch_calls())
 LINE = {"input": X[0, 0, :, 0], "size": 3}

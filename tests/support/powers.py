@@ -1,4 +1,4 @@
-"""What lp_pool and gem_pool should give: value, and what each element gets of the cotangent."""
+"""What norms and generalised means should give: value, and what each element gets of the cotangent."""
 
 import numpy as np
 

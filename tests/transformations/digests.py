@@ -17,32 +17,32 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
+from jaxpool.testing import pools
 from tests.support.transform_rows import KERNEL, ROWS, VARIANTS
 
 BATCH, CHANNELS = 512, 32  # of small planes: enough for XLA to give each thread a part
-SAME3 = ((3, 3), (2, 2), "SAME")
-LARGE = {  # ops of larger planes: forms of their own
-    "max_pool": SAME3,
-    "min_pool": ((13, 13), (1, 1), "SAME"),
-    "max_pool_with_argmax": ((31, 31), (16, 16), "SAME"),
-    "avg_pool": ((3, 3), (1, 1), "SAME", False),
-    "sum_pool": ((13, 13), (1, 1), "SAME"),
-    "lp_pool": (3, *SAME3),
-    "softmax_pool": SAME3,
-    "median_pool": SAME3,
-    "blur_pool": SAME3,
-    "adaptive_max_pool": ((7, 5),),
-    "adaptive_avg_pool": ((7, 5),),
-    "global_avg_pool": (),
-    "global_max_pool": (),
-    "cummax": (1,),
-    "max": ((1, 2),),
+SAME3 = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
+POOLS = pools()
+PLAIN = [  # whose windows nothing else decides
+    name
+    for name, pool in POOLS.items()
+    if pool.takes("window_shape", "padding")
+    and not any(pool.takes(word) for word in ("key", "blur_shape", "rank"))
+    and not pool.coefficients
+]
+LARGE = dict.fromkeys((*PLAIN, "softmax_pool"), SAME3) | {  # larger planes: forms of their own
+    "min_pool": {"window_shape": (13, 13), "padding": "SAME"},
+    "max_pool_with_argmax": {"window_shape": (31, 31), "strides": (16, 16), "padding": "SAME"},
+    "avg_pool": {"window_shape": (3, 3), "padding": "SAME", "count_include_pad": False},
+    "sum_pool": {"window_shape": (13, 13), "padding": "SAME"},
+    "adaptive_max_pool": {"output_shape": (7, 5)},
+    "adaptive_avg_pool": {"output_shape": (7, 5)},
+    "global_avg_pool": {},
+    "global_max_pool": {},
+    "cummax": {"axis": 1},
+    "max": {"axis": (1, 2)},
 }
-LOW_PRECISION = ("max_pool", "avg_pool", "adaptive_avg_pool", "median_pool", "lp_pool")
-
-
-def first(answer):
-    return answer[0] if isinstance(answer, tuple) else answer
+LOW_PRECISION = ("max_pool", "avg_pool", "adaptive_avg_pool", "lp_pool")
 
 
 def largest_of_boxes(x):
@@ -72,13 +72,10 @@ def programs():
         "roi_align, max": (largest_of_boxes, small),
         "erode": (functools.partial(jaxpool.erode, kernel=kernel, ties="last"), small),
     }
-    for name, args in LARGE.items():
-
-        def run(x, name=name, args=args):
-            return first(getattr(jaxpool, name)(x, *args))
-
+    for name, settings in LARGE.items():
+        run = POOLS[name].of(**settings)
         found[f"{name}, large"] = (run, large)
-        if name in LOW_PRECISION:
+        if name in LOW_PRECISION or POOLS[name].topic == "rank":
             found[f"{name}, large, bfloat16"] = (run, large.astype(jnp.bfloat16))
     return found
 

@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jaxpool
-from tests.support.transform_rows import ROWS, VARIANTS, numbers
+from tests.support.transform_rows import POOLS, ROWS, TYPED, VARIANTS, numbers
 
 TABLE = ROWS | VARIANTS
 BATCH, CHANNELS = PartitionSpec("i"), PartitionSpec(None, None, None, "i")
@@ -17,8 +17,11 @@ BATCH, CHANNELS = PartitionSpec("i"), PartitionSpec(None, None, None, "i")
 # Makes one axis of bins and channels: no sharding says where the channels then lie.
 FLATTENED = "spatial_pyramid_pool"
 
-# Their programs take seconds to compile.
-SLOW = ("roi_align", "roi_max_pool", "roi_max_pool, split", "segment_min")
+# Of variants that many ops have, one each; and whose programs take seconds to compile.
+OF_BOXES = [name for name, pool in POOLS.items() if pool.takes("boxes")]
+COMMON = {name: name.partition(", ")[2] for name in VARIANTS if name not in TYPED}
+FIRST = {kind: name for name, kind in reversed(COMMON.items())}
+SLOW = {*OF_BOXES, "segment_min", *(name for name, kind in COMMON.items() if FIRST[kind] != name)}
 
 
 def explicit_mesh():
@@ -51,7 +54,9 @@ def test_gradients(name):
             np.testing.assert_allclose(dx, want, rtol=1e-5, atol=1e-6, err_msg=mode)
 
 
-@pytest.mark.parametrize("name", ["roi_align", "roi_max_pool", "segment_max", "segment_mean"])
+@pytest.mark.parametrize(
+    "name", [*OF_BOXES, *(name for name, pool in POOLS.items() if pool.takes("segment_ids"))]
+)
 def test_no_mesh_need_be_set(name):
     """In a jit the arrays say which it is."""
     f = gradient(TABLE[name].f)

@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import jaxpool
+from jaxpool.testing import pools
 from tests.support.compilation import AS_USERS
 from tests.support.growth import calls
 
 LEAST = 64_000_000  # bytes that a program may always hold
 TIMES = 20  # its arguments and results
 SECONDS = 5  # of the processors, to trace and compile
-WITHOUT_ARRAYS = {"accelerate", "keep_memory", "sharded"}
 CALLS = list(calls())
 
 
@@ -28,7 +27,7 @@ def _both(call, *xs, dy):
 
 def test_every_public_function_is_here():
     named = {large.name.split()[0] for large in CALLS}
-    assert named == set(jaxpool.__all__) - WITHOUT_ARRAYS
+    assert named == set(pools())
 
 
 @pytest.mark.slow

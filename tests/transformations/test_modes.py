@@ -7,67 +7,47 @@ import re
 import traceback
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool.testing import Call, pools
 from tests.support import lax_pools
 from tests.support.compilation import HASTY
-from tests.support.transform_rows import by_oracle, operands
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 SHAPE = (1, 4, 3, 2)
-POOL = {"window_shape": (3, 2), "padding": ((1, 1), (0, 1))}
-GRID = {"output_shape": (3, 2)}
-CALLS = {
-    "max_pool": POOL,
-    "min_pool": POOL | {"strides": (2, 1)},
-    "max_pool_with_argmax": POOL | {"window_dilation": (1, 2), "padding": 1},
-    "avg_pool": POOL | {"count_include_pad": False},
-    "sum_pool": POOL,
-    "adaptive_max_pool": GRID,
-    "adaptive_max_pool_with_argmax": GRID,
-    "adaptive_avg_pool": GRID,
-    "median_pool": POOL,
-    "rank_pool": POOL | {"rank": 1},
-    "dilate": {"kernel": np.arange(6.0).reshape(3, 2) / 4},
-    "erode": {"kernel": np.arange(6.0).reshape(3, 2) / 4},
-    "maximum": {},
-    "minimum": {},
-    "fmax": {},
-    "fmin": {},
+SETTINGS = {
+    "window_shape": (3, 2),
+    "padding": ((1, 1), (0, 1)),
+    "output_shape": (3, 2),
+    "kernel": np.arange(6.0).reshape(3, 2) / 4,
+}
+MORE = {  # so that strides, dilation, masks and other axes are gone through too
+    "min_pool": {"strides": (2, 1)},
+    "max_pool_with_argmax": {"window_dilation": (1, 2), "padding": 1},
+    "avg_pool": {"count_include_pad": False},
+    "dilate": {"padding": "VALID"},
+    "erode": {"padding": "VALID"},
     "max": {"axis": (1, 2)},
     "min": {"axis": 1, "initial": 0.5, "where": np.arange(12).reshape(4, 3, 1) % 4 != 1},
-    "cummax": {"axis": 1},
     "cummin": {"axis": 2, "reverse": True},
 }
-ARRAYS = {"maximum": 3, "minimum": 2, "fmax": 2, "fmin": 2}  # how many, where it is not one
+POOLS = {name: pool for name, pool in pools().items() if pool.modes}
 
 
-def takes(name, argument):
-    return argument in inspect.signature(getattr(jaxpool, name)).parameters
-
-
-def orders_of_ties(name):
-    if not takes(name, "ties"):
-        return [None]
-    return ["first", "last"] + ([] if name.startswith("cum") else ["split"])
-
-
-def arrays(name, x):
-    return operands(x)[: ARRAYS[name]] if name in ARRAYS else (x,)
-
-
-def options(name, ties):
-    return CALLS[name] | ({} if ties is None else {"ties": ties})
+def call(name, x, ties=None):
+    """The call of a function of an array x."""
+    pool = POOLS[name]
+    settings = SETTINGS | MORE.get(name, {}) | ({} if ties is None else {"ties": ties})
+    return Call(pool, pool.given(x, **settings))
 
 
 def function(name, ties=None, **mode):
     def f(x):
-        y = getattr(jaxpool, name)(*arrays(name, x), **options(name, ties), **mode)
-        return y[0] if name.endswith("argmax") else y
+        y = POOLS[name].run(call(name, x, ties).given | mode)
+        return y[0] if isinstance(y, tuple) else y
 
     return f
 
@@ -96,7 +76,7 @@ def both_products(name, ties):
     return np.asarray(tangents), np.asarray(cotangents), v, w
 
 
-CASES = [(name, ties) for name in CALLS for ties in orders_of_ties(name)]
+CASES = [(name, ties) for name, pool in POOLS.items() for ties in pool.ties or (None,)]
 
 
 @pytest.mark.parametrize(("name", "ties"), CASES)
@@ -111,16 +91,20 @@ def test_a_tangent_is_what_reverse_mode_implies(name, ties):
 @pytest.mark.parametrize(("name", "ties"), CASES)
 def test_a_tangent_is_that_of_the_element_the_oracle_chooses(name, ties):
     tangents, _, v, _ = both_products(name, ties)
-    parts = arrays(name, jnp.asarray(v))
+    moved = [np.asarray(part) for part in call(name, v, ties).operands()]
+    if POOLS[name].takes("kernel"):
+        moved[1] = np.zeros_like(moved[1])
     for x, tangent in zip(hard(), tangents, strict=True):
-        answer = by_oracle(name)(*arrays(name, x), **options(name, ties))
-        more = [np.zeros(shape) for shape, _ in answer.inputs[len(parts) :]]  # of `initial`
-        np.testing.assert_allclose(tangent, answer.tangent(*parts, *more), rtol=1e-12, atol=1e-14)
+        answer = call(name, x, ties).answer()
+        more = [np.zeros(shape) for shape, _ in answer.inputs[len(moved) :]]  # of `initial`
+        np.testing.assert_allclose(tangent, answer.tangent(*moved, *more), rtol=1e-12, atol=1e-14)
 
 
 def test_those_of_lax_do_not_agree_with_each_other():
     """Lest the tests above hold for any pool: lax has two derivatives but where all elements are equal."""
-    f = functools.partial(lax_pools.max_pool, **POOL)
+    f = functools.partial(
+        lax_pools.max_pool, **{n: SETTINGS[n] for n in ("window_shape", "padding")}
+    )
     rng = np.random.default_rng(4)
     v, w = rng.standard_normal(SHAPE), rng.standard_normal(jax.eval_shape(f, hard()[0]).shape)
     apart = []
@@ -154,11 +138,7 @@ def seen(caught):
     return "".join(traceback.format_exception(caught.value))
 
 
-def test_every_op_with_the_argument_is_here():
-    assert {name for name in jaxpool.__all__ if takes(name, "autodiff")} == set(CALLS)
-
-
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", POOLS)
 def test_where_the_default_meets_forward_mode_the_advice_works(name):
     x = np.ones(SHAPE)
     default, advised = function(name), function(name, autodiff="jvp")
@@ -183,7 +163,7 @@ def test_outside_jit_the_error_says_it_too(how):
     assert ADVICE in seen(caught)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", POOLS)
 def test_so_does_it_where_reverse_mode_meets_that(name):
     """Of `grad` of `jvp` jax raises another error, which names what it lacks."""
 
@@ -197,7 +177,7 @@ def test_so_does_it_where_reverse_mode_meets_that(name):
     jax.eval_shape(functools.partial(derivative, function(name, autodiff="jvp")), x)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", POOLS)
 def test_the_docstring_says_what_to_pass(name):
     text = inspect.getdoc(getattr(jaxpool, name))
     (says,) = re.findall(r"^ *autodiff: (.*(?:\n {4,}.*)*)", text, re.MULTILINE)

@@ -10,44 +10,57 @@ import sys
 
 import pytest
 
+from jaxpool.testing import pools
+
+POOLS = pools()
+
+
+def where(found):
+    """The names of programs of functions of which `found(pool)` is so."""
+    return [name for name, pool in POOLS.items() if found(pool)]
+
+
+DRAWN = where(lambda pool: None in pool.choices.get("key", ()))
+POWERS = where(lambda pool: "p" in pool.coefficients)  # a mean of powers and its root
+OF_COEFFICIENTS = [f"{name}, {c} of an array" for name in POOLS for c in POOLS[name].coefficients]
+MEANS_OF_DRAWS = [f"{name}, without a key" for name in DRAWN]
+GATHERED = where(lambda pool: pool.takes("boxes") or pool.takes("segment_ids"))
 # What may not be, and why.
 THREADS = dict.fromkeys(
     (
         "adaptive_avg_pool, large",
         "adaptive_avg_pool, large, bfloat16",
         "global_avg_pool, large",
-        "gem_pool, power of an array",
+        *OF_COEFFICIENTS,
         "dilate, to the kernel",
     ),
     "XLA's YNNPACK adds up a whole reduction in an order that depends on the number of threads",
 )
 FEWER = "compiled for a part of the batch, XLA joins other products and sums into one rounding"
 IN_THE_TYPE = "the mapped axis of vmap has no mesh, or jax asks for the sharding of a scatter"
+TABLES = "not through tables: overlapping cotangents add up in another order"
 DIFFERENT = {
     "eager": {
-        "gem_pool": "a mean of powers and its root: one loop under jit, several without",
-        "gem_pool, power of an array": "likewise",
+        **dict.fromkeys(
+            POWERS, "a mean of powers and its root: one loop under jit, several without"
+        ),
+        **dict.fromkeys(OF_COEFFICIENTS, "one loop under jit, several without"),
         "accelerate": "the division of its average is the caller's: jit makes it a product",
         "roi_align, max": "under jit XLA joins other products and sums into one rounding",
     },
     "batch order": {
-        "stochastic_pool": "an element is drawn for a place in the batch",
+        **dict.fromkeys(DRAWN, "an element is drawn for a place in the batch"),
         "dilate, to the kernel": "a sum over the batch is taken in its order",
     },
     "one thread of XLA": THREADS,
     "one core": THREADS,
     "four threads": THREADS,
-    "sharded batch": THREADS | {"roi_align": FEWER, "stochastic_pool, mean": FEWER},
+    "sharded batch": THREADS | dict.fromkeys(["roi_align", *MEANS_OF_DRAWS], FEWER),
     "sharded batch in the type": THREADS
-    | {
-        "median_pool, large": "not through tables: overlapping cotangents add up in another order",
-        "stochastic_pool, mean": FEWER,
-        "gem_pool": FEWER,
-    }
-    | dict.fromkeys(
-        ("roi_align", "roi_align, max", "roi_max_pool", "roi_max_pool, split"), IN_THE_TYPE
-    )
-    | dict.fromkeys(("segment_max", "segment_min", "segment_mean"), IN_THE_TYPE),
+    | dict.fromkeys([f"{name}, large" for name in where(lambda pool: pool.topic == "rank")], TABLES)
+    | dict.fromkeys([*MEANS_OF_DRAWS, *POWERS], FEWER)
+    | dict.fromkeys([*GATHERED, "roi_align, max", "roi_max_pool, split"], IN_THE_TYPE)
+    | dict.fromkeys([f"{name}, split" for name in GATHERED], IN_THE_TYPE),
 }
 FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 

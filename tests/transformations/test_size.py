@@ -9,33 +9,33 @@ import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool.testing import pools
 
 # A plan sees one example, not the stack: both are of more than `sum_region_bytes`.
 SHAPE = (8, 9, 10, 3)
 SAME = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
+# Ranks compare pairs, and have tests of their own.
+WINDOWED = [n for n, p in pools().items() if p.takes("ceil_mode") and p.topic != "rank"]
+SPECIAL = {
+    "min_pool": {"ties": "last"},
+    "avg_pool": {"count_include_pad": False},
+    "lp_pool": {"p": 3.0},
+}
 POOLS = {
-    "max_pool": ("max_pool", SAME),
+    **{
+        name: (name, SAME | dict.fromkeys(pools()[name].coefficients, 3.0) | SPECIAL.get(name, {}))
+        for name in WINDOWED
+    },
     "max_pool, split": ("max_pool", SAME | {"ties": "split"}),
-    "min_pool": ("min_pool", SAME | {"ties": "last"}),
-    "max_pool_with_argmax": ("max_pool_with_argmax", SAME),
-    "avg_pool": ("avg_pool", SAME | {"count_include_pad": False}),
-    "sum_pool": ("sum_pool", SAME),
     "adaptive_max_pool": ("adaptive_max_pool", {"output_shape": (3, 5)}),
     "adaptive_avg_pool": ("adaptive_avg_pool", {"output_shape": (3, 5)}),
-    "lp_pool": ("lp_pool", SAME | {"p": 3.0}),
-    "logsumexp_pool": ("logsumexp_pool", SAME),
-    "softmax_pool": ("softmax_pool", SAME),
-    "gem_pool": ("gem_pool", SAME | {"p": 3.0}),
 }
 MODES = ("vjp", "jvp")
-HAVE_MODES = ("max", "min", "avg", "sum", "adaptive")
-CASES = [
-    (name, mode) for name in POOLS for mode in (MODES if name.startswith(HAVE_MODES) else (None,))
-]
+CASES = [(name, mode) for name, (op, _) in POOLS.items() for mode in pools()[op].modes or (None,)]
 SLOW = pytest.mark.slow
 FORBIDDEN = ("scatter", "gather", "while")
 # Beyond the range of the type these loop over the taps; what a step cuts out is a gather under vmap.
-LOOPED = ("lp_pool", "gem_pool", "logsumexp_pool", "softmax_pool")
+LOOPED = [n for n in WINDOWED if pools()[n].coefficients or pools()[n].takes("p")]
 
 
 def gradient(name, mode):

@@ -21,18 +21,20 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from tests.support.compilation import HASTY
-from tests.support.transform_rows import MODES, ROWS, SHAPE, VARIANTS, numbers
+from tests.support.transform_rows import MODES, POOLS, ROWS, SHAPE, VARIANTS, numbers
 from tests.support.transform_table import DIFFERENCES, FORWARD, POLICIES, REVERSE, weights
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 TABLE = ROWS | VARIANTS
 # Ops that are another op of the table seen from its other end, or with something beside it.
-ALIKE = (
-    *("minimum", "fmin", "cummin", "max_pool_with_argmax", "adaptive_max_pool_with_argmax"),
-    *("global_max_pool", "global_avg_pool", "accelerate", "segment_min", "segment_mean"),
-    *("rank_pool", "erode", "max_blur_pool", "fractional_avg_pool"),
-)
+ALIKE = {
+    *("minimum", "fmin", "cummin", "global_max_pool", "global_avg_pool", "accelerate", "erode"),
+    *(name for name in POOLS if name.endswith("argmax")),
+    *(name for name, pool in POOLS.items() if pool.takes("rank") or pool.takes("blur_shape")),
+    *(name for name, pool in POOLS.items() if pool.takes("segment_ids") and name != "segment_max"),
+    *(n for n, p in POOLS.items() if p.takes("window_shape", "output_shape") and p.adds),
+}
 # Quick is the first group for each other op, and `shard_map` for one op of each way to describe a derivative.
 QUICK = [(name, "first") for name in ROWS if name not in ALIKE] + [
     (name, "shard_map") for name in ("max_pool", "avg_pool", "adaptive_max_pool", "max", "lp_pool")
@@ -117,7 +119,7 @@ def test_an_operand_that_is_the_same_on_all_devices_of_a_shard_map(autodiff):
 
 def test_every_op_is_in_the_table():
     assert sorted(row.op for row in ROWS.values()) == sorted(
-        {*jaxpool.__all__} - {"keep_memory", "sharded"}
+        {*jaxpool.__all__} - {"keep_memory", "plan_of", "sharded"}
     )
 
 

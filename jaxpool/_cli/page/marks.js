@@ -30,7 +30,7 @@ function mark() {
   }
   const outputs = side === "output" ? [at] : links.map(({ other }) => other);
   if (pooled.windows) outputs.forEach((output) => frame("input", pooled.windows, pooled.output.cols, output, outputs.length === 1));
-  else if (side === "input") frame("output", pooled.sourceWindows, pooled.input.cols, at, true);
+  else if (side === "input" && pooled.sourceWindows) frame("output", pooled.sourceWindows, pooled.input.cols, at, true);
   drawPaths(side, at, links);
   describe(side, at, links);
 }
@@ -99,7 +99,7 @@ function describe(side, at, links) {
     const to = even(going)
       ? `${part(going[0].share)}to each of ${listed(going.map(target))}`
       : listed(going.map((link) => `${part(link.share)}to ${target(link)}`));
-    if (!pooled.indices) said[0] += `, the ${KINDS[get("op").value]} of ${links.length === 1 ? "1 number" : `${links.length} numbers`} of x.`;
+    if (!pooled.indices) said[0] += `, the ${KINDS[get("op").value] ?? "result"} of ${links.length === 1 ? "1 number" : `${links.length} numbers`} of x.`;
     else said[0] += links.length > 1 ? `, the last of ${links.length} that were put here.` : links.length ? ", put back where it was." : ": nothing was put here.";
     said.push(`Its cotangent ${label.cotangent[0]}${place(here, at)} = ${plain(dy.values[at])} ${going.length ? `goes back ${to}` : "goes nowhere"}.`);
   } else {

@@ -19,6 +19,9 @@ let dx = null;
 let pinned = { side: "output", at: 0 }; // stays when the pointer leaves
 let pointed = null;
 let shownFor = null; // what the controls held
+let first = null; // what Python computed, for the controls as they are at first
+
+const ONLY_PYTHON = "This function is computed by Python alone: call `python -m jaxpool explain` again with the other numbers.";
 
 // Reading the controls
 
@@ -79,6 +82,15 @@ const place = (grid, at) => `(${Math.floor(at / grid.cols)},\u00a0${at % grid.co
 const gridAt = (panel) => ({ input: pooled.input, output: pooled.output, gradient: dx, cotangent: dy })[panel];
 const sideOf = (panel) => get(panel).dataset.side;
 const cellOf = (panel, at) => get(panel).querySelector(`td[data-at="${at}"]`);
+const numberOfPython = (value) => (typeof value === "string" ? parseNumber(value) : Math.fround(value));
+const numbersOf = ({ rows, cols, values }) => gridOf(rows, cols, values.map(numberOfPython));
+
+// The pool of the first view, in the numbers that Python computed; where windows lie is arithmetic.
+function fromPython({ windowed, selects, y, links }, settings, x) {
+  const told = { output: numbersOf(y), links: links.map((places) => places.map(([at, share]) => [at, numberOfPython(share)])) };
+  return windowed ? { ...pool(settings, x), ...told } : { input: x, windows: null, selects, ...told };
+}
+
 const sends = ([, share]) => share !== 0; // a NaN counts
 
 function names() {
@@ -88,11 +100,16 @@ function names() {
     : { input: ["x", "input"], output: ["y", "output"], gradient: ["dx", "what x gets"], cotangent: ["dy", "cotangent of y"] };
 }
 
+// What the controls hold.
+function controlled() {
+  const boxes = document.querySelectorAll("#controls input, #controls select, #values textarea");
+  return [...boxes].map((box) => (box.type === "checkbox" ? box.checked : box.value)).join("|");
+}
+
 function update() {
   // A change that is told of when a box is left came in before: drawing again would take the cell
   // away that is being clicked.
-  const boxes = document.querySelectorAll("#controls input, #controls select, #values textarea");
-  const now = [...boxes].map((box) => (box.type === "checkbox" ? box.checked : box.value)).join("|");
+  const now = controlled();
   if (now === shownFor) return;
   shownFor = now;
   const op = get("op").value;
@@ -103,11 +120,13 @@ function update() {
   try {
     const settings = readSettings();
     const x = parseGrid(get("array").value, "The array");
-    const found = pool(settings, x);
+    const told = first !== null && now === first.shown;
+    if (!told && first !== null && op === first.op && !first.windowed) throw new Refusal(ONLY_PYTHON);
+    const found = told ? fromPython(first, settings, x) : pool(settings, x);
     dy = readCotangent(found.output);
     pooled = found;
-    dx = pullBack(pooled, dy);
-    get("call").firstChild.textContent = callOf(settings, x);
+    dx = told ? numbersOf(first.dx) : pullBack(pooled, dy);
+    get("call").firstChild.textContent = told ? first.call : callOf(settings, x);
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     get("refusal").textContent = error.message;
@@ -145,7 +164,7 @@ function draw(panel) {
   table.setAttribute("role", "grid");
   table.setAttribute("aria-label", `${name}, ${what}`);
   const [rows, cols] = [reach(panel, 0), reach(panel, 1)];
-  const marked = panel === "input" && SELECTIONS.includes(get("op").value) ? chosenInputs() : new Set();
+  const marked = panel === "input" && (pooled.selects ?? SELECTIONS.includes(get("op").value)) ? chosenInputs() : new Set();
   for (let r = rows[0]; r < rows[1]; r += 1) {
     const line = table.insertRow();
     for (let c = cols[0]; c < cols[1]; c += 1) {
@@ -265,7 +284,8 @@ document.querySelectorAll("[data-preset]").forEach((button) => button.addEventLi
 }));
 window.addEventListener("resize", () => { if (pooled) { fit(); mark(); } }); // none if the first was refused
 
-function begin({ settings, array, cotangent }) {
+function begin({ settings, array, cotangent, first: told }) {
+  if (told && !told.windowed) get("op").add(new Option(settings.op, settings.op)); // which Python alone computes
   for (const name of ["op", "ties", "p", "rank"]) get(name).value = settings[name];
   get("divisor").value = settings.divisor ?? "";
   for (const name of ["ceil_mode", "count_include_pad"]) get(name).checked = settings[name];
@@ -275,6 +295,7 @@ function begin({ settings, array, cotangent }) {
   if (given) settings.padding.forEach((pair, axis) => pair.forEach((size, side) => { get(`padding-${axis}-${side}`).value = size; }));
   get("array").value = array;
   get("dy").value = cotangent;
+  if (told) first = { ...told, op: settings.op, shown: controlled() };
   update();
 }
 

@@ -1,4 +1,4 @@
-"""What reductions, running extremes and `fmax` should give, in NumPy loops; see `_oracle`."""
+"""What reductions along axes should give."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _oracle
 from jaxpool.testing._answer import Answer, Position, Term, exact_values, rounded
-from jaxpool.testing._oracle import Rule, Ties
+from jaxpool.testing._record import record
+from jaxpool.testing.oracle import _parts as parts
+from jaxpool.testing.oracle._parts import Best, Ties
 
-Best = Callable[[list[Any]], Any]
+__all__ = ["max", "maxout", "min"]
 
 
 def _reduce(
@@ -32,12 +34,12 @@ def _reduce(
     counts = np.broadcast_to(True if where is None else where, x.shape)
     given = range(x.ndim) if axis is None else axis if isinstance(axis, Sequence) else (axis,)
     axes = tuple(entry % x.ndim for entry in given)
-    choose, against = _oracle._choose(best, ties), _oracle._choose(best, "first")
+    choose, against = parts.choose(best, ties), parts.choose(best, "first")
     y = np.zeros([1 if i in axes else n for i, n in enumerate(x.shape)], object)
     terms: list[Term] = []
     for output in np.ndindex(*y.shape):
         elements = itertools.product(*[range(x.shape[entry]) for entry in axes])
-        positions = [_oracle._at(list(output), axes, element) for element in elements]
+        positions = [parts.at(list(output), axes, element) for element in elements]
         positions = [position for position in positions if counts[position]]
         candidates: list[Any] = []
         if positions:
@@ -54,17 +56,30 @@ def _reduce(
     if initial is not None:
         inputs.append(((), x.dtype))
     answer = Answer(rounded(y, x.dtype), tuple(inputs), tuple(terms))
-    return answer if keepdims else _squeezed(answer, axes)
+    return answer if keepdims else parts.squeezed(answer, axes)
 
 
-def _squeezed(answer: Answer, axes: Sequence[int]) -> Answer:
-    def short(position: Position) -> Position:
-        return tuple(index for i, index in enumerate(position) if i not in axes)
+def _twin(name: str) -> Callable[..., Any]:
+    def twin(
+        x: Any,
+        axis: Any = None,
+        *,
+        keepdims: bool = False,
+        where: Any = None,
+        initial: Any = None,
+        ties: Any = None,
+    ) -> Any:
+        worst = -np.inf if name == "max" else np.inf
+        start = worst if initial is None else initial
+        return getattr(jnp, name)(x, axis, keepdims=keepdims, where=where, initial=start)
 
-    terms = tuple(dataclasses.replace(term, output=short(term.output)) for term in answer.terms)
-    return dataclasses.replace(answer, y=np.squeeze(answer.y, tuple(axes)), terms=terms)
+    return twin
 
 
+CHOICES = {"axis": (1, (1, 2)), "initial": (0.5,)}
+
+
+@record(twin=_twin("max"), choices=CHOICES)
 def max(
     x: Any,
     axis: int | Sequence[int] | None = None,
@@ -84,6 +99,7 @@ def max(
     return _reduce(x, axis, builtins.max, keepdims, where, initial, ties)
 
 
+@record(twin=_twin("min"), choices=CHOICES)
 def min(
     x: Any,
     axis: int | Sequence[int] | None = None,
@@ -97,6 +113,13 @@ def min(
     return _reduce(x, axis, builtins.min, keepdims, where, initial, ties)
 
 
+def _grouped(x: Any, groups: int, *, axis: int = -1, ties: Any = None) -> Any:
+    at = axis % x.ndim
+    size = x.shape[at] // groups
+    return x.reshape(*x.shape[:at], groups, size, *x.shape[at + 1 :]).max(at + 1)
+
+
+@record(twin=_grouped)
 def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Answer:
     """The maximum of each group of neighbours, as in `jaxpool.maxout`."""
     x = np.asarray(x)
@@ -110,61 +133,3 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Answ
 
     terms = tuple(dataclasses.replace(term, position=flat(term.position)) for term in answer.terms)
     return dataclasses.replace(answer, inputs=((x.shape, x.dtype),), terms=terms)
-
-
-def _cumulative(x: Any, axis: int, reverse: bool, rule: Rule) -> Answer:
-    x = np.asarray(x)
-    values = exact_values(x)
-    at, size = axis % x.ndim, x.shape[axis]
-    y = np.zeros(x.shape, object)
-    indices = np.zeros(x.shape, np.int32)
-    terms = []
-    for output in np.ndindex(*x.shape):
-        here = range(output[at], size) if reverse else range(output[at] + 1)
-        positions = [(*output[:at], index, *output[at + 1 :]) for index in here]
-        y[output], shares = rule([values[position] for position in positions])
-        chosen = positions[shares.index(1.0)]
-        indices[output] = chosen[at]
-        terms.append(Term(output, 0, chosen, 1.0))
-    return Answer(rounded(y, x.dtype), ((x.shape, x.dtype),), tuple(terms), indices)
-
-
-def cummax(x: Any, axis: int = -1, *, reverse: bool = False, ties: Ties = "first") -> Answer:
-    """The running maximum and where it stands along the axis, as in `jaxpool.cummax`.
-
-    >>> import numpy as np
-    >>> cummax(np.array([1, 3, 2, 3]), ties="last").indices
-    array([0, 1, 1, 3], dtype=int32)
-    """
-    return _cumulative(x, axis, reverse, _oracle._choose(builtins.max, ties))
-
-
-def cummin(x: Any, axis: int = -1, *, reverse: bool = False, ties: Ties = "first") -> Answer:
-    """The running minimum and where it stands along the axis, as in `jaxpool.cummin`."""
-    return _cumulative(x, axis, reverse, _oracle._choose(builtins.min, ties))
-
-
-def _numbers_first(best: Best, ties: Ties) -> Rule:
-    """The best of the numbers, of the NaNs if there are only those."""
-    choose = _oracle._choose(best, ties)
-
-    def rule(values: list[Any]) -> tuple[Any, list[float]]:
-        numbers = [i for i, value in enumerate(values) if value == value]
-        kept = numbers or list(range(len(values)))
-        value, some = choose([values[i] for i in kept])
-        shares = [0.0] * len(values)
-        for i, share in zip(kept, some, strict=True):
-            shares[i] = share
-        return value, shares
-
-    return rule
-
-
-def fmax(*xs: Any, ties: Ties = "split") -> Answer:
-    """The larger element, a NaN losing to a number, as in `jaxpool.fmax`."""
-    return _oracle._elementwise(xs, _numbers_first(builtins.max, ties))
-
-
-def fmin(*xs: Any, ties: Ties = "split") -> Answer:
-    """The smaller element, a NaN losing to a number, as in `jaxpool.fmin`."""
-    return _oracle._elementwise(xs, _numbers_first(builtins.min, ties))

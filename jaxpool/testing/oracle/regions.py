@@ -1,4 +1,4 @@
-"""What pools over boxes and segments should give, in NumPy loops, as `jaxpool.testing.oracle` has them."""
+"""What pools over boxes of images should give."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _oracle
-from jaxpool.testing._answer import Answer, Term, exact_sum, exact_values, rounded
-from jaxpool.testing._oracle import Ties
+from jaxpool.testing import _twins as twins
+from jaxpool.testing._answer import Answer, Term, exact_sum, exact_values, is_floating, rounded
+from jaxpool.testing._record import record
+from jaxpool.testing.oracle import _parts as parts
+from jaxpool.testing.oracle._parts import Ties
+
+__all__ = ["roi_align", "roi_max_pool"]
 
 
 def _boxes(x: Any, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, np.ndarray, list[Any]]:
@@ -20,6 +25,11 @@ def _boxes(x: Any, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, np.ndarr
     flat = np.asarray(boxes, np.float64).reshape(-1, 4)
     given = [()] * len(flat) if batch_indices is None else [(int(b),) for b in batch_indices]
     return np.asarray(x), flat, list(given)
+
+
+def _is_missing(image: tuple[int, ...], x: Any) -> bool:
+    """Whether a box is of an image that there is not: its cells are 0."""
+    return bool(image) and not 0 <= image[0] < x.shape[0]
 
 
 def _points(low: float, high: float, cells: int, samples: int, size: int) -> list[list[Any]]:
@@ -35,6 +45,60 @@ def _points(low: float, high: float, cells: int, samples: int, size: int) -> lis
     return found
 
 
+def _points_of_box(
+    box: np.ndarray, aligned: bool, cells: tuple[int, int], samples: int, shape: Any
+) -> tuple[list[list[Any]], list[list[Any]]]:
+    """The points of a box down and across; of one without area none of them weighs anything."""
+    low, high = box[:2] - aligned / 2, box[2:] - aligned / 2
+    if not aligned:
+        high = np.maximum(high, low + 1)
+    if (high <= low).any():
+        return [[] for _ in range(cells[0] * samples)], [[] for _ in range(cells[1] * samples)]
+    down, across = (
+        _points(float(a), float(b), count, samples, size)
+        for a, b, count, size in zip(low, high, cells, shape[-3:-1], strict=True)
+    )
+    return down, across
+
+
+def _weights(points: list[list[Any]], size: int) -> np.ndarray:
+    """How much each of `size` pixels weighs in each point of an axis."""
+    weights = np.zeros((len(points), size))
+    for row, pairs in zip(weights, points, strict=True):
+        for pixel, weight in pairs:
+            row[pixel] += weight
+    return weights
+
+
+def _twin_of_points(
+    x: Any,
+    boxes: Any,
+    output_shape: tuple[int, int],
+    *,
+    batch_indices: Any = None,
+    spatial_scale: float = 1.0,
+    samples: int = 2,
+    aligned: bool = True,
+    kind: str = "avg",
+) -> Any:
+    found = []
+    _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
+    for box, image in zip(flat * spatial_scale, images, strict=True):
+        both = _points_of_box(box, aligned, output_shape, samples, x.shape)
+        down, across = (_weights(p, n) for p, n in zip(both, x.shape[-3:-1], strict=True))
+        held = jnp.einsum("ph,qw,hwc->pqc", down, across, x[image] if image else x)
+        apart = held.reshape(output_shape[0], samples, output_shape[1], samples, -1)
+        found.append(apart.max((1, 3)) if kind == "max" else apart.mean((1, 3)))
+    return jnp.stack(found)
+
+
+@record(
+    twin=_twin_of_points,
+    adds=True,
+    tolerance=16.0,
+    choices={"samples": (1, 4), "spatial_scale": (0.5,)},
+    covers=("ties", "normal"),
+)
 def roi_align(
     x: Any,
     boxes: Any,
@@ -50,19 +114,15 @@ def roi_align(
     x, flat, images = _boxes(x, boxes, batch_indices)
     values, rows, columns = exact_values(x), *output_shape
     y = np.zeros((len(flat), rows, columns, x.shape[-1]))
-    choose, terms = _oracle._choose(builtins.max, "first"), []
+    choose, terms = parts.choose(builtins.max, "first"), []
     for k, box in enumerate(flat * spatial_scale):
-        (top, left), (bottom, right) = box[:2] - aligned / 2, box[2:] - aligned / 2
-        if not aligned:
-            bottom, right = builtins.max(bottom, top + 1), builtins.max(right, left + 1)
-        if bottom <= top or right <= left:
+        if _is_missing(images[k], x):
             continue
-        down = _points(top, bottom, rows, samples, x.shape[-3])
-        across = _points(left, right, columns, samples, x.shape[-2])
+        down, across = _points_of_box(box, aligned, (rows, columns), samples, x.shape)
         for i, j, c in np.ndindex(*y.shape[1:]):
-            parts = [part[n * samples : (n + 1) * samples] for part, n in ((down, i), (across, j))]
+            pairs = [own[n * samples : (n + 1) * samples] for own, n in ((down, i), (across, j))]
             points = []
-            for pair in itertools.product(*parts):
+            for pair in itertools.product(*pairs):
                 mixed = itertools.product(*pair)
                 points.append([((*images[k], a[0], b[0], c), a[1] * b[1]) for a, b in mixed])
             held = [exact_sum([w * values[at] for at, w in p]) for p in points]
@@ -72,7 +132,7 @@ def roi_align(
                 y[k, i, j, c], shares = choose(held)
             for share, point in zip(shares, points, strict=True):
                 terms += [Term((k, i, j, c), 0, at, share * w) for at, w in point if share]
-    dtype = x.dtype if _oracle.is_floating(x.dtype) else np.dtype(np.float32)
+    dtype = x.dtype if is_floating(x.dtype) else np.dtype(np.float32)
     return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms))
 
 
@@ -86,6 +146,28 @@ def _cells(low: float, high: float, cells: int, size: int) -> Iterator[range]:
         yield range(*(min(builtins.max(end, 0), size) for end in ends))
 
 
+def _twin_of_cells(
+    x: Any,
+    boxes: Any,
+    output_shape: tuple[int, int],
+    *,
+    batch_indices: Any = None,
+    spatial_scale: float = 1.0,
+    ties: Any = None,
+) -> Any:
+    found = []
+    _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
+    for box, image in zip(flat * spatial_scale, images, strict=True):
+        lists = [
+            [list(pixels) for pixels in _cells(box[d], box[d + 2], n, x.shape[d - 3])]
+            for d, n in enumerate(output_shape)
+        ]
+        values, there = twins.side_by_side(x[image] if image else x, (0, 1), lists)
+        found.append(jnp.where(there.any(-1), twins.largest(values, there), 0))
+    return jnp.stack(found)
+
+
+@record(twin=_twin_of_cells, choices={"spatial_scale": (0.5,)})
 def roi_max_pool(
     x: Any,
     boxes: Any,
@@ -97,10 +179,12 @@ def roi_max_pool(
 ) -> Answer:
     """The largest pixel of each cell, arguments as in `jaxpool.roi_max_pool`."""
     x, flat, images = _boxes(x, boxes, batch_indices)
-    values, choose = exact_values(x), _oracle._choose(builtins.max, ties)
+    values, choose = exact_values(x), parts.choose(builtins.max, ties)
     y = np.zeros((len(flat), *output_shape, x.shape[-1]), values.dtype)
     terms = []
     for k, box in enumerate(flat * spatial_scale):
+        if _is_missing(images[k], x):
+            continue
         down = _cells(box[0], box[2], output_shape[0], x.shape[-3])
         across = list(_cells(box[1], box[3], output_shape[1], x.shape[-2]))
         for (i, rows), (j, columns) in itertools.product(enumerate(down), enumerate(across)):
@@ -111,36 +195,3 @@ def roi_max_pool(
                 pairs = zip(places, shares, strict=True)
                 terms += [Term((k, i, j, c), 0, at, share) for at, share in pairs if share]
     return Answer(rounded(y, x.dtype), ((x.shape, x.dtype),), tuple(terms))
-
-
-def _segments(x: Any, ids: Any, count: int, rule: _oracle.Rule, empty: Any, dtype: Any) -> Answer:
-    x = np.asarray(x)
-    values, terms = exact_values(x), []
-    y = np.full((count, *x.shape[1:]), empty, values.dtype)
-    for output in np.ndindex(*y.shape):
-        places = [(n, *output[1:]) for n in np.flatnonzero(np.asarray(ids) == output[0])]
-        if places:
-            y[output], shares = rule([values[place] for place in places])
-            terms += [Term(output, 0, p, s) for p, s in zip(places, shares, strict=True) if s]
-    return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms))
-
-
-def segment_max(x: Any, segment_ids: Any, num_segments: int, *, ties: Ties = "split") -> Answer:
-    """The largest row of each segment of floats, as in `jaxpool.segment_max`."""
-    rule = _oracle._choose(builtins.max, ties)
-    return _segments(x, segment_ids, num_segments, rule, -np.inf, np.asarray(x).dtype)
-
-
-def segment_min(x: Any, segment_ids: Any, num_segments: int, *, ties: Ties = "split") -> Answer:
-    """The smallest row of each segment of floats, as in `jaxpool.segment_min`."""
-    rule = _oracle._choose(builtins.min, ties)
-    return _segments(x, segment_ids, num_segments, rule, np.inf, np.asarray(x).dtype)
-
-
-def segment_mean(x: Any, segment_ids: Any, num_segments: int) -> Answer:
-    """The mean of the rows of each segment of floats, as in `jaxpool.segment_mean`."""
-
-    def rule(values: list[Any]) -> tuple[Any, list[float]]:
-        return exact_sum(values) / len(values), [1 / len(values)] * len(values)
-
-    return _segments(x, segment_ids, num_segments, rule, 0, np.asarray(x).dtype)

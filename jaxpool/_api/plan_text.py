@@ -1,0 +1,159 @@
+"""A plan in words, for somebody who knows JAX and not this library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jaxpool._arguments.sizes import is_int
+from jaxpool._geometry.adaptive import RaggedAxis
+from jaxpool._geometry.window import Window
+from jaxpool._plan.problem import PLATFORMS
+from jaxpool._plan.stages import How, OpPlan, Stage, Stages
+
+HOWS: dict[How, tuple[str, str]] = {  # what a pass does, and why it does so, or what that means
+    "padded": ("from a padded copy", "padded once, then each term is a plain slice"),
+    "bounded": ("in place", "no copy, but bounds to test in the loop"),
+    "tables": ("through tables", "one loop for all elements, each term looked up"),
+    "reduced": ("as a reduction", "one window covers these axes"),
+    "reduce_window": ("by lax.reduce_window", "one instruction of XLA reads the array once"),
+    "blocks": ("as blocks of a grid", "each block is a window, filled up to the longest"),
+    "copied": ("laid side by side", "each window gets its own copy of its elements"),
+    "walked": ("tap by tap", "a loop that the program holds once, however large the window"),
+    "repeated": ("repeated", "each element lies in one window"),
+    "gathered": ("gathered", "where each lies, a table or an index says"),
+    "scattered": ("scattered", "where each goes, an index says"),
+    "multiplied": ("as matrix products", "a matrix a box says how much each pixel weighs"),
+    "compared": ("compared with positions", "each element with those that were chosen"),
+    "ordered": ("sorted", "which elements come first, all of them decide"),
+    "sorted": ("sorted and added in pairs", "added in an order that the ids alone decide"),
+    "folded": ("folded by halves", "joined by more than a maximum or a sum"),
+    "running": ("stretch by stretch", "each pass sees so many times as far along the axis"),
+    "elementwise": ("element by element", "only elements at one position meet"),
+}
+
+
+BESIDE = (  # what else a pass may say of itself
+    "stored: written out for what reads it next, and not computed again there",
+    "interleaved parts of the result: a loop for each place in a stride, as other windows reach it",
+    "its ends apart: loops of their own for the border, where elements are missing",
+)
+
+
+def lines_of(row: Any) -> Iterator[str]:
+    """The lines of one pool of a program."""
+    inputs = ", ".join(map(of_type, row.inputs))
+    where = f"{row.where}: " if row.where else ""
+    yield f"{where}{row.function} of {inputs} to {of_type(row.output)}"
+    if row.examples > 1:
+        yield _line("vmap", f"{row.examples} examples of these")
+    if row.window is not None and row.window.dims:
+        yield _line("window", of_window(row.window))
+    yield _line("keeps", of_kept(row))
+    for platforms, passes in told(row):
+        yield f"  {platforms}"
+        for way, lines in passes:
+            yield from (
+                f"    {title:10}{words}"
+                for title, words in zip([way, *[""] * len(lines)], lines, strict=False)
+            )
+
+
+def legend(rows: Sequence[Any]) -> Iterator[str]:
+    """What the words mean that say how a pass goes, of those that occur."""
+    used = {
+        stage.how
+        for row in rows
+        for plan in row.passes.values()
+        for stages in ways_of(plan, row.runs).values()
+        for stage in stages
+    }
+    words = [f"{how}: {why}" for key, (how, why) in HOWS.items() if key in used]
+    said = "\n".join(line for row in rows for line in lines_of(row))
+    yield from (*words, *[line for line in BESIDE if line.split(":")[0] in said])
+
+
+def of_type(array: Any) -> str:
+    """An array's type as jax writes it: float32[8,40,40,128]."""
+    return f"{array.dtype}[{','.join(map(str, array.shape))}]"
+
+
+def of_window(window: Window) -> str:
+    """The sizes of windows, and how they lie where they do not lie side by side, one position apart."""
+    if any(isinstance(dim, RaggedAxis) for dim in window.dims):
+        return f"{tuple(window.output_shape)} windows of about equal lengths"
+    words = [str(tuple(window.window_shape))]
+    strides = tuple(dim.stride for dim in window.dims)
+    dilation = tuple(dim.dilation for dim in window.dims)
+    padding = tuple((dim.low, dim.high) for dim in window.dims)
+    words += [f"strides {strides}"] * (set(strides) != {1})
+    words += [f"window_dilation {dilation}"] * (set(dilation) != {1})
+    words += [f"padding {padding}"] * any(map(any, padding))
+    return ", ".join([*words, f"axes {tuple(window.axes)}"])
+
+
+def of_bytes(count: Any) -> str:
+    """A number of bytes in the unit that shows it best; of symbolic sizes as it is."""
+    if not is_int(count):
+        return f"{count} bytes"
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def of_kept(row: Any) -> str:
+    """What is held from forward to backward."""
+    if not row.kept:
+        return "nothing from forward to backward"
+    return (
+        f"{', '.join(map(of_type, row.kept))} from forward to backward: {of_bytes(row.kept_bytes)}"
+    )
+
+
+def told(row: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+    """What is said of each platform, those of which the same is said once: of each direction its lines."""
+    found: list[tuple[list[str], list[tuple[str, list[str]]]]] = []
+    for on, plan in row.passes.items():
+        said = [
+            (way, [*map(of_stage, stages)] or ["one expression, which XLA compiles as it finds it"])
+            for way, stages in ways_of(plan, row.runs).items()
+        ]
+        said += [("", list(plan.why))] * bool(plan.why)
+        same = next((names for names, other in found if other == said), None)
+        if same is None:
+            found.append(([on], said))
+        else:
+            same.append(on)
+    return [
+        ("everywhere" if len(names) == len(PLATFORMS) else " and ".join(names), said)
+        for names, said in found
+    ]
+
+
+def ways_of(plan: OpPlan, runs: Sequence[str]) -> dict[str, Stages]:
+    """The passes of each direction that is told: forward and backward always, others where they differ and run."""
+    ways: dict[str, Stages] = {}
+    if plan.value is not None and plan.value != plan.forward and "value" in runs:
+        ways["value"] = plan.value
+    ways["forward"] = plan.forward
+    if "tangent" in runs and plan.tangent != plan.forward:
+        ways["tangent"] = plan.tangent
+    ways["backward"] = plan.backward
+    return ways
+
+
+def of_stage(stage: Stage) -> str:
+    """One pass."""
+    words = [f"{stage.terms} element{'s' * (stage.terms > 1)} each, {HOWS[stage.how][0]}"]
+    words += [f"{stage.phases} interleaved parts of the result"] * (stage.phases > 1)
+    words += [f"{stage.regions} parts of the result, its ends apart"] * (stage.regions > 1)
+    words += ["stored"] * stage.stored
+    axes = f"axes {', '.join(map(str, stage.axes))}: " if stage.axes[1:] else ""
+    axes = axes or (f"axis {stage.axes[0]}: " if stage.axes else "")
+    note = f" ({stage.note})" if stage.note else ""
+    return f"{axes}{', '.join(words)}{note}"
+
+
+def _line(title: str, text: str) -> str:
+    return f"  {title:12}{text}"

@@ -1,0 +1,105 @@
+"""A call as a user writes it, of arrays that are named by their types.
+
+    max_pool(float32[8,40,40,128], (13, 13), padding="SAME")
+    model:train_step({"w": float32[3,3,64]}, bfloat16[b,28,28,64])
+
+A name alone is of this library; one with a colon is of a module that is imported. A size may be a name: it is any.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import export
+
+import jaxpool
+from jaxpool._cli import UsageError, quoted
+
+EXAMPLE = "Write it as in \"max_pool(float32[8,40,40,128], (13, 13), padding='SAME')\"."
+CONSTANTS = {"inf": math.inf, "nan": math.nan}
+
+
+def read_call(text: str) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+    """The function that is called, and its arguments; arrays are `jax.ShapeDtypeStruct`s."""
+    head, bracket, rest = text.partition("(")
+    module, colon, name = head.strip().rpartition(":")
+    try:
+        tree = ast.parse(f"call({rest}" if bracket else "", mode="eval").body
+    except (SyntaxError, ValueError):
+        tree = None
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
+        raise _wrong("a call", text)
+    function = _function(module if colon else "", name, text)
+    reader = _Reader()
+    args = [reader.value(each) for each in tree.args]
+    return function, args, {each.arg or "": reader.value(each.value) for each in tree.keywords}
+
+
+def _wrong(rule: str, got: str) -> UsageError:
+    return UsageError(f"`--plan` must be {rule}; got {quoted(got)}. {EXAMPLE}")
+
+
+def _function(module: str, name: str, text: str) -> Callable[..., Any]:
+    found: Any = jaxpool
+    if module:
+        try:
+            found = importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(
+                f"there is no module {module} that can be imported: {error}."
+            ) from None
+    for part in name.removeprefix("jaxpool.").split(".") if name else ():
+        found = None if part.startswith("_") and not module else getattr(found, part, None)
+    if not name or not callable(found):
+        raise _wrong(f"a call of a function of {module or 'jaxpool'}", text)
+    function: Callable[..., Any] = found
+    return function
+
+
+class _Reader:
+    """Reads arguments; sizes with one name are one size."""
+
+    def __init__(self) -> None:
+        self._scope = export.SymbolicScope()
+
+    def value(self, node: ast.expr) -> Any:
+        """What an argument says: a number, a text, a type, or several of them."""
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.value(operand)
+            case ast.Tuple(elts=each):
+                return tuple(map(self.value, each))
+            case ast.List(elts=each):
+                return [*map(self.value, each)]
+            case ast.Dict(keys=keys, values=values) if None not in keys:
+                pairs = zip(keys, values, strict=True)
+                return {self.value(key): self.value(value) for key, value in pairs if key}
+            case ast.Name(id="key"):
+                return jax.eval_shape(lambda: jax.random.key(0))
+            case ast.Name(id=name) if name in CONSTANTS:
+                return CONSTANTS[name]
+            case ast.Subscript(value=ast.Name(id=name), slice=sizes):
+                return self._array(name, sizes)
+        said = ast.unparse(node)
+        raise _wrong(
+            "a call of numbers, texts, tuples and arrays such as float32[8,40,40,128]", said
+        )
+
+    def _array(self, dtype: str, sizes: ast.expr) -> jax.ShapeDtypeStruct:
+        each = sizes.elts if isinstance(sizes, ast.Tuple) else [sizes]
+        words = ",".join(map(ast.unparse, each))
+        try:
+            shape = export.symbolic_shape(words, scope=self._scope)
+            return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
+        except (TypeError, ValueError):
+            raise _wrong(
+                "a call of arrays whose dtype and sizes jax knows", f"{dtype}[{words}]"
+            ) from None

@@ -1,0 +1,165 @@
+"""Any public function of an array taken apart by its derivative: which elements an output comes from.
+
+Of a small array the Jacobian says all there is to see, so nothing here knows of one function or another: a right call
+is that of its record (`jaxpool.testing.pools`), with what the command line says in place of the usual arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from jaxpool._cli import UsageError, shown
+from jaxpool._cli._array import LARGEST
+from jaxpool._cli._route import Route, cotangent_of
+
+# Options of the command line, by the argument that each sets.
+ARGUMENTS = {
+    "window_shape": "window",
+    "strides": "stride",
+    "padding": "padding",
+    "window_dilation": "dilation",
+    "ceil_mode": "ceil_mode",
+    "ties": "ties",
+    "count_include_pad": "count_include_pad",
+    "divisor": "divisor",
+    "p": "p",
+    "rank": "rank",
+    "output_shape": "to",
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Anything:
+    """A call of a public function whose images hold one array, (1, rows, columns, 1)."""
+
+    pool: Any
+    given: dict[str, Any]
+    image: np.ndarray
+
+    @property
+    def op(self) -> str:
+        """The name of the function."""
+        return str(self.pool.name)
+
+    @property
+    def selects(self) -> bool:
+        """Whether outputs are elements, not sums of them."""
+        return not self.pool.rounds(self.given)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether shares are parts such as 1/3, to be written so."""
+        return not self.pool.tolerance
+
+    windowed = False  # where an output looks the Jacobian says
+
+    def as_dict(self) -> dict[str, Any]:
+        """What programs read."""
+        return {"op": self.op} | {
+            name: value
+            if isinstance(value, (bool, int, float, str, tuple, type(None)))
+            else _code(value)
+            for name, value in self.given.items()
+            if name not in self.pool.operands
+        }
+
+    def call(self, shape: tuple[int, ...]) -> str:
+        """What to write in a program."""
+        words = []
+        for name, value in self.given.items():
+            first = name == self.pool.operands[0]
+            if name == "xs":
+                words += ["x", *map(_code, value[1:])]
+            elif first:
+                words.append("x[None, ..., None]" if np.ndim(value) == 4 else "x[..., None]")
+            else:
+                default = self.pool.parameters[name].default
+                needed = default is self.pool.parameters[name].empty
+                words.append(_code(value) if needed else f"{name}={_code(value)}")
+        return f"jaxpool.{self.op}({', '.join(words)})"
+
+
+def _code(value: Any) -> str:
+    """A value as a program writes it."""
+    if hasattr(value, "dtype") and str(value.dtype).startswith("key"):
+        return "jax.random.key(0)"
+    if isinstance(value, np.ndarray):
+        flat = value.squeeze() if value.ndim > 2 else value
+        return f"jnp.array({flat.tolist()})" if value.size <= 24 else f"jnp.zeros({value.shape})"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def named(op: str) -> Any:
+    """The record of the public function that `op` names, with or without "pool" behind it; None if there is none."""
+    from jaxpool.testing import pools
+
+    known = pools()
+    return known.get(op) or known.get(f"{op}_pool")
+
+
+def call_of(pool: Any, array: np.ndarray, settings: dict[str, Any], more: list[str]) -> Anything:
+    """The call of an array, `more` holding what `--set` was given; refuses what the function does not take."""
+    for name in settings:
+        if not pool.takes(name):
+            raise UsageError(
+                f"`--{ARGUMENTS[name].replace('_', '-')}` does not go with --op {pool.name}."
+            )
+    for text in more:
+        name, _, value = text.partition("=")
+        if not pool.takes(name) or name in pool.operands:
+            takes = ", ".join(each for each in pool.parameters if each not in pool.operands)
+            raise UsageError(
+                f"`--set` must be of an argument of {pool.name}, {takes}; got {shown(text)}."
+            )
+        try:
+            settings[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            settings[name] = value
+        if isinstance(settings[name], list):
+            settings[name] = np.array(settings[name])
+    if pool.takes("window_shape", "strides"):
+        settings.setdefault("strides", (2, 2))
+    if pool.takes("axis"):
+        settings.setdefault("axis", -3)
+    image = array[None, :, :, None]
+    first = {} if pool.takes("segment_ids") or "x" not in pool.operands else {"x": image}
+    return Anything(pool, pool.given(image, **settings | first), image)
+
+
+def trace(call: Anything, array: np.ndarray, dy: np.ndarray | None = None) -> Route:
+    """The function of the array, and its Jacobian: a row for each output."""
+    import jax
+
+    pool = call.pool
+    (main, *_) = pool.operands
+
+    def pooled(x: jax.Array) -> jax.Array:
+        given = dict(call.given)
+        value = given[main]
+        given[main] = (
+            (x.reshape(value[0].shape), *value[1:]) if main == "xs" else x.reshape(value.shape)
+        )
+        y = pool.run(given)
+        y = y[0] if isinstance(y, tuple) else y
+        sizes = [size for size in y.shape if size > 1] or [1]
+        return y.reshape(sizes[0] if len(sizes) > 1 else 1, -1)
+
+    def route(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y, pull_back = jax.vjp(pooled, x)
+        return y, pull_back(dy)[0]
+
+    out = jax.eval_shape(pooled, array).shape
+    if out[0] * out[1] > LARGEST:
+        raise UsageError(f"The output must have at most {LARGEST} numbers; got {out[0]}x{out[1]}.")
+    sent = cotangent_of(dy, out)
+    each = np.eye(sent.size, dtype=sent.dtype).reshape(-1, *out)
+    dys = np.concatenate([sent[None], each])
+    ys, dxs = jax.jit(jax.vmap(route, (None, 0)))(array, dys)
+    shares = np.asarray(dxs[1:]).reshape(*out, *array.shape)
+    members = np.isnan(shares) | (shares != 0)
+    y, dx = np.asarray(ys[0]), np.asarray(dxs[0])
+    return Route(call, array, y, sent, dx, shares, members, array)

@@ -1,0 +1,67 @@
+"""The plan of a call, as words and as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import jax
+
+import jaxpool
+from jaxpool._api.plan_of import Plans
+from jaxpool._api.plan_text import of_type
+from jaxpool._cli import UsageError
+from jaxpool._cli._call import read_call
+from jaxpool._plan.stages import OpPlan, Stage
+
+
+def plans_of(text: str) -> Plans:
+    """The plans of the call that `text` is. What its function refuses is said as it says it."""
+    with jax.enable_x64("64" in text or jax.config.read("jax_enable_x64")):
+        function, args, kwargs = read_call(text)
+        try:
+            plans: Plans = jaxpool.plan_of(function)(*args, **kwargs)
+        except (TypeError, ValueError) as error:
+            raise UsageError(str(error)) from None
+    return plans
+
+
+def in_words(text: str) -> str:
+    """What is printed for a call."""
+    return str(plans_of(text))
+
+
+def as_json(text: str) -> str:
+    """The same for programs: a list with an object for each pool."""
+    return json.dumps([_row(row) for row in plans_of(text)])
+
+
+def _row(row: Any) -> dict[str, Any]:
+    sizes = row.kept_bytes
+    return {
+        "function": row.function,
+        "where": row.where,
+        "inputs": [of_type(each) for each in row.inputs],
+        "output": of_type(row.output),
+        "examples": row.examples,
+        "kept": [of_type(each) for each in row.kept],
+        "kept_bytes": sizes if isinstance(sizes, int) else str(sizes),
+        "runs": row.runs,
+        "passes": {on: _plan(plan) for on, plan in row.passes.items()},
+    }
+
+
+def _plan(plan: OpPlan) -> dict[str, Any]:
+    return {
+        "value": [*map(_stage, plan.forward if plan.value is None else plan.value)],
+        "forward": [*map(_stage, plan.forward)],
+        "tangent": [*map(_stage, plan.tangent)],
+        "backward": [*map(_stage, plan.backward)],
+        "why": plan.why,
+    }
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    names = [field.name for field in dataclasses.fields(stage) if field.name != "read"]
+    return {name: getattr(stage, name) for name in names}

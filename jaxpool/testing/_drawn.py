@@ -1,0 +1,116 @@
+"""A hypothesis strategy of calls of any public function: an argument is drawn by its name, from its signature."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from hypothesis import strategies as st
+
+from jaxpool.testing import _usual
+from jaxpool.testing._answer import is_floating
+from jaxpool.testing._case import Call
+from jaxpool.testing._record import Pool
+from jaxpool.testing._strategies import geometries
+from jaxpool.testing._values import Values, draw_values
+
+PLACED = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode")  # by `geometries`
+MOST = 6  # elements of a pooled axis
+
+
+@st.composite
+def calls(
+    draw: st.DrawFn,
+    pool: Pool,
+    *,
+    dtypes: Sequence[Any] = (np.float32,),
+    values: Sequence[Values] | None = None,
+) -> Call:
+    """Right calls of a public function, with a cotangent, of the given types and kinds of numbers.
+
+    Args:
+        draw: What hypothesis passes.
+        pool: The record of the function, of `pools()`.
+        dtypes: Types of the arrays.
+        values: Kinds of numbers (see `pool_cases`); None is all of which the record says something.
+
+    Example:
+        >>> from hypothesis import given
+        >>> from jaxpool.testing import assert_pool_matches, calls, pools
+        >>> @given(calls(pools()["cummax"]))
+        ... def test_cummax(call):
+        ...     assert_pool_matches(call.pool.function, call)
+    """
+    kinds = [kind for kind in (values or pool.covers) if kind in pool.covers]
+    kind: Any = draw(st.sampled_from(kinds))
+    dtype = np.dtype(draw(st.sampled_from(dtypes)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    shape, settings = draw(_placed(pool))
+    images = draw_values(rng, shape, dtype, kind)
+    for name in pool.parameters:
+        if name not in settings and (drawn := _argument(pool, name, shape)) is not None:
+            settings[name] = draw(drawn)
+    if "kernel" in settings:
+        settings["kernel"] = np.array(settings["kernel"]).astype(dtype)
+    call = Call(pool, pool.given(images, **settings))
+    if not all(is_floating(np.asarray(x).dtype) for x in call.operands()):
+        return call
+    y = call.answer().y
+    dy = draw_values(rng, y.shape, y.dtype, "ties" if kind == "ties" else "normal")
+    return Call(pool, call.given, dy)
+
+
+@st.composite
+def _placed(draw: st.DrawFn, pool: Pool) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """The shape of the images, and where windows lie in them."""
+    batch, height, width = [draw(st.integers(1, most)) for most in (2, MOST, MOST)]
+    shape: tuple[int, ...] = (batch, height, width, 2 * draw(st.integers(1, 2)))
+    if pool.takes("window_shape", "output_shape"):  # windows that chance places
+        window = draw(st.integers(1, height)), draw(st.integers(1, width))
+        most = height - window[0] + 1, width - window[1] + 1
+        return shape, {
+            "window_shape": window,
+            "output_shape": tuple(draw(st.integers(1, n)) for n in most),
+        }
+    if not pool.takes("window_shape", "padding"):
+        return shape, {}
+    how = {"dilation": pool.takes("window_dilation"), "ceil_mode": pool.takes("ceil_mode")}
+    geometry = draw(geometries(ranks=(2,), layouts=("channels_last",), max_size=MOST, **how))
+    fields = {name: getattr(geometry, name) for name in PLACED if pool.takes(name)}
+    if pool.takes("blur_shape"):  # two windows after each other
+        fields["padding"] = "SAME"
+    shape = (*[1] * (4 - len(geometry.shape)), *geometry.shape)
+    return shape[-4:], {name: value for name, value in fields.items() if value is not None}
+
+
+def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[Any] | None:
+    """What argument `name` may be beside images of a shape; None where it stays as it usually is."""
+    height, width, channels = shape[-3:]
+    pair, small = st.tuples(st.integers(1, height), st.integers(1, width)), st.integers(1, 3)
+    corner = st.integers(-4, 4 * MOST).map(lambda quarters: quarters / 4)
+    entries = st.lists(st.integers(-2, 2), min_size=4, max_size=4)
+    rows = math.prod(shape[:-2])
+    by_name: dict[str, st.SearchStrategy[Any]] = {
+        "key": st.integers(0, 99).map(jax.random.key),
+        "output_shape": pair,
+        "levels": st.lists(small, min_size=1, max_size=2, unique=True).map(tuple),
+        "groups": st.sampled_from([n for n in (1, 2, 4) if channels % n == 0]),
+        "k": st.integers(1, height),
+        "blur_shape": st.tuples(small, small),
+        "kernel": entries.map(lambda flat: [flat[:2], flat[2:]]),
+        "boxes": st.lists(st.tuples(*[corner] * 4), min_size=3, max_size=3).map(
+            lambda rows: np.array(rows, np.float32)
+        ),
+        "segment_ids": st.lists(st.integers(-1, 4), min_size=rows, max_size=rows).map(np.array),
+    }
+    choices = {"ties": pool.ties, **_usual.CHOICES, **pool.choices}.get(name, ())
+    if not pool.takes(name) or name in ("rank", "axis", *PLACED):  # some have a place of their own
+        return None
+    if name in ("key",) and None in choices:
+        return st.none() | by_name[name]
+    if name in by_name:
+        return by_name[name]
+    return st.sampled_from(choices) if choices else None

@@ -1,0 +1,75 @@
+"""What twins are made of: windows side by side along a new last axis, so that a pool is a formula along it.
+
+A twin is plain jax.numpy, which jax differentiates by itself, in every mode and to every order: right wherever no two
+elements of a window tie. It is written for finite floats, and slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpool._geometry.window import make_window
+from jaxpool.testing._answer import taps_along
+
+Array = Any
+Lists = Sequence[Sequence[Sequence[int]]]  # per axis, per output: the positions in its window
+
+
+def side_by_side(x: Array, axes: Sequence[int], lists: Lists) -> tuple[Array, np.ndarray]:
+    """The elements of each window along a new last axis, and which of them there are: (..., taps)."""
+    ndim = x.ndim
+    there = np.ones([1] * ndim, bool)
+    for axis, own in zip(axes, lists, strict=True):
+        taps = max(map(len, own))
+        at = np.array([[*window, *[-1] * (taps - len(window))] for window in own])
+        x = jnp.moveaxis(jnp.take(x, np.maximum(at, 0), axis), axis + 1, -1)
+        real = _placed(at >= 0, axis, ndim)
+        there = there[..., None] & real.reshape(*real.shape[:ndim], *[1] * (there.ndim - ndim), -1)
+    taps = int(np.prod(x.shape[ndim:]))
+    return x.reshape(*x.shape[:ndim], taps), there.reshape(*there.shape[:ndim], taps)
+
+
+def _placed(mask: np.ndarray, axis: int, ndim: int) -> np.ndarray:
+    """A mask (outputs, taps) of an axis among `ndim`, the taps behind."""
+    shape = [1] * ndim
+    shape[axis] = len(mask)
+    return mask.reshape(*shape, -1)
+
+
+def windows(x: Array, *geometry: Any, **options: Any) -> tuple[Array, np.ndarray]:
+    """The same of the windows of a pool."""
+    window = make_window(x.shape, *geometry, **options)
+    return side_by_side(x, window.axes, [taps_along(dim) for dim in window.dims])
+
+
+def pick(values: Array, there: np.ndarray, best: Callable[..., Any], worst: float) -> Array:
+    """The element of each window that is `best` of those that are there."""
+    at = jax.nn.one_hot(
+        best(jnp.where(there, values, worst), -1), values.shape[-1], dtype=values.dtype
+    )
+    return jnp.where(at > 0, values, 0).sum(-1)
+
+
+def largest(values: Array, there: np.ndarray) -> Array:
+    """The maximum of each window."""
+    return jnp.where(there, values, -np.inf).max(-1)
+
+
+def smallest(values: Array, there: np.ndarray) -> Array:
+    """The minimum of each window."""
+    return jnp.where(there, values, np.inf).min(-1)
+
+
+def total(values: Array, there: np.ndarray) -> Array:
+    """The sum of each window."""
+    return jnp.where(there, values, 0).sum(-1)
+
+
+def mean(values: Array, there: np.ndarray) -> Array:
+    """The average of each window."""
+    return total(values, there) / there.sum(-1).astype(values.dtype)

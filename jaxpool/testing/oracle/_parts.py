@@ -1,0 +1,251 @@
+"""What the loops are made of: rules, and windows that a rule is applied to.
+
+Every op is two choices: which input elements one output element looks at, and a rule that turns their values into one
+value and into shares, how much of the output's cotangent each of them gets. A pool over windows is a list of positions
+for each output along each pooled axis, and a rule; `pool` does the rest.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpool._geometry.window import Window
+from jaxpool.testing._answer import (
+    Answer,
+    Position,
+    Term,
+    exact_sum,
+    exact_values,
+    is_floating,
+    rounded,
+    taps_along,
+)
+
+Ties = Literal["first", "last", "split"]
+Rule = Callable[[list[Any]], tuple[Any, list[float]]]
+Best = Callable[[list[Any]], Any]
+Lists = Sequence[
+    Sequence[Sequence[int]]
+]  # for each axis, for each output: the positions in its window
+
+
+# Rules: from the values of one window, in row-major order, to its value and the shares
+
+
+def choose(best: Callable[[list[Any]], Any], ties: Ties) -> Rule:
+    """The best value, NaN above all; the cotangent goes to the `ties` choice among the tied."""
+
+    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        nans = [i for i, value in enumerate(values) if value != value]
+        winner = math.nan if nans else best(values)
+        tied = nans or [i for i, value in enumerate(values) if value == winner]
+        shares = [0.0] * len(values)
+        if ties == "split":
+            for i in tied:
+                shares[i] = 1 / len(tied)
+        else:
+            shares[tied[0] if ties == "first" else tied[-1]] = 1.0
+        return winner, shares
+
+    if ties not in ("first", "last", "split"):
+        raise ValueError(f"ties must be 'first', 'last' or 'split'; got {ties!r}")
+    return rule
+
+
+def at_rank(rank: int | None, ties: Ties) -> Rule:
+    """The value of a rank, None the median, NaN above all; the cotangent as in `choose` among its equals."""
+
+    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        order = sorted(values, key=lambda value: (value != value, 0 if value != value else value))
+        winner = order[len(values) // 2 if rank is None else rank]
+        equal = [
+            1 if value == winner or (value != value and winner != winner) else 0 for value in values
+        ]
+        return winner, choose(max, ties)(equal)[1]
+
+    return rule
+
+
+def divide(divisor: float) -> Rule:
+    """The sum of the values over `divisor`, every one with the same share."""
+
+    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        return exact_sum(values) / divisor, [1 / divisor] * len(values)
+
+    return rule
+
+
+def add(values: list[Any]) -> tuple[Any, list[float]]:
+    """The sum of the values."""
+    return exact_sum(values), [1.0] * len(values)
+
+
+def mean(values: list[Any]) -> tuple[Any, list[float]]:
+    """The average of the values; 0 of none."""
+    return divide(len(values))(values) if values else (0.0, [])
+
+
+def extreme_or_worst(kind: Literal["max", "min"], ties: Ties, dtype: Any) -> Rule:
+    """The extreme of the values; of none the one that loses to all others."""
+    best = builtins.max if kind == "max" else builtins.min
+    rule = choose(best, ties)
+    return lambda values: rule(values) if values else (worst(dtype, kind), [])
+
+
+def worst(dtype: Any, kind: Literal["max", "min"]) -> Any:
+    """The value that loses to all others of a type: its infinity, if it has one."""
+    if dtype == np.bool_:
+        return kind == "min"
+    info = jnp.finfo(dtype) if is_floating(dtype) else jnp.iinfo(dtype)
+    bound = info.min if kind == "max" else info.max
+    if not is_floating(dtype):
+        return int(bound)
+    infinite = float(rounded(-np.inf if kind == "max" else np.inf, dtype))
+    return infinite if math.isinf(infinite) else float(bound)
+
+
+# Windows
+
+
+def lanes(shape: Sequence[int], axes: Sequence[int]) -> Iterator[list[int]]:
+    """Every position along the axes that are not pooled, 0 along those that are."""
+    yield from (
+        list(lane) for lane in np.ndindex(*(1 if i in axes else n for i, n in enumerate(shape)))
+    )
+
+
+def at(lane: list[int], axes: Sequence[int], position: Position) -> Position:
+    """`lane` with `position` along the pooled axes."""
+    full = list(lane)
+    for axis, index in zip(axes, position, strict=True):
+        full[axis] = index
+    return tuple(full)
+
+
+def pooled_axes(ndim: int, count: int, axes: Sequence[int] | None) -> tuple[int, ...]:
+    """The axes that are pooled: `count` before the last one, unless others are named."""
+    if axes is None:
+        return tuple(range(ndim - 1 - count, ndim - 1))
+    return tuple(axis % ndim for axis in axes)
+
+
+def float_dtype(x: Any) -> Any:
+    """The type of an average of x."""
+    dtype = np.asarray(x).dtype
+    return dtype if is_floating(dtype) else np.dtype(np.float32)
+
+
+def pool(
+    x: Any,
+    axes: Sequence[int],
+    lists: Lists,
+    rule_of: Callable[[Position], Rule],
+    dtype: Any = None,
+    counts: Any = None,
+) -> Answer:
+    """Applies `rule_of(output)` to every window of every lane of x, to what `counts` where a mask says it."""
+    x = np.asarray(x)
+    values = exact_values(x)
+    held = None if counts is None else np.broadcast_to(counts, x.shape)
+    shape = list(x.shape)
+    for axis, own in zip(axes, lists, strict=True):
+        shape[axis] = len(own)
+    y, indices = np.zeros(shape, object), np.zeros(shape, np.int32)
+    sizes = [x.shape[axis] for axis in axes]
+    terms = []
+    for lane in lanes(x.shape, axes):
+        for output in itertools.product(*[range(len(own)) for own in lists]):
+            here = itertools.product(*[own[o] for own, o in zip(lists, output, strict=True)])
+            pairs = [(element, at(lane, axes, element)) for element in here]
+            if held is not None:
+                pairs = [pair for pair in pairs if held[pair[1]]]
+            target = at(lane, axes, output)
+            y[target], shares = rule_of(target)([values[position] for _, position in pairs])
+            for (element, position), share in zip(pairs, shares, strict=True):
+                if share:
+                    terms.append(Term(target, 0, position, share))
+                    indices[target] = np.ravel_multi_index(element, sizes)
+    dtype = x.dtype if dtype is None else dtype
+    return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
+
+
+def windowed(
+    x: Any, window: Window, rule_of: Callable[[Position], Rule], dtype: Any = None
+) -> Answer:
+    """The same of the windows of a pool."""
+    return pool(x, window.axes, [taps_along(dim) for dim in window.dims], rule_of, dtype)
+
+
+def chosen(answer: Answer, ties: Ties) -> Answer:
+    """An answer without indices where no one element is chosen."""
+    return dataclasses.replace(answer, indices=None) if ties == "split" else answer
+
+
+def summed(answer: Answer, size: Any = None) -> Answer:
+    """An answer of sums, which chooses no element."""
+    return dataclasses.replace(answer, indices=None, size=size)
+
+
+def squeezed(answer: Answer, axes: Sequence[int]) -> Answer:
+    """An answer without axes of size 1."""
+
+    def short(position: Position) -> Position:
+        return tuple(index for i, index in enumerate(position) if i not in axes)
+
+    def cut(array: np.ndarray | None) -> Any:
+        return None if array is None else np.squeeze(array, tuple(axes))
+
+    terms = tuple(dataclasses.replace(term, output=short(term.output)) for term in answer.terms)
+    arrays = {"y": cut(answer.y), "indices": cut(answer.indices), "size": cut(answer.size)}
+    return dataclasses.replace(answer, terms=terms, **arrays)
+
+
+def after(second: Answer, first: Answer) -> Answer:
+    """Two pools one after the other: `second` is the answer of the values of `first`."""
+    behind: dict[Position, list[Term]] = {}
+    for term in first.terms:
+        behind.setdefault(term.output, []).append(term)
+    terms = tuple(
+        dataclasses.replace(own, output=term.output, share=own.share * term.share)
+        for term in second.terms
+        for own in behind.get(term.position, [])
+    )
+    return dataclasses.replace(second, inputs=first.inputs, terms=terms)
+
+
+# Elementwise
+
+
+def elementwise(xs: Sequence[Any], rule: Rule) -> Answer:
+    """Applies `rule` to the elements of `xs`, broadcast together, that share a position."""
+    with jax.numpy_dtype_promotion("standard"):
+        dtype = np.dtype(jnp.result_type(*xs))
+    arrays = [np.asarray(x) for x in xs]
+    values = [exact_values(rounded(exact_values(x), dtype)) for x in arrays]
+    y = np.zeros(np.broadcast_shapes(*(x.shape for x in arrays)), object)
+    terms = []
+    for output in np.ndindex(*y.shape):
+        own = [unbroadcast(output, x.shape) for x in arrays]
+        y[output], shares = rule([value[at] for value, at in zip(values, own, strict=True)])
+        for operand, share in enumerate(shares):
+            if share:
+                terms.append(Term(output, operand, own[operand], share))
+    inputs = tuple(
+        (array.shape, np.dtype(jnp.result_type(x))) for array, x in zip(arrays, xs, strict=True)
+    )
+    return Answer(rounded(y, dtype), inputs, tuple(terms))
+
+
+def unbroadcast(position: Position, shape: tuple[int, ...]) -> Position:
+    """The element of an array of `shape` that stands at `position` of the broadcast result."""
+    own = position[len(position) - len(shape) :]
+    return tuple(0 if size == 1 else index for index, size in zip(own, shape, strict=True))

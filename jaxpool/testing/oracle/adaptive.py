@@ -1,0 +1,183 @@
+"""What adaptive pools, pools of whole axes and pyramids should give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpool.testing import _twins as twins
+from jaxpool.testing._answer import Answer, Term
+from jaxpool.testing._record import record
+from jaxpool.testing.oracle import _parts as parts
+from jaxpool.testing.oracle._parts import Ties
+from jaxpool.testing.oracle.windowed import _chosen
+
+__all__ = [
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
+    "adaptive_max_pool_with_argmax",
+    "global_avg_pool",
+    "global_max_pool",
+    "spatial_pyramid_pool",
+]
+
+Sizes = Sequence[int | None]
+
+
+def adaptive_windows(length: int, outputs: int) -> list[list[int]]:
+    """From the definition: the floor of where a window begins, the ceiling of where it ends.
+
+    >>> adaptive_windows(5, 3)
+    [[0, 1], [1, 2, 3], [3, 4]]
+    """
+    starts = [i * length // outputs for i in range(outputs)]
+    stops = [((i + 1) * length + outputs - 1) // outputs for i in range(outputs)]
+    return [list(range(*ends)) for ends in zip(starts, stops, strict=True)]
+
+
+def _adaptive(x: Any, output_shape: Sizes, axes: Any) -> tuple[Any, Any]:
+    """The pooled axes, and the windows along each."""
+    pooled = parts.pooled_axes(np.ndim(x), len(output_shape), axes)
+    sizes = [np.shape(x)[axis] for axis in pooled]
+    pairs = zip(sizes, output_shape, strict=True)
+    return pooled, [adaptive_windows(size, size if n is None else n) for size, n in pairs]
+
+
+def _extreme(x: Any, where: tuple[Any, Any], ties: Ties, counts: Any = None) -> Answer:
+    rule = parts.extreme_or_worst("max", ties, np.asarray(x).dtype)
+    return parts.chosen(parts.pool(x, *where, lambda output: rule, counts=counts), ties)
+
+
+def _average(x: Any, where: tuple[Any, Any], counts: Any = None) -> Answer:
+    dtype = parts.float_dtype(x)
+    return parts.summed(parts.pool(x, *where, lambda output: parts.mean, dtype, counts))
+
+
+def _twin(formula: Callable[..., Any]) -> Callable[..., Any]:
+    def twin(x: Any, output_shape: Sizes, *, axes: Any = None, ties: Any = None) -> Any:
+        return formula(*twins.side_by_side(x, *_adaptive(x, output_shape, axes)))
+
+    return twin
+
+
+@record(twin=_twin(twins.largest))
+def adaptive_max_pool(
+    x: Any, output_shape: Sizes, *, axes: Any = None, ties: Ties = "first"
+) -> Answer:
+    """The largest element of each window, as in `jaxpool.adaptive_max_pool`."""
+    return _extreme(x, _adaptive(x, output_shape, axes), ties)
+
+
+def _with_position(x: Any, output_shape: Sizes, *, axes: Any = None, ties: Any = None) -> Any:
+    pooled, lists = _adaptive(x, output_shape, axes)
+    shape = [size if axis in pooled else 1 for axis, size in enumerate(x.shape)]
+    return _chosen(x, jnp.arange(np.prod(shape)).reshape(shape), pooled, lists)
+
+
+@record(twin=_with_position)
+def adaptive_max_pool_with_argmax(
+    x: Any, output_shape: Sizes, *, axes: Any = None, ties: Ties = "first"
+) -> Answer:
+    """The same, and where it stands: of the tied the first where all of them share the cotangent."""
+    where = _adaptive(x, output_shape, axes)
+    answer = _extreme(x, where, ties)
+    indices = answer.indices if ties != "split" else _extreme(x, where, "first").indices
+    return Answer(answer.y, answer.inputs, answer.terms, indices)
+
+
+@record(twin=_twin(twins.mean), adds=True)
+def adaptive_avg_pool(x: Any, output_shape: Sizes, *, axes: Any = None) -> Answer:
+    """The mean of each window, as in `jaxpool.adaptive_avg_pool`."""
+    return _average(x, _adaptive(x, output_shape, axes))
+
+
+# Whole axes
+
+
+def _whole(x: Any, axes: Any) -> tuple[Any, Any]:
+    pooled = parts.pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
+    return pooled, [[list(range(np.shape(x)[axis]))] for axis in pooled]
+
+
+def _twin_of_whole(formula: Callable[..., Any]) -> Callable[..., Any]:
+    def twin(
+        x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False, ties: Any = None
+    ) -> Any:
+        at = _whole(x, axes)
+        values, there = twins.side_by_side(x, *at)
+        if where is not None:
+            counts = jnp.broadcast_to(jnp.asarray(where), x.shape)
+            there = there & twins.side_by_side(counts, *at)[0]
+        y = formula(values, there)
+        return y if keepdims else jnp.squeeze(y, at[0])
+
+    return twin
+
+
+@record(twin=_twin_of_whole(twins.largest), choices={"keepdims": (True,)})
+def global_max_pool(
+    x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False, ties: Ties = "first"
+) -> Answer:
+    """The largest element that counts, as in `jaxpool.global_max_pool`."""
+    at = _whole(x, axes)
+    answer = _extreme(x, at, ties, where)
+    return answer if keepdims else parts.squeezed(answer, at[0])
+
+
+@record(twin=_twin_of_whole(twins.mean), adds=True)
+def global_avg_pool(
+    x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False
+) -> Answer:
+    """The mean of what counts, as in `jaxpool.global_avg_pool`."""
+    at = _whole(x, axes)
+    answer = _average(x, at, where)
+    return answer if keepdims else parts.squeezed(answer, at[0])
+
+
+# Pyramids
+
+
+def _pyramid(x: Any, levels: Sequence[int], axes: Any, pool: Callable[..., Any]) -> Any:
+    """What `pool(x, output_shape, axes)` gives for each level, and how its positions are laid out."""
+    pooled = parts.pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
+    *left, channels = [axis for axis in range(np.ndim(x)) if axis not in pooled]
+    order = (*left, *pooled, channels)
+    return [(pool(x, (n,) * len(pooled), axes=pooled), len(left), order) for n in sorted(levels)]
+
+
+def _flattened(x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = None) -> Any:
+    pool = _twin(twins.largest if kind == "max" else twins.mean)
+    found = []
+    for y, lead, order in _pyramid(x, levels, axes, pool):
+        moved = jnp.transpose(y, order)
+        found.append(
+            moved.reshape(*moved.shape[:lead], np.prod(moved.shape[lead:-1]) * moved.shape[-1])
+        )
+    return jnp.concatenate(found, -1)
+
+
+def _averages(levels: Any, kind: str = "max", **given: Any) -> bool:
+    return kind == "avg"
+
+
+@record(twin=_flattened, adds=_averages)
+def spatial_pyramid_pool(
+    x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = None
+) -> Answer:
+    """Adaptive pools of several sizes behind each other, as in `jaxpool.spatial_pyramid_pool`."""
+    pool = adaptive_max_pool if kind == "max" else adaptive_avg_pool
+    values, terms, offset = [], [], 0
+    for answer, lead, order in _pyramid(x, levels, axes, pool):
+        moved = answer.y.transpose(order)
+        shape = moved.shape
+        values.append(moved.reshape(*shape[:lead], -1))
+        for term in answer.terms:
+            own = tuple(term.output[axis] for axis in order)
+            flat = int(np.ravel_multi_index(own[lead:], shape[lead:]))
+            terms.append(Term((*own[:lead], offset + flat), 0, term.position, term.share))
+        offset += values[-1].shape[-1]
+    inputs = ((np.shape(x), np.asarray(x).dtype),)
+    return Answer(np.concatenate(values, -1), inputs, tuple(terms))

@@ -1,0 +1,110 @@
+"""What norms and generalised means of windows should be."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpool._geometry.window import make_window
+from jaxpool.testing import _twins as twins
+from jaxpool.testing._answer import Answer, Position
+from jaxpool.testing._record import record
+from jaxpool.testing.oracle import _parts as parts
+from jaxpool.testing.oracle._parts import Rule
+
+__all__ = ["gem_pool", "lp_pool"]
+
+FINITE = ("ties", "normal")
+
+
+def _norm(p: float) -> Rule:
+    """`(sum of |x|^p)^(1/p)`, computed of the sizes over the largest."""
+
+    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        sizes = [abs(float(value)) for value in values]
+        largest = max(sizes)
+        signs = [math.copysign(1.0, value) if value else 0.0 for value in values]
+        if p == math.inf or largest == 0:
+            first = sizes.index(largest)
+            shares = [sign if i == first else 0.0 for i, sign in enumerate(signs)]
+            return largest, shares if p == math.inf else [0.0] * len(values)
+        scaled = [size / largest for size in sizes]
+        root = math.fsum(part**p for part in scaled) ** (1 / p)
+        shares = [
+            sign * (part / root) ** (p - 1) if part else 0.0
+            for sign, part in zip(signs, scaled, strict=True)
+        ]
+        return largest * root, shares
+
+    return rule
+
+
+def _root(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
+    values, there = twins.windows(x, *geometry, **options)
+    if p == math.inf:
+        return twins.largest(jnp.abs(values), there)
+    powers = jnp.abs(jnp.where(there, values, 1)) ** p
+    return jnp.where(there, powers, 0).sum(-1) ** (1 / p)
+
+
+@record(
+    twin=_root,
+    adds=True,
+    choices={"p": (1.0, 2.0, math.inf)},
+    tolerance=256.0,
+    covers=FINITE,
+)
+def lp_pool(x: Any, p: float, *geometry: Any, **options: Any) -> Answer:
+    """The p-norm of each window; `geometry` and `options` as in `jaxpool.lp_pool`."""
+    window = make_window(np.shape(x), *geometry, **options)
+    answer = parts.windowed(x, window, lambda output: _norm(p), parts.float_dtype(x))
+    return parts.summed(answer, np.abs(answer.y.astype(float)))
+
+
+def _generalised(p: float, eps: float) -> Rule:
+    """`(mean of max(x, eps)^p)^(1/p)`, by logarithms; at eps half of the derivative."""
+
+    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        held = [max(float(value), eps) for value in values]
+        heights = [p * math.log(value) for value in held]
+        top = max(heights)
+        powers = [math.exp(height - top) for height in heights]
+        total = math.fsum(powers)
+        y = math.exp((top + math.log(total / len(values))) / p)
+        live = [0.5 if value == eps else float(value > eps) for value in values]
+        triples = zip(live, powers, held, strict=True)
+        return y, [above * power / total * y / value for above, power, value in triples]
+
+    return rule
+
+
+def _of_powers(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any) -> Any:
+    values, there = twins.windows(x, *geometry, **options)
+    power = jnp.asarray(p, x.dtype)
+    beside = power[..., None] if power.ndim else power
+    powers = jnp.where(there, jnp.maximum(jnp.where(there, values, 1), eps) ** beside, 0)
+    return twins.mean(powers, there) ** (1 / power)
+
+
+@record(
+    twin=_of_powers,
+    adds=True,
+    usual={"x": abs},
+    choices={"p": (1.0, 2.0, -1.0, 0.5)},
+    coefficients=("p",),
+    tolerance=256.0,
+    covers=("normal",),
+)
+def gem_pool(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any) -> Answer:
+    """The generalised mean of each window; `geometry` and `options` as in `jaxpool.gem_pool`."""
+    window = make_window(np.shape(x), *geometry, **options)
+    powers = np.broadcast_to(np.asarray(p, np.float64), window.pooled(np.shape(x)))
+
+    def rule_of(output: Position) -> Rule:
+        return _generalised(float(powers[output]), eps)
+
+    answer = parts.windowed(x, window, rule_of, parts.float_dtype(x))
+    return parts.summed(answer, np.abs(answer.y.astype(float)))

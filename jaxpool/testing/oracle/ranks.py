@@ -1,0 +1,70 @@
+"""What elements of any rank within a window or along an axis should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpool._geometry.window import make_window
+from jaxpool.testing import _twins as twins
+from jaxpool.testing._answer import Answer, Term, exact_values
+from jaxpool.testing._record import record
+from jaxpool.testing.oracle import _parts as parts
+from jaxpool.testing.oracle._parts import Ties
+
+__all__ = ["k_max_pool", "median_pool", "rank_pool"]
+
+
+def _sorted(x: Any, rank: int | None, *geometry: Any, ties: Any = None, **options: Any) -> Any:
+    """Padding ranks last, and is never chosen."""
+    values, there = twins.windows(x, *geometry, **options)
+    count = there.sum(-1)
+    place = count // 2 if rank is None else rank % count
+    order = jnp.sort(jnp.where(there, values, np.inf), -1)
+    at = jax.nn.one_hot(jnp.broadcast_to(place, order.shape[:-1]), order.shape[-1], dtype=bool)
+    return jnp.where(at, order, 0).sum(-1)
+
+
+def _middle(x: Any, *geometry: Any, **options: Any) -> Any:
+    return _sorted(x, None, *geometry, **options)
+
+
+@record(twin=_middle)
+def median_pool(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
+    """The median of each window; `geometry` and `options` as in `jaxpool.median_pool`."""
+    return rank_pool(x, None, *geometry, ties=ties, **options)
+
+
+@record(twin=_sorted, choices={"rank": (1, 2, -1)})
+def rank_pool(
+    x: Any, rank: int | None, *geometry: Any, ties: Ties = "first", **options: Any
+) -> Answer:
+    """The element of `rank` of each window, None the median, as in `jaxpool.rank_pool`."""
+    window = make_window(np.shape(x), *geometry, **options)
+    return parts.chosen(parts.windowed(x, window, lambda output: parts.at_rank(rank, ties)), ties)
+
+
+def _largest(x: Any, k: int, *, axis: int = -2) -> Any:
+    lanes = jnp.moveaxis(x, axis, -1)
+    order = jnp.argsort(lanes, -1, descending=True)[..., :k]
+    return jnp.moveaxis(jnp.take_along_axis(lanes, jnp.sort(order, -1), -1), -1, axis)
+
+
+@record(twin=_largest, usual={"axis": lambda x: -3}, choices={"k": (1, 3), "axis": (-2, -1)})
+def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Answer:
+    """The k largest of each lane in their order, as in `jaxpool.k_max_pool`."""
+    x = np.asarray(x)
+    values, axis, terms = exact_values(x), axis % x.ndim, []
+    for lane in parts.lanes(x.shape, (axis,)):
+        row = [parts.at(lane, (axis,), (i,)) for i in range(x.shape[axis])]
+        nan = {at: values[at] != values[at] for at in row}
+        order = sorted(row, key=lambda at: (not nan[at], 0 if nan[at] else -values[at]))
+        for i, position in enumerate(sorted(order[:k])):
+            terms.append(Term(parts.at(lane, (axis,), (i,)), 0, position, 1.0))
+    y = np.zeros([k if i == axis else n for i, n in enumerate(x.shape)], x.dtype)
+    for term in terms:
+        y[term.output] = x[term.position]
+    return Answer(y, ((x.shape, x.dtype),), tuple(terms))

@@ -1,0 +1,107 @@
+"""What pools by exponential weights should give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpool._geometry.window import make_window
+from jaxpool.testing import _twins as twins
+from jaxpool.testing._answer import Answer, Position
+from jaxpool.testing._record import record
+from jaxpool.testing.oracle import _parts as parts
+from jaxpool.testing.oracle._parts import Rule
+
+__all__ = ["logsumexp_pool", "softmax_pool"]
+
+FINITE = ("ties", "normal")
+
+
+def _weights(values: list[Any], t: float) -> tuple[float, list[float], float]:
+    """The largest value, the exponentials of what each is below it over t, and their sum."""
+    largest = max(map(float, values))
+    powers = [math.exp((float(value) - largest) / t) for value in values]
+    return largest, powers, math.fsum(powers)
+
+
+def _log_of_sum(t: float) -> Rule:
+    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        largest, powers, total = _weights(values, t)
+        return largest + t * math.log(total), [power / total for power in powers]
+
+    return rule
+
+
+def _weighted_mean(t: float) -> Rule:
+    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        _, powers, total = _weights(values, t)
+        y = math.fsum(p / total * v for p, v in zip(powers, values, strict=True))
+        pairs = zip(powers, values, strict=True)
+        return y, [power / total * (1 + (value - y) / t) for power, value in pairs]
+
+    return rule
+
+
+def _soft(
+    rule: Callable[[float], Rule], x: Any, geometry: Any, temperature: Any, options: Any
+) -> Answer:
+    window = make_window(np.shape(x), *geometry, **options)
+    heat = np.broadcast_to(np.asarray(temperature, np.float64), window.pooled(np.shape(x)))
+
+    def rule_of(output: Position) -> Rule:
+        return rule(float(heat[output]))
+
+    answer = parts.windowed(x, window, rule_of, parts.float_dtype(x))
+    largest = np.abs(np.asarray(x, float)).max()
+    size = largest + heat * (1 + math.log(window.size))
+    return parts.summed(answer, size)
+
+
+def _heights(x: Any, geometry: Any, temperature: Any, options: Any) -> tuple[Any, Any, Any, Any]:
+    """The elements of each window, which there are, the temperature beside them, and its own shape."""
+    values, there = twins.windows(x, *geometry, **options)
+    heat = jnp.asarray(temperature, x.dtype)
+    return values, there, heat[..., None] if heat.ndim else heat, heat
+
+
+def _twin_of_sum(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
+    values, there, beside, heat = _heights(x, geometry, temperature, options)
+    powers = jnp.where(there, values / beside, -np.inf)
+    return heat * jax.scipy.special.logsumexp(powers, -1)
+
+
+def _twin_of_mean(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
+    values, there, beside, _ = _heights(x, geometry, temperature, options)
+    weights = jax.nn.softmax(jnp.where(there, values / beside, -np.inf), -1)
+    return jnp.where(there, weights * values, 0).sum(-1)
+
+
+@record(
+    twin=_twin_of_sum,
+    adds=True,
+    choices={"temperature": (0.5, 2.0)},
+    coefficients=("temperature",),
+    tolerance=256.0,
+    covers=FINITE,
+)
+def logsumexp_pool(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Answer:
+    """The logarithm of the sum of exponentials, as in `jaxpool.logsumexp_pool`."""
+    return _soft(_log_of_sum, x, geometry, temperature, options)
+
+
+@record(
+    twin=_twin_of_mean,
+    adds=True,
+    choices={"temperature": (0.5, 2.0)},
+    coefficients=("temperature",),
+    tolerance=256.0,
+    covers=FINITE,
+)
+def softmax_pool(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Answer:
+    """The mean weighted by exponentials, as in `jaxpool.softmax_pool`."""
+    return _soft(_weighted_mean, x, geometry, temperature, options)

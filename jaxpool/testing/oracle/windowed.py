@@ -1,0 +1,192 @@
+"""What the largest, smallest, average and sum of each window should be, and positions to put back to."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpool._geometry.window import Window, make_window
+from jaxpool.testing import _twins as twins
+from jaxpool.testing._answer import Answer, Position, Term, exact_values, rounded, taps_along
+from jaxpool.testing._record import record
+from jaxpool.testing.oracle import _parts as parts
+from jaxpool.testing.oracle._parts import Rule, Ties
+
+__all__ = ["avg_pool", "max_pool", "max_pool_with_argmax", "max_unpool", "min_pool", "sum_pool"]
+
+
+def _extreme(best: parts.Best, x: Any, geometry: Any, ties: Ties, options: Any) -> Answer:
+    window = make_window(np.shape(x), *geometry, **options)
+    return parts.chosen(parts.windowed(x, window, lambda output: parts.choose(best, ties)), ties)
+
+
+def _largest(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
+    return twins.largest(*twins.windows(x, *geometry, **options))
+
+
+@record(twin=_largest)
+def max_pool(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
+    """The largest element of each window; `geometry` and `options` as in `jaxpool.max_pool`.
+
+    >>> import numpy as np
+    >>> answer = max_pool(np.array([[3.0], [1.0], [2.0], [5.0]]), (2,), (2,))
+    >>> answer.y.ravel(), answer.indices.ravel()
+    (array([3., 5.]), array([0, 3], dtype=int32))
+    >>> answer.cotangent(np.array([[10.0], [20.0]])).ravel()
+    array([10.,  0.,  0., 20.])
+    """
+    return _extreme(builtins.max, x, geometry, ties, options)
+
+
+def _smallest(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
+    return twins.smallest(*twins.windows(x, *geometry, **options))
+
+
+@record(twin=_smallest)
+def min_pool(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
+    """The smallest element of each window; `geometry` and `options` as in `jaxpool.min_pool`."""
+    return _extreme(builtins.min, x, geometry, ties, options)
+
+
+def _with_position(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> tuple[Any, Any]:
+    window = make_window(x.shape, *geometry, **options)
+    flat = jnp.arange(math.prod(window.input_shape)).reshape(
+        [size if i in window.axes else 1 for i, size in enumerate(x.shape)]
+    )
+    lists = [taps_along(dim) for dim in window.dims]
+    return _chosen(x, flat, window.axes, lists)
+
+
+def _chosen(x: Any, flat: Any, axes: Any, lists: Any) -> tuple[Any, Any]:
+    """The maximum of windows, and where it stands among the `flat` positions."""
+    values, there = twins.side_by_side(x, axes, lists)
+    places, _ = twins.side_by_side(flat, axes, lists)
+    best = jnp.where(there, values, -np.inf).argmax(-1)
+    places = jnp.broadcast_to(places, values.shape)
+    taken = jnp.take_along_axis(places, best[..., None], -1)[..., 0]
+    return twins.largest(values, there), taken.astype(np.int32)
+
+
+@record(twin=_with_position)
+def max_pool_with_argmax(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
+    """The largest element of each window, and where it stands, as in `jaxpool.max_pool_with_argmax`.
+
+    Of the tied the position is that of the first where all of them share the cotangent.
+    """
+    answer = max_pool(x, *geometry, ties=ties, **options)
+    if ties == "split":
+        first = max_pool(x, *geometry, ties="first", **options)
+        return Answer(answer.y, answer.inputs, answer.terms, first.indices)
+    return answer
+
+
+def _total(x: Any, *geometry: Any, **options: Any) -> Any:
+    return twins.total(*twins.windows(x, *geometry, **options))
+
+
+@record(twin=_total, adds=True, keeps_integers=True)
+def sum_pool(x: Any, *geometry: Any, **options: Any) -> Answer:
+    """The sum of each window; `geometry` and `options` as in `jaxpool.sum_pool`."""
+    window = make_window(np.shape(x), *geometry, **options)
+    return parts.summed(parts.windowed(x, window, lambda output: parts.add))
+
+
+def _counted(window: Window, output: Position) -> int:
+    """Taps of a window in the input or its explicit padding, a ceil overhang left out."""
+    count = 1
+    for dim in window.dims:
+        first = output[dim.axis] * dim.stride - dim.low
+        taps = range(first, first + dim.window * dim.dilation, dim.dilation)
+        count *= sum(at < dim.size + dim.high for at in taps)
+    return count
+
+
+def _average(
+    x: Any,
+    window_shape: Any,
+    strides: Any = None,
+    padding: Any = "VALID",
+    count_include_pad: bool = True,
+    *,
+    divisor: Any = None,
+    **options: Any,
+) -> Any:
+    window = make_window(x.shape, window_shape, strides, padding, **options)
+    values, there = twins.windows(x, window_shape, strides, padding, **options)
+    if divisor is not None:
+        return twins.total(values, there) / divisor
+    if not count_include_pad:
+        return twins.mean(values, there)
+    sizes = [dim.out if i == dim.axis else 1 for dim in window.dims for i in [dim.axis]]
+    shape = [1] * x.ndim
+    for axis, size in zip(window.axes, sizes, strict=True):
+        shape[axis] = size
+    counts = [float(_counted(window, output)) for output in np.ndindex(*shape)]
+    return twins.total(values, there) / np.reshape(counts, shape)
+
+
+@record(
+    twin=_average,
+    adds=True,
+    choices={"count_include_pad": (False,), "divisor": (3.0, -2.5)},
+)
+def avg_pool(
+    x: Any,
+    window_shape: Any,
+    strides: Any = None,
+    padding: Any = "VALID",
+    count_include_pad: bool = True,
+    *,
+    divisor: float | None = None,
+    **options: Any,
+) -> Answer:
+    """The mean of each window, arguments as in `jaxpool.avg_pool`; integers give float32."""
+    window = make_window(np.shape(x), window_shape, strides, padding, **options)
+
+    def rule_of(output: Position) -> Rule:
+        if divisor is not None:
+            return parts.divide(divisor)
+        return parts.divide(_counted(window, output)) if count_include_pad else parts.mean
+
+    return parts.summed(parts.windowed(x, window, rule_of, parts.float_dtype(x)))
+
+
+def _put_back(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Any:
+    pooled = parts.pooled_axes(y.ndim, len(spatial_shape), axes)
+    lanes = [axis for axis in range(y.ndim) if axis not in pooled]
+    values, places = (
+        jnp.transpose(each, (*lanes, *pooled)).reshape(*[y.shape[a] for a in lanes], -1)
+        for each in (y, indices)
+    )
+    at = places[..., None] == np.arange(math.prod(spatial_shape))
+    flat = (values[..., None] * at).sum(-2)
+    found = flat.reshape(*flat.shape[:-1], *spatial_shape)
+    return jnp.transpose(found, tuple(np.argsort((*lanes, *pooled)).tolist()))
+
+
+@record(twin=_put_back, operands=("y",))
+def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Answer:
+    """Each element at its position, zeros elsewhere, as in `jaxpool.max_unpool`.
+
+    Of several at one position the last stays; the cotangent found there goes to all of them.
+    """
+    y, indices = np.asarray(y), np.asarray(indices)
+    pooled = parts.pooled_axes(y.ndim, len(spatial_shape), axes)
+    values, shape, terms = exact_values(y), list(y.shape), []
+    for axis, size in zip(pooled, spatial_shape, strict=True):
+        shape[axis] = size
+    x = np.zeros(shape, values.dtype)
+    inner = tuple(y.shape[axis] for axis in pooled)
+    for lane in parts.lanes(y.shape, pooled):
+        for element in np.ndindex(*inner):
+            own = parts.at(lane, pooled, element)
+            if 0 <= indices[own] < math.prod(spatial_shape):
+                place = tuple(map(int, np.unravel_index(indices[own], spatial_shape)))
+                target = parts.at(lane, pooled, place)
+                x[target] = values[own]
+                terms.append(Term(target, 0, own, 1.0))
+    return Answer(rounded(x, y.dtype), ((y.shape, y.dtype),), tuple(terms))

@@ -1,0 +1,92 @@
+"""`explain` of any public function: the Jacobian that it shows is the one that the oracle knows."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from jaxpool.__main__ import main
+from jaxpool._cli._jacobian import call_of, named, trace
+from jaxpool._cli._page import page
+from jaxpool.testing import Call, pools
+
+POOLS = pools()
+ARRAY = np.array([[1, 3, 4, 2], [4, 2, 5, 6], [5, 3, 7, 8], [0.5, 1.5, 9, 2.5]], np.float32)
+QUICK = [name for name, pool in POOLS.items() if pool.takes("segment_ids") or pool.takes("k")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in POOLS],
+)
+def test_elements_and_weights_are_the_oracles(name):
+    call = call_of(named(name), ARRAY, {}, [])
+    route = trace(call, ARRAY)
+    answer = Call(call.pool, call.given).answer()
+    np.testing.assert_allclose(route.y.ravel(), answer.y.ravel(), rtol=1e-5)
+    if len(answer.inputs) > 1 and call.pool.operands == ("xs",):
+        return  # only the first of them is shown
+    shares = np.zeros((answer.y.size, ARRAY.size))
+    for term in answer.terms:
+        if term.operand == 0:
+            output = np.ravel_multi_index(term.output, answer.y.shape)
+            shares[output, np.ravel_multi_index(term.position, answer.inputs[0][0])] += term.share
+    np.testing.assert_allclose(route.shares.reshape(shares.shape), shares, rtol=1e-4, atol=1e-6)
+    assert call.selects != call.pool.rounds(call.given)
+
+
+def said(capsys, *words):
+    assert main(["explain", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_segment_in_words_and_for_programs(capsys):
+    words = ["--op", "segment-max", "--array", "1 9; 4 2; 5 9", "--set", "segment_ids=[0, 1, 0]"]
+    text = said(capsys, *words)
+    assert text.startswith(
+        "jaxpool.segment_max(x[..., None], jnp.array([0, 1, 0]), num_segments=4)\n"
+    )
+    assert "(0, 1)  9      (0, 1) gets 1/2, (2, 1) gets 1/2" in text
+    assert "A star marks what some output chose." in " ".join(text.split())
+    found = json.loads(said(capsys, *words, "--json"))
+    assert found["settings"]["op"] == "segment_max"
+    assert found["shares"][1] == {"output": [0, 1], "to": [[0, 1, 0.5], [2, 1, 0.5]]}
+
+
+def test_options_and_arguments_without_one(capsys):
+    text = said(capsys, "--op", "gem", "--p", "2", "--stride", "1", "--set", "eps=0.5")
+    assert "jaxpool.gem_pool(x[None, ..., None], 2.0, (2, 2), strides=(1, 1), eps=0.5)" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--op", "k_max", "--window", "2"], "`--window` does not go with --op k_max_pool."),
+        (
+            ["--op", "k_max", "--set", "x=1"],
+            "`--set` must be of an argument of k_max_pool, k, axis; got x=1.",
+        ),
+        (["--op", "k_max", "--set", "k=9"], "jaxpool.k_max_pool: `k` must be an int from 1 to 6"),
+        (
+            ["--op", "max", "--set", "k=9"],
+            "`--set` goes with the functions that no option is for; got --op=max.",
+        ),
+        (["--op", "mode"], "or another public function of an array; got --op=mode."),
+    ],
+)
+def test_what_is_refused(words, message, capsys):
+    assert main(["explain", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_page_has_the_numbers_that_python_computed():
+    route = trace(call_of(named("softmax_pool"), ARRAY, {}, []), ARRAY)
+    html = page(route)
+    start = json.loads(re.search(r'id="start">(.*?)</script>', html)[1])
+    first = start["first"]
+    assert start["settings"]["op"] == "softmax_pool"
+    assert first["y"]["values"] == route.y.ravel().tolist()
+    assert first["dx"]["values"] == route.dx.ravel().tolist()
+    assert [len(places) for places in first["links"]] == [4] * 4
+    assert not first["windowed"]

@@ -1,0 +1,115 @@
+"""`python -m jaxpool info --plan CALL`: the call that is read, and what is said of it."""
+
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxpool
+from jaxpool.__main__ import main
+from jaxpool._cli._call import read_call
+
+
+def loss(weights, x):
+    """A function of this module, as one of a user's is named."""
+    return (jaxpool.max_pool(x * weights["scale"], (2, 2), (2, 2)) ** 2).sum()
+
+
+def said(capsys, call, *more):
+    assert main(["info", "--plan", call, *more]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys, call):
+    assert main(["info", "--plan", call]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_call_is_printed_as_plan_of_prints_it(capsys):
+    x = jax.ShapeDtypeStruct((8, 40, 40, 128), jnp.float32)
+    plans = jaxpool.plan_of(jaxpool.max_pool)(x, (13, 13), padding="SAME")
+    text = 'max_pool(float32[8,40,40,128], (13, 13), padding="SAME")'
+    assert said(capsys, text) == f"{plans}\n"
+    assert said(capsys, f"jaxpool.{text}") == f"{plans}\n"
+
+
+def test_as_json(capsys):
+    (row,) = json.loads(said(capsys, "max_pool(bfloat16[8,40,40,128], [13, 13])", "--json"))
+    assert row["inputs"] == ["bfloat16[8,40,40,128]"]
+    assert row["output"] == "bfloat16[8,28,28,128]"
+    assert (row["kept"], row["kept_bytes"]) == (["uint8[8,28,28,128]"], 802816)
+    assert [each["axes"] for each in row["passes"]["gpu"]["forward"]] == [[2], [1]]
+    assert row["passes"]["tpu"]["value"][0]["how"] == "reduce_window"
+
+
+def test_what_an_argument_may_be():
+    call = "gem_pool(float32[2,b,8,c], float32[c], (2, [3]), {'a': -1.5}, None, key, [inf], y=True)"
+    function, args, kwargs = read_call(call)
+    assert function is jaxpool.gem_pool
+    assert kwargs == {"y": True}
+    x, p, *rest, key, infinite = args
+    assert str(x.shape) == "(2, b, 8, c)"
+    assert x.shape[3] == p.shape[0]
+    assert rest == [(2, [3]), {"a": -1.5}, None]
+    assert jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    assert infinite == [math.inf]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "lp_pool(float32[16,128,128,32], 2, (2, 2), (2, 2))",
+        "stochastic_pool(key, float32[2,8,8,3], (2, 2), (2, 2))",
+        "fractional_max_pool(key, float32[2,9,9,4], (2, 2), (3, 3))",
+        "max_unpool(float32[1,4,4,2], int32[1,4,4,2], (8, 8))",
+        "cummin(float64[12,3], 0)",
+        "global_avg_pool(float32[b,7,7,8])",
+        "fmax(float32[5], float32[5])",
+        "segment_max(float32[99,8], int32[99], 9)",
+        "roi_align(float32[2,50,50,256], float32[512,4], 7, batch_indices=int32[512])",
+        "compat.torch.max_pool2d(float32[2,3,8,8], 2)",
+        "max_pool(float32[0,9,9,4], (2, 2))",
+    ],
+)
+def test_every_kind_of_call_has_words(call, capsys):
+    assert "\n  keeps       " in said(capsys, call)
+
+
+def test_a_function_of_ones_own(capsys):
+    text = said(capsys, "tests.cli.test_plan:loss({'scale': float32[3]}, float32[2,8,8,3])")
+    assert "test_plan.py:" in text
+    assert "(loss): max_pool of float32[2,8,8,3] to float32[2,4,4,3]" in text
+    assert said(capsys, "math:hypot(3, 4)") == "no pool of jaxpool\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "rule"),
+    [
+        ("max 3x3 stride 2 8x8x8x8", "a call; got"),
+        ("", "a call; got"),
+        ("max_pool(float32[8,8,8,8], (2,)", "a call; got"),
+        ("no_pool(float32[8,8])", "a call of a function of jaxpool; got"),
+        ("_plan(float32[8,8])", "a call of a function of jaxpool; got"),
+        ("compat(float32[8,8])", "a call of a function of jaxpool; got"),
+        ("math:pi()", "a call of a function of math; got"),
+        ("max_pool(x, (2, 2))", "a call of numbers, texts, tuples and arrays"),
+        ("max_pool(f(3), (2, 2))", "a call of numbers, texts, tuples and arrays"),
+        ("max_pool(float33[8,8,8,8], (2, 2))", "a call of arrays whose dtype and sizes jax knows"),
+        (
+            "max_pool(float32[8,8.5,8,8], (2, 2))",
+            "a call of arrays whose dtype and sizes jax knows",
+        ),
+    ],
+)
+def test_what_is_no_call(call, rule, capsys):
+    message = refused(capsys, call)
+    assert message.startswith(f"jaxpool info: `--plan` must be {rule}")
+    assert message.count("\n") == 1
+
+
+def test_what_a_function_refuses_it_says_itself(capsys):
+    message = refused(capsys, "max_pool(float32[1,8,8,1], (9, 9))")
+    assert message.startswith("jaxpool info: jaxpool.max_pool: `window_shape` must be ")
+    assert refused(capsys, "no_module:f()").startswith("jaxpool info: there is no module no_module")

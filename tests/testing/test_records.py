@@ -1,0 +1,153 @@
+"""The records of public functions: each has one, what it claims is so, and what it denies is refused."""
+
+import functools
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxpool
+from jaxpool.testing import Call, _record, assert_pool_matches, calls, pools
+
+POOLS = pools()
+EVERY = pytest.mark.parametrize("name", POOLS)
+
+
+def call_of(pool, arguments):
+    """The call with a cotangent, where its arrays have one."""
+    call = Call(pool, arguments)
+    if not all(jnp.issubdtype(np.asarray(x).dtype, jnp.floating) for x in call.operands()):
+        return call
+    y = call.answer().y
+    return Call(pool, arguments, np.cos(np.arange(y.size)).reshape(y.shape).astype(y.dtype))
+
+
+def test_a_function_without_a_record_is_named_and_what_to_write(monkeypatch):
+    monkeypatch.setattr(jaxpool, "__all__", [*jaxpool.__all__, "range_pool"])
+    with pytest.raises(LookupError, match=r"^jaxpool.range_pool has no record: write its loops in"):
+        pools()
+
+
+def test_an_argument_that_nothing_is_known_of_is_named(monkeypatch):
+    def range_pool(x, spread):
+        return x
+
+    monkeypatch.setattr(jaxpool, "range_pool", range_pool, raising=False)
+    pool = _record.Pool("range_pool", range_pool, range_pool)
+    said = r"^jaxpool.range_pool has no usual value for its argument `spread`: give it to `@record"
+    with pytest.raises(LookupError, match=said):
+        pool.given(np.zeros((1, 2, 2, 1)))
+
+
+# What a record says is so. Quick is the call that is hardest to get right of each.
+
+QUICK = ("special values",)
+SAMPLES = [
+    pytest.param(name, words, marks=() if words in QUICK else pytest.mark.slow)
+    for name, pool in POOLS.items()
+    for words in pool.samples()
+]
+
+
+@functools.cache
+def sample(name, words):
+    return call_of(POOLS[name], POOLS[name].samples()[words])
+
+
+@pytest.mark.parametrize(("name", "words"), SAMPLES)
+def test_the_function_does_in_a_right_call_what_the_oracle_says(name, words):
+    assert_pool_matches(POOLS[name].function, sample(name, words))
+
+
+@pytest.mark.slow
+@EVERY
+@settings(max_examples=60)
+@given(data=st.data())
+def test_the_function_does_in_drawn_calls_what_the_oracle_says(name, data):
+    assert_pool_matches(POOLS[name].function, data.draw(calls(POOLS[name])), jit=False)
+
+
+@EVERY
+def test_another_function_is_found(name):
+    """Lest the tests above hold for any: one whose first value is another."""
+    call = sample(name, "small")
+
+    def other(*args, **kwargs):
+        y = POOLS[name].function(*args, **kwargs)
+        first = y[0] if isinstance(y, tuple) else y
+        return first.at[(0,) * first.ndim].add(1)
+
+    with pytest.raises(AssertionError, match=rf"^value of .*pools\(\)\['{name}'\]"):
+        assert_pool_matches(other, call, jit=False)
+
+
+@EVERY
+def test_what_selects_gives_elements_and_what_adds_gives_others(name):
+    pool, call = POOLS[name], sample(name, "small")
+    elements = np.concatenate([np.ravel(x) for x in [*call.operands(), np.zeros(1)]])
+    held = np.isin(call.answer().y, elements).all()
+    if name not in ("dilate", "erode"):  # which add an entry of the kernel to an element
+        assert held == (not pool.rounds(call.given))
+
+
+@EVERY
+def test_integers_become_floats_where_they_are_averaged(name):
+    pool, given = POOLS[name], POOLS[name].samples()["integers"]
+    y = jax.tree.leaves(jax.eval_shape(lambda: pool.run(given)))[0]
+    assert y.dtype == (np.float32 if pool.averages(given) else np.int32)
+
+
+@EVERY
+def test_the_modes_are_those_of_the_signature(name):
+    """Where `autodiff` is an argument forward mode needs it, and "vjp" alone refuses; elsewhere it needs nothing."""
+    pool, call = POOLS[name], sample(name, "small")
+
+    def tangent(**mode):
+        def f(*operands):
+            return jax.tree.leaves(pool.run(call.of(operands) | mode))[0]
+
+        xs = tuple(map(jnp.asarray, call.operands()))
+        jax.jit(lambda *xs: jax.jvp(f, xs, xs)).lower(*xs)
+
+    if pool.modes:
+        tangent(autodiff="jvp")
+        with pytest.raises(TypeError, match="custom_vjp"):
+            tangent(autodiff="vjp")
+    else:
+        tangent()
+
+
+@EVERY
+def test_other_rules_of_ties_are_refused(name):
+    pool, call = POOLS[name], sample(name, "small")
+    for rule in ("first", "last", "split"):
+        if pool.ties and rule not in pool.ties:
+            with pytest.raises(ValueError, match=rf"jaxpool.{name}: `ties` must be"):
+                pool.run({**call.given, "ties": rule})
+
+
+@EVERY
+def test_the_twin_is_what_the_oracle_says_wherever_nothing_ties(name):
+    """Of numbers none of which stands twice."""
+    pool = POOLS[name]
+    images = np.random.default_rng(1).permutation(96).reshape(2, 4, 6, 2) / 9 + 0.1
+    call = call_of(pool, pool.given(images.astype(np.float32)))
+    y = pool.run(call.given, pool.twin)
+    answer = call.answer()
+    np.testing.assert_allclose(jax.tree.leaves(y)[0], answer.y, rtol=1e-5)
+    if isinstance(y, tuple):
+        np.testing.assert_array_equal(y[1], answer.indices)
+
+
+def test_what_the_command_line_reads_needs_no_hypothesis():
+    code = (
+        "import sys; sys.modules['hypothesis'] = None; from jaxpool.testing import pools; "
+        "print(len([p.samples() for p in pools().values()]))"
+    )
+    found = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert int(found) == len(POOLS)
