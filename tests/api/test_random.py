@@ -1,6 +1,7 @@
 """Pools with chance: the draws by loops, their statistics, and their derivatives."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from jaxpool._geometry.window import make_window
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.random_pool import StochasticPool
 from jaxpool.testing import oracle
+from jaxpool.testing._answer import taps_along
 from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, check_transforms, column
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -20,10 +22,17 @@ pytestmark = pytest.mark.usefixtures("strict")
 INF, NAN = np.inf, np.nan
 
 
+def elements_of(window):
+    """Each window, and the positions of its elements."""
+    each = [taps_along(dim) for dim in window.dims]
+    for output in np.ndindex(*window.output_shape):
+        yield output, [*itertools.product(*(own[o] for own, o in zip(each, output, strict=True)))]
+
+
 def weights_of(x, geometry):
     """For each window of one lane, the flat positions of its elements and their probabilities."""
     window = make_window(x.shape, **geometry)
-    for output, elements in oracle._windows(window):
+    for output, elements in elements_of(window):
         values = np.array([x[(*element, 0)] for element in elements], np.float64)
         weight = np.maximum(values, 0)
         if weight.sum() == 0:
@@ -67,7 +76,7 @@ def test_the_share_of_a_window_falls_on_the_element_that_is_drawn(geometry, scal
     y, _ = jax.jit(lambda x: apply_given(op, x, chance))(np.float32(x) * np.float32(scale))
     want = np.empty(y.shape)
     for channel in range(3):
-        for output, elements in oracle._windows(op.window):
+        for output, elements in elements_of(op.window):
             values = [x[(*element, channel)] for element in elements]
             sums = np.cumsum(np.maximum(values, 0))
             falls = np.searchsorted(sums, chance[(*output, channel)] * sums[-1], side="right")
