@@ -26,6 +26,7 @@ class Limits:
     taps_of_a_round: int = 4  # taps: one round of that loop joins so many, to which the result is written once
     taps_of_a_round_back: int = 8  # taps: one round of the loop that sends cotangents back joins so many
     taps_at_once: int = 16  # taps: a turn of a loop over them joins so many, and reads and writes the result once
+    pyramid_levels: int = 12  # levels of a pyramid: a pool each up to here, else a loop over all of them
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
     # NOTES: Boxes and segments
     box_samples: int = 4  # points along an axis of a cell: read one by one up to here; n are 4 n^2 gathers in a program
