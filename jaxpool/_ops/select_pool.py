@@ -106,7 +106,8 @@ class InputPool(Op):
         back = (*by_tap.forward, *by_tap.backward)  # elsewhere the tap is found first
         if scatters(on):
             back = (Stage(self.window.axes, self.window.size, "select_and_scatter"),)
-        return OpPlan(forward, (*by_tap.forward, *by_tap.tangent), back)
+        tangent = (*by_tap.forward, *by_tap.tangent)
+        return OpPlan(forward, tangent, back, why=("traced for a TPU: x is kept, and no index",))
 
     def value(self, on: Platform, x: Array) -> Array:
         return self._by_tap.value(on, x)
