@@ -15,7 +15,7 @@ from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, per_axis
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._ops.apply import applied
-from jaxpool._ops.blur_pool import BlurPool
+from jaxpool._ops.blur import BlurPool
 
 LONGEST = 1024  # elements along all axes of a blur, each a term of the program
 

@@ -43,7 +43,7 @@ def dilate(
 
     Gradient: the cotangent of each output goes to the element and to the entry of the kernel whose
     sum was chosen; what overlaps is added, all else gets zeros. NaN is larger than every number,
-    padding is never chosen. The residual is one unsigned index an output (with `ties="split"` a bit
+    padding is never chosen. The residual is one unsigned index per output (with `ties="split"` a bit
     a tap; of more than 25 taps x, the kernel and y). 8- and 16-bit floats are added and compared in
     float32. No scatter. A kernel of zeros that is known when this is traced is a max pool.
 

@@ -49,7 +49,7 @@ def median_pool(
 
     Gradient: to the element chosen, as of `max_pool`; with `ties="split"` shared by all that equal
     it. NaN ranks above every number, zeros of both signs are equal. The residual is one unsigned
-    index an output (with "split" a bit a tap, or of more than 64 taps x and y). No scatter.
+    index per output (with "split" a bit per tap, or of more than 64 taps x and y). No scatter.
 
     {x}
     {sizes}

@@ -109,12 +109,12 @@ class Axis:
         return np.arange(self.out) * self.stride - self.low
 
     def sources(self) -> np.ndarray:
-        """The position of each tap of each window, a row a window; `size` where a tap is not real."""
+        """The position of each tap of each window, a row per window; `size` where a tap is not real."""
         at = self.starts()[:, None] + np.arange(self.window) * self.dilation
         return np.where((at >= 0) & (at < self.size), at, self.size).astype(np.int32)
 
     def inside(self) -> np.ndarray:
-        """Which taps of each window lie in the input: a row a window, a column a tap."""
+        """Which taps of each window lie in the input: a row per window, a column per tap."""
         return self.sources() < self.size
 
     def counted(self, output: Any) -> Any:
@@ -273,7 +273,7 @@ def make_window(
     hint = "Pass a tuple such as (2, 2)."
     window_shape = listed(window_shape)
     if not is_int(window_shape) and not is_sequence(window_shape):
-        rule = "an int or a tuple of positive ints, one a pooled axis"
+        rule = "an int or a tuple of positive ints, one per pooled axis"
         raise ArgumentError("window_shape", rule, window_shape, hint, TypeError)
     if is_sequence(window_shape) and not window_shape:
         raise ArgumentError("window_shape", "at least one positive int", window_shape, hint)

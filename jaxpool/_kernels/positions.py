@@ -48,7 +48,12 @@ def window_position(tap: Array, window: Window) -> Array:
 
 
 def checked_position(indices: Array, count: int) -> Array:
-    """`indices` of any integer type as positions; what is not within `count` becomes `count`."""
+    """`indices` of any integer type as positions; what is not within `count` becomes `count`.
+
+    Behind a barrier: where they are known, XLA would scatter and gather them while it compiles, at its interpreter's
+    speed.
+    """
+    indices = lax.optimization_barrier(indices)
     if jnp.dtype(indices.dtype).itemsize < 4:
         indices = indices.astype(np.int32)
     limit = lax.full_like(indices, count)
@@ -110,9 +115,10 @@ def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int
 
 
 def put_apart(y: Array, position: Array, axis: int, size: int) -> Array:
-    """Elements of y at their position in zeros of `size` along an axis; no two have the same, and they ascend.
+    """Zeros of `size` along an axis, with each element of y at its `position` in them.
 
-    A scatter in which each place is written at most once: the same bits in whatever order.
+    Along the axis positions ascend and none stands twice. So the scatter writes each place at most once, and gives the
+    same bits in whatever order it writes.
     """
     zeros = _flat(slices.zeros_like(y, (axis,), (size,)), (axis,))
     numbers = _numbers(lax.ScatterDimensionNumbers, y.ndim)

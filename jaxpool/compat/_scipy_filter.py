@@ -20,7 +20,7 @@ from jaxpool._arguments.sizes import is_int, is_sequence, listed, normalise_axes
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.apply import applied
-from jaxpool._ops.blur_pool import over_border
+from jaxpool._ops.blur import over_border
 from jaxpool._ops.morphology import morphology_op
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._ops.select_pool import SelectPool
@@ -103,7 +103,7 @@ class Filter:
             self.modes = tuple(mode) if is_sequence(mode) else (mode,) * count
             known = all(isinstance(each, str) and each in MODES for each in self.modes)
             if len(self.modes) != count or not known:
-                rule = f"one of {', '.join(MODES)}, or one an axis"
+                rule = f"one of {', '.join(MODES)}, or one per axis"
                 raise ArgumentError("mode", rule, mode, "Use 'nearest', say.")
             if not is_number(given["cval"]):
                 raise ArgumentError("cval", "a number", given["cval"], "Pass 0.0, say.", TypeError)

@@ -92,7 +92,7 @@ Args:
     2d takes one more.
   output_ratio: in its place, numbers by which to multiply the pooled sizes; in 3d also one.
   return_indices: whether to return positions too, flat in `{flat}`.
-  _random_samples: numbers in [0, 1) of the dtype of input, one an axis for each N and C; in 2d
+  _random_samples: numbers in [0, 1) of the dtype of input, one per axis for each N and C; in 2d
     width before height, in 3d in the order of the axes.
   key: a PRNG key to draw them with.
 
@@ -134,12 +134,14 @@ def _fractional_max_pool(
         samples = _samples(x, rank, _random_samples, key)
         if 0 in outs:
             return args.no_windows(x, rank, outs, return_indices)
-        op = fractional_op(x.shape, kernel, outs, args.spatial(x, rank))
+        where = args.spatial(x, rank)
+        op = fractional_op(x.shape, kernel, outs, where, samples.dtype.name)
     lanes = (*x.shape[: x.ndim - rank], *(1,) * rank)
     each = [samples[..., axis].reshape(lanes) for axis in range(rank)]
     placed = each if rank == 3 else each[::-1]  # in 2d PyTorch's first number is that of the width
-    y, position = apply_given(dataclasses.replace(op, ties="last_nan"), x, *placed)
-    return (y, position) if return_indices else y
+    op = dataclasses.replace(op, ties="last_nan")
+    y, kept = apply_given(op, x, *placed)
+    return (y, op.position(kept)) if return_indices else y
 
 
 fractional_max_pool2d = of_rank(2, _fractional_max_pool, _FRACTIONAL_MAX_POOL)

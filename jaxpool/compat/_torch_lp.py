@@ -49,7 +49,7 @@ PyTorch rounds their averages.
 Args:
   input: array {shape}; floats, with a float `norm_type` integers and bool.
   norm_type: p, a number other than 0.
-  kernel_size: an int; in 2d and 3d also one an axis.
+  kernel_size: an int; in 2d and 3d also one per axis.
   stride: {sizes}; None is `kernel_size`.
   ceil_mode: round the output size up.
 

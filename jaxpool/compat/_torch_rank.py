@@ -31,7 +31,7 @@ def _words(name: str, rank: int) -> dict[str, str]:
         "pooled": shape(*(f"{axis}_out" for axis in axes)),
         "targets": shape("*output_size"),
         "flat": " * ".join(axes),
-        "sizes": "an int, or one an axis" if rank > 1 else "an int, alone or in a tuple",
+        "sizes": "an int, or one per axis" if rank > 1 else "an int, alone or in a tuple",
         # Of examples: a window of two elements along the last axis, an array that is long there alone, and shapes.
         "window": f"({last}, 2)" if rank > 1 else "2",
         "row": f"(1, {last}, -1)" if rank > 1 else "(1, -1)",
