@@ -75,11 +75,11 @@ def _chosen(op: SelectPool | RankPool, x: Array) -> Array:
 
 
 class Filter:
-    """One call of the filter `name`, by its arguments."""
+    """One call of the filter `name`, by its arguments; messages are in the name of the function `called`."""
 
-    def __init__(self, name: str, input: Any, **given: Any) -> None:
-        self.name, self.given = name, given
-        full = f"compat.scipy.{name}"
+    def __init__(self, name: str, input: Any, *, called: str, **given: Any) -> None:
+        self.name, self.called, self.given = name, called, given
+        full = f"compat.scipy.{called}"
         with calling(full):
             array = numbers("input", input) if is_sequence(input) else input
         self.x = as_array(full, array, "input")
@@ -87,7 +87,7 @@ class Filter:
     def result(self) -> Array:
         """What the filter gives."""
         given = self.given
-        with calling(f"compat.scipy.{self.name}", **{"input.shape": self.x.shape}):
+        with calling(f"compat.scipy.{self.called}", **{"input.shape": self.x.shape}):
             ndim, axes = self.x.ndim, given.get("axes")
             if "axis" in given:
                 axes = one_axis(given["axis"], ndim, "input")

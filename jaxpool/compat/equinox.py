@@ -93,9 +93,12 @@ class Pool(eqx.nn.Pool):
         return _originals.pool_at_once(_original, x, *args, divide=divide, moved=True)
 
 
+_Pool = eqx.nn.Pool  # by name: a program may put ours in its place
+
+
 def _original(x: Array, *args: Any) -> Array:
     """`equinox.nn.Pool`, which pools channels last."""
-    y: Array = eqx.nn.Pool(*args)(x)
+    y: Array = _Pool(*args)(x)
     return y
 
 

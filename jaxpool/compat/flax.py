@@ -13,7 +13,11 @@ from jax import Array
 from jaxpool.compat import _originals
 
 with _originals.extra("Flax", "flax"):
-    from flax.linen import pooling
+    # By name: a program may put ours in their place.
+    from flax.linen.pooling import avg_pool as _avg_pool
+    from flax.linen.pooling import max_pool as _max_pool
+    from flax.linen.pooling import min_pool as _min_pool
+    from flax.linen.pooling import pool as _pool
 
 __all__ = ["avg_pool", "max_pool", "min_pool", "pool"]
 
@@ -59,9 +63,7 @@ def pool(
       >>> flax.pool(jnp.arange(4)[:, None], 0, lax.add, (2,), (2,), "VALID").ravel()
       Array([1, 5], dtype=int32)
     """
-    return _originals.accelerated(
-        pooling.pool, inputs, init, reduce_fn, window_shape, strides, padding
-    )
+    return _originals.accelerated(_pool, inputs, init, reduce_fn, window_shape, strides, padding)
 
 
 def max_pool(
@@ -94,7 +96,7 @@ def max_pool(
       >>> flax.max_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (2,)).ravel()
       Array([1., 3., 5., 7.], dtype=float32)
     """
-    return _originals.pool(pooling.max_pool, inputs, window_shape, strides, padding)
+    return _originals.pool(_max_pool, inputs, window_shape, strides, padding)
 
 
 def min_pool(
@@ -125,7 +127,7 @@ def min_pool(
       >>> flax.min_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (2,)).ravel()
       Array([0., 2., 4., 6.], dtype=float32)
     """
-    return _originals.pool(pooling.min_pool, inputs, window_shape, strides, padding)
+    return _originals.pool(_min_pool, inputs, window_shape, strides, padding)
 
 
 def avg_pool(
@@ -162,6 +164,4 @@ def avg_pool(
       Array([0.5, 2. ], dtype=float32)
     """
     args = (inputs, window_shape, strides, padding, count_include_pad)
-    return _originals.pool(
-        pooling.avg_pool, *args, divide="counted" if count_include_pad else "real"
-    )
+    return _originals.pool(_avg_pool, *args, divide="counted" if count_include_pad else "real")

@@ -15,6 +15,8 @@ from jaxpool.compat import _originals
 with _originals.extra("Haiku", "haiku"):
     import haiku as hk
 
+# By name: a program may put ours in their place.
+_max_pool, _avg_pool = hk.max_pool, hk.avg_pool
 __all__ = ["AvgPool", "MaxPool", "avg_pool", "max_pool"]
 
 Sizes = int | Sequence[int]
@@ -53,7 +55,7 @@ def max_pool(
       >>> haiku.max_pool(jnp.arange(8.0).reshape(1, 8, 1), (2, 1), (2, 1), "VALID").ravel()
       Array([1., 3., 5., 7.], dtype=float32)
     """
-    return _originals.pool(hk.max_pool, value, window_shape, strides, padding, channel_axis)
+    return _originals.pool(_max_pool, value, window_shape, strides, padding, channel_axis)
 
 
 def avg_pool(
@@ -88,7 +90,7 @@ def avg_pool(
       Array([0.5, 2. ], dtype=float32)
     """
     args = (value, window_shape, strides, padding, channel_axis)
-    return _originals.pool(hk.avg_pool, *args, divide="real")
+    return _originals.pool(_avg_pool, *args, divide="real")
 
 
 class MaxPool(hk.MaxPool):

@@ -14,7 +14,8 @@ footprint of one axis counts in a rank filter too.
 Sums of integers with a structure wrap round in the type of input as SciPy's do: all but those of the
 first element of a window, which are compared unwrapped. Those of 32 and 64 bits wrap there too,
 where C leaves it open. Bools are bytes: sums wrap in those, and the result says which are not 0. An
-`output` of floats is refused where input is of integers and the structure of floats.
+`output` of floats is refused where input is of integers and the structure of floats. The gradient and
+the Laplacian take an `output` that is a dtype and leave it out of account, as SciPy does.
 
 Windows of `median_filter`, `rank_filter` and `percentile_filter`, structures, and footprints with
 zeros lie along `axes` in ascending order, whatever the order they are named in.
@@ -36,6 +37,7 @@ from typing import Any
 from jax import Array
 
 from jaxpool.compat._scipy_filter import Filter
+from jaxpool.compat._scipy_made import MADE, made
 
 _ARGUMENTS = {
     "input": "array of any shape; floats, integers or bool.",
@@ -78,7 +80,10 @@ def _filter(name: str, what: str, shown: str, *own: str, **defaults: Any) -> Any
     def filtered(*args: Any, **kwargs: Any) -> Array:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return Filter(name, **bound.arguments).result()
+        given = dict(bound.arguments)
+        if name in MADE:
+            return made(name, given.pop("input"), given)
+        return Filter(name, called=name, **given).result()
 
     listed = "\n".join(f"  {each}: {_ARGUMENTS[each]}" for each in names)
     listed = listed.replace(", or one per axis", "") if line else listed
@@ -89,6 +94,7 @@ def _filter(name: str, what: str, shown: str, *own: str, **defaults: Any) -> Any
         if mean
         else "to the element chosen, the first of equal ones"
     )
+    gradient = f"of each filter {gradient}" if name in MADE else gradient
     filtered.__name__ = filtered.__qualname__ = name
     filtered.__signature__ = signature  # type: ignore[attr-defined]
     filtered.__doc__ = f"""Computes the {what} around each element, as `scipy.ndimage.{name}`.
@@ -164,4 +170,20 @@ grey_opening = _filter(
 )
 grey_closing = _filter(
     "grey_closing", "erosion of the dilation", "2 -> [4, 4, 7, 7, 8]", *_GREY, **_WINDOW
+)
+white_tophat = _filter(
+    "white_tophat", "input less its opening", "2 -> [0, 0, 5, 0, 6]", *_GREY, **_WINDOW
+)
+black_tophat = _filter(
+    "black_tophat", "closing of the input less it", "2 -> [0, 3, 0, 5, 0]", *_GREY, **_WINDOW
+)
+morphological_gradient = _filter(
+    "morphological_gradient", "dilation less the erosion", "2 -> [0, 6, 6, 6, 6]", *_GREY, **_WINDOW
+)
+morphological_laplace = _filter(
+    "morphological_laplace",
+    "dilation and the erosion less twice the input",
+    "2 -> [ 0,  6, -6,  6, -6]",
+    *_GREY,
+    **_WINDOW,
 )

@@ -216,6 +216,14 @@ def test_what_to_install_is_said_where_the_library_is_missing(monkeypatch, name)
         importlib.import_module(f"jaxpool.compat.{name}")
 
 
+def test_ours_in_the_place_of_the_originals(monkeypatch):
+    for name in NAMES:
+        monkeypatch.setattr(theirs, name, getattr(ours, name))
+    x = X + 1  # of a shape that was not asked before
+    np.testing.assert_array_equal(ours.max_pool(x[:, :3], (2, 2)), x[:, 1:3, 1:])
+    assert ours.avg_pool(x[:, :3], (3, 6)).shape == (1, 1, 1, 1)
+
+
 def test_bools_have_no_average():
     refused_alike(ours.avg_pool, theirs.avg_pool, X > 3, (2, 2))
 

@@ -16,7 +16,8 @@ ndimage = pytest.importorskip("scipy.ndimage")
 LINES = ("maximum_filter1d", "minimum_filter1d", "uniform_filter1d")
 GREY = ("grey_dilation", "grey_erosion", "grey_opening", "grey_closing")
 RANKS = ("median_filter", "rank_filter", "percentile_filter")
-NAMES = (*LINES, *GREY, *RANKS, "maximum_filter", "minimum_filter", "uniform_filter")
+MADE = ("white_tophat", "black_tophat", "morphological_gradient", "morphological_laplace")
+NAMES = (*LINES, *GREY, *RANKS, "maximum_filter", "minimum_filter", "uniform_filter", *MADE)
 BORDERS = ("reflect", "nearest", "mirror", "wrap", "constant", "grid-wrap", "grid-mirror")
 SHAPES = ((6, 5), (7,), (3, 4, 5), (1, 5))
 
@@ -50,7 +51,7 @@ def drawn(name, seed, shapes=SHAPES):
     single = len(shape) == 1 and name in RANKS
     if footprint.any() and name != "uniform_filter" and not single and rng.random() < 0.5:
         taken = {"footprint": footprint}
-    if name in GREY and dtype != np.uint8 and rng.random() < 0.5:
+    if name in (*GREY, *MADE) and dtype != np.uint8 and rng.random() < 0.5:
         taken["structure"] = rng.integers(0, 3, size).astype(dtype)
     elements = int(np.count_nonzero(taken.get("footprint", np.ones(size))))
     if name == "rank_filter":
@@ -314,3 +315,33 @@ def test_bools_with_a_structure_are_bytes(name, structure, output):
 def test_floats_of_integers_and_a_structure_of_floats_are_refused(name):
     with pytest.raises(ValueError, match="`output` must be of integers, or None"):
         getattr(ours, name)(np.ones((3, 3), np.uint8), structure=[[0.5, 1]], output=np.float32)
+
+
+@pytest.mark.parametrize("name", ["white_tophat", "black_tophat"])
+def test_top_hats_of_bools_and_in_another_dtype(name):
+    x = np.random.default_rng(0).integers(0, 9, (6, 7))
+    for given, output in (
+        (x > 4, None),
+        (x.astype(np.int32), np.float32),
+        (x.astype(np.uint8), np.int32),
+    ):
+        want = getattr(ndimage, name)(given, (2, 3), output=output)
+        got = np.asarray(getattr(ours, name)(given, (2, 3), output=output))
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+    for of in (ours, ndimage):
+        with pytest.raises(TypeError, match="cast"):
+            getattr(of, name)(x.astype(np.float32), 3, output=np.int32)
+
+
+@pytest.mark.parametrize("name", ["morphological_gradient", "morphological_laplace"])
+def test_differences_of_bools_are_refused(name):
+    for of in (ours, ndimage):
+        with pytest.raises(TypeError):
+            getattr(of, name)(np.ones((3, 3), bool), 2)
+
+
+def test_top_hats_have_gradients():
+    x = jnp.array([4.0, 1.0, 7.0, 2.0, 8.0])
+    dx = jax.grad(lambda x: (ours.white_tophat(x, 2) * jnp.arange(5.0)).sum())(x)
+    np.testing.assert_array_equal(dx, [0, 0, 2, -6, 4])

@@ -39,7 +39,10 @@ ROOMS = {
     "": (jaxpool, OF_ARRAYS),
     "sharded.": (SHARDED, OF_ARRAYS),
     "compat.torch.": (torch, [n for n in torch.__all__ if n[0].islower()]),
-    "compat.scipy.": (scipy, [n for n in vars(scipy) if re.match(r"\w+_filter|grey_", n)]),
+    "compat.scipy.": (
+        scipy,
+        [n for n in vars(scipy) if re.match(r"\w+_filter|grey_|\w+_tophat|morpholog", n)],
+    ),
     "compat.torchvision.": (torchvision, ["roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool"]),
 }
 FUNCTIONS = [

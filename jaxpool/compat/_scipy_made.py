@@ -1,0 +1,46 @@
+"""Morphology that SciPy makes of two grey filters: top hats, gradient and Laplacian."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool.compat._scipy_filter import Filter
+
+MADE = ("white_tophat", "black_tophat", "morphological_gradient", "morphological_laplace")
+
+
+def made(name: str, input: Any, given: dict[str, Any]) -> Array:
+    """What the function `name`, one of `MADE`, gives."""
+
+    def filtered(filter: str, output: Any) -> tuple[Array, Array]:
+        call = Filter(filter, input, called=name, **(given | {"output": output}))
+        return call.x, call.result()
+
+    if name.endswith("tophat"):
+        opened = name == "white_tophat"
+        x, y = filtered("grey_opening" if opened else "grey_closing", given["output"])
+        with calling(f"compat.scipy.{name}", **{"input.shape": x.shape}):
+            return _less(x, y, y.dtype) if opened else _less(y, x, y.dtype)
+    x, most = filtered("grey_dilation", None)
+    with calling(f"compat.scipy.{name}", **{"input.shape": x.shape}):
+        if x.dtype == jnp.bool_:
+            rule, hint = "of integers or floats, as a difference of bools is none", "Convert it."
+            raise ArgumentError("input", rule, x.dtype, hint, TypeError, of="dtype")
+    least = filtered("grey_erosion", None)[1]
+    return most - least if name == "morphological_gradient" else most + least - x - x
+
+
+def _less(x: Array, y: Array, dtype: Any) -> Array:
+    """x - y in `dtype`, as NumPy computes it into an array of that type; of bools where they differ."""
+    if x.dtype == y.dtype == jnp.bool_:
+        return x ^ y
+    wide = jnp.promote_types(x.dtype, y.dtype)
+    if not np.can_cast(wide, dtype, "same_kind"):
+        rule = f"a type to which a difference of {wide} is cast without a change of kind"
+        raise ArgumentError("output", rule, dtype, "Convert the result.", TypeError)
+    return (x.astype(wide) - y.astype(wide)).astype(dtype)
