@@ -234,6 +234,6 @@ def _monoid(op: str, dtype: Any) -> tuple[Any, Any]:
 
 
 def _full(case: Case, values: Sequence[Any], elsewhere: Any) -> tuple[Any, ...]:
-    """One entry an axis of x, from one a pooled axis."""
+    """One entry per axis of x, from one per pooled axis."""
     by_axis = dict(zip(case.axes, values, strict=True))
     return tuple(by_axis.get(axis, elsewhere) for axis in range(len(case.shape)))

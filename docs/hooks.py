@@ -1,5 +1,6 @@
 """What mkdocs builds from other files: the reference, pages of the repository, the page of `explain`."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -12,60 +13,59 @@ import jaxpool
 
 ROOT = Path(__file__).parents[1]
 
-# For each page: its title, its first paragraph, and the names of jaxpool that it documents, or a module.
+# For each page: its title, its first paragraph, and the modules whose functions it documents, or a module itself.
 REFERENCE = {
     "windowed": (
         "Windowed pools",
         "The largest, smallest, average and sum of each window. [Conventions](../conventions.md) says what "
         "holds for all of them.",
-        "max_pool min_pool avg_pool sum_pool",
+        "max_pool avg_pool",
     ),
     "unpooling": (
         "Positions and unpooling",
         "The chosen element and where it stands; values put back there. See [how to unpool](../howto/unpool.md).",
-        "max_pool_with_argmax max_unpool",
+        "argmax",
     ),
     "soft": (
         "Between average and maximum",
         "Pools with a parameter that leads from the average to the maximum. They are differentiable in "
         "forward and reverse mode.",
-        "lp_pool gem_pool logsumexp_pool softmax_pool",
+        "power soft",
     ),
     "random": (
         "Random pools",
         "Windows or elements are drawn from a key.",
-        "fractional_max_pool fractional_avg_pool stochastic_pool",
+        "random",
     ),
     "ranks": (
         "Ranks",
         "Elements of any rank within a window or along an axis.",
-        "median_pool rank_pool k_max_pool",
+        "rank",
     ),
     "morphology": (
         "Morphology and blur",
         "A kernel is added before the maximum, or subtracted before the minimum; averages have binomial weights.",
-        "dilate erode blur_pool max_blur_pool",
+        "morphology blur",
     ),
     "adaptive": (
         "Adaptive and global pools",
         "The output size is given, or whole axes are pooled.",
-        "adaptive_max_pool adaptive_max_pool_with_argmax adaptive_avg_pool global_max_pool "
-        "global_avg_pool spatial_pyramid_pool",
+        "adaptive whole",
     ),
     "regions": (
         "Regions and segments",
         "Boxes of images, and rows that share an id.",
-        "roi_align roi_max_pool segment_max segment_min segment_mean",
+        "regions segments",
     ),
     "elementwise": (
         "Elementwise and reductions",
         "The maximum of several arrays, along axes, and running.",
-        "maximum minimum fmax fmin max min maxout cummax cummin",
+        "elementwise reduce cumulative",
     ),
     "models": (
         "For existing models",
         "See [bring your model](../howto/bring-your-model.md) and [memory on a CPU](../memory.md).",
-        "accelerate sharded keep_memory plan_of",
+        "accelerate sharded plan_of memory",
     ),
     "flax": ("jaxpool.compat.flax", "", "compat.flax"),
     "haiku": ("jaxpool.compat.haiku", "", "compat.haiku"),
@@ -87,12 +87,24 @@ PAGES = {
 EXPLAINED = "explained.html"
 
 
+def names_of(modules):
+    """The public functions that modules define, in the order in which they stand there; a dotted name is itself."""
+    if modules == "testing" or "." in modules:
+        return [modules]
+    found = {}
+    for name in jaxpool.__all__:
+        function = inspect.unwrap(getattr(jaxpool, name))
+        module = function.__module__.rpartition(".")[-1]
+        found.setdefault(module, []).append((function.__code__.co_firstlineno, name))
+    return [name for module in modules.split() for _, name in sorted(found.get(module, []))]
+
+
 def reference():
     """The reference's pages: path and text."""
-    for page, (title, about, names) in REFERENCE.items():
+    for page, (title, about, modules) in REFERENCE.items():
         blocks = [
             f"::: jaxpool.{name}{'' if name in jaxpool.__all__ else OF_A_MODULE}"
-            for name in names.split()
+            for name in names_of(modules)
         ]
         yield f"reference/{page}.md", "\n\n".join([f"# {title}", about, *blocks]) + "\n"
 

@@ -55,8 +55,8 @@ def adaptive_max_pool(
     M divides W this is `max_pool` with windows of `(H / N, W / M)` as far apart.
 
     Gradient: the cotangent of each output goes to the element that was chosen, overlapping windows
-    add up, all others get zeros. The residual is one unsigned index an output element (with
-    `ties="split"` one bit a tap). NaN is larger than every number: the output is NaN and the
+    add up, all others get zeros. The residual is one unsigned index per output element (with
+    `ties="split"` one bit per tap). NaN is larger than every number: the output is NaN and the
     cotangent goes to the NaN that `ties` chooses. -inf is an ordinary value. Overlapping cotangents
     of 8- and 16-bit floats add in float32 and are rounded once. The backward holds no scatter.
 

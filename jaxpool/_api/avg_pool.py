@@ -42,7 +42,7 @@ def sum_pool(
 
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats or integers.
-      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      window_shape: one positive int per pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
@@ -143,7 +143,7 @@ def avg_pool(
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
         bool.
-      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      window_shape: one positive int per pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
       count_include_pad: True divides by the size of the window, padding counted but a ceil overhang

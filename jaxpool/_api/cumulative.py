@@ -57,7 +57,7 @@ def cummax(
     Gradient: the cotangent of each output goes to the one element it is, the sum of all of them to
     an element that stays the maximum, zeros to all others. NaN is larger than every number: from
     the first NaN on the output is NaN, and its cotangent goes to a NaN. The choice depends on the
-    values alone, not on the order in which they are compared. The residual is one unsigned index an
+    values alone, not on the order in which they are compared. The residual is one unsigned index per
     output. 8- and 16-bit cotangents add in float32 and are rounded once. The backward holds no
     scatter.
 

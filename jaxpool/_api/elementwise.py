@@ -100,7 +100,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
     Gradient: the cotangent goes to the array that won, the others get arrays of zeros; each keeps
       its own shape and dtype.
     What is repeated by broadcasting gets the sum, in float32 for 8- and 16-bit floats. The residual
-    is one byte an output element for up to eight arrays. A NaN wins over every number.
+    is one byte per output element for up to eight arrays. A NaN wins over every number.
 
     Args:
       *xs: two or more arrays of jax or NumPy, or Python numbers; floats, integers or bool.

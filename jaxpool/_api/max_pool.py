@@ -13,16 +13,16 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.select_pool import pool_op
-from jaxpool._shards.pools import Extreme
+from jaxpool._shards.pools import Select
 
 
-def pooled(
+def extreme_pool(
     name: str, kind: Kind, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
 ) -> Array:
     """The max or min pool."""
     x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
     if split:
-        y: Array = split.run(Extreme, x, kind, ties, autodiff=autodiff)
+        y: Array = split.run(Select, x, kind, ties, autodiff=autodiff)
         return y
     return apply(pool_op(window, kind, ties), autodiff, x)
 
@@ -48,7 +48,7 @@ def max_pool(
 
     Gradient: the cotangent of each output, the derivative of the result with respect to it, goes to
     the element that was chosen, overlapping windows add up, all others get zeros. The residual is
-    one unsigned index an output element (with `ties="split"` one bit a tap). NaN is larger than
+    one unsigned index per output element (with `ties="split"` one bit per tap). NaN is larger than
     every number: the output is NaN and the cotangent goes to the NaN that `ties` chooses. -inf is
     an ordinary value. Padding is never chosen, whatever the type. Overlapping cotangents of 8- and
     16-bit floats add in float32 and are rounded once. The backward holds no scatter: the same bits
@@ -59,11 +59,11 @@ def max_pool(
         bool (where max is "or"). Pooled axes must have a known size; batch and channel axes may be
         of size 0. If the type of x says that pooled axes are sharded, this is
         `jaxpool.sharded(jaxpool.max_pool)`, and the sizes are such as that takes.
-      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      window_shape: one positive int per pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: "VALID", "SAME" (what is odd goes to the end), "SAME_LOWER", a non-negative int, or
-        one int or one (low, high) pair a pooled axis.
-      window_dilation: distance between neighbouring taps, one positive int a pooled axis; None is
+        one int or one (low, high) pair per pooled axis.
+      window_dilation: distance between neighbouring taps, one positive int per pooled axis; None is
         1.
       ceil_mode: round the output size up; a last window that would begin beyond the input and its
         low padding is dropped.
@@ -105,7 +105,7 @@ def max_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return pooled("max_pool", "max", x, window_shape, ties, autodiff, **geometry)
+    return extreme_pool("max_pool", "max", x, window_shape, ties, autodiff, **geometry)
 
 
 @public
@@ -132,7 +132,7 @@ def min_pool(
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
         bool (where min is "and").
-      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      window_shape: one positive int per pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
@@ -166,4 +166,4 @@ def min_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return pooled("min_pool", "min", x, window_shape, ties, autodiff, **geometry)
+    return extreme_pool("min_pool", "min", x, window_shape, ties, autodiff, **geometry)

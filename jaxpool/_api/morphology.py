@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax import Array, lax
 
-from jaxpool._api.max_pool import pooled as extreme
+from jaxpool._api.max_pool import extreme_pool
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array
@@ -43,7 +43,7 @@ def dilate(
 
     Gradient: the cotangent of each output goes to the element and to the entry of the kernel whose
     sum was chosen; what overlaps is added, all else gets zeros. NaN is larger than every number,
-    padding is never chosen. The residual is one unsigned index an output (with `ties="split"` a bit
+    padding is never chosen. The residual is one unsigned index per output (with `ties="split"` a bit
     a tap; of more than 25 taps x, the kernel and y). 8- and 16-bit floats are added and compared in
     float32. No scatter. A kernel of zeros that is known when this is traced is a max pool.
 
@@ -137,7 +137,7 @@ def morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Arr
     geometry = {"padding": padding, "window_dilation": window_dilation, "axes": pooled}
     given = {"strides": strides, "ties": ties, "autodiff": autodiff}
     if flat:
-        return extreme(name, kind, x, shape, **geometry, **given)
+        return extreme_pool(name, kind, x, shape, **geometry, **given)
     x, window, split = checked(name, x, shape, **geometry, **given)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))

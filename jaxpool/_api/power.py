@@ -57,7 +57,7 @@ def lp_pool(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
         bool.
       p: a Python number above 0, or `math.inf`; for one that is traced use `gem_pool`.
-      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      window_shape: one positive int per pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
@@ -140,9 +140,9 @@ def gem_pool(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
         bool.
       p: a finite number other than 0, or an array of such that broadcasts against the output:
-        `(C,)` is one a channel. An array may be traced, its values are not checked; one for each
+        `(C,)` is one per channel. An array may be traced, its values are not checked; one for each
         output along a pooled axis takes a pass over the output for each element of a window.
-      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      window_shape: one positive int per pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
       eps: a finite number above 0, the least that an element counts.

@@ -178,7 +178,7 @@ def fractional_op(
     """The arguments of a fractional pool over an array of `shape`, checked; `chance` as in `RandomAxis`."""
     output_shape = listed(output_shape)
     if not is_sequence(output_shape) or not output_shape:
-        rule = "a tuple of positive ints, one a pooled axis"
+        rule = "a tuple of positive ints, one per pooled axis"
         kind = ValueError if is_sequence(output_shape) else TypeError
         hint = "Pass a tuple such as (4, 4)."
         raise ArgumentError("output_shape", rule, output_shape, hint, kind)
@@ -223,7 +223,7 @@ def stochastic_pool(
     both ways.
 
     Gradient: of a draw, the cotangent goes to the element drawn, overlapping windows add up, all
-    others get zeros; the residual is one unsigned index an output element. With `key=None` it is
+    others get zeros; the residual is one unsigned index per output element. With `key=None` it is
     the derivative of the formula, 0 for elements of weight 0; kept are x and the output. Padding is
     never drawn and weighs nothing. A NaN in a window is drawn before all else and makes the mean NaN;
     so does +inf before all numbers, and the mean is +inf. 8- and 16-bit floats are weighed and added
@@ -234,7 +234,7 @@ def stochastic_pool(
         draws the same elements.
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
         bool.
-      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      window_shape: one positive int per pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.

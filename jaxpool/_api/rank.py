@@ -49,7 +49,7 @@ def median_pool(
 
     Gradient: to the element chosen, as of `max_pool`; with `ties="split"` shared by all that equal
     it. NaN ranks above every number, zeros of both signs are equal. The residual is one unsigned
-    index an output (with "split" a bit a tap, or of more than 64 taps x and y). No scatter.
+    index per output (with "split" a bit per tap, or of more than 64 taps x and y). No scatter.
 
     {x}
     {sizes}
@@ -74,7 +74,7 @@ def median_pool(
       Applications.
     """
     options = (strides, padding, window_dilation, ceil_mode, axes, ties, autodiff)
-    return pooled("median_pool", x, MEDIAN, window_shape, *options)
+    return pool_of_rank("median_pool", x, MEDIAN, window_shape, *options)
 
 
 @public
@@ -116,10 +116,10 @@ def rank_pool(
       `scipy.ndimage.rank_filter`.
     """
     options = (strides, padding, window_dilation, ceil_mode, axes, ties, autodiff)
-    return pooled("rank_pool", x, rank, window_shape, *options)
+    return pool_of_rank("rank_pool", x, rank, window_shape, *options)
 
 
-def pooled(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
+def pool_of_rank(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
     """The rank pool, with `MEDIAN` the median pool, of x."""
     named = ("strides", "padding", "window_dilation", "ceil_mode", "axes", "ties", "autodiff")
     given = dict(zip(named, options, strict=True))

@@ -159,7 +159,7 @@ def max(
     Gradient: the cotangent is divided equally among the elements that attain the maximum, or goes
     to the one that `ties` chooses; all others get zeros. NaN is larger than every number: the
     output is NaN and its cotangent goes to the NaNs alone. -inf is an ordinary value. The residual
-    is x and y, with `ties="first"` or `"last"` one unsigned index an output. The backward holds no
+    is x and y, with `ties="first"` or `"last"` one unsigned index per output. The backward holds no
     scatter.
 
     Args:

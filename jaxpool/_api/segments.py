@@ -84,7 +84,7 @@ def segment_max(
     Gradient: the cotangent is divided equally among the rows that attain the maximum, or goes to
     the one that `ties` chooses. NaN is larger than every number. -inf is an ordinary value; a
     segment without rows gives the least value of the type and sends its cotangent nowhere. The
-    residual is an int32 an output, with "split" a bit an element of x and an int32 an output. The
+    residual is an int32 an output, with "split" a bit per element of x and an int32 an output. The
     backward is a gather. The forward scatters with a maximum and counts with integers, for which no
     order matters: the same bits on every run, on every platform, but for the sign of a 0 among zeros
     of both signs. Forward and reverse mode, to any order.

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
-_WINDOW = "  window_shape: one positive int a pooled axis; an int for all of `axes`."
-_SIZES = """  strides: one positive int a pooled axis, or one for all; None is 1.
+_WINDOW = "  window_shape: one positive int per pooled axis; an int for all of `axes`."
+_SIZES = """  strides: one positive int per pooled axis, or one for all; None is 1.
   padding: as in `max_pool`.
   axes: the pooled axes; None is the `len(window_shape)` axes before the last one."""
 _TEXTS = {
@@ -34,7 +34,7 @@ _TEXTS = {
   key: a PRNG key, as of `jax.random.key(0)`. The same key places the same windows.
   x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
     bool. Each axis that is not pooled has windows of its own.
-  window_shape: one positive int a pooled axis, or one int for all of them.
+  window_shape: one positive int per pooled axis, or one int for all of them.
   output_shape: a tuple with the number of windows along each pooled axis: a positive int of at
     most `size - window + 1`.
   axes: the pooled axes; None is the `len(output_shape)` axes before the last one.""",

@@ -64,7 +64,7 @@ def logsumexp_pool(
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
         bool.
-      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      window_shape: one positive int per pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
       temperature: a finite number above 0 (float32 computes with one from 5e-29 to 8.5e37, and takes
@@ -144,7 +144,7 @@ def softmax_pool(
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
         bool.
-      window_shape: one positive int a pooled axis; an int for all of `axes`.
+      window_shape: one positive int per pooled axis; an int for all of `axes`.
       strides: likewise; None is 1.
       padding: as in `max_pool`.
       temperature: a finite number above 0 (float32 computes with one from 5e-29 to 8.5e37, and takes

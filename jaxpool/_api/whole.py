@@ -75,7 +75,7 @@ def global_max_pool(
     Gradient: the cotangent goes to the element that was chosen, all others get zeros, those that
     `where` leaves out in any case, whatever stands there. NaN is larger than every number. -inf is
     an ordinary value. Works in forward and reverse mode, to any order. The residual is one unsigned
-    index an output element (with `ties="split"` it is x and y); no scatter.
+    index per output element (with `ties="split"` it is x and y); no scatter.
 
     Args:
       x: array of shape `(B, *spatial, C)`, or any shape with `axes` given; floats, integers and
@@ -262,7 +262,7 @@ def spatial_pyramid_pool(
             y = apply(op, "jvp", x)
         if place:  # cells and channels become one axis
             y = gathered(
-                place.pooled(spatial) if count == 1 else place, y, range(spatial[0], y.ndim)
+                place.reduced(spatial) if count == 1 else place, y, range(spatial[0], y.ndim)
             )
         flat = math.prod(y.shape[spatial[0] :])
         parts.append(lax.reshape(y, (*y.shape[: spatial[0]], flat)))

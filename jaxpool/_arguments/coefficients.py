@@ -52,7 +52,7 @@ def coefficient(
     if len(full) != len(shape) or any(
         size not in (1, whole) for size, whole in zip(full, shape, strict=True)
     ):
-        hint = "An array of shape (C,) is one number a channel where channels come last."
+        hint = "An array of shape (C,) is one number per channel where channels come last."
         shown = f"of a shape that broadcasts against the output, {shape}"
         raise ArgumentError(argument, shown, array.shape, hint)
     return array.reshape(full)

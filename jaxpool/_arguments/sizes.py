@@ -54,7 +54,7 @@ def per_axis(
     """
     ints = "1 int" if rank == 1 else f"{rank} ints"
     either = "an int or " if or_int else ""
-    rule = f"{either}{ints} of at least {least}, one a pooled axis"
+    rule = f"{either}{ints} of at least {least}, one per pooled axis"
     hint = f"Pass a tuple such as {(2,) * rank}."
     given, value = value, listed(value)
     if is_int(value):
@@ -165,8 +165,8 @@ def check_countable(argument: str, sizes: Sequence[int]) -> None:
 
 
 def padding_pairs(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
-    """`padding` as a name or as one (low, high) pair an axis."""
-    rule = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair a pooled axis"
+    """`padding` as a name or as one (low, high) pair per axis."""
+    rule = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair per pooled axis"
     hint = f"Pass 'SAME' or pairs such as {((1, 1),) * rank}."
     given, padding = padding, listed(padding)
     if isinstance(padding, str):

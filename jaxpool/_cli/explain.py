@@ -218,7 +218,7 @@ def _padding(name: str, text: str) -> str | tuple[tuple[int, int], tuple[int, in
     if len(axes) > 2 or len(sizes) < len(axes) or any(len(axis) > 2 for axis in sizes):
         raise UsageError(
             f"`{name}` must be VALID, SAME, SAME_LOWER, an integer of 0 or more, or one "
-            f"integer or low:high pair an axis, as in 0:1x2; got {name}={shown(text)}."
+            f"integer or low:high pair per axis, as in 0:1x2; got {name}={shown(text)}."
         )
     if max(map(max, sizes)) > MOST:
         raise UsageError(f"`{name}` must be at most {MOST}; got {name}={shown(text)}.")

@@ -17,13 +17,10 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jaxpool
-
 PACKAGES = (
     *("jaxpool", "jax", "jaxlib", "numpy"),
     *("flax", "dm-haiku", "equinox", "keras", "optax", "hypothesis"),  # optional
 )
-NOT_OPS = ("accelerate", "keep_memory", "plan_of", "sharded")
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 
@@ -44,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Prints the tables, or the plan of one call."""
     import jax
 
+    from jaxpool.testing import pools
+
     if args.plan is not None:
         from jaxpool._cli import _plan
 
@@ -58,9 +57,7 @@ def run(args: argparse.Namespace) -> int:
         ("64-bit types", "on" if jax.config.read("jax_enable_x64") else "off"),
         *_huge_pages(),
     ]
-    functions = {
-        name: derivatives(getattr(jaxpool, name)) for name in jaxpool.__all__ if name not in NOT_OPS
-    }
+    functions = {name: derivatives(pool.function) for name, pool in pools().items()}
     if args.json:
         said = {"versions": dict(versions), "machine": dict(machine), "functions": functions}
         print(json.dumps(said))

@@ -27,8 +27,8 @@ from jaxpool._geometry.window import Axis
 class Access:
     """Along an axis of `size`, position p of `out` reads the elements at `stride * p + offset` that exist.
 
-    `pairs` holds each offset and its tap: the flat row-major tap of the window at which the pair of
-    element and window stands, as far as this axis decides it.
+    `pairs` holds each offset with the tap that reads there, as this axis counts towards the flat, row-major number of a
+    tap in the whole window: along the first axis of a 3x3 window the taps are 0, 3 and 6, along the second 0, 1 and 2.
     """
 
     pairs: tuple[tuple[int, int], ...]

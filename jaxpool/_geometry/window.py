@@ -109,12 +109,12 @@ class Axis:
         return np.arange(self.out) * self.stride - self.low
 
     def sources(self) -> np.ndarray:
-        """The position of each tap of each window, a row a window; `size` where a tap is not real."""
+        """The position of each tap of each window, a row per window; `size` where a tap is not real."""
         at = self.starts()[:, None] + np.arange(self.window) * self.dilation
         return np.where((at >= 0) & (at < self.size), at, self.size).astype(np.int32)
 
     def inside(self) -> np.ndarray:
-        """Which taps of each window lie in the input: a row a window, a column a tap."""
+        """Which taps of each window lie in the input: a row per window, a column per tap."""
         return self.sources() < self.size
 
     def counted(self, output: Any) -> Any:
@@ -273,13 +273,13 @@ def make_window(
     hint = "Pass a tuple such as (2, 2)."
     window_shape = listed(window_shape)
     if not is_int(window_shape) and not is_sequence(window_shape):
-        rule = "an int or a tuple of positive ints, one a pooled axis"
+        rule = "an int or a tuple of positive ints, one per pooled axis"
         raise ArgumentError("window_shape", rule, window_shape, hint, TypeError)
     if is_sequence(window_shape) and not window_shape:
         raise ArgumentError("window_shape", "at least one positive int", window_shape, hint)
     count = None if is_int(window_shape) else len(window_shape)  # type: ignore[arg-type]
-    where = normalise_axes(axes, len(shape), count, window=window_shape if count else ())
-    rank = len(where)
+    pooled_axes = normalise_axes(axes, len(shape), count, window=window_shape if count else ())
+    rank = len(pooled_axes)
     window = per_axis("window_shape", window_shape, rank)
     step = per_axis("strides", 1 if strides is None else strides, rank)
     dilated = 1 if window_dilation is None else window_dilation
@@ -287,10 +287,10 @@ def make_window(
     pads = padding_pairs(padding, rank)
     if not isinstance(ceil_mode, bool):
         raise ArgumentError("ceil_mode", "True or False", ceil_mode, "Pass a bool.", TypeError)
-    sizes = known_sizes(shape, where, least=0)
+    sizes = known_sizes(shape, pooled_axes, least=0)
     images = axes is None and rank == 2 and len(shape) == 4 and sizes[0] in (1, 3)
     hint = " If x is channels first, pass axes=(2, 3)." if images else ""
-    return _resolve(sizes, where, window, step, dilation, pads, ceil_mode, empty, hint)
+    return _resolve(sizes, pooled_axes, window, step, dilation, pads, ceil_mode, empty, hint)
 
 
 def full_window(shape: Sequence[Any], axes: Sequence[int]) -> Window:

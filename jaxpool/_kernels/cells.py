@@ -78,9 +78,10 @@ def walk(
 
 
 class _Line(NamedTuple):
-    """Tiles of an axis: of each position the first cell of a box that holds it, and how many do; (tiles, K, length).
+    """Which cells of each box hold each position of an axis: the `first` one, and how many (`held`).
 
-    Cells follow one another along the axis, or against it in a box of negative length.
+    The axis is cut into tiles: both arrays have the shape (tiles, boxes, positions of a tile). The cells that hold a
+    position are neighbours; their numbers ascend along the axis, or descend in a box of negative length.
     """
 
     first: Array

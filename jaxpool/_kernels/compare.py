@@ -70,7 +70,7 @@ def best(
     """The value of the best term, and where given the flat tap it stands at.
 
     With `nan`, terms are compared as numbers, and a second chain looks for a NaN: where there is one, the
-    value is `nan`, and the tap is that of the first or last. Each chain has one comparison a term,
+    value is `nan`, and the tap is that of the first or last. Each chain has one comparison per term,
     where `wins` has two.
     """
     ahead, ahead_or_level = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)

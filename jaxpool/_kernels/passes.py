@@ -52,7 +52,7 @@ def carry_out(
 ) -> Any:
     """What `joined` makes of the terms at each position, in the order of the window, in a pass along `axes`.
 
-    Where nothing exists, it is the term of tap 0 of nothing but fillings.
+    In a region where no tap of a window is inside the array, the term of tap 0 is returned, made of fillings alone.
     """
     minor_last = sorted(range(len(axes)), key=axes.__getitem__)
     order = minor_last if layout.minor_last else minor_last[::-1]
@@ -98,7 +98,7 @@ def carry_out(
 
 
 def _phases_that_read(sources: Sequence[Phases], cut: Cut) -> range:
-    """The phases that are an expression each: after the last that reads anything only zeros follow."""
+    """The phases that need an expression of their own: up to the last one that reads an element; the rest are zeros."""
     reading = [p for p in range(cut.phases) if any(phases[p].pairs for phases in sources)]
     return range(max(reading, default=0) + 1)
 

@@ -45,9 +45,9 @@ def laid_out(shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
 
 
 def split(x: Array, window: Window) -> Array:
-    """Windows laid out apart, given side by side.
+    """Splits each axis along which windows lie side by side into one of windows and one of taps.
 
-    An axis at a time: of a type that says how it is sharded, jax splits no more at once.
+    One axis at a time: where a type says how an array is sharded, jax refuses to split several axes at once.
     """
     for dim in reversed(_ascending(window)):
         sizes = (dim.out, dim.window)
@@ -114,7 +114,7 @@ def _numbers(xp: Any, dim: Axis) -> tuple[Any, Any]:
 
 
 def _sources(dim: RaggedAxis) -> Any:
-    """The position of each tap of each window, a row a window; beyond the axis where a tap is not real."""
+    """The position of each tap of each window, a row per window; beyond the axis where a tap is not real."""
     xp = _arrays(dim)
     number, tap = _numbers(xp, dim)
     start, last = _bounds(xp, dim, number[:, None])
@@ -147,7 +147,7 @@ def real_taps(window: Window, ndim: int) -> Array:
 
 
 def _real(dim: Axis) -> Any:
-    """Which taps of an axis hold elements: a row a window."""
+    """Which taps of an axis hold elements: a row per window."""
     xp = _arrays(dim)
     number, tap = _numbers(xp, dim)
     if not isinstance(dim, RaggedAxis):

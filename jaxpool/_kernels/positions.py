@@ -115,9 +115,10 @@ def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int
 
 
 def put_apart(y: Array, position: Array, axis: int, size: int) -> Array:
-    """Elements of y at their position in zeros of `size` along an axis; no two have the same, and they ascend.
+    """Zeros of `size` along an axis, with each element of y at its `position` in them.
 
-    A scatter in which each place is written at most once: the same bits in whatever order.
+    Along the axis positions ascend and none stands twice. So the scatter writes each place at most once, and gives the
+    same bits in whatever order it writes.
     """
     zeros = _flat(slices.zeros_like(y, (axis,), (size,)), (axis,))
     numbers = _numbers(lax.ScatterDimensionNumbers, y.ndim)

@@ -61,7 +61,7 @@ def counts(window: Window, ndim: int) -> Array:
 
 
 def by_comparators(terms: Sequence[Array], ranks: tuple[int, ...], window: Window) -> Array:
-    """Of each window, given a term a tap, the one of a rank; of several ranks, that of the window's median."""
+    """Of each window, given a term per tap, the one of a rank; of several ranks, that of the window's median."""
     lanes = [*terms]
     for low, high, less, greater in network(len(lanes), ranks):
         a, b = lanes[low], lanes[high]

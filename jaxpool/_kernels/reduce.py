@@ -65,7 +65,7 @@ def extreme(
 
 
 def _starts(size: int, fold: Fold) -> tuple[list[int], int]:
-    """Where the stretches of an axis begin, and how long they are; the last may overlap the one before."""
+    """Where each stretch of an axis begins, and their common length; the last ends with the axis, and may overlap."""
     length = -(-size // fold.ways)
     return sorted({min(start, size - length) for start in range(0, size, length)}), length
 
@@ -149,7 +149,7 @@ def tied_count(
     return lax.max(count, lax.full_like(count, 1))
 
 
-# One index an output: the rank of the chosen element
+# One index per output: the rank of the chosen element
 
 
 def _ranks(
@@ -240,7 +240,7 @@ def has_rank(rank: Array, shape: Sequence[int], axes: Sequence[int], last: bool)
     return lax.eq(_ranks(whole, axes, rank.dtype, last), whole)
 
 
-# One bit an element: bit b of a byte belongs to block b of eight along an axis
+# One bit per element: bit b of a byte belongs to block b of eight along an axis
 
 
 def _blocks(size: int) -> list[tuple[int, int]]:
@@ -265,7 +265,7 @@ def _joined(bits: Array, axis: int, first: int, count: int) -> Array:
 def pack(bits: Array, axis: int) -> Array:
     """Booleans as bytes, an eighth as many along `axis`.
 
-    Blocks of one length are joined by a reduction, in whose loop runs what makes the bits, so that no byte an element
+    Blocks of one length are joined by a reduction, in whose loop runs what makes the bits, so that no byte per element
     is held on any platform: joined by one operation after another they take XLA for CPU ten times as long. An axis
     that is sharded is not split.
     """

@@ -1,6 +1,6 @@
 """Windowed maxima whose cotangent is divided equally among the tied elements.
 
-A small window keeps one bit a tap: which taps tie. A large one keeps x and y, which is less, and
+A small window keeps one bit per tap: which taps tie. A large one keeps x and y, which is less, and
 counts ties by halves: the pair (maximum, how many reach it) of two adjoining parts of a window
 gives the pair of the whole.
 """

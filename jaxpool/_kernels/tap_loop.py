@@ -143,14 +143,14 @@ def _in_blocks(
     return x
 
 
-def lay_out(x: Array, window: Window, fill: Any) -> Array:
+def in_strides(x: Array, window: Window, fill: Any) -> Array:
     """x with all that windows reach, `fill` beyond it, in blocks as long as the strides."""
     sizes = [(dim.out + (dim.span - 1) // dim.stride, dim.stride) for dim in window.dims]
     return _in_blocks(x, window, [dim.low for dim in window.dims], sizes, fill)
 
 
 def elements(laid: Array, window: Window, tap: Any) -> Array:
-    """The element at `tap` of each window, of what `lay_out` gave."""
+    """The element at `tap` of each window, of what `in_strides` gave."""
     axes = dict(zip(window.dims, _row_axes(window), strict=True))
     starts: list[Any] = [np.int32(0)] * laid.ndim
     sizes = list(laid.shape)

@@ -122,7 +122,7 @@ class AdaptiveSelect(LaidOut):
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveSplit(LaidOut):
-    """An adaptive max pool whose cotangent is split among tied elements; keeps one bit a tap."""
+    """An adaptive max pool whose cotangent is split among tied elements; keeps one bit per tap."""
 
     window: Window
 

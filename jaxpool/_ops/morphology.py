@@ -169,7 +169,7 @@ class LargeMorphology(Morphology):
 
     def _laid_out(self, x: Array, kernel: Array) -> tuple[Array, Array]:
         wide = wide_dtype(x.dtype)
-        laid = tap_loop.lay_out(cast(x, wide), self.window, losing(wide, self.kind))
+        laid = tap_loop.in_strides(cast(x, wide), self.window, losing(wide, self.kind))
         return laid, self.weights(kernel, wide)
 
     def _best(self, x: Array, kernel: Array) -> Array:
@@ -234,7 +234,7 @@ class LargeMorphology(Morphology):
         won, counts, reads = self._winning(kept)
         laid = weights = None
         if x_dot is not None:
-            laid = tap_loop.lay_out(cast(x_dot, accumulator(dtype)), self.window, 0)
+            laid = tap_loop.in_strides(cast(x_dot, accumulator(dtype)), self.window, 0)
             reads = [*reads, laid]
         if k_dot is not None:
             weights = self.weights(k_dot, accumulator(dtype))

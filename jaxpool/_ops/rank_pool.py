@@ -128,7 +128,7 @@ class RankPool(Op):
 class RankOver(Reduction):
     """The element of `rank` over whole axes, None the median, of those that a mask counts.
 
-    With "split" it keeps a bit an element: nothing else keeps what was laid out for it.
+    With "split" it keeps a bit per element: nothing else keeps what was laid out for it.
     """
 
     rank: int | None = None

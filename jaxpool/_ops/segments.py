@@ -33,7 +33,7 @@ def _summed(on: Platform) -> Stages:
 class SegmentSelect(Op):
     """The extreme of the rows of each of `count` segments, given the segment of each row.
 
-    Keeps the ids and the number of the chosen row of each output; with "split" a bit an element of
+    Keeps the ids and the number of the chosen row of each output; with "split" a bit per element of
     x, whether it ties, and how many do.
     """
 

@@ -71,7 +71,7 @@ class SumPool(Op):
         shape = self.window.unpooled(dy.shape)
         plan = plan_sum(problem_of(self.window, dy, on, shape), transposed=True)
         wide = cast(dy, accumulator(dy.dtype))
-        if self._alike():  # one division an element of x, not one a term
+        if self._alike():  # one division per element of x, not one per term
             return (window_spread(dy, plan, self._epilogue(dy.dtype)),)
         return (window_spread(self._divided(wide), plan, Epilogue(dy.dtype)),)
 

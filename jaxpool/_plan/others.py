@@ -24,12 +24,12 @@ def one_by_one(places: int) -> bool:
 
 
 def constant_table(length: int) -> bool:
-    """Whether a table of positions of so many numbers is a constant of the program, or computed by it."""
+    """Whether a table of `length` positions is stored in the program. A longer one it computes when it runs."""
     return length <= LIMITS.constant_table
 
 
 def compares_positions(on: Platform, count: int) -> bool:
-    """Whether each element is compared with the `count` positions that were chosen, or the cotangents are put there."""
+    """Whether a cotangent finds its element by comparing the `count` chosen positions; else a scatter writes it."""
     return count <= TUNING[on].compared_positions
 
 
@@ -58,7 +58,7 @@ def in_one_go(taps: int, stride: int) -> bool:
 def joins_taps_in_a_loop(count: int) -> bool:
     """Whether the sums of grey morphology are made by a loop over taps of the kernel, or all in one expression.
 
-    On every platform alike: a term a tap is a program and a time to compile that grow with the kernel.
+    On every platform alike: a term per tap is a program and a time to compile that grow with the kernel.
     """
     return count > LIMITS.morphology_taps
 
@@ -94,11 +94,6 @@ def amends_in_place(on: Platform) -> bool:
     jax has no transpose, so the portable form, which it differentiates, takes the branch.
     """
     return TUNING[on].amended_in_place
-
-
-def leaves_extremes(platform: str) -> bool:
-    """Whether lax's own maxima are as they should be on a platform, named as jax names it."""
-    return platform in TUNING and TUNING[platform].lax_extremes
 
 
 def loses_nan(on: Platform) -> bool:
@@ -198,7 +193,7 @@ def own_windows(
     platform: Platform,
     sharded: bool,
 ) -> Window | None:
-    """Windows that do not meet, one an element of `shape`, as large as `sizes` along `axes` allow; None: scatter.
+    """Windows that do not meet, one per element of `shape`, as large as `sizes` along `axes` allow; None: scatter.
 
     What is sharded as its type says cannot be made flat.
     """

@@ -17,19 +17,19 @@ class Limits:
     """What must be known before the platform is: which residual is kept, how long a program may grow."""
 
     # NOTES: Program length
-    masked_taps: int = 64  # taps of a window: ties that split keep a bit a tap up to here, else x and y; ranks unroll
+    masked_taps: int = 64  # taps of a window: ties that split keep a bit per tap up to here, else x and y; ranks unroll
     whole_taps: int = 16  # taps of a window: a larger one that covers its axes is reduced, not slid
     adaptive_window: int = 64  # taps along an axis: longer adaptive windows are reduced as blocks
     adaptive_places: int = 16  # places of an element on a grid: read one by one up to here, else as a block
     constant_table: int = 1 << 17  # numbers: a longer table of positions is computed by the program, not part of it
     morphology_taps: int = 25  # taps of a kernel: added in one expression up to here, else a loop goes over them
     taps_of_a_round: int = 4  # taps: one round of that loop joins so many, to which the result is written once
-    taps_of_a_round_back: int = 8  # taps: likewise of cotangents
-    taps_at_once: int = 16  # taps of a turn of a loop over them: each turn is a pass over what they are joined to
+    taps_of_a_round_back: int = 8  # taps: one round of the loop that sends cotangents back joins so many
+    taps_at_once: int = 16  # taps: a turn of a loop over them joins so many, and reads and writes the result once
     pyramid_levels: int = 12  # levels of a pyramid: a pool each up to here, else a loop over all of them
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
     # NOTES: Boxes and segments
-    box_samples: int = 4  # points an axis of a cell: read one by one up to here; n are 4 n^2 gathers in a program
+    box_samples: int = 4  # points along an axis of a cell: read one by one up to here; n are 4 n^2 gathers in a program
     box_points: int = 1 << 20  # numbers: of cells of more points, many times the result, so many are held at once
     boxes_of_a_product: int = 16  # boxes: rows enough for a matrix product, few free slots where an image has few boxes
 
@@ -40,25 +40,27 @@ class Tuning:
 
     # NOTES: Large windows
     pass_taps: int = 16  # taps of a window: one pass up to here, fewer trips to memory than an axis at a time
-    overlapping_taps: int = 9  # taps of a window: likewise forwards, where windows meet; more are too many comparisons
-    overlapping_taps_an_element: int = 4  # taps an input element: likewise, with strides
+    overlapping_taps: int = 9  # taps of a window: one pass forwards up to here where windows meet
+    overlapping_taps_an_element: int = 4  # taps per input element: one pass forwards up to here, with strides
     pieces: int = 8  # pieces of a pass along an axis where windows meet: fewer, longer passes over memory
     longest_pass: int = 32  # taps of one pass: the program, and the time it compiles, grow with them
     # NOTES: Sums in one pass
     sum_taps: int = 49  # taps of a window: one pass over two axes vectorises up to here
-    sum_taps_an_element: int = 9  # taps an input element: an axis at a time adds up less beyond
-    spread_taps_an_element: int = 13  # taps an output element: likewise for the transpose of strided sums
+    sum_taps_an_element: int = 9  # taps per input element: one pass up to here; beyond, an axis at a time adds up less
+    spread_taps_an_element: int = 13  # taps per output element: the same for the transpose of sums with strides
     short_window: int = 4  # taps along an axis: one pass over two axes whatever the strides
-    short_spread_of_16_bits: int = 3  # taps along an axis: likewise, transposed with strides, 8- and 16-bit floats
+    short_spread_of_16_bits: int = 3  # taps along an axis: one pass for transposes with strides in 8- and 16-bit floats
     longest_sum: int = 32  # taps along an axis: sums of sums in two passes beyond
     # NOTES: Blurs
     blur_taps: int = 25  # taps of a window: one pass over several axes up to here, else one for each axis
-    blur_taps_an_element: int = 3  # taps an input element: likewise, with strides
+    blur_taps_an_element: int = 3  # taps per input element: one pass over several axes up to here, with strides
     # NOTES: Compiled for GPUs and TPUs
     sum_passes: float = NEVER  # passes of a sum: one that would take more is `lax.reduce_window` instead
-    reduced_at_once: float = NEVER  # taps of a sum: one `lax.reduce_window` up to here, else one an axis
+    reduced_at_once: float = NEVER  # taps of a sum: one `lax.reduce_window` up to here, else one per axis
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
+    scattered_taps: int = 0  # taps of a window: up to here a maximum keeps x, and one instruction sends cotangents back
+    scattered_taps_an_element: int = 9  # taps an input element: likewise
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps
@@ -68,7 +70,6 @@ class Tuning:
     compared_positions: int = 64  # positions: each element is compared with up to so many, else a scatter writes them
 
     # NOTES: Compiled for GPUs and TPUs
-    lax_extremes: bool = False  # lax's maximum and its derivative are one instruction each: `accelerate` leaves them
     # NOTES: Soft pools: plain sums within a range
     amended_in_place: bool = False  # a loop that runs once or not at all changes y, which a branch would copy
 
@@ -174,7 +175,7 @@ TPU = Tuning(
     sum_passes=0,
     reduced_at_once=25,
     reduced_values=True,
-    lax_extremes=True,
+    scattered_taps=49,
     amended_in_place=True,
 )
 TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU, "portable": PORTABLE}

@@ -35,7 +35,7 @@ class Split:
     def apply(
         self, pool: Callable[..., Any], op: Any, *xs: Array, autodiff: Autodiff = "jvp"
     ) -> Any:
-        """`pool(op, *xs)`: of the shards of the first of xs, beside what the others hold for them."""
+        """Runs `pool(op, *xs)` on each shard of the first array, with the parts of the others that belong to it."""
         return on_shards(Ends(self.shards, pool, op), self.place, *xs, autodiff=autodiff)
 
     def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
@@ -81,7 +81,7 @@ def located(x: Array, make: MakeWindow) -> tuple[Window, Split | None]:
 
 
 def by_window(x: Array, window: Window) -> Split | None:
-    """The pool of x over `window`, likewise."""
+    """The pool of x over `window`, if the type of x says how it is sharded; else None."""
     if told.value is not None:
         hint = "Pass a function of jaxpool itself."
         raise ArgumentError("x", "whole: inside a shard_map its window is not known", x.shape, hint)

@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 
 
 def _each(value: Any, rank: int) -> Any:
-    """`value` as one an axis, as PyTorch stores some of its sizes."""
+    """`value` as one per axis, as PyTorch stores some of its sizes."""
     return tuple(value) if hasattr(value, "__iter__") else (value,) * rank
 
 

@@ -69,7 +69,7 @@ class Pool(eqx.nn.Pool):
       init: where each reduction starts.
       operation: what joins two values.
       num_spatial_dims: how many axes are pooled.
-      kernel_size: the size of the window, an int or one an axis.
+      kernel_size: the size of the window, an int or one per axis.
       stride: likewise.
       padding: an int, or one int or (low, high) pair an axis; none larger than the window.
       use_ceil: whether the output size rounds up.
@@ -165,7 +165,7 @@ class AdaptivePool(eqx.nn.AdaptivePool):
     Equinox: NaNs get the cotangent of the window they win; in Equinox all of the window gets NaN.
 
     Args:
-      target_shape: how many windows, an int or one an axis.
+      target_shape: how many windows, an int or one per axis.
       num_spatial_dims: how many axes are pooled.
       operation: a reduction of a vector.
 

@@ -40,9 +40,9 @@ def pool(
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
       init: where each reduction starts.
       reduce_fn: what joins two values.
-      window_shape: tuple of one positive int a pooled axis.
+      window_shape: tuple of one positive int per pooled axis.
       strides: likewise; None is 1.
-      padding: "SAME", "VALID", "SAME_LOWER", or one (low, high) pair a pooled axis, with at most one
+      padding: "SAME", "VALID", "SAME_LOWER", or one (low, high) pair per pooled axis, with at most one
         batch axis.
 
     Returns:
@@ -78,7 +78,7 @@ def max_pool(
 
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
-      window_shape: tuple of one positive int a pooled axis.
+      window_shape: tuple of one positive int per pooled axis.
       strides: likewise; None is 1.
       padding: as in `pool`.
 
@@ -109,7 +109,7 @@ def min_pool(
 
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
-      window_shape: tuple of one positive int a pooled axis.
+      window_shape: tuple of one positive int per pooled axis.
       strides: likewise; None is 1.
       padding: as in `pool`.
 
@@ -142,7 +142,7 @@ def avg_pool(
 
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
-      window_shape: tuple of one positive int a pooled axis.
+      window_shape: tuple of one positive int per pooled axis.
       strides: likewise; None is 1.
       padding: as in `pool`.
       count_include_pad: True divides by the size of the window, False by the number of real elements,

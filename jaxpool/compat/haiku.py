@@ -34,7 +34,7 @@ def max_pool(
 
     Args:
       value: array of any shape.
-      window_shape: an int for every axis but the first and `channel_axis`, or one int an axis,
+      window_shape: an int for every axis but the first and `channel_axis`, or one int per axis,
         counted from the last: `(2, 2)` pools the last two axes. An int other than 1 warns, as it
         goes wrong under vmap.
       strides: likewise.

@@ -41,14 +41,14 @@ _ARGUMENTS = {
     "input": "array of any shape; floats, integers or bool.",
     "rank": "0 is the smallest element, -1 the largest.",
     "percentile": "from 0 to 100; -10 is 90.",
-    "size": "of the window, an int, or one an axis.",
+    "size": "of the window, an int, or one per axis.",
     "footprint": "in its place, an array that says which elements of a window take part.",
     "structure": "numbers to add to the elements of a window, or subtract; its shape is the window's.",
     "axis": "the axis to filter along.",
     "output": "the dtype of the result, None for that of input.",
-    "mode": 'how the border continues: "reflect", "nearest", "mirror", "wrap" or "constant", or one an axis.',
+    "mode": 'how the border continues: "reflect", "nearest", "mirror", "wrap" or "constant", or one per axis.',
     "cval": 'what lies beyond the border in mode "constant".',
-    "origin": "how far the window is moved towards the start, an int, or one an axis.",
+    "origin": "how far the window is moved towards the start, an int, or one per axis.",
     "axes": "the axes to filter along, None for all.",
 }
 _DEFAULTS = {"output": None, "mode": "reflect", "cval": 0.0, "origin": 0, "axes": None, "axis": -1}
@@ -81,7 +81,7 @@ def _filter(name: str, what: str, shown: str, *own: str, **defaults: Any) -> Any
         return Filter(name, **bound.arguments).result()
 
     listed = "\n".join(f"  {each}: {_ARGUMENTS[each]}" for each in names)
-    listed = listed.replace(", or one an axis", "") if line else listed
+    listed = listed.replace(", or one per axis", "") if line else listed
     arguments, numbers = shown.split(" -> ")
     mean = name.startswith("uniform")
     gradient = (

@@ -20,7 +20,7 @@ from jaxpool.testing import _usual
 from jaxpool.testing._answer import Answer
 
 Given = dict[str, Any]  # arguments by name, those of a `*xs` as a tuple
-NOT_OF_ARRAYS = ("accelerate", "keep_memory", "plan_of", "sharded")
+ARRAYS = ("x", "y", "xs")  # the arguments by which a function of an array is told
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -163,7 +163,10 @@ def pools() -> dict[str, Pool]:
         array([1., 3.])
     """
     importlib.import_module("jaxpool.testing.oracle")
-    names = [name for name in jaxpool.__all__ if name not in NOT_OF_ARRAYS]
+    takes = {name: inspect.signature(getattr(jaxpool, name)).parameters for name in jaxpool.__all__}
+    names = [
+        name for name, parameters in takes.items() if any(each in parameters for each in ARRAYS)
+    ]
     missing = [name for name in names if name not in _RECORDS]
     if missing:
         where = "write its loops in `jaxpool/testing/oracle`, and `@record(twin=...)` above them"

@@ -92,7 +92,7 @@ MESSAGES = [
     (
         lambda: jaxpool.max_unpool(Y, AT, (4, 0)),
         ValueError,
-        "jaxpool.max_unpool: `spatial_shape` must be 2 ints of at least 1, one a pooled "
+        "jaxpool.max_unpool: `spatial_shape` must be 2 ints of at least 1, one per pooled "
         "axis; got spatial_shape=(4, 0) (y.shape=(2, 2, 2, 3)). "
         "Pass a tuple such as (2, 2).",
     ),

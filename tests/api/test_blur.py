@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import jaxpool
-from jaxpool._ops import blur_pool as op
+from jaxpool._ops import blur as op
 from jaxpool.testing import draw_values, geometries, oracle, pool_cases
 from tests.support.compilation import AS_USERS
 from tests.support.drawn import examples, refilled, run, same

@@ -14,11 +14,11 @@ X = np.zeros((1, 4, 4, 1), np.float32)
 POOLS = ("max_pool", "min_pool", "avg_pool", "sum_pool")
 
 TUPLE = "Pass a tuple such as (2, 2)."
-INTS = "an int or 2 ints of at least 1, one a pooled axis"
-WINDOW = "an int or a tuple of positive ints, one a pooled axis"
+INTS = "an int or 2 ints of at least 1, one per pooled axis"
+WINDOW = "an int or a tuple of positive ints, one per pooled axis"
 AXES = "distinct ints from -4 to 3"
 ONCE = "Name each pooled axis of x once."
-PADDING = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair a pooled axis"
+PADDING = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair per pooled axis"
 PAIRS = "Pass 'SAME' or pairs such as ((1, 1), (1, 1))."
 LARGE = "Use a smaller window or more padding."
 CHANNELS = (
@@ -352,7 +352,7 @@ def test_under_jit_the_message_is_the_same():
     def check_in(transform):
         with raises(
             ValueError,
-            "jaxpool.max_pool: `strides` must be an int or 2 ints of at least 1, one a pooled axis; "
+            "jaxpool.max_pool: `strides` must be an int or 2 ints of at least 1, one per pooled axis; "
             "got strides=(0, 1) (x.shape=(1, 4, 4, 1), window_shape=(2, 2)). "
             "Pass a tuple such as (2, 2).",
         ):

@@ -69,10 +69,10 @@ def test_images_that_look_channels_first():
     [
         (
             "window_shape",
-            "an int or 2 ints of at least 1, one a pooled axis",
+            "an int or 2 ints of at least 1, one per pooled axis",
             "(traced int32[], traced int32[])",
         ),
-        ("strides", "an int or 2 ints of at least 1, one a pooled axis", "traced int32[]"),
+        ("strides", "an int or 2 ints of at least 1, one per pooled axis", "traced int32[]"),
         ("ceil_mode", "True or False", "traced bool[]"),
         ("axes", "distinct ints from -4 to 3", "[traced int32[], 2]"),
     ],

@@ -472,7 +472,7 @@ def test_messages(name, options, kind, rule, hint):
             ValueError,
             f"of a shape {OUTPUT}",
             "(3,)",
-            "An array of shape (C,) is one number a channel where channels come last.",
+            "An array of shape (C,) is one number per channel where channels come last.",
         ),
         (
             np.ones(2, bool),

@@ -192,7 +192,7 @@ def test_traced_ids_need_the_number_of_segments():
 def test_ties_are_found_once_forward_and_backward():
     """A comparison fused into each of its readers needs y of each row beside it: 4 bytes an element.
 
-    What is left is a bit an element, and what counts them.
+    What is left is a bit per element, and what counts them.
     """
 
     def both(x, ids, dy):

@@ -171,7 +171,7 @@ def raised(call):
 X = np.zeros((1, 4, 4, 2), np.float32)
 RULE = "a finite number above 0"
 BESIDE = "a number, or an array that broadcasts against the output, (1, 3, 3, 2)."
-CHANNELS = "An array of shape (C,) is one number a channel where channels come last."
+CHANNELS = "An array of shape (C,) is one number per channel where channels come last."
 SHAPED = "of a shape that broadcasts against the output, (1, 3, 3, 2)"
 ERRORS = [
     (0, ValueError, RULE, 0, f"Pass {BESIDE}"),

@@ -114,7 +114,7 @@ def test_names_tell_sizes_and_axes(case, name):
 @pytest.mark.parametrize(
     ("case", "forward", "both"),
     [
-        # x and y; and twice that with, for a maximum, an index a window of 4x4 or 14x14 or 56x56
+        # x and y; and twice that with, for a maximum, an index per window of 4x4 or 14x14 or 56x56
         (adaptive("adaptive_avg_pool", (1, 16, 16, 1), 4), 4 * 272, 8 * 272),
         (adaptive("adaptive_max_pool", (1, 16, 16, 1), 4), 4 * 272, 8 * 272 + 2 * 16),
         (adaptive("adaptive_max_pool", (1, 64, 64, 1), 5), 4 * 4121, 8 * 4121 + 2 * 25),

@@ -5,12 +5,11 @@ import dataclasses
 import jax
 import pytest
 
-import jaxpool
 from bench import plain
 from bench.__main__ import main
 from bench._case import MODES
+from jaxpool.testing import pools
 
-WITHOUT_ARRAYS = {"accelerate", "keep_memory", "plan_of", "sharded"}
 SMALL = plain.chosen([r"\[small\]"])
 
 
@@ -18,7 +17,7 @@ def test_each_public_function_has_two_settings_or_more():
     words = {}
     for setting in SMALL:
         words.setdefault(setting.function, set()).add(setting.words)
-    assert set(words) == set(jaxpool.__all__) - WITHOUT_ARRAYS
+    assert set(words) == set(pools())
     assert {name for name, found in words.items() if len(found) < 2} == set()
 
 

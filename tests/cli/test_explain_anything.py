@@ -55,19 +55,24 @@ def test_a_segment_in_words_and_for_programs(capsys):
 
 
 def test_options_and_arguments_without_one(capsys):
-    text = said(capsys, "--op", "gem", "--p", "2", "--stride", "1", "--set", "eps=0.5")
-    assert "jaxpool.gem_pool(x[None, ..., None], 2.0, (2, 2), strides=(1, 1), eps=0.5)" in text
+    text = said(capsys, "--op", "softmax", "--stride", "1", "--set", "temperature=0.5")
+    assert (
+        "jaxpool.softmax_pool(x[None, ..., None], (2, 2), strides=(1, 1), temperature=0.5)" in text
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--op", "k_max", "--window", "2"], "`--window` does not go with --op k_max_pool."),
+        (["--op", "maxout", "--window", "2"], "`--window` does not go with --op maxout."),
         (
-            ["--op", "k_max", "--set", "x=1"],
-            "`--set` must be of an argument of k_max_pool, k, axis; got x=1.",
+            ["--op", "maxout", "--set", "x=1"],
+            "`--set` must be of an argument of maxout, groups, axis, ties; got x=1.",
         ),
-        (["--op", "k_max", "--set", "k=9"], "jaxpool.k_max_pool: `k` must be an int from 1 to 6"),
+        (
+            ["--op", "maxout", "--set", "groups=4"],
+            "jaxpool.maxout: `groups` must be a positive int that",
+        ),
         (
             ["--op", "max", "--set", "k=9"],
             "`--set` goes with the functions that no option is for; got --op=max.",

@@ -10,14 +10,13 @@ from pathlib import Path
 import jaxpool
 from jaxpool.__main__ import main
 from jaxpool._cli import info
-
-NOT_OPS = {"accelerate", "keep_memory", "plan_of", "sharded"}
+from jaxpool.testing import pools
 
 
 def test_every_function_has_an_entry(capsys):
     assert main(["info", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert set(said["functions"]) == set(jaxpool.__all__) - NOT_OPS
+    assert set(said["functions"]) == set(pools())
     assert said["functions"]["max_pool"] == 'reverse; forward too with autodiff="jvp"'
     assert said["functions"]["lp_pool"] == "reverse and forward"
 
@@ -25,7 +24,7 @@ def test_every_function_has_an_entry(capsys):
 def test_tables(capsys):
     assert main(["info"]) == 0
     said = capsys.readouterr().out
-    for name in set(jaxpool.__all__) - NOT_OPS:
+    for name in set(pools()):
         assert re.search(rf"^    (.*, )?{name}(,.*)?$", said, re.MULTILINE), name
     assert "\n  reverse and forward\n" in said
 

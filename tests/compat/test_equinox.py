@@ -34,7 +34,7 @@ def call(name, shape, *args, **options):
 
 
 def drawn_sizes(rng, rank, least, greatest):
-    """An int, or one an axis as a tuple or a list."""
+    """An int, or one per axis as a tuple or a list."""
     if rng.random() < 0.4:
         return int(rng.integers(least, greatest + 1))
     sizes = ints(rng, rank, least, greatest)

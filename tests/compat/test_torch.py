@@ -135,7 +135,7 @@ def drawn_shape(rng, rank):
 
 
 def drawn_sizes(rng, rank, least, greatest):
-    """An int, one in a tuple, or one an axis."""
+    """An int, one in a tuple, or one per axis."""
     form = rng.random()
     if form < 0.4:
         return int(rng.integers(least, greatest + 1))
@@ -153,7 +153,7 @@ def drawn_window(rng, rank):
 
 
 def full(sizes, rank):
-    """One int an axis."""
+    """One int per axis."""
     sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
     return sizes * rank if len(sizes) == 1 else sizes
 

@@ -39,19 +39,10 @@ def hooks(monkeypatch):
 
 
 def test_the_reference_has_every_public_name_once(hooks):
-    names = [name for _, _, names in hooks.REFERENCE.values() for name in names.split()]
+    names = [n for _, _, modules in hooks.REFERENCE.values() for n in hooks.names_of(modules)]
     compat = (Path(jaxpool.__file__).parent / "compat").glob("[!_]*.py")
     modules = ["testing", *(f"compat.{path.stem}" for path in compat)]
     assert sorted(names) == sorted([*jaxpool.__all__, *modules])
-
-
-def test_the_readme_names_what_is_in_the_box():
-    """Every public name; `keep_memory()` stands in the section on speed."""
-    assert [
-        name
-        for name in jaxpool.__all__
-        if f"`{name}`" not in README and f"`{name}()`" not in README
-    ] == []
 
 
 def test_the_readme_has_the_times_of_the_results():

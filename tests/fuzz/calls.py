@@ -13,10 +13,10 @@ from jax.sharding import PartitionSpec
 
 import jaxpool
 from jaxpool.compat import scipy, torch, torchvision
+from jaxpool.testing import pools
 from tests.support.junk import JUNK, KEY
 
-NOT_OF_ARRAYS = ("accelerate", "keep_memory", "plan_of", "sharded")
-OF_ARRAYS = [n for n in jaxpool.__all__ if n not in NOT_OF_ARRAYS]
+OF_ARRAYS = list(pools())
 
 
 def sharded(name):
@@ -171,7 +171,7 @@ class Call:
         return (np.arange(math.prod(shape)).reshape(shape) % 7).astype(dtype)
 
     def many(self, choices):
-        """An int, or one an axis; sometimes of another number of axes."""
+        """An int, or one per axis; sometimes of another number of axes."""
         tape = self.tape
         count = self.rank + tape.one([0] * 14 + [1, -1])
         values = [tape.one(choices) for _ in range(count)]

@@ -45,7 +45,9 @@ def outcome(data, compiles):
         message = str(error)
         # An op, which is asked for an index when a gradient is traced, does not know the function.
         op = call.how == "grad" or "where" in call.arguments
-        names = (f"jaxpool.{call.name}: ", *["jaxpool: "] * op)
+        sharded = call.name.startswith("sharded.")
+        names = (f"jaxpool.{call.name.removeprefix('sharded.')}: ", *["jaxpool: "] * op)
+        names += ("jaxpool.sharded: ",) * sharded
         own = (
             isinstance(error, (TypeError, ValueError))
             and message.startswith(names)

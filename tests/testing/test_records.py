@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxpool
 from jaxpool.testing import Call, _record, assert_pool_matches, calls, pools
+from tests.support.drawn import examples
 
 POOLS = pools()
 EVERY = pytest.mark.parametrize("name", POOLS)
@@ -28,18 +29,22 @@ def call_of(pool, arguments):
 
 
 def test_a_function_without_a_record_is_named_and_what_to_write(monkeypatch):
-    monkeypatch.setattr(jaxpool, "__all__", [*jaxpool.__all__, "range_pool"])
-    with pytest.raises(LookupError, match=r"^jaxpool.range_pool has no record: write its loops in"):
+    names = [*jaxpool.__all__, "unheard_of_pool"]
+    monkeypatch.setattr(jaxpool, "unheard_of_pool", lambda x: x, raising=False)
+    monkeypatch.setattr(jaxpool, "__all__", names)
+    with pytest.raises(
+        LookupError, match=r"^jaxpool.unheard_of_pool has no record: write its loops in"
+    ):
         pools()
 
 
 def test_an_argument_that_nothing_is_known_of_is_named(monkeypatch):
-    def range_pool(x, spread):
+    def unheard_of_pool(x, spread):
         return x
 
-    monkeypatch.setattr(jaxpool, "range_pool", range_pool, raising=False)
-    pool = _record.Pool("range_pool", range_pool, range_pool)
-    said = r"^jaxpool.range_pool has no usual value for its argument `spread`: give it to `@record"
+    monkeypatch.setattr(jaxpool, "unheard_of_pool", unheard_of_pool, raising=False)
+    pool = _record.Pool("unheard_of_pool", unheard_of_pool, unheard_of_pool)
+    said = r"^jaxpool.unheard_of_pool has no usual value for its argument `spread`: give it to `@record"
     with pytest.raises(LookupError, match=said):
         pool.given(np.zeros((1, 2, 2, 1)))
 
@@ -64,9 +69,11 @@ def test_the_function_does_in_a_right_call_what_the_oracle_says(name, words):
     assert_pool_matches(POOLS[name].function, sample(name, words))
 
 
-@pytest.mark.slow
-@EVERY
-@settings(max_examples=60)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in ("maxout", "cummax") else pytest.param(n, marks=pytest.mark.slow) for n in POOLS],
+)
+@examples(20)
 @given(data=st.data())
 def test_the_function_does_in_drawn_calls_what_the_oracle_says(name, data):
     assert_pool_matches(POOLS[name].function, data.draw(calls(POOLS[name])), jit=False)

@@ -24,6 +24,7 @@ DRAWN = where(lambda pool: None in pool.choices.get("key", ()))
 POWERS = where(lambda pool: "p" in pool.coefficients)  # a mean of powers and its root
 OF_COEFFICIENTS = [f"{name}, {c} of an array" for name in POOLS for c in POOLS[name].coefficients]
 MEANS_OF_DRAWS = [f"{name}, without a key" for name in DRAWN]
+OF_KERNELS = ("dilate, large", "erode, large, split", "erode, split")
 GATHERED = where(lambda pool: pool.takes("boxes") or pool.takes("segment_ids"))
 # What may not be, and why.
 THREADS = dict.fromkeys(
@@ -36,6 +37,8 @@ THREADS = dict.fromkeys(
     ),
     "XLA's YNNPACK adds up a whole reduction in an order that depends on the number of threads",
 )
+BATCH = dict.fromkeys(OF_KERNELS, "their kernel is a mean over the batch, taken in its order")
+MEANS = [f"{name}, overlapping" for name in POWERS]
 FEWER = "compiled for a part of the batch, XLA joins other products and sums into one rounding"
 IN_THE_TYPE = "the mapped axis of vmap has no mesh, or jax asks for the sharding of a scatter"
 TABLES = "not through tables: overlapping cotangents add up in another order"
@@ -51,14 +54,16 @@ DIFFERENT = {
     "batch order": {
         **dict.fromkeys(DRAWN, "an element is drawn for a place in the batch"),
         "dilate, to the kernel": "a sum over the batch is taken in its order",
+        **BATCH,
     },
     "one thread of XLA": THREADS,
     "one core": THREADS,
     "four threads": THREADS,
-    "sharded batch": THREADS | dict.fromkeys(["roi_align", *MEANS_OF_DRAWS], FEWER),
+    "sharded batch": THREADS | BATCH | dict.fromkeys(["roi_align", *MEANS_OF_DRAWS, *MEANS], FEWER),
     "sharded batch in the type": THREADS
+    | BATCH
     | dict.fromkeys([f"{name}, large" for name in where(lambda pool: pool.topic == "rank")], TABLES)
-    | dict.fromkeys([*MEANS_OF_DRAWS, *POWERS], FEWER)
+    | dict.fromkeys([*MEANS_OF_DRAWS, *POWERS, *MEANS], FEWER)
     | dict.fromkeys([*GATHERED, "roi_align, max", "roi_max_pool, split"], IN_THE_TYPE)
     | dict.fromkeys([f"{name}, split" for name in GATHERED], IN_THE_TYPE),
 }

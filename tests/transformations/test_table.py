@@ -27,7 +27,7 @@ from tests.support.transform_table import DIFFERENCES, FORWARD, POLICIES, REVERS
 pytestmark = pytest.mark.usefixtures("x64")
 
 TABLE = ROWS | VARIANTS
-# Ops that are another op of the table seen from its other end, or with something beside it.
+# Ops whose kernels another op of the table has, such as a minimum those of the maximum: the slow table has them.
 ALIKE = {
     *("minimum", "fmin", "cummin", "global_max_pool", "global_avg_pool", "accelerate", "erode"),
     *(name for name in POOLS if name.endswith("argmax")),
