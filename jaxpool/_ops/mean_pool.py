@@ -12,7 +12,6 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.taps import window_max
 from jaxpool._ops.moves import State, departure, divided, moved
 from jaxpool._ops.power_pool import to
 from jaxpool._ops.ranged import RangedOp, between, graded, share
@@ -26,6 +25,7 @@ from jaxpool._ops.scaled import (
     summed_as,
     varies_along,
     widened,
+    window_max,
     within,
 )
 from jaxpool._ops.sum_pool import element_counts

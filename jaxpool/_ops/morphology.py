@@ -18,7 +18,6 @@ from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, index_dtype,
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.split_ties import pick_tied, route_tied, share, tied_taps
-from jaxpool._kernels.taps import real_at
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.others import joins_taps_in_a_loop
@@ -79,7 +78,9 @@ class Morphology(Op):
             view = slices.tap_of(padded, self.window, tap)
             term = view + slices.broadcast_like(weights[tap], view)
             if self.window.padded and not is_float(wide):  # no integer stays what it is
-                here = slices.broadcast_like(real_at(self.window, np.int32(tap), x.ndim), term)
+                here = slices.broadcast_like(
+                    tap_loop.real_at(self.window, np.int32(tap), x.ndim), term
+                )
                 term = lax.select(here, term, lax.full_like(term, fill))
             terms.append(term)
         return terms
@@ -179,7 +180,7 @@ class LargeMorphology(Morphology):
         def join(tap: Array, best: Array) -> Array:
             term = self._term(laid, weights, tap)
             if self.window.padded and not is_float(term.dtype):  # no integer stays what it is
-                here = slices.broadcast_like(real_at(self.window, tap, term.ndim), term)
+                here = slices.broadcast_like(tap_loop.real_at(self.window, tap, term.ndim), term)
                 term = lax.select(here, term, lax.full_like(term, fill))
             return self._join(best, term)
 
@@ -193,7 +194,7 @@ class LargeMorphology(Morphology):
         """Where `tap` is one of those whose sum is y."""
         ties = level(self._term(laid, weights, tap), y)
         if self.window.padded:
-            here = slices.broadcast_like(real_at(self.window, tap, ties.ndim), ties)
+            here = slices.broadcast_like(tap_loop.real_at(self.window, tap, ties.ndim), ties)
             ties = lax.bitwise_and(ties, here)
         return ties
 

@@ -26,7 +26,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.access import reached
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import slices, taps
+from jaxpool._kernels import slices, tap_loop
 from jaxpool._kernels.dtypes import DType, accumulator
 from jaxpool._kernels.keep import keep
 from jaxpool._ops.apply import apply
@@ -99,6 +99,26 @@ def summed_as(value: Array, like: Array) -> Array:
     return jnp.sum(value, axis=axes, keepdims=True)
 
 
+def window_max(x: Array, window: Window, fill: Any) -> Array:
+    """The maximum of each window, an axis after another; padding holds `fill`."""
+    for dim in window.dims:
+        along = Window((dim,))
+        if dim.whole:
+            x = jnp.max(x, axis=dim.axis, keepdims=True)
+        elif not dim.idle:
+            x = _max_along(slices.pad_input(x, along, fill), along)
+    return x
+
+
+def _max_along(padded: Array, along: Window) -> Array:
+    return tap_loop.join_taps(along, lambda tap: tap_loop.element_at(padded, along, tap), lax.max)
+
+
+def same_along(array: Array, window: Window) -> bool:
+    """Whether an array of the rank of the output has one number along all pooled axes."""
+    return math.prod(array.shape[axis] for axis in window.axes) == 1
+
+
 @dataclasses.dataclass(frozen=True)
 class _Stage:
     """Sums over `window`, from the scales `low` of its elements to those of the windows, `high`."""
@@ -122,32 +142,32 @@ class _Stage:
 
         def at_tap(each: Array | float, tap: Any) -> Any:
             if not isinstance(each, float):
-                return taps.element_at(each, self.window, tap)
-            real = taps.real_at(self.window, tap, low.ndim)
+                return tap_loop.element_at(each, self.window, tap)
+            real = tap_loop.real_at(self.window, tap, low.ndim)
             return each and jnp.where(real, each, 0).astype(low.dtype)
 
         def terms_at(tap: Any) -> State:
             elements = [at_tap(each, tap) for each in padded]
             return move(elements, at_tap(low, tap), self.high, self.rate)
 
-        return taps.over_taps(self.window, terms_at, taps.added)
+        return tap_loop.join_taps(self.window, terms_at, tap_loop.added)
 
     def spread(self, move: Move, totals: Sequence[Array]) -> State:
         """The transpose of `gather`: of cotangents of the sums of windows."""
         if not self.window.overlapping:
             spread = [spread_of(self.window, total) for total in totals]
             return _transposed(move, spread, *self._of_elements())
-        padded = [taps.pad_windows(self.high, self.window, np.inf)]
-        padded += [taps.pad_windows(total, self.window, 0) for total in totals]
+        padded = [tap_loop.pad_windows(self.high, self.window, np.inf)]
+        padded += [tap_loop.pad_windows(total, self.window, 0) for total in totals]
         own = varies_along(self.rate, self.window)
-        rate = taps.pad_windows(self._whole_rate(), self.window, 1) if own else self.rate
+        rate = tap_loop.pad_windows(self._whole_rate(), self.window, 1) if own else self.rate
 
         def shares_at(tap: Any) -> State:
-            high, *cotangents = [taps.window_at(each, self.window, tap) for each in padded]
-            of_window = taps.window_at(rate, self.window, tap) if own else rate
+            high, *cotangents = [tap_loop.window_at(each, self.window, tap) for each in padded]
+            of_window = tap_loop.window_at(rate, self.window, tap) if own else rate
             return _transposed(move, cotangents, self.low, high, of_window)
 
-        return taps.over_taps(self.window, shares_at, taps.added)
+        return tap_loop.join_taps(self.window, shares_at, tap_loop.added)
 
     def _of_elements(self) -> tuple[Array, Array, Any]:
         """The scale of each element, and the scale and the rate of its window; of one without a window 0 and 1."""
@@ -177,7 +197,7 @@ def _transposed(
 def varies_along(rate: Any, window: Window) -> bool:
     """Whether windows have rates of their own along pooled axes: then no two share a sum."""
     known = isinstance(rate, (jax.Array, jax.ShapeDtypeStruct))
-    return known and not taps.same_along(rate, window)
+    return known and not same_along(rate, window)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,4 +251,4 @@ def in_stages(
 
 def largest(fill: float) -> Highest:
     """The maximum of each window, where padding holds `fill`."""
-    return lambda low, window: taps.window_max(low, window, fill)
+    return lambda low, window: window_max(low, window, fill)
