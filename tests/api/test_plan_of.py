@@ -19,6 +19,7 @@ from jaxpool._kernels.cpu import tables
 from jaxpool._ops.linear_map import tracing_for
 from jaxpool._plan.problem import PLATFORMS
 from jaxpool._plan.stages import How
+from jaxpool.testing import pools
 from tests.support.junk import RIGHT
 
 LOWERED = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
@@ -27,6 +28,10 @@ SAME = {"window_shape": (3, 3), "padding": "SAME"}
 LONG = {"window_shape": (15, 9), "strides": (2, 2)}
 X, BIG = (2, 8, 8, 3), (2, 64, 64, 16)
 INDICES, KEY = jnp.zeros(X, jnp.int32), jax.random.key(0)
+POOLS = pools()
+PLACED = [name for name, pool in POOLS.items() if pool.takes("window_shape", "output_shape")]
+RANKED = [n for n, p in POOLS.items() if p.topic == "rank" and p.ties and not p.takes("rank")]
+BLURS = [n for n, p in POOLS.items() if p.topic == "blur" and not p.takes("blur_shape")]
 CALLS = {  # a call, and the shape of x
     "max": (functools.partial(jaxpool.max_pool, **SIDE), X),
     "max, windows that meet": (functools.partial(jaxpool.max_pool, **SAME), BIG),
@@ -50,16 +55,20 @@ CALLS = {  # a call, and the shape of x
     "unpool": (lambda x: jaxpool.max_unpool(x, INDICES, (16, 16)), X),
     "unpool, far": (lambda x: jaxpool.max_unpool(x, INDICES, (64, 64)), X),
     "fractional max": (lambda x: jaxpool.fractional_max_pool(KEY, x, (2, 2), (3, 3)), X),
-    "fractional avg": (lambda x: jaxpool.fractional_avg_pool(KEY, x, (2, 2), (3, 3)), X),
-    "median": (functools.partial(jaxpool.median_pool, **SAME), BIG),
     "rank, whole, split": (lambda x: jaxpool.rank_pool(x, 3, (8, 8), ties="split"), X),
     "erode": (lambda x: jaxpool.erode(x, jnp.zeros((3, 3)), padding="SAME"), X),
-    "blur": (lambda x: jaxpool.blur_pool(x, (3, 3), padding="VALID"), X),
-    "k max": (lambda x: jaxpool.k_max_pool(x, 2, axis=1), X),
-    "stochastic": (lambda x: jaxpool.stochastic_pool(KEY, x, **SIDE), X),
+    **{name: (POOLS[name].of(output_shape=(3, 3)), X) for name in PLACED},
+    **{name: (POOLS[name].of(**SAME), BIG) for name in RANKED},
+    **{name: (POOLS[name].of(window_shape=(3, 3), padding="VALID"), X) for name in BLURS},
+    **{name: (pool.of(), X) for name, pool in POOLS.items() if pool.takes("k")},
+    **{
+        name: (pool.of(**SIDE, key=KEY), X)
+        for name, pool in POOLS.items()
+        if pool.takes("key", "padding")
+    },
 }
 PASSES = ("max", "max, windows that meet", "max, split", "min, long", "max, long, split")
-PASSES += ("avg, windows that meet", "avg, long", "blur", "median")
+PASSES += ("avg, windows that meet", "avg, long", *BLURS, *RANKED)
 MARKS = {  # operations of a program, and the passes that they go with
     "gather": {"gathered", "tables"},
     "scatter": {"scattered"},
@@ -72,7 +81,7 @@ BESIDE = {
     "unpool, far": {"reduce"},
     "adaptive avg, a grid": {"reduce"},
     "fractional max": {"concatenate"},
-    "fractional avg": {"concatenate"},
+    **{name: {"concatenate"} for name in PLACED},
     "rank, whole, split": {"concatenate"},
     "erode": {"concatenate", "reduce"},
 }
@@ -151,7 +160,8 @@ def test_the_plan_is_what_kernels_read(monkeypatch, name, on):
 
 
 def test_what_is_kept_is_what_a_pullback_holds():
-    for name in ("max", "max, split", "median", "cummax", "k max", "max over an axis"):
+    largest = [name for name, pool in POOLS.items() if pool.takes("k")]
+    for name in ("max", "max, split", *RANKED, "cummax", *largest, "max over an axis"):
         call, shape = CALLS[name]
         row, *_ = plan_and_pull(call, shape)
         pull = jax.vjp(call, jnp.ones(shape))[1]
@@ -181,12 +191,12 @@ def test_a_train_step_has_a_row_for_each_pool_and_its_line():
         x, _ = lax.scan(
             lambda x, _: (jaxpool.max_pool(x, (3, 3), padding="SAME"), None), x, length=4
         )
-        x = jax.vmap(lambda x: jaxpool.median_pool(x, (3, 3), padding="SAME"))(x)
+        x = jax.vmap(lambda x: jaxpool.min_pool(x, (3, 3), padding="SAME"))(x)
         return (softened(x) ** 2).sum()
 
     rows = rows_of(jax.jit(jax.value_and_grad(loss)), (8, 64, 64, 16))
     assert [row.function for row in rows] == [
-        "max_pool", "avg_pool", "max_pool", "median_pool", "softmax_pool",
+        "max_pool", "avg_pool", "max_pool", "min_pool", "softmax_pool",
     ]  # fmt: skip
     source, first = inspect.getsourcelines(sys.modules[__name__])[0], 1
     texts = [
@@ -194,7 +204,7 @@ def test_a_train_step_has_a_row_for_each_pool_and_its_line():
         "jaxpool.avg_pool(x, (2, 2)",
         "jaxpool.max_pool(x, (3, 3)",
     ]
-    texts += ["jaxpool.median_pool(x, (3, 3)", "jaxpool.softmax_pool(x, (2, 2)"]
+    texts += ["jaxpool.min_pool(x, (3, 3)", "jaxpool.softmax_pool(x, (2, 2)"]
     lines = [
         next(n for n, line in enumerate(source, first) if text in line and '"' + text not in line)
         for text in texts

@@ -10,6 +10,9 @@ import pytest
 import jaxpool
 from jaxpool.__main__ import main
 from jaxpool._cli._call import read_call
+from jaxpool.testing import pools
+
+DRAWING = [name for name, pool in pools().items() if pool.takes("key", "padding")]
 
 
 def loss(weights, x):
@@ -45,9 +48,9 @@ def test_as_json(capsys):
 
 
 def test_what_an_argument_may_be():
-    call = "gem_pool(float32[2,b,8,c], float32[c], (2, [3]), {'a': -1.5}, None, key, [inf], y=True)"
+    call = "lp_pool(float32[2,b,8,c], float32[c], (2, [3]), {'a': -1.5}, None, key, [inf], y=True)"
     function, args, kwargs = read_call(call)
-    assert function is jaxpool.gem_pool
+    assert function is jaxpool.lp_pool
     assert kwargs == {"y": True}
     x, p, *rest, key, infinite = args
     assert str(x.shape) == "(2, b, 8, c)"
@@ -61,7 +64,7 @@ def test_what_an_argument_may_be():
     "call",
     [
         "lp_pool(float32[16,128,128,32], 2, (2, 2), (2, 2))",
-        "stochastic_pool(key, float32[2,8,8,3], (2, 2), (2, 2))",
+        *(f"{name}(key, float32[2,8,8,3], (2, 2), (2, 2))" for name in DRAWING),
         "fractional_max_pool(key, float32[2,9,9,4], (2, 2), (3, 3))",
         "max_unpool(float32[1,4,4,2], int32[1,4,4,2], (8, 8))",
         "cummin(float64[12,3], 0)",

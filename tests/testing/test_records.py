@@ -49,11 +49,17 @@ def test_an_argument_that_nothing_is_known_of_is_named(monkeypatch):
         pool.given(np.zeros((1, 2, 2, 1)))
 
 
-# What a record says is so. Quick is the call that is hardest to get right of each.
+# What a record says is so. Quick is the hardest call of those that few other tests hold to the loops.
 
-QUICK = ("special values",)
+QUICK = {
+    name
+    for name, pool in POOLS.items()
+    if pool.takes("key") or pool.takes("indices") or pool.takes("levels") or pool.takes("k")
+}
 SAMPLES = [
-    pytest.param(name, words, marks=() if words in QUICK else pytest.mark.slow)
+    pytest.param(
+        name, words, marks=() if name in QUICK and words == "special values" else pytest.mark.slow
+    )
     for name, pool in POOLS.items()
     for words in pool.samples()
 ]
@@ -79,7 +85,9 @@ def test_the_function_does_in_drawn_calls_what_the_oracle_says(name, data):
     assert_pool_matches(POOLS[name].function, data.draw(calls(POOLS[name])), jit=False)
 
 
-@EVERY
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in POOLS]
+)
 def test_another_function_is_found(name):
     """Lest the tests above hold for any: one whose first value is another."""
     call = sample(name, "small")

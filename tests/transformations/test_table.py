@@ -151,7 +151,14 @@ def test_every_transformation_of_the_contract_is_in_the_table():
 # The twins are right
 
 
-@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if row.answer])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in VARIANTS else ())
+        for name, row in TABLE.items()
+        if row.answer
+    ],
+)
 def test_a_twin_is_what_the_oracle_says(name):
     row, x = TABLE[name], numbers()
     answer = row.answer(x)
