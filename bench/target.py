@@ -124,6 +124,8 @@ class Target:
 
         shutil.rmtree(self.dump, ignore_errors=True)
         self.dump.mkdir()
+        from jaxpool._ops.linear_map import tracing_for
+
         results = jax.eval_shape(f, *arguments)
         begin = _processor_seconds()
         given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
@@ -132,7 +134,9 @@ class Target:
             in_shardings=jax.tree.map(placed, given),
             out_shardings=jax.tree.map(placed, results),
         )
-        compiled = jitted.lower(*given).compile()
+        with tracing_for(self.name.partition(":")[0] if self.clock else None):
+            lowered = jitted.lower(*given)
+        compiled = lowered.compile()
         seconds = _processor_seconds() - begin
         return self._read(compiled, jax.tree.leaves((given, results)), seconds)
 

@@ -30,6 +30,7 @@ class Sections(griffe.Extension):
                 thing = getattr(importlib.import_module(mod.path), name)
                 if inspect.isfunction(thing):
                     mod.set_member(name, as_function(name, thing, mod.docstring))
+                    self.on_function(func=mod.members[name])
 
     def on_function(self, *, func, **_):
         if func.docstring and func.parent.is_module:
@@ -75,14 +76,23 @@ def spelled_out(annotation, module):
 
 def as_function(name, function, other):
     """A function as griffe has those that it read, its docstring to be read as the `other`."""
+
+    def annotation(found):
+        known = found is not inspect.Parameter.empty
+        return spelled_out(str(found), function.__module__) if known else None
+
+    signature = inspect.signature(function)
     parameters = [
         griffe.Parameter(
             each.name,
+            annotation=annotation(each.annotation),
             kind=getattr(griffe.ParameterKind, each.kind.name.lower()),
             default=None if each.default is each.empty else repr(each.default),
         )
-        for each in inspect.signature(function).parameters.values()
+        for each in signature.parameters.values()
     ]
+    returns = annotation(signature.return_annotation)
     how = {"parser": other.parser, "parser_options": other.parser_options}
     docstring = griffe.Docstring(inspect.getdoc(function) or "", **how)
-    return griffe.Function(name, parameters=griffe.Parameters(*parameters), docstring=docstring)
+    parameters = griffe.Parameters(*parameters)
+    return griffe.Function(name, parameters=parameters, returns=returns, docstring=docstring)

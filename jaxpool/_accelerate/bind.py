@@ -38,7 +38,6 @@ from jaxpool._ops import elementwise
 from jaxpool._ops.apply import apply
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.others import leaves_extremes
 from jaxpool._shards import pools
 from jaxpool._shards.split import by_window
 
@@ -138,8 +137,6 @@ def read(kind: str, aval: Any, params: dict[str, Any]) -> Window:
         raise LeftError("the reduction is no max, min or sum of two numbers")
     window = window_of(aval, params)
     check_type(kind, aval)
-    if kind != "sum" and leaves_extremes(default_platform()):
-        raise LeftError("on a TPU lax's max and its derivative are one instruction each")
     return window
 
 
@@ -151,18 +148,12 @@ def _pool(kind: str, window: Window, x: Array) -> Array:
         raise LeftError(f"{error.argument} is not {error.rule}") from None
     y: Array
     if split:
-        pool = (pools.Sum,) if kind == "sum" else (pools.Extreme, cast(Kind, kind), "first")
+        pool = (pools.Sum,) if kind == "sum" else (pools.Select, cast(Kind, kind), "first")
         y = split.run(pool[0], x, *pool[1:])
         return y
     op = SumPool(window) if kind == "sum" else pool_op(window, cast(Kind, kind), "first")
     y = apply(op, "jvp", x)
     return y
-
-
-def default_platform() -> str:
-    """The platform that a program is traced for, unless its arrays or `jax.export` say otherwise later."""
-    device = jax.config.jax_default_device  # type: ignore[attr-defined]
-    return getattr(device, "platform", device) or jax.default_backend()
 
 
 def _starts(kind: str, x: Array, init: Any, padded: bool) -> bool:

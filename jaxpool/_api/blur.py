@@ -7,7 +7,7 @@ from typing import Any
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.max_pool import pooled
+from jaxpool._api.max_pool import extreme_pool
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
@@ -116,7 +116,7 @@ def max_blurred(
     with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
         blur = per_axis("blur_shape", blur_shape, len(window.axes))
     geometry: dict[str, Any] = {"padding": padding, "axes": window.axes}
-    y = pooled(name, "max", x, shape, "first", "jvp", strides=None, **geometry)
+    y = extreme_pool(name, "max", x, shape, "first", "jvp", strides=None, **geometry)
     return blurred(name, y, blur, strides, **geometry)
 
 

@@ -13,16 +13,16 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.select_pool import pool_op
-from jaxpool._shards.pools import Extreme
+from jaxpool._shards.pools import Select
 
 
-def pooled(
+def extreme_pool(
     name: str, kind: Kind, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
 ) -> Array:
     """The max or min pool."""
     x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
     if split:
-        y: Array = split.run(Extreme, x, kind, ties, autodiff=autodiff)
+        y: Array = split.run(Select, x, kind, ties, autodiff=autodiff)
         return y
     return apply(pool_op(window, kind, ties), autodiff, x)
 
@@ -105,7 +105,7 @@ def max_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return pooled("max_pool", "max", x, window_shape, ties, autodiff, **geometry)
+    return extreme_pool("max_pool", "max", x, window_shape, ties, autodiff, **geometry)
 
 
 @public
@@ -166,4 +166,4 @@ def min_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return pooled("min_pool", "min", x, window_shape, ties, autodiff, **geometry)
+    return extreme_pool("min_pool", "min", x, window_shape, ties, autodiff, **geometry)

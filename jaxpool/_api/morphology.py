@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax import Array, lax
 
-from jaxpool._api.max_pool import pooled as extreme
+from jaxpool._api.max_pool import extreme_pool
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array
@@ -137,7 +137,7 @@ def morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Arr
     geometry = {"padding": padding, "window_dilation": window_dilation, "axes": pooled}
     given = {"strides": strides, "ties": ties, "autodiff": autodiff}
     if flat:
-        return extreme(name, kind, x, shape, **geometry, **given)
+        return extreme_pool(name, kind, x, shape, **geometry, **given)
     x, window, split = checked(name, x, shape, **geometry, **given)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))

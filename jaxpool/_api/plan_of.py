@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import numpy as jnp
 
 from jaxpool._accelerate.report import in_package, is_own, is_users, line
@@ -18,6 +19,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._geometry.window import Window
 from jaxpool._ops.equations import Bound, Direction, ops_in
+from jaxpool._ops.linear_map import traced_for, tracing_for
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import PLATFORMS, Platform
 from jaxpool._plan.stages import OpPlan
@@ -61,6 +63,8 @@ class PoolPlan:
     def __str__(self) -> str:
         return "\n".join(plan_text.lines_of(self))
 
+    __repr__ = __str__
+
 
 class Plans(tuple[PoolPlan, ...]):
     """The pools of a program, in the order in which it runs them."""
@@ -77,6 +81,8 @@ class Plans(tuple[PoolPlan, ...]):
             return "no pool of jaxpool"
         return "\n\n".join([*map(str, self), "\n".join(plan_text.legend(self))])
 
+    __repr__ = __str__
+
 
 @public
 def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
@@ -85,7 +91,8 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
     `plan_of(fn)(*args)` traces `fn(*args)` and computes nothing, so a `jax.ShapeDtypeStruct` does for an array. `fn`
     is a pool, a model, or a whole train step with `jax.grad`, `jax.jit`, `jax.lax.scan` and `jax.vmap` inside. Under
     `accelerate`, lax's reductions that became ours are among its pools. A pool in a loop is one row, and so is one
-    that a line calls again with arrays of the same shape.
+    that a line calls again with arrays of the same shape. Under `sharded`, a row tells of the shard of one device;
+    means over whole axes are there a plain sum of each shard, which has none.
 
     A pass reads an array once and writes one. Between two passes an array is stored, which is what a large window
     costs. Which passes run depends on the platform; they are read off the objects that the kernels read.
@@ -135,44 +142,77 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
             return [each for each in jax.tree.leaves(fn(*args, **kwargs)) if _is_array(each)]
 
         arrays = [leaf for leaf, one in zip(leaves, traced, strict=True) if one]
-        found = ops_in(jax.make_jaxpr(called)(*arrays).jaxpr)
-        return Plans(_rows(bound for bound in found if bound.op.is_pool))
+        return Plans(_rows({on: _traced(called, arrays, on) for on in PLATFORMS}))
 
     return planned
 
 
 def _is_array(leaf: Any) -> bool:
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    """Whether a leaf is traced; a NumPy scalar may be a size."""
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
 
 
-def _rows(found: Iterator[Bound]) -> Iterator[PoolPlan]:
-    """A row for each pool: of a line that binds an op once and its derivative as well, one."""
-    rows: dict[Any, list[Bound]] = {}
+@dataclasses.dataclass(frozen=True)
+class _Pool:
+    """An op and its derivative, at one place of a program."""
+
+    op: Op
+    where: str
+    function: str
+    every: Sequence[Bound]
+
+    @property
+    def first(self) -> Bound:
+        """Where it is bound first, its value before its derivative."""
+        return [*filter(self._ahead, self.every), *self.every][0]
+
+    @property
+    def kept(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """What is held from forward to backward."""
+        first = self.first
+        if self._ahead(first):
+            return _kept(self.op, first.types, first.outputs[0])
+        return first.residual
+
+    def _ahead(self, bound: Bound) -> bool:
+        return self.op.linear_in_x or bound.direction in ("value", "forward")
+
+
+def _traced(program: Callable[..., Any], arrays: Sequence[Any], on: Platform) -> list[_Pool]:
+    """The pools of a program that is traced for a platform; a pool and its derivative, bound by one line, are one."""
+    with tracing_for(on):
+        found = list(ops_in(jax.make_jaxpr(program)(*arrays).jaxpr))
+    pools: dict[Any, list[Bound]] = {}
     for bound in found:
+        if not bound.op.is_pool:
+            continue
         first = bound.types[0]
         told = None if first is None else (first.shape, first.dtype)
         place = _place(bound.path)
-        known = [key for key in rows if key[:2] == (bound.op, place) and told in (key[2], None)]
-        rows.setdefault(known[0] if known else (bound.op, place, told), []).append(bound)
-    for (op, (where, function), _), every in rows.items():
-        yield _row(op, where, function, every)
+        known = [key for key in pools if key[:2] == (bound.op, place) and told in (key[2], None)]
+        pools.setdefault(known[0] if known else (bound.op, place, told), []).append(bound)
+    return [
+        _Pool(op, where, function, every) for (op, (where, function), _), every in pools.items()
+    ]
 
 
-def _row(op: Op, where: str, function: str, every: Sequence[Bound]) -> PoolPlan:
-    ahead = [bound for bound in every if op.linear_in_x or bound.direction in ("value", "forward")]
-    first = (ahead or every)[0]
-    kept = _kept(op, first.types, first.outputs[0]) if ahead else first.residual
-    return PoolPlan(
-        function or type(op).__name__,
-        where,
-        first.types[: op.inputs],
-        first.outputs[0],
-        math.prod(first.mapped),
-        getattr(op, "window", None),
-        kept,
-        tuple(dict.fromkeys(bound.direction for bound in every)),
-        {on: op.plan(on, *first.types) for on in PLATFORMS},
-    )
+def _rows(traced: Mapping[Platform, Sequence[_Pool]]) -> Iterator[PoolPlan]:
+    """A row for each pool, which another op may compute on another platform."""
+    for pools in zip(*traced.values(), strict=True):
+        on = dict(zip(traced, pools, strict=True))
+        pool = on.get(traced_for(), pools[0])
+        first = pool.first
+        yield PoolPlan(
+            pool.function or type(pool.op).__name__,
+            pool.where,
+            first.types[: pool.op.inputs],
+            first.outputs[0],
+            math.prod(first.mapped),
+            getattr(pool.op, "window", None),
+            pool.kept,
+            tuple(dict.fromkeys(bound.direction for bound in pool.every)),
+            {each: on[each].op.plan(each, *on[each].first.types) for each in on},
+        )
 
 
 def _kept(op: Op, types: Sequence[Any], output: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
@@ -183,7 +223,7 @@ def _kept(op: Op, types: Sequence[Any], output: Any) -> tuple[jax.ShapeDtypeStru
     if op.linear_in_x:
         return tuple(types[op.inputs :])
     if op.keeps_inputs:
-        return (*types, output)
+        return (*types, output) if op.keeps_output else tuple(types)
     return tuple(
         jax.tree.leaves(jax.eval_shape(functools.partial(op.primal, "portable"), *types)[1])
     )

@@ -23,6 +23,10 @@ HOWS: dict[How, tuple[str, str]] = {  # what a pass does, and why it does so, or
     "repeated": ("repeated", "each element lies in one window"),
     "gathered": ("gathered", "where each lies, a table or an index says"),
     "scattered": ("scattered", "where each goes, an index says"),
+    "select_and_scatter": (
+        "by select_and_scatter",
+        "one instruction of XLA finds the chosen elements in x, which is kept, and sends cotangents to them",
+    ),
     "multiplied": ("as matrix products", "a matrix a box says how much each pixel weighs"),
     "compared": ("compared with positions", "each element with those that were chosen"),
     "ordered": ("sorted", "which elements come first, all of them decide"),

@@ -25,13 +25,11 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._ops.apply import apply_given
-from jaxpool._ops.fractional_mean import FractionalMean, RandomAxis
+from jaxpool._ops.fractional import Fractional, FractionalMean, FractionalPool, RandomAxis
 from jaxpool._ops.random_pool import (
-    FractionalPool,
     StochasticPool,
     chance_dtype,
     drawn,
-    side_by_side,
     weight_dtype,
 )
 from jaxpool._shards.place import on_shards, place_by_type
@@ -70,9 +68,9 @@ def fractional_max_pool(
 
     Gradient: the cotangent of each output goes to the element that was chosen, the first of equal
     ones in row-major order, overlapping windows add up, all others get zeros. NaN is larger than
-    every number; -inf is an ordinary value. The residual is one int32 an output element. 8- and
-    16-bit floats add in float32 and are rounded once. Forward and reverse mode, to any order. On a
-    GPU the order in which overlapping cotangents are added is not fixed.
+    every number; -inf is an ordinary value. Kept are an unsigned index for each place at which a
+    window can begin, and where they begin. 8- and 16-bit floats add in float32 and are rounded
+    once. Forward and reverse mode, to any order; no scatter.
 
     {fractional}
 
@@ -96,7 +94,7 @@ def fractional_max_pool(
     """
     x, op, samples = _placed("fractional_max_pool", key, x, window_shape, output_shape, axes)
     with calling("fractional_max_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
-        check_countable("x", op.sizes)
+        check_countable("x", op.window.input_shape)
     return _of_shards(op, x, samples)
 
 
@@ -142,10 +140,7 @@ def fractional_avg_pool(
     """
     x, op, samples = _placed("fractional_avg_pool", key, x, window_shape, output_shape, axes)
     x = x if is_float(x.dtype) else x.astype(np.float32)
-    mean = FractionalMean(
-        tuple(map(RandomAxis, op.axes, op.sizes, op.window_shape, op.output_shape))
-    )
-    return _of_shards(mean, x, samples)
+    return _of_shards(FractionalMean(op.dims), x, samples)
 
 
 def _placed(
@@ -159,12 +154,12 @@ def _placed(
         place = place_by_type(x)
         whole = place.whole(x.shape) if place else x.shape
         op = fractional_op(whole, window_shape, output_shape, axes)
-        check_whole(x, *op.axes)
-    lanes = [1 if axis in op.axes else size for axis, size in enumerate(whole)]
-    return x, op, jax.random.uniform(key, (len(op.axes), *lanes), chance_dtype(x.dtype))
+        check_whole(x, *op.window.axes)
+    lanes = [1 if axis in op.window.axes else size for axis, size in enumerate(whole)]
+    return x, op, jax.random.uniform(key, (len(op.dims), *lanes), chance_dtype(x.dtype))
 
 
-def _of_shards(op: FractionalPool | FractionalMean, x: Array, samples: Array) -> Array:
+def _of_shards(op: Fractional, x: Array, samples: Array) -> Array:
     """What the op gives of x, on each device where x is sharded along other axes."""
     place = place_by_type(x)
     if place is None:
@@ -174,9 +169,13 @@ def _of_shards(op: FractionalPool | FractionalMean, x: Array, samples: Array) ->
 
 
 def fractional_op(
-    shape: tuple[Any, ...], window_shape: Any, output_shape: Any, axes: Any
+    shape: tuple[Any, ...],
+    window_shape: Any,
+    output_shape: Any,
+    axes: Any,
+    chance: str = "float32",
 ) -> FractionalPool:
-    """The arguments of a fractional pool over an array of `shape`, checked."""
+    """The arguments of a fractional pool over an array of `shape`, checked; `chance` as in `RandomAxis`."""
     output_shape = listed(output_shape)
     if not is_sequence(output_shape) or not output_shape:
         rule = "a tuple of positive ints, one per pooled axis"
@@ -199,7 +198,9 @@ def fractional_op(
             rule = f"at most size - window + 1, {shape[axis] - width + 1} along axis {axis}"
             hint = "Ask for fewer windows, or smaller ones."
             raise ArgumentError("output_shape", rule, output_shape, hint)
-    return FractionalPool(where, window, outs, tuple(int(shape[axis]) for axis in where))
+    sizes = [int(shape[axis]) for axis in where]
+    dims = [RandomAxis(*each, chance) for each in zip(where, sizes, window, outs, strict=True)]
+    return FractionalPool(tuple(dims))
 
 
 @public
@@ -268,11 +269,11 @@ def stochastic_pool(
     geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
     x, window, split = checked(name, x, window_shape, **geometry)
     op = StochasticPool(window)
-    noise: tuple[Array, ...] = ()
+    chance: tuple[Array, ...] = ()
     if key is not None:
         whole = split.place.whole(x.shape) if split else x.shape
-        noise = (jax.random.gumbel(key, side_by_side(whole, window), weight_dtype(x.dtype)),)
+        chance = (jax.random.uniform(key, window.pooled(whole), weight_dtype(x.dtype)),)
     if split:
-        y: Array = split.apply(drawn, op, x, *map(split.place.part, noise))
+        y: Array = split.apply(drawn, op, x, *map(split.place.part, chance))
         return y
-    return drawn(op, x, *noise)
+    return drawn(op, x, *chance)

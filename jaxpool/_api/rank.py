@@ -74,7 +74,7 @@ def median_pool(
       Applications.
     """
     options = (strides, padding, window_dilation, ceil_mode, axes, ties, autodiff)
-    return pooled("median_pool", x, MEDIAN, window_shape, *options)
+    return pool_of_rank("median_pool", x, MEDIAN, window_shape, *options)
 
 
 @public
@@ -116,10 +116,10 @@ def rank_pool(
       `scipy.ndimage.rank_filter`.
     """
     options = (strides, padding, window_dilation, ceil_mode, axes, ties, autodiff)
-    return pooled("rank_pool", x, rank, window_shape, *options)
+    return pool_of_rank("rank_pool", x, rank, window_shape, *options)
 
 
-def pooled(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
+def pool_of_rank(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
     """The rank pool, with `MEDIAN` the median pool, of x."""
     named = ("strides", "padding", "window_dilation", "ceil_mode", "axes", "ties", "autodiff")
     given = dict(zip(named, options, strict=True))

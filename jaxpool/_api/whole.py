@@ -21,7 +21,9 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.apply import apply, apply_given
+from jaxpool._ops.pyramid import PyramidMax, PyramidMean
 from jaxpool._ops.reduction import MeanOver, reduce
+from jaxpool._plan.others import levels_in_a_loop
 from jaxpool._shards.adaptive import adaptive_pool
 from jaxpool._shards.place import Place, gathered, place_by_type
 from jaxpool._shards.whole import whole_pool
@@ -244,17 +246,23 @@ def spatial_pyramid_pool(
     spatial = tuple(range(len(rest) - len(channels), x.ndim - len(channels)))
     dtype = jnp.dtype(jnp.float32) if kind == "avg" and not dtypes.is_float(x.dtype) else x.dtype
     x = dtypes.cast(x, dtypes.accumulator(dtype))  # where the cotangents of the levels add up
+    sizes = [whole[axis] for axis in spatial]
+    if place is None and levels_in_a_loop(counts, sizes):
+        kinds = {"max": PyramidMax, "avg": PyramidMean}
+        y = apply(kinds[kind](tuple(counts), spatial, tuple(sizes)), "jvp", x)
+        flat = math.prod(y.shape[spatial[0] :])
+        return dtypes.cast(lax.reshape(y, (*y.shape[: spatial[0]], flat)), dtype)
     parts = []
     for count in counts:
         window = adaptive_window(whole, count, spatial)
         if place:
-            y: Array = adaptive_pool("max" if kind == "max" else "mean", place, x, window)
+            y = adaptive_pool("max" if kind == "max" else "mean", place, x, window)
         else:
             op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)
             y = apply(op, "jvp", x)
         if place:  # cells and channels become one axis
             y = gathered(
-                place.pooled(spatial) if count == 1 else place, y, range(spatial[0], y.ndim)
+                place.reduced(spatial) if count == 1 else place, y, range(spatial[0], y.ndim)
             )
         flat = math.prod(y.shape[spatial[0] :])
         parts.append(lax.reshape(y, (*y.shape[: spatial[0]], flat)))

@@ -33,7 +33,7 @@ ROWS = PartitionSpec(None, "rows")
 def run(count: int, seed: int, path: Path) -> int:
     """Trains and draws; returns 1 if accuracy or agreement with one device is not as it must be."""
     mesh = _mesh(count)
-    where = {"mesh": mesh, "spec": ROWS}
+    placed = {"mesh": mesh, "spec": ROWS}
     lies = NamedSharding(mesh, ROWS)
     image, labels = (jax.device_put(each, lies) for each in mosaic(seed, held_out=False))
     weights = jax.device_put(new_weights(seed), NamedSharding(mesh, PartitionSpec()))
@@ -41,10 +41,10 @@ def run(count: int, seed: int, path: Path) -> int:
         f"A mosaic of two photographs, {SIZE} x {SIZE} pixels: each of {count} devices holds {SIZE // count} rows. "
         "The network says of every pixel which photograph it is of."
     )
-    agree = _compare(weights, image, labels, where)
-    weights = _train(weights, image, labels, where)
+    agree = _compare(weights, image, labels, placed)
+    weights = _train(weights, image, labels, placed)
     image, labels = (jax.device_put(each, lies) for each in mosaic(seed + 1, held_out=True))
-    found = np.asarray(jax.jit(functools.partial(logits, where=where))(weights, image))[0] > 0
+    found = np.asarray(jax.jit(functools.partial(logits, placed=placed))(weights, image))[0] > 0
     accuracy = float((found == np.asarray(labels)[0]).mean())
     print(f"Pixels of parts held out that are told apart: {accuracy:.1%}.")
     _draw(np.asarray(image)[0], found, count, path)
@@ -65,13 +65,15 @@ def _mesh(count: int) -> jax.sharding.Mesh:
     return jax.make_mesh((count,), ("rows",), (AxisType.Auto,), devices=jax.devices("cpu")[:count])
 
 
-def _compare(weights: Weights, image: jax.Array, labels: jax.Array, where: dict[str, Any]) -> bool:
+def _compare(weights: Weights, image: jax.Array, labels: jax.Array, placed: dict[str, Any]) -> bool:
     """Whether the gradient is that of one device, and what its program sends and holds."""
-    alone = jax.make_mesh((1,), ("rows",), (AxisType.Auto,), devices=where["mesh"].devices.flat[:1])
+    alone = jax.make_mesh(
+        (1,), ("rows",), (AxisType.Auto,), devices=placed["mesh"].devices.flat[:1]
+    )
     first = jax.devices("cpu")[0]
     shared, single = (
-        jax.jit(jax.grad(functools.partial(loss, where=each)))
-        for each in (where, {**where, "mesh": alone})
+        jax.jit(jax.grad(functools.partial(loss, placed=each)))
+        for each in (placed, {**placed, "mesh": alone})
     )
     given = jax.device_put((weights, image, labels), first)
     programs: Any = shared.lower(weights, image, labels).compile(), single.lower(*given).compile()
@@ -106,12 +108,14 @@ def _sent(program: Any) -> int:
     return sum(4 * math.prod(map(int, sizes.split(","))) for sizes in found)
 
 
-def _train(weights: Weights, image: jax.Array, labels: jax.Array, where: dict[str, Any]) -> Weights:
+def _train(
+    weights: Weights, image: jax.Array, labels: jax.Array, placed: dict[str, Any]
+) -> Weights:
     from tqdm import tqdm
 
     start = time.perf_counter()
     state = jax.jit(optimizer(STEPS).init)(weights)
-    step = jax.jit(functools.partial(train_step, steps=STEPS, where=where))
+    step = jax.jit(functools.partial(train_step, steps=STEPS, placed=placed))
     progress = tqdm(range(STEPS), desc="training", unit="step", disable=None)
     for _ in progress:
         weights, state, value = step(weights, state, image, labels)

@@ -63,20 +63,20 @@ def _convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
     return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=layout)
 
 
-def logits(weights: Weights, x: jax.Array, where: dict[str, Any]) -> jax.Array:
+def logits(weights: Weights, x: jax.Array, placed: dict[str, Any]) -> jax.Array:
     """`(B, H, W, 3)` to `(B, H, W)`: two pools down, of which the second is undone, and back to every pixel.
 
-    `where` is the mesh, and how x lies on it.
+    `placed` is the mesh, and how x lies on it.
     """
     batch, height, width, _ = x.shape
     x = jax.nn.relu(_convolved(x, weights["stem"]))
-    x = jaxpool.sharded(jaxpool.max_pool, **where)(x, (3, 3), (2, 2), "SAME")
+    x = jaxpool.sharded(jaxpool.max_pool, **placed)(x, (3, 3), (2, 2), "SAME")
     x = jax.nn.relu(_convolved(x, weights["deep"]))
-    x, indices = jaxpool.sharded(jaxpool.max_pool_with_argmax, **where)(x, (2, 2), (2, 2))
+    x, indices = jaxpool.sharded(jaxpool.max_pool_with_argmax, **placed)(x, (2, 2), (2, 2))
     x = jax.nn.relu(_convolved(x, weights["deeper"]))
-    x = jaxpool.sharded(jaxpool.max_unpool, **where)(x, indices, (height // 2, width // 2))
+    x = jaxpool.sharded(jaxpool.max_unpool, **placed)(x, indices, (height // 2, width // 2))
     x = jax.nn.relu(_convolved(x, weights["up"]))
-    x = jaxpool.sharded(jaxpool.avg_pool, **where)(
+    x = jaxpool.sharded(jaxpool.avg_pool, **placed)(
         x, (9, 9), (1, 1), "SAME", count_include_pad=False
     )
     x = _convolved(x, weights["logits"])[..., 0]
@@ -85,9 +85,9 @@ def logits(weights: Weights, x: jax.Array, where: dict[str, Any]) -> jax.Array:
     )
 
 
-def loss(weights: Weights, x: jax.Array, labels: jax.Array, where: dict[str, Any]) -> jax.Array:
+def loss(weights: Weights, x: jax.Array, labels: jax.Array, placed: dict[str, Any]) -> jax.Array:
     """The mean cross entropy over all pixels."""
-    return optax.sigmoid_binary_cross_entropy(logits(weights, x, where), labels).mean()
+    return optax.sigmoid_binary_cross_entropy(logits(weights, x, placed), labels).mean()
 
 
 def optimizer(steps: int) -> optax.GradientTransformation:
@@ -102,9 +102,11 @@ def train_step(
     labels: jax.Array,
     *,
     steps: int,
-    where: dict[str, Any],
+    placed: dict[str, Any],
 ) -> tuple[Weights, Any, jax.Array]:
     """One step of the optimizer: weights, its state, and the loss before it."""
-    value, gradients = jax.value_and_grad(functools.partial(loss, where=where))(weights, x, labels)
+    value, gradients = jax.value_and_grad(functools.partial(loss, placed=placed))(
+        weights, x, labels
+    )
     updates, state = optimizer(steps).update(gradients, state)
     return optax.apply_updates(weights, updates), state, value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Any
 
 import jax
@@ -18,7 +19,8 @@ from jaxpool._plan.stages import OpPlan, Stage
 
 def plans_of(text: str) -> Plans:
     """The plans of the call that `text` is. What its function refuses is said as it says it."""
-    with jax.enable_x64("64" in text or jax.config.read("jax_enable_x64")):
+    wide = re.search(r"\b(float|u?int)64\b", text) is not None
+    with jax.enable_x64(wide or jax.config.read("jax_enable_x64")):
         function, args, kwargs = read_call(text)
         try:
             plans: Plans = jaxpool.plan_of(function)(*args, **kwargs)

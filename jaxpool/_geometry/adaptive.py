@@ -108,20 +108,20 @@ def adaptive_window(
         raise ArgumentError("axes", "given when `output_shape` is an int", None, more, TypeError)
     if not single and not output_shape:
         raise ArgumentError("output_shape", rule, given, hint)
-    where = normalise_axes(axes, len(shape), None if single else len(output_shape))
-    outs = (output_shape,) * len(where) if single else tuple(output_shape)
+    pooled_axes = normalise_axes(axes, len(shape), None if single else len(output_shape))
+    outs = (output_shape,) * len(pooled_axes) if single else tuple(output_shape)
     if not all(out is None or is_int(out) for out in outs):
         raise ArgumentError("output_shape", rule, given, hint, TypeError)
     outs = tuple(None if out is None else operator.index(out) for out in outs)
     if any(out is not None and out < 1 for out in outs):
         raise ArgumentError("output_shape", rule, given, hint)
-    lengths = known_sizes(shape, where)
+    lengths = known_sizes(shape, pooled_axes)
     sizes = [length if out is None else out for length, out in zip(lengths, outs, strict=True)]
     if math.prod(sizes) > math.prod(lengths) + 16 * FARTHEST:
         rule = f"at most {16 * FARTHEST} more windows than the input has positions"
         raise ArgumentError(argument, rule, given, "Ask for fewer windows.")
-    for axis, length, out in zip(where, lengths, sizes, strict=True):
+    for axis, length, out in zip(pooled_axes, lengths, sizes, strict=True):
         if out > length + FARTHEST:
             rule = f"at most {FARTHEST} more than the input, {length} along axis {axis}"
             raise ArgumentError(argument, rule, given, "Ask for fewer windows.")
-    return Window(tuple(map(_adaptive_axis, where, lengths, sizes)))
+    return Window(tuple(map(_adaptive_axis, pooled_axes, lengths, sizes)))

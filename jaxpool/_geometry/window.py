@@ -278,8 +278,8 @@ def make_window(
     if is_sequence(window_shape) and not window_shape:
         raise ArgumentError("window_shape", "at least one positive int", window_shape, hint)
     count = None if is_int(window_shape) else len(window_shape)  # type: ignore[arg-type]
-    where = normalise_axes(axes, len(shape), count, window=window_shape if count else ())
-    rank = len(where)
+    pooled_axes = normalise_axes(axes, len(shape), count, window=window_shape if count else ())
+    rank = len(pooled_axes)
     window = per_axis("window_shape", window_shape, rank)
     step = per_axis("strides", 1 if strides is None else strides, rank)
     dilated = 1 if window_dilation is None else window_dilation
@@ -287,10 +287,10 @@ def make_window(
     pads = padding_pairs(padding, rank)
     if not isinstance(ceil_mode, bool):
         raise ArgumentError("ceil_mode", "True or False", ceil_mode, "Pass a bool.", TypeError)
-    sizes = known_sizes(shape, where, least=0)
+    sizes = known_sizes(shape, pooled_axes, least=0)
     images = axes is None and rank == 2 and len(shape) == 4 and sizes[0] in (1, 3)
     hint = " If x is channels first, pass axes=(2, 3)." if images else ""
-    return _resolve(sizes, where, window, step, dilation, pads, ceil_mode, empty, hint)
+    return _resolve(sizes, pooled_axes, window, step, dilation, pads, ceil_mode, empty, hint)
 
 
 def full_window(shape: Sequence[Any], axes: Sequence[int]) -> Window:

@@ -1,8 +1,7 @@
 """Windows laid out apart: the taps of each axis on an axis of their own, after that of its windows.
 
-What overlapped is repeated, so that every element belongs to one window: a choice may then differ
-from window to window, and where windows begin may be traced. Of windows of unequal length the short
-ones are filled up:
+These are adaptive windows, of about equal length. What overlapped is repeated, so that every element belongs to one
+window, and short windows are filled up:
 
     axis        0 1 2 3 4            3 windows: [0 1] [1 2 3] [3 4]
     laid out    0 1 .  1 2 3  3 4 .
@@ -59,21 +58,14 @@ def split(x: Array, window: Window) -> Array:
 def lay_out(x: Array, window: Window, fill: Any) -> Array:
     """The windows of x, `fill` where they hold no element; linear in x."""
     value: Any = np.asarray(fill, x.dtype)[()]
-    x = slices.pad_input(x, window, fill)
     for dim in reversed(window.dims):  # the largest gather last, along the first axis: whole rows
         if isinstance(dim, RaggedAxis):
             x = jnp.take(x, _sources(dim).reshape(-1), dim.axis, mode="fill", fill_value=value)
-    for dim in window.dims:
-        if dim.dilation > 1 or (dim.stride != dim.window and dim.out > 1):
-            at, outs, strides = [dim.axis], [dim.out], [dim.stride]
-            starts = [tap * dim.dilation for tap in range(dim.window)]
-            taps = [slices.view(x, at, [start], outs, strides) for start in starts]
-            x = slices.in_turn(taps, dim.axis, dim.window)
     return split(x, window)
 
 
 def put_back(laid: Array, window: Window) -> Array:
-    """The transpose of `lay_out` for adaptive windows: what lies there several times is added up."""
+    """The transpose of `lay_out`: what lies there several times is added up."""
     for dim in _ascending(window):
         laid = lax.collapse(laid, dim.axis, dim.axis + 2)
         if not isinstance(dim, RaggedAxis):
@@ -98,7 +90,7 @@ def _arrays(dim: Axis) -> Any:
     return np if constant_table(max(dim.size, dim.out * dim.window)) else jnp
 
 
-def _floor(xp: Any, floors: Floors, i: Any, more: int = 0) -> Any:
+def quotient(xp: Any, floors: Floors, i: Any, more: int = 0) -> Any:
     """`(i * numerator + more) // denominator` of int32 i."""
     whole, rest = floors.parts()
     if len(whole) == 1:
@@ -112,8 +104,8 @@ def _floor(xp: Any, floors: Floors, i: Any, more: int = 0) -> Any:
 def _bounds(xp: Any, dim: RaggedAxis, number: Any) -> tuple[Any, Any]:
     """Where windows of a number start, and their last taps."""
     floors = Floors(dim.out + 1, dim.size, dim.out)
-    start = _floor(xp, floors, number)
-    return start, _floor(xp, floors, number + 1, dim.out - 1) - start - 1
+    start = quotient(xp, floors, number)
+    return start, quotient(xp, floors, number + 1, dim.out - 1) - start - 1
 
 
 def _numbers(xp: Any, dim: Axis) -> tuple[Any, Any]:
@@ -137,34 +129,30 @@ def _places(dim: RaggedAxis) -> list[Any]:
     """
     xp = _arrays(dim)
     position = xp.arange(dim.size, dtype=np.int32)
-    first = _floor(xp, Floors(dim.size, dim.out, dim.size), position)
+    first = quotient(xp, Floors(dim.size, dim.out, dim.size), position)
     places = []
     for later in range(dim.sharers):
         number = first + later
-        start = _floor(xp, Floors(dim.out + dim.sharers, dim.size, dim.out), number)
+        start = quotient(xp, Floors(dim.out + dim.sharers, dim.size, dim.out), number)
         holds = (number < dim.out) & (start <= position)
         place = number * dim.window + position - start
         places.append(xp.where(holds, place, np.int32(dim.out * dim.window) + position))
     return places
 
 
-def real_taps(window: Window, ndim: int, *, first: bool = False) -> Array:
-    """Where windows side by side hold elements, or the `first` one of each; of size 1 along other axes."""
-    lines = [_real(dim, first=first).reshape(-1) for dim in window.dims]
+def real_taps(window: Window, ndim: int) -> Array:
+    """Where windows side by side hold elements; of size 1 along other axes."""
+    lines = [_real(dim).reshape(-1) for dim in window.dims]
     return slices.crossed(jnp.logical_and, lines, window.axes, ndim)
 
 
-def _real(dim: Axis, *, first: bool) -> Any:
-    """Which taps of an axis hold elements, or the first one of each window: a row per window."""
+def _real(dim: Axis) -> Any:
+    """Which taps of an axis hold elements: a row per window."""
     xp = _arrays(dim)
     number, tap = _numbers(xp, dim)
-    number = number[:, None]
-    if isinstance(dim, RaggedAxis):
-        start, last = _bounds(xp, dim, number)
-        return tap == 0 * start if first else tap <= last
-    at = number * dim.stride + tap * dim.dilation - dim.low
-    real = (at >= 0) & (at < dim.size)
-    return real & ((tap == 0) | (at < dim.dilation)) if first else real
+    if not isinstance(dim, RaggedAxis):
+        return xp.ones((dim.out, dim.window), bool)
+    return tap <= _bounds(xp, dim, number[:, None])[1]
 
 
 def greatest(laid: Array, window: Window, *, loses_nan: bool) -> Array:

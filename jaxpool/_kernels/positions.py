@@ -48,7 +48,12 @@ def window_position(tap: Array, window: Window) -> Array:
 
 
 def checked_position(indices: Array, count: int) -> Array:
-    """`indices` of any integer type as positions; what is not within `count` becomes `count`."""
+    """`indices` of any integer type as positions; what is not within `count` becomes `count`.
+
+    Behind a barrier: where they are known, XLA would scatter and gather them while it compiles, at its interpreter's
+    speed.
+    """
+    indices = lax.optimization_barrier(indices)
     if jnp.dtype(indices.dtype).itemsize < 4:
         indices = indices.astype(np.int32)
     limit = lax.full_like(indices, count)

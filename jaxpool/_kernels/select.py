@@ -19,12 +19,23 @@ from jaxpool._kernels.keep import keep
 from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._kernels.reduce_window import window_extreme
 from jaxpool._plan.max_pool import MaxPlan, Pass
+from jaxpool._plan.others import constant_table
 
 
 def real_end(dim: Axis, *, last: bool) -> np.ndarray:
     """The first, or last, tap of each window along an axis that lies in the input."""
     real = dim.last_real if last else dim.first_real
     return np.clip(real(np.arange(dim.out)), 0, dim.window - 1)
+
+
+def first_taps(window: Window, ndim: int) -> Array:
+    """The flat tap of each window at which the input begins; of long axes computed by the program."""
+    lines = []
+    for dim in window.dims:
+        xp: Any = np if constant_table(dim.out) else jnp
+        outputs = xp.arange(dim.out if dim.low else 1, dtype=np.int32)
+        lines.append(xp.clip(dim.first_real(outputs), 0, dim.window - 1))
+    return flat_tap(lines, window, ndim)
 
 
 def flat_tap(taps: Sequence[Any], window: Window, ndim: int) -> Array:

@@ -12,7 +12,7 @@ Seen from the elements, at place p of block q stand the taps p, p + 2, ... of th
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
+from jaxpool._kernels.taps import along_axes
 from jaxpool._plan.others import taps_of_a_round
 
 Step = Callable[[Array, Array], Array]  # (flat tap, what was found before it) -> found
@@ -50,39 +51,22 @@ def _in_blocks(
     return x
 
 
-def lay_out(x: Array, window: Window, fill: Any) -> Array:
+def in_strides(x: Array, window: Window, fill: Any) -> Array:
     """x with all that windows reach, `fill` beyond it, in blocks as long as the strides."""
     sizes = [(dim.out + (dim.span - 1) // dim.stride, dim.stride) for dim in window.dims]
     return _in_blocks(x, window, [dim.low for dim in window.dims], sizes, fill)
 
 
-def _along(tap: Any, window: Window) -> Iterator[tuple[Axis, Array]]:
-    """How far a flat tap stands from the start of its window, along each axis, the last first."""
-    for dim in reversed(window.dims):
-        yield dim, lax.rem(tap, np.int32(dim.window)) * np.int32(dim.dilation)
-        tap = lax.div(tap, np.int32(dim.window))
-
-
 def elements(laid: Array, window: Window, tap: Any) -> Array:
-    """The element at `tap` of each window, of what `lay_out` gave."""
+    """The element at `tap` of each window, of what `in_strides` gave."""
     axes = dict(zip(window.dims, _row_axes(window), strict=True))
     starts: list[Any] = [np.int32(0)] * laid.ndim
     sizes = list(laid.shape)
-    for dim, offset in _along(tap, window):
-        axis, stride = axes[dim], np.int32(dim.stride)
+    for dim, along in zip(window.dims, along_axes(window, tap), strict=True):
+        axis, stride, offset = axes[dim], np.int32(dim.stride), along * np.int32(dim.dilation)
         starts[axis : axis + 2] = lax.div(offset, stride), lax.rem(offset, stride)
         sizes[axis : axis + 2] = dim.out, 1
     return lax.squeeze(lax.dynamic_slice(laid, starts, sizes), _place_axes(window))
-
-
-def inside(like: Array, window: Window, tap: Array) -> Array:
-    """Where `tap` stands on an element of the input; in the shape of `like`, the output."""
-    lines = []
-    for dim, offset in _along(tap, window):
-        at = jnp.asarray(dim.starts(), np.int32) + offset
-        lines.append(lax.bitwise_and(at >= 0, at < dim.size))
-    here = slices.crossed(jnp.logical_and, lines[::-1], window.axes, like.ndim)
-    return slices.broadcast_like(here, like)
 
 
 def over_taps(taps: Sequence[int], step: Step, first: Array, *others: Array) -> Array:

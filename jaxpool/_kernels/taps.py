@@ -39,7 +39,7 @@ def added(ours: tuple[Array, ...], theirs: tuple[Array, ...]) -> tuple[Array, ..
     return tuple(map(lax.add, ours, theirs))
 
 
-def _along_axes(window: Window, flat: Any) -> list[Any]:
+def along_axes(window: Window, flat: Any) -> list[Any]:
     """The tap along each axis of a flat row-major tap, which may be traced."""
     taps = []
     for dim in reversed(window.dims):
@@ -60,7 +60,7 @@ def _cut(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array
 def element_at(padded: Array, window: Window, flat: Any) -> Array:
     """The element at the flat tap of each window, of an input that `slices.pad_input` gave."""
     dims = window.dims
-    taps = _along_axes(window, flat)
+    taps = along_axes(window, flat)
     starts = [tap * np.int32(dim.dilation) for tap, dim in zip(taps, dims, strict=True)]
     reach = [(dim.out - 1) * dim.stride + 1 for dim in dims]
     x = _cut(padded, window, starts, reach)
@@ -76,7 +76,7 @@ def real_at(window: Window, flat: Any, ndim: int) -> Array:
     The program computes it: of long axes a constant would be as long.
     """
     lines = []
-    for dim, tap in zip(window.dims, _along_axes(window, flat), strict=True):
+    for dim, tap in zip(window.dims, along_axes(window, flat), strict=True):
         shape = [dim.out if axis == dim.axis else 1 for axis in range(ndim)]
         output = lax.broadcasted_iota(np.int32, shape, dim.axis)
         at = output * np.int32(dim.stride) + (tap * np.int32(dim.dilation) - np.int32(dim.low))
@@ -98,7 +98,7 @@ def pad_windows(y: Array, window: Window, fill: Any) -> Array:
 def window_at(padded: Array, window: Window, flat: Any) -> Array:
     """What belongs to the window of which each element is the flat tap, of what `pad_windows` gave."""
     dims = window.dims
-    taps = _along_axes(window, flat)
+    taps = along_axes(window, flat)
     starts = [
         np.int32(dim.span - 1) - tap * np.int32(dim.dilation)
         for tap, dim in zip(taps, dims, strict=True)

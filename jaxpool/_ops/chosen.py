@@ -3,21 +3,55 @@
 Of two windows that share a part each may choose another element of it: not in steps, as a maximum goes.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax import Array
+import numpy as np
+from jax import Array, lax
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import rolled, route
+from jaxpool._kernels import rolled, route, slices
 from jaxpool._ops.op import problem_of
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.rank_pool import plan_rank, rows_joined, walked_back
+from jaxpool._plan.rank_pool import plan_rank, rows_joined, unrolled, walked_back
 from jaxpool._plan.stages import Stages, of_steps, taps
 
 
 def walk_over(window: Window, x: Array, on: Platform, shape: object = None) -> rolled.Walk:
     """A walk over the taps of a window of x, or of an array of `shape` with the dtype of x."""
     return rolled.Walk(window, rows_joined(problem_of(window, x, on, shape)))
+
+
+def fold(
+    window: Window,
+    on: Platform,
+    join: Callable[..., rolled.State],
+    first: Sequence[Array],
+    xs: Sequence[Array],
+    fills: Sequence[Any],
+    *own: Array,
+) -> rolled.State:
+    """`join(state, tap, elements, *own)` over the taps of windows, from `first` on.
+
+    `elements` are those of each of xs at the tap, where there is none one of `fills`; `own` and the state are what
+    windows have.
+    """
+    state = tuple(first)
+    if unrolled(window):
+        padded = [slices.pad_input(x, window, fill) for x, fill in zip(xs, fills, strict=True)]
+        for tap in range(window.size):
+            elements = [slices.tap_of(x, window, tap) for x in padded]
+            state = join(state, np.int32(tap), elements, *own)
+        return state
+    walk = walk_over(window, xs[0], on)
+    flat = [walk.flat(each) for each in own]
+
+    def step(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
+        return join(state, tap, elements, *flat)
+
+    planes = [walk.planes(x, fill) for x, fill in zip(xs, fills, strict=True)]
+    found = walk.fold(step, [walk.flat(each) for each in state], planes, xs[0].shape)
+    return tuple(lax.reshape(each, like.shape) for each, like in zip(found, state, strict=True))
 
 
 def chosen_stages(window: Window, x: Any, on: Platform) -> tuple[Stages, Stages]:

@@ -39,9 +39,23 @@ PLATFORMS: dict[str | None, Platform] = {
     None: "portable",  # any other
 }
 
+# The platform to trace for in place of that of the default device: of a program for a device that is not here.
+# A user context of jax, made with the module: jax asks that contexts are not made while other threads use it.
+tracing_for = jax.make_user_context(None)
+
 compute_p = core.Primitive("jaxpool")
 linear_p = core.Primitive("jaxpool_linear_map")
 Dims = tuple[int | None, ...]  # of each argument the axis that a vmap maps, None where it has none
+
+
+def traced_for() -> Platform:
+    """The platform that a program is most likely traced for: that of the default device.
+
+    What an op keeps is fixed by then. Lowered for another platform, it gives the same.
+    """
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    name = tracing_for.value or getattr(device, "platform", device) or jax.default_backend()
+    return PLATFORMS.get({"gpu": "cuda"}.get(name, name), "portable")
 
 
 def compute(op: Op, what: str, *xs: Array) -> Any:
@@ -66,7 +80,7 @@ def kept(op: Op, *args: Array) -> tuple[Array, Any]:
         return linear_map(op, given, xs, given=(True,) * len(xs))[0], given
     if op.keeps_inputs:
         y = compute(op, "value", *args)
-        return y, (args, y)
+        return y, (args, y) if op.keeps_output else args
     found: tuple[Array, Any] = compute(op, "primal", *args)
     return found
 

@@ -18,6 +18,7 @@ from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, index_dtype,
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.split_ties import pick_tied, route_tied, share, tied_taps
+from jaxpool._kernels.taps import real_at
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.others import joins_taps_in_a_loop
@@ -73,15 +74,12 @@ class Morphology(Op):
         wide = wide_dtype(x.dtype)
         weights, fill = self.weights(kernel, wide), losing(wide, self.kind)
         padded = slices.pad_input(cast(x, wide), self.window, fill)
-        terms, real = [], [dim.inside() for dim in self.window.dims]
+        terms = []
         for tap in self.taps:
             view = slices.tap_of(padded, self.window, tap)
             term = view + slices.broadcast_like(weights[tap], view)
             if self.window.padded and not is_float(wide):  # no integer stays what it is
-                at = zip(real, self.window.unravel(tap), strict=True)
-                lines = [each[:, along] for each, along in at]
-                here = slices.crossed(jnp.logical_and, lines, self.window.axes, x.ndim)
-                here = slices.broadcast_like(here, term)
+                here = slices.broadcast_like(real_at(self.window, np.int32(tap), x.ndim), term)
                 term = lax.select(here, term, lax.full_like(term, fill))
             terms.append(term)
         return terms
@@ -170,7 +168,7 @@ class LargeMorphology(Morphology):
 
     def _laid_out(self, x: Array, kernel: Array) -> tuple[Array, Array]:
         wide = wide_dtype(x.dtype)
-        laid = tap_loop.lay_out(cast(x, wide), self.window, losing(wide, self.kind))
+        laid = tap_loop.in_strides(cast(x, wide), self.window, losing(wide, self.kind))
         return laid, self.weights(kernel, wide)
 
     def _best(self, x: Array, kernel: Array) -> Array:
@@ -181,7 +179,7 @@ class LargeMorphology(Morphology):
         def join(tap: Array, best: Array) -> Array:
             term = self._term(laid, weights, tap)
             if self.window.padded and not is_float(term.dtype):  # no integer stays what it is
-                here = tap_loop.inside(term, self.window, tap)
+                here = slices.broadcast_like(real_at(self.window, tap, term.ndim), term)
                 term = lax.select(here, term, lax.full_like(term, fill))
             return self._join(best, term)
 
@@ -195,7 +193,8 @@ class LargeMorphology(Morphology):
         """Where `tap` is one of those whose sum is y."""
         ties = level(self._term(laid, weights, tap), y)
         if self.window.padded:
-            ties = lax.bitwise_and(ties, tap_loop.inside(ties, self.window, tap))
+            here = slices.broadcast_like(real_at(self.window, tap, ties.ndim), ties)
+            ties = lax.bitwise_and(ties, here)
         return ties
 
     def primal(self, on: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
@@ -234,7 +233,7 @@ class LargeMorphology(Morphology):
         won, counts, reads = self._winning(kept)
         laid = weights = None
         if x_dot is not None:
-            laid = tap_loop.lay_out(cast(x_dot, accumulator(dtype)), self.window, 0)
+            laid = tap_loop.in_strides(cast(x_dot, accumulator(dtype)), self.window, 0)
             reads = [*reads, laid]
         if k_dot is not None:
             weights = self.weights(k_dot, accumulator(dtype))

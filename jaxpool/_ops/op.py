@@ -29,9 +29,9 @@ class Op:
     # Whether what is given beside the inputs has a derivative: jax's, of the portable form.
     differentiable_given = False
     linear_in_x = False  # whether it is its own linear map: then nothing is kept but what is given
-    keeps_inputs = (
-        False  # whether the residual is the inputs and the output, differentiable as they are
-    )
+    # Whether the residual is the inputs, and `keeps_output` the output too, differentiable as they are.
+    keeps_inputs = False
+    keeps_output = True
     is_pool = True  # or moves elements about for one, which no plan of a program names
 
     def plan(self, on: Platform, *types: Any) -> OpPlan:

@@ -15,6 +15,7 @@ from jaxpool._kernels.dtypes import Kind, losing
 from jaxpool._kernels.keep import keep
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
+from jaxpool._kernels.select_and_scatter import select_and_scatter
 from jaxpool._kernels.split_ties import (
     Words,
     pick_level,
@@ -23,9 +24,10 @@ from jaxpool._kernels.split_ties import (
     route_tied,
     tie_masks,
 )
+from jaxpool._ops.linear_map import traced_for
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
-from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties, residual
+from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties, residual, scatters
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, Stage, Stages, folds, of_steps, taps
 
@@ -80,6 +82,45 @@ class SelectPool(Op):
 
     def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
         return (route(dy, index, _plan_back(self.window, dy, on)),)
+
+
+@dataclasses.dataclass(frozen=True)
+class InputPool(Op):
+    """A max or min pool whose cotangent goes to one element; keeps x, and finds that element anew."""
+
+    window: Window
+    kind: Kind
+    ties: Order
+
+    keeps_inputs = True
+    keeps_output = False
+
+    @property
+    def _by_tap(self) -> SelectPool:
+        """The same, by the tap of that element."""
+        return SelectPool(self.window, self.kind, self.ties)
+
+    def plan(self, on: Platform, x: Any) -> OpPlan:
+        by_tap = self._by_tap.plan(on, x)
+        forward = by_tap.forward if by_tap.value is None else by_tap.value
+        back = (*by_tap.forward, *by_tap.backward)  # elsewhere the tap is found first
+        if scatters(on):
+            back = (Stage(self.window.axes, self.window.size, "select_and_scatter"),)
+        tangent = (*by_tap.forward, *by_tap.tangent)
+        return OpPlan(forward, tangent, back, why=("traced for a TPU: x is kept, and no index",))
+
+    def value(self, on: Platform, x: Array) -> Array:
+        return self._by_tap.value(on, x)
+
+    def linear(self, on: Platform, kept: tuple[Array], x_dot: Array) -> Array:
+        return self._by_tap.linear(on, self._by_tap.primal(on, *kept)[1], x_dot)
+
+    def transpose(self, on: Platform, kept: tuple[Array], dy: Array) -> tuple[Array]:
+        (x,) = kept
+        if not scatters(on):
+            return self._by_tap.transpose(on, self._by_tap.primal(on, x)[1], dy)
+        wide = problem_of(self.window, dy, on).low_precision and self.window.overlapping
+        return (select_and_scatter(x, dy, self.window.dims, self.kind, self.ties, wide=wide),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,9 +194,9 @@ class LevelPool(Op):
 
 def pool_op(window: Window, kind: Kind, ties: Ties) -> Op:
     """The op of a max or min pool."""
-    kept = residual(window, split=ties == "split")
+    kept = residual(window, split=ties == "split", platform=traced_for())
     if kept == "rank":
         return Reduction(kind, ties, window.axes, window.input_shape)
     if ties != "split":
-        return SelectPool(window, kind, ties)
+        return (InputPool if kept == "input" else SelectPool)(window, kind, ties)
     return (MaskPool if kept == "bits" else LevelPool)(window, kind)

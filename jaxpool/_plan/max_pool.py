@@ -5,14 +5,15 @@ import functools
 import math
 from typing import Literal
 
+from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.access import terms, windows_to_elements
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
-from jaxpool._plan.problem import Keep, Problem, Shape, keep_on, nbytes, row
+from jaxpool._plan.problem import Keep, Platform, Problem, Shape, keep_on, nbytes, row
 from jaxpool._plan.steps import Step, select_steps, step_over
-from jaxpool._plan.tuning import LIMITS
+from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
-Residual = Literal["rank", "tap", "bits", "arrays"]
+Residual = Literal["rank", "tap", "bits", "arrays", "input"]
 Widen = Literal["never", "fused", "apart"]  # where cotangents are cast to the type of their sums
 
 
@@ -37,19 +38,38 @@ class MaxPlan:
     value_by: tuple[Axis, ...]  # axes whose windows XLA reduces itself where no index is wanted
 
 
-def residual(window: Window, *, split: bool) -> Residual:
-    """What is kept of a pool over `window`, where ties are `split` or go to one element.
+def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
+    """What is kept of a pool over `window`, where ties are `split` or go to one element, by a program for `platform`.
 
     "rank": of the chosen element, or with split ties a bit per element, of windows as large as their
     axes, which are reduced if they have more than `whole_taps`. "tap": the chosen one, an integer per
     output. "bits": a bit per tap, set where it ties. "arrays": x and y, which are less than the bits of
-    more than `masked_taps`. (`whole_taps` and `masked_taps` are in `LIMITS` of `tuning.py`.)
+    more than `masked_taps`. "input": x, where one instruction finds the chosen element anew as it sends the
+    cotangent there; it knows no dilation. (`whole_taps` and `masked_taps` are in `LIMITS` of `tuning.py`.)
     """
     if window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims):
         return "rank"
     if not split:
-        return "tap"
+        return "input" if _scattered(window, TUNING[platform]) else "tap"
     return "bits" if window.size <= LIMITS.masked_taps else "arrays"
+
+
+def scatters(platform: Platform) -> bool:
+    """Whether one instruction finds chosen elements and sends their cotangents there."""
+    return TUNING[platform].scattered_taps > 0
+
+
+def _scattered(window: Window, tuning: Tuning) -> bool:
+    """Whether the instruction takes such windows, read whole but for less than a stride at the end, and is fast."""
+    known = all(is_int(size) for dim in window.dims for size in (dim.size, dim.low, dim.tail))
+    if not known or window.size > tuning.scattered_taps:
+        return False
+    many = window.size > tuning.scattered_taps_an_element * math.prod(
+        dim.stride for dim in window.dims
+    )
+    return not many and all(
+        dim.dilation == 1 and dim.low >= 0 and dim.tail > -dim.stride for dim in window.dims
+    )
 
 
 @functools.lru_cache(maxsize=4096)

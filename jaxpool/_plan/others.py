@@ -63,6 +63,15 @@ def joins_taps_in_a_loop(count: int) -> bool:
     return count > LIMITS.morphology_taps
 
 
+def levels_in_a_loop(levels: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Whether the levels of a pyramid are pooled by loops over all of them, whose products 32 bits must hold."""
+    return (
+        len(levels) > LIMITS.pyramid_levels
+        and 2 * (max(levels) + 1) * max(sizes) < 2**31
+        and sum(level ** len(sizes) for level in levels) < 2**31
+    )
+
+
 def taps_of_a_round(count: int, *, back: bool) -> int:
     """How many taps of `count` one round of such a loop joins, or `back`, of how many cotangents are added up."""
     return min(count, LIMITS.taps_of_a_round_back if back else LIMITS.taps_of_a_round)
@@ -85,11 +94,6 @@ def amends_in_place(on: Platform) -> bool:
     jax has no transpose, so the portable form, which it differentiates, takes the branch.
     """
     return TUNING[on].amended_in_place
-
-
-def leaves_extremes(platform: str) -> bool:
-    """Whether lax's own maxima are as they should be on a platform, named as jax names it."""
-    return platform in TUNING and TUNING[platform].lax_extremes
 
 
 def loses_nan(on: Platform) -> bool:

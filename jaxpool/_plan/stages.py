@@ -29,6 +29,7 @@ How = Literal[
     "repeated",
     "gathered",
     "scattered",
+    "select_and_scatter",
     "multiplied",
     "compared",
     "ordered",

@@ -26,6 +26,7 @@ class Limits:
     taps_of_a_round: int = 4  # taps: one round of that loop joins so many, to which the result is written once
     taps_of_a_round_back: int = 8  # taps: one round of the loop that sends cotangents back joins so many
     taps_at_once: int = 16  # taps: a turn of a loop over them joins so many, and reads and writes the result once
+    pyramid_levels: int = 12  # levels of a pyramid: a pool each up to here, else a loop over all of them
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
     # NOTES: Boxes and segments
     box_samples: int = 4  # points along an axis of a cell: read one by one up to here; n are 4 n^2 gathers in a program
@@ -58,6 +59,8 @@ class Tuning:
     reduced_at_once: float = NEVER  # taps of a sum: one `lax.reduce_window` up to here, else one per axis
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
+    scattered_taps: int = 0  # taps of a window: up to here a maximum keeps x, and one instruction sends cotangents back
+    scattered_taps_an_element: int = 9  # taps an input element: likewise
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps
@@ -67,7 +70,6 @@ class Tuning:
     compared_positions: int = 64  # positions: each element is compared with up to so many, else a scatter writes them
 
     # NOTES: Compiled for GPUs and TPUs
-    lax_extremes: bool = False  # lax's maximum and its derivative are one instruction each: `accelerate` leaves them
     # NOTES: Soft pools: plain sums within a range
     amended_in_place: bool = False  # a loop that runs once or not at all changes y, which a branch would copy
 
@@ -173,7 +175,7 @@ TPU = Tuning(
     sum_passes=0,
     reduced_at_once=25,
     reduced_values=True,
-    lax_extremes=True,
+    scattered_taps=49,
     amended_in_place=True,
 )
 TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU, "portable": PORTABLE}

@@ -166,7 +166,7 @@ def _put(strip: Strip, whole: Any, part: Any) -> Any:
     )
 
 
-def pooled(
+def pool_shard(
     shards: Shards, x: Array, fill: Any, pool: Any, *given: Array, dtype: Any = None
 ) -> tuple[Array, Any]:
     """What `pool` computes of a shard x and its neighbours, cast to `dtype`, and the residual.

@@ -30,7 +30,7 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import LIMITS
-from jaxpool._shards.border import pooled
+from jaxpool._shards.border import pool_shard
 from jaxpool._shards.halo import Shards
 
 
@@ -62,10 +62,10 @@ def select_pool(shards: Shards, x: Array, kind: Kind, ties: Ties | Order) -> tup
     given: tuple[Array, ...]
     if ties != "split":
         given = (_end_of_padding(shards, x.ndim, last=ties == "last"),) if padded else ()
-        return pooled(shards, x, fill, SelectPool(window, kind, ties), *given)
+        return pool_shard(shards, x, fill, SelectPool(window, kind, ties), *given)
     if window.size <= LIMITS.masked_taps:
         given = _real_taps(shards, x.ndim) if padded else ()
-        return pooled(shards, x, fill, MaskPool(window, kind), *given)
+        return pool_shard(shards, x, fill, MaskPool(window, kind), *given)
     given = (_real_elements(shards, x.ndim),) if padded else ()
     return apply_given(LevelPool(shards.local, kind), shards.extended(x, fill), *given)
 
@@ -74,7 +74,7 @@ def sum_pool(
     shards: Shards, x: Array, divide: Literal["not", "counted", "real"] | float = "not"
 ) -> Array:
     """The sum over each window of a shard x, divided by what `divide` says of the whole array."""
-    window, fetch = shards.inside, functools.partial(pooled, shards, x, 0)
+    window, fetch = shards.inside, functools.partial(pool_shard, shards, x, 0)
     dtype = x.dtype if divide == "not" or is_float(x.dtype) else np.dtype(np.float32)
     if divide not in ("counted", "real"):
         op = SumPool(window, divide)

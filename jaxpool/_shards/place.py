@@ -53,7 +53,7 @@ class Place:
         """Where the array lies once its axes are permuted so."""
         return dataclasses.replace(self, names=tuple(self.names[axis] for axis in axes))
 
-    def pooled(self, axes: Sequence[int]) -> Place:
+    def reduced(self, axes: Sequence[int]) -> Place:
         """How the result of a pool over the whole of `axes` lies: every device along these axes holds all of it."""
         names = tuple(() if axis in axes else entry for axis, entry in enumerate(self.names))
         return dataclasses.replace(self, names=names)

@@ -29,7 +29,7 @@ from jaxpool._shards.split import by_window
 
 
 @dataclasses.dataclass(frozen=True)
-class Extreme:
+class Select:
     """A max or min pool."""
 
     shards: Shards
@@ -99,7 +99,7 @@ def windowed(op: Op, x: Array) -> Array:
     if isinstance(op, (SelectPool, SumPool)):
         split = by_window(x, op.window)
         if split and split.shards.halos:
-            pool = (Sum, op.divide) if isinstance(op, SumPool) else (Extreme, op.kind, op.ties)
+            pool = (Sum, op.divide) if isinstance(op, SumPool) else (Select, op.kind, op.ties)
             y: Array = split.run(pool[0], x, *pool[1:])
             return y
     return apply(op, "jvp", x)

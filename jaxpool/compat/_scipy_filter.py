@@ -165,8 +165,8 @@ class Filter:
         """
         if not self.separable and len(self.axes) == self.x.ndim:
             return [*enumerate(origins)]
-        where = [*zip(self.axes, origins, strict=True)]
-        return where if self.separable else sorted(where)
+        places = [*zip(self.axes, origins, strict=True)]
+        return places if self.separable else sorted(places)
 
     def _check_sizes(self, argument: str, sizes: Sequence[int]) -> None:
         """Raises for windows that no program should hold: long ones, and those that repeat the input often."""
@@ -197,18 +197,18 @@ class Filter:
         pool: Callable[..., Array],
         make: Callable[[Window], Any],
         shape: Sequence[int],
-        where: Sequence[tuple[int, int]],
+        places: Sequence[tuple[int, int]],
         *xs: Array,
     ) -> Array:
-        """`pool` of the op that `make` makes of a window of `shape`, at the axes and the origins of `where`."""
+        """`pool` of the op that `make` makes of a window of `shape`, at the axes and the origins of `places`."""
         sides = []
-        for size, (_, origin) in zip(shape, where, strict=True):
+        for size, (_, origin) in zip(shape, places, strict=True):
             low = size // 2 + origin
             if not 0 <= low < size:
                 rule = f"from {-(size // 2)} to {(size - 1) // 2}, as the window holds its centre"
                 raise ArgumentError("origin", rule, self.given["origin"], "Move the window less.")
             sides.append((low, size - 1 - low))
-        axes = tuple(axis for axis, _ in where)
+        axes = tuple(axis for axis, _ in places)
         if any(xs[0].shape[axis] == 0 for axis in axes):
             return xs[0]
         modes = tuple(MODES[self.modes[self.axes.index(axis)]] for axis in axes)

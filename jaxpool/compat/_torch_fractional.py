@@ -12,7 +12,6 @@ from jax import Array, lax
 
 from jaxpool._api.random import check_key, fractional_op
 from jaxpool._arguments.arrays import converted, is_array
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import is_number
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_sequence
@@ -20,6 +19,7 @@ from jaxpool._ops.apply import apply_given
 from jaxpool._ops.random_pool import chance_dtype
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, Result, Sizes
+from jaxpool.compat._torch_rank import of_rank
 
 
 def _outputs(x: Array, rank: int, output_size: Any, output_ratio: Any) -> tuple[int, ...]:
@@ -76,17 +76,54 @@ def _samples(x: Array, rank: int, samples: Any, key: Any) -> Array:
     return lax.stop_gradient(samples[:batch])  # PyTorch gives them none either
 
 
-def _fractional(
-    function: str,
+_FRACTIONAL_MAX_POOL = """\
+Computes the largest element of windows at random distances, as `torch.nn.functional.fractional_max_pool{nd}`.
+
+The same `_random_samples` place the same windows as in PyTorch. Without them `key` is needed:
+there is no hidden generator.
+
+Gradient: to the first of equal elements in row-major order, but to the last NaN of a window.
+Indices are int32.
+
+Args:
+  input: array of floats {shape}.
+  kernel_size: {sizes}.
+  output_size: how many windows, {sizes}; in 3d with the window at most the input's size, where
+    2d takes one more.
+  output_ratio: in its place, numbers by which to multiply the pooled sizes; in 3d also one.
+  return_indices: whether to return positions too, flat in `{flat}`.
+  _random_samples: numbers in [0, 1) of the dtype of input, one per axis for each N and C; in 2d
+    width before height, in 3d in the order of the axes.
+  key: a PRNG key to draw them with.
+
+Returns:
+  Array {targets} of the dtype of input; with
+  `return_indices` a tuple of it and the positions.
+
+Raises:
+  TypeError: an argument is of the wrong kind, or both `key` and `_random_samples` are missing.
+  ValueError: an argument has a wrong value, or the windows do not fit.
+
+Example:
+  >>> import jax, jax.numpy as jnp
+  >>> from jaxpool.compat import torch as F
+  >>> F.{name}(jnp.ones({large}), 2, 3, key=jax.random.key(0)).shape
+  {small}
+"""
+
+
+def _fractional_max_pool(
     rank: int,
     input: Any,
-    kernel_size: Any,
-    output_size: Any,
-    output_ratio: Any,
-    return_indices: Any,
-    _random_samples: Any,
-    key: Any,
+    kernel_size: Sizes,
+    output_size: Sizes | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Any = None,
+    *,
+    key: Any = None,
 ) -> Result:
+    function = f"fractional_max_pool{rank}d"
     x = args.tensor(function, input, FLOATS)
     with args.call(function, x, kernel_size=kernel_size):
         return_indices = args.truth("return_indices", return_indices)
@@ -97,97 +134,15 @@ def _fractional(
         samples = _samples(x, rank, _random_samples, key)
         if 0 in outs:
             return args.no_windows(x, rank, outs, return_indices)
-        op = fractional_op(x.shape, kernel, outs, args.spatial(x, rank))
+        where = args.spatial(x, rank)
+        op = fractional_op(x.shape, kernel, outs, where, samples.dtype.name)
     lanes = (*x.shape[: x.ndim - rank], *(1,) * rank)
     each = [samples[..., axis].reshape(lanes) for axis in range(rank)]
     placed = each if rank == 3 else each[::-1]  # in 2d PyTorch's first number is that of the width
-    y, position = apply_given(dataclasses.replace(op, ties="last_nan"), x, *placed)
-    return (y, position) if return_indices else y
+    op = dataclasses.replace(op, ties="last_nan")
+    y, kept = apply_given(op, x, *placed)
+    return (y, op.position(kept)) if return_indices else y
 
 
-@public
-def fractional_max_pool2d(
-    input: Any,
-    kernel_size: Sizes,
-    output_size: Sizes | None = None,
-    output_ratio: tuple[float, float] | None = None,
-    return_indices: bool = False,
-    _random_samples: Any = None,
-    *,
-    key: Any = None,
-) -> Result:
-    """Computes the largest element of windows at random distances, as `torch.nn.functional.fractional_max_pool2d`.
-
-    The same `_random_samples` place the same windows as in PyTorch. Without them `key` is needed:
-    there is no hidden generator.
-
-    Gradient: to the first of equal elements in row-major order, but to the last NaN of a window.
-    Indices are int32.
-
-    Args:
-      input: array of floats `(N, C, H, W)` or `(C, H, W)`.
-      kernel_size: an int, or one per axis.
-      output_size: how many windows, an int or one per axis.
-      output_ratio: in its place, two numbers by which to multiply H and W.
-      return_indices: whether to return positions too, flat in `H * W`.
-      _random_samples: numbers in [0, 1) of the dtype of input, `(N, C, 2)`, width before height.
-      key: a PRNG key to draw them with.
-
-    Returns:
-      Array `(N, C, *output_size)` or `(C, *output_size)` of the dtype of input; with
-      `return_indices` a tuple of it and the positions.
-
-    Raises:
-      TypeError: an argument is of the wrong kind, or both `key` and `_random_samples` are missing.
-      ValueError: an argument has a wrong value, or the windows do not fit.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from jaxpool.compat import torch as F
-      >>> samples = jnp.full((1, 1, 2), 0.5)
-      >>> F.fractional_max_pool2d(jnp.arange(15.0).reshape(1, 3, 5), 2, 2, _random_samples=samples)
-      Array([[[ 6.,  9.],
-              [11., 14.]]], dtype=float32)
-    """
-    options = (output_size, output_ratio, return_indices, _random_samples, key)
-    return _fractional("fractional_max_pool2d", 2, input, kernel_size, *options)
-
-
-@public
-def fractional_max_pool3d(
-    input: Any,
-    kernel_size: Sizes,
-    output_size: Sizes | None = None,
-    output_ratio: float | tuple[float, float, float] | None = None,
-    return_indices: bool = False,
-    _random_samples: Any = None,
-    *,
-    key: Any = None,
-) -> Result:
-    """Computes the largest element of windows at random distances, as `torch.nn.functional.fractional_max_pool3d`.
-
-    Args:
-      input: array of floats `(N, C, D, H, W)` or `(C, D, H, W)`.
-      kernel_size: an int, or one per axis.
-      output_size: how many windows, an int or one per axis; with the window at most the input's size,
-        where `fractional_max_pool2d` takes one more.
-      output_ratio: in its place, a number or three by which to multiply D, H and W.
-      return_indices: whether to return positions too, flat in `D * H * W`.
-      _random_samples: numbers in [0, 1) of the dtype of input, `(N, C, 3)`, in the order of the axes.
-      key: a PRNG key to draw them with.
-
-    Returns:
-      Array `(N, C, *output_size)`, or a tuple, as of `fractional_max_pool2d`.
-
-    Raises:
-      TypeError: an argument is of the wrong kind, or both `key` and `_random_samples` are missing.
-      ValueError: an argument has a wrong value, or the windows do not fit.
-
-    Example:
-      >>> import jax, jax.numpy as jnp
-      >>> from jaxpool.compat import torch as F
-      >>> F.fractional_max_pool3d(jnp.ones((1, 4, 4, 4)), 2, 2, key=jax.random.key(0)).shape
-      (1, 2, 2, 2)
-    """
-    options = (output_size, output_ratio, return_indices, _random_samples, key)
-    return _fractional("fractional_max_pool3d", 3, input, kernel_size, *options)
+fractional_max_pool2d = of_rank(2, _fractional_max_pool, _FRACTIONAL_MAX_POOL)
+fractional_max_pool3d = of_rank(3, _fractional_max_pool, _FRACTIONAL_MAX_POOL)

@@ -4,16 +4,21 @@ import functools
 import inspect
 import re
 import sys
+import typing
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 
 import jaxpool
+from jaxpool._api import plan_text
 from jaxpool._kernels import passes
 from jaxpool._kernels.cpu import tables
+from jaxpool._ops.linear_map import tracing_for
 from jaxpool._plan.problem import PLATFORMS
+from jaxpool._plan.stages import How
 from jaxpool.testing import pools
 from tests.support.junk import RIGHT
 
@@ -84,7 +89,8 @@ BESIDE = {
 
 def lowered(program, on, *shapes):
     xs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return jax.jit(program).trace(*xs).lower(lowering_platforms=(LOWERED[on],)).as_text()
+    with tracing_for(on):
+        return jax.jit(program).trace(*xs).lower(lowering_platforms=(LOWERED[on],)).as_text()
 
 
 def marks(program, on, *shapes):
@@ -140,7 +146,6 @@ def test_the_plan_is_what_kernels_read(monkeypatch, name, on):
         monkeypatch.setattr(tables, name_of, noted(getattr(tables, name_of)))
     call, shape = CALLS[name]
     row, pulled, shapes = plan_and_pull(call, shape)
-    jax.clear_caches()
     read.clear()
     lowered(pulled, on, *shapes)
     plan = row.passes[on]
@@ -249,6 +254,12 @@ def test_a_pullback_alone():
     assert [stage.how for stage in row.passes["cpu"].backward] == ["gathered"]
 
 
+def test_what_is_no_array_reaches_the_function_as_it_is():
+    (row,) = jaxpool.plan_of(jaxpool.max_pool)(jnp.ones(X), (np.int64(2), 2), padding="SAME")
+    assert row.window.window_shape == (2, 2)
+    assert jaxpool.plan_of(lambda x, *, name: {name: x})(3.0, name="y") == ()
+
+
 def test_integers_keep_nothing():
     (row,) = jaxpool.plan_of(pooled)(jnp.ones((1, 8, 8, 2), jnp.int32))
     assert (row.kept, row.kept_bytes, row.runs) == ((), 0, ("value",))
@@ -283,10 +294,14 @@ def test_every_function_tells_its_plan(name):
         )
 
 
+def test_every_way_of_a_pass_has_words():
+    assert set(plan_text.HOWS) == set(typing.get_args(How))
+
+
 def test_text():
     x = jax.ShapeDtypeStruct((8, 64, 64, 8), jnp.float32)
     assert str(jaxpool.plan_of(jaxpool.avg_pool)(x, (3, 3), padding="SAME")) == TEXT
-    assert str(jaxpool.plan_of(jnp.sin)(x)) == "no pool of jaxpool"
+    assert repr(jaxpool.plan_of(jnp.sin)(x)) == "no pool of jaxpool"
 
 
 TEXT = """\

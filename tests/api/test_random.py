@@ -1,6 +1,7 @@
 """Pools with chance: the draws by loops, their statistics, and their derivatives."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +11,10 @@ from jax.test_util import check_grads
 
 import jaxpool
 from jaxpool._geometry.window import make_window
-from jaxpool._kernels.patches import lay_out
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.random_pool import StochasticPool
 from jaxpool.testing import oracle
+from jaxpool.testing._answer import taps_along
 from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, check_transforms, column
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -21,10 +22,17 @@ pytestmark = pytest.mark.usefixtures("strict")
 INF, NAN = np.inf, np.nan
 
 
+def elements_of(window):
+    """Each window, and the positions of its elements."""
+    each = [taps_along(dim) for dim in window.dims]
+    for output in np.ndindex(*window.output_shape):
+        yield output, [*itertools.product(*(own[o] for own, o in zip(each, output, strict=True)))]
+
+
 def weights_of(x, geometry):
     """For each window of one lane, the flat positions of its elements and their probabilities."""
     window = make_window(x.shape, **geometry)
-    for output, elements in oracle._windows(window):
+    for output, elements in elements_of(window):
         values = np.array([x[(*element, 0)] for element in elements], np.float64)
         weight = np.maximum(values, 0)
         if weight.sum() == 0:
@@ -42,10 +50,9 @@ def test_draws_are_in_proportion_to_the_value():
     labels = np.arange(x.size).reshape(x.shape)
     op = StochasticPool(make_window(wide.shape, **GEOMETRY))
     drawn = jaxpool.stochastic_pool(KEY, wide, **GEOMETRY)
-    # The same noise, and elements that tell where they stand.
-    noise_shape = (3 * 2, 2 * 3, lanes)
-    noise = jax.random.gumbel(KEY, noise_shape, np.float32)
-    y, index = jax.jit(lambda x: apply_given(op, x, noise))(wide)
+    # The same chance, and elements that tell where they stand.
+    chance = jax.random.uniform(KEY, drawn.shape, np.float32)
+    y, index = jax.jit(lambda x: apply_given(op, x, chance))(wide)
     np.testing.assert_array_equal(drawn, y)
     where = op.linear("cpu", index, jnp.asarray(np.broadcast_to(labels, wide.shape)))
     for output, elements, share in weights_of(x, GEOMETRY):
@@ -56,16 +63,25 @@ def test_draws_are_in_proportion_to_the_value():
         assert (np.abs(counts[flat] / lanes - share) <= 5 * sigma).all()
 
 
-def test_long_windows_are_laid_out_from_parts():
-    """What `lay_out` makes of numbers that name their places, for odd lengths, strides, dilations."""
-    x = np.arange(60, dtype=np.int32)[:, None]
-    for taps, strides, dilation in [(9, 1, 1), (17, 3, 1), (12, 1, 2), (25, 2, 2)]:
-        window = make_window(x.shape, (taps,), (strides,), 2, window_dilation=(dilation,))
-        (dim,) = window.dims
-        laid_out = jax.jit(lay_out, static_argnums=(1, 2))(x, window, -1)
-        got = np.asarray(laid_out).reshape(dim.out, taps)
-        want = np.arange(dim.out)[:, None] * strides + np.arange(taps) * dilation - 2
-        np.testing.assert_array_equal(got, np.where((want < 0) | (want >= 60), -1, want))
+LOOPED = {"window_shape": (9, 8), "strides": (2, 1), "padding": "SAME"}  # more than 64 taps
+
+
+@pytest.mark.parametrize("geometry", [GEOMETRY, LOOPED], ids=["one by one", "in a loop"])
+@pytest.mark.parametrize("scale", [1, 2.0**126], ids=["usual", "totals beyond the range"])
+def test_the_share_of_a_window_falls_on_the_element_that_is_drawn(geometry, scale):
+    rng = np.random.default_rng(9)
+    x = rng.integers(-2, 3, (12, 11, 3))
+    op = StochasticPool(make_window(x.shape, **geometry))
+    chance = rng.integers(0, 64, op.window.pooled(x.shape)) / np.float32(64)  # products are exact
+    y, _ = jax.jit(lambda x: apply_given(op, x, chance))(np.float32(x) * np.float32(scale))
+    want = np.empty(y.shape)
+    for channel in range(3):
+        for output, elements in elements_of(op.window):
+            values = [x[(*element, channel)] for element in elements]
+            sums = np.cumsum(np.maximum(values, 0))
+            falls = np.searchsorted(sums, chance[(*output, channel)] * sums[-1], side="right")
+            want[(*output, channel)] = values[falls if sums[-1] else 0]
+    np.testing.assert_array_equal(np.asarray(y) / np.float32(scale), want)
 
 
 def test_overlapping_windows_draw_apart():
@@ -176,14 +192,14 @@ def test_transformations_of_a_stochastic_pool():
     x, v = rng.standard_normal((2, 2, 5, 6, 2)).astype(np.float32)
     geometry = {"window_shape": 3, "strides": 2, "padding": "SAME", "axes": (1, 2)}
     op = StochasticPool(make_window(x.shape, **geometry))
-    noise = jnp.asarray(rng.gumbel(size=(2, 9, 9, 2)).astype(np.float32))
+    chance = jnp.asarray(rng.random(op.window.pooled(x.shape), np.float32))
 
-    def pool(x, noise):
-        return apply_given(op, x, noise)[0]
+    def pool(x, chance):
+        return apply_given(op, x, chance)[0]
 
-    check_transforms(functools.partial(pool, noise=noise), x, v)
-    mapped = jax.vmap(functools.partial(pool, x))(jnp.stack([noise, -noise]))
-    np.testing.assert_array_equal(mapped[1], pool(x, -noise))
+    check_transforms(functools.partial(pool, chance=chance), x, v)
+    mapped = jax.vmap(functools.partial(pool, x))(jnp.stack([chance, chance / 2]))
+    np.testing.assert_array_equal(mapped[1], pool(x, chance / 2))
     check_transforms(functools.partial(jaxpool.stochastic_pool, None, **geometry), x, v)
 
 
@@ -247,17 +263,10 @@ def test_batch_and_channels_may_be_empty(shape):
 
 def test_residuals_are_indices():
     x = jnp.ones((4, 6, 3))
-    pools = [
-        (
-            functools.partial(jaxpool.stochastic_pool, KEY, window_shape=2, strides=2, axes=(1,)),
-            np.uint8,
-        ),
-        (
-            functools.partial(jaxpool.fractional_max_pool, KEY, window_shape=2, output_shape=(3,)),
-            np.int32,
-        ),
-    ]
-    for pool, dtype in pools:
+    drawn = functools.partial(jaxpool.stochastic_pool, KEY, window_shape=2, strides=2, axes=(1,))
+    placed = functools.partial(jaxpool.fractional_max_pool, KEY, window_shape=2, output_shape=(3,))
+    starts = (np.int32, (4, 3, 3))
+    for pool, kept in [(drawn, [(np.uint8, (4, 3, 3))]), (placed, [(np.uint8, (4, 5, 3)), starts])]:
         _, pullback = jax.vjp(pool, x)
-        kept = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
-        assert [(leaf.dtype, leaf.shape) for leaf in kept] == [(dtype, (4, 3, 3))]
+        leaves = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
+        assert [(leaf.dtype, leaf.shape) for leaf in leaves] == kept

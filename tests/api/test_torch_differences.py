@@ -4,6 +4,7 @@ Everywhere else `test_torch_drawn.py` has value, indices and gradient equal. Wit
 NaNs of pools are PyTorch's; with `ties="first"` the ties of `fmax` are.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -48,7 +49,7 @@ def windows(pool, **options):
 
 def fractional(ties):
     op = fractional_op((1, 4), (1, 4), (1, 1), (0, 1))
-    op = op if ties == "first" else type(op)(op.axes, op.window_shape, (1, 1), op.sizes, ties)
+    op = dataclasses.replace(op, ties=ties)
     samples = np.zeros((2, 1, 1), np.float32)
     return lambda x: apply_given(op, x[None], *samples)[0]
 

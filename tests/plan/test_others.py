@@ -32,6 +32,21 @@ def test_what_is_kept(window, split, kept):
     assert residual(window, split=split) == kept
 
 
+@pytest.mark.parametrize(
+    ("window", "split", "kept"),
+    [
+        (make_window((1, 8, 8, 1), (3, 3), padding="SAME"), False, "input"),
+        (make_window((1, 8, 8, 1), (5, 5), (2, 2)), False, "input"),
+        (make_window((1, 8, 8, 1), (5, 5)), False, "tap"),  # too many meet at an element
+        (make_window((1, 64, 64, 1), (8, 8), (8, 8)), False, "tap"),  # too many comparisons
+        (make_window((1, 8, 8, 1), (3, 3), window_dilation=2), False, "tap"),
+        (make_window((1, 8, 8, 1), (3, 3)), True, "bits"),
+    ],
+)
+def test_what_is_kept_on_a_tpu(window, split, kept):
+    assert residual(window, split=split, platform="tpu") == kept
+
+
 def test_a_grid_for_windows_of_unequal_lengths_and_for_long_ones():
     longest = LIMITS.adaptive_window
     assert others.needs_no_grid(adaptive_window((1, 2 * longest, 1), (2,), None))

@@ -57,7 +57,7 @@ def patterns(spec: Any) -> tuple[str, ...]:
         return ("ties", "special")
     if chance.is_mean(name, kwargs):
         return ("ties", "normal")
-    if name in chance.DRAWING:  # the logarithm of a subnormal may be that of 0
+    if name in chance.DRAWING:  # a subnormal may weigh nothing
         return ("ties", "normal", "special", "lowest", "extremes")
     return ()
 

@@ -15,14 +15,14 @@ from jax import Array, lax
 import jaxpool
 from jaxpool._geometry.window import make_window
 from jaxpool.testing import pools
-from tests.search.reference import Shares, Table, chosen, grid, windows
+from tests.search.reference import Shares, Table, chosen, windows
 
 POOLS = {name: pool for name, pool in pools().items() if pool.takes("key")}
 FRACTIONAL = tuple(name for name, pool in POOLS.items() if pool.takes("output_shape"))
 DRAWING = tuple(name for name in POOLS if name not in FRACTIONAL)
 NAMES = tuple(POOLS)
 CHEAP = "rbg"  # of keys: compiles fastest
-NEAR = 1e-4  # between two scores: which of them is larger may be decided by rounding
+NEAR = 1e-6  # of the total weight, from one tap to the next: which of them is drawn rounding may decide
 GEOMETRY = ("window_shape", "strides", "padding", "axes")
 
 
@@ -100,37 +100,39 @@ def table(spec: Any) -> Table:
 
 
 @functools.lru_cache(maxsize=8)
-def _noise(spec: Any) -> np.ndarray:
-    """What is added to the logarithm of each tap of each window: (outputs, taps)."""
+def _chance(spec: Any) -> np.ndarray:
+    """The share of its total weight at which each window draws."""
     shape, kwargs = spec.shapes[0], spec.kwargs
     window = make_window(shape, **{k: kwargs[k] for k in GEOMETRY if k in kwargs})
-    wide, along = list(shape), []
-    for dim in window.dims:
-        wide[dim.axis] = dim.out * dim.window
-        along.append(np.arange(wide[dim.axis]).reshape(dim.out, dim.window))
-    noise = jax.random.gumbel(jax.random.key(kwargs["draw"], impl=CHEAP), wide, np.float32)
-    return np.asarray(noise, np.float64).ravel()[grid(tuple(wide), window.axes, along).members]
+    key = jax.random.key(kwargs["draw"], impl=CHEAP)
+    return np.asarray(jax.random.uniform(key, window.pooled(shape), np.float32), np.float64).ravel()
 
 
-def _scores(spec: Any, at: Table, x: np.ndarray) -> np.ndarray:
-    """Of each tap: where its weight is 0 the lowest number, and -inf where there is none."""
-    weight = np.maximum(at.of(x).astype(np.float32), 0)
-    lowest = np.float64(np.finfo(np.float32).min)
-    with np.errstate(divide="ignore"):
-        score = np.log(weight.astype(np.float64)) + _noise(spec)
-    score = np.where(weight == 0, lowest, score)
-    return np.where(at.real, score, -np.inf)
+def _covered(spec: Any, at: Table, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How far the weights up to each tap reach, and where the share of each window falls."""
+    weight = np.where(at.real, np.maximum(at.of(x).astype(np.float32), 0), 0).astype(np.float64)
+    reach = weight.cumsum(-1)
+    return reach, _chance(spec)[:, None] * reach[..., -1:]
+
+
+def _drawn(spec: Any, at: Table, x: np.ndarray) -> np.ndarray:
+    """1 at the tap that is drawn, 0 at the others: a NaN before all else, then an infinity."""
+    reach, share = _covered(spec, at, x)
+    total = reach[..., -1:]
+    covered = np.where(np.isinf(total), np.isinf(reach), reach > share)
+    covered = np.where(np.isnan(total), np.isnan(reach), covered)
+    tap = np.where(total == 0, at.real, covered).argmax(-1)
+    return np.eye(reach.shape[-1])[tap]
 
 
 def unsure(spec: Any, at: Table, x: np.ndarray) -> np.ndarray:
     """Of arrays (cases, elements), which have a window that rounding decides."""
     if spec.function not in DRAWING or spec.kwargs["draw"] is None or at.members.shape[1] < 2:
         return np.zeros(len(x), bool)
-    score = np.sort(np.nan_to_num(_scores(spec, at, x), nan=np.inf), -1)
-    first, second = score[..., -1], score[..., -2]
     with np.errstate(invalid="ignore"):
-        near = (first != second) & (first - second < NEAR * np.maximum(1, np.abs(second) / 8))
-    return near.any(-1)
+        reach, share = _covered(spec, at, x)
+        near = (np.abs(reach - share) < NEAR * reach[..., -1:]) & np.isfinite(share)
+    return near.any((-2, -1))
 
 
 def wanted(spec: Any, at: Table, x: np.ndarray) -> Shares:
@@ -143,7 +145,7 @@ def wanted(spec: Any, at: Table, x: np.ndarray) -> Shares:
         return Shares(at, values.mean(-1), share, np.nan_to_num(np.abs(values)).mean(-1))
     first = np.arange(values.shape[-1]) == at.real.argmax(-1)[:, None]
     if spec.kwargs["draw"] is not None:
-        _, share = chosen(_scores(spec, at, x), real, "max", "first")
+        share = _drawn(spec, at, x)
         return Shares(at, np.where(share > 0, values, 0).sum(-1), share)
     weight = np.where(real, np.maximum(values, 0), 0)
     total = weight.sum(-1, keepdims=True)

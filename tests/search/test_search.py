@@ -74,8 +74,8 @@ def test_a_draw_of_another_element_is_found(monkeypatch):
     geometry = (("draw", 3), ("window_shape", (3,)))
     spec = specs.Spec(chance.DRAWING[0], ((9, 2),), "float32", geometry)
     assert run.check(spec, 0) == specs.ARRAYS
-    noise = chance._noise(spec)
-    monkeypatch.setattr(chance, "_noise", lambda spec: noise[:, ::-1])
+    share = chance._chance(spec)
+    monkeypatch.setattr(chance, "_chance", lambda spec: 1 - share)
     with pytest.raises(AssertionError, match="value of"):
         run.check(spec, 0)
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._geometry.window import Axis, make_window
+from jaxpool._geometry.window import make_window
 from jaxpool._ops.random_pool import chance_dtype, weight_dtype
 from jaxpool.testing import _twins as twins
 from jaxpool.testing._answer import Answer, Term, exact_values, rounded, taps_along
@@ -113,38 +113,31 @@ def fractional_avg_pool(
 # Elements that chance draws
 
 
-def _noise(key: Any, x: Any, window: Any) -> tuple[Any, list[list[list[int]]]]:
-    """What is added to the logarithm of each tap of each window, and where that of each window lies."""
-    shape: list[Any] = list(x.shape)
-    for dim in window.dims:
-        shape[dim.axis] = dim.out * dim.window
-    lists = [
-        [[o * dim.window + t for t in _real(dim, o)] for o in range(dim.out)] for dim in window.dims
-    ]
-    return jax.random.gumbel(key, shape, weight_dtype(x.dtype)), lists
+def _chance(key: Any, x: Any, window: Any) -> Any:
+    """The share of its total weight at which each window draws."""
+    return jax.random.uniform(key, window.pooled(x.shape), weight_dtype(x.dtype))
 
 
-def _real(dim: Axis, output: int) -> list[int]:
-    """The taps of a window that are elements."""
-    first = output * dim.stride - dim.low
-    return [t for t in range(dim.window) if 0 <= first + t * dim.dilation < dim.size]
-
-
-def _drawn(noise: list[Any], dtype: Any) -> Rule:
-    """The element of the largest score, NaN before all; where all weights are 0, noise decides."""
-    lowest = float(jnp.finfo(dtype).min)
+def _drawn(chance: Any) -> Rule:
+    """The first element whose weight and those before it reach beyond a share of all; NaN before all, then inf."""
+    kind = type(chance)
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
-        scores = []
-        for value, beside in zip(values, noise, strict=True):
-            number = float(value)
-            if number > 0:
-                score = math.log(number) + float(beside) if number < math.inf else math.inf
-            else:
-                score = number if number != number else dtype.type(lowest) + dtype.type(beside)
-            scores.append(score)
-        shares = parts.choose(max, "first")(scores)[1]
-        return values[shares.index(1.0)], shares
+        weights = [kind(float(value)) if not value <= 0 else kind(0) for value in values]
+        with np.errstate(over="ignore"):
+            reach = list(itertools.accumulate(weights))
+            if math.isinf(reach[-1]) and not any(map(math.isinf, weights)):
+                small = kind(0.5 ** len(values).bit_length())
+                reach = list(itertools.accumulate(weight * small for weight in weights))
+        share = chance * reach[-1]
+        if math.isnan(reach[-1]):
+            found = [math.isnan(each) for each in reach]
+        elif math.isinf(reach[-1]):
+            found = [math.isinf(each) for each in reach]
+        else:
+            found = [each > share for each in reach]
+        at = found.index(True) if True in found else 0
+        return values[at], [float(place == at) for place in range(len(values))]
 
     return rule
 
@@ -166,13 +159,9 @@ def _twin(key: Any, x: Any, *geometry: Any, **options: Any) -> Any:
     weights = jnp.where(there, jnp.maximum(values, 0), 0)
     if key is None:
         return (weights * weights).sum(-1) / weights.sum(-1)
-    noise, places = _noise(key, x, window)
-    beside, _ = twins.side_by_side(noise, window.axes, places)
-    lowest = jnp.finfo(beside.dtype).min
-    score = (
-        jnp.maximum(jnp.log(jax.lax.stop_gradient(weights).astype(beside.dtype)), lowest) + beside
-    )
-    best = jnp.where(there, score, -np.inf).argmax(-1)
+    chance = _chance(key, x, window)[..., None]
+    reach = jax.lax.stop_gradient(weights).astype(chance.dtype).cumsum(-1)
+    best = jnp.where(reach[..., -1:] == 0, there, reach > chance * reach[..., -1:]).argmax(-1)
     at = jax.nn.one_hot(best, values.shape[-1], dtype=values.dtype)
     return jnp.where(at > 0, values, 0).sum(-1)
 
@@ -196,14 +185,5 @@ def stochastic_pool(key: Any, x: Any, *geometry: Any, **options: Any) -> Answer:
     if key is None:
         answer = parts.windowed(x, window, lambda output: _expected, parts.float_dtype(x))
         return parts.summed(answer, np.abs(answer.y.astype(float)))
-    noise, lists = _noise(key, x, window)
-    drawn = np.asarray(noise)
-
-    def rule_of(output: Any) -> Rule:
-        here = itertools.product(
-            *[own[output[dim.axis]] for own, dim in zip(lists, window.dims, strict=True)]
-        )
-        taken = [drawn[parts.at(list(output), window.axes, place)] for place in here]
-        return _drawn(taken, drawn.dtype)
-
-    return parts.windowed(x, window, rule_of)
+    chance = np.asarray(_chance(key, x, window))
+    return parts.windowed(x, window, lambda output: _drawn(chance[tuple(output)]))

@@ -1,0 +1,110 @@
+"""Cotangents of a maximum or minimum sent back by one instruction of XLA, which looks for the chosen element anew.
+
+A TPU has hardware for it, whatever function selects. The one of jax selects by `>=` and so loses NaN; here it
+selects as `compare.py` says. As a primitive it has a batching rule and no derivative: it is part of a linear map.
+No plan asks for it but that for TPUs: what XLA for CPU makes of it takes padding for zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+from jax.extend import core
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+from jax.interpreters import batching, mlir
+
+from jaxpool._geometry.window import Axis
+from jaxpool._kernels.compare import Order
+from jaxpool._kernels.dtypes import Kind, cast
+
+_scatter_p = core.Primitive("jaxpool_select_and_scatter")
+
+
+def select_and_scatter(
+    x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order, *, wide: bool
+) -> Array:
+    """The cotangent of x: each of dy at the element that its window chooses, and zeros elsewhere.
+
+    Windows have no dilation and read all of x but less than a stride at its end. Numbers that meet
+    are added in the order of their windows, with `wide` in float32.
+    """
+    sizes, strides = ([1] * x.ndim for _ in range(2))
+    padding = [(0, 0)] * x.ndim
+    for dim in dims:
+        axis, padding[dim.axis] = dim.axis, (dim.low, max(dim.tail, 0))
+        sizes[axis], strides[axis] = dim.window, dim.stride
+    given = [cast(each, jnp.float32) for each in (x, dy)] if wide else [x, dy]
+    dx = _scatter_p.bind(
+        *given,
+        sizes=tuple(sizes),
+        strides=tuple(strides),
+        padding=tuple(padding),
+        kind=kind,
+        ties=ties,
+    )
+    return cast(dx, x.dtype)
+
+
+def _lower(
+    context: Any,
+    x: Any,
+    dy: Any,
+    *,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: tuple[tuple[int, int], ...],
+    kind: Kind,
+    ties: Order,
+) -> Any:
+    element = ir.RankedTensorType.get([], mlir.dtype_to_ir_type(context.avals_in[0].dtype))
+    zero = stablehlo.constant(
+        ir.DenseElementsAttr.get_splat(element, ir.FloatAttr.get(element.element_type, 0.0))
+    )
+    sides: Any = np.asarray(padding, np.int64)
+    made = stablehlo.SelectAndScatterOp(
+        x.type,
+        x,
+        dy,
+        zero,
+        window_dimensions=ir.DenseI64ArrayAttr.get(list(sizes)),
+        window_strides=ir.DenseI64ArrayAttr.get(list(strides)),
+        padding=ir.DenseElementsAttr.get(sides),
+    )
+
+    def holds(left: Any, direction: str, right: Any) -> Any:
+        return stablehlo.compare(left, right, stablehlo.ComparisonDirectionAttr.get(direction))
+
+    block = made.select.blocks.append(element, element)
+    with ir.InsertionPoint(block):
+        best, challenger = block.arguments  # whether the best so far, which comes before, stays
+        ahead = "GE" if kind == "max" else "LE"
+        if ties == "last":
+            gives_way = stablehlo.or_(
+                holds(challenger, ahead, best), holds(challenger, "NE", challenger)
+            )
+            stablehlo.return_([stablehlo.not_(gives_way)])
+        else:
+            stays = stablehlo.or_(holds(best, ahead, challenger), holds(best, "NE", best))
+            stablehlo.return_([stays])
+    block = made.scatter.blocks.append(element, element)
+    with ir.InsertionPoint(block):
+        stablehlo.return_([stablehlo.add(*block.arguments)])
+    return made.results
+
+
+def _batch(args: Any, dims: Any, **params: Any) -> Any:
+    size = next(x.shape[dim] for x, dim in zip(args, dims, strict=True) if dim is not None)
+    x, dy = [batching.bdim_at_front(x, dim, size) for x, dim in zip(args, dims, strict=True)]
+    sizes, strides, padding = (params[name] for name in ("sizes", "strides", "padding"))
+    wider = {"sizes": (1, *sizes), "strides": (1, *strides), "padding": ((0, 0), *padding)}
+    return _scatter_p.bind(x, dy, **params | wider), 0
+
+
+_scatter_p.def_abstract_eval(lambda x, dy, **params: x)
+mlir.register_lowering(_scatter_p, _lower)
+batching.primitive_batchers[_scatter_p] = _batch

@@ -1,0 +1,241 @@
+"""Windows that random numbers place: of one width along an axis, wherever they begin.
+
+So a window is one of those that lie a position apart, and these share their maxima and sums. Where it begins is traced,
+but at which few places it may begin (`places_of`) is known beforehand, and so is which windows may begin at a place
+(`windows_at`). Both directions read these few and take what chance placed there; neither scatters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._geometry.adaptive import Floors
+from jaxpool._geometry.window import Axis, Window
+from jaxpool._kernels import slices
+from jaxpool._kernels.compare import Order
+from jaxpool._kernels.dtypes import accumulator, cast
+from jaxpool._kernels.keep import keep
+from jaxpool._kernels.patches import quotient
+from jaxpool._kernels.positions import flat_position
+from jaxpool._kernels.route import pick, route
+from jaxpool._kernels.select import select, select_value
+from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.select_pool import SelectPool
+from jaxpool._ops.sum_pool import SumPool
+from jaxpool._plan.max_pool import plan_max
+from jaxpool._plan.others import constant_table
+from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.stages import OpPlan, along
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomAxis:
+    """`out` windows of `width` over `size` positions of an axis, of about equal distances."""
+
+    axis: int
+    size: int
+    width: int
+    out: int
+    chance: str = "float32"  # the type of the random numbers, or a coarser one
+
+    @property
+    def last(self) -> int:
+        """The last place at which a window can begin, and the last window does."""
+        return self.size - self.width
+
+    def starts(self, sample: Array) -> Array:
+        """Where the windows begin, along the axis, where `sample` has size 1."""
+        sample = jnp.moveaxis(sample, self.axis, -1)
+        last = lax.full_like(sample, self.last, np.int32)
+        if self.out == 1:
+            return jnp.moveaxis(last, -1, self.axis)
+        dtype = sample.dtype.type
+        alpha = dtype(self.last) / dtype(self.out - 1)
+        xp: Any = np if constant_table(self.out) else jnp
+        i = xp.arange(self.out - 1, dtype=dtype).reshape((1,) * (sample.ndim - 1) + (-1,))
+        before = ((i + sample) * alpha).astype(np.int32) - (sample * alpha).astype(np.int32)
+        return jnp.moveaxis(lax.concatenate([before, last], sample.ndim - 1), -1, self.axis)
+
+    @property
+    def _strays(self) -> range:
+        """How far from `i * last // (out - 1)` window i may begin.
+
+        Chance moves the start of a window by at most one. Rounding may move it back by one where its exact start is
+        a whole number, and on long axes anywhere, either way: by four roundings of the place of the last window.
+        """
+        if self.out == 1:
+            return range(1)
+        grain = 2 * float(jnp.finfo(self.chance).eps)
+        far = math.ceil(self.size * grain) if self.size * self.out * grain >= 1 else 0
+        whole = int(math.gcd(self.last, self.out - 1) > 1)
+        return range(-max(far, whole), 2 + far)
+
+    def places_of(self) -> list[Any]:
+        """The places at which each window may begin, as vectors: of NumPy, or of long axes computed by the program."""
+        xp: Any = np if constant_table(self.out) else jnp
+        number = xp.arange(self.out, dtype=np.int32)
+        exact = number + np.int32(self.last)  # of a single window
+        if self.out > 1:
+            exact = quotient(xp, Floors(self.out, self.last, self.out - 1), number)
+        return [xp.clip(exact + np.int32(stray), 0, self.last) for stray in self._strays]
+
+    def windows_at(self) -> list[Any]:
+        """The windows that may begin at each place, as such vectors; not below `out` where there is none."""
+        xp: Any = np if constant_table(self.last) else jnp
+        place = xp.arange(self.last + 1, dtype=np.int32)
+        if self.out == 1:
+            return [np.int32(self.last) - place]
+        apart, strays = self.out - 1, self._strays
+        before = xp.maximum(place - np.int32(strays[-1]), 0)
+        more = self.last - 1  # rounds up
+        first = quotient(xp, Floors(self.last + 1, apart, self.last), before, more)
+        return [first + np.int32(k) for k in range(-(-len(strays) * apart // self.last))]
+
+    def at_starts(self, start: Array, x: Array) -> Array:
+        """What x, an element a place, has where each window begins."""
+        first, *others = self.places_of()
+        y = self._taken(x, first)
+        for places in others:
+            here = lax.eq(start, slices.broadcast_like(self._along(places, start.ndim), start))
+            y = lax.select(slices.broadcast_like(here, y), self._taken(x, places), y)
+        return y
+
+    def to_starts(self, start: Array, y: Array) -> Array:
+        """The transpose of `at_starts`."""
+        place, parts = self._along(jnp.arange(self.last + 1, dtype=np.int32), y.ndim), []
+        for windows in self.windows_at():
+            there = lax.bitwise_and(
+                self._taken(start, windows) == place,
+                self._along(windows, y.ndim) < np.int32(self.out),
+            )
+            part = self._taken(y, windows)
+            parts.append(slices.only(slices.broadcast_like(there, part), part))
+        return functools.reduce(lax.add, parts)
+
+    def _along(self, vector: Any, ndim: int) -> Any:
+        return jnp.expand_dims(vector, [axis for axis in range(ndim) if axis != self.axis])
+
+    def _taken(self, x: Array, at: Any) -> Array:
+        return jnp.take(x, at, self.axis, mode="clip")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fractional(Op):
+    """A pool of windows that random numbers place, arrays of the shape of the input with size 1 along pooled axes."""
+
+    dims: tuple[RandomAxis, ...]
+
+    @property
+    def window(self) -> Window:
+        """The windows of all places."""
+        dims = [(d.axis, d.size, d.width, d.last + 1) for d in self.dims]
+        return Window(
+            tuple(Axis(axis, size, width, 1, 1, 0, 0, n) for axis, size, width, n in dims)
+        )
+
+    def starts(self, samples: Sequence[Array]) -> tuple[Array, ...]:
+        """Where windows begin along each axis."""
+        pairs = zip(self.dims, samples, strict=True)
+        return tuple(dim.starts(sample) for dim, sample in pairs)
+
+    def _placed(self, every: OpPlan) -> OpPlan:
+        """The passes over all places, and those that take what chance placed."""
+        ahead = [along([dim.axis], "gathered", len(dim.places_of())) for dim in self.dims]
+        back = [along([dim.axis], "gathered", len(dim.windows_at())) for dim in self.dims[::-1]]
+        why = "windows of all places, read where one may begin, and left out where it does not"
+        return OpPlan(
+            (*every.forward, *sum(ahead, ())),
+            (*every.tangent, *sum(ahead, ())),
+            (*sum(back, ()), *every.backward),
+            why=(why,),
+        )
+
+    def _begun(self, on: Platform, starts: Sequence[Array], *xs: Array) -> tuple[Array, ...]:
+        """What each of xs has where windows begin."""
+        for dim, start in zip(self.dims, starts, strict=True):
+            read = functools.partial(_each, dim.at_starts)
+            xs = keep(keep_on(on), read, start, *xs)
+        return xs
+
+    def _spread(self, on: Platform, starts: Sequence[Array], y: Array) -> Array:
+        """The transpose, of one array."""
+        for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
+            y = keep(keep_on(on), dim.to_starts, start, y)
+        return y
+
+
+def _each(function: Any, start: Array, *xs: Array) -> tuple[Array, ...]:
+    return tuple(function(start, x) for x in xs)
+
+
+@dataclasses.dataclass(frozen=True)
+class FractionalPool(Fractional):
+    """The maximum; keeps the tap that the window of each place chooses, and where windows begin."""
+
+    ties: Order = "first"
+
+    def plan(self, on: Platform, x: Any, *samples: Any) -> OpPlan:
+        return self._placed(SelectPool(self.window, "max", self.ties).plan(on, x))
+
+    def value(self, on: Platform, x: Array, *samples: Array) -> Array:
+        plan = plan_max(problem_of(self.window, x, on))
+        best = functools.partial(select_value, kind="max", ties=self.ties, plan=plan)
+        return self._begun(on, self.starts(samples), keep(keep_on(on), best, x))[0]
+
+    def primal(self, on: Platform, x: Array, *samples: Array) -> tuple[Array, Any]:
+        window, starts = self.window, self.starts(samples)
+        plan = plan_max(problem_of(window, x, on))
+        y, tap = keep(keep_on(on), lambda x: select(x, window, "max", self.ties, plan), x)
+        return self._begun(on, starts, y)[0], (tap, starts)
+
+    def position(self, kept: tuple[Array, tuple[Array, ...]]) -> Array:
+        """The flat position of each maximum."""
+        tap, starts = kept
+        for dim, start in zip(self.dims, starts, strict=True):
+            tap = dim.at_starts(start, tap)
+        return flat_position(tap, self.window, starts, self.window.input_shape)
+
+    def linear(self, on: Platform, kept: tuple[Array, tuple[Array, ...]], x_dot: Array) -> Array:
+        tap, starts = kept
+        plan = plan_max(problem_of(self.window, x_dot, on))
+        every = keep(keep_on(on), functools.partial(pick, plan=plan), x_dot, tap)
+        return self._begun(on, starts, every)[0]
+
+    def transpose(
+        self, on: Platform, kept: tuple[Array, tuple[Array, ...]], dy: Array
+    ) -> tuple[Array]:
+        tap, starts = kept
+        every = self._spread(on, starts, cast(dy, accumulator(dy.dtype)))
+        problem = problem_of(self.window, every, on, self.window.unpooled(every.shape))
+        return (cast(route(every, tap, plan_max(problem)), dy.dtype),)
+
+
+@dataclasses.dataclass(frozen=True)
+class FractionalMean(Fractional):
+    """The mean; keeps the random numbers."""
+
+    linear_in_x = True
+
+    @property
+    def _mean(self) -> SumPool:
+        return SumPool(self.window, "counted")
+
+    def plan(self, on: Platform, x: Any, *samples: Any) -> OpPlan:
+        return self._placed(self._mean.plan(on, x))
+
+    def linear(self, on: Platform, samples: tuple[Array, ...], x: Array) -> Array:
+        wide = cast(x, accumulator(x.dtype))
+        every = keep(keep_on(on), lambda wide: self._mean.linear(on, (), wide), wide)
+        return cast(self._begun(on, self.starts(samples), every)[0], x.dtype)
+
+    def transpose(self, on: Platform, samples: tuple[Array, ...], dy: Array) -> tuple[Array]:
+        every = self._spread(on, self.starts(samples), cast(dy, accumulator(dy.dtype)))
+        return (cast(self._mean.transpose(on, (), every)[0], dy.dtype),)

@@ -1,0 +1,59 @@
+"""Where windows that random numbers place may begin."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool._ops import fractional
+from jaxpool._ops.fractional import RandomAxis
+
+SMALL = [
+    (size, width, out)
+    for size in range(1, 12)
+    for width in range(1, size + 1)
+    for out in range(1, size - width + 2)
+]
+LONG = [
+    (4099, 2, 2001),
+    (300_007, 2, 4001),
+    (2**20 + 3, 3, 1001),
+    (2**22 + 5, 3, 5),
+    (2**22 + 5, 2, 1009),
+    (2**25 + 7, 2, 11),
+]
+
+
+@pytest.mark.parametrize(("size", "width", "out"), [*SMALL[::7], *LONG])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_every_window_begins_where_it_may(size, width, out, dtype):
+    """Also where rounding moves a window: back, and on long axes forward."""
+    if dtype != "float32" and size > 5000:  # more places than float16 has numbers
+        return
+    samples = np.append(np.random.default_rng(0).random(2000), [0, 1 - 2**-24])
+    samples = jnp.asarray(samples[:, None], dtype)
+    dim = RandomAxis(1, size, width, out, dtype)
+    start = np.asarray(dim.starts(samples[samples < 1][:, None]))
+    assert (np.stack(dim.places_of()) == start[:, None]).any(1).all()
+
+
+def test_turned_it_says_which_windows_may_begin_at_a_place():
+    for size, width, out in SMALL:
+        dim = RandomAxis(0, size, width, out)
+        places = np.stack(dim.places_of())
+        turned = np.stack(dim.windows_at(), 1)
+        assert len(turned) == size - width + 1
+        for place, windows in enumerate(turned):
+            may = np.flatnonzero((places == place).any(0))
+            assert set(may) <= set(windows.tolist())
+            assert len(set(windows)) == len(windows)
+
+
+def test_tables_of_long_axes_are_computed_by_the_program(monkeypatch):
+    for size, width, out in SMALL:
+        dim = RandomAxis(0, size, width, out)
+        constants = dim.places_of(), dim.windows_at()
+        with monkeypatch.context() as patch:
+            patch.setattr(fractional, "constant_table", lambda length: False)
+            computed = dim.places_of(), dim.windows_at()
+        for ours, theirs in zip(constants, computed, strict=True):
+            np.testing.assert_array_equal(np.stack(ours), np.stack(theirs))

@@ -1,0 +1,170 @@
+"""Max and min pools as a program for TPUs holds them: x is kept, and one instruction sends cotangents back.
+
+No TPU is needed: what is lowered for one is run by the reference interpreter of StableHLO, padding included.
+"""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.extend.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+import jaxpool
+from jaxpool._geometry.window import make_window
+from jaxpool._ops.apply import apply
+from jaxpool._ops.linear_map import traced_for, tracing_for
+from jaxpool._ops.select_pool import InputPool, SelectPool, pool_op
+
+VALUES = np.array([-np.inf, np.nan, -0.0, 0.0, 1.0, np.inf])
+OFTEN = np.array([0.35, 0.1, 0.15, 0.15, 0.2, 0.05])
+
+
+def drawn(seed):
+    """A window, x with ties of all kinds, whole cotangents, which add up exactly, and the two choices of a pool."""
+    rng = np.random.default_rng(seed)
+    shape = (int(rng.integers(1, 3)), *map(int, rng.integers(1, 8, 2)), int(rng.integers(1, 3)))
+    sizes = tuple(int(rng.integers(1, 1 + min(4, n))) for n in shape[1:3])
+    strides = tuple(map(int, rng.integers(1, 5, 2)))
+    padding = ("VALID", "SAME", "SAME_LOWER", tuple((w // 2, w // 2) for w in sizes))[
+        rng.integers(4)
+    ]
+    window = make_window(
+        shape, sizes, strides, padding, ceil_mode=bool(rng.integers(2)), empty="keep"
+    )
+    dtype = (np.float32, np.float32, np.float16, jnp.bfloat16)[rng.integers(4)]
+    kind, ties = ("max", "min")[rng.integers(2)], ("first", "last")[rng.integers(2)]
+
+    def numbers():
+        x = rng.choice(VALUES, shape, p=OFTEN) * (1 if kind == "max" else -1)
+        return x.astype(dtype), rng.integers(-4, 5, window.pooled(shape)).astype(dtype)
+
+    return window, kind, ties, numbers
+
+
+def interpreter(function, *arrays):
+    """What StableHLO says that the program of a TPU gives of such arrays, and the program.
+
+    16-bit floats go in and out as float32.
+    """
+
+    def wide(*given):
+        y = function(*[each.astype(x.dtype) for each, x in zip(given, arrays, strict=True)])
+        return y.astype(jnp.float32)
+
+    given = [np.float32(x) for x in arrays]
+    lowered = jax.jit(wide).trace(*given).lower(lowering_platforms=("tpu",))
+    module = lowered.compiler_ir()
+
+    def run(*arrays):
+        with module.context:
+            given = [ir.DenseElementsAttr.get(np.float32(x)) for x in arrays]
+            return np.array(stablehlo.eval_module(module, given)[0])
+
+    return run, lowered.as_text()
+
+
+def check(seed, times):
+    window, kind, ties, numbers = drawn(seed)
+    kept, tap = InputPool(window, kind, ties), SelectPool(window, kind, ties)
+
+    @jax.jit
+    def by_tap(x, dy):
+        y, index = tap.primal("portable", x)
+        return y, tap.transpose("portable", index, dy)[0], tap.linear("portable", index, x)
+
+    @jax.jit
+    def on_cpu(x, dy):
+        return kept.value("cpu", x), *kept.transpose("cpu", (x,), dy), kept.linear("cpu", (x,), x)
+
+    with tracing_for("tpu"):
+        op = pool_op(window, kind, ties)
+        gradient = lambda x, dy: jax.vjp(functools.partial(apply, op, "vjp"), x)[1](dy)[0]  # noqa: E731
+        on_tpu, text = interpreter(gradient, *numbers())
+    assert ("select_and_scatter" in text) == isinstance(op, InputPool)
+    for _ in range(times):
+        x, dy = numbers()
+        y, dx, tangent = by_tap(x, dy)
+        same(on_tpu(x, dy), dx)
+        for one, other in zip(on_cpu(x, dy), (y, dx, tangent), strict=True):
+            same(one, other)
+
+
+def same(one, other):
+    np.testing.assert_array_equal(np.float32(one), np.float32(other))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_cotangents_are_those_of_every_platform(seed):
+    check(seed, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_10_000_cotangents_are_those_of_every_platform(part):
+    for seed in range(100 * part, 100 * (part + 1)):
+        check(1000 + seed, 10)
+
+
+X = np.array(np.random.default_rng(0).integers(0, 3, (2, 6, 6, 2)), np.float32)
+
+
+def pool(x, **options):
+    return jaxpool.max_pool(x, (3, 3), (2, 2), "SAME", **options)
+
+
+def test_the_platform_is_that_of_the_default_device():
+    assert traced_for() == "cpu"
+    with jax.default_device(jax.devices("cpu")[0]):
+        assert traced_for() == "cpu"
+    with tracing_for("tpu"):
+        assert traced_for() == "tpu"
+    with tracing_for("gpu"):
+        assert traced_for() == "gpu"
+
+
+def test_x_is_kept_and_nothing_else():
+    with tracing_for("tpu"):
+        residuals = jax.tree.leaves(jax.vjp(pool, jnp.asarray(X))[1])
+    assert [(each.shape, each.dtype) for each in residuals] == [(X.shape, X.dtype)]
+    assert {each.dtype.name for each in jax.tree.leaves(jax.vjp(pool, X)[1])} == {"uint8"}
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_every_mode_and_order(platform):
+    """Forward mode, `vmap`, gradients of gradients and `jax.checkpoint`, lowered here."""
+    weights = jnp.asarray(np.random.default_rng(1).standard_normal(pool(X).shape), jnp.float32)
+
+    def loss(x):
+        return jnp.sum(weights * pool(x, autodiff="jvp") ** 3)
+
+    def everything(x):
+        gradient = jax.grad(loss)
+        yield gradient(x)
+        yield jax.jvp(loss, (x,), (jnp.cos(x),))[1]
+        yield jax.jvp(gradient, (x,), (jnp.cos(x),))[1]
+        yield jax.grad(lambda x: jnp.sum(gradient(x) ** 2))(x)
+        yield jax.grad(jax.checkpoint(loss))(x)
+        yield jax.vmap(jax.grad(lambda x: jnp.sum(jaxpool.max_pool(x, (2, 2)) ** 2)))(x)
+
+    here = jax.jit(lambda x: list(everything(x)))(X)
+    with tracing_for(platform):
+        there = jax.jit(lambda x: list(everything(x)))(X)
+    for one, other in zip(there, here, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"ties": "split"}, {"window_dilation": (2, 1)}], ids=str)
+def test_what_the_instruction_does_not_know_is_as_elsewhere(options):
+    with tracing_for("tpu"):
+        program = jax.jit(jax.grad(lambda x: jnp.sum(pool(x, **options)))).trace(X)
+    assert "select_and_scatter" not in program.lower(lowering_platforms=("tpu",)).as_text()
+
+
+def test_a_vmap_gives_one_instruction():
+    with tracing_for("tpu"):
+        program = jax.jit(jax.vmap(jax.grad(lambda x: jnp.sum(jaxpool.max_pool(x, (2, 2))))))
+        text = program.trace(X).lower(lowering_platforms=("tpu",)).as_text()
+    assert text.count("stablehlo.select_and_scatter") == 1
