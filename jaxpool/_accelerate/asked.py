@@ -47,14 +47,17 @@ _heard: Any = threading.local()
 
 
 def asked(function: Callable[..., Any], x: Array, *args: Any) -> Asked | None:
-    """The first windowed reduction of `function(x, *args)`; None where it is none that our pools compute.
+    """The first windowed reduction of `function(x, *args)`; None if our pools do not compute it.
 
     A call of the same arguments, of the same types, is asked once: it also warns once.
     """
-    types = tuple(map(type, jax.tree.leaves(args)))  # to Python 2 equals 2.0
+    types = tuple(
+        map(type, jax.tree.leaves(args))
+    )  # 2 and 2.0 are equal to Python, and may give other dtypes
     if any(issubclass(each, jax.Array) for each in types):
         return None
-    about = (function, x.shape, x.dtype, x.weak_type, args, types)
+    settings = jax.config.jax_enable_x64, jax.config.jax_numpy_dtype_promotion  # type: ignore[attr-defined]
+    about = (function, x.shape, x.dtype, x.weak_type, args, types, settings)
     try:
         hash(about)
     except TypeError:

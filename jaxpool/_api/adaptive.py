@@ -160,10 +160,10 @@ def adaptive_max_pool_with_argmax(
             return y, indices
     if ties == "split":
         y = apply(adaptive_max_op(window, ties), autodiff, x)
-        first = adaptive_max_op(window, "first")
+        first = adaptive_max_op(window, "first", index=True)
         _, tap = apply_kept(first, autodiff, lax.stop_gradient(x))
     else:
-        y, tap = apply_kept(adaptive_max_op(window, ties), autodiff, x)
+        y, tap = apply_kept(adaptive_max_op(window, ties, index=True), autodiff, x)
     return y, window_position(tap, window)
 
 

@@ -24,7 +24,7 @@ from jaxpool._ops.op import Op
 from jaxpool._plan.problem import PLATFORMS, Platform
 from jaxpool._plan.stages import OpPlan
 
-# What calls functions of a user, so that what those bind is not this library's.
+# Files whose frames lie between a user's function and ours: they call it, so a pool inside it is the user's.
 CALL_OTHERS = (
     "_api/plan_of.py",
     "_api/sharded.py",
@@ -164,7 +164,7 @@ class _Pool:
     @property
     def first(self) -> Bound:
         """Where it is bound first, its value before its derivative."""
-        return [*filter(self._ahead, self.every), *self.every][0]
+        return next(filter(self._ahead, self.every), self.every[0])
 
     @property
     def kept(self) -> tuple[jax.ShapeDtypeStruct, ...]:

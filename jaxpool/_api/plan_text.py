@@ -27,12 +27,15 @@ HOWS: dict[How, tuple[str, str]] = {  # what a pass does, and why it does so, or
         "by select_and_scatter",
         "one instruction of XLA finds the chosen elements in x, which is kept, and sends cotangents to them",
     ),
-    "multiplied": ("as matrix products", "a matrix a box says how much each pixel weighs"),
+    "multiplied": ("as matrix products", "one matrix per box holds the weight of each pixel"),
     "compared": ("compared with positions", "each element with those that were chosen"),
-    "ordered": ("sorted", "which elements come first, all of them decide"),
+    "ordered": ("sorted", "a sort of the whole axis"),
     "sorted": ("sorted and added in pairs", "added in an order that the ids alone decide"),
     "folded": ("folded by halves", "joined by more than a maximum or a sum"),
-    "running": ("stretch by stretch", "each pass sees so many times as far along the axis"),
+    "running": (
+        "stretch by stretch",
+        "each pass reaches several times as far along the axis as the one before",
+    ),
     "elementwise": ("element by element", "only elements at one position meet"),
 }
 
@@ -49,7 +52,7 @@ def lines_of(row: Any) -> Iterator[str]:
     inputs = ", ".join(map(of_type, row.inputs))
     where = f"{row.where}: " if row.where else ""
     yield f"{where}{row.function} of {inputs} to {of_type(row.output)}"
-    if row.examples > 1:
+    if row.examples != 1:
         yield _line("vmap", f"{row.examples} examples of these")
     if row.window is not None and row.window.dims:
         yield _line("window", of_window(row.window))

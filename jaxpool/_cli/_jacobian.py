@@ -62,7 +62,7 @@ class Anything:
         return {"op": self.op} | {
             name: value
             if isinstance(value, (bool, int, float, str, tuple, type(None)))
-            else _code(value)
+            else _code(value, name)
             for name, value in self.given.items()
             if name not in self.pool.operands
         }
@@ -73,23 +73,23 @@ class Anything:
         for name, value in self.given.items():
             first = name == self.pool.operands[0]
             if name == "xs":
-                words += ["x", *map(_code, value[1:])]
+                words += ["x", *[_code(each, f"x{n}") for n, each in enumerate(value[1:], 2)]]
             elif first:
                 words.append("x[None, ..., None]" if np.ndim(value) == 4 else "x[..., None]")
             else:
                 default = self.pool.parameters[name].default
                 needed = default is self.pool.parameters[name].empty
-                words.append(_code(value) if needed else f"{name}={_code(value)}")
+                words.append(_code(value, name) if needed else f"{name}={_code(value, name)}")
         return f"jaxpool.{self.op}({', '.join(words)})"
 
 
-def _code(value: Any) -> str:
-    """A value as a program writes it."""
+def _code(value: Any, name: str) -> str:
+    """A value as a program writes it, a large array by its name."""
     if hasattr(value, "dtype") and str(value.dtype).startswith("key"):
         return "jax.random.key(0)"
     if isinstance(value, np.ndarray):
         flat = value.squeeze() if value.ndim > 2 else value
-        return f"jnp.array({flat.tolist()})" if value.size <= 24 else f"jnp.zeros({value.shape})"
+        return f"jnp.array({flat.tolist()})" if value.size <= 24 else name
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 

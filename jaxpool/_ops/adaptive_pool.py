@@ -175,15 +175,18 @@ def _longest(window: Window) -> int:
     return max(dims, key=lambda pair: pair[0].out * pair[0].window)[1] - 1
 
 
-def adaptive_max_op(window: Window, ties: Ties | Order) -> Op:
-    """The op of an adaptive max pool."""
+def adaptive_max_op(window: Window, ties: Ties | Order, *, index: bool = False) -> Op:
+    """The op of an adaptive max pool; with `index`, and unless ties are split, its residual is the chosen tap."""
     ordinary = needs_no_grid(window)
     if ties == "split":
         return pool_op(window, "max", ties) if ordinary else AdaptiveSplit(window)
     if not ordinary:
         return AdaptiveSelect(window, ties)
-    # The residual of these is the chosen tap: with "last" that of a whole window would be counted from the end.
-    return pool_op(window, "max", ties) if ties == "first" else SelectPool(window, "max", ties)
+    # With "last" the residual of a whole window would be counted from the end.
+    by_first = ties == "first"
+    return (
+        pool_op(window, "max", ties, index=index) if by_first else SelectPool(window, "max", ties)
+    )
 
 
 def adaptive_avg_op(window: Window) -> Op:

@@ -69,7 +69,7 @@ def _mapped_linearly(path: tuple[Any, ...]) -> Bound:
         types += residual
     ahead: Direction = "value" if op.linear_in_x else "tangent"
     ys = tuple(lanes if turned else outs)
-    mapped = tuple(int(aval.shape[0]) for aval in avals[count : count + 1] for _ in batch[:1])
+    mapped = tuple(avals[count].shape[: len(batch)])
     return Bound(
         op, "backward" if turned else ahead, tuple(types), ys, mapped, tuple(residual), path
     )

@@ -192,9 +192,11 @@ class LevelPool(Op):
         return (route_level(dy, x, y, self.window, self.kind, *real),)
 
 
-def pool_op(window: Window, kind: Kind, ties: Ties) -> Op:
-    """The op of a max or min pool."""
-    kept = residual(window, split=ties == "split", platform=traced_for())
+def pool_op(window: Window, kind: Kind, ties: Ties | Order, *, index: bool = False) -> Op:
+    """The op of a max or min pool; with `index` its residual says which element was chosen, unless ties are split."""
+    if ties == "last_nan":
+        return SelectPool(window, kind, ties)
+    kept = residual(window, split=ties == "split", platform="portable" if index else traced_for())
     if kept == "rank":
         return Reduction(kind, ties, window.axes, window.input_shape)
     if ties != "split":

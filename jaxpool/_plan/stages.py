@@ -48,7 +48,7 @@ class Stage:
     terms: int
     how: How
     phases: int = 1  # parts of the result that are interleaved, each by a loop of its own
-    regions: int = 1  # parts of the result next to each other, likewise
+    regions: int = 1  # parts of the result next to each other, each by a loop of its own
     stored: bool = False  # computed once, whatever reads it
     note: str = ""
     read: Any = dataclasses.field(default=None, compare=False, repr=False)  # by the kernel

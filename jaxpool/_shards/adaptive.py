@@ -63,9 +63,8 @@ class _Argmax(_Adaptive):
 
     def __call__(self, x: Array) -> tuple[Array, Array]:
         window = self.local(x)
-        y, tap = apply_kept(
-            adaptive_max_op(window, "first" if self.ties == "split" else self.ties), "jvp", x
-        )
+        order = "first" if self.ties == "split" else self.ties
+        y, tap = apply_kept(adaptive_max_op(window, order, index=True), "jvp", x)
         if self.ties == "split":
             y = apply(adaptive_max_op(window, "split"), "jvp", x)
         return y, self._whole_position(window_position(tap, window), window)

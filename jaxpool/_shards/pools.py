@@ -6,7 +6,7 @@ Each is hashable, and so traced once. Where no window reaches beyond the array t
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from jax import Array, lax
@@ -38,7 +38,7 @@ class Select:
 
     def __call__(self, x: Array) -> Array:
         if self.shards.strips == ():
-            return apply(pool_op(self.shards.inside, self.kind, cast(Ties, self.ties)), "jvp", x)
+            return apply(pool_op(self.shards.inside, self.kind, self.ties), "jvp", x)
         return select_pool(self.shards, x, self.kind, self.ties)[0]
 
 

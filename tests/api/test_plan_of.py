@@ -322,3 +322,13 @@ from a padded copy: padded once, then each term is a plain slice
 in place: no copy, but bounds to test in the loop
 by lax.reduce_window: one instruction of XLA reads the array once
 its ends apart: loops of their own for the border, where elements are missing"""
+
+
+def test_examples_of_every_vmap_are_counted():
+    def twice(pool):
+        return jax.vmap(jax.vmap(lambda x: pool(x, (2,), axes=(0,))))
+
+    for pool in (jaxpool.avg_pool, jaxpool.max_pool):
+        (row,) = rows_of(jax.grad(lambda x, pool=pool: twice(pool)(x).sum()), (3, 5, 8, 2))
+        assert row.examples == 15
+        assert row.inputs[0].shape == (8, 2)

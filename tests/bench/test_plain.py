@@ -8,17 +8,8 @@ import pytest
 from bench import plain
 from bench.__main__ import main
 from bench._case import MODES
-from jaxpool.testing import pools
 
 SMALL = plain.chosen([r"\[small\]"])
-
-
-def test_each_public_function_has_two_settings_or_more():
-    words = {}
-    for setting in SMALL:
-        words.setdefault(setting.function, set()).add(setting.words)
-    assert set(words) == set(pools())
-    assert {name for name, found in words.items() if len(found) < 2} == set()
 
 
 def test_no_two_settings_have_the_same_name():

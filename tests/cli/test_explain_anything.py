@@ -54,6 +54,10 @@ def test_a_segment_in_words_and_for_programs(capsys):
     assert found["shares"][1] == {"output": [0, 1], "to": [[0, 1, 0.5], [2, 1, 0.5]]}
 
 
+def test_a_large_array_is_called_by_its_name(capsys):
+    assert "jaxpool.maximum(x, x2, x3)" in said(capsys, "--op", "maximum")
+
+
 def test_options_and_arguments_without_one(capsys):
     text = said(capsys, "--op", "softmax", "--stride", "1", "--set", "temperature=0.5")
     assert (

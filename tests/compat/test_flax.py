@@ -320,3 +320,16 @@ def test_shards_of_several_sizes_are_left_to_lax():
         return str(raised.value)
 
     assert refused(ours) == refused(theirs)
+
+
+def test_a_call_is_asked_anew_with_64_bits():
+    x = np.ones((1, 4, 4, 1), np.float32)
+
+    def dtypes():
+        pools = [ours.avg_pool, theirs.avg_pool]
+        return [pool(x, (2, 2), count_include_pad=False).dtype for pool in pools]
+
+    for wide in (False, True, False):
+        with jax.enable_x64(wide):
+            one, other = dtypes()
+        assert one == other

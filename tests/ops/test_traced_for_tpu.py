@@ -168,3 +168,23 @@ def test_a_vmap_gives_one_instruction():
         program = jax.jit(jax.vmap(jax.grad(lambda x: jnp.sum(jaxpool.max_pool(x, (2, 2))))))
         text = program.trace(X).lower(lowering_platforms=("tpu",)).as_text()
     assert text.count("stablehlo.select_and_scatter") == 1
+
+
+@pytest.mark.parametrize("ties", ["first", "last", "split"])
+@pytest.mark.parametrize("call", ["adaptive_max_pool_with_argmax", "max_pool_with_argmax"])
+def test_positions_are_those_of_every_platform(call, ties):
+    size = (3, 3) if call.startswith("adaptive") else (2, 2)
+    found = []
+    for platform in ("cpu", "tpu"):
+        with tracing_for(platform):
+            found.append(jax.jit(lambda x: getattr(jaxpool, call)(x, size, ties=ties))(X))
+    for one, other in zip(*found, strict=True):
+        same(one, other)
+
+
+def test_the_last_nan_stays_an_index():
+    window = make_window((1, 4, 4, 1), (2, 2))
+    with tracing_for("tpu"):
+        assert isinstance(pool_op(window, "max", "last_nan"), SelectPool)
+    whole = make_window((1, 5, 5, 1), (5, 5))
+    assert isinstance(pool_op(whole, "max", "last_nan"), SelectPool)
