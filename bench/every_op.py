@@ -25,7 +25,7 @@ def _boxes(count: int = 64) -> dict[str, Any]:
     return {"boxes": boxes, "batch_indices": jnp.arange(count) % SHAPE[0], "output_shape": (7, 7)}
 
 
-def _settings(pool: Pool) -> dict[str, Any]:
+def _settings(pool: Pool, x: jax.Array) -> dict[str, Any]:
     """With what a function is called here, where that is not the usual of its record."""
     if pool.takes("boxes"):
         return _boxes()
@@ -34,15 +34,15 @@ def _settings(pool: Pool) -> dict[str, Any]:
     settings = {"output_shape": (5, 7), "levels": (1, 2, 4), "k": 8, "groups": 4, "axis": 1}
     if pool.takes("key") or pool.takes("blur_shape"):
         return {"strides": (2, 2)}
-    return (
-        SAME
-        | settings
-        | {"kernel": jnp.ones((3, 3)), "num_segments": 99, "segment_ids": jnp.arange(512) * 7 % 99}
-    )
+    ids = jnp.arange(x.shape[0] * x.shape[1]) * 7 % 99  # of rows of the images
+    segments = {"segment_ids": ids, "num_segments": 99}
+    return SAME | settings | segments | {"kernel": jnp.ones((3, 3))}
 
 
 def _of(pool: Pool, **more: Any) -> Callable[[jax.Array], Any]:
-    return lambda x: pool.run(pool.given(x, **_settings(pool) | more))
+    if pool.takes("indices"):  # positions that the program itself has found
+        return _unpooled
+    return lambda x: pool.run(pool.given(x, **_settings(pool, x) | more))
 
 
 def _unpooled(x: jax.Array) -> jax.Array:
@@ -61,7 +61,6 @@ def _calls() -> Iterator[tuple[str, Callable[[jax.Array], Any]]]:
             yield f"{name}, ties split", _of(pool, ties="split")
     yield "max_pool 13x13, ties split", _of(pools()["max_pool"], **LONG, ties="split")
     yield "max_pool, jvp", lambda x: jaxpool.max_pool(x, **SAME, autodiff="jvp")
-    yield "max_pool_with_argmax, max_unpool", _unpooled
 
 
 OPS = dict(_calls())
