@@ -12,7 +12,10 @@ from jaxpool._plan.problem import PLATFORMS
 from jaxpool._plan.stages import How, OpPlan, Stage, Stages
 
 HOWS: dict[How, tuple[str, str]] = {  # what a pass does, and why it does so, or what that means
-    "padded": ("from a padded copy", "padded once, then each term is a plain slice"),
+    "padded": (
+        "by slices",
+        "each term is a slice of the array, padded first where windows reach beyond it",
+    ),
     "bounded": ("in place", "no copy, but bounds to test in the loop"),
     "tables": ("through tables", "one loop for all elements, each term looked up"),
     "reduced": ("as a reduction", "one window covers these axes"),
@@ -113,9 +116,9 @@ def of_kept(row: Any) -> str:
     """What is held from forward to backward."""
     if not row.kept:
         return "nothing from forward to backward"
-    return (
-        f"{', '.join(map(of_type, row.kept))} from forward to backward: {of_bytes(row.kept_bytes)}"
-    )
+    taken = {"forward", "backward", "tangent"} & {*row.runs}
+    when = "from forward to backward" if taken else "where a gradient is taken"
+    return f"{', '.join(map(of_type, row.kept))} {when}: {of_bytes(row.kept_bytes)}"
 
 
 def told(row: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:

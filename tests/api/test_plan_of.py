@@ -312,13 +312,13 @@ avg_pool of float32[8,64,64,8] to float32[8,64,64,8]
     forward   axes 1, 2: 9 elements each, in place, 9 parts of the result, its ends apart
     backward  axes 1, 2: 9 elements each, in place, 9 parts of the result, its ends apart
   gpu
-    forward   axes 1, 2: 9 elements each, from a padded copy
-    backward  axes 1, 2: 9 elements each, from a padded copy
+    forward   axes 1, 2: 9 elements each, by slices
+    backward  axes 1, 2: 9 elements each, by slices
   tpu
     forward   axes 1, 2: 9 elements each, by lax.reduce_window
     backward  axes 1, 2: 9 elements each, by lax.reduce_window
 
-from a padded copy: padded once, then each term is a plain slice
+by slices: each term is a slice of the array, padded first where windows reach beyond it
 in place: no copy, but bounds to test in the loop
 by lax.reduce_window: one instruction of XLA reads the array once
 its ends apart: loops of their own for the border, where elements are missing"""
