@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from hypothesis import strategies as st
 
+from jaxpool._geometry.window import make_window
 from jaxpool.testing import _usual
 from jaxpool.testing._answer import is_floating
 from jaxpool.testing._case import Call
@@ -83,6 +84,10 @@ def _placed(draw: st.DrawFn, pool: Pool) -> tuple[tuple[int, ...], dict[str, Any
     if pool.takes("blur_shape"):  # two windows after each other
         fields["padding"] = "SAME"
     shape = (*[1] * (4 - len(geometry.shape)), *geometry.shape)
+    if pool.takes("rank"):  # of the elements that every window has
+        window = make_window(geometry.shape, **{name: getattr(geometry, name) for name in PLACED})
+        fewest = math.prod(min(map(dim.real, range(dim.out))) for dim in window.dims)
+        fields["rank"] = draw(st.integers(-fewest, fewest - 1))
     return shape[-4:], {name: value for name, value in fields.items() if value is not None}
 
 
@@ -107,9 +112,9 @@ def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[
         "segment_ids": st.lists(st.integers(-1, 4), min_size=rows, max_size=rows).map(np.array),
     }
     choices = {"ties": pool.ties, **_usual.CHOICES, **pool.choices}.get(name, ())
-    if not pool.takes(name) or name in ("rank", "axis", *PLACED):  # some have a place of their own
+    if name in ("rank", "axis", *PLACED):  # drawn by `_placed`, or left at their usual value
         return None
-    if name in ("key",) and None in choices:
+    if name == "key" and None in choices:
         return st.none() | by_name[name]
     if name in by_name:
         return by_name[name]
