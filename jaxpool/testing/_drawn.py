@@ -85,8 +85,8 @@ def _placed(draw: st.DrawFn, pool: Pool) -> tuple[tuple[int, ...], dict[str, Any
         fields["padding"] = "SAME"
     shape = (*[1] * (4 - len(geometry.shape)), *geometry.shape)
     if pool.takes("rank"):  # of the elements that every window has
-        window = make_window(geometry.shape, **{name: getattr(geometry, name) for name in PLACED})
-        fewest = math.prod(min(map(dim.real, range(dim.out))) for dim in window.dims)
+        placed = make_window(geometry.shape, **{name: getattr(geometry, name) for name in PLACED})
+        fewest = math.prod(min(map(dim.real, range(dim.out))) for dim in placed.dims)
         fields["rank"] = draw(st.integers(-fewest, fewest - 1))
     return shape[-4:], {name: value for name, value in fields.items() if value is not None}
 
