@@ -282,7 +282,8 @@ def test_symbolic_sizes_are_refused_by_name(name, x, boxes, message):
     assert str(raised.value).startswith(f"jaxpool.{name}: {message}")
 
 
-@pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [1, 3])
 def test_the_largest_of_many_points_a_few_boxes_at_a_time(at_once, monkeypatch):
     """To rounding: products of groups of other sizes add in another order."""
     x, images = jnp.stack([X, -X]), jnp.array([1, 0, 0, 1] * 2)

@@ -116,7 +116,9 @@ def test_second_derivatives_out_of_the_range(name):
     np.testing.assert_allclose(*found, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
+)
 def test_parts_of_the_batch_one_after_another(name):
     """What the range does not hold is computed in parts, which agree with the whole."""
     rng = np.random.default_rng(0)

@@ -222,7 +222,7 @@ def test_a_train_step_without_the_gradient_of_unpooling_is_marked(contenders, mo
     assert run_case(case, "forward_and_vjp", [contenders[OURS]], 0.0).rows[OURS].wrong
 
 
-@pytest.mark.parametrize("net", ["LeNet", "UNet"])
+@pytest.mark.parametrize("net", ["LeNet", pytest.param("UNet", marks=pytest.mark.slow)])
 def test_accelerated_train_step_leaves_no_pool_to_lax(net):
     (case,) = (case for case in STEPS if case.net == net)
     arguments = jax.eval_shape(lambda: train_steps._arguments(Work(case, "forward_and_vjp")))

@@ -12,6 +12,7 @@ for module in ("flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm"):
 PNG = b"\x89PNG\r\n"
 
 
+@pytest.mark.slow  # README's first command runs all of them
 def test_a_few_steps(tmp_path, capsys, monkeypatch):
     from jaxpool._cli._photograph import CASES, photographs
 

@@ -43,6 +43,7 @@ def run(count, folder, *more):
     return codes, [log.read_text(errors="replace") for log in logs]
 
 
+@pytest.mark.slow  # `.ci/run` runs it by name
 def test_two_processes_find_the_gradients_of_one(tmp_path):
     for count in (1, 2):
         codes, said = run(count, tmp_path)

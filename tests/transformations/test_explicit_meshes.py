@@ -55,7 +55,11 @@ def test_gradients(name):
 
 
 @pytest.mark.parametrize(
-    "name", [*OF_BOXES, *(name for name, pool in POOLS.items() if pool.takes("segment_ids"))]
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in OF_BOXES),
+        *(name for name, pool in POOLS.items() if pool.takes("segment_ids")),
+    ],
 )
 def test_no_mesh_need_be_set(name):
     """In a jit the arrays say which it is."""
