@@ -276,8 +276,8 @@ def _of_images(size: str) -> Iterator[Setting]:
             "max_unpool",
             f"positions {words}",
             size,
-            lambda y, at=at: jaxpool.max_unpool(y, at(), (h, w)),
-            lambda y, at=at: _unpooled(y, at(), h, w),
+            lambda y, at=at: jaxpool.max_unpool(y, lax.optimization_barrier(at()), (h, w)),
+            lambda y, at=at: _unpooled(y, lax.optimization_barrier(at()), h, w),
             (half,),
             differs="" if words == "apart" else "leaves open which of several wins",
         )
