@@ -220,7 +220,8 @@ def stochastic_pool(
     batch, H W spatial, C channels, strides s, low padding p and taps u, v inside the window. Every
     window draws for itself, also where windows overlap. With `key=None`, for evaluation, the mean
     of a draw: `y = sum(w * x) / sum(w)`. A window whose weights are all 0 gives its first element,
-    both ways.
+    both ways. One uniform number decides each window: in float32 an element whose share of the sum is
+    below about 1e-7 may never be drawn.
 
     Gradient: of a draw, the cotangent goes to the element drawn, overlapping windows add up, all
     others get zeros; the residual is one unsigned index per output element. With `key=None` it is
