@@ -36,10 +36,9 @@ def segments(case: Case) -> np.ndarray:
 def ours(case: Case, function: Op) -> Op:
     """The call of this library."""
     if case.op in SEGMENTS:
-        ids = jnp.asarray(segments(case))
-        return lambda x: function(x, ids, case.output[0])
+        return case.bound(function, segment_ids=jnp.asarray(segments(case)))
     where, images = map(jnp.asarray, boxes(case))
-    return lambda x: function(x, where, case.output, batch_indices=images)
+    return case.bound(function, boxes=where, batch_indices=images)
 
 
 def plain(case: Case) -> Op:

@@ -1,4 +1,4 @@
-"""The table of benchmark cases: named shapes with tags.
+"""The table of benchmark cases: calls with tags. A case is named by the call that a user would write.
 
 A new op is a row (or a loop) here, a branch in each peer, and one in `bench.oracle`.
 """
@@ -295,15 +295,16 @@ CASES: tuple[Case, ...] = (
 
 
 def select(filters: Sequence[str] = (), *, mode: Mode | None = None) -> tuple[Case, ...]:
-    """The cases whose name and tags match every regular expression, in the order of the table.
+    """The cases whose name and tags match every regular expression, or hold it as it stands, in the order of the table.
 
-    The small ones are left out unless a filter speaks of them.
+    So the name of a case, in which brackets stand, is a filter too. The small ones are left out unless a filter speaks
+    of them.
     """
     with_small = any("small" in f for f in filters)
     chosen = []
     for case in CASES:
         text = f"{case.name} [{' '.join(sorted(case.tags))}]"
-        if not all(re.search(f, text) for f in filters):
+        if not all(f in text or re.search(f, text) for f in filters):
             continue
         if ("small" in case.tags and not with_small) or (mode and mode not in case.modes):
             continue

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bench._case import Case
+from bench._case import DILATE, Case
 from bench.cases import CASES
 from jaxpool.testing import pools
 
@@ -25,10 +25,7 @@ def kernel(case: Case) -> np.ndarray:
 
 def ours(case: Case, function: Op) -> Op:
     """The call of this library."""
-    if not case.window:
-        return lambda x: function(x, *case.output, axis=case.axes[0])
-    first = kernel(case) if case.op == "dilate" else case.window
-    return lambda x: function(x, first, case.strides, case.padding, axes=case.axes)
+    return case.bound(function, **({"kernel": kernel(case)} if case.op == DILATE else {}))
 
 
 def plain(case: Case) -> Op:
@@ -52,7 +49,7 @@ def plain(case: Case) -> Op:
         rows = [[math.comb(n - 1, tap) / 2 ** (n - 1) for tap in range(n)] for n in case.window]
         weights = np.outer(*rows).ravel().astype(case.dtype)
         return lambda x: (stacked(x, {"mode": "reflect"}) * weights).sum(-1)
-    if case.op == "dilate":
+    if case.op == DILATE:
         return lambda x: (stacked(x, {"constant_values": -np.inf}) + kernel(case).ravel()).max(-1)
 
     def median(x: jax.Array) -> jax.Array:

@@ -15,14 +15,9 @@ import hashlib
 import random
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
-
-import jaxpool
-from bench._case import UNPOOL
-from bench._jax_peer import jaxpool_op
 from bench.cases import CASES
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._cli._plan import plans_of as plans_of_call
 from jaxpool._geometry.window import make_window
 from jaxpool._plan.max_pool import plan_max, plan_ties
 from jaxpool._plan.problem import PLATFORMS, Problem
@@ -50,10 +45,7 @@ def lines():
 
 def plans_of(case):
     """A line for each platform: what each pool of a case keeps, and its passes."""
-    x = jax.ShapeDtypeStruct(case.shape, jnp.dtype(case.dtype))
-    indices = [jax.ShapeDtypeStruct(case.shape, jnp.int32)] * (case.op == UNPOOL)
-    with jax.enable_x64(case.dtype == "float64"):
-        rows = jaxpool.plan_of(jaxpool_op(case))(*[x] * case.arity, *indices)
+    rows = plans_of_call(case.name)
     return {on: " || ".join(_plan(row, row.passes[on]) for row in rows) for on in PLATFORMS}
 
 
