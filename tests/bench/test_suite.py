@@ -227,7 +227,7 @@ def test_report_tells_floor_and_wrong_answers():
 
 
 def test_markdown_file_keeps_the_sections_of_other_conditions(tmp_path):
-    path = tmp_path / "RESULTS.md"
+    path = tmp_path / "results.md"
     report.update_file(path, [made_up_run("kept")])
     report.update_file(path, [made_up_run("default")])
     once = path.read_text()
