@@ -15,8 +15,8 @@ from jax import Array, lax
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype, losing
-from jaxpool._kernels.keep import keep
 from jaxpool._kernels.keys import NaN, from_keys, key_of, to_keys, zeros_level
+from jaxpool._kernels.materialise import materialise
 from jaxpool._plan.others import ScanPlan
 
 
@@ -31,7 +31,7 @@ def _in_passes(
     """`step(x, *given, fars=(1, 2))`, `fars=(3, 6)`, `fars=(9, 18)`, ... if 3 ways; negative in reverse."""
     for fars in plan.passes(x.shape[axis]):
         signed = tuple(-far if reverse else far for far in fars)
-        x = keep(plan.keep, functools.partial(step, fars=signed), x, *given)
+        x = materialise(plan.barrier, functools.partial(step, fars=signed), x, *given)
     return x
 
 

@@ -13,12 +13,12 @@ from jax import numpy as jnp
 
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import Kind, accumulator, cast
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._kernels.segments import of_rows, scattered, total
 from jaxpool._ops.op import Op
 from jaxpool._plan.others import adds_in_order, counts_ties_if_any
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, Stages, along, linear_plan
 
 IF_TIED = "where rows tie, which is tested where the program runs"
@@ -67,7 +67,7 @@ class SegmentSelect(Op):
     def primal(self, on: Platform, x: Array, ids: Array) -> tuple[Array, Any]:
         y = self.value(on, x, ids)
         if self.ties == "split":
-            bits = keep(keep_on(on), self._tie_bits, x, y, ids)
+            bits = materialise(barrier_on(on), self._tie_bits, x, y, ids)
             return y, (ids, bits, self._ways(on, x, y, bits, ids))
         none = -1 if self.ties == "last" else x.shape[0]
         tied = self._tied(x, y, ids)
@@ -121,7 +121,7 @@ class SegmentSelect(Op):
         if self.ties == "split":
             ids, bits, ways = kept
             tied = unpack(bits, ids.shape[0], 0)
-            share = keep(keep_on(on), _divided, wide, ways).astype(dy.dtype)
+            share = materialise(barrier_on(on), _divided, wide, ways).astype(dy.dtype)
             return (jnp.where(tied, of_rows(share, ids, 0), 0),)
         ids, chosen = kept
         mine = of_rows(chosen, ids, -1)

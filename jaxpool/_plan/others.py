@@ -8,7 +8,7 @@ from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, grouped, in_one_region
 from jaxpool._plan.max_pool import plan_ties
-from jaxpool._plan.problem import Keep, Platform, Problem, Shape, elements, keep_on, row
+from jaxpool._plan.problem import Barrier, Platform, Problem, Shape, barrier_on, elements, row
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 
@@ -78,7 +78,7 @@ def taps_of_a_round(count: int, *, back: bool) -> int:
 
 
 def keeps_reflected(on: Platform) -> bool:
-    """Whether the cotangent of x and its mirrored border is kept before the border is folded back: faster on CPU."""
+    """Whether the cotangent of x and its mirrored border is stored before the border is folded back: faster on CPU."""
     return TUNING[on].reflected_apart
 
 
@@ -107,7 +107,7 @@ class Fold:
 
     axis: int
     ways: int
-    keep: Keep = "barrier"
+    barrier: Barrier = "barrier"
 
 
 def plan_fold(
@@ -127,10 +127,10 @@ def plan_fold(
         for axis in sorted(axes):
             size = shape[axis] or 0
             if size >= ways and size // ways * row(shape, (axis,)) * bits >= least:
-                return Fold(axis, ways, keep_on(platform))
+                return Fold(axis, ways, barrier_on(platform))
         short = [axis for axis in sorted(axes) if 1 < (shape[axis] or 0) <= most]
         if short and not ties:
-            return Fold(short[0], shape[short[0]] or 0, keep_on(platform))
+            return Fold(short[0], shape[short[0]] or 0, barrier_on(platform))
     return None
 
 
@@ -170,7 +170,7 @@ class ScanPlan:
     """After pass k each element holds the extreme of the last `ways`^k: a pass joins `ways` of those before."""
 
     ways: int
-    keep: Keep
+    barrier: Barrier
     keys: bool = False  # floats are compared as integers of the same order
 
     def passes(self, size: int) -> Iterator[range]:
@@ -183,7 +183,7 @@ class ScanPlan:
 
 def plan_scan(on: Platform) -> ScanPlan:
     """The plan of a running extreme on a platform."""
-    return ScanPlan(TUNING[on].scan_ways, keep_on(on), TUNING[on].subnormals_are_zero)
+    return ScanPlan(TUNING[on].scan_ways, barrier_on(on), TUNING[on].subnormals_are_zero)
 
 
 def own_windows(

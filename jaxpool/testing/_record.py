@@ -139,12 +139,12 @@ def record(
 ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
     """Keeps the record of the public function that has the name of the loops below."""
 
-    def keep(meaning: Callable[..., Answer]) -> Callable[..., Answer]:
+    def register(meaning: Callable[..., Answer]) -> Callable[..., Answer]:
         name = meaning.__name__
         _RECORDS[name] = Pool(name, meaning, twin, operands=operands, **fields)
         return meaning
 
-    return keep
+    return register
 
 
 def pools() -> dict[str, Pool]:

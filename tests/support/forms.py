@@ -168,7 +168,7 @@ def drawn_window(rng: np.random.Generator) -> Drawn:
                 window_dilation=tuple(dilation),
                 ceil_mode=bool(rng.random() < 0.3),
                 axes=tuple(axes),
-                empty="keep",
+                empty="allow",
             )
         except ArgumentError:
             continue
