@@ -7,6 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import jax
 from jax import Array, lax
 from jax import numpy as jnp
 
@@ -19,7 +20,7 @@ from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, listed, n
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.slices import holds_nothing
+from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.apply import apply, apply_given
 from jaxpool._ops.pyramid import PyramidMax, PyramidMean
@@ -271,7 +272,9 @@ def spatial_pyramid_pool(
 def _flattened(y: Array, first: int) -> Array:
     """y with the axes from `first` on as one, sharded as y along those before."""
     shape = (*y.shape[:first], math.prod(y.shape[first:]))
-    if holds_nothing(y):  # where jax cannot tell which axes of a reshape are the same
-        front = jnp.sum(y, axis=tuple(range(first, y.ndim)), dtype=y.dtype)
-        return lax.broadcast_in_dim(front, shape, tuple(range(first)))
-    return lax.reshape(y, shape)
+    if not is_sharded(y):
+        return lax.reshape(y, shape)
+    # Of axes of no element or of one jax cannot tell which of the result is which.
+    known = jax.typeof(y).sharding
+    spec = jax.sharding.PartitionSpec(*known.spec[:first], None)
+    return lax.reshape(y, shape, out_sharding=known.update(spec=spec))

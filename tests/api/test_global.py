@@ -241,8 +241,8 @@ def test_pyramid_types():
 
 
 @pytest.mark.parametrize("levels", [(1, 2), tuple(range(1, 16))])
-@pytest.mark.parametrize("shape", [(3, 4, 0), (0, 4, 2)])
-def test_an_empty_pyramid_of_images_that_are_sharded(shape, levels):
+@pytest.mark.parametrize("shape", [(3, 4, 0), (0, 4, 2), (1, 4, 1)])
+def test_a_pyramid_of_sharded_images_without_an_element_or_of_one(shape, levels):
     mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,))
     x = jnp.zeros(shape, device=jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("b")))
     with jax.set_mesh(mesh):
