@@ -308,20 +308,6 @@ def test_derivatives_to_second_order(name, p):
     np.testing.assert_allclose(reverse @ along, hessian_along, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_jit_vmap_and_forward_mode(name):
-    f = functools.partial(getattr(jaxpool, name), p=2, **PAIRS)
-    xs, vs = (np.abs(numbers((2, 4, 1), seed=seed)).astype(np.float32) for seed in (0, 1))
-
-    def results(x, v):
-        y, pullback = jax.vjp(jax.checkpoint(f), x)
-        return y, pullback(y)[0], jax.jvp(f, (x,), (v,))[1]
-
-    y, dx, tangent = jax.jit(jax.vmap(results), compiler_options=HASTY)(xs, vs)
-    np.testing.assert_allclose(y, jax.jit(f)(xs), rtol=1e-6)  # one more batch axis
-    np.testing.assert_allclose((tangent * y).sum(), (vs * dx).sum(), rtol=1e-5)
-
-
 def test_what_is_kept_is_what_was_given_and_the_output():
     x, p = np.ones((6, 2), np.float32), np.ones(2, np.float32)
     for f, kept in [
@@ -496,3 +482,18 @@ def test_messages_about_an_array(p, kind, rule, shown, hint):
 def test_a_window_that_holds_infinity_says_nothing_of_p():
     x = jnp.array([[[1.0], [jnp.inf]]])
     assert jax.grad(lambda p: jaxpool.gem_pool(x, p, (2,), (2,)).sum())(jnp.float32(3)) == 0
+
+
+@pytest.mark.parametrize(("name", "p"), [("lp_pool", 3), ("gem_pool", 3), slow("lp_pool", 1)])
+def test_without_channels_inside_a_shard_map(name, p):
+    """Both ways to a gradient are of the type that says over which devices it differs."""
+    mesh = jax.make_mesh((1,), ("b",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("b")
+    f = functools.partial(getattr(jaxpool, name), p=p, window_shape=(3,), padding="SAME")
+
+    def derivatives(x):
+        return jax.grad(lambda x: (f(x) ** 2).sum())(x), jax.jvp(f, (x,), (x,))[1]
+
+    run = jax.shard_map(derivatives, mesh=mesh, in_specs=spec, out_specs=spec)
+    for shape in ((1, 5, 0), (0, 5, 2)):
+        assert [d.shape for d in run(np.ones(shape, np.float32))] == [shape] * 2

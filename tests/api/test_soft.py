@@ -94,18 +94,6 @@ def test_derivatives_to_third_order(name):
         np.testing.assert_allclose(reverse, reverse.T, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.usefixtures("x64")
-def test_tangents_are_the_transpose_of_cotangents(name):
-    shape, geometry = PLAIN
-    f = functools.partial(getattr(jaxpool, name), **geometry)
-    x, v = numbers(shape), numbers(shape, seed=1)
-    y, tangent = jax.jit(lambda x, v: jax.jvp(f, (x,), (v,)))(x, v)
-    dy = numbers(y.shape, seed=2)
-    _, dx, _ = run(name, geometry, x, np.float64(1), dy)
-    np.testing.assert_allclose((tangent * dy).sum(), (v * dx).sum(), rtol=1e-11)
-
-
 # Limits
 
 

@@ -216,31 +216,11 @@ def test_batch_and_channels_may_be_empty(name):
 
 
 @pytest.mark.parametrize("name", ONE_QUICK)
-def test_vmap_scan_checkpoint_and_shapes(name):
+def test_what_is_kept_is_what_was_given_and_the_output(name):
     f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
     xs = numbers((4, 6, 2)).astype(np.float32)
-
-    def gradient(x):
-        return jax.grad(lambda x: (jax.checkpoint(f)(x) ** 2).sum())(x)
-
-    want = gradient(xs)  # one more batch axis
-    np.testing.assert_allclose(jax.jit(jax.vmap(gradient))(xs), want, rtol=1e-5, atol=1e-6)
-    scanned = jax.jit(lambda xs: jax.lax.scan(lambda c, x: (c, gradient(x)), 0, xs)[1])(xs)
-    np.testing.assert_allclose(scanned, want, rtol=1e-5, atol=1e-6)
-    assert jax.eval_shape(f, xs).shape == xs.shape
-    pullback = jax.vjp(f, xs)[1]
-    assert [leaf.shape for leaf in jax.tree.leaves(pullback)] == [xs.shape] * 2  # and y
-
-
-@pytest.mark.parametrize("name", ONE_QUICK)
-def test_symbolic_batch_and_channels(name):
-    f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
-    gradient = jax.jit(jax.grad(lambda x: (f(x) ** 2).sum()))
-    batch, channels = jax.export.symbolic_shape("b, c")
-    shape = jax.ShapeDtypeStruct((batch, 6, channels), np.float32)
-    exported = jax.export.export(gradient)(shape)
-    x = numbers((4, 6, 2)).astype(np.float32)
-    np.testing.assert_allclose(exported.call(x), gradient(x), rtol=1e-6)
+    pullback = jax.eval_shape(lambda xs: jax.vjp(f, xs)[1], xs)
+    assert [leaf.shape for leaf in jax.tree.leaves(pullback)] == [xs.shape] * 2
 
 
 @pytest.mark.parametrize("name", ONE_QUICK)
