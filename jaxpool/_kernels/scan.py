@@ -1,13 +1,17 @@
-"""Running extremes by steps: after step k every element has seen the `ways`^k elements up to itself.
+"""Running extremes by passes: after pass k every element has seen the `ways`^k elements up to itself.
 
 The running extreme keeps to one element until another takes over, so the outputs that chose an
 element lie next to each other: a run that begins at that element. Sums over runs and copies along
 them go in the same steps, and need no more than the index. Forward, reach grows towards the
 start of the axis; in reverse, towards its end.
+
+Where a plan says so, a loop follows when every element has seen `far` of them: it goes along the axis in rows of `far`
+positions, each of which needs what the one before it came to.
 """
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -25,24 +29,70 @@ def _shift(x: Array, axis: int, far: int, fill: object) -> Array:
     return slices.pad(x, [axis], [(far, -far, 0)], fill)
 
 
-def _in_passes(
-    step: Callable[..., Array], x: Array, axis: int, reverse: bool, plan: ScanPlan, *given: Array
+def _scan(
+    join: Callable[..., Array],
+    x: Array,
+    fill: object,
+    axis: int,
+    reverse: bool,
+    plan: ScanPlan,
+    *given: Array,
 ) -> Array:
-    """`step(x, *given, fars=(1, 2))`, `fars=(3, 6)`, `fars=(9, 18)`, ... if 3 ways; negative in reverse."""
-    for fars in plan.passes(x.shape[axis]):
+    """Every element joined to all before it, by `join(x, *given, others=[(far_x, *far_given), ...])`."""
+    passes, far = plan.passes(x.shape[axis])
+
+    def joined(x: Array, *given: Array, fars: Sequence[int]) -> Array:
+        others = [
+            (_shift(x, axis, far, fill), *[_shift(each, axis, far, 0) for each in given])
+            for far in fars
+        ]
+        return join(x, *given, others=others)
+
+    for fars in passes:
         signed = tuple(-far if reverse else far for far in fars)
-        x = materialise(plan.barrier, functools.partial(step, fars=signed), x, *given)
-    return x
+        x = materialise(plan.barrier, functools.partial(joined, fars=signed), x, *given)
+    return x if far is None else _by_rows(join, x, axis, reverse, far, *given)
+
+
+def _by_rows(
+    join: Callable[..., Array], x: Array, axis: int, reverse: bool, far: int, *given: Array
+) -> Array:
+    """Every row of `far` positions joined to the one before it; if the axis is no multiple, the last one is short."""
+    arrays, size = (x, *given), x.shape[axis]
+    count, rest = divmod(size, far)
+
+    def start(row: Any) -> Any:
+        return size - far - row * far if reverse else row * far
+
+    def rows(row: Any) -> list[Array]:
+        return [lax.dynamic_slice_in_dim(each, start(row), far, axis) for each in arrays]
+
+    def step(row: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        y, before, *known = state
+        here, *others = rows(row)
+        here = join(here, *others, others=[(before, *known)])
+        return lax.dynamic_update_slice_in_dim(y, here, start(row), axis), here, *others
+
+    first = rows(0)
+    y = lax.dynamic_update_slice_in_dim(lax.full_like(x, 0), first[0], start(0), axis)
+    y, *last = lax.fori_loop(1, count, step, (y, *first))
+    if not rest:
+        return y
+    ends = [(0, rest), (far - rest, far)] if reverse else [(size - rest, size), (0, rest)]
+    (begin, end), (near, until) = ends
+    here = [lax.slice_in_dim(each, begin, end, axis=axis) for each in arrays]
+    before = [lax.slice_in_dim(each, near, until, axis=axis) for each in last]
+    return lax.dynamic_update_slice_in_dim(y, join(*here, others=[tuple(before)]), begin, axis)
 
 
 def _run(x: Array, axis: int, kind: Kind, fill: np.ndarray, reverse: bool, plan: ScanPlan) -> Array:
     """The extreme of all elements up to each one, `fill` losing to all."""
-    join = lax.max if kind == "max" else lax.min
+    best = lax.max if kind == "max" else lax.min
 
-    def step(x: Array, fars: Sequence[int]) -> Array:
-        return functools.reduce(join, [_shift(x, axis, far, fill) for far in fars], x)
+    def join(x: Array, others: Sequence[tuple[Array]]) -> Array:
+        return functools.reduce(best, [other for (other,) in others], x)
 
-    return _in_passes(step, x, axis, reverse, plan)
+    return _scan(join, x, fill, axis, reverse, plan)
 
 
 def _read(x: Array, kind: Kind, plan: ScanPlan) -> tuple[Array, np.ndarray]:
@@ -98,12 +148,11 @@ def _at_begins(x: Array, index: Array, axis: int) -> Array:
 def _sums(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """The sum over each element and those before it in its run."""
 
-    def step(x: Array, index: Array, fars: Sequence[int]) -> Array:
-        shifted = [(_shift(index, axis, far, 0), _shift(x, axis, far, 0)) for far in fars]
-        terms = [slices.only(lax.eq(index, run), other) for run, other in shifted]
+    def join(x: Array, index: Array, others: Sequence[tuple[Array, Array]]) -> Array:
+        terms = [slices.only(lax.eq(index, run), other) for other, run in others]
         return functools.reduce(lax.add, terms, x)
 
-    return _in_passes(step, x, axis, reverse, plan, index)
+    return _scan(join, x, 0, axis, reverse, plan, index)
 
 
 def run_copies(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:

@@ -107,6 +107,7 @@ class Tuning:
     folded_row: int = 128  # bits next to each other: of shorter stretches the pass does not vectorise
     folded_tied_row: int = 256  # bits next to each other: likewise, where ties are counted or the first is found
     # NOTES: Subnormal numbers
+    scan_row: float = NEVER  # elements: rows of a running extreme are joined by a loop once they are so long
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
@@ -144,6 +145,7 @@ CPU = Tuning(
     loses_nan=True,
     folded_elements=1 << 15,
     scan_ways=6,
+    scan_row=1 << 9,
     subnormals_are_zero=True,
     unpool_taps=32,
     blur_taps=1,
