@@ -1,6 +1,6 @@
 """The public names and where each is defined. They are imported here, with jax, when the first is used."""
 
-from jaxpool._accelerate.accelerate import accelerate
+from jaxpool._accelerate.accelerate import accelerate, accelerated
 from jaxpool._api.adaptive import (
     adaptive_avg_pool,
     adaptive_max_pool,
@@ -27,6 +27,7 @@ from jaxpool._api.whole import global_avg_pool, global_max_pool, spatial_pyramid
 
 __all__ = [
     "accelerate",
+    "accelerated",
     "adaptive_avg_pool",
     "adaptive_max_pool",
     "adaptive_max_pool_with_argmax",
