@@ -27,7 +27,11 @@ CUMMAX = "cummax"
 MAX = "max"
 TRAIN_STEP = "train_step"
 BOXES = tuple(name for name, pool in pools().items() if pool.takes("boxes"))
-SEGMENTS = tuple(name for name, pool in pools().items() if pool.takes("segment_ids"))
+SEGMENTS = tuple(  # each segment gives one element, or the mean
+    name
+    for name, pool in pools().items()
+    if pool.takes("segment_ids") and not pool.takes("temperature") and "argmax" not in name
+)
 
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
 _POSITION_BYTES = 4  # of an index that goes in or out

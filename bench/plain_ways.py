@@ -14,12 +14,14 @@ from jax import numpy as jnp
 
 import jaxpool
 from bench import boxes
-from bench._case import SEGMENTS, Case, numpy_dtype, spans
+from bench._case import Case, numpy_dtype, spans
+from jaxpool.testing import pools
 
 SIZES = ("small", "medium", "large")
 DTYPES = ("float32", "bfloat16")
 _IMAGES = {"small": (1, 16, 16, 48), "medium": (4, 64, 64, 64), "large": (16, 112, 112, 64)}
 _ROWS = {"small": (768, 16), "medium": (65536, 16), "large": (1_000_000, 16)}
+_EDGES = {"small": (96, 128), "medium": (8192, 128), "large": (100_000, 128)}
 _SEGMENTS = {"small": 50, "medium": 999, "large": 50_000}
 _DRAWS = "draws other elements from the same key"
 
@@ -493,16 +495,19 @@ def _of_rows(size: str) -> Iterator[Setting]:
                 functools.partial(_k_largest, k=k, axis=0),
                 (shape,),
             )
-    for name in SEGMENTS:
-        for count, ordered in ((7, False), (_SEGMENTS[size], False), (_SEGMENTS[size], True)):
-            yield Setting(
-                name,
-                f"{count} segments{', sorted' * ordered}",
-                size,
-                functools.partial(_segments, getattr(jaxpool, name), count, ordered),
-                functools.partial(_segments, _plain_segments(name), count, ordered),
-                (shape,),
-            )
+    for name, pool in pools().items():
+        if not pool.takes("segment_ids"):
+            continue
+        for rows in (shape, _EDGES[size]) if pool.takes("temperature") else (shape,):
+            for count, ordered in ((7, False), (_SEGMENTS[size], False), (_SEGMENTS[size], True)):
+                yield Setting(
+                    name,
+                    f"{count} segments{', sorted' * ordered}",
+                    size,
+                    functools.partial(_segments, pool.function, count, ordered),
+                    functools.partial(_segments, _plain_segments(name), count, ordered),
+                    (rows,),
+                )
 
 
 @functools.cache
@@ -517,6 +522,13 @@ def _segments(function: Way, count: int, ordered: bool, x: Array) -> Any:
 
 
 def _plain_segments(name: str) -> Way:
+    ways: dict[str, Way] = {
+        "segment_softmax": _softmax_of_segments,
+        "segment_logsumexp": _logsumexp_of_segments,
+        "segment_max_with_argmax": _argmax_of_segments,
+    }
+    if name in ways:
+        return ways[name]
     if name != "segment_mean":
         largest: Way = getattr(jax.ops, name)
         return largest
@@ -526,6 +538,27 @@ def _plain_segments(name: str) -> Way:
         return jax.ops.segment_sum(x, ids, count, **options) / jnp.maximum(rows, 1)
 
     return mean
+
+
+def _softmax_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Array:
+    """The lines of `jraph.segment_softmax`."""
+    far = x - jax.ops.segment_max(x, ids, count, **options)[ids]
+    powers = jnp.exp(far)
+    y: Array = powers / jax.ops.segment_sum(powers, ids, count, **options)[ids]
+    return y
+
+
+def _logsumexp_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Array:
+    largest = lax.stop_gradient(jax.ops.segment_max(x, ids, count, **options))
+    return largest + jnp.log(jax.ops.segment_sum(jnp.exp(x - largest[ids]), ids, count, **options))
+
+
+def _argmax_of_segments(x: Array, ids: Any, count: int, **options: Any) -> tuple[Array, Array]:
+    largest = jax.ops.segment_max(lax.stop_gradient(x), ids, count, **options)
+    rows = jnp.arange(len(x), dtype=jnp.int32)[:, None]
+    named = jnp.where(x == largest[ids], rows, len(x))
+    first = jax.ops.segment_min(named, ids, count, **options)
+    return jnp.take_along_axis(x, first, 0, mode="clip"), first
 
 
 def _in_its_type(way: Way, x: Array) -> Array:

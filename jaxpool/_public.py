@@ -20,9 +20,15 @@ from jaxpool._api.random import fractional_avg_pool, fractional_max_pool, stocha
 from jaxpool._api.rank import k_max_pool, median_pool, rank_pool
 from jaxpool._api.reduce import max, maxout, min
 from jaxpool._api.regions import roi_align, roi_max_pool
-from jaxpool._api.segments import segment_max, segment_mean, segment_min
+from jaxpool._api.segments import (
+    segment_max,
+    segment_max_with_argmax,
+    segment_mean,
+    segment_min,
+)
 from jaxpool._api.sharded import sharded
 from jaxpool._api.soft import logsumexp_pool, softmax_pool
+from jaxpool._api.soft_segments import segment_logsumexp, segment_softmax
 from jaxpool._api.whole import global_avg_pool, global_max_pool, spatial_pyramid_pool
 
 __all__ = [
@@ -62,9 +68,12 @@ __all__ = [
     "rank_pool",
     "roi_align",
     "roi_max_pool",
+    "segment_logsumexp",
     "segment_max",
+    "segment_max_with_argmax",
     "segment_mean",
     "segment_min",
+    "segment_softmax",
     "sharded",
     "softmax_pool",
     "spatial_pyramid_pool",

@@ -109,12 +109,17 @@ def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[
         "boxes": st.lists(st.tuples(*[corner] * 4), min_size=3, max_size=3).map(
             lambda rows: np.array(rows, np.float32)
         ),
+        "where": st.lists(st.booleans(), min_size=width, max_size=width).map(
+            lambda columns: np.array(columns)[:, None]
+        ),
         "segment_ids": st.lists(st.integers(-1, 4), min_size=rows, max_size=rows).map(np.array),
     }
     choices = {"ties": pool.ties, **_usual.CHOICES, **pool.choices}.get(name, ())
+    if name == "where" and not choices:
+        return None
     if name in ("rank", "axis", *PLACED):  # drawn by `_placed`, or left at their usual value
         return None
-    if name == "key" and None in choices:
+    if (name == "key" and None in choices) or name == "where":
         return st.none() | by_name[name]
     if name in by_name:
         return by_name[name]
