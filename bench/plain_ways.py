@@ -1,4 +1,9 @@
-"""Each public function beside what a user would write instead: the lines of `jax.numpy` and `lax` for it."""
+"""Each public function beside what a user would write instead: the lines of `jax.numpy` and `lax` for it.
+
+A function without lines of its own here is timed beside the twin of its record (`jaxpool.testing`), which is plain
+jax.numpy too. Lines stand here where a user would write something faster. They are rivals to time: what a function
+means, the oracle says.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +19,8 @@ from jax import numpy as jnp
 
 import jaxpool
 from bench import boxes
-from bench._case import Case, numpy_dtype, spans
-from jaxpool.testing import pools
+from bench._case import numpy_dtype, spans
+from jaxpool.testing import Pool, pools
 
 SIZES = ("small", "medium", "large")
 DTYPES = ("float32", "bfloat16")
@@ -64,9 +69,20 @@ class Setting:
 def settings() -> Iterator[Setting]:
     """All settings: of each function two or more, at three sizes, in two dtypes."""
     for size in SIZES:
-        for setting in (*_of_images(size), *_of_rows(size), *_of_boxes(size)):
+        written = [*_of_images(size), *_of_rows(size), *_of_boxes(size)]
+        known = {setting.function for setting in written}
+        others = [pool for name, pool in pools().items() if name not in known]
+        for setting in [*written, *(each for pool in others for each in beside_twin(pool, size))]:
             for dtype in DTYPES:
                 yield dataclasses.replace(setting, dtype=dtype)
+
+
+def beside_twin(pool: Pool, size: str) -> Iterator[Setting]:
+    """The usual call of a record and one with windows that overlap, beside the twin."""
+    overlapping = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME"}
+    for words, given in (("beside its twin", {}), ("3x3 beside its twin", overlapping)):
+        ours, twin = pool.of(**given), pool.of(pool.twin, **given)
+        yield Setting(pool.name, words, size, ours, twin, (_IMAGES[size],))
 
 
 # Windows
@@ -568,14 +584,16 @@ def _in_its_type(way: Way, x: Array) -> Array:
 
 def _of_boxes(size: str) -> Iterator[Setting]:
     shape = _IMAGES[size]
-    for name in ("roi_align", "roi_max_pool"):
-        for cells in (3, 7):
-            case = Case(name, shape, axes=(1, 2), output=(cells, cells), boxes=64)
+    where, images = boxes.boxes(64, shape)
+    for name, plain in (("roi_align", boxes.averaged), ("roi_max_pool", boxes.largest)):
+        for cells in ((3, 3), (7, 7)):
             yield Setting(
                 name,
-                f"64 boxes to {cells}x{cells}",
+                f"64 boxes to {cells[0]}x{cells[1]}",
                 size,
-                boxes.ours(case, getattr(jaxpool, name)),
-                functools.partial(_in_its_type, boxes.plain(case)),
+                functools.partial(
+                    getattr(jaxpool, name), boxes=where, output_shape=cells, batch_indices=images
+                ),
+                functools.partial(_in_its_type, plain(where, images, cells)),
                 (shape,),
             )

@@ -78,7 +78,6 @@ REFERENCE = {
 
 # Pages that are files of the repository: where they stand in the documentation.
 PAGES = {
-    "bench/RESULTS.md": "results.md",
     "bench/NOTES.md": "notes.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",

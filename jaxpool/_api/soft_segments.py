@@ -66,8 +66,8 @@ def segment_softmax(
     Kept are the result and the ids. Forward and reverse mode, to any order. An infinity is an
     ordinary value: rows that are all -inf have equal shares, those that are +inf share among themselves.
     A NaN makes its segment NaN. An element whose share is 0 gets the gradient 0, and its
-    cotangent counts for nothing, though it were NaN. 8- and 16-bit floats are computed in float32 and rounded once. Sums
-    are in the order of `segment_mean`.
+    cotangent counts for nothing, though it were NaN. 8- and 16-bit floats are computed in float32 and
+    rounded once. Sums are in the order of `segment_mean`.
 
     {segments}
       temperature: a finite number above 0 (one beyond 2**64 or its inverse is taken as that). Divide x by one that

@@ -31,7 +31,7 @@ def _summed(on: Platform) -> Stages:
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSelect(Op):
-    """The extreme of the rows of each of `count` segments, given the segment of each row and perhaps a mask of what counts.
+    """The extreme of the rows of each of `count` segments, given the segment of each row, and perhaps a mask.
 
     Keeps the ids and the number of the chosen row of each output; with "split" a bit per element of
     x, whether it ties, and how many do.

@@ -24,10 +24,11 @@ FINITE = ("ties", "normal")
 
 def _weighted_mean(t: float) -> Rule:
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
-        _, powers, total = parts.exponentials(values, t)
-        y = math.fsum(p / total * v for p, v in zip(powers, values, strict=True))
-        pairs = zip(powers, values, strict=True)
-        return y, [power / total * (1 + (value - y) / t) for power, value in pairs]
+        largest, powers, total = parts.exponentials(values, t)
+        below = [float(value) - largest for value in values]  # which is exact where it matters
+        mean = math.fsum(p / total * b for p, b in zip(powers, below, strict=True))
+        pairs = zip(powers, below, strict=True)
+        return largest + mean, [power / total * (1 + (b - mean) / t) for power, b in pairs]
 
     return rule
 
