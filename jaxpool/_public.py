@@ -9,7 +9,7 @@ from jaxpool._api.adaptive import (
 from jaxpool._api.argmax import max_pool_with_argmax, max_unpool
 from jaxpool._api.avg_pool import avg_pool, sum_pool
 from jaxpool._api.blur import blur_pool, max_blur_pool
-from jaxpool._api.cumulative import cummax, cummin
+from jaxpool._api.cumulative import cummax, cummax_with_argmax, cummin, cummin_with_argmax
 from jaxpool._api.elementwise import fmax, fmin, maximum, minimum
 from jaxpool._api.max_pool import max_pool, min_pool
 from jaxpool._api.memory import keep_memory
@@ -39,7 +39,9 @@ __all__ = [
     "avg_pool",
     "blur_pool",
     "cummax",
+    "cummax_with_argmax",
     "cummin",
+    "cummin_with_argmax",
     "dilate",
     "erode",
     "fmax",

@@ -35,14 +35,46 @@ def _in_passes(
     return x
 
 
-def _run(x: Array, axis: int, kind: Kind, fill: np.ndarray, reverse: bool, plan: ScanPlan) -> Array:
-    """The extreme of all elements up to each one, `fill` losing to all."""
+def _run(
+    x: Array,
+    axis: int,
+    kind: Kind,
+    fill: np.ndarray,
+    reverse: bool,
+    plan: ScanPlan,
+    *behind: Array,
+) -> Array:
+    """The extreme of all elements up to each one, `fill` losing to all.
+
+    Given how many elements of its episode are `behind` each, it is that of those alone.
+    """
     join = lax.max if kind == "max" else lax.min
 
-    def step(x: Array, fars: Sequence[int]) -> Array:
-        return functools.reduce(join, [_shift(x, axis, far, fill) for far in fars], x)
+    def step(x: Array, *behind: Array, fars: Sequence[int]) -> Array:
+        terms = [_shift(x, axis, far, fill) for far in fars]
+        for count in behind:
+            reached = [lax.ge(count, lax.full_like(count, abs(far))) for far in fars]
+            terms = [
+                lax.select(slices.broadcast_like(seen, term), term, lax.full_like(term, fill))
+                for seen, term in zip(reached, terms, strict=True)
+            ]
+        return functools.reduce(join, terms, x)
 
-    return _in_passes(step, x, axis, reverse, plan)
+    return _in_passes(step, x, axis, reverse, plan, *behind)
+
+
+def elements_behind(reset: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
+    """How many elements of its episode the run has seen before each; an episode begins where `reset` is True.
+
+    In reverse a run enters an episode at its end, which is the element before one that is True.
+    """
+    last = max(reset.shape[axis] - 1, 0)
+    enters = _shift(reset, axis, -1, True) if reverse else reset
+    places = lax.broadcasted_iota(np.int32, reset.shape, axis)
+    end = np.int32(last if reverse else 0)
+    entered = lax.select(enters, places, lax.full_like(places, end))
+    begins = _run(entered, axis, "min" if reverse else "max", end, reverse, plan)
+    return lax.sub(begins, places) if reverse else lax.sub(places, begins)
 
 
 def _read(x: Array, kind: Kind, plan: ScanPlan) -> tuple[Array, np.ndarray]:
@@ -57,27 +89,32 @@ def _written(best: Array, dtype: DType, plan: ScanPlan) -> Array:
     return from_keys(best, dtype) if plan.keys else encode(best, dtype)
 
 
-def running(x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan) -> Array:
-    """The extreme of all elements up to each one; NaN beats every number."""
+def running(x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan, *reset: Array) -> Array:
+    """The extreme of all elements up to each one, or of those of its episode; NaN beats every number."""
     value, fill = _read(x, kind, plan)
-    return _written(_run(value, axis, kind, fill, reverse, plan), x.dtype, plan)
+    behind = [elements_behind(mask, axis, reverse, plan) for mask in reset]
+    return _written(_run(value, axis, kind, fill, reverse, plan, *behind), x.dtype, plan)
 
 
 def running_select(
-    x: Array, axis: int, kind: Kind, ties: Order, reverse: bool, plan: ScanPlan
+    x: Array, axis: int, kind: Kind, ties: Order, reverse: bool, plan: ScanPlan, *reset: Array
 ) -> tuple[Array, Array]:
     """The running extreme and the position of the element it is, in the order of the axis.
 
     An element takes over if it beats what ran before it or, if later ones win ties, if it is level
-    with what runs at it. The index is the latest position that took over: by value alone, whatever
-    the tree of the scan.
+    with what runs at it; that with which an episode is entered does anyway. The index is the latest position that took
+    over: by value alone, whatever the tree of the scan.
     """
     value, fill = _read(x, kind, plan)
-    best = _run(value, axis, kind, fill, reverse, plan)
+    behind = [elements_behind(mask, axis, reverse, plan) for mask in reset]
+    best = _run(value, axis, kind, fill, reverse, plan, *behind)
     tying = functools.partial(zeros_level, dtype=x.dtype) if plan.keys else lambda each: each
     if (ties == "first") != reverse:
         before = _shift(best, axis, -1 if reverse else 1, fill)
         takes_over = wins(tying(value), tying(before), kind, "first")
+        for count in behind:
+            enters = slices.broadcast_like(lax.eq(count, lax.full_like(count, 0)), takes_over)
+            takes_over = lax.bitwise_or(takes_over, enters)
     else:
         takes_over = level(tying(value), tying(best))
     last = max(x.shape[axis] - 1, 0)

@@ -20,14 +20,18 @@ Which = Literal["first", "last"]
 
 @dataclasses.dataclass(frozen=True)
 class Running(Op):
-    """The extreme of all elements up to each one; keeps that element's position."""
+    """The extreme of all elements up to each one; keeps that element's position.
+
+    Given a mask that broadcasts to x and is as long along the axis, the elements from each that is True to the next are an
+    episode, and each has runs of its own.
+    """
 
     kind: Kind
     ties: Which
     axis: int
     reverse: bool
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
+    def plan(self, on: Platform, x: Any, *reset: Any) -> OpPlan:
         chosen, size = plan_scan(on), x.shape[self.axis]
         reaches = [*chosen.passes(size)] if is_int(size) else []
         note = (
@@ -36,13 +40,15 @@ class Running(Op):
             else "as far as the axis is long"
         )
         scan = (Stage((self.axis,), chosen.ways, "running", stored=True, note=note, read=chosen),)
-        return OpPlan((*scan, *scan), scan, scan, scan)
+        value = (*scan * len(reset), *scan)  # one for where each episode begins
+        return OpPlan((*value, *scan), scan, scan, value)
 
-    def value(self, on: Platform, x: Array) -> Array:
-        return running(x, self.axis, self.kind, self.reverse, plan_scan(on))
+    def value(self, on: Platform, x: Array, *reset: Array) -> Array:
+        return running(x, self.axis, self.kind, self.reverse, plan_scan(on), *reset)
 
-    def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
-        return running_select(x, self.axis, self.kind, self.ties, self.reverse, plan_scan(on))
+    def primal(self, on: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
+        plan = plan_scan(on)
+        return running_select(x, self.axis, self.kind, self.ties, self.reverse, plan, *reset)
 
     def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
         return run_copies(x_dot, index, self.axis, self.reverse, plan_scan(on))

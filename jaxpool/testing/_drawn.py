@@ -112,6 +112,9 @@ def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[
         "where": st.lists(st.booleans(), min_size=width, max_size=width).map(
             lambda columns: np.array(columns)[:, None]
         ),
+        "reset": st.lists(st.booleans(), min_size=height, max_size=height).map(
+            lambda starts: np.array(starts).reshape(-1, 1, 1)
+        ),
         "segment_ids": st.lists(st.integers(-1, 4), min_size=rows, max_size=rows).map(np.array),
     }
     choices = {"ties": pool.ties, **_usual.CHOICES, **pool.choices}.get(name, ())
@@ -119,7 +122,7 @@ def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[
         return None
     if name in ("rank", "axis", *PLACED):  # drawn by `_placed`, or left at their usual value
         return None
-    if (name == "key" and None in choices) or name == "where":
+    if (name == "key" and None in choices) or name in ("where", "reset"):
         return st.none() | by_name[name]
     if name in by_name:
         return by_name[name]
