@@ -69,7 +69,7 @@ def _differentiates(*xs: Array) -> bool:
 
 
 def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
-    """What `op` computes of `xs`, with its derivative; integers and bools have none, nor has what stands behind its inputs."""
+    """What `op` computes of `xs`, with its derivative; integers and bools have none, nor has what is given behind."""
     xs = tuple(vary_together(xs))
     if autodiff == "jvp" or not _differentiates(*xs[: op.inputs]):
         return value(op, *xs)

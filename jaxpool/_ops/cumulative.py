@@ -22,8 +22,8 @@ Which = Literal["first", "last"]
 class Running(Op):
     """The extreme of all elements up to each one; keeps that element's position.
 
-    Given a mask that broadcasts to x and is as long along the axis, the elements from each that is True to the next are an
-    episode, and each has runs of its own.
+    Given a mask that broadcasts to x and is as long along the axis, an episode begins at each element that is True, and
+    each episode has a run of its own.
     """
 
     kind: Kind
