@@ -359,6 +359,16 @@ def _of_images(size: str) -> Iterator[Setting]:
                 ),
                 functools.partial(_fractional, out=out, mean=mean),
             )
+    for name, kind in (("local_maxima", "max"), ("local_minima", "min")):
+        for k in (3, 7):
+            for ties in ("first", "all"):
+                yield of(
+                    name,
+                    f"{k}x{k}, the {ties} of equals",
+                    functools.partial(getattr(jaxpool, name), window_shape=(k, k), ties=ties),
+                    lambda x, k=k, kind=kind: x == _reduced(x, kind, (k, k), 1, "SAME"),
+                    differs="marks all of equals" if ties == "first" else "",
+                )
     for k in (3, 5):
         yield of(
             "median_pool",
@@ -501,6 +511,22 @@ def _of_rows(size: str) -> Iterator[Setting]:
                 functools.partial(getattr(lax, name), axis=axis),
                 (shape,),
             )
+            yield Setting(
+                f"{name}_with_argmax",
+                f"along axis {axis}",
+                size,
+                functools.partial(getattr(jaxpool, f"{name}_with_argmax"), axis=axis),
+                functools.partial(_running_argmax, name=name, axis=axis),
+                (shape,),
+            )
+        yield Setting(
+            name,
+            "of episodes along axis 0",
+            size,
+            lambda x, name=name: getattr(jaxpool, name)(x, 0, reset=_starts(x)),
+            functools.partial(_restarted, join=jnp.maximum if name == "cummax" else jnp.minimum),
+            (shape,),
+        )
     for k in (8, 64, 512):
         if k < shape[0]:
             yield Setting(
@@ -524,6 +550,29 @@ def _of_rows(size: str) -> Iterator[Setting]:
                     functools.partial(_segments, _plain_segments(name), count, ordered),
                     (rows,),
                 )
+
+
+def _running_argmax(x: Array, name: str, axis: int) -> tuple[Array, Array]:
+    """Of numbers none of which stands twice."""
+    y: Array = getattr(lax, name)(x, axis)
+    own = lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    return y, lax.cummax(jnp.where(x == lax.stop_gradient(y), own, 0), axis)
+
+
+def _starts(x: Array) -> Array:
+    """Where episodes of 128 steps begin."""
+    return jnp.arange(len(x))[:, None] % 128 == 0
+
+
+def _restarted(x: Array, join: Way) -> Array:
+    """The scan of pairs that is written for episodes: a step that begins one forgets what ran before it."""
+
+    def after(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return a[0] | b[0], jnp.where(b[0], b[1], join(a[1], b[1]))
+
+    starts = jnp.broadcast_to(_starts(x), x.shape)
+    y: Array = lax.associative_scan(after, (starts, x))[1]
+    return y
 
 
 @functools.cache

@@ -24,7 +24,7 @@ REFERENCE = {
     "unpooling": (
         "Positions and unpooling",
         "The chosen element and where it stands; values put back there. See [how to unpool](../howto/unpool.md).",
-        "argmax",
+        "argmax peaks",
     ),
     "soft": (
         "Between average and maximum",

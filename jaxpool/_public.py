@@ -14,6 +14,7 @@ from jaxpool._api.elementwise import fmax, fmin, maximum, minimum
 from jaxpool._api.max_pool import max_pool, min_pool
 from jaxpool._api.memory import keep_memory
 from jaxpool._api.morphology import dilate, erode
+from jaxpool._api.peaks import local_maxima, local_minima
 from jaxpool._api.plan_of import plan_of
 from jaxpool._api.power import gem_pool, lp_pool
 from jaxpool._api.random import fractional_avg_pool, fractional_max_pool, stochastic_pool
@@ -53,6 +54,8 @@ __all__ = [
     "global_max_pool",
     "k_max_pool",
     "keep_memory",
+    "local_maxima",
+    "local_minima",
     "logsumexp_pool",
     "lp_pool",
     "max",

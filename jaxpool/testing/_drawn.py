@@ -57,7 +57,7 @@ def calls(
     if "kernel" in settings:
         settings["kernel"] = np.array(settings["kernel"]).astype(dtype)
     call = Call(pool, pool.given(images, **settings))
-    if not all(is_floating(np.asarray(x).dtype) for x in call.operands()):
+    if pool.marks or not all(is_floating(np.asarray(x).dtype) for x in call.operands()):
         return call
     y = call.answer().y
     dy = draw_values(rng, y.shape, y.dtype, "ties" if kind == "ties" else "normal")
