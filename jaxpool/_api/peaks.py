@@ -37,15 +37,15 @@ def local_maxima(
     W spatial and C channels; any number of pooled axes works alike. Windows have stride 1 and the padding "SAME":
     of an even size they reach one element further towards the end.
 
-    No gradient: the result is boolean. NaN is larger than every number, and -inf an ordinary value: where a window holds
-    nothing else, one of its elements is the largest. Padding is never chosen.
+    No gradient: the result is boolean. NaN is larger than every number, and -inf an ordinary value: where
+    a window holds nothing else, one of its elements is the largest. Padding is never chosen.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and bool.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      ties: which of the elements that are the largest of their windows are marked: those that are the "first" or the
-        "last" of the equal ones in it in row-major order, so that of a plateau that fits into a window one is; or "all".
+      ties: which elements that equal the largest of their windows are marked: those that are the "first" or the
+        "last" of these in row-major order, so that of a few neighbours that are equal one is; or "all".
 
     Returns:
       Array of bools of the shape of x.

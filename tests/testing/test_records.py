@@ -102,7 +102,7 @@ def test_another_function_is_found(name):
     def other(*args, **kwargs):
         y = POOLS[name].function(*args, **kwargs)
         first = y[0] if isinstance(y, tuple) else y
-        return ~first if pool.marks else first.at[(0,) * first.ndim].add(1)
+        return ~first if POOLS[name].marks else first.at[(0,) * first.ndim].add(1)
 
     with pytest.raises(AssertionError, match=rf"^value of .*pools\(\)\['{name}'\]"):
         assert_pool_matches(other, call, jit=False)
