@@ -26,6 +26,7 @@ SIZES = ("small", "medium", "large")
 DTYPES = ("float32", "bfloat16")
 _IMAGES = {"small": (1, 16, 16, 48), "medium": (4, 64, 64, 64), "large": (16, 112, 112, 64)}
 _ROWS = {"small": (768, 16), "medium": (65536, 16), "large": (1_000_000, 16)}
+_EDGES = {"small": (96, 128), "medium": (8192, 128), "large": (100_000, 128)}
 _SEGMENTS = {"small": 50, "medium": 999, "large": 50_000}
 _DRAWS = "draws other elements from the same key"
 
@@ -358,6 +359,16 @@ def _of_images(size: str) -> Iterator[Setting]:
                 ),
                 functools.partial(_fractional, out=out, mean=mean),
             )
+    for name, kind in (("local_maxima", "max"), ("local_minima", "min")):
+        for k in (3, 7):
+            for ties in ("first", "all"):
+                yield of(
+                    name,
+                    f"{k}x{k}, the {ties} of equals",
+                    functools.partial(getattr(jaxpool, name), window_shape=(k, k), ties=ties),
+                    lambda x, k=k, kind=kind: x == _reduced(x, kind, (k, k), 1, "SAME"),
+                    differs="marks all of equals" if ties == "first" else "",
+                )
     for k in (3, 5):
         yield of(
             "median_pool",
@@ -500,6 +511,22 @@ def _of_rows(size: str) -> Iterator[Setting]:
                 functools.partial(getattr(lax, name), axis=axis),
                 (shape,),
             )
+            yield Setting(
+                f"{name}_with_argmax",
+                f"along axis {axis}",
+                size,
+                functools.partial(getattr(jaxpool, f"{name}_with_argmax"), axis=axis),
+                functools.partial(_running_argmax, name=name, axis=axis),
+                (shape,),
+            )
+        yield Setting(
+            name,
+            "of episodes along axis 0",
+            size,
+            lambda x, name=name: getattr(jaxpool, name)(x, 0, reset=_starts(x)),
+            functools.partial(_restarted, join=jnp.maximum if name == "cummax" else jnp.minimum),
+            (shape,),
+        )
     for k in (8, 64, 512):
         if k < shape[0]:
             yield Setting(
@@ -510,16 +537,42 @@ def _of_rows(size: str) -> Iterator[Setting]:
                 functools.partial(_k_largest, k=k, axis=0),
                 (shape,),
             )
-    for name in [name for name, pool in pools().items() if pool.takes("segment_ids")]:
-        for count, ordered in ((7, False), (_SEGMENTS[size], False), (_SEGMENTS[size], True)):
-            yield Setting(
-                name,
-                f"{count} segments{', sorted' * ordered}",
-                size,
-                functools.partial(_segments, getattr(jaxpool, name), count, ordered),
-                functools.partial(_segments, _plain_segments(name), count, ordered),
-                (shape,),
-            )
+    for name, pool in pools().items():
+        if not pool.takes("segment_ids"):
+            continue
+        for rows in (shape, _EDGES[size]) if pool.takes("temperature") else (shape,):
+            for count, ordered in ((7, False), (_SEGMENTS[size], False), (_SEGMENTS[size], True)):
+                yield Setting(
+                    name,
+                    f"{count} segments{', sorted' * ordered}",
+                    size,
+                    functools.partial(_segments, pool.function, count, ordered),
+                    functools.partial(_segments, _plain_segments(name), count, ordered),
+                    (rows,),
+                )
+
+
+def _running_argmax(x: Array, name: str, axis: int) -> tuple[Array, Array]:
+    """Of numbers none of which stands twice."""
+    y: Array = getattr(lax, name)(x, axis)
+    own = lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    return y, lax.cummax(jnp.where(x == lax.stop_gradient(y), own, 0), axis)
+
+
+def _starts(x: Array) -> Array:
+    """Where episodes of 128 steps begin."""
+    return jnp.arange(len(x))[:, None] % 128 == 0
+
+
+def _restarted(x: Array, join: Way) -> Array:
+    """The scan of pairs that is written for episodes: a step that begins one forgets what ran before it."""
+
+    def after(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return a[0] | b[0], jnp.where(b[0], b[1], join(a[1], b[1]))
+
+    starts = jnp.broadcast_to(_starts(x), x.shape)
+    y: Array = lax.associative_scan(after, (starts, x))[1]
+    return y
 
 
 @functools.cache
@@ -534,6 +587,13 @@ def _segments(function: Way, count: int, ordered: bool, x: Array) -> Any:
 
 
 def _plain_segments(name: str) -> Way:
+    ways: dict[str, Way] = {
+        "segment_softmax": _softmax_of_segments,
+        "segment_logsumexp": _logsumexp_of_segments,
+        "segment_max_with_argmax": _argmax_of_segments,
+    }
+    if name in ways:
+        return ways[name]
     if name != "segment_mean":
         largest: Way = getattr(jax.ops, name)
         return largest
@@ -543,6 +603,27 @@ def _plain_segments(name: str) -> Way:
         return jax.ops.segment_sum(x, ids, count, **options) / jnp.maximum(rows, 1)
 
     return mean
+
+
+def _softmax_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Array:
+    """The lines of `jraph.segment_softmax`."""
+    far = x - jax.ops.segment_max(x, ids, count, **options)[ids]
+    powers = jnp.exp(far)
+    y: Array = powers / jax.ops.segment_sum(powers, ids, count, **options)[ids]
+    return y
+
+
+def _logsumexp_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Array:
+    largest = lax.stop_gradient(jax.ops.segment_max(x, ids, count, **options))
+    return largest + jnp.log(jax.ops.segment_sum(jnp.exp(x - largest[ids]), ids, count, **options))
+
+
+def _argmax_of_segments(x: Array, ids: Any, count: int, **options: Any) -> tuple[Array, Array]:
+    largest = jax.ops.segment_max(lax.stop_gradient(x), ids, count, **options)
+    rows = jnp.arange(len(x), dtype=jnp.int32)[:, None]
+    named = jnp.where(x == largest[ids], rows, len(x))
+    first = jax.ops.segment_min(named, ids, count, **options)
+    return jnp.take_along_axis(x, first, 0, mode="clip"), first
 
 
 def _in_its_type(way: Way, x: Array) -> Array:

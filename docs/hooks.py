@@ -24,7 +24,7 @@ REFERENCE = {
     "unpooling": (
         "Positions and unpooling",
         "The chosen element and where it stands; values put back there. See [how to unpool](../howto/unpool.md).",
-        "argmax",
+        "argmax peaks",
     ),
     "soft": (
         "Between average and maximum",
@@ -55,7 +55,7 @@ REFERENCE = {
     "regions": (
         "Regions and segments",
         "Boxes of images, and rows that share an id.",
-        "regions segments",
+        "regions segments soft_segments",
     ),
     "elementwise": (
         "Elementwise and reductions",

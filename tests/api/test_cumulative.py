@@ -1,6 +1,7 @@
 """Running maximum and minimum: who gets the cotangent, both modes, dtypes, and no scan tree to be seen."""
 
 import functools
+import itertools
 import re
 
 import jax
@@ -301,3 +302,54 @@ def test_subnormal_numbers_run_as_others_do(kind, dtype):
     np.testing.assert_array_equal(np.asarray(y).view(bits), expected.view(bits))
     np.testing.assert_array_equal(np.asarray(f(x)).view(bits), expected.view(bits))
     np.testing.assert_array_equal(np.asarray(dx, np.float32), [2, 0, 3, 0, 0, 4, 0, 0, 0])
+
+
+# Episodes
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("ties", TIES)
+def test_each_episode_is_a_run_of_its_own(ties, reverse):
+    """Value, index and cotangent are those of the episodes one after another, in either direction."""
+    rng = np.random.default_rng(3)
+    starts = np.array([0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 0], bool)
+    bounds = [0, *np.flatnonzero(starts), len(starts)]
+    f = functools.partial(jaxpool.cummax_with_argmax, ties=ties, reverse=reverse)
+
+    def both(x, dy, pieces):
+        found = []
+        for piece in pieces:
+            given = {"reset": starts[:, None]} if len(pieces) == 1 else {}
+
+            def run(x, given=given):
+                return f(x, 0, **given)
+
+            y, back, index = jax.vjp(run, x[piece], has_aux=True)
+            found.append((y, index + piece.start, back(dy[piece])[0]))
+        return [jnp.concatenate(each) for each in zip(*found, strict=True)]
+
+    episodes = [slice(int(a), int(b)) for a, b in itertools.pairwise(bounds)]
+    whole = jax.jit(functools.partial(both, pieces=[slice(0, 11)]), compiler_options=HASTY)
+    parts = jax.jit(functools.partial(both, pieces=episodes), compiler_options=HASTY)
+    for values in ("ties", "special", "lowest"):
+        x = draw_values(rng, (11, 2), np.float32, values)
+        dy = draw_values(rng, (11, 2), np.float32, "normal")
+        for got, want in zip(whole(x, dy), parts(x, dy), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_mask_of_episodes_keeps_nothing_more():
+    x, starts = jnp.ones((9, 4)), jnp.arange(9)[:, None] == 4
+    for given in ({}, {"reset": starts}):
+        _, back = jax.vjp(lambda x, given=given: jaxpool.cummax(x, 0, **given), x)
+        (kept,) = [leaf for leaf in jax.tree.leaves(back) if leaf.size > 1]
+        assert (kept.dtype, kept.shape) == (jnp.uint8, (9, 4))
+
+
+def test_the_index_is_that_of_pytorch():
+    torch = pytest.importorskip("torch")
+    x = np.array([[1, 3, 2, 3, nan, 3, nan], [0.0, -0.0, -1, -inf, 5, 5, 1]], np.float32)
+    for name in BETTER:
+        want = getattr(torch, name)(torch.tensor(x), 1).indices
+        _, index = getattr(jaxpool, f"{name}_with_argmax")(x, 1, ties="last")
+        np.testing.assert_array_equal(index, want)
