@@ -215,16 +215,16 @@ def segment_max_with_argmax(
     if 0 in (count, rows):
         shape = (count, *x.shape[1:])
         return jnp.full(shape, losing(x.dtype, "max"), x.dtype), jnp.full(shape, rows, np.int32)
-    named: Literal["first", "last"] = "last" if ties == "last" else "first"
+    order: Literal["first", "last"] = "last" if ties == "last" else "first"
 
     def found(x: Array, *given: Array) -> Array:
         y, (_, chosen) = apply_given(
-            SegmentSelect("max", named, count, indices_are_sorted), x, *given
+            SegmentSelect("max", order, count, indices_are_sorted), x, *given
         )
         if ties == "split":
             y = apply_given(SegmentSelect("max", ties, count, indices_are_sorted), x, *given)[0]
-        named_row = (chosen >= 0) & (chosen < rows)  # an empty segment has the identity of its reduction
-        return y, jnp.where(named_row, chosen, np.int32(rows))
+        named = (chosen >= 0) & (chosen < rows)
+        return y, jnp.where(named, chosen, np.int32(rows))
 
     return gathered(found, 1, x.ndim - 1, x, *given)
 

@@ -67,7 +67,8 @@ def segment_softmax(
     ordinary value: rows that are all -inf have equal shares, those that are +inf share among themselves.
     A NaN makes its segment NaN. An element whose share is 0 gets the gradient 0, and its
     cotangent counts for nothing, though it were NaN. 8- and 16-bit floats are computed in float32 and
-    rounded once. Sums are in the order of `segment_mean`.
+    rounded once. Sums are in an order
+    that the ids alone decide.
 
     {segments}
       temperature: a finite number above 0 (one beyond 2**64 or its inverse is taken as that). Divide x by one that
@@ -123,7 +124,8 @@ def segment_logsumexp(
     Gradient: the cotangent of each segment is shared out by `segment_softmax(x)`, which is kept with the ids: a
     gather. Forward and reverse mode, to any order. Infinities and NaN are as in `segment_softmax`. A segment without
     rows gives -inf, or the least value of a type that has none, and sends its cotangent nowhere. 8- and
-    16-bit floats are computed in float32 and rounded once. Sums are in the order of `segment_mean`.
+    16-bit floats are computed in float32 and rounded once. Sums are in an order
+    that the ids alone decide.
 
     {segments}
       temperature: a finite number above 0 (one beyond 2**64 or its inverse is taken as that).
