@@ -20,7 +20,7 @@ examples:
   python -m bench --list --filter table        the cases of the project's own tables
   python -m bench --filter '^max_pool' --filter '(3, 3)' --peer lax
   python -m bench --filter "max_pool(float32[8,40,40,128], (13, 13), padding='SAME')"   one case, by its name
-  python -m bench --memory kept --markdown bench/RESULTS.md --json results.json
+  python -m bench --memory kept --markdown docs/results.md --json results.json
   python -m bench --load results.json --plot bars.png
   python -m bench --tune table_row                      whether a threshold holds on this machine
   python -m bench --target cuda:h100 --filter table     programs compiled for a device that need not be here

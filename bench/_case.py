@@ -25,11 +25,7 @@ ARGMAX = "max_pool_with_argmax"
 UNPOOL = "max_unpool"
 CUMMAX = "cummax"
 MAX = "max"
-K_MAX = "k_max_pool"
-DILATE = "dilate"
 TRAIN_STEP = "train_step"
-BOXES = tuple(name for name, pool in pools().items() if pool.takes("boxes"))
-SEGMENTS = tuple(name for name, pool in pools().items() if pool.takes("segment_ids"))
 
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
 _POSITION_BYTES = 4  # of an index that goes in or out
@@ -58,8 +54,7 @@ class Case:
     `op` is a name in `jaxpool`, or "train_step" with `net` a name in `bench.nets`.
     `axes` are the pooled axes; the one axis that is neither pooled nor the first holds channels.
     `output` are the sizes along `axes` that an adaptive pool or an unpool gives; the window and
-    strides of an unpool are those of the pool that made its indices. `boxes` is how many of them
-    are pooled; of segments `output` is their number and the axis is that of the rows.
+    strides of an unpool are those of the pool that made its indices.
     """
 
     op: str
@@ -73,7 +68,6 @@ class Case:
     dtype: str = "float32"
     arity: int = 1
     net: str = ""
-    boxes: int = 0
     tags: frozenset[str] = frozenset()
 
     @property
@@ -94,24 +88,15 @@ class Case:
             return (self.net, *xs), {}
         if self.op in ELEMENTWISE:
             return xs, {}
-        if self.op in SEGMENTS:
-            return (*xs, Given("segment_ids", self.shape[:1], "int32"), *self.output), {}
-        if self.op in BOXES:
-            boxes = Given("boxes", (self.boxes, 4), "float32")
-            images = Given("batch_indices", (self.boxes,), "int32")
-            return (*xs, boxes, self.output), {"batch_indices": images}
         if self.op == MAX:
             return (*xs, self.axes), {"keepdims": True, "ties": "split"}
         if self.op == CUMMAX:
             return (*xs, *self.axes), {}
-        if self.op == K_MAX:
-            return (*xs, *self.output), {"axis": self.axes[0]}
         if self.op == UNPOOL:
             return (*xs, Given("positions", self.shape, "int32"), self.output), named
         if self.op in ADAPTIVE:
             return (*xs, self.output), named
-        kernel = Given("kernel", self.window, self.dtype)
-        return self._windowed([*xs, kernel if self.op == DILATE else self.window], named)
+        return self._windowed([*xs, self.window], named)
 
     def _windowed(
         self, positional: list[Any], named: dict[str, Any]
@@ -128,20 +113,13 @@ class Case:
             named = {**named, "window_dilation": self.dilation}
         return tuple(positional), named
 
-    def bound(self, function: Callable[..., Any], **fixed: Any) -> Callable[..., Any]:
-        """`function` called as the op is, of the inputs of the case; `fixed` are the arrays that are no inputs."""
+    def bound(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` called as the op is, of the inputs of the case, which come first."""
         positional, named = self.arguments
-        given = [each for each in (*positional, *named.values()) if isinstance(each, Given)]
-        inputs = [each.name for each in given if each.name not in fixed]
+        words = [each for each in positional if not isinstance(each, Given)]
 
         def op(*xs: Any) -> Any:
-            arrays = {**fixed, **dict(zip(inputs, xs, strict=True))}
-
-            def value(each: Any) -> Any:
-                return arrays[each.name] if isinstance(each, Given) else each
-
-            words = {name: value(each) for name, each in named.items()}
-            return function(*map(value, positional), **words)
+            return function(*xs, *words, **named)
 
         return op
 
@@ -200,7 +178,7 @@ class Case:
         if self.output or self.op == MAX:
             for axis, size in zip(self.axes, self.output or (1,) * len(self.axes), strict=True):
                 shape[axis] = size
-            return (self.boxes or shape[0], *shape[1:])
+            return tuple(shape)
         if not self.window:
             return self.shape
         geometry = zip(self.axes, self.pads, self.extents, self.strides, strict=True)
@@ -239,7 +217,7 @@ class Case:
     def floor_bytes(self, mode: Mode) -> int:
         """Bytes that must cross the memory bus once: what no implementation can avoid.
 
-        Forward reads the inputs and writes y. The backward reads dy and writes a dx an input;
+        Forward reads the inputs and writes y. The backward reads dy and writes one dx per input;
         for a windowed selection the index is written and read too. Elementwise, running and whole
         maxima need none. Positions are written once by the pool that gives them, and read in both
         directions by the unpool.

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bench import boxes, taps
 from bench._case import (
     ADAPTIVE,
     ARGMAX,
@@ -160,19 +159,11 @@ def jaxpool_op(case: Case) -> Op:
     function = getattr(jaxpool, case.op, None)
     if function is None:
         raise Unsupported(f"jaxpool has no {case.op} yet")
-    if case.op in taps.TAPS:
-        return taps.ours(case, function)
-    if case.op in boxes.REGIONS:
-        return boxes.ours(case, function)
     return case.bound(function)
 
 
 def lax_op(case: Case) -> Op:
     """`reduce_window` and jax.numpy, as Flax and most programs use them."""
-    if case.op in taps.TAPS:
-        return taps.plain(case)
-    if case.op in boxes.REGIONS:
-        return boxes.plain(case)
     if case.op in ELEMENTWISE:
         return lambda *xs: functools.reduce(getattr(jnp, case.op), xs)
     if case.op == CUMMAX:

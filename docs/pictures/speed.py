@@ -1,4 +1,4 @@
-"""Draws speed.svg, speed_all.svg and peak_memory.svg from the tables of bench/RESULTS.md.
+"""Draws speed.svg, speed_all.svg and peak_memory.svg from the tables of docs/results.md.
 
 python docs/pictures/speed.py
 """
@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 
 HERE = Path(__file__).parent
-RESULTS = HERE.parents[1] / "bench" / "RESULTS.md"
+RESULTS = HERE.parent / "results.md"
 SECTION = "forward and backward, CPU, after keep_memory()"
 # Colours that colour-blind readers can tell apart (Okabe and Ito).
 COLOURS = {

@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, grouped, in_one_region
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Barrier, Platform, Problem, Shape, barrier_on, elements, row
-from jaxpool._plan.tuning import LIMITS, TUNING
+from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 
 
 def needs_no_grid(window: Window) -> bool:
@@ -42,7 +42,7 @@ def counts_ties_if_any(on: Platform, shape: Shape) -> bool:
 
 
 def turns(count: int, *, weighted: bool) -> tuple[int, int, int]:
-    """How many turns a loop over `count` taps has, how many taps a turn, and how many are left after it.
+    """How many turns a loop over `count` taps has, how many taps per turn, and how many are left after it.
 
     `weighted`: a weight is read with each tap.
 
@@ -135,7 +135,7 @@ def plan_fold(
 def blur_groups(window: Window, on: Platform) -> tuple[Window, ...]:
     """The axes of a blur in the order of its passes, those of one pass together.
 
-    Binomial weights are a product of one factor an axis. The axes whose strides leave the least to
+    Binomial weights are a product of one factor per axis. The axes whose strides leave the least to
     the later passes come first. No size has a say, so that shards are added up as the whole is.
     """
     used = [dim for dim in window.dims if not dim.idle]
@@ -170,18 +170,29 @@ class ScanPlan:
     ways: int
     barrier: Barrier
     keys: bool = False  # floats are compared as integers of the same order
+    walked: float = NEVER  # positions: once passes reach so far, a loop joins rows of as many, one after another
 
-    def passes(self, size: int) -> Iterator[range]:
-        """How far from an element those stand that each pass joins to it, over an axis of `size`."""
+    def passes(self, size: int) -> tuple[list[range], int | None]:
+        """How far from an element those stand that each pass joins to it, over an axis of `size`; and the loop's rows.
+
+        A loop takes as long as one pass or two: it spares two at least.
+        """
         reach = 1
+        found: list[range] = []
         while reach < size:
-            yield range(reach, min(self.ways * reach, size), reach)
+            if reach >= self.walked and reach * self.ways < size:
+                return found, reach
+            found.append(range(reach, min(self.ways * reach, size), reach))
             reach *= self.ways
+        return found, None
 
 
-def plan_scan(on: Platform) -> ScanPlan:
-    """The plan of a running extreme on a platform."""
-    return ScanPlan(TUNING[on].scan_ways, barrier_on(on), TUNING[on].subnormals_are_zero)
+def plan_scan(on: Platform, shape: Shape = (), axis: int = 0, sharded: bool = True) -> ScanPlan:
+    """The plan of a running extreme along an axis; one that is sharded as its type says has no loop along it."""
+    tuning = TUNING[on]
+    known = not sharded and None not in shape and elements(shape) > 0
+    walked = tuning.scan_row * (shape[axis] or 0) / elements(shape) if known else NEVER
+    return ScanPlan(tuning.scan_ways, barrier_on(on), tuning.subnormals_are_zero, walked)
 
 
 def own_windows(

@@ -59,7 +59,7 @@ class Tuning:
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
     scattered_taps: int = 0  # taps of a window: up to here a maximum keeps x, and one instruction sends cotangents back
-    scattered_taps_an_element: int = 9  # taps per input element: the same for windows with strides
+    scattered_taps_an_element: int = 9  # taps per input element: the same where windows meet
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps
@@ -106,6 +106,7 @@ class Tuning:
     folded_row: int = 128  # bits next to each other: of shorter stretches the pass does not vectorise
     folded_tied_row: int = 256  # bits next to each other: the same where ties are counted or the first is found
     # NOTES: Subnormal numbers
+    scan_row: float = NEVER  # elements: rows of a running extreme are joined by a loop once they are so long
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
@@ -143,6 +144,7 @@ CPU = Tuning(
     loses_nan=True,
     folded_elements=1 << 15,
     scan_ways=6,
+    scan_row=1 << 9,
     subnormals_are_zero=True,
     unpool_taps=32,
     blur_taps=1,

@@ -47,6 +47,7 @@ class Pool:
     usual: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     choices: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     adds: bool | Callable[..., bool] = False
+    marks: bool = False  # values are True and False, which have no derivative
     keeps_integers: bool = False
     coefficients: tuple[str, ...] = ()
     tolerance: float = 0.0
@@ -80,6 +81,8 @@ class Pool:
         """The rules of ties that it takes; none where it has no such argument."""
         if not self.takes("ties"):
             return ()
+        if self.marks:
+            return ("first", "last", "all")
         return ("first", "last") if self.takes("reverse") else ("first", "last", "split")
 
     @property

@@ -22,9 +22,7 @@ from bench.oracle import Reference
 from bench.peers import OURS, RIVALS, peers
 from bench.results import CaseResult, Row, Run
 from bench.run import run_case
-from bench.taps import TAPS
 from bench.timing import Timing
-from jaxpool.testing import pools
 
 NEW = select(["small", "adaptive|argmax|whole axes"])
 STEPS = select(["small", "train"])
@@ -37,9 +35,9 @@ NOTHING = "(?!)"
 LACKS = {
     "jaxpool": NOTHING,
     "lax": r"\(5, 5\)|argmax|unpool",
-    "torch": "k_max",
-    "torch-channels-last": "cummax|k_max",
-    "tensorflow": "adaptive|unpool|cummax|k_max|argmax.*vjp",
+    "torch": NOTHING,
+    "torch-channels-last": "cummax",
+    "tensorflow": "adaptive|unpool|cummax|argmax.*vjp",
 }
 # A bare forward compiles half of the same again: it is left to those that do not compile.
 RUNS = [(n, m) for n in LACKS for m in MODES if m != "forward" or n not in ("jaxpool", "lax")]
@@ -70,7 +68,6 @@ def test_there_is_a_small_case_of_every_new_op_and_net():
         UNPOOL,
         CUMMAX,
         "max",
-        *(op for op in TAPS if pools()[op].takes("k")),
     }
     assert {case.net for case in STEPS} == set(train_steps.NETS)
 

@@ -100,15 +100,6 @@ def test_oracle_agrees_with_lax(case):
     assert not row.wrong
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", select(["small", "roi|segment"]), ids=lambda case: case.name)
-def test_boxes_and_segments_agree_with_the_oracle(case):
-    peer = JaxPeer("jaxpool", "jaxpool", jaxpool_op, "cpu")
-    row = run_case(case, "forward_and_vjp", [peer], 0.0).rows["jaxpool"]
-    assert row.why_not is None
-    assert not row.wrong
-
-
 def test_every_public_function_is_compiled_for_a_target():
     names = {re.split("[ ,]", name)[0] for name in every_op.OPS}
     assert names == set(pools())
@@ -227,7 +218,7 @@ def test_report_tells_floor_and_wrong_answers():
 
 
 def test_markdown_file_keeps_the_sections_of_other_conditions(tmp_path):
-    path = tmp_path / "RESULTS.md"
+    path = tmp_path / "results.md"
     report.update_file(path, [made_up_run("kept")])
     report.update_file(path, [made_up_run("default")])
     once = path.read_text()

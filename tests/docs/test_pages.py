@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md"))]
 README = (ROOT / "README.md").read_text()
-RESULTS = (ROOT / "bench" / "RESULTS.md").read_text()
+RESULTS = (ROOT / "docs" / "results.md").read_text()
 
 
 def script(path):

@@ -8,7 +8,7 @@ from jaxpool._plan import others
 from jaxpool._plan.layout import Layout, fits_tables, in_one_region
 from jaxpool._plan.max_pool import plan_max, residual
 from jaxpool._plan.problem import Problem, barrier_on, elements, nbytes, row
-from jaxpool._plan.tuning import CPU, LIMITS, PORTABLE, TUNING
+from jaxpool._plan.tuning import CPU, LIMITS, NEVER, PORTABLE, TUNING
 
 
 def line(taps):
@@ -67,6 +67,15 @@ def test_a_scan_is_kept_as_its_platform_keeps(on):
     plan = others.plan_scan(on)
     assert (plan.ways, plan.barrier) == (TUNING[on].scan_ways, barrier_on(on))
     assert plan.barrier == ("conditional" if on == "cpu" else "barrier")
+
+
+@pytest.mark.parametrize("on", TUNING)
+def test_a_scan_is_walked_along_rows_that_are_long_enough(on):
+    """On CPU; not along an axis whose type says that it is sharded, nor where a size is not known."""
+    row = TUNING[on].scan_row
+    assert others.plan_scan(on, (4, 1000, 2), 1, sharded=False).walked == row / 8
+    for shape, sharded in (((4, 1000, 2), True), ((None, 1000, 2), False)):
+        assert others.plan_scan(on, shape, 1, sharded).walked == NEVER
 
 
 def blurred(window, strides=None, on="cpu"):
