@@ -131,7 +131,12 @@ def lines(x):
 def of_lines(pool, function, settings):
     """A function of the elements of the plane as rows, some of which are of no segment; one segment has none."""
     rows = {"segment_ids": IDS, "num_segments": 4} | settings
-    return lambda x: jnp.moveaxis(pool.run(pool.given(x, x=lines(x), **rows), function)[:3], 1, 0)
+
+    def run(x):
+        y = pool.run(pool.given(x, x=lines(x), **rows), function)
+        return jnp.moveaxis((y[0] if isinstance(y, tuple) else y)[:3], 1, 0)
+
+    return run
 
 
 def mean_power(x):
