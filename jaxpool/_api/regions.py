@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import jax
 import numpy as np
@@ -32,6 +32,8 @@ from jaxpool._shards.split import check_whole
 
 Sizes = int | Sequence[int]
 
+Y = TypeVar("Y")  # an array, or some
+
 
 def integers(argument: str, value: Any, shape: Sequence[int], count: int | None) -> Array:
     """`value` as an array of integers of `shape`, from 0 to below `count` where they are known."""
@@ -50,9 +52,7 @@ def integers(argument: str, value: Any, shape: Sequence[int], count: int | None)
     return jnp.asarray(array)
 
 
-def gathered(
-    function: Callable[..., Array], front: int, behind: int, x: Array, *given: Array
-) -> Array:
+def gathered(function: Callable[..., Y], front: int, behind: int, x: Array, *given: Array) -> Y:
     """`function(x, *given)`, of which `front` axes stand before the last axes of x, `behind` of them.
 
     Where types of arrays say how they are sharded, the compiler lays out what lies between; the
@@ -66,7 +66,8 @@ def gathered(
     spec = jax.typeof(x).sharding.spec[x.ndim - behind :]
     out = PartitionSpec(*(None,) * front, *spec)
     with jax.sharding.use_abstract_mesh(mesh):  # that of the arrays, if none is set
-        return jax.sharding.auto_axes(function, out_sharding=out)(x, *given)
+        y: Y = jax.sharding.auto_axes(function, out_sharding=out)(x, *given)
+        return y
 
 
 def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array, ...]:

@@ -217,7 +217,7 @@ def segment_max_with_argmax(
         return jnp.full(shape, losing(x.dtype, "max"), x.dtype), jnp.full(shape, rows, np.int32)
     order: Literal["first", "last"] = "last" if ties == "last" else "first"
 
-    def found(x: Array, *given: Array) -> Array:
+    def found(x: Array, *given: Array) -> tuple[Array, Array]:
         y, (_, chosen) = apply_given(
             SegmentSelect("max", order, count, indices_are_sorted), x, *given
         )
