@@ -217,7 +217,7 @@ class Case:
     def floor_bytes(self, mode: Mode) -> int:
         """Bytes that must cross the memory bus once: what no implementation can avoid.
 
-        Forward reads the inputs and writes y. The backward reads dy and writes a dx an input;
+        Forward reads the inputs and writes y. The backward reads dy and writes one dx per input;
         for a windowed selection the index is written and read too. Elementwise, running and whole
         maxima need none. Positions are written once by the pool that gives them, and read in both
         directions by the unpool.

@@ -199,7 +199,7 @@ def _train_steps() -> Iterator[Case]:
     yield Case(TRAIN_STEP, (8, 128, 128, 3), net="UNet", tags=train)
 
 
-# One tiny case a feature: for tests, and for a benchmark run that only shows that everything runs.
+# One tiny case for each feature: for tests, and for a benchmark run that only shows that everything runs.
 _SMALL = (
     pool("max_pool", (2, 8, 8, 3), 2, 2, "VALID", "small"),
     pool("max_pool", (2, 9, 8, 3), 3, 2, 1, "small"),

@@ -28,7 +28,7 @@ from bench._case import (
     spans,
 )
 
-# What the op gives (y, or y and positions), and a dx an input that has a gradient.
+# What the op gives (y, or y and positions), and one dx per input that has a gradient.
 Results = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]
 
 

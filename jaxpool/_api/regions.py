@@ -31,8 +31,7 @@ from jaxpool._shards.place import told
 from jaxpool._shards.split import check_whole
 
 Sizes = int | Sequence[int]
-
-Y = TypeVar("Y")  # an array, or some
+Result = TypeVar("Result")  # an array or several
 
 
 def integers(argument: str, value: Any, shape: Sequence[int], count: int | None) -> Array:
@@ -52,7 +51,9 @@ def integers(argument: str, value: Any, shape: Sequence[int], count: int | None)
     return jnp.asarray(array)
 
 
-def gathered(function: Callable[..., Y], front: int, behind: int, x: Array, *given: Array) -> Y:
+def gathered(
+    function: Callable[..., Result], front: int, behind: int, x: Array, *given: Array
+) -> Result:
     """`function(x, *given)`, of which `front` axes stand before the last axes of x, `behind` of them.
 
     Where types of arrays say how they are sharded, the compiler lays out what lies between; the
@@ -66,8 +67,7 @@ def gathered(function: Callable[..., Y], front: int, behind: int, x: Array, *giv
     spec = jax.typeof(x).sharding.spec[x.ndim - behind :]
     out = PartitionSpec(*(None,) * front, *spec)
     with jax.sharding.use_abstract_mesh(mesh):  # that of the arrays, if none is set
-        y: Y = jax.sharding.auto_axes(function, out_sharding=out)(x, *given)
-        return y
+        return jax.sharding.auto_axes(function, out_sharding=out)(x, *given)
 
 
 def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array, ...]:

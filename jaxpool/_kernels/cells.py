@@ -18,7 +18,7 @@ from jaxpool._kernels.compare import level
 from jaxpool._kernels.dtypes import index_dtype
 
 # Cells an axis that a round of `spread` adds to each pixel: more hold none in `roi_max_pool` where a box is at
-# least a pixel a cell. "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
+# least one pixel per cell. "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
 SHARED = 2
 
 

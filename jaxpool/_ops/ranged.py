@@ -288,8 +288,8 @@ def _pushed(f: Any, xs: Any, dots: Any) -> Array:
         found: Array = f(*every)
         return found
 
-    some = tuple(xs[which] for which in moving)
-    dot: Array = jax.jvp(of, some, tuple(dots[which] for which in moving))[1]
+    some = [xs[which] for which in moving]
+    dot: Array = jax.jvp(of, some, [dots[which].astype(xs[which].dtype) for which in moving])[1]
     return dot
 
 

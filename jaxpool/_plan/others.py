@@ -42,7 +42,7 @@ def counts_ties_if_any(on: Platform, shape: Shape) -> bool:
 
 
 def turns(count: int) -> tuple[int, int, int]:
-    """How many turns a loop over `count` taps has, how many taps a turn, and how many are left after it.
+    """How many turns a loop over `count` taps has, how many taps per turn, and how many are left after it.
 
     A loop on every platform: written out, the program and the time to compile it would grow with the taps.
     """
@@ -137,7 +137,7 @@ def plan_fold(
 def blur_groups(window: Window, on: Platform) -> tuple[Window, ...]:
     """The axes of a blur in the order of its passes, those of one pass together.
 
-    Binomial weights are a product of one factor an axis. The axes whose strides leave the least to
+    Binomial weights are a product of one factor per axis. The axes whose strides leave the least to
     the later passes come first. No size has a say, so that shards are added up as the whole is.
     """
     used = [dim for dim in window.dims if not dim.idle]

@@ -167,7 +167,7 @@ def _in_two(dim: Axis, longest: int) -> tuple[Access, Access, Access]:
         window 7, stride 4, parts of 2     [a a][b b][c c] x
                                                     [c c][d d][e e] x
 
-    Parts are as long as makes the fewest terms an element, up to `longest`. They are found every `grid`
+    Parts are as long as makes the fewest terms per element, up to `longest`. They are found every `grid`
     positions, which is where windows begin them, except where a part would lie in the padding alone.
     """
 

@@ -60,7 +60,7 @@ class Tuning:
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
     scattered_taps: int = 0  # taps of a window: up to here a maximum keeps x, and one instruction sends cotangents back
-    scattered_taps_an_element: int = 9  # taps an input element: likewise
+    scattered_taps_an_element: int = 9  # taps per input element: the same where windows meet
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps

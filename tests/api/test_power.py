@@ -497,3 +497,13 @@ def test_without_channels_inside_a_shard_map(name, p):
     run = jax.shard_map(derivatives, mesh=mesh, in_specs=spec, out_specs=spec)
     for shape in ((1, 5, 0), (0, 5, 2)):
         assert [d.shape for d in run(np.ones(shape, np.float32))] == [shape] * 2
+
+
+@pytest.mark.parametrize("p", [1, 3, inf])
+def test_forward_mode_of_narrow_floats(p):
+    """A sum of sizes and a largest size have no other way than the careful one."""
+    x = jnp.asarray([3, -1, 2], jnp.bfloat16)[:, None]
+    f = functools.partial(jaxpool.lp_pool, p=p, window_shape=(2,), strides=(2,))
+    y, tangent = jax.jvp(f, (x,), (x,))
+    assert (y.dtype, tangent.dtype) == (jnp.bfloat16, jnp.bfloat16)
+    np.testing.assert_array_equal(tangent, y)  # which is as many times as large as x

@@ -193,7 +193,7 @@ def test_traced_ids_need_the_number_of_segments():
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA for CPU fuses")
 def test_ties_are_found_once_forward_and_backward():
-    """A comparison fused into each of its readers needs y of each row beside it: 4 bytes an element.
+    """A comparison fused into each of its readers needs y of each row beside it: 4 bytes per element.
 
     What is left is a bit per element, and what counts them.
     """

@@ -1,4 +1,4 @@
-"""What is planned, a line per platform: what is chosen, so that a change shows.
+"""What is planned, a line for each platform: what is chosen, so that a change shows.
 
     python -m tests.plan.golden     writes golden.txt and drawn.txt anew
 

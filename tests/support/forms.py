@@ -87,7 +87,7 @@ SUMS = {
     "portable": portable(),
     "portable, axis by axis": portable(**AXIS_BY_AXIS),
     "one reduction": portable(sum_passes=0),
-    "a reduction an axis": portable(sum_passes=0, reduced_at_once=0),
+    "a reduction for each axis": portable(sum_passes=0, reduced_at_once=0),
     "portable, sums of sums": portable(**AXIS_BY_AXIS, longest_sum=2),
     "portable, sums of longer parts": portable(**AXIS_BY_AXIS, longest_sum=3),
     "cpu": cpu(),
