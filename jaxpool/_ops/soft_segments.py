@@ -12,7 +12,9 @@ from jax import numpy as jnp
 from jaxpool._kernels.dtypes import accumulator, cast, losing
 from jaxpool._kernels.segments import beside_rows, masked, of_rows, scattered, total
 from jaxpool._ops.apply import apply_given
+from jaxpool._ops.linear_map import value
 from jaxpool._ops.op import Op
+from jaxpool._ops.segments import SegmentSelect
 from jaxpool._plan.others import adds_in_order
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, along, linear_plan
@@ -24,11 +26,6 @@ class Segments:
 
     count: int
     is_sorted: bool
-
-    def largest(self, x: Array, ids: Array, *mask: Array) -> Array:
-        """The largest of what counts in each segment, -inf of nothing."""
-        wide = masked(cast(x, accumulator(x.dtype)), -jnp.inf, *mask)
-        return scattered(jax.ops.segment_max, wide, ids, self.count, self.is_sorted)
 
     def total(self, on: Platform, x: Array, ids: Array) -> Array:
         """The sum of each segment."""
@@ -73,7 +70,9 @@ class SegmentSoftmax(Op):
         return OpPlan((*scattered, *gathered, *back), back, back)
 
     def value(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        largest = self.segments.largest(x, ids, *mask)
+        counts = masked(cast(x, accumulator(x.dtype)), -jnp.inf, *mask)
+        is_sorted = self.segments.is_sorted
+        largest = scattered(jax.ops.segment_max, counts, ids, self.segments.count, is_sorted)
         powers = _powers(x, largest, self.temperature, ids, *mask)
         sums = self.segments.total(on, powers, ids)
         # The largest element adds 1 to its sum, so a sum below 1 is of nothing.
@@ -144,7 +143,8 @@ def log_of_sums(
 ) -> Array:
     """`T * log(sum of exp(x / T))` over each segment; of none the identity of a maximum."""
     wide = cast(x, accumulator(x.dtype))
-    largest = segments.largest(lax.stop_gradient(wide), ids, *mask)
+    most = SegmentSelect("max", "first", segments.count, segments.is_sorted)
+    largest = value(most, lax.stop_gradient(wide), ids, *mask)
     powers = apply_given(SegmentPowers(temperature), wide, largest, ids, *mask)[0]
     sums = apply_given(SegmentSum(segments), powers, ids)[0]
     empty = lax.eq(sums, lax.full_like(sums, 0))
