@@ -1,4 +1,4 @@
-"""What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, windows of their own."""
+"""What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, what is put in order."""
 
 import dataclasses
 import math
