@@ -22,7 +22,12 @@ from jaxpool._geometry.access import terms
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels import reduce
+<<<<<<< HEAD
 from jaxpool._kernels.keep import keep
+=======
+from jaxpool._kernels.materialise import materialise
+from jaxpool._kernels.positions import checked_position, put_last
+>>>>>>> main
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
@@ -32,7 +37,7 @@ from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.max_pool import Pass, plan_max
-from jaxpool._plan.problem import Platform, Problem, keep_on
+from jaxpool._plan.problem import Platform, Problem, barrier_on
 from jaxpool._plan.sum_pool import SumPass, plan_sum
 from jaxpool._plan.tuning import LIMITS, TUNING, Limits, Tuning
 
@@ -106,10 +111,10 @@ def _problem(case: Case, by: Thresholds) -> Problem:
 def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
     problem = _problem(case, by)
     window, kind = problem.window, "max" if case.op == "max_pool" else "min"
-    plan, kept = plan_max(problem), keep_on(by.platform, by.tuning)
+    plan, kept = plan_max(problem), barrier_on(by.platform, by.tuning)
 
     def forward(x: jax.Array) -> Any:
-        return keep(kept, lambda x: select(x, window, kind, "first", plan), x)
+        return materialise(kept, lambda x: select(x, window, kind, "first", plan), x)
 
     def backward(dy: jax.Array, index: jax.Array) -> Any:
         return route(dy, index, plan)
@@ -143,7 +148,7 @@ def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
 
 def _sum(case: Case, by: Thresholds) -> dict[str, Form]:
     problem = _problem(case, by)
-    taps, kept = problem.window.size, keep_on(by.platform, by.tuning)
+    taps, kept = problem.window.size, barrier_on(by.platform, by.tuning)
     end = Epilogue(jnp.dtype(case.dtype), (lambda y: y / taps) if case.op == "avg_pool" else None)
     plans = [plan_sum(problem, transposed=transposed) for transposed in (False, True)]
 
@@ -158,7 +163,7 @@ def _sum(case: Case, by: Thresholds) -> dict[str, Form]:
         return y, backward(y)
 
     passes = [each for plan in plans for each in plan.passes]
-    there, back = (dataclasses.replace(plan, keep="barrier") for plan in plans)
+    there, back = (dataclasses.replace(plan, barrier="barrier") for plan in plans)
     ways = {
         "forward": Form(there, _words(there.passes), ("x",), forward),
         "backward": Form(back, _words(back.passes), ("dy",), backward),

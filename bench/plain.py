@@ -216,7 +216,7 @@ def _means(lines: Iterable[Line]) -> dict[str, dict[Mode, float]]:
 
 
 def means_table(lines: Iterable[Line]) -> str:
-    """The means of each function with gradient and forward, three functions a row."""
+    """The means of each function with gradient and forward, three functions per row."""
     cells = [
         [f"`{name}`", *(_times(found[mode]) if mode in found else "-" for mode in _WITH_FIRST)]
         for name, found in sorted(_means(lines).items())

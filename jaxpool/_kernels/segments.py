@@ -29,6 +29,11 @@ def of_rows(y: Array, ids: Array, fill: Any) -> Array:
     return jnp.take(y, at, axis=0, mode="fill", fill_value=fill)
 
 
+def masked(x: Array, fill: Any, *mask: Array) -> Array:
+    """x, with `fill` where a mask that is given is False."""
+    return jnp.where(mask[0], x, jnp.asarray(fill, x.dtype)) if mask else x
+
+
 def scattered(
     join: Callable[..., Array], x: Array, ids: Array, count: int, is_sorted: bool
 ) -> Array:

@@ -21,7 +21,11 @@ Which = Literal["first", "last"]
 
 @dataclasses.dataclass(frozen=True)
 class Running(Op):
-    """The extreme of all elements up to each one; keeps that element's position."""
+    """The extreme of all elements up to each one; keeps that element's position.
+
+    Given a mask that broadcasts to x and is as long along the axis, an episode begins at each element that is True, and
+    each episode has a run of its own.
+    """
 
     kind: Kind
     ties: Which
@@ -32,7 +36,7 @@ class Running(Op):
         known = problem_of(Window(()), x, on)
         return plan_scan(on, known.shape, self.axis, known.sharded)
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
+    def plan(self, on: Platform, x: Any, *reset: Any) -> OpPlan:
         chosen, size = self._scan(on, x), x.shape[self.axis]
         reaches, far = chosen.passes(size) if is_int(size) else ([], None)
         note = (
@@ -44,14 +48,15 @@ class Running(Op):
         if far is not None:
             along = f"a loop over rows of {far} positions"
             scan.append(Stage((self.axis,), 2, "running", stored=True, note=along, read=chosen))
-        return OpPlan((*scan, *scan), tuple(scan), tuple(scan), tuple(scan))
+        value = (*scan * len(reset), *scan)  # one for where each episode begins
+        return OpPlan((*value, *scan), tuple(scan), tuple(scan), value)
 
-    def value(self, on: Platform, x: Array) -> Array:
-        return running(x, self.axis, self.kind, self.reverse, self._scan(on, x))
+    def value(self, on: Platform, x: Array, *reset: Array) -> Array:
+        return running(x, self.axis, self.kind, self.reverse, self._scan(on, x), *reset)
 
-    def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
+    def primal(self, on: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
         plan = self._scan(on, x)
-        return running_select(x, self.axis, self.kind, self.ties, self.reverse, plan)
+        return running_select(x, self.axis, self.kind, self.ties, self.reverse, plan, *reset)
 
     def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
         return run_copies(x_dot, index, self.axis, self.reverse, self._scan(on, x_dot))

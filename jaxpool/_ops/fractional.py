@@ -22,7 +22,7 @@ from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import accumulator, cast
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.patches import quotient
 from jaxpool._kernels.positions import flat_position
 from jaxpool._kernels.route import pick, route
@@ -32,7 +32,7 @@ from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.others import constant_table
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, along
 
 
@@ -162,13 +162,13 @@ class Fractional(Op):
         """What each of xs has where windows begin."""
         for dim, start in zip(self.dims, starts, strict=True):
             read = functools.partial(_each, dim.at_starts)
-            xs = keep(keep_on(on), read, start, *xs)
+            xs = materialise(barrier_on(on), read, start, *xs)
         return xs
 
     def _spread(self, on: Platform, starts: Sequence[Array], y: Array) -> Array:
         """The transpose, of one array."""
         for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
-            y = keep(keep_on(on), dim.to_starts, start, y)
+            y = materialise(barrier_on(on), dim.to_starts, start, y)
         return y
 
 
@@ -188,12 +188,12 @@ class FractionalPool(Fractional):
     def value(self, on: Platform, x: Array, *samples: Array) -> Array:
         plan = plan_max(problem_of(self.window, x, on))
         best = functools.partial(select_value, kind="max", ties=self.ties, plan=plan)
-        return self._begun(on, self.starts(samples), keep(keep_on(on), best, x))[0]
+        return self._begun(on, self.starts(samples), materialise(barrier_on(on), best, x))[0]
 
     def primal(self, on: Platform, x: Array, *samples: Array) -> tuple[Array, Any]:
         window, starts = self.window, self.starts(samples)
         plan = plan_max(problem_of(window, x, on))
-        y, tap = keep(keep_on(on), lambda x: select(x, window, "max", self.ties, plan), x)
+        y, tap = materialise(barrier_on(on), lambda x: select(x, window, "max", self.ties, plan), x)
         return self._begun(on, starts, y)[0], (tap, starts)
 
     def position(self, kept: tuple[Array, tuple[Array, ...]]) -> Array:
@@ -206,7 +206,7 @@ class FractionalPool(Fractional):
     def linear(self, on: Platform, kept: tuple[Array, tuple[Array, ...]], x_dot: Array) -> Array:
         tap, starts = kept
         plan = plan_max(problem_of(self.window, x_dot, on))
-        every = keep(keep_on(on), functools.partial(pick, plan=plan), x_dot, tap)
+        every = materialise(barrier_on(on), functools.partial(pick, plan=plan), x_dot, tap)
         return self._begun(on, starts, every)[0]
 
     def transpose(
@@ -233,7 +233,7 @@ class FractionalMean(Fractional):
 
     def linear(self, on: Platform, samples: tuple[Array, ...], x: Array) -> Array:
         wide = cast(x, accumulator(x.dtype))
-        every = keep(keep_on(on), lambda wide: self._mean.linear(on, (), wide), wide)
+        every = materialise(barrier_on(on), lambda wide: self._mean.linear(on, (), wide), wide)
         return cast(self._begun(on, self.starts(samples), every)[0], x.dtype)
 
     def transpose(self, on: Platform, samples: tuple[Array, ...], dy: Array) -> tuple[Array]:

@@ -15,13 +15,13 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import rank, slices, tap_loop
 from jaxpool._kernels.compare import Ties, level
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, index_dtype, is_float, losing
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.split_ties import pick_tied, route_tied, share, tied_taps
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.others import joins_taps_in_a_loop
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.rank_pool import plan_rank
 from jaxpool._plan.stages import OpPlan, of_steps, taps
 
@@ -93,13 +93,13 @@ class Morphology(Op):
 
     def primal(self, on: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
         def both(x: Array, kernel: Array) -> tuple[Array, Any]:
-            y = keep(keep_on(on), self._best, x, kernel)
+            y = materialise(barrier_on(on), self._best, x, kernel)
             words = tied_taps(self._terms(x, kernel), y, self.window, self.taps)
             split = self.ties == "split"
             kept = words if split else rank.one_tap(words, self.window, self.ties == "last")
             return cast(y, x.dtype), kept
 
-        found: tuple[Array, Any] = keep(keep_on(on), both, x, kernel)
+        found: tuple[Array, Any] = materialise(barrier_on(on), both, x, kernel)
         return found
 
     def _won(self, kept: Any, tap: Any) -> Array:

@@ -8,7 +8,7 @@ from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, grouped, in_one_region
 from jaxpool._plan.max_pool import plan_ties
-from jaxpool._plan.problem import Keep, Platform, Problem, Shape, elements, keep_on, row
+from jaxpool._plan.problem import Barrier, Platform, Problem, Shape, barrier_on, elements, row
 from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 
 
@@ -42,7 +42,7 @@ def counts_ties_if_any(on: Platform, shape: Shape) -> bool:
 
 
 def turns(count: int) -> tuple[int, int, int]:
-    """How many turns a loop over `count` taps has, how many taps a turn, and how many are left after it.
+    """How many turns a loop over `count` taps has, how many taps per turn, and how many are left after it.
 
     A loop on every platform: written out, the program and the time to compile it would grow with the taps.
     """
@@ -78,7 +78,7 @@ def taps_of_a_round(count: int, *, back: bool) -> int:
 
 
 def keeps_reflected(on: Platform) -> bool:
-    """Whether the cotangent of x and its mirrored border is kept before the border is folded back: faster on CPU."""
+    """Whether the cotangent of x and its mirrored border is stored before the border is folded back: faster on CPU."""
     return TUNING[on].reflected_apart
 
 
@@ -107,7 +107,7 @@ class Fold:
 
     axis: int
     ways: int
-    keep: Keep = "barrier"
+    barrier: Barrier = "barrier"
 
 
 def plan_fold(
@@ -127,17 +127,17 @@ def plan_fold(
         for axis in sorted(axes):
             size = shape[axis] or 0
             if size >= ways and size // ways * row(shape, (axis,)) * bits >= least:
-                return Fold(axis, ways, keep_on(platform))
+                return Fold(axis, ways, barrier_on(platform))
         short = [axis for axis in sorted(axes) if 1 < (shape[axis] or 0) <= most]
         if short and not ties:
-            return Fold(short[0], shape[short[0]] or 0, keep_on(platform))
+            return Fold(short[0], shape[short[0]] or 0, barrier_on(platform))
     return None
 
 
 def blur_groups(window: Window, on: Platform) -> tuple[Window, ...]:
     """The axes of a blur in the order of its passes, those of one pass together.
 
-    Binomial weights are a product of one factor an axis. The axes whose strides leave the least to
+    Binomial weights are a product of one factor per axis. The axes whose strides leave the least to
     the later passes come first. No size has a say, so that shards are added up as the whole is.
     """
     used = [dim for dim in window.dims if not dim.idle]
@@ -170,7 +170,7 @@ class ScanPlan:
     """After pass k each element holds the extreme of the last `ways`^k: a pass joins `ways` of those before."""
 
     ways: int
-    keep: Keep
+    barrier: Barrier
     keys: bool = False  # floats are compared as integers of the same order
     walked: float = NEVER  # positions: once passes reach so far, a loop joins rows of as many, one after another
 
@@ -194,7 +194,7 @@ def plan_scan(on: Platform, shape: Shape = (), axis: int = 0, sharded: bool = Tr
     tuning = TUNING[on]
     known = not sharded and None not in shape and elements(shape) > 0
     walked = tuning.scan_row * (shape[axis] or 0) / elements(shape) if known else NEVER
-    return ScanPlan(tuning.scan_ways, keep_on(on), tuning.subnormals_are_zero, walked)
+    return ScanPlan(tuning.scan_ways, barrier_on(on), tuning.subnormals_are_zero, walked)
 
 
 def puts_in_order(on: Platform, shape: Shape, sharded: bool) -> bool:

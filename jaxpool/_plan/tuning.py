@@ -60,7 +60,7 @@ class Tuning:
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
     scattered_taps: int = 0  # taps of a window: up to here a maximum keeps x, and one instruction sends cotangents back
-    scattered_taps_an_element: int = 9  # taps an input element: likewise
+    scattered_taps_an_element: int = 9  # taps per input element: the same where windows meet
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps
@@ -77,7 +77,7 @@ class Tuning:
     # NOTES: Value and index
     nan_apart: bool = False  # a NaN is looked for apart from the best number: half the latency of a term
     # NOTES: What keeps a result apart
-    conditional: bool = False  # keep results in a branch: XLA for CPU drops optimization barriers too early
+    conditional: bool = False  # materialise results in a branch: XLA for CPU drops optimization barriers too early
     # NOTES: Regions
     in_place: bool = False  # pads term by term, and cuts phases off once joined
     widened_apart: bool = False  # cotangents of 8 and 16 bits are widened before they are added, not in each term
@@ -112,7 +112,7 @@ class Tuning:
     # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
     # NOTES: Blurs
-    reflected_apart: bool = False  # a cotangent over the mirrored border is kept before that is folded back
+    reflected_apart: bool = False  # a cotangent over the mirrored border is stored before that is folded back
     # NOTES: Boxes and segments
     ordered_scatters: bool = False  # a scatter writes one row after another: sums have the same bits on every run
     ties_tested: bool = False  # ties of segments are counted in a branch, taken only where there is one

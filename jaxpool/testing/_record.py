@@ -42,6 +42,7 @@ class Pool:
     usual: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     choices: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     adds: bool | Callable[..., bool] = False
+    marks: bool = False  # values are True and False, which have no derivative
     keeps_integers: bool = False
     coefficients: tuple[str, ...] = ()
     tolerance: float = 0.0
@@ -75,6 +76,8 @@ class Pool:
         """The rules of ties that it takes; none where it has no such argument."""
         if not self.takes("ties"):
             return ()
+        if self.marks:
+            return ("first", "last", "all")
         return ("first", "last") if self.takes("reverse") else ("first", "last", "split")
 
     @property
@@ -139,12 +142,12 @@ def record(
 ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
     """Keeps the record of the public function that has the name of the loops below."""
 
-    def keep(meaning: Callable[..., Answer]) -> Callable[..., Answer]:
+    def register(meaning: Callable[..., Answer]) -> Callable[..., Answer]:
         name = meaning.__name__
         _RECORDS[name] = Pool(name, meaning, twin, operands=operands, **fields)
         return meaning
 
-    return keep
+    return register
 
 
 def pools() -> dict[str, Pool]:

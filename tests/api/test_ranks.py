@@ -158,7 +158,7 @@ def test_large_windows(name):
         assert_pool_matches(pool("median", "vjp"), dataclasses.replace(case, dy=dy))
 
 
-# At length: 300 drawn cases a function.
+# At length: 300 drawn cases for each function.
 
 
 @pytest.mark.slow

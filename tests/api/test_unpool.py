@@ -161,41 +161,6 @@ def test_transpose_of_unpooling(x64):
     np.testing.assert_allclose((tangent * w).sum(), (v * cotangent).sum(), rtol=1e-12)
 
 
-def test_transformations_of_unpooling():
-    """At distinct indices unpooling is linear: `at[].set` is its twin."""
-    y = np.arange(6, dtype=np.float32).reshape(2, 3, 1)
-    indices = np.array([[3, 0, 4], [1, 2, 0]], np.int32)[..., None]
-    v = np.cos(y)
-
-    def twin(y):
-        zeros = jnp.zeros((2, 5, 1), y.dtype)
-        return zeros.at[np.arange(2)[:, None], indices[..., 0]].set(y)
-
-    def ours(y):
-        return jaxpool.max_unpool(y, indices, (5,))
-
-    def transformed(unpool):
-        def loss(y):
-            return (unpool(y) ** 3).sum()
-
-        return [
-            jax.vmap(unpool, in_axes=3, out_axes=1)(jnp.stack([y, v], 3)),
-            jax.grad(loss)(y),
-            jax.hessian(loss)(y),
-            jax.jacfwd(jax.grad(loss))(y),
-            jax.jacrev(jax.jacfwd(loss))(y),
-            jax.linearize(unpool, y)[1](v),
-            jax.grad(jax.checkpoint(loss))(y),
-        ]
-
-    for got, want in zip(
-        jax.jit(transformed, static_argnums=0)(ours),
-        jax.jit(transformed, static_argnums=0)(twin),
-        strict=True,
-    ):
-        np.testing.assert_allclose(got, want, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("dtype", "window", "channels"), [("bfloat16", 2, 32), ("float32", 5, 3), ("float16", 3, 1)]
 )
@@ -242,18 +207,6 @@ def test_unpooling_puts_every_maximum_back(data):
         np.testing.assert_array_equal(again, y)  # x read at the indices is y
         chosen = np.asarray(x) != 0
         np.testing.assert_array_equal(np.asarray(x)[chosen], case.x[chosen])
-
-
-def test_symbolic_batch_and_channels():
-    def there_and_back(x):
-        y, indices = jaxpool.max_pool_with_argmax(x, (2, 2), (2, 2))
-        return jaxpool.max_unpool(y, indices, (4, 4))
-
-    batch, channels = jax.export.symbolic_shape("b, c")
-    spec = jax.ShapeDtypeStruct((batch, 4, 4, channels), np.float32)
-    exported = jax.export.export(jax.jit(there_and_back))(spec)
-    x = np.random.default_rng(6).standard_normal((3, 4, 4, 2)).astype(np.float32)
-    np.testing.assert_array_equal(exported.call(x), there_and_back(x))
 
 
 def test_explicit_sharding_of_channels_is_kept():

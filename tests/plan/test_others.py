@@ -7,7 +7,7 @@ from jaxpool._geometry.window import full_window, make_window
 from jaxpool._plan import others
 from jaxpool._plan.layout import Layout, fits_tables, in_one_region
 from jaxpool._plan.max_pool import plan_max, residual
-from jaxpool._plan.problem import Problem, elements, keep_on, nbytes, row
+from jaxpool._plan.problem import Problem, barrier_on, elements, nbytes, row
 from jaxpool._plan.tuning import CPU, LIMITS, NEVER, PORTABLE, TUNING
 
 
@@ -65,8 +65,8 @@ def test_limits_are_the_last_that_are_read_one_by_one():
 @pytest.mark.parametrize("on", TUNING)
 def test_a_scan_is_kept_as_its_platform_keeps(on):
     plan = others.plan_scan(on)
-    assert (plan.ways, plan.keep) == (TUNING[on].scan_ways, keep_on(on))
-    assert plan.keep == ("conditional" if on == "cpu" else "barrier")
+    assert (plan.ways, plan.barrier) == (TUNING[on].scan_ways, barrier_on(on))
+    assert plan.barrier == ("conditional" if on == "cpu" else "barrier")
 
 
 @pytest.mark.parametrize("on", TUNING)
@@ -122,7 +122,7 @@ def test_numbers_of_a_problem():
     assert [problem(dtype).low_precision for dtype in ("float32", "uint16")] == [False, False]
     assert problem("int8", "gpu").tuning is TUNING["gpu"]
     assert problem("int8", "gpu", PORTABLE).tuning is PORTABLE
-    assert (keep_on("gpu", CPU), keep_on("cpu", PORTABLE)) == ("conditional", "barrier")
+    assert (barrier_on("gpu", CPU), barrier_on("cpu", PORTABLE)) == ("conditional", "barrier")
     assert (elements((2, 3)), elements((2, None)), elements(())) == (6, float("inf"), 1)
     assert (row((2, 3, 4, 5), (1,)), row((2, 3, 4, 5), (0, 2)), row((2, 3), ())) == (20, 5, 6)
     assert (nbytes((2, 3), 16), nbytes((2, None), 8)) == (12, float("inf"))

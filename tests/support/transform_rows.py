@@ -63,9 +63,9 @@ def usual(pool):
 
 
 def both(answer):
-    """A pool and its indices as one array."""
+    """A pool and its indices as one array, and what is True as 1."""
     if not isinstance(answer, tuple):
-        return answer
+        return answer.astype(float) if answer.dtype == bool else answer
     y, indices = answer
     return jnp.stack([y, indices.astype(y.dtype)], -1)
 
@@ -191,7 +191,7 @@ VARIANTS = {
     **{
         f"{name}, large": row(name, **LARGE, strides=(1, 1), ties="split")
         for name, pool in POOLS.items()
-        if pool.takes("window_shape", "ties")
+        if pool.takes("window_shape") and "split" in pool.ties
     },
     **{
         f"{name}, overlapping": row(
