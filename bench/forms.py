@@ -22,12 +22,7 @@ from jaxpool._geometry.access import terms
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels import reduce
-<<<<<<< HEAD
-from jaxpool._kernels.keep import keep
-=======
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import checked_position, put_last
->>>>>>> main
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
