@@ -193,7 +193,10 @@ def plan_scan(on: Platform, shape: Shape = (), axis: int = 0, sharded: bool = Tr
     """The plan of a running extreme along an axis; one that is sharded as its type says has no loop along it."""
     tuning = TUNING[on]
     known = not sharded and None not in shape and elements(shape) > 0
-    walked = tuning.scan_row * (shape[axis] or 0) / elements(shape) if known else NEVER
+    walked = NEVER
+    if known:
+        long_enough = tuning.scan_row * (shape[axis] or 0) / elements(shape)
+        walked = max(long_enough, tuning.scan_beside / row(shape, (axis,)))
     return ScanPlan(tuning.scan_ways, barrier_on(on), tuning.subnormals_are_zero, walked)
 
 

@@ -108,6 +108,7 @@ class Tuning:
     folded_tied_row: int = 256  # bits next to each other: likewise, where ties are counted or the first is found
     # NOTES: Subnormal numbers
     scan_row: float = NEVER  # elements: rows of a running extreme are joined by a loop once they are so long
+    scan_beside: int = 4  # elements next to each other in such a row: of single ones a step takes far too long
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
