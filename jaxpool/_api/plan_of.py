@@ -226,9 +226,8 @@ def _kept(op: Op, types: Sequence[Any], output: Any) -> tuple[jax.ShapeDtypeStru
         return tuple(types[op.inputs :])
     if op.keeps_inputs:
         return (*types, output) if op.keeps_output else tuple(types)
-    if op.keeps_value_of is not None:
-        value = functools.partial(op.keeps_value_of.value, "portable")
-        return (jax.eval_shape(value, *types), *types[op.inputs :][: op.given_kept])
+    if op.keeps_value:
+        return (output, *types[op.inputs :][: op.given_kept])
     return tuple(
         jax.tree.leaves(jax.eval_shape(functools.partial(op.primal, "portable"), *types)[1])
     )

@@ -1,4 +1,4 @@
-"""What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, windows of their own."""
+"""What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, what is put in order."""
 
 import dataclasses
 import math
@@ -191,29 +191,20 @@ def plan_scan(on: Platform, shape: Shape = (), axis: int = 0, sharded: bool = Tr
     """The plan of a running extreme along an axis; one that is sharded as its type says has no loop along it."""
     tuning = TUNING[on]
     known = not sharded and None not in shape and elements(shape) > 0
-    walked = tuning.scan_row * (shape[axis] or 0) / elements(shape) if known else NEVER
+    walked = NEVER
+    if known:
+        long_enough = tuning.scan_row * (shape[axis] or 0) / elements(shape)
+        walked = max(long_enough, tuning.scan_beside / row(shape, (axis,)))
     return ScanPlan(tuning.scan_ways, barrier_on(on), tuning.subnormals_are_zero, walked)
 
 
-def own_windows(
-    shape: Sequence[int | None],
-    axes: Sequence[int],
-    sizes: Sequence[int],
-    platform: Platform,
-    sharded: bool,
-) -> Window | None:
-    """Windows that do not meet, one per element of `shape`, as large as `sizes` along `axes` allow; None: scatter.
+def puts_in_order(on: Platform, shape: Shape, sharded: bool) -> bool:
+    """Whether elements are put into an array of `shape` by one scatter that writes them in order, places in 32 bits.
 
     What is sharded as its type says cannot be made flat.
     """
-    dims = []
-    for axis, size in zip(axes, sizes, strict=True):
-        out = shape[axis]
-        if sharded or None in shape or not out or out > size:
-            return None
-        dims.append(Axis(axis, size, size // out, size // out, 1, 0, 0, out))
-    window = Window(tuple(dims))
-    return window if window.size <= TUNING[platform].unpool_taps else None
+    flat = not sharded and None not in shape and elements(shape) < 2**31
+    return flat and TUNING[on].ordered_scatters
 
 
 def turns_of_batch(shape: Shape, on: Platform) -> int:

@@ -107,20 +107,19 @@ class Tuning:
     folded_tied_row: int = 256  # bits next to each other: the same where ties are counted or the first is found
     # NOTES: Subnormal numbers
     scan_row: float = NEVER  # elements: rows of a running extreme are joined by a loop once they are so long
+    scan_beside: int = 4  # elements next to each other in such a row: of single ones a step takes far too long
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
     # NOTES: Blurs
     reflected_apart: bool = False  # a cotangent over the mirrored border is stored before that is folded back
     # NOTES: Boxes and segments
-    ordered_scatters: bool = False  # a scatter adds one row after another: by it sums are the same bits on every run
+    ordered_scatters: bool = False  # a scatter writes one row after another: sums have the same bits on every run
     ties_tested: bool = False  # ties of segments are counted in a branch, taken only where there is one
     box_pixels: bool = False  # a cell of few points reads their pixels; else two matrix products with the whole image
     boxes_of_a_walk: int = 128  # boxes: so many are read in one loop; on CPU what a cache holds
     tile_rows: float = NEVER  # rows of an image: one loop sends cotangents to so many; all where nothing was measured
     tile_columns: float = NEVER  # columns of an image: one loop sends cotangents to so many
-    # NOTES: Unpooling
-    unpool_taps: float = 0  # taps of a window: put densely up to here, if indices allow; a scatter takes twice as long
 
 # fmt: on
 
@@ -146,7 +145,6 @@ CPU = Tuning(
     scan_ways=6,
     scan_row=1 << 9,
     subnormals_are_zero=True,
-    unpool_taps=32,
     blur_taps=1,
     network_taps=128,
     walked_row=32,
