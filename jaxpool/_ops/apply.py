@@ -118,21 +118,3 @@ def apply_given(op: Op, *args: Array) -> tuple[Array, Any]:
     The primal takes the inputs and what is given, and a linear op keeps what is given.
     """
     return kept(op, *args)
-
-
-class Composite:
-    """An operation made of pieces that have derivatives. Subclasses are frozen dataclasses."""
-
-    def value(self, *xs: Array) -> Array:
-        """What is computed."""
-        raise TypeError(f"{type(self).__name__} describes no value")
-
-
-@functools.partial(jax.checkpoint, prevent_cse=False, static_argnums=0)
-@functools.partial(jax.jit, static_argnums=0)
-def compose(op: Composite, *xs: Array) -> Array:
-    """What `op` computes of `xs`, differentiated by jax itself, in both modes.
-
-    What is kept is `xs`; all else is computed again.
-    """
-    return op.value(*xs)

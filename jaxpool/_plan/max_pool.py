@@ -41,7 +41,7 @@ class MaxPlan:
 def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
     """What is kept of a pool over `window`, where ties are `split` or go to one element, by a program for `platform`.
 
-    "rank": of the chosen element, or with split ties a bit per element, of windows as large as their
+    "rank": of the chosen element, or with split ties x and y, of windows as large as their
     axes, which are reduced if they have more than `whole_taps`. "tap": the chosen one, an integer per
     output. "bits": a bit per tap, set where it ties. "arrays": x and y, which are less than the bits of
     more than `masked_taps`. "input": x, where one instruction finds the chosen element anew as it sends the

@@ -21,7 +21,6 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels import slices
-from jaxpool._ops.apply import compose
 from jaxpool._ops.ranged import ranged
 from jaxpool._shards.halo import Shards
 
@@ -42,7 +41,7 @@ class Ends:
             which = which * np.int32(len(kinds)) + jnp.asarray(kind)[halo.shard()]
         runs = [functools.partial(self._ending, ends) for ends in itertools.product(*every)]
         switch: Callable[..., Any] = functools.partial(lax.switch, which, runs)
-        if self.pool in (compose, ranged):  # else jax would keep a copy of x for each branch
+        if self.pool is ranged:  # else jax would keep a copy of x for each branch
             switch = jax.checkpoint(switch)
         # Outside of the switch: its transpose adds over devices, and not all of them take the same branch.
         y: Array = switch(*vary_together([x, *given]))

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from jaxpool._geometry.window import make_window
-from jaxpool._ops.apply import Composite, apply
+from jaxpool._ops.apply import apply
 from jaxpool._ops.linear_map import linear_map, linear_p
 from jaxpool._ops.op import Op
 from jaxpool._ops.soft_pool import SoftPool
@@ -285,8 +285,6 @@ def test_an_op_that_describes_nothing_says_so():
     for what in ("primal", "linear", "transpose"):
         with pytest.raises(TypeError, match=r"Op describes no (primal|linear map|transpose)"):
             getattr(Op(), what)("cpu", ())
-    with pytest.raises(TypeError, match="Composite describes no value"):
-        Composite().value()
     with pytest.raises(TypeError, match="SoftPool describes no plain way"):
         SoftPool(make_window((1, 2, 1), (2,)), 1.0).value(jnp.ones((1, 2, 1)))
 
