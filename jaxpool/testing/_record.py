@@ -37,7 +37,7 @@ class Pool:
     - `keeps_integers`: whether a function that adds gives integers for integers, and not float32.
     - `tolerance`: a relative error to allow on top of the rounding of a sum, in units of the dtype's eps.
     - `operands`: the arrays by which the function is differentiated.
-    - `coefficients`: arguments that are numbers or arrays, by which it is differentiated too, as `p` of `gem_pool`.
+    - `coefficients`: arguments that are numbers or arrays, by which it is differentiated too, such as a `temperature`.
     - `covers`: the kinds of numbers (see `draw_values`) for which the oracle and the function have the same derivative.
     """
 
