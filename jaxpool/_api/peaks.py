@@ -37,7 +37,7 @@ def local_maxima(
     W spatial and C channels; any number of pooled axes works alike. Windows have stride 1 and the padding "SAME":
     of an even size they reach one element further towards the end.
 
-    No gradient: the result is boolean. NaN is larger than every number, and -inf an ordinary value: where
+    Gradient: none, the result is boolean. NaN is larger than every number, and -inf an ordinary value: where
     a window holds nothing else, one of its elements is the largest. Padding is never chosen.
 
     Args:
@@ -79,7 +79,7 @@ def local_minima(
     `y[b, i, j, c] = (x[b, i, j, c] is the element that min_pool chooses of the window around it)`, letters and windows
     as in `local_maxima`.
 
-    No gradient: the result is boolean. NaN is smaller than every number.
+    Gradient: none, the result is boolean. NaN is smaller than every number.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and bool.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -18,7 +19,7 @@ from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import calling
 from jaxpool._kernels.dtypes import is_float, losing
 from jaxpool._ops.apply import apply_given
-from jaxpool._ops.soft_segments import SegmentLogSumExp, SegmentSoftmax, SoftSegments
+from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, log_of_sums
 
 TEMPERATURES = (
     2.0**-64,
@@ -26,8 +27,7 @@ TEMPERATURES = (
 )  # within which its inverse, and what is divided by it, are normal numbers of float32
 
 
-def _soft(
-    op: type[SoftSegments],
+def _arguments(
     name: str,
     x: Any,
     segment_ids: Any,
@@ -35,15 +35,16 @@ def _soft(
     temperature: Any,
     where: Any,
     is_sorted: Any,
-) -> tuple[SoftSegments, Array, tuple[Array, ...]]:
-    """The op, x as floats, the ids and perhaps a mask."""
+) -> tuple[Segments, float, Array, tuple[Array, ...]]:
+    """The segments, the temperature, x as floats, the ids and perhaps a mask."""
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape}):
         rule, hint = "a finite number above 0", "Divide x by a temperature that is traced."
         heat = number("temperature", temperature, rule, hint, lambda t: 0 < t < math.inf)
         count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
     heat = min(max(heat, TEMPERATURES[0]), TEMPERATURES[1])
-    return op(heat, count, is_sorted), x if is_float(x.dtype) else x.astype(np.float32), given
+    wide = x if is_float(x.dtype) else x.astype(np.float32)
+    return Segments(count, is_sorted), heat, wide, given
 
 
 @public
@@ -90,18 +91,13 @@ def segment_softmax(
     References:
       `jraph.segment_softmax`, whose rows beyond the last segment are NaN or not by what stands there.
     """
-    op, x, given = _soft(
-        SegmentSoftmax,
-        "segment_softmax",
-        x,
-        segment_ids,
-        num_segments,
-        temperature,
-        where,
-        indices_are_sorted,
+    name, is_sorted = "segment_softmax", indices_are_sorted
+    segments, heat, x, given = _arguments(
+        name, x, segment_ids, num_segments, temperature, where, is_sorted
     )
-    if 0 in (op.count, x.shape[0]):
+    if 0 in (segments.count, x.shape[0]):
         return jnp.zeros_like(x)
+    op = SegmentSoftmax(segments, heat)
     return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *given)
 
 
@@ -121,11 +117,10 @@ def segment_logsumexp(
     `y[s, ...] = T * log(sum over n with segment_ids[n] == s of exp(x[n, ...] / T))`, with temperature T. Every element
     is taken relative to the largest of its segment, so nothing overflows.
 
-    Gradient: the cotangent of each segment is shared out by `segment_softmax(x)`, which is kept with the ids: a
-    gather. Forward and reverse mode, to any order. Infinities and NaN are as in `segment_softmax`. A segment without
-    rows gives -inf, or the least value of a type that has none, and sends its cotangent nowhere. 8- and
-    16-bit floats are computed in float32 and rounded once. Sums are in an order
-    that the ids alone decide.
+    Gradient: the cotangent of each segment is shared out by the softmax of its rows: a gather. Kept are the
+    exponentials, their sums and the ids. Forward and reverse mode, to any order. Infinities and NaN are as in
+    `segment_softmax`. A segment without rows gives -inf, or the least value of a type that has none, and sends its
+    cotangent nowhere. 8- and 16-bit floats are computed in float32 and rounded once.
 
     {segments}
       temperature: a finite number above 0 (one beyond 2**64 or its inverse is taken as that).
@@ -145,16 +140,10 @@ def segment_logsumexp(
     References:
       `jax.scipy.special.logsumexp`, of an array at a time.
     """
-    op, x, given = _soft(
-        SegmentLogSumExp,
-        "segment_logsumexp",
-        x,
-        segment_ids,
-        num_segments,
-        temperature,
-        where,
-        indices_are_sorted,
+    name, is_sorted = "segment_logsumexp", indices_are_sorted
+    segments, heat, x, given = _arguments(
+        name, x, segment_ids, num_segments, temperature, where, is_sorted
     )
-    if 0 in (op.count, x.shape[0]):
-        return jnp.full((op.count, *x.shape[1:]), losing(x.dtype, "max"), x.dtype)
-    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *given)
+    if 0 in (segments.count, x.shape[0]):
+        return jnp.full((segments.count, *x.shape[1:]), losing(x.dtype, "max"), x.dtype)
+    return gathered(functools.partial(log_of_sums, segments, heat), 1, x.ndim - 1, x, *given)

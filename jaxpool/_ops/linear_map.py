@@ -81,10 +81,9 @@ def kept(op: Op, *args: Array) -> tuple[Array, Any]:
     if op.keeps_inputs:
         y = compute(op, "value", *args)
         return y, (args, y) if op.keeps_output else args
-    if op.keeps_value_of is not None:
+    if op.keeps_value:
         y = compute(op, "value", *args)
-        shares = y if op.keeps_value_of is op else compute(op.keeps_value_of, "value", *args)
-        return y, (shares, *given[: op.given_kept])
+        return y, (y, *given[: op.given_kept])
     found: tuple[Array, Any] = compute(op, "primal", *args)
     return found
 

@@ -32,18 +32,10 @@ class Op:
     # Whether the residual is the inputs, and `keeps_output` the output too, differentiable as they are.
     keeps_inputs = False
     keeps_output = True
-    given_kept = (
-        0  # how many of the arrays that are given stand behind the value of `keeps_value_of`
-    )
-
-    @property
-    def keeps_value_of(self) -> Op | None:
-        """The op of the same arguments whose value is the residual, itself perhaps, differentiable as it is.
-
-        Needs `differentiable_given`, for derivatives of the derivative.
-        """
-        return None
-
+    # Whether the residual is the output, differentiable as it is, and behind it the first `given_kept` of what is
+    # given. For derivatives of the derivative it needs `differentiable_given`.
+    keeps_value = False
+    given_kept = 0
     is_pool = True  # or moves elements about for one, which no plan of a program names
 
     def plan(self, on: Platform, *types: Any) -> OpPlan:

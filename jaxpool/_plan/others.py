@@ -41,13 +41,16 @@ def counts_ties_if_any(on: Platform, shape: Shape) -> bool:
     return TUNING[on].ties_tested and elements(shape) < 2**32
 
 
-def turns(count: int) -> tuple[int, int, int]:
+def turns(count: int, *, weighted: bool) -> tuple[int, int, int]:
     """How many turns a loop over `count` taps has, how many taps per turn, and how many are left after it.
+
+    `weighted`: a weight is read with each tap.
 
     A loop on every platform: written out, the program and the time to compile it would grow with the taps.
     """
-    whole, rest = divmod(count, LIMITS.taps_at_once)
-    return whole, LIMITS.taps_at_once, rest
+    at_once = LIMITS.weighted_taps_at_once if weighted else LIMITS.taps_at_once
+    whole, rest = divmod(count, at_once)
+    return whole, at_once, rest
 
 
 def in_one_go(taps: int, stride: int) -> bool:
@@ -70,11 +73,6 @@ def levels_in_a_loop(levels: Sequence[int], sizes: Sequence[int]) -> bool:
         and 2 * (max(levels) + 1) * max(sizes) < 2**31
         and sum(level ** len(sizes) for level in levels) < 2**31
     )
-
-
-def taps_of_a_round(count: int, *, back: bool) -> int:
-    """How many taps of `count` one round of such a loop joins, or `back`, of how many cotangents are added up."""
-    return min(count, LIMITS.taps_of_a_round_back if back else LIMITS.taps_of_a_round)
 
 
 def keeps_reflected(on: Platform) -> bool:
