@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bench._case import ADAPTIVE, AVERAGES, MAX, UNPOOL, Case
+from bench._case import ADAPTIVE, AVERAGES, MAX, Case
 from jaxpool._api.plan_text import HOWS
 from jaxpool._geometry.access import terms
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import Axis, Window, make_window
+from jaxpool._geometry.window import make_window
 from jaxpool._kernels import reduce
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import checked_position, put_last
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
@@ -32,7 +31,6 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._ops.unpool import put
 from jaxpool._plan.max_pool import Pass, plan_max
 from jaxpool._plan.problem import Platform, Problem, barrier_on
 from jaxpool._plan.sum_pool import SumPass, plan_sum
@@ -80,7 +78,6 @@ def forms(case: Case, by: Thresholds) -> Mapping[str, Form]:
         "max_pool": _selection,
         "min_pool": _selection,
         MAX: _reduction,
-        UNPOOL: _unpool,
         **dict.fromkeys(AVERAGES, _sum),
         **dict.fromkeys(ADAPTIVE, _adaptive),
     }.get(case.op)
@@ -190,20 +187,6 @@ def _op(op: Op, by: Thresholds) -> Form:
         return y, op.transpose(by.platform, residual, dy)
 
     return Form(type(op), type(op).__name__, ("x", "dy"), both)
-
-
-def _unpool(case: Case, by: Thresholds) -> dict[str, Form]:
-    lengths = zip(case.axes, case.output, case.spatial_shape, strict=True)
-    dims = [Axis(a, size, size // n, size // n, 1, 0, 0, n) for a, size, n in lengths]
-    own = Window(tuple(dims))
-    dense = own.size <= by.tuning.unpool_taps
-
-    def forward(x: jax.Array, positions: jax.Array) -> Any:
-        position = checked_position(positions, math.prod(case.output))
-        return put(put_last, "cpu", x, position, case.axes, case.output, own if dense else None)
-
-    words = "dense in windows of their own" if dense else "scattered"
-    return {"forward": Form(dense, words, ("x", "positions"), forward)}
 
 
 def _reduction(case: Case, by: Thresholds) -> dict[str, Form]:

@@ -91,6 +91,11 @@ def only(where: Array, x: Array) -> Array:
     return lax.select(where, x, lax.full_like(x, 0))
 
 
+def at_tap(tap: Array, x: Array, chosen: Array) -> Array:
+    """x where the `tap`, which may be traced, is the one that was chosen, and 0 elsewhere."""
+    return only(lax.eq(chosen, lax.broadcast(tap.astype(chosen.dtype), chosen.shape)), x)
+
+
 def concatenate(parts: Sequence[Array], axis: int) -> Array:
     """The parts one after another along an axis.
 

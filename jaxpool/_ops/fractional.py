@@ -1,8 +1,11 @@
-"""Windows that random numbers place: of one width along an axis, wherever they begin.
+"""Fractional pools: windows of one width, whose starts are random numbers known only when the program runs.
 
-So a window is one of those that lie a position apart, and these share their maxima and sums. Where it begins is traced,
-but at which few places it may begin (`places_of`) is known beforehand, and so is which windows may begin at a place
-(`windows_at`). Both directions read these few and take what chance placed there; neither scatters.
+All windows of that width at stride 1, one for each place at which a window can begin, are pooled first, in the passes
+of an ordinary pool; a random window is one of them, read at its start. A gather would do that, and its transpose
+would be a scatter. Instead the program uses that the random numbers move a start little: window i begins at one of a
+few places known when the program is traced (`places_of`). Forward, it reads all of these and selects the one that
+was drawn. Backward, each place reads the few windows that may begin there (`windows_at`) and adds the cotangents of
+those that do. So neither direction scatters, and sums are the same bits on every run.
 """
 
 from __future__ import annotations
@@ -88,7 +91,7 @@ class RandomAxis:
         return [xp.clip(exact + np.int32(stray), 0, self.last) for stray in self._strays]
 
     def windows_at(self) -> list[Any]:
-        """The windows that may begin at each place, as such vectors; not below `out` where there is none."""
+        """The windows that may begin at each place, as vectors like those; `out` or more says that there is none."""
         xp: Any = np if constant_table(self.last) else jnp
         place = xp.arange(self.last + 1, dtype=np.int32)
         if self.out == 1:
@@ -100,7 +103,7 @@ class RandomAxis:
         return [first + np.int32(k) for k in range(-(-len(strays) * apart // self.last))]
 
     def at_starts(self, start: Array, x: Array) -> Array:
-        """What x, an element a place, has where each window begins."""
+        """The elements of x at which the windows begin; x has one element for each place."""
         first, *others = self.places_of()
         y = self._taken(x, first)
         for places in others:

@@ -1,4 +1,4 @@
-"""What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, windows of their own."""
+"""What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, what is put in order."""
 
 import dataclasses
 import math
@@ -41,13 +41,16 @@ def counts_ties_if_any(on: Platform, shape: Shape) -> bool:
     return TUNING[on].ties_tested and elements(shape) < 2**32
 
 
-def turns(count: int) -> tuple[int, int, int]:
+def turns(count: int, *, weighted: bool) -> tuple[int, int, int]:
     """How many turns a loop over `count` taps has, how many taps per turn, and how many are left after it.
+
+    `weighted`: a weight is read with each tap.
 
     A loop on every platform: written out, the program and the time to compile it would grow with the taps.
     """
-    whole, rest = divmod(count, LIMITS.taps_at_once)
-    return whole, LIMITS.taps_at_once, rest
+    at_once = LIMITS.weighted_taps_at_once if weighted else LIMITS.taps_at_once
+    whole, rest = divmod(count, at_once)
+    return whole, at_once, rest
 
 
 def in_one_go(taps: int, stride: int) -> bool:
@@ -70,11 +73,6 @@ def levels_in_a_loop(levels: Sequence[int], sizes: Sequence[int]) -> bool:
         and 2 * (max(levels) + 1) * max(sizes) < 2**31
         and sum(level ** len(sizes) for level in levels) < 2**31
     )
-
-
-def taps_of_a_round(count: int, *, back: bool) -> int:
-    """How many taps of `count` one round of such a loop joins, or `back`, of how many cotangents are added up."""
-    return min(count, LIMITS.taps_of_a_round_back if back else LIMITS.taps_of_a_round)
 
 
 def keeps_reflected(on: Platform) -> bool:
@@ -193,29 +191,20 @@ def plan_scan(on: Platform, shape: Shape = (), axis: int = 0, sharded: bool = Tr
     """The plan of a running extreme along an axis; one that is sharded as its type says has no loop along it."""
     tuning = TUNING[on]
     known = not sharded and None not in shape and elements(shape) > 0
-    walked = tuning.scan_row * (shape[axis] or 0) / elements(shape) if known else NEVER
+    walked = NEVER
+    if known:
+        long_enough = tuning.scan_row * (shape[axis] or 0) / elements(shape)
+        walked = max(long_enough, tuning.scan_beside / row(shape, (axis,)))
     return ScanPlan(tuning.scan_ways, barrier_on(on), tuning.subnormals_are_zero, walked)
 
 
-def own_windows(
-    shape: Sequence[int | None],
-    axes: Sequence[int],
-    sizes: Sequence[int],
-    platform: Platform,
-    sharded: bool,
-) -> Window | None:
-    """Windows that do not meet, one per element of `shape`, as large as `sizes` along `axes` allow; None: scatter.
+def puts_in_order(on: Platform, shape: Shape, sharded: bool) -> bool:
+    """Whether elements are put into an array of `shape` by one scatter that writes them in order, places in 32 bits.
 
     What is sharded as its type says cannot be made flat.
     """
-    dims = []
-    for axis, size in zip(axes, sizes, strict=True):
-        out = shape[axis]
-        if sharded or None in shape or not out or out > size:
-            return None
-        dims.append(Axis(axis, size, size // out, size // out, 1, 0, 0, out))
-    window = Window(tuple(dims))
-    return window if window.size <= TUNING[platform].unpool_taps else None
+    flat = not sharded and None not in shape and elements(shape) < 2**31
+    return flat and TUNING[on].ordered_scatters
 
 
 def turns_of_batch(shape: Shape, on: Platform) -> int:

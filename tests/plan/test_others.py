@@ -3,7 +3,7 @@
 import pytest
 
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import Axis, full_window, make_window
+from jaxpool._geometry.window import full_window, make_window
 from jaxpool._plan import others
 from jaxpool._plan.layout import Layout, fits_tables, in_one_region
 from jaxpool._plan.max_pool import plan_max, residual
@@ -74,6 +74,10 @@ def test_a_scan_is_walked_along_rows_that_are_long_enough(on):
     """On CPU; not along an axis whose type says that it is sharded, nor where a size is not known."""
     row = TUNING[on].scan_row
     assert others.plan_scan(on, (4, 1000, 2), 1, sharded=False).walked == row / 8
+    beside = TUNING[on].scan_beside
+    assert others.plan_scan(on, (1 << 16, 1000), 1, sharded=False).walked == max(
+        row / 2**16, beside
+    )
     for shape, sharded in (((4, 1000, 2), True), ((None, 1000, 2), False)):
         assert others.plan_scan(on, shape, 1, sharded).walked == NEVER
 
@@ -99,25 +103,15 @@ def test_the_passes_of_a_blur():
     assert blurred((1, most, 2), on="gpu") == [(2,), (3,)]
 
 
-def own(shape, sizes, platform="cpu", *, sharded=False):
-    return others.own_windows(shape, (1, 2), sizes, platform, sharded)
-
-
-def test_windows_of_their_own():
-    window = own((2, 3, 4, 5), (8, 17))
-    assert window.dims == (Axis(1, 8, 2, 2, 1, 0, 0, 3), Axis(2, 17, 4, 4, 1, 0, 0, 4))
-    assert own((2, 3, 4, 5), (3, 4)).size == 1
-    assert own((2, 3, 4, 5), (3 * CPU.unpool_taps, 4)).size == CPU.unpool_taps
-    nothing = [
-        own((2, 3, 4, 5), (3 * CPU.unpool_taps, 8)),  # too many taps
-        own((2, 3, 4, 5), (2, 4)),  # more elements than positions
-        own((2, 0, 4, 5), (8, 17)),
-        own((2, None, 4, 5), (8, 17)),
-        own((None, 3, 4, 5), (8, 17)),
-        own((2, 3, 4, 5), (8, 17), sharded=True),
-        own((2, 3, 4, 5), (8, 17), "gpu"),
-    ]
-    assert nothing == [None] * len(nothing)
+def test_what_is_put_in_order():
+    """By one scatter on CPU, into a flat array whose places 32 bits hold."""
+    shape = (2, 8, 16, 5)
+    assert others.puts_in_order("cpu", shape, False)
+    wide = (2**11, 2**10, 2**10)
+    assert not others.puts_in_order("cpu", wide, False)
+    assert not others.puts_in_order("cpu", shape, True)
+    assert not others.puts_in_order("cpu", (None, *shape), False)
+    assert not any(others.puts_in_order(on, shape, False) for on in ("gpu", "tpu", "portable"))
 
 
 def test_numbers_of_a_problem():
