@@ -18,13 +18,14 @@ _RIVALS = ("lax", "accelerate", "torch", "torch-channels-last", "tensorflow")
 _EPILOG = """\
 examples:
   python -m bench --list --filter table        the cases of the project's own tables
-  python -m bench --filter 'max 3x3' --peer lax
-  python -m bench --memory kept --markdown bench/RESULTS.md --json results.json
+  python -m bench --filter '^max_pool' --filter '(3, 3)' --peer lax
+  python -m bench --filter "max_pool(float32[8,40,40,128], (13, 13), padding='SAME')"   one case, by its name
+  python -m bench --memory kept --markdown docs/results.md --json results.json
   python -m bench --load results.json --plot bars.png
   python -m bench --tune table_row                      whether a threshold holds on this machine
   python -m bench --target cuda:h100 --filter table     programs compiled for a device that need not be here
   python -m bench --scaling                             what devices that share an image send each other
-  python -m bench --against HEAD~1 --filter 'avg 3x3'   the working tree against a revision
+  python -m bench --against HEAD~1 --filter '^avg_pool.* (3, 3)'   the working tree against a revision
   python -m bench --plain --filter 'soft|lp' --filter small   beside the lines of jnp that do the same
 """
 
@@ -100,7 +101,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_regex,
         default=[],
         metavar="REGEX",
-        help="only cases whose name or [tags] match; may be repeated, all must match",
+        help="only cases whose name (a call, as --list prints it) or [tags] match the expression or hold it "
+        "as it stands; may be repeated, all must match",
     )
     add("--list", action="store_true", help="show the cases and stop")
     add(

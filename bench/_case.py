@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import ml_dtypes
@@ -26,8 +26,6 @@ UNPOOL = "max_unpool"
 CUMMAX = "cummax"
 MAX = "max"
 TRAIN_STEP = "train_step"
-BOXES = tuple(name for name, pool in pools().items() if pool.takes("boxes"))
-SEGMENTS = tuple(name for name, pool in pools().items() if pool.takes("segment_ids"))
 
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
 _POSITION_BYTES = 4  # of an index that goes in or out
@@ -38,14 +36,25 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 @dataclasses.dataclass(frozen=True)
+class Given:
+    """An array that a call takes; printed as its type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclasses.dataclass(frozen=True)
 class Case:
     """One thing to time. `shape` is the shape of each input, batch first.
 
     `op` is a name in `jaxpool`, or "train_step" with `net` a name in `bench.nets`.
     `axes` are the pooled axes; the one axis that is neither pooled nor the first holds channels.
     `output` are the sizes along `axes` that an adaptive pool or an unpool gives; the window and
-    strides of an unpool are those of the pool that made its indices. `boxes` is how many of them
-    are pooled; of segments `output` is their number and the axis is that of the rows.
+    strides of an unpool are those of the pool that made its indices.
     """
 
     op: str
@@ -59,34 +68,60 @@ class Case:
     dtype: str = "float32"
     arity: int = 1
     net: str = ""
-    boxes: int = 0
     tags: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
-        """A readable name, unique in the table: 'max 3x3 stride 2 SAME, 16x112x112x64'."""
+        """The call, as `info --plan` takes it: "max_pool(float32[8,40,40,64], (5, 5), padding='SAME')"."""
+        positional, named = self.arguments
+        words = [*map(repr, positional), *(f"{name}={value!r}" for name, value in named.items())]
+        called = "bench.train_steps:first_step" if self.op == TRAIN_STEP else self.op
+        return f"{called}({', '.join(words)})"
+
+    @property
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the op is called with, by position and by name. Arrays are `Given`; defaults are left out."""
+        xs = tuple(Given(f"x{i}", self.shape, self.dtype) for i in range(self.arity))
+        usual = tuple(range(1, len(self.shape) - 1))
+        named: dict[str, Any] = {} if self.axes == usual else {"axes": self.axes}
         if self.op == TRAIN_STEP:
-            return f"train step {self.net}, {_by(self.shape)}"
-        words = [self.op.removesuffix("_pool")]
-        if self.arity > 1:
-            words.append(f"of {self.arity}")
-        if self.window:
-            words.append(_by(self.window))
-            words.append(f"stride {_common(self.strides)}")
-        if self.output:
-            sizes = (self.boxes, *self.output) if self.boxes else self.output
-            words.append(f"to {_by(sizes)}")
-        if self.axes and not self.window and self.op not in (*ADAPTIVE, *BOXES, *SEGMENTS):
-            words.append(f"over {' and '.join(map(str, self.axes))}")
-        if self.padding != "VALID":
-            words.append(_padding_name(self.padding))
+            return (self.net, *xs), {}
+        if self.op in ELEMENTWISE:
+            return xs, {}
+        if self.op == MAX:
+            return (*xs, self.axes), {"keepdims": True, "ties": "split"}
+        if self.op == CUMMAX:
+            return (*xs, *self.axes), {}
+        if self.op == UNPOOL:
+            return (*xs, Given("positions", self.shape, "int32"), self.output), named
+        if self.op in ADAPTIVE:
+            return (*xs, self.output), named
+        return self._windowed([*xs, self.window], named)
+
+    def _windowed(
+        self, positional: list[Any], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a windowed op after its window; padding follows strides by position."""
+        strided = any(stride > 1 for stride in self.strides)
+        if strided:
+            positional.append(self.strides)
+        if self.padding != "VALID" and strided:
+            positional.append(self.padding)
+        elif self.padding != "VALID":
+            named = {"padding": self.padding, **named}
         if any(d > 1 for d in self.dilation):
-            words.append(f"dilation {_common(self.dilation)}")
-        if self.channels_first:
-            words.append("channels-first")
-        if self.dtype != "float32":
-            words.append(self.dtype)
-        return f"{' '.join(words)}, {_by(self.shape)}"
+            named = {**named, "window_dilation": self.dilation}
+        return tuple(positional), named
+
+    def bound(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` called as the op is, of the inputs of the case, which come first."""
+        positional, named = self.arguments
+        words = [each for each in positional if not isinstance(each, Given)]
+
+        def op(*xs: Any) -> Any:
+            return function(*xs, *words, **named)
+
+        return op
 
     @property
     def channels_first(self) -> bool:
@@ -143,7 +178,7 @@ class Case:
         if self.output or self.op == MAX:
             for axis, size in zip(self.axes, self.output or (1,) * len(self.axes), strict=True):
                 shape[axis] = size
-            return (self.boxes or shape[0], *shape[1:])
+            return tuple(shape)
         if not self.window:
             return self.shape
         geometry = zip(self.axes, self.pads, self.extents, self.strides, strict=True)
@@ -182,7 +217,7 @@ class Case:
     def floor_bytes(self, mode: Mode) -> int:
         """Bytes that must cross the memory bus once: what no implementation can avoid.
 
-        Forward reads the inputs and writes y. The backward reads dy and writes a dx an input;
+        Forward reads the inputs and writes y. The backward reads dy and writes one dx per input;
         for a windowed selection the index is written and read too. Elementwise, running and whole
         maxima need none. Positions are written once by the pool that gives them, and read in both
         directions by the unpool.
@@ -222,21 +257,6 @@ class Case:
 def spans(size: int, count: int) -> list[tuple[int, int]]:
     """Start and stop of each of the `count` windows of an adaptive pool over `size` elements."""
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-
-
-def _by(sizes: Sequence[int]) -> str:
-    return "x".join(map(str, sizes))
-
-
-def _common(sizes: Sequence[int]) -> str:
-    return str(sizes[0]) if len(set(sizes)) == 1 else _by(sizes)
-
-
-def _padding_name(padding: str | tuple[tuple[int, int], ...]) -> str:
-    if isinstance(padding, str):
-        return padding
-    same = len(set(padding)) == 1 and padding[0][0] == padding[0][1]
-    return f"pad {padding[0][0]}" if same else f"pad {padding}"
 
 
 def _as_tuple(value: Any) -> Any:

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bench import boxes, taps
 from bench._case import (
     ADAPTIVE,
     ARGMAX,
@@ -24,7 +23,6 @@ from bench._case import (
     ELEMENTWISE,
     MAX,
     TRAIN_STEP,
-    UNPOOL,
     Case,
 )
 from bench._peer import Device, Prepared, Unsupported, Work
@@ -161,32 +159,11 @@ def jaxpool_op(case: Case) -> Op:
     function = getattr(jaxpool, case.op, None)
     if function is None:
         raise Unsupported(f"jaxpool has no {case.op} yet")
-    if case.op in ELEMENTWISE:
-        return function
-    if case.op in taps.TAPS:
-        return taps.ours(case, function)
-    if case.op in boxes.REGIONS:
-        return boxes.ours(case, function)
-    if case.op == UNPOOL:
-        return lambda x, positions: function(x, positions, case.output, axes=case.axes)
-    if case.op in ADAPTIVE:
-        return lambda x: function(x, case.output, axes=case.axes)
-    if case.op == CUMMAX:
-        return lambda x: function(x, *case.axes)
-    if case.op == MAX:
-        return lambda x: function(x, case.axes, keepdims=True, ties="split")
-    arguments: dict[str, Any] = {"axes": case.axes}
-    if any(d > 1 for d in case.dilation):
-        arguments["window_dilation"] = case.dilation
-    return lambda x: function(x, case.window, case.strides, case.padding, **arguments)
+    return case.bound(function)
 
 
 def lax_op(case: Case) -> Op:
     """`reduce_window` and jax.numpy, as Flax and most programs use them."""
-    if case.op in taps.TAPS:
-        return taps.plain(case)
-    if case.op in boxes.REGIONS:
-        return boxes.plain(case)
     if case.op in ELEMENTWISE:
         return lambda *xs: functools.reduce(getattr(jnp, case.op), xs)
     if case.op == CUMMAX:

@@ -1,4 +1,4 @@
-"""The TensorFlow side of `bench._tf_peer`: reads a request a line, answers with a line.
+"""The TensorFlow side of `bench._tf_peer`: reads a request per line, answers with a line.
 
 Arrays are made here from the case itself, and the results held against the oracle here, so that
 only names and numbers cross the pipe. Averages with SAME padding are TensorFlow's own, which do not

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from bench import boxes, taps
 from bench._case import (
     ADAPTIVE,
     ARGMAX,
@@ -90,8 +89,6 @@ class TorchPeer:
     def _refuse(self, case: Case) -> None:
         if case.op == TRAIN_STEP:
             raise Unsupported("whole steps compare lax's pool with ours")
-        if case.op in (*taps.TAPS, *boxes.REGIONS):
-            raise Unsupported(f"no torch call is written for {case.op}")
         if not _as_channels_first(case) and self._channels_last:
             raise Unsupported("elementwise and running: the memory format makes no difference")
         if case.op in AVERAGES and any(d > 1 for d in case.dilation):

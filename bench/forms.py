@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bench._case import ADAPTIVE, AVERAGES, MAX, UNPOOL, Case
+from bench._case import ADAPTIVE, AVERAGES, MAX, Case
 from jaxpool._api.plan_text import HOWS
 from jaxpool._geometry.access import terms
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import Axis, Window, make_window
+from jaxpool._geometry.window import make_window
 from jaxpool._kernels import reduce
-from jaxpool._kernels.keep import keep
-from jaxpool._kernels.positions import checked_position, put_last
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
@@ -32,9 +31,8 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._ops.unpool import put
 from jaxpool._plan.max_pool import Pass, plan_max
-from jaxpool._plan.problem import Platform, Problem, keep_on
+from jaxpool._plan.problem import Platform, Problem, barrier_on
 from jaxpool._plan.sum_pool import SumPass, plan_sum
 from jaxpool._plan.tuning import LIMITS, TUNING, Limits, Tuning
 
@@ -80,7 +78,6 @@ def forms(case: Case, by: Thresholds) -> Mapping[str, Form]:
         "max_pool": _selection,
         "min_pool": _selection,
         MAX: _reduction,
-        UNPOOL: _unpool,
         **dict.fromkeys(AVERAGES, _sum),
         **dict.fromkeys(ADAPTIVE, _adaptive),
     }.get(case.op)
@@ -109,10 +106,10 @@ def _problem(case: Case, by: Thresholds) -> Problem:
 def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
     problem = _problem(case, by)
     window, kind = problem.window, "max" if case.op == "max_pool" else "min"
-    plan, kept = plan_max(problem), keep_on(by.platform, by.tuning)
+    plan, kept = plan_max(problem), barrier_on(by.platform, by.tuning)
 
     def forward(x: jax.Array) -> Any:
-        return keep(kept, lambda x: select(x, window, kind, "first", plan), x)
+        return materialise(kept, lambda x: select(x, window, kind, "first", plan), x)
 
     def backward(dy: jax.Array, index: jax.Array) -> Any:
         return route(dy, index, plan)
@@ -146,7 +143,7 @@ def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
 
 def _sum(case: Case, by: Thresholds) -> dict[str, Form]:
     problem = _problem(case, by)
-    taps, kept = problem.window.size, keep_on(by.platform, by.tuning)
+    taps, kept = problem.window.size, barrier_on(by.platform, by.tuning)
     end = Epilogue(jnp.dtype(case.dtype), (lambda y: y / taps) if case.op == "avg_pool" else None)
     plans = [plan_sum(problem, transposed=transposed) for transposed in (False, True)]
 
@@ -161,7 +158,7 @@ def _sum(case: Case, by: Thresholds) -> dict[str, Form]:
         return y, backward(y)
 
     passes = [each for plan in plans for each in plan.passes]
-    there, back = (dataclasses.replace(plan, keep="barrier") for plan in plans)
+    there, back = (dataclasses.replace(plan, barrier="barrier") for plan in plans)
     ways = {
         "forward": Form(there, _words(there.passes), ("x",), forward),
         "backward": Form(back, _words(back.passes), ("dy",), backward),
@@ -190,20 +187,6 @@ def _op(op: Op, by: Thresholds) -> Form:
         return y, op.transpose(by.platform, residual, dy)
 
     return Form(type(op), type(op).__name__, ("x", "dy"), both)
-
-
-def _unpool(case: Case, by: Thresholds) -> dict[str, Form]:
-    lengths = zip(case.axes, case.output, case.spatial_shape, strict=True)
-    dims = [Axis(a, size, size // n, size // n, 1, 0, 0, n) for a, size, n in lengths]
-    own = Window(tuple(dims))
-    dense = own.size <= by.tuning.unpool_taps
-
-    def forward(x: jax.Array, positions: jax.Array) -> Any:
-        position = checked_position(positions, math.prod(case.output))
-        return put(put_last, "cpu", x, position, case.axes, case.output, own if dense else None)
-
-    words = "dense in windows of their own" if dense else "scattered"
-    return {"forward": Form(dense, words, ("x", "positions"), forward)}
 
 
 def _reduction(case: Case, by: Thresholds) -> dict[str, Form]:

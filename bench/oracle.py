@@ -15,7 +15,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bench import boxes, taps
 from bench._case import (
     ADAPTIVE,
     ARGMAX,
@@ -29,17 +28,14 @@ from bench._case import (
     spans,
 )
 
-# What the op gives (y, or y and positions), and a dx an input that has a gradient.
+# What the op gives (y, or y and positions), and one dx per input that has a gradient.
 Results = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]
 
 
 def sample_index(case: Case) -> tuple[slice, ...]:
-    """Slices that take the first and last of batch and channels, in any array library.
-
-    Boxes and segments are of the whole batch.
-    """
+    """Slices that take the first and last of batch and channels, in any array library."""
     index = [slice(None)] * len(case.shape)
-    for axis in {case.channel_axis, case.channel_axis if case.op in boxes.REGIONS else 0}:
+    for axis in {case.channel_axis, 0}:
         index[axis] = slice(None, None, max(case.shape[axis] - 1, 1))
     return tuple(index)
 
@@ -63,10 +59,6 @@ class Reference:
         case, xs, dy = self._case, self._xs, self._dy
         if case.op in ELEMENTWISE:
             return _elementwise(case, xs, dy)
-        if case.op in (*taps.TAPS, *boxes.REGIONS):
-            of = taps if case.op in taps.TAPS else boxes
-            y, dx = of.reference(case, xs[0], dy)
-            return (y,), () if dx is None else (dx,)
         by_op = {**dict.fromkeys(ADAPTIVE, _adaptive), CUMMAX: _running, MAX: _whole}
         if case.op == UNPOOL:
             y, dx = _unpooled(case, xs[0], xs[1].astype(np.int64), dy)

@@ -112,7 +112,8 @@ def measure(setting: Setting, mode: Mode, budget_s: float) -> Line:
     y = jax.eval_shape(lambda *xs: _first(setting.ours(*xs))[0], *xs)
     dy = np.random.default_rng(9).standard_normal(y.shape, np.float32)
     dy = jax.device_put(dy.astype(y.dtype))
-    programs = [_program(way, mode) for way in (setting.ours, setting.plain)]
+    derived: Mode = mode if jnp.issubdtype(y.dtype, jnp.floating) else "forward"
+    programs = [_program(way, derived) for way in (setting.ours, setting.plain)]
     compiled = [compile_timed(program, dy, *xs) for program in programs]
     difference = None if setting.differs else _difference(compiled, programs[1], dy, xs)
     calls = {
@@ -216,7 +217,7 @@ def _means(lines: Iterable[Line]) -> dict[str, dict[Mode, float]]:
 
 
 def means_table(lines: Iterable[Line]) -> str:
-    """The means of each function with gradient and forward, three functions a row."""
+    """The means of each function with gradient and forward, three functions per row."""
     cells = [
         [f"`{name}`", *(_times(found[mode]) if mode in found else "-" for mode in _WITH_FIRST)]
         for name, found in sorted(_means(lines).items())

@@ -1,4 +1,9 @@
-"""Each public function beside what a user would write instead: the lines of `jax.numpy` and `lax` for it."""
+"""Each public function beside what a user would write instead: the lines of `jax.numpy` and `lax` for it.
+
+A function without lines of its own here is timed beside the twin of its record (`jaxpool.testing`), which is plain
+jax.numpy too. Lines stand here where a user would write something faster. They are rivals to time: what a function
+means, the oracle says.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +19,16 @@ from jax import numpy as jnp
 
 import jaxpool
 from bench import boxes
-from bench._case import SEGMENTS, Case, numpy_dtype, spans
+from bench._case import numpy_dtype, spans
+from jaxpool.testing import Pool, pools
 
 SIZES = ("small", "medium", "large")
 DTYPES = ("float32", "bfloat16")
 _IMAGES = {"small": (1, 16, 16, 48), "medium": (4, 64, 64, 64), "large": (16, 112, 112, 64)}
 _ROWS = {"small": (768, 16), "medium": (65536, 16), "large": (1_000_000, 16)}
+_EDGES = {"small": (96, 128), "medium": (8192, 128), "large": (100_000, 128)}
 _SEGMENTS = {"small": 50, "medium": 999, "large": 50_000}
+_BY_MAXIMUM = "sends the rounding of all gradients of a segment to its largest element"
 _DRAWS = "draws other elements from the same key"
 
 Way = Callable[..., Any]  # of arrays; gives y, or y and positions
@@ -62,9 +70,20 @@ class Setting:
 def settings() -> Iterator[Setting]:
     """All settings: of each function two or more, at three sizes, in two dtypes."""
     for size in SIZES:
-        for setting in (*_of_images(size), *_of_rows(size), *_of_boxes(size)):
+        written = [*_of_images(size), *_of_rows(size), *_of_boxes(size)]
+        known = {setting.function for setting in written}
+        others = [pool for name, pool in pools().items() if name not in known]
+        for setting in [*written, *(each for pool in others for each in beside_twin(pool, size))]:
             for dtype in DTYPES:
                 yield dataclasses.replace(setting, dtype=dtype)
+
+
+def beside_twin(pool: Pool, size: str) -> Iterator[Setting]:
+    """The usual call of a record and one with windows that overlap, beside the twin."""
+    overlapping = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME"}
+    for words, given in (("beside its twin", {}), ("3x3 beside its twin", overlapping)):
+        ours, twin = pool.of(**given), pool.of(pool.twin, **given)
+        yield Setting(pool.name, words, size, ours, twin, (_IMAGES[size],))
 
 
 # Windows
@@ -341,6 +360,16 @@ def _of_images(size: str) -> Iterator[Setting]:
                 ),
                 functools.partial(_fractional, out=out, mean=mean),
             )
+    for name, kind in (("local_maxima", "max"), ("local_minima", "min")):
+        for k in (3, 7):
+            for ties in ("first", "all"):
+                yield of(
+                    name,
+                    f"{k}x{k}, the {ties} of equals",
+                    functools.partial(getattr(jaxpool, name), window_shape=(k, k), ties=ties),
+                    lambda x, k=k, kind=kind: x == _reduced(x, kind, (k, k), 1, "SAME"),
+                    differs="marks all of equals" if ties == "first" else "",
+                )
     for k in (3, 5):
         yield of(
             "median_pool",
@@ -483,6 +512,22 @@ def _of_rows(size: str) -> Iterator[Setting]:
                 functools.partial(getattr(lax, name), axis=axis),
                 (shape,),
             )
+            yield Setting(
+                f"{name}_with_argmax",
+                f"along axis {axis}",
+                size,
+                functools.partial(getattr(jaxpool, f"{name}_with_argmax"), axis=axis),
+                functools.partial(_running_argmax, name=name, axis=axis),
+                (shape,),
+            )
+        yield Setting(
+            name,
+            "of episodes along axis 0",
+            size,
+            lambda x, name=name: getattr(jaxpool, name)(x, 0, reset=_starts(x)),
+            functools.partial(_restarted, join=jnp.maximum if name == "cummax" else jnp.minimum),
+            (shape,),
+        )
     for k in (8, 64, 512):
         if k < shape[0]:
             yield Setting(
@@ -493,16 +538,43 @@ def _of_rows(size: str) -> Iterator[Setting]:
                 functools.partial(_k_largest, k=k, axis=0),
                 (shape,),
             )
-    for name in SEGMENTS:
-        for count, ordered in ((7, False), (_SEGMENTS[size], False), (_SEGMENTS[size], True)):
-            yield Setting(
-                name,
-                f"{count} segments{', sorted' * ordered}",
-                size,
-                functools.partial(_segments, getattr(jaxpool, name), count, ordered),
-                functools.partial(_segments, _plain_segments(name), count, ordered),
-                (shape,),
-            )
+    for name, pool in pools().items():
+        if not pool.takes("segment_ids"):
+            continue
+        for rows in (shape, _EDGES[size]) if pool.takes("temperature") else (shape,):
+            for count, ordered in ((7, False), (_SEGMENTS[size], False), (_SEGMENTS[size], True)):
+                yield Setting(
+                    name,
+                    f"{count} segments{', sorted' * ordered}",
+                    size,
+                    functools.partial(_segments, pool.function, count, ordered),
+                    functools.partial(_segments, _plain_segments(name), count, ordered),
+                    (rows,),
+                    differs="" if count > 7 or not pool.takes("temperature") else _BY_MAXIMUM,
+                )
+
+
+def _running_argmax(x: Array, name: str, axis: int) -> tuple[Array, Array]:
+    """Of numbers none of which stands twice."""
+    y: Array = getattr(lax, name)(x, axis)
+    own = lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    return y, lax.cummax(jnp.where(x == lax.stop_gradient(y), own, 0), axis)
+
+
+def _starts(x: Array) -> Array:
+    """Where episodes of 128 steps begin."""
+    return jnp.arange(len(x))[:, None] % 128 == 0
+
+
+def _restarted(x: Array, join: Way) -> Array:
+    """The scan of pairs that is written for episodes: a step that begins one forgets what ran before it."""
+
+    def after(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return a[0] | b[0], jnp.where(b[0], b[1], join(a[1], b[1]))
+
+    starts = jnp.broadcast_to(_starts(x), x.shape)
+    y: Array = lax.associative_scan(after, (starts, x))[1]
+    return y
 
 
 @functools.cache
@@ -512,11 +584,18 @@ def _ids(rows: int, count: int, ordered: bool) -> np.ndarray:
 
 
 def _segments(function: Way, count: int, ordered: bool, x: Array) -> Any:
-    ids = _ids(x.shape[0], count, ordered)
+    ids = lax.optimization_barrier(jnp.asarray(_ids(x.shape[0], count, ordered)))
     return function(x, ids, count, indices_are_sorted=ordered)
 
 
 def _plain_segments(name: str) -> Way:
+    ways: dict[str, Way] = {
+        "segment_softmax": _softmax_of_segments,
+        "segment_logsumexp": _logsumexp_of_segments,
+        "segment_max_with_argmax": _argmax_of_segments,
+    }
+    if name in ways:
+        return ways[name]
     if name != "segment_mean":
         largest: Way = getattr(jax.ops, name)
         return largest
@@ -528,6 +607,27 @@ def _plain_segments(name: str) -> Way:
     return mean
 
 
+def _softmax_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Array:
+    """The lines of `jraph.segment_softmax`."""
+    far = x - jax.ops.segment_max(x, ids, count, **options)[ids]
+    powers = jnp.exp(far)
+    y: Array = powers / jax.ops.segment_sum(powers, ids, count, **options)[ids]
+    return y
+
+
+def _logsumexp_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Array:
+    largest = lax.stop_gradient(jax.ops.segment_max(x, ids, count, **options))
+    return largest + jnp.log(jax.ops.segment_sum(jnp.exp(x - largest[ids]), ids, count, **options))
+
+
+def _argmax_of_segments(x: Array, ids: Any, count: int, **options: Any) -> tuple[Array, Array]:
+    largest = jax.ops.segment_max(lax.stop_gradient(x), ids, count, **options)
+    rows = jnp.arange(len(x), dtype=jnp.int32)[:, None]
+    named = jnp.where(x == largest[ids], rows, len(x))
+    first = jax.ops.segment_min(named, ids, count, **options)
+    return jnp.take_along_axis(x, first, 0, mode="clip"), first
+
+
 def _in_its_type(way: Way, x: Array) -> Array:
     y: Array = way(x).astype(x.dtype)
     return y
@@ -535,14 +635,16 @@ def _in_its_type(way: Way, x: Array) -> Array:
 
 def _of_boxes(size: str) -> Iterator[Setting]:
     shape = _IMAGES[size]
-    for name in ("roi_align", "roi_max_pool"):
-        for cells in (3, 7):
-            case = Case(name, shape, axes=(1, 2), output=(cells, cells), boxes=64)
+    where, images = boxes.boxes(64, shape)
+    for name, plain in (("roi_align", boxes.averaged), ("roi_max_pool", boxes.largest)):
+        for cells in ((3, 3), (7, 7)):
             yield Setting(
                 name,
-                f"64 boxes to {cells}x{cells}",
+                f"64 boxes to {cells[0]}x{cells[1]}",
                 size,
-                boxes.ours(case, getattr(jaxpool, name)),
-                functools.partial(_in_its_type, boxes.plain(case)),
+                functools.partial(
+                    getattr(jaxpool, name), boxes=where, output_shape=cells, batch_indices=images
+                ),
+                functools.partial(_in_its_type, plain(where, images, cells)),
                 (shape,),
             )

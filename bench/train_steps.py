@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bench._case import Case
+from bench._case import TRAIN_STEP, Case
 from bench._jax_peer import compile_timed, peak_bytes
 from bench._lax_pools import LAX_POOLS
 from bench._peer import Device, Prepared, Unsupported, Work
@@ -55,6 +55,16 @@ def step_of(case: Case, implementation: str) -> Any:
         return jaxpool.accelerate(_make_step(case, LAX_POOLS))
     ours = (jaxpool.max_pool, jaxpool.max_pool_with_argmax, jaxpool.max_unpool)
     return _make_step(case, Pools(*ours))
+
+
+def first_step(net: str, images: jax.Array) -> tuple[jax.Array, Any]:
+    """The step of a net of its name, of weights and labels that are 0: what the name of a case calls."""
+    case = Case(TRAIN_STEP, images.shape, dtype=str(images.dtype), net=net)
+    variables, _, labels = jax.tree.map(
+        lambda kind: jnp.zeros(kind.shape, kind.dtype), shapes(case)
+    )
+    loss, new = step_of(case, "jaxpool")(variables, images, labels)
+    return loss, new
 
 
 def _make_step(case: Case, pools: Pools) -> Any:

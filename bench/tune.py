@@ -18,7 +18,7 @@ import jax
 
 from bench._case import Case
 from bench._jax_peer import burst, compile_timed, peak_bytes
-from bench.cases import adaptive, pool, unpool
+from bench.cases import adaptive, pool
 from bench.forms import Form, Thresholds, arrays, forms
 from bench.timing import TimedCalls, Timing, take_turns, timed_calls
 from jaxpool._plan import tuning
@@ -36,7 +36,6 @@ EDGES: tuple[Case, ...] = (
     *(pool("max_pool", (4, 44, 44, 64), n, 1, "SAME") for n in (11, 12)),  # taps of bit masks
     *(pool("max_pool", (256, n, n, 256), n) for n in (4, 5)),  # whole axes
     *(adaptive("adaptive_max_pool", (64, 32 * n, 32), 32) for n in (64, 65)),
-    *(unpool((16, 24, 24, 32), n) for n in (5, 6)),
     *(pool("max_pool", (4, 60, 60, 64), w, w) for w in ((4, 4), (3, 6))),  # in one pass
     *(pool("max_pool", _SQUARE, w, 1, "SAME") for w in ((3, 3), (2, 5))),
     *(pool("max_pool", _SQUARE, w, 2, "SAME") for w in ((3, 4), (4, 4), (4, 5))),

@@ -24,7 +24,7 @@ REFERENCE = {
     "unpooling": (
         "Positions and unpooling",
         "The chosen element and where it stands; values put back there. See [how to unpool](../howto/unpool.md).",
-        "argmax",
+        "argmax peaks",
     ),
     "soft": (
         "Between average and maximum",
@@ -55,7 +55,7 @@ REFERENCE = {
     "regions": (
         "Regions and segments",
         "Boxes of images, and rows that share an id.",
-        "regions segments",
+        "regions segments soft_segments",
     ),
     "elementwise": (
         "Elementwise and reductions",
@@ -78,7 +78,6 @@ REFERENCE = {
 
 # Pages that are files of the repository: where they stand in the documentation.
 PAGES = {
-    "bench/RESULTS.md": "results.md",
     "bench/NOTES.md": "notes.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",

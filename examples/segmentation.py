@@ -56,7 +56,7 @@ def conv(x, kernel):
 
 
 def network(params, pictures):
-    """(B, 32, 32, 3) to one logit a pixel (B, 32, 32)."""
+    """(B, 32, 32, 3) to one logit per pixel (B, 32, 32)."""
     seen = jax.nn.relu(conv(pictures, params["see"]))
     x, indices = jaxpool.max_pool_with_argmax(seen, (2, 2), (2, 2))
     x = jax.nn.relu(conv(x, params["join"]))

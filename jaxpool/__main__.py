@@ -20,6 +20,7 @@ COMMANDS = {
     "demo": "train a small CNN on real handwritten digits; compare with jax.lax",
     "explain": "which inputs a window chose and where the cotangent goes: text, picture, page",
     "info": "versions, backend, and how each function is computed and differentiated",
+    "run": "a script as it is, with its pools and their gradients computed here",
 }
 
 
@@ -87,9 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if unknown:
             meant = _meant(unknown[0], re.findall(r"--[a-z-]+", parser.format_help()))
             raise UsageError(f"there is no such option: {' '.join(unknown)}.{meant}")
-        code: int = command.run(args)
+        code = command.run(args)
         sys.stdout.flush()
-        return code
     except UsageError as error:
         print(f"jaxpool {name}: {error}", file=sys.stderr)
         return 2
@@ -99,6 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\njaxpool {name}: interrupted.", file=sys.stderr)
         return 130
+    # `run` leaves a program of the user's to be run, whose exceptions are its own.
+    return int(code() if callable(code) else code)
 
 
 if __name__ == "__main__":

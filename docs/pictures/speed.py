@@ -1,4 +1,4 @@
-"""Draws speed.svg, speed_all.svg and peak_memory.svg from the tables of bench/RESULTS.md.
+"""Draws speed.svg, speed_all.svg and peak_memory.svg from the tables of docs/results.md.
 
 python docs/pictures/speed.py
 """
@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 
 HERE = Path(__file__).parent
-RESULTS = HERE.parents[1] / "bench" / "RESULTS.md"
+RESULTS = HERE.parent / "results.md"
 SECTION = "forward and backward, CPU, after keep_memory()"
 # Colours that colour-blind readers can tell apart (Okabe and Ito).
 COLOURS = {
@@ -25,14 +25,14 @@ LABELS = {
     "tensorflow": "TensorFlow",
 }
 SHOWN = (  # those of README's table
-    "max 2x2 stride 2, 16x128x128x32",
-    "max 3x3 stride 2 pad 1, 16x112x112x64",
-    "max 3x3 stride 1 SAME, 8x64x64x64",
-    "max 13x13 stride 1 SAME, 8x40x40x128",
-    "max 31x31 stride 1 SAME, 4x128x128x32",
-    "max 2x2 stride 2 bfloat16, 16x128x128x32",
-    "avg 3x3 stride 1 pad 1, 32x56x56x64",
-    "maximum of 2, 16x128x128x32",
+    "max_pool(float32[16,128,128,32], (2, 2), (2, 2))",
+    "max_pool(float32[16,112,112,64], (3, 3), (2, 2), ((1, 1), (1, 1)))",
+    "max_pool(float32[8,64,64,64], (3, 3), padding='SAME')",
+    "max_pool(float32[8,40,40,128], (13, 13), padding='SAME')",
+    "max_pool(float32[4,128,128,32], (31, 31), padding='SAME')",
+    "max_pool(bfloat16[16,128,128,32], (2, 2), (2, 2))",
+    "avg_pool(float32[32,56,56,64], (3, 3), padding=((1, 1), (1, 1)))",
+    "maximum(float32[16,128,128,32], float32[16,128,128,32])",
 )
 
 
@@ -70,7 +70,7 @@ def draw(name, bars, cases, what, title):
     axes.set_xscale("log")
     axes.set_xlim(left=10 ** np.floor(np.log10(min(map(min, bars.values())))))
     size = 8 if len(bars) > 2 else 6
-    labels = [case.replace(", ", "\n", 1) for case in cases]
+    labels = [case.replace(", ", ",\n", 1) for case in cases]
     axes.set_yticks(range(len(cases)), labels, fontsize=size)
     axes.set_ylim(len(cases) - 0.5, -0.5)
     axes.set_xlabel(f"{what}, forward and backward, logarithmic: shorter is better")

@@ -1,4 +1,4 @@
-"""One line for existing models: `accelerate`.
+"""One line for existing models: `accelerate`, and `accelerated` for a block of lines.
 
 Mechanism. Every windowed max, min and sum of a JAX program, from whatever library, passes through
 `bind` of one of four public primitives, `jax.lax.reduce_window_max_p` and its kin. The first call
@@ -35,6 +35,7 @@ value. A window that is all padding keeps lax's value.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
@@ -42,7 +43,7 @@ from typing import Any, TypeVar, cast
 
 import jax
 
-from jaxpool._accelerate.bind import Handover, Report, handing_over, install
+from jaxpool._accelerate.bind import Handover, Report, handing_over, install, switched_off
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -104,6 +105,8 @@ def accelerate(fn: F, *, report: Report | None = None) -> F:
     """
     with calling("accelerate"):
         _check(fn, report)
+    if switched_off():
+        return fn
     if isinstance(fn, jax.tree_util.Partial):
         inner = accelerate(fn.func, report=report)
         return cast(F, jax.tree_util.Partial(inner, *fn.args, **fn.keywords))
@@ -114,6 +117,49 @@ def accelerate(fn: F, *, report: Report | None = None) -> F:
         if hasattr(fn, stage):
             setattr(accelerated, stage, _within(handover, getattr(fn, stage)))
     return accelerated
+
+
+@public
+def accelerated(*, report: Report | None = None) -> contextlib.AbstractContextManager[None]:
+    """A block in which windowed max, min and sum, and their derivatives, are computed by jaxpool.
+
+    What `accelerate` does for a function, for the cells of a notebook or the body of a script: whatever
+    runs or is traced in the block, in this thread. A function jitted before is traced once more, for its
+    calls from the block. A pullback made in the block is ours wherever it is called. A whole program as
+    it is, threads too: `python -m jaxpool run`.
+
+    Gradient: as of `accelerate`.
+
+    Args:
+      report: called with each reduction as it is traced, once, as that of `accelerate`.
+
+    Returns:
+      A context manager for one block. With JAXPOOL_DISABLE=1 in the environment it
+      changes nothing, and neither does `accelerate`.
+
+    Raises:
+      TypeError: `report` cannot be called.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jax import lax
+      >>> import jaxpool
+      >>> def loss(x):
+      ...     return lax.reduce_window(x, -jnp.inf, lax.max, (2,), (2,), "VALID").sum()
+      >>> with jaxpool.accelerated(report=lambda reduction: print(reduction.kind, reduction.taken_over)):
+      ...     jax.grad(loss)(jnp.array([1.0, jnp.nan, 5.0, 2.0]))
+      max True
+      Array([0., 1., 1., 0.], dtype=float32)
+
+    References:
+      The window arithmetic of `jax.lax.reduce_window`.
+    """
+    with calling("accelerated"):
+        _check_report(report)
+    if switched_off():
+        return contextlib.nullcontext()
+    install()
+    return handing_over(None if report is None else Handover(report))
 
 
 def _within(handover: Handover | None, fn: Any) -> Any:
@@ -149,6 +195,10 @@ def _check(fn: Any, report: Any) -> None:
             "It is a model or a layer. Pass a train step or a loss that takes it as an argument, "
             "model.apply for Flax Linen, or model.fit for Keras."
         )
+    _check_report(report)
+
+
+def _check_report(report: Any) -> None:
     if report is not None and not callable(report):
         rule = "a function of one argument"
         raise ArgumentError("report", rule, report, "Pass print or a list's append.", TypeError)

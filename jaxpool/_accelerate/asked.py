@@ -1,6 +1,9 @@
-"""What a pool of another library reduces, over which window, and what it returns: asked once for each type of array.
+"""Finds out which windowed reduction a pool of another library binds, by tracing the pool.
 
-The pool runs on abstract values, so its own checks are made and its own messages raised, and nothing is computed.
+The pool runs under `jax.eval_shape`: its own checks are made and its own messages raised, and nothing is computed.
+While it runs, a listener stands in front of lax's reductions and notes the first that is bound: whether it is a
+maximum, a minimum or a sum, its window, and what the pool returns. The answer is cached for each pool, type of array
+and set of arguments.
 """
 
 from __future__ import annotations
@@ -21,25 +24,28 @@ from jaxpool._geometry.window import Window
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """A windowed reduction, and what the function that asked for it made of the result."""
+    """The windowed reduction that a function binds, and the type of what the function returns."""
 
-    kind: str  # "max", "min" or "sum", each from its identity
+    kind: str  # "max", "min" or "sum"; its initial value is the identity of that: -inf, inf or 0
     window: Window
-    ndim: int  # of the array that was reduced
-    shape: tuple[Any, ...]  # of what the function returns, as the next two
+    ndim: int  # of the array that is reduced, which may have more axes than what the function was given
+    shape: tuple[Any, ...]  # of the result of the function, and so are `dtype` and `weak_type`
     dtype: Any
     weak_type: bool
 
 
 class _Listener(Handover):
-    """Hears which reductions are bound, and leaves them to lax."""
+    """Notes which reductions are bound while it stands in front of lax's, and leaves each of them to lax.
+
+    None is noted of one that our windows cannot say, or that has an initial value of its own.
+    """
 
     def take_over(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
         _heard.reductions.append(None)
         window = read(kind, aval, params)
-        if len(args) == 1:  # a general reduction has an initial value too
+        if len(args) == 1:  # `lax.reduce_window_p` has the initial value as a second argument
             _heard.reductions[-1] = (kind, window, aval.ndim)
-        raise LeftError("it is asked for alone")
+        raise LeftError("it is only looked at")
 
 
 _listener = _Listener()
@@ -47,9 +53,9 @@ _heard: Any = threading.local()
 
 
 def asked(function: Callable[..., Any], x: Array, *args: Any) -> Asked | None:
-    """The first windowed reduction of `function(x, *args)`; None if our pools do not compute it.
+    """The first windowed reduction that `function(x, *args)` binds; None if it binds none that our pools compute.
 
-    A call of the same arguments, of the same types, is asked once: it also warns once.
+    A function is traced once for the same type of x and the same arguments, so what it warns of is said once too.
     """
     types = tuple(
         map(type, jax.tree.leaves(args))

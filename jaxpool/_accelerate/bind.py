@@ -2,13 +2,15 @@
 
 A handover is the value of a user context of jax, so it belongs to one thread, nests, ends with its
 block however that is left, and is part of every cache key: what was traced without it is traced
-anew with it, and never the reverse.
+anew with it, and never the reverse. `python -m jaxpool run` hands over in a whole process instead,
+from before its first trace on: a handover of the module, which holds for threads that have none of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, cast
@@ -49,6 +51,20 @@ def _size(value: Any) -> Any:
     return int(value) if is_int(value) else value
 
 
+def described(kind: str, x: Any, params: dict[str, Any], reason: str | None) -> LaxReduction:
+    """A reduction of an array of the type `x` as reports show it, with the line of the user's that asked for it."""
+    return LaxReduction(
+        kind,
+        str(x.dtype),
+        tuple(x.shape),
+        tuple(map(_size, params.get("window_dimensions", ()))),
+        tuple(map(_size, params.get("window_strides", ()))),
+        tuple((_size(low), _size(high)) for low, high in params.get("padding", ())),
+        caller(),
+        reason,
+    )
+
+
 class Handover:
     """That reductions are handed over, and who is told. By identity: a cache key of its own."""
 
@@ -69,16 +85,7 @@ class Handover:
         """Reports one reduction, once."""
         if self._report is None:
             return
-        reduction = LaxReduction(
-            kind,
-            str(x.dtype),
-            tuple(x.shape),
-            tuple(map(_size, params.get("window_dimensions", ()))),
-            tuple(map(_size, params.get("window_strides", ()))),
-            tuple((_size(low), _size(high)) for low, high in params.get("padding", ())),
-            caller(),
-            reason,
-        )
+        reduction = described(kind, x, params, reason)
         if reduction not in self._told:
             self._told.add(reduction)
             self._report(reduction)
@@ -87,13 +94,26 @@ class Handover:
 _silent = Handover()
 # Made with the module: jax asks that contexts are not made while other threads use it.
 _active = jax.make_user_context(None)
+_everywhere: Handover | None = None
 _installing = threading.Lock()
 _installed: list[Any] = []
 
 
+def switched_off() -> bool:
+    """Whether JAXPOOL_DISABLE asks in the environment that every reduction is left to lax."""
+    return os.environ.get("JAXPOOL_DISABLE", "") not in ("", "0")
+
+
 def handing_over(handover: Handover | None) -> contextlib.AbstractContextManager[None]:
     """Hands over what is bound inside; None leaves a handover that is active already as it is."""
-    return _active(handover or _active.value or _silent)
+    return _active(handover or _active.value or _everywhere or _silent)
+
+
+def hand_over_everywhere(handover: Handover) -> None:
+    """Hands over from here on, in every thread: before anything is traced, for it is in no cache key."""
+    global _everywhere
+    install()
+    _everywhere = handover
 
 
 def install() -> None:
@@ -108,7 +128,7 @@ def install() -> None:
 def _dispatcher(primitive: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(bind)
     def dispatch(*args: Any, **params: Any) -> Any:
-        handover = _active.value
+        handover = _active.value or _everywhere
         if handover is None or in_kernel.value:
             return bind(*args, **params)
         try:

@@ -95,7 +95,7 @@ def window_of(aval: Any, params: dict[str, Any]) -> Window:
             of(pads),
             window_dilation=of(dilation),
             axes=axes,
-            empty="keep",
+            empty="allow",
         )
     except ArgumentError as error:
         raise LeftError(f"{error.argument} is not {error.rule}") from None

@@ -5,23 +5,33 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from jax import Array
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
 
-from jaxpool._api.reduce import reduced_axes
+from jaxpool._api.reduce import mask_of, reduced_axes
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int
+from jaxpool._arguments.sizes import check_countable, is_int
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._ops.apply import Autodiff, apply
+from jaxpool._ops.apply import Autodiff, apply, apply_kept
 from jaxpool._ops.cumulative import Running, Which
 from jaxpool._shards.split import check_whole
 
 
 def _cumulative(
-    name: str, kind: Kind, x: Any, axis: Any, reverse: Any, ties: Any, autodiff: Any
-) -> Array:
+    name: str,
+    kind: Kind,
+    x: Any,
+    axis: Any,
+    reverse: Any,
+    reset: Any,
+    ties: Any,
+    autodiff: Any,
+) -> tuple[Running, tuple[Array, ...]]:
+    """The op, x and, if there is one, the mask of where an episode begins, as long as x along the axis."""
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape}):
         if not x.ndim:
@@ -38,7 +48,30 @@ def _cumulative(
         choice("ties", ties, ("first", "last"))
         check_whole(x, at, by_type=False)
         choice("autodiff", autodiff, ("vjp", "jvp"))
-    return apply(Running(kind, ties, at, reverse), autodiff, x)
+        op = Running(kind, ties, at, reverse)
+        if reset is None:
+            return op, (x,)
+        mask = mask_of(reset, x.shape, "reset")
+    mask = lax.expand_dims(mask, range(x.ndim - mask.ndim))
+    shape = [x.shape[at] if axis == at else size for axis, size in enumerate(mask.shape)]
+    return op, (x, jnp.broadcast_to(mask, shape))
+
+
+def _with_argmax(
+    name: str,
+    kind: Kind,
+    x: Any,
+    axis: Any,
+    reverse: Any,
+    reset: Any,
+    ties: Any,
+    autodiff: Autodiff,
+) -> tuple[Array, Array]:
+    op, args = _cumulative(name, kind, x, axis, reverse, reset, ties, autodiff)
+    with calling(name, **{"x.shape": args[0].shape}):
+        check_countable("x", (args[0].shape[op.axis],))
+    y, index = apply_kept(op, autodiff, *args)
+    return y, index.astype(np.int32)
 
 
 @public
@@ -47,12 +80,14 @@ def cummax(
     axis: int = -1,
     *,
     reverse: bool = False,
+    reset: Any = None,
     ties: Which = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
     """Computes the running maximum along an axis.
 
-    `y[..., i] = max over j <= i of x[..., j]`, over `j >= i` in reverse.
+    `y[..., i] = max over j <= i of x[..., j]`, over `j >= i` in reverse; with `reset` over the j of the same
+    episode alone.
 
     Gradient: the cotangent of each output goes to the one element it is, the sum of all of them to
     an element that stays the maximum, zeros to all others. NaN is larger than every number: from
@@ -65,6 +100,8 @@ def cummax(
       x: array of at least one axis; floats, integers and bool (where max is "or").
       axis: the axis to run along, of known size; negative ones count from the end.
       reverse: whether to run from the end to the start.
+      reset: array of bools that broadcasts to x, True at the first element of an episode, in reverse too: each
+        episode has a run of its own. None is one episode.
       ties: which of equal elements gets the cotangent, in the order of the axis, in reverse too:
         the "first" or the "last".
       autodiff: "vjp", or "jvp" for `jax.jvp`, `jax.linearize` and `jax.jacfwd` too.
@@ -86,12 +123,15 @@ def cummax(
       Array([1., 3., 0., 0., 1.], dtype=float32)
       >>> jax.grad(lambda x: jaxpool.cummax(x, ties="last").sum())(x)
       Array([1., 2., 0., 1., 1.], dtype=float32)
+      >>> jaxpool.cummax(x, reset=jnp.array([False, False, True, False, False]))
+      Array([1., 3., 2., 3., 4.], dtype=float32)
 
     References:
       `jax.lax.cummax`, whose ties are split by the shape of its scan; `torch.cummax`, which takes
       the last.
     """
-    return _cumulative("cummax", "max", x, axis, reverse, ties, autodiff)
+    op, args = _cumulative("cummax", "max", x, axis, reverse, reset, ties, autodiff)
+    return apply(op, autodiff, *args)
 
 
 @public
@@ -100,6 +140,7 @@ def cummin(
     axis: int = -1,
     *,
     reverse: bool = False,
+    reset: Any = None,
     ties: Which = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -113,6 +154,8 @@ def cummin(
       x: array of at least one axis; floats, integers and bool (where min is "and").
       axis: the axis to run along, of known size.
       reverse: whether to run from the end to the start.
+      reset: array of bools that broadcasts to x, True at the first element of an episode, in reverse too: each
+        episode has a run of its own. None is one episode.
       ties: which of equal elements gets the cotangent, in the order of the axis: "first" or "last".
       autodiff: "vjp", or "jvp" for forward mode too.
 
@@ -133,4 +176,99 @@ def cummin(
     References:
       `jax.lax.cummin`, `torch.cummin`.
     """
-    return _cumulative("cummin", "min", x, axis, reverse, ties, autodiff)
+    op, args = _cumulative("cummin", "min", x, axis, reverse, reset, ties, autodiff)
+    return apply(op, autodiff, *args)
+
+
+@public
+def cummax_with_argmax(
+    x: Any,
+    axis: int = -1,
+    *,
+    reverse: bool = False,
+    reset: Any = None,
+    ties: Which = "first",
+    autodiff: Autodiff = "vjp",
+) -> tuple[Array, Array]:
+    """Computes the running maximum along an axis, and where it stands.
+
+    `y[..., i] = x[..., indices[..., i]]`, the largest of the `x[..., j]` with `j <= i`, with `j >= i` in reverse; with
+    `reset` of the j of the same episode alone.
+
+    Gradient: of y, exactly as of `cummax`; `indices` are integers and have none. From the first NaN of a run on the
+    index is that of a NaN.
+
+    Args:
+      x: array of at least one axis; floats, integers and bool (where max is "or").
+      axis: the axis to run along, of known size below 2**31; negative ones count from the end.
+      reverse: whether to run from the end to the start.
+      reset: array of bools that broadcasts to x, True at the first element of an episode, in reverse too: each
+        episode has a run of its own. None is one episode.
+      ties: which of equal elements gets the cotangent and is named, in the order of the axis, in
+        reverse too: the "first" or the "last".
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along
+      the axis.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value; `ties="split"` is one.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.cummax_with_argmax(jnp.array([1, 3, 2, 3]), ties="last")
+      (Array([1, 3, 3, 3], dtype=int32), Array([0, 1, 1, 3], dtype=int32))
+
+    References:
+      `torch.cummax`, which names the last of equal elements.
+    """
+    return _with_argmax("cummax_with_argmax", "max", x, axis, reverse, reset, ties, autodiff)
+
+
+@public
+def cummin_with_argmax(
+    x: Any,
+    axis: int = -1,
+    *,
+    reverse: bool = False,
+    reset: Any = None,
+    ties: Which = "first",
+    autodiff: Autodiff = "vjp",
+) -> tuple[Array, Array]:
+    """Computes the running minimum along an axis, and where it stands.
+
+    `y[..., i] = x[..., indices[..., i]]`, the smallest of the `x[..., j]` with `j <= i`, with `j >= i` in reverse; with
+    `reset` of the j of the same episode alone.
+
+    Gradient: of y, exactly as of `cummin`; `indices` are integers and have none.
+
+    Args:
+      x: array of at least one axis; floats, integers and bool (where min is "and").
+      axis: the axis to run along, of known size below 2**31.
+      reverse: whether to run from the end to the start.
+      reset: array of bools that broadcasts to x, True at the first element of an episode; None is one.
+      ties: which of equal elements gets the cotangent and is named: the "first" or the "last".
+      autodiff: "vjp", or "jvp" for forward mode too.
+
+    Returns:
+      y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along
+      the axis.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value; `ties="split"` is one.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> starts = jnp.array([True, False, False, True, False])
+      >>> jaxpool.cummin_with_argmax(jnp.array([4, 3, 5, 7, 6]), reset=starts)
+      (Array([4, 3, 3, 7, 6], dtype=int32), Array([0, 1, 1, 3, 4], dtype=int32))
+
+    References:
+      `torch.cummin`.
+    """
+    return _with_argmax("cummin_with_argmax", "min", x, axis, reverse, reset, ties, autodiff)

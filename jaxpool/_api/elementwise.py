@@ -56,7 +56,7 @@ def _operands(
         rule = "of shapes that broadcast together"
         raise ArgumentError(together, rule, xs, "Reshape them first.", got=got) from None
     own = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
-    return [x if keep else x.astype(dtype) for x, keep in zip(arrays, own, strict=True)], weak
+    return [x if same else x.astype(dtype) for x, same in zip(arrays, own, strict=True)], weak
 
 
 def _repeatable(x: Array, shape: tuple[int, ...]) -> Array:

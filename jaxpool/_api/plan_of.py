@@ -48,6 +48,7 @@ class PoolPlan:
     inputs: tuple[jax.ShapeDtypeStruct, ...]
     output: jax.ShapeDtypeStruct
     examples: int  # of a `jax.vmap`, each of these types
+    devices: int  # of a `jax.shard_map`: each pools a shard, and these are the types of one
     window: Window | None
     kept: tuple[jax.ShapeDtypeStruct, ...]
     runs: tuple[Direction, ...]
@@ -91,8 +92,8 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
     `plan_of(fn)(*args)` traces `fn(*args)` and computes nothing, so a `jax.ShapeDtypeStruct` does for an array. `fn`
     is a pool, a model, or a whole train step with `jax.grad`, `jax.jit`, `jax.lax.scan` and `jax.vmap` inside. Under
     `accelerate`, lax's reductions that became ours are among its pools. A pool in a loop is one row, and so is one
-    that a line calls again with arrays of the same shape. Under `sharded`, a row tells of the shard of one device;
-    means over whole axes are there a plain sum of each shard, which has none.
+    that a line calls again with arrays of the same shape. Under `sharded`, and inside a `jax.shard_map`, a row tells
+    of the shard of one of its `devices`; means over whole axes are there a plain sum of each shard, which has none.
 
     A pass reads an array once and writes one. Between two passes an array is stored, which is what a large window
     costs. Which passes run depends on the platform; they are read off the objects that the kernels read.
@@ -104,9 +105,9 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
 
     Returns:
       A function that takes the arguments of `fn` and gives a tuple with one row for each pool. A row has `function`,
-      `where` (the line that called it), `inputs`, `output`, `examples` (of a `vmap`), `window`, `kept` and
-      `kept_bytes` (what is held from forward to backward), `runs` (what the program does with it) and `passes`, for
-      "cpu", "gpu" and "tpu". Printed, the tuple reads as a text, and so does each row.
+      `where` (the line that called it), `inputs`, `output`, `examples` (of a `vmap`), `devices` (of a `shard_map`),
+      `window`, `kept` and `kept_bytes` (what is held from forward to backward), `runs` (what the program does with it)
+      and `passes`, for "cpu", "gpu" and "tpu". Printed, the tuple reads as a text, and so does each row.
 
     Raises:
       TypeError: `fn` is no function. What `fn` raises when it is traced, it raises.
@@ -208,6 +209,7 @@ def _rows(traced: Mapping[Platform, Sequence[_Pool]]) -> Iterator[PoolPlan]:
             first.types[: pool.op.inputs],
             first.outputs[0],
             math.prod(first.mapped),
+            _devices(first.path),
             getattr(pool.op, "window", None),
             pool.kept,
             tuple(dict.fromkeys(bound.direction for bound in pool.every)),
@@ -224,8 +226,20 @@ def _kept(op: Op, types: Sequence[Any], output: Any) -> tuple[jax.ShapeDtypeStru
         return tuple(types[op.inputs :])
     if op.keeps_inputs:
         return (*types, output) if op.keeps_output else tuple(types)
+    if op.keeps_value:
+        return (output, *types[op.inputs :][: op.given_kept])
     return tuple(
         jax.tree.leaves(jax.eval_shape(functools.partial(op.primal, "portable"), *types)[1])
+    )
+
+
+def _devices(path: Sequence[Any]) -> int:
+    """Among how many devices the shard_maps around an equation divide its arrays."""
+    maps = [each.params for each in path if each.primitive.name == "shard_map"]
+    return math.prod(
+        params["mesh"].shape[axis]
+        for params in maps
+        for axis in params.get("newly_manual_axes", params.get("manual_axes", ()))
     )
 
 

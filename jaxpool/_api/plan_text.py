@@ -57,6 +57,8 @@ def lines_of(row: Any) -> Iterator[str]:
     yield f"{where}{row.function} of {inputs} to {of_type(row.output)}"
     if row.examples != 1:
         yield _line("vmap", f"{row.examples} examples of these")
+    if row.devices != 1:
+        yield _line("shard", f"of one of {row.devices} devices: these are the types of its part")
     if row.window is not None and row.window.dims:
         yield _line("window", of_window(row.window))
     yield _line("keeps", of_kept(row))

@@ -47,22 +47,22 @@ def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     return axes
 
 
-def mask_of(where: Any, shape: Sequence[Any]) -> Array:
-    """`where` as an array of bools that broadcasts to `shape`."""
+def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
+    """`where`, or another argument, as an array of bools that broadcasts to `shape`."""
     if not is_array(where) and not isinstance(where, bool):
-        hint = "Pass jnp.asarray(where)."
-        raise ArgumentError("where", "an array of bools", where, hint, TypeError)
-    mask = converted("where", where)
+        hint = f"Pass jnp.asarray({argument})."
+        raise ArgumentError(argument, "an array of bools", where, hint, TypeError)
+    mask = converted(argument, where)
     if mask.dtype != jnp.bool_:
-        hint = "Pass where != 0."
-        raise ArgumentError("where", "an array of bools", mask.dtype, hint, TypeError)
+        hint = f"Pass {argument} != 0."
+        raise ArgumentError(argument, "an array of bools", mask.dtype, hint, TypeError)
     try:
         fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
     except ValueError:
         fits = False
     if not fits:
         rule = "of a shape that broadcasts to that of x"
-        raise ArgumentError("where", rule, mask.shape, "Reshape it first.")
+        raise ArgumentError(argument, rule, mask.shape, "Reshape it first.")
     return mask
 
 

@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import jax
 import numpy as np
@@ -31,6 +31,7 @@ from jaxpool._shards.place import told
 from jaxpool._shards.split import check_whole
 
 Sizes = int | Sequence[int]
+Result = TypeVar("Result")  # an array or several
 
 
 def integers(argument: str, value: Any, shape: Sequence[int], count: int | None) -> Array:
@@ -51,8 +52,8 @@ def integers(argument: str, value: Any, shape: Sequence[int], count: int | None)
 
 
 def gathered(
-    function: Callable[..., Array], front: int, behind: int, x: Array, *given: Array
-) -> Array:
+    function: Callable[..., Result], front: int, behind: int, x: Array, *given: Array
+) -> Result:
     """`function(x, *given)`, of which `front` axes stand before the last axes of x, `behind` of them.
 
     Where types of arrays say how they are sharded, the compiler lays out what lies between; the

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from jaxpool._api.reduce import mask_of
 from jaxpool._api.regions import gathered, integers
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
@@ -25,10 +26,10 @@ from jaxpool._ops.segments import SegmentMean, SegmentSelect
 from jaxpool._shards.split import check_whole
 
 
-def _arguments(
-    x: Array, segment_ids: Any, num_segments: Any, indices_are_sorted: Any
-) -> tuple[Array, int]:
-    """The id of each row of x, and how many segments there are."""
+def arguments(
+    x: Array, segment_ids: Any, num_segments: Any, where: Any, indices_are_sorted: Any
+) -> tuple[int, tuple[Array, ...]]:
+    """How many segments there are, the id of each row of x and, if there is one, a mask of the rank of x."""
     if x.ndim < 1:
         raise ArgumentError("x", "an array (N, ...)", x.ndim, "Its rows are joined.", of="ndim")
     known_sizes(x.shape, (0,), least=0)
@@ -51,20 +52,31 @@ def _arguments(
     count = operator.index(num_segments)
     if not 0 <= count < 2**31:
         raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
-    return within(ids, count), count
+    rows = within(ids, count)
+    if where is None:
+        return count, (rows,)
+    mask = mask_of(where, x.shape)
+    return count, (rows, jax.lax.expand_dims(mask, range(x.ndim - mask.ndim)))
 
 
 def _select(
-    name: str, kind: Kind, x: Any, segment_ids: Any, num_segments: Any, is_sorted: Any, ties: Any
+    name: str,
+    kind: Kind,
+    x: Any,
+    segment_ids: Any,
+    num_segments: Any,
+    where: Any,
+    is_sorted: Any,
+    ties: Any,
 ) -> Array:
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape}):
         choice("ties", ties, ("split", "first", "last"))
-        ids, count = _arguments(x, segment_ids, num_segments, is_sorted)
+        count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
     if 0 in (count, x.shape[0]):
         return jnp.full((count, *x.shape[1:]), losing(x.dtype, kind), x.dtype)
     op = SegmentSelect(kind, ties, count, is_sorted)
-    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, ids)
+    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *given)
 
 
 @public
@@ -74,6 +86,7 @@ def segment_max(
     segment_ids: Any,
     num_segments: int | None = None,
     *,
+    where: Any = None,
     indices_are_sorted: bool = False,
     ties: Ties = "split",
 ) -> Array:
@@ -90,6 +103,7 @@ def segment_max(
     of both signs. Forward and reverse mode, to any order.
 
     {segments}
+    {row_mask}
     {row_ties}
 
     Returns:
@@ -110,7 +124,7 @@ def segment_max(
       `jax.ops.segment_max`, whose sums of cotangents scatter.
     """
     is_sorted = indices_are_sorted
-    return _select("segment_max", "max", x, segment_ids, num_segments, is_sorted, ties)
+    return _select("segment_max", "max", x, segment_ids, num_segments, where, is_sorted, ties)
 
 
 @public
@@ -120,6 +134,7 @@ def segment_min(
     segment_ids: Any,
     num_segments: int | None = None,
     *,
+    where: Any = None,
     indices_are_sorted: bool = False,
     ties: Ties = "split",
 ) -> Array:
@@ -131,6 +146,7 @@ def segment_min(
     number; a segment without rows gives the greatest value of the type.
 
     {segments}
+    {row_mask}
     {row_ties}
 
     Returns:
@@ -148,7 +164,69 @@ def segment_min(
       `jax.ops.segment_min`.
     """
     is_sorted = indices_are_sorted
-    return _select("segment_min", "min", x, segment_ids, num_segments, is_sorted, ties)
+    return _select("segment_min", "min", x, segment_ids, num_segments, where, is_sorted, ties)
+
+
+@public
+@filled
+def segment_max_with_argmax(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    where: Any = None,
+    indices_are_sorted: bool = False,
+    ties: Ties = "first",
+) -> tuple[Array, Array]:
+    """Computes the largest of the rows of each segment, element by element, and which row it is of.
+
+    `y[s, ...] = x[indices[s, ...], ...]`, the largest of the `x[n, ...]` with `segment_ids[n] == s`.
+
+    Gradient: of y, as of `segment_max`; `indices` are integers and have none. With a NaN in a segment
+    the index is that of the NaN that `ties` chooses. A segment without rows has the index N, which names no row: jax
+    leaves out an update there, and a gather with `mode="fill"` fills it. The residual is that of `segment_max`.
+
+    {segments}
+    {row_mask}
+      ties: which of equal rows gets the cotangent and is named by `indices`: the "first" or the "last". "split"
+        divides the cotangent among all of them and names the first.
+
+    Returns:
+      y, an array (num_segments, ...) of the dtype of x, and `indices`, an int32 array of the same shape.
+
+    {wrong}
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> y, indices = jaxpool.segment_max_with_argmax(jnp.array([1, 5, 2, 5]), jnp.array([0, 2, 0, 2]), 4)
+      >>> y[2], indices
+      (Array(5, dtype=int32), Array([2, 4, 1, 4], dtype=int32))
+
+    References:
+      `scatter_max` of PyTorch Scatter, which names N for an empty segment too.
+    """
+    name = "segment_max_with_argmax"
+    x = as_array(name, x)
+    with calling(name, **{"x.shape": x.shape}):
+        choice("ties", ties, ("first", "last", "split"))
+        count, given = arguments(x, segment_ids, num_segments, where, indices_are_sorted)
+    rows = x.shape[0]
+    if 0 in (count, rows):
+        shape = (count, *x.shape[1:])
+        return jnp.full(shape, losing(x.dtype, "max"), x.dtype), jnp.full(shape, rows, np.int32)
+    order: Literal["first", "last"] = "last" if ties == "last" else "first"
+
+    def found(x: Array, *given: Array) -> tuple[Array, Array]:
+        y, (_, chosen) = apply_given(
+            SegmentSelect("max", order, count, indices_are_sorted), x, *given
+        )
+        if ties == "split":
+            y = apply_given(SegmentSelect("max", ties, count, indices_are_sorted), x, *given)[0]
+        named = (chosen >= 0) & (chosen < rows)
+        return y, jnp.where(named, chosen, np.int32(rows))
+
+    return gathered(found, 1, x.ndim - 1, x, *given)
 
 
 @public
@@ -158,6 +236,7 @@ def segment_mean(
     segment_ids: Any,
     num_segments: int | None = None,
     *,
+    where: Any = None,
     indices_are_sorted: bool = False,
 ) -> Array:
     """Computes the mean of the rows of each segment, element by element.
@@ -171,6 +250,7 @@ def segment_mean(
     bits on every run of a platform. Forward and reverse mode, to any order.
 
     {segments}
+    {row_mask}
 
     Returns:
       Array (num_segments, ...) of the dtype of x; of integers and bools float32.
@@ -188,14 +268,17 @@ def segment_mean(
     """
     x = as_array("segment_mean", x)
     with calling("segment_mean", **{"x.shape": x.shape}):
-        ids, count = _arguments(x, segment_ids, num_segments, indices_are_sorted)
+        count, given = arguments(x, segment_ids, num_segments, where, indices_are_sorted)
     wide = x if is_float(x.dtype) else x.astype(np.float32)
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), wide.dtype)
 
-    def pooled(x: Array, ids: Array) -> Array:
+    def pooled(x: Array, ids: Array, *mask: Array) -> Array:
         ones = jax.lax.full_like(ids, 1)
+        if mask:
+            counts = jnp.broadcast_to(mask[0], (*ids.shape, *mask[0].shape[1:]))
+            ones = counts.astype(np.int32)
         rows = scattered(jax.ops.segment_sum, ones, ids, count, indices_are_sorted)
-        return apply_given(SegmentMean(count, indices_are_sorted), x, ids, rows)[0]
+        return apply_given(SegmentMean(count, indices_are_sorted), x, ids, rows, *mask)[0]
 
-    return gathered(pooled, 1, x.ndim - 1, wide, ids)
+    return gathered(pooled, 1, x.ndim - 1, wide, *given)

@@ -53,6 +53,8 @@ _TEXTS = {
     not be traced.
   indices_are_sorted: whether ids never fall along N, which saves a sort; where that is untrue the
     result is undefined.""",
+    "row_mask": """  where: array of bools that broadcasts to x, the elements that count; None is all. What is left
+    out is as a row of no segment.""",
     "row_ties": """  ties: which of equal rows gets the cotangent: "split" among all, the "first" or the "last".""",
     "wrong": """Raises:
   TypeError: an argument is of the wrong kind.

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import jax
 from jax import Array, lax
 from jax import numpy as jnp
 
@@ -19,6 +20,7 @@ from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, listed, n
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.apply import apply, apply_given
 from jaxpool._ops.pyramid import PyramidMax, PyramidMean
@@ -250,8 +252,7 @@ def spatial_pyramid_pool(
     if place is None and levels_in_a_loop(counts, sizes):
         kinds = {"max": PyramidMax, "avg": PyramidMean}
         y = apply(kinds[kind](tuple(counts), spatial, tuple(sizes)), "jvp", x)
-        flat = math.prod(y.shape[spatial[0] :])
-        return dtypes.cast(lax.reshape(y, (*y.shape[: spatial[0]], flat)), dtype)
+        return dtypes.cast(_flattened(y, spatial[0]), dtype)
     parts = []
     for count in counts:
         window = adaptive_window(whole, count, spatial)
@@ -264,6 +265,16 @@ def spatial_pyramid_pool(
             y = gathered(
                 place.reduced(spatial) if count == 1 else place, y, range(spatial[0], y.ndim)
             )
-        flat = math.prod(y.shape[spatial[0] :])
-        parts.append(lax.reshape(y, (*y.shape[: spatial[0]], flat)))
+        parts.append(_flattened(y, spatial[0]))
     return dtypes.cast(lax.concatenate(parts, parts[0].ndim - 1), dtype)
+
+
+def _flattened(y: Array, first: int) -> Array:
+    """y with the axes from `first` on as one, sharded as y along those before."""
+    shape = (*y.shape[:first], math.prod(y.shape[first:]))
+    if not is_sharded(y):
+        return lax.reshape(y, shape)
+    # Of axes of no element or of one jax cannot tell which of the result is which.
+    known = jax.typeof(y).sharding
+    spec = jax.sharding.PartitionSpec(*known.spec[:first], None)
+    return lax.reshape(y, shape, out_sharding=known.update(spec=spec))

@@ -67,10 +67,14 @@ def _name(function: Callable[..., Any]) -> str:
 def _reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
     """What is wrong with a call of `function`; empty if it can be made."""
     known = inspect.signature(function).parameters
+    positional = [p.name for p in known.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    applied = ""  # of a function that takes one and gives one, called as if it were what it gives
+    if len(known) == len(positional) == 1 and args and callable(args[0]):
+        applied = f"What it returns takes them: {_name(function)}({positional[0]})(...)."
     for name in kwargs:
         if name not in known:
-            return f"there is no argument `{name}`. {advice(_name(function), name, known)}"
-    positional = [p.name for p in known.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+            hint = applied or advice(_name(function), name, known)
+            return f"there is no argument `{name}`. {hint}"
     needed = [
         p.name for p in known.values() if p.default is p.empty and p.kind is not p.VAR_POSITIONAL
     ]
@@ -87,7 +91,7 @@ def _reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
         return f"`{missing[0]}` must be given; it is missing. {order}"
     if len(args) > len(positional):
         named = ", ".join(p.name for p in known.values() if p.kind is p.KEYWORD_ONLY)
-        hint = f"Pass {named} by name." if named else order
+        hint = f"Pass {named} by name." if named else applied or order
         return f"at most {len(positional)} arguments go by their place; got {len(args)}. {hint}"
     return ""
 

@@ -134,7 +134,7 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
         with _quietly(), Image.open(path) as image:
             width, height = image.size
             few = width * height <= MOST_PIXELS
-            wide = image.mode[0] in "IF"  # more than 8 bits a pixel, which "L" would clip
+            wide = image.mode[0] in "IF"  # more than 8 bits per pixel, which "L" would clip
             grey = image.convert("F" if wide else "L") if few else None
     except Exception:
         got = f"got {option}={quoted(str(path))}"

@@ -9,6 +9,7 @@ A name alone is of this library; one with a colon is of a module that is importe
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import math
 from collections.abc import Callable
@@ -41,8 +42,8 @@ def read_call(text: str) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]
     return function, args, {each.arg or "": reader.value(each.value) for each in tree.keywords}
 
 
-def _wrong(rule: str, got: str) -> UsageError:
-    return UsageError(f"`--plan` must be {rule}; got {quoted(got)}. {EXAMPLE}")
+def _wrong(rule: str, got: str, hint: str = EXAMPLE) -> UsageError:
+    return UsageError(f"`--plan` must be {rule}; got {quoted(got)}. {hint}")
 
 
 def _function(module: str, name: str, text: str) -> Callable[..., Any]:
@@ -57,7 +58,10 @@ def _function(module: str, name: str, text: str) -> Callable[..., Any]:
     for part in name.removeprefix("jaxpool.").split(".") if name else ():
         found = None if part.startswith("_") and not module else getattr(found, part, None)
     if not name or not callable(found):
-        raise _wrong(f"a call of a function of {module or 'jaxpool'}", text)
+        known = () if module else jaxpool.__all__
+        close = difflib.get_close_matches(name.removeprefix("jaxpool."), known, 1)
+        hint = f"Did you mean {close[0]}?" if close else EXAMPLE
+        raise _wrong(f"a call of a function of {module or 'jaxpool'}", text, hint)
     function: Callable[..., Any] = found
     return function
 

@@ -79,7 +79,8 @@ class Anything:
             else:
                 default = self.pool.parameters[name].default
                 needed = default is self.pool.parameters[name].empty
-                words.append(_code(value, name) if needed else f"{name}={_code(value, name)}")
+                if needed or value is not default:
+                    words.append(_code(value, name) if needed else f"{name}={_code(value, name)}")
         return f"jaxpool.{self.op}({', '.join(words)})"
 
 
@@ -125,6 +126,8 @@ def call_of(pool: Any, array: np.ndarray, settings: dict[str, Any], more: list[s
         settings.setdefault("strides", (2, 2))
     if pool.takes("axis"):
         settings.setdefault("axis", -3)
+    if "segment_ids" in settings:  # as many segments as these name, not those of the record
+        settings.setdefault("num_segments", None)
     image = array[None, :, :, None]
     first = {} if pool.takes("segment_ids") or "x" not in pool.operands else {"x": image}
     return Anything(pool, pool.given(image, **settings | first), image)

@@ -100,7 +100,7 @@ def compare(x: jax.Array, case: Case, repeats: int) -> Comparison:
 
 
 def table(comparisons: list[Comparison]) -> str:
-    """One line a case: both times, how many times faster, and whether the results agree."""
+    """One line for each case: both times, how many times faster, and whether the results agree."""
     rows = [["", "jaxpool", "lax", "faster", "value", "gradient"]]
     for row in comparisons:
         times = [f"{seconds * 1e3:.2f} ms" for seconds in (row.ours, row.peer)]

@@ -47,6 +47,7 @@ def _row(row: Any) -> dict[str, Any]:
         "inputs": [of_type(each) for each in row.inputs],
         "output": of_type(row.output),
         "examples": row.examples,
+        "devices": row.devices,
         "kept": [of_type(each) for each in row.kept],
         "kept_bytes": sizes if isinstance(sizes, int) else str(sizes),
         "runs": row.runs,

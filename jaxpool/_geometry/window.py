@@ -231,7 +231,7 @@ def _resolve(
     dilation: tuple[int, ...],
     pads: tuple[tuple[int, int], ...] | str,
     ceil_mode: bool,
-    empty: Literal["raise", "keep"],
+    empty: Literal["raise", "allow"],
     channels_first: str,
 ) -> Window:
     if math.prod(window_shape) >= 2**32:
@@ -264,11 +264,11 @@ def make_window(
     window_dilation: Ints | None = None,
     ceil_mode: bool = False,
     axes: Sequence[int] | None = None,
-    empty: Literal["raise", "keep"] = "raise",
+    empty: Literal["raise", "allow"] = "raise",
 ) -> Window:
     """Checks the arguments of a pool over an array of `shape` and turns them into a `Window`.
 
-    Raises `ArgumentError`. `empty="keep"` lets windows without a real element through, as lax does.
+    Raises `ArgumentError`. `empty="allow"` lets windows without a real element through, as lax does.
     """
     hint = "Pass a tuple such as (2, 2)."
     window_shape = listed(window_shape)

@@ -18,7 +18,7 @@ from jaxpool._kernels.compare import level
 from jaxpool._kernels.dtypes import index_dtype
 
 # Cells an axis that a round of `spread` adds to each pixel: more hold none in `roi_max_pool` where a box is at
-# least a pixel a cell. "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
+# least one pixel per cell. "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
 SHARED = 2
 
 
@@ -111,16 +111,16 @@ def matching(marks: Array) -> Callable[..., Array]:
     """For `spread`: a pixel gets what is sent where its `field` equals the mark of the cell; marks as dy."""
     flat = marks.reshape(-1, marks.shape[-1])
 
-    def kept(value: Array, at: Array, field: Array, *_: Any) -> Array:
+    def share(value: Array, at: Array, field: Array, *_: Any) -> Array:
         return jnp.where(level(jnp.take(flat, at, axis=0, mode="clip"), field), value, 0)
 
-    return kept
+    return share
 
 
 def weighted(down: Array, across: Array) -> Callable[..., Array]:
     """For `spread`: a pixel gets what is sent times its weights, (K, cells, H) and (K, cells, W)."""
 
-    def kept(value: Array, at: Array, field: Array, box: Array, row: Line, column: Line) -> Array:
+    def share(value: Array, at: Array, field: Array, box: Array, row: Line, column: Line) -> Array:
         weights = [
             table[box].at[line.cell, line.position].get(mode="clip")
             for table, line in ((down, row), (across, column))
@@ -128,20 +128,20 @@ def weighted(down: Array, across: Array) -> Callable[..., Array]:
         weight = (weights[0][:, None] * weights[1][None])[..., None]
         return jnp.where(weight != 0, value * weight, 0)
 
-    return kept
+    return share
 
 
 def spread(
     dy: Array,
     field: Array,
-    kept: Callable[..., Array],
+    share: Callable[..., Array],
     cells: Cells,
     tile: Sequence[int],
     sizes: Sequence[int],
 ) -> Array:
-    """dx (B, H, W, C): each pixel gets, of the dy of every cell that holds it, what `kept` returns, added up.
+    """dx (B, H, W, C): each pixel gets, of the dy of every cell that holds it, what `share` returns, added up.
 
-    dy is (K, cells, cells, C); `kept` also gets the pixel's `field`, (B, H, W, C) or of one channel:
+    dy is (K, cells, cells, C); `share` also gets the pixel's `field`, (B, H, W, C) or of one channel:
     see `matching`. Each tile of `tile` pixels adds one box after another, in an order that the boxes
     alone decide, so sums are the same bits on every run.
     """
@@ -180,7 +180,7 @@ def spread(
                     ]
                     at = box * size + lines[0].cell[:, None] * per_row + lines[1].cell[None]
                     value = jnp.take(sent, at, axis=0, mode="clip")
-                    dx = dx + jnp.where(here[..., None], kept(value, at, field, box, *lines), 0)
+                    dx = dx + jnp.where(here[..., None], share(value, at, field, box, *lines), 0)
                 return dx
 
             return lax.fori_loop(0, jnp.sum(rounds > turn, dtype=np.int32), one_box, dx)

@@ -17,7 +17,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.adaptive import in_front
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import accumulator, index_dtype
+from jaxpool._kernels.dtypes import accumulator
 
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
 
@@ -114,6 +114,52 @@ def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int
     return _unflat(_gather(elements, winner), axes, sizes)
 
 
+def put_in_order(
+    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], *, adds: bool = False
+) -> Array:
+    """What `put_last` and `add_at` give, where a platform writes one element of a scatter after another.
+
+    As one axis: nothing is transposed, and elements that collide come in their row-major order. The numbers of the
+    places are int32.
+    """
+    order = list(range(y.ndim))
+    for slot, axis in zip(sorted(axes), axes, strict=True):
+        order[slot] = axis
+    shape = list(y.shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        shape[axis] = size
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(y.ndim)]
+    place, unit = lax.full_like(position, 0), 1
+    for axis, size in reversed([*zip(axes, sizes, strict=True)]):
+        along = position // np.int32(unit) % np.int32(size)
+        place, unit = place + along * np.int32(steps[axis]), unit * size
+    for axis in {*range(y.ndim)} - {*axes}:
+        lane = lax.broadcasted_iota(np.int32, y.shape, axis)
+        place = place + lane * np.int32(steps[axis])
+    count = math.prod(shape)
+    place = lax.select(
+        lax.lt(position, lax.full_like(position, unit)), place, lax.full_like(place, count)
+    )
+    narrow = not adds and y.dtype.itemsize == 2  # as integers, or XLA widens the scatter to float32
+    value = (
+        lax.bitcast_convert_type(y, np.uint16)
+        if narrow
+        else y.astype(accumulator(y.dtype))
+        if adds
+        else y
+    )
+    scatter = lax.scatter_add if adds else lax.scatter
+    found = scatter(
+        lax.full((count,), 0, value.dtype),
+        lax.transpose(place, order).reshape(-1, 1),
+        lax.transpose(value, order).ravel(),
+        lax.ScatterDimensionNumbers((), (0,), (0,)),
+        mode=_DROP,
+    )
+    x = lax.reshape(found, shape)
+    return lax.bitcast_convert_type(x, y.dtype) if narrow else x.astype(y.dtype)
+
+
 def put_apart(y: Array, position: Array, axis: int, size: int) -> Array:
     """Zeros of `size` along an axis, with each element of y at its `position` in them.
 
@@ -132,16 +178,3 @@ def put_apart(y: Array, position: Array, axis: int, size: int) -> Array:
         mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
     )
     return _unflat(put, (axis,), (size,))
-
-
-def own_taps(position: Array, own: Window) -> Array:
-    """The flat tap at which each position lies in the window of its own element; beyond all taps if elsewhere."""
-    inside, tap, rest = lax.full_like(position, True, bool), lax.full_like(position, 0), position
-    unit = 1
-    for dim in reversed(own.dims):
-        first = slices.along(dim.starts().astype(np.int32), dim.axis, tap.ndim)
-        at, rest = rest % np.int32(dim.size) - first, rest // np.int32(dim.size)
-        inside = inside & (at >= 0) & (at < dim.window)
-        tap, unit = tap + at * np.int32(unit), unit * dim.window
-    own_tap = lax.select(inside & (rest == 0), tap, lax.full_like(tap, unit))
-    return own_tap.astype(index_dtype(unit + 1))

@@ -76,7 +76,7 @@ def by_comparators(terms: Sequence[Array], ranks: tuple[int, ...], window: Windo
 
 
 def by_counting(key: Array, axes: Sequence[int], rank: Array) -> Array:
-    """The key of `rank` along `axes`, kept as axes of size 1: a bit at a time, by how many keys are below."""
+    """The key of `rank` along `axes`, which stay as axes of size 1: a bit at a time, by how many keys are below."""
     info = jnp.iinfo(key.dtype)
 
     def one_bit(step: Array, found: Array) -> Array:

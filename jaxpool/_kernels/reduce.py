@@ -2,7 +2,7 @@
 
 All arrays keep their reduced axes, of size 1 in results. `mask` says which elements count; it
 broadcasts to x. Reductions of XLA for CPU vectorise what lies in memory and not what they compute:
-with a `fold` the stretches of an axis are joined element by element in a pass that is kept apart, and
+with a `fold` the stretches of an axis are joined element by element in a pass of its own, whose result is stored, and
 what is left is reduced.
 """
 
@@ -17,8 +17,8 @@ from jax import numpy as jnp
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import DType, Kind, index_dtype, is_float, losing
-from jaxpool._kernels.keep import keep
 from jaxpool._kernels.keys import NaN, from_keys, key_of, to_keys, zeros_level
+from jaxpool._kernels.materialise import materialise
 from jaxpool._plan.others import Fold
 
 BYTE = 8  # bits of a word
@@ -85,7 +85,7 @@ def _in_stretches(
 
         return joined(*[[part(each, start) for start in starts] for each in given])
 
-    return keep(fold.keep, run, *given)
+    return materialise(fold.barrier, run, *given)
 
 
 def _folded(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold: Fold) -> Array:

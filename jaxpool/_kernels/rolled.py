@@ -1,5 +1,6 @@
 """Windows walked tap by tap in a loop that the program holds once: it does not grow with them, and holds a few arrays.
 
+For ranks, draws and grey morphology of large windows, whose loops always run: `tap_loop.py` is for those that do not.
 What is read lies in planes, one for each place that a stride steps over. So a tap of all windows is one
 block of a plane, and what reads it runs over neighbours:
 
@@ -31,15 +32,17 @@ Join = Callable[[State, Array, Sequence[Array]], State]
 
 @dataclasses.dataclass(frozen=True)
 class Walk:
-    """A walk over the taps of a window: over all, or over `taps`, flat and ascending.
+    """A walk over the taps of a window: over all, or over `taps`, flat and in the order in which they are joined.
 
     `joined`: what lies next to each other at a position of the minor pooled axis makes one axis with
     that, in planes and in what is `flat`. Short rows are then parts of longer ones, which vectorise.
+    `weighted`: each tap has a weight that is read beside its elements.
     """
 
     window: Window
     joined: bool = False
     taps: Sequence[int] | None = None
+    weighted: bool = False
 
     @property
     def numbers(self) -> np.ndarray:
@@ -104,8 +107,13 @@ class Walk:
         sides = [(-dim.low, dim.low + dim.size - padded[dim.axis], 0) for dim in dims]
         return slices.pad(lax.reshape(x, tuple(padded)), self.window.axes, sides, 0)
 
-    def fold(self, join: Join, first: Sequence[Array], xs: Sequence[Array], shape: Any) -> State:
-        """`join(state, tap, blocks)` over the taps: a block, flat, of each of xs, planes of an array of `shape`."""
+    def fold(
+        self, join: Join, first: Sequence[Array], xs: Sequence[Array], shape: Any, *others: Array
+    ) -> State:
+        """`join(state, tap, blocks)` over the taps: a block, flat, of each of xs, planes of an array of `shape`.
+
+        `others` are all arrays that `join` reads beside.
+        """
         units = self._units(shape)
         plane, starts = self._places()
         sizes = [n * unit for n, unit in zip(self.window.output_shape, units, strict=True)]
@@ -114,7 +122,14 @@ class Walk:
             return join(state, tap, [self._block(x, plane, begin, sizes) for x in xs])
 
         table = np.column_stack([self.numbers, plane, starts * units])
-        return _rolled(one, vary_together(first, *xs), jnp.asarray(table, np.int32))
+        first = vary_together(first, *xs, *others)
+        return self._rolled(one, first, jnp.asarray(table, np.int32))
+
+    def at(self, planes: Array, tap: Array) -> Array:
+        """The elements at one tap, which may be traced, of all windows; nothing of it is joined."""
+        table = jnp.asarray(np.column_stack(self._places()), np.int32)
+        plane, *begin = lax.dynamic_index_in_dim(table, tap, keepdims=False)
+        return self._block(planes, plane, begin, self.window.output_shape)
 
     def spread(
         self, term: Callable[..., Array], ys: Sequence[Array], *own: Array, dtype: Any
@@ -154,7 +169,7 @@ class Walk:
 
             nothing = [np.int32(0)] * len(dims)
             zeros = lax.full_like(self._block(around[0], np.int32(0), nothing, sizes), 0, dtype)
-            return _rolled(one, vary_together([zeros], *around, *own), table)[0]
+            return self._rolled(one, vary_together([zeros], *around, *own), table)[0]
 
         if count > 1:
             return lax.map(of_plane, (jnp.asarray(table), *own))
@@ -170,28 +185,22 @@ class Walk:
             at[axis + 1], shape[axis + 1] = first, size
         return lax.squeeze(lax.dynamic_slice(planes, at, shape), (0,))
 
+    def _rolled(self, one: Callable[..., State], first: State, table: Array) -> State:
+        """`one(state, *row)` over the rows of a table, several in a turn."""
+        count, at_once, rest = turns(table.shape[0], weighted=self.weighted)
 
-def _rolled(one: Callable[..., State], first: State, table: Array) -> State:
-    """`one(state, *row)` over the rows of a table, several in a turn."""
-    count, at_once, rest = turns(table.shape[0])
+        def several(begin: Any, count: int, state: State) -> State:
+            for which in range(count):
+                row = lax.dynamic_index_in_dim(table, begin + np.int32(which), keepdims=False)
+                state = one(state, *(row[column] for column in range(table.shape[1])))
+            return state
 
-    def several(begin: Any, count: int, state: State) -> State:
-        for which in range(count):
-            row = lax.dynamic_index_in_dim(table, begin + np.int32(which), keepdims=False)
-            state = one(state, *(row[column] for column in range(table.shape[1])))
-        return state
+        def turn(number: Array, state: State) -> State:
+            return several(number * np.int32(at_once), at_once, state)
 
-    def turn(number: Array, state: State) -> State:
-        return several(number * np.int32(at_once), at_once, state)
-
-    if count:
-        first = lax.fori_loop(np.int32(0), np.int32(count), turn, first)
-    return several(np.int32(count * at_once), rest, first)
-
-
-def _is(tap: Array, number: Array) -> Array:
-    """Where a tap is the one of a number."""
-    return lax.eq(tap, lax.broadcast(number.astype(tap.dtype), tap.shape))
+        if count:
+            first = lax.fori_loop(np.int32(0), np.int32(count), turn, first)
+        return several(np.int32(count * at_once), rest, first)
 
 
 def by_counting(walk: Walk, key: Array, place: Any, fill: Any) -> Array:
@@ -239,7 +248,7 @@ def pick(walk: Walk, x: Array, tap: Array) -> Array:
     wide, chosen = cast(x, accumulator(x.dtype)), walk.flat(tap)
 
     def join(state: State, number: Array, blocks: Sequence[Array]) -> State:
-        return (state[0] + slices.only(_is(chosen, number), blocks[0]),)
+        return (state[0] + slices.at_tap(number, blocks[0], chosen),)
 
     first = lax.full_like(chosen, 0, wide.dtype)
     (y,) = walk.fold(join, [first], [walk.planes(wide, 0)], x.shape)
@@ -249,11 +258,7 @@ def pick(walk: Walk, x: Array, tap: Array) -> Array:
 def route(walk: Walk, dy: Array, tap: Array) -> Array:
     """The transpose of `pick`."""
     wide = cast(dy, accumulator(dy.dtype))
-
-    def term(number: Array, wide: Array, tap: Array) -> Array:
-        return slices.only(_is(tap, number), wide)
-
-    dx = walk.spread(term, [wide, tap], dtype=wide.dtype)
+    dx = walk.spread(slices.at_tap, [wide, tap], dtype=wide.dtype)
     return cast(walk.from_planes(dx, walk.window.unpooled(dy.shape)), dy.dtype)
 
 

@@ -13,7 +13,7 @@ from jax import Array, lax
 
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._kernels.slices import only
 from jaxpool._plan.layout import in_one_region
@@ -89,15 +89,15 @@ def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
     dx = dy
     if plan.widen != "never":
         wide = functools.partial(cast, dtype=accumulator(dy.dtype))
-        dx = keep(plan.keep, wide, dx) if plan.widen == "apart" else wide(dx)
+        dx = materialise(plan.barrier, wide, dx) if plan.widen == "apart" else wide(dx)
     for pass_ in plan.backward:
         last = pass_ is plan.backward[-1]
         dtype = dy.dtype if last else accumulator(dy.dtype)
         send = functools.partial(_sent, pass_=pass_, dtype=dtype)
         apart = not last or pass_.layout.reading == "tables"
-        sent = keep(plan.keep, send, dx, index) if apart else send(dx, index)
+        sent = materialise(plan.barrier, send, dx, index) if apart else send(dx, index)
         if not last:
-            index = keep(plan.keep, functools.partial(_lowered, pass_=pass_), index)
+            index = materialise(plan.barrier, functools.partial(_lowered, pass_=pass_), index)
         dx = sent
     return cast(dx, dy.dtype)
 
@@ -107,10 +107,10 @@ def pick(x: Array, index: Array, plan: MaxPlan) -> Array:
     indices = [index]
     for pass_ in plan.tangent[:-1]:
         lower = functools.partial(_lowered, pass_=pass_)
-        indices.append(keep(plan.keep, lower, indices[-1]))
+        indices.append(materialise(plan.barrier, lower, indices[-1]))
     y = cast(x, accumulator(x.dtype))
     for pass_, chosen in zip(reversed(plan.tangent), reversed(indices), strict=True):
         kernel = functools.partial(_picked, pass_=pass_)
         last = pass_ is plan.tangent[0]
-        y = kernel(y, chosen) if last else keep(plan.keep, kernel, y, chosen)
+        y = kernel(y, chosen) if last else materialise(plan.barrier, kernel, y, chosen)
     return cast(y, x.dtype)

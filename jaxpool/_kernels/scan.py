@@ -1,13 +1,17 @@
-"""Running extremes by steps: after step k every element has seen the `ways`^k elements up to itself.
+"""Running extremes by passes: after pass k every element has seen the `ways`^k elements up to itself.
 
 The running extreme keeps to one element until another takes over, so the outputs that chose an
 element lie next to each other: a run that begins at that element. Sums over runs and copies along
 them go in the same steps, and need no more than the index. Forward, reach grows towards the
 start of the axis; in reverse, towards its end.
+
+Where a plan says so, a loop follows when every element has seen `far` of them: it goes along the axis in rows of `far`
+positions, each of which needs what the one before it came to.
 """
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -15,9 +19,11 @@ from jax import Array, lax
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype, losing
-from jaxpool._kernels.keep import keep
 from jaxpool._kernels.keys import NaN, from_keys, key_of, to_keys, zeros_level
+from jaxpool._kernels.materialise import materialise
 from jaxpool._plan.others import ScanPlan
+
+Others = Sequence[tuple[Array, ...]]
 
 
 def _shift(x: Array, axis: int, far: int, fill: object) -> Array:
@@ -25,24 +31,107 @@ def _shift(x: Array, axis: int, far: int, fill: object) -> Array:
     return slices.pad(x, [axis], [(far, -far, 0)], fill)
 
 
-def _in_passes(
-    step: Callable[..., Array], x: Array, axis: int, reverse: bool, plan: ScanPlan, *given: Array
+def _scan(
+    join: Callable[..., Array],
+    x: Array,
+    fill: object,
+    axis: int,
+    reverse: bool,
+    plan: ScanPlan,
+    *given: Array,
 ) -> Array:
-    """`step(x, *given, fars=(1, 2))`, `fars=(3, 6)`, `fars=(9, 18)`, ... if 3 ways; negative in reverse."""
-    for fars in plan.passes(x.shape[axis]):
-        signed = tuple(-far if reverse else far for far in fars)
-        x = keep(plan.keep, functools.partial(step, fars=signed), x, *given)
-    return x
+    """Every element joined to all before it, by `join(x, *given, others=..., fars=...)`.
+
+    Of `others` each is `(far_x, *far_given)`, as many positions away as `fars` says.
+    """
+    passes, far = plan.passes(x.shape[axis])
+
+    def joined(x: Array, *given: Array, fars: Sequence[int]) -> Array:
+        signed = [-far if reverse else far for far in fars]
+        others = [
+            (_shift(x, axis, far, fill), *[_shift(each, axis, far, 0) for each in given])
+            for far in signed
+        ]
+        return join(x, *given, others=others, fars=fars)
+
+    for fars in passes:
+        x = materialise(plan.barrier, functools.partial(joined, fars=fars), x, *given)
+    return x if far is None else _by_rows(join, x, axis, reverse, far, *given)
 
 
-def _run(x: Array, axis: int, kind: Kind, fill: np.ndarray, reverse: bool, plan: ScanPlan) -> Array:
-    """The extreme of all elements up to each one, `fill` losing to all."""
-    join = lax.max if kind == "max" else lax.min
+def _by_rows(
+    join: Callable[..., Array], x: Array, axis: int, reverse: bool, far: int, *given: Array
+) -> Array:
+    """Every row of `far` positions joined to the one before it; if the axis is no multiple, the last one is short."""
+    arrays, size = (x, *given), x.shape[axis]
+    count, rest = divmod(size, far)
 
-    def step(x: Array, fars: Sequence[int]) -> Array:
-        return functools.reduce(join, [_shift(x, axis, far, fill) for far in fars], x)
+    def start(row: Any) -> Any:
+        return size - far - row * far if reverse else row * far
 
-    return _in_passes(step, x, axis, reverse, plan)
+    def rows(row: Any) -> list[Array]:
+        return [lax.dynamic_slice_in_dim(each, start(row), far, axis) for each in arrays]
+
+    def step(row: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        y, before, *known = state
+        here, *others = rows(row)
+        here = join(here, *others, others=[(before, *known)], fars=[far])
+        return lax.dynamic_update_slice_in_dim(y, here, start(row), axis), here, *others
+
+    first = rows(0)
+    y = lax.dynamic_update_slice_in_dim(lax.full_like(x, 0), first[0], start(0), axis)
+    y, *last = lax.fori_loop(1, count, step, (y, *first))
+    if not rest:
+        return y
+    ends = [(0, rest), (far - rest, far)] if reverse else [(size - rest, size), (0, rest)]
+    (begin, end), (near, until) = ends
+    here = [lax.slice_in_dim(each, begin, end, axis=axis) for each in arrays]
+    before = [lax.slice_in_dim(each, near, until, axis=axis) for each in last]
+    return lax.dynamic_update_slice_in_dim(
+        y, join(*here, others=[tuple(before)], fars=[far]), begin, axis
+    )
+
+
+def _run(
+    x: Array,
+    axis: int,
+    kind: Kind,
+    fill: np.ndarray,
+    reverse: bool,
+    plan: ScanPlan,
+    *behind: Array,
+) -> Array:
+    """The extreme of all elements up to each one, `fill` losing to all.
+
+    Given how many elements of its episode are `behind` each, it is that of those alone.
+    """
+    best = lax.max if kind == "max" else lax.min
+
+    def join(x: Array, *behind: Array, others: Others, fars: Sequence[int]) -> Array:
+        terms = [other for other, *_ in others]
+        for count in behind:
+            reached = [lax.ge(count, lax.full_like(count, far)) for far in fars]
+            terms = [
+                lax.select(slices.broadcast_like(seen, term), term, lax.full_like(term, fill))
+                for seen, term in zip(reached, terms, strict=True)
+            ]
+        return functools.reduce(best, terms, x)
+
+    return _scan(join, x, fill, axis, reverse, plan, *behind)
+
+
+def elements_behind(reset: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
+    """How many elements of its episode the run has seen before each; an episode begins where `reset` is True.
+
+    In reverse a run enters an episode at its end, which is the element before one that is True.
+    """
+    last = max(reset.shape[axis] - 1, 0)
+    enters = _shift(reset, axis, -1, True) if reverse else reset
+    places = lax.broadcasted_iota(np.int32, reset.shape, axis)
+    end = np.asarray(last if reverse else 0, np.int32)
+    entered = lax.select(enters, places, lax.full_like(places, end))
+    begins = _run(entered, axis, "min" if reverse else "max", end, reverse, plan)
+    return lax.sub(begins, places) if reverse else lax.sub(places, begins)
 
 
 def _read(x: Array, kind: Kind, plan: ScanPlan) -> tuple[Array, np.ndarray]:
@@ -57,27 +146,32 @@ def _written(best: Array, dtype: DType, plan: ScanPlan) -> Array:
     return from_keys(best, dtype) if plan.keys else encode(best, dtype)
 
 
-def running(x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan) -> Array:
-    """The extreme of all elements up to each one; NaN beats every number."""
+def running(x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan, *reset: Array) -> Array:
+    """The extreme of all elements up to each one, or of those of its episode; NaN beats every number."""
     value, fill = _read(x, kind, plan)
-    return _written(_run(value, axis, kind, fill, reverse, plan), x.dtype, plan)
+    behind = [elements_behind(mask, axis, reverse, plan) for mask in reset]
+    return _written(_run(value, axis, kind, fill, reverse, plan, *behind), x.dtype, plan)
 
 
 def running_select(
-    x: Array, axis: int, kind: Kind, ties: Order, reverse: bool, plan: ScanPlan
+    x: Array, axis: int, kind: Kind, ties: Order, reverse: bool, plan: ScanPlan, *reset: Array
 ) -> tuple[Array, Array]:
     """The running extreme and the position of the element it is, in the order of the axis.
 
     An element takes over if it beats what ran before it or, if later ones win ties, if it is level
-    with what runs at it. The index is the latest position that took over: by value alone, whatever
-    the tree of the scan.
+    with what runs at it; that with which an episode is entered does anyway. The index is the latest position that took
+    over: by value alone, whatever the tree of the scan.
     """
     value, fill = _read(x, kind, plan)
-    best = _run(value, axis, kind, fill, reverse, plan)
+    behind = [elements_behind(mask, axis, reverse, plan) for mask in reset]
+    best = _run(value, axis, kind, fill, reverse, plan, *behind)
     tying = functools.partial(zeros_level, dtype=x.dtype) if plan.keys else lambda each: each
     if (ties == "first") != reverse:
         before = _shift(best, axis, -1 if reverse else 1, fill)
         takes_over = wins(tying(value), tying(before), kind, "first")
+        for count in behind:
+            enters = slices.broadcast_like(lax.eq(count, lax.full_like(count, 0)), takes_over)
+            takes_over = lax.bitwise_or(takes_over, enters)
     else:
         takes_over = level(tying(value), tying(best))
     last = max(x.shape[axis] - 1, 0)
@@ -98,12 +192,11 @@ def _at_begins(x: Array, index: Array, axis: int) -> Array:
 def _sums(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """The sum over each element and those before it in its run."""
 
-    def step(x: Array, index: Array, fars: Sequence[int]) -> Array:
-        shifted = [(_shift(index, axis, far, 0), _shift(x, axis, far, 0)) for far in fars]
-        terms = [slices.only(lax.eq(index, run), other) for run, other in shifted]
+    def join(x: Array, index: Array, others: Others, fars: Sequence[int]) -> Array:
+        terms = [slices.only(lax.eq(index, run), other) for other, run in others]
         return functools.reduce(lax.add, terms, x)
 
-    return _in_passes(step, x, axis, reverse, plan, index)
+    return _scan(join, x, 0, axis, reverse, plan, index)
 
 
 def run_copies(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:

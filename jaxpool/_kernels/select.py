@@ -15,7 +15,7 @@ from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, Term, best, decode
 from jaxpool._kernels.dtypes import DType, Kind, cast, index_dtype, losing
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._kernels.reduce_window import window_extreme
 from jaxpool._plan.max_pool import MaxPlan, Pass
@@ -86,7 +86,7 @@ def _select(x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool) ->
     for pass_ in plan.forward:
         kernel = functools.partial(_step, pass_, kind, ties, x.dtype, index=index, alone=alone)
         last = pass_ is plan.forward[-1]
-        found = kernel(*found) if last else keep(plan.keep, kernel, *found)
+        found = kernel(*found) if last else materialise(plan.barrier, kernel, *found)
     return _seen_as(found[0], x.dtype), *found[1:]
 
 

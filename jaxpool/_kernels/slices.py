@@ -10,6 +10,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import reshard
 
+from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 
 Sides = tuple[int, int, int]
@@ -90,6 +91,11 @@ def only(where: Array, x: Array) -> Array:
     return lax.select(where, x, lax.full_like(x, 0))
 
 
+def at_tap(tap: Array, x: Array, chosen: Array) -> Array:
+    """x where the `tap`, which may be traced, is the one that was chosen, and 0 elsewhere."""
+    return only(lax.eq(chosen, lax.broadcast(tap.astype(chosen.dtype), chosen.shape)), x)
+
+
 def concatenate(parts: Sequence[Array], axis: int) -> Array:
     """The parts one after another along an axis.
 
@@ -124,6 +130,11 @@ def broadcast_like(value: Any, like: Array) -> Array:
     given, wanted = jax.typeof(whole).sharding, jax.typeof(like).sharding
     known = any(given.spec) or any(wanted.spec)
     return reshard(whole, wanted) if known and given.spec != wanted.spec else whole
+
+
+def holds_nothing(x: Array) -> bool:
+    """Whether x has no element. Care is not needed then, and transposes by jax forget how x varies over devices."""
+    return any(is_int(n) and n == 0 for n in x.shape)
 
 
 def is_sharded(x: Array) -> bool:

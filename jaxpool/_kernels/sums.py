@@ -15,7 +15,7 @@ from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator, cast
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._kernels.reduce_window import window_total, window_total_transposed
 from jaxpool._plan.sum_pool import SumPass, SumPlan
@@ -57,7 +57,7 @@ def _passes(x: Array, plan: SumPlan, end: Epilogue | None) -> Array:
         last = pass_ is plan.passes[-1]
         kernel = functools.partial(_pass, pass_, end if last else None)
         apart = not last or pass_.layout.reading == "tables"
-        x, before = keep(plan.keep, kernel, x, before) if apart else kernel(x, before), x
+        x, before = materialise(plan.barrier, kernel, x, before) if apart else kernel(x, before), x
     return x if plan.passes or end is None else end.applied(x)
 
 
@@ -87,8 +87,8 @@ def window_spread(dy: Array, plan: SumPlan, end: Epilogue) -> Array:
 def _spread_separate(dy: Array, dim: Axis) -> Array:
     """Windows that do not meet: each element of dy over its window, zeros in the gaps between windows."""
     shape = [*dy.shape[: dim.axis + 1], dim.window, *dy.shape[dim.axis + 1 :]]
-    kept = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
-    dx = lax.broadcast_in_dim(dy, shape, kept)
+    others = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
+    dx = lax.broadcast_in_dim(dy, shape, others)
     dx = slices.pad(dx, [dim.axis + 1], [(0, dim.stride - dim.window, 0)], 0)
     rest = dim.low + dim.size - dim.out * dim.stride
     dx = lax.collapse(dx, dim.axis, dim.axis + 2)

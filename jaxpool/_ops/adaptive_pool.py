@@ -16,7 +16,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import DType, accumulator, losing
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.patches import (
     attained,
     chosen_tap,
@@ -32,7 +32,7 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
 from jaxpool._plan.others import loses_nan, needs_no_grid, one_by_one
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import How, OpPlan, along, taps
 
 
@@ -89,10 +89,10 @@ class LaidOut(Op):
 
     def found(self, on: Platform, x: Array) -> tuple[Array, Array, Window]:
         """The windows of x laid out and the maximum of each, both kept, and how they lie."""
-        by, window = keep_on(on), self.turned_window(x.ndim)
-        laid = keep(by, lambda x: lay_out(*self.turned(x), losing(x.dtype, "max")), x)
+        by, window = barrier_on(on), self.turned_window(x.ndim)
+        laid = materialise(by, lambda x: lay_out(*self.turned(x), losing(x.dtype, "max")), x)
         best = functools.partial(greatest, window=window, loses_nan=loses_nan(on))
-        return laid, keep(by, best, laid), window
+        return laid, materialise(by, best, laid), window
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,7 @@ class AdaptiveSelect(LaidOut):
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         laid, y, window = self.found(on, x)
         find = functools.partial(chosen_tap, window=window, ties=self.ties)
-        return self.returned(y), keep(keep_on(on), find, laid, y)
+        return self.returned(y), materialise(barrier_on(on), find, laid, y)
 
     def transpose(self, on: Platform, tap: Array, dy: Array) -> tuple[Array]:
         share, window = self.turned(dy.astype(accumulator(dy.dtype)))

@@ -40,7 +40,7 @@ def _reverse_bwd(op: Op, what: str, held: Any, cotangents: Any) -> tuple[Array |
     residual, marks = held
     wanted = tuple(mark is not None for mark in marks)
     dy = cotangents if what == "value" else cotangents[0]
-    found = iter(linear_map(op, residual, [dy], given=wanted, turned=True))
+    found = iter(linear_map(op, residual, [dy], given=wanted[: op.inputs], turned=True))
     return tuple(next(found) if one else None for one in wanted)
 
 
@@ -69,9 +69,9 @@ def _differentiates(*xs: Array) -> bool:
 
 
 def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
-    """What `op` computes of `xs`, with its derivative; integers and bools have none."""
+    """What `op` computes of `xs`, with its derivative; integers and bools have none, nor has what is given behind."""
     xs = tuple(vary_together(xs))
-    if autodiff == "jvp" or not _differentiates(*xs):
+    if autodiff == "jvp" or not _differentiates(*xs[: op.inputs]):
         return value(op, *xs)
     with _naming_the_other_mode():
         return _reverse(op, "value", *xs)  # forward mode: pass autodiff="jvp"
@@ -84,7 +84,7 @@ def applied(op: Op, *xs: Array) -> Array:
 
 def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
     """As `apply`, and the residual too, which has no derivative."""
-    if autodiff == "jvp" or not _differentiates(*xs):
+    if autodiff == "jvp" or not _differentiates(*xs[: op.inputs]):
         return kept(op, *xs)
     with _naming_the_other_mode():
         found: tuple[Array, Any] = _reverse(op, "primal", *xs)  # forward mode: pass autodiff="jvp"

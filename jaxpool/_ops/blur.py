@@ -17,12 +17,12 @@ from jaxpool._geometry.access import Phases
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import DType, accumulator, cast
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import Pass
 from jaxpool._plan.others import blur_groups, blur_layout, keeps_reflected
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, Stage, linear_plan, of_layout
 from jaxpool._plan.steps import step_over
 
@@ -59,17 +59,17 @@ class BlurPool(Op):
         for window in groups[::-1] if turned else groups:
             kernel = functools.partial(_weighted, window=window, on=on, turned=turned)
             last = window is groups[0 if turned else -1]
-            x = kernel(x) if last else keep(keep_on(on), kernel, x)
+            x = kernel(x) if last else materialise(barrier_on(on), kernel, x)
         return x
 
     def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
-        wide = keep(keep_on(on), self._reflected, cast(x, accumulator(x.dtype)))
+        wide = materialise(barrier_on(on), self._reflected, cast(x, accumulator(x.dtype)))
         return cast(self._passes(wide, on=on, turned=False), x.dtype)
 
     def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         wide = cast(dy, accumulator(dy.dtype))
         back = functools.partial(self._passes, on=on, turned=True)
-        spread = keep(keep_on(on), back, wide) if keeps_reflected(on) else back(wide)
+        spread = materialise(barrier_on(on), back, wide) if keeps_reflected(on) else back(wide)
         x = slices.zeros_like(wide, self.window.axes, self.window.input_shape)
         (dx,) = jax.linear_transpose(self._reflected, x)(spread)
         return (cast(dx, dy.dtype),)

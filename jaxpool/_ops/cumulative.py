@@ -8,10 +8,11 @@ from typing import Any, Literal
 from jax import Array
 
 from jaxpool._arguments.sizes import is_int
+from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
-from jaxpool._ops.op import Op
-from jaxpool._plan.others import plan_scan
+from jaxpool._ops.op import Op, problem_of
+from jaxpool._plan.others import ScanPlan, plan_scan
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, Stage
 
@@ -20,32 +21,45 @@ Which = Literal["first", "last"]
 
 @dataclasses.dataclass(frozen=True)
 class Running(Op):
-    """The extreme of all elements up to each one; keeps that element's position."""
+    """The extreme of all elements up to each one; keeps that element's position.
+
+    Given a mask that broadcasts to x and is as long along the axis, an episode begins at each element that is True, and
+    each episode has a run of its own.
+    """
 
     kind: Kind
     ties: Which
     axis: int
     reverse: bool
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
-        chosen, size = plan_scan(on), x.shape[self.axis]
-        reaches = [*chosen.passes(size)] if is_int(size) else []
+    def _scan(self, on: Platform, x: Any) -> ScanPlan:
+        known = problem_of(Window(()), x, on)
+        return plan_scan(on, known.shape, self.axis, known.sharded)
+
+    def plan(self, on: Platform, x: Any, *reset: Any) -> OpPlan:
+        chosen, size = self._scan(on, x), x.shape[self.axis]
+        reaches, far = chosen.passes(size) if is_int(size) else ([], None)
         note = (
             f"{len(reaches)} times, each {chosen.ways} times as far"
             if reaches
             else "as far as the axis is long"
         )
-        scan = (Stage((self.axis,), chosen.ways, "running", stored=True, note=note, read=chosen),)
-        return OpPlan((*scan, *scan), scan, scan, scan)
+        scan = [Stage((self.axis,), chosen.ways, "running", stored=True, note=note, read=chosen)]
+        if far is not None:
+            along = f"a loop over rows of {far} positions"
+            scan.append(Stage((self.axis,), 2, "running", stored=True, note=along, read=chosen))
+        value = (*scan * len(reset), *scan)  # one for where each episode begins
+        return OpPlan((*value, *scan), tuple(scan), tuple(scan), value)
 
-    def value(self, on: Platform, x: Array) -> Array:
-        return running(x, self.axis, self.kind, self.reverse, plan_scan(on))
+    def value(self, on: Platform, x: Array, *reset: Array) -> Array:
+        return running(x, self.axis, self.kind, self.reverse, self._scan(on, x), *reset)
 
-    def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
-        return running_select(x, self.axis, self.kind, self.ties, self.reverse, plan_scan(on))
+    def primal(self, on: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
+        plan = self._scan(on, x)
+        return running_select(x, self.axis, self.kind, self.ties, self.reverse, plan, *reset)
 
     def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
-        return run_copies(x_dot, index, self.axis, self.reverse, plan_scan(on))
+        return run_copies(x_dot, index, self.axis, self.reverse, self._scan(on, x_dot))
 
     def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (run_sums(dy, index, self.axis, self.reverse, plan_scan(on)),)
+        return (run_sums(dy, index, self.axis, self.reverse, self._scan(on, dy)),)

@@ -1,8 +1,11 @@
-"""Windows that random numbers place: of one width along an axis, wherever they begin.
+"""Fractional pools: windows of one width, whose starts are random numbers known only when the program runs.
 
-So a window is one of those that lie a position apart, and these share their maxima and sums. Where it begins is traced,
-but at which few places it may begin (`places_of`) is known beforehand, and so is which windows may begin at a place
-(`windows_at`). Both directions read these few and take what chance placed there; neither scatters.
+All windows of that width at stride 1, one for each place at which a window can begin, are pooled first, in the passes
+of an ordinary pool; a random window is one of them, read at its start. A gather would do that, and its transpose
+would be a scatter. Instead the program uses that the random numbers move a start little: window i begins at one of a
+few places known when the program is traced (`places_of`). Forward, it reads all of these and selects the one that
+was drawn. Backward, each place reads the few windows that may begin there (`windows_at`) and adds the cotangents of
+those that do. So neither direction scatters, and sums are the same bits on every run.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import accumulator, cast
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.patches import quotient
 from jaxpool._kernels.positions import flat_position
 from jaxpool._kernels.route import pick, route
@@ -32,7 +35,7 @@ from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.others import constant_table
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, along
 
 
@@ -88,7 +91,7 @@ class RandomAxis:
         return [xp.clip(exact + np.int32(stray), 0, self.last) for stray in self._strays]
 
     def windows_at(self) -> list[Any]:
-        """The windows that may begin at each place, as such vectors; not below `out` where there is none."""
+        """The windows that may begin at each place, as vectors like those; `out` or more says that there is none."""
         xp: Any = np if constant_table(self.last) else jnp
         place = xp.arange(self.last + 1, dtype=np.int32)
         if self.out == 1:
@@ -100,7 +103,7 @@ class RandomAxis:
         return [first + np.int32(k) for k in range(-(-len(strays) * apart // self.last))]
 
     def at_starts(self, start: Array, x: Array) -> Array:
-        """What x, an element a place, has where each window begins."""
+        """The elements of x at which the windows begin; x has one element for each place."""
         first, *others = self.places_of()
         y = self._taken(x, first)
         for places in others:
@@ -162,13 +165,13 @@ class Fractional(Op):
         """What each of xs has where windows begin."""
         for dim, start in zip(self.dims, starts, strict=True):
             read = functools.partial(_each, dim.at_starts)
-            xs = keep(keep_on(on), read, start, *xs)
+            xs = materialise(barrier_on(on), read, start, *xs)
         return xs
 
     def _spread(self, on: Platform, starts: Sequence[Array], y: Array) -> Array:
         """The transpose, of one array."""
         for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
-            y = keep(keep_on(on), dim.to_starts, start, y)
+            y = materialise(barrier_on(on), dim.to_starts, start, y)
         return y
 
 
@@ -188,12 +191,12 @@ class FractionalPool(Fractional):
     def value(self, on: Platform, x: Array, *samples: Array) -> Array:
         plan = plan_max(problem_of(self.window, x, on))
         best = functools.partial(select_value, kind="max", ties=self.ties, plan=plan)
-        return self._begun(on, self.starts(samples), keep(keep_on(on), best, x))[0]
+        return self._begun(on, self.starts(samples), materialise(barrier_on(on), best, x))[0]
 
     def primal(self, on: Platform, x: Array, *samples: Array) -> tuple[Array, Any]:
         window, starts = self.window, self.starts(samples)
         plan = plan_max(problem_of(window, x, on))
-        y, tap = keep(keep_on(on), lambda x: select(x, window, "max", self.ties, plan), x)
+        y, tap = materialise(barrier_on(on), lambda x: select(x, window, "max", self.ties, plan), x)
         return self._begun(on, starts, y)[0], (tap, starts)
 
     def position(self, kept: tuple[Array, tuple[Array, ...]]) -> Array:
@@ -206,7 +209,7 @@ class FractionalPool(Fractional):
     def linear(self, on: Platform, kept: tuple[Array, tuple[Array, ...]], x_dot: Array) -> Array:
         tap, starts = kept
         plan = plan_max(problem_of(self.window, x_dot, on))
-        every = keep(keep_on(on), functools.partial(pick, plan=plan), x_dot, tap)
+        every = materialise(barrier_on(on), functools.partial(pick, plan=plan), x_dot, tap)
         return self._begun(on, starts, every)[0]
 
     def transpose(
@@ -233,7 +236,7 @@ class FractionalMean(Fractional):
 
     def linear(self, on: Platform, samples: tuple[Array, ...], x: Array) -> Array:
         wide = cast(x, accumulator(x.dtype))
-        every = keep(keep_on(on), lambda wide: self._mean.linear(on, (), wide), wide)
+        every = materialise(barrier_on(on), lambda wide: self._mean.linear(on, (), wide), wide)
         return cast(self._begun(on, self.starts(samples), every)[0], x.dtype)
 
     def transpose(self, on: Platform, samples: tuple[Array, ...], dy: Array) -> tuple[Array]:

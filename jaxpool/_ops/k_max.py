@@ -13,11 +13,11 @@ from jax import numpy as jnp
 from jaxpool._kernels import rank, slices
 from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import index_dtype
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import put_apart
 from jaxpool._ops.op import Op
 from jaxpool._plan.others import compares_positions
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, along
 
 
@@ -44,7 +44,7 @@ class KMax(Op):
             first = lax.sort(lax.top_k(last, self.count)[1], dimension=-1)
             return jnp.moveaxis(first, -1, self.axis).astype(index_dtype(self.size))
 
-        index = keep(keep_on(on), chosen, x)
+        index = materialise(barrier_on(on), chosen, x)
         return self.linear(on, index, x), index
 
     def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:

@@ -81,6 +81,9 @@ def kept(op: Op, *args: Array) -> tuple[Array, Any]:
     if op.keeps_inputs:
         y = compute(op, "value", *args)
         return y, (args, y) if op.keeps_output else args
+    if op.keeps_value:
+        y = compute(op, "value", *args)
+        return y, (y, *given[: op.given_kept])
     found: tuple[Array, Any] = compute(op, "primal", *args)
     return found
 

@@ -7,21 +7,22 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import rank, slices, tap_loop
+from jaxpool._kernels import rank, rolled, slices, tap_loop
 from jaxpool._kernels.compare import Ties, level
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, index_dtype, is_float, losing
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.split_ties import pick_tied, route_tied, share, tied_taps
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.others import joins_taps_in_a_loop
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.rank_pool import plan_rank
 from jaxpool._plan.stages import OpPlan, of_steps, taps
 
@@ -93,13 +94,13 @@ class Morphology(Op):
 
     def primal(self, on: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
         def both(x: Array, kernel: Array) -> tuple[Array, Any]:
-            y = keep(keep_on(on), self._best, x, kernel)
+            y = materialise(barrier_on(on), self._best, x, kernel)
             words = tied_taps(self._terms(x, kernel), y, self.window, self.taps)
             split = self.ties == "split"
             kept = words if split else rank.one_tap(words, self.window, self.ties == "last")
             return cast(y, x.dtype), kept
 
-        found: tuple[Array, Any] = keep(keep_on(on), both, x, kernel)
+        found: tuple[Array, Any] = materialise(barrier_on(on), both, x, kernel)
         return found
 
     def _won(self, kept: Any, tap: Any) -> Array:
@@ -143,7 +144,12 @@ class Morphology(Op):
     def _sent_to_kernel(self, won: Callable[[Array], Array], part: Array, dtype: DType) -> Array:
         """The cotangent of the kernel: of each tap, what the outputs that it has `won` pass on."""
         over = tuple(axis for axis in range(part.ndim) if axis != self.channels)
-        dk = tap_loop.sums_of_taps(self.window.size, lambda tap: slices.only(won(tap), part), over)
+
+        def one(_: None, tap: Array) -> tuple[None, Array]:
+            term = slices.only(won(tap), part)
+            return None, jnp.sum(term, axis=over, keepdims=True, dtype=term.dtype)
+
+        dk: Array = lax.scan(one, None, jnp.arange(self.window.size, dtype=np.int32))[1]
         return cast(dk if self.kind == "max" else -dk, dtype)
 
 
@@ -162,122 +168,127 @@ class LargeMorphology(Morphology):
         forward = walked if split else (*walked, *walked)
         return OpPlan(forward, (*counted, *walked), (*counted, *walked, *to_kernel), walked)
 
-    def _term(self, laid: Array, weights: Array, tap: Array) -> Array:
-        view = tap_loop.elements(laid, self.window, tap)
-        row = lax.dynamic_index_in_dim(weights, tap, keepdims=False)
-        return view + slices.broadcast_like(row, view)
+    def _walk(self, taps: Sequence[int] | None = None) -> rolled.Walk:
+        """A walk over taps, or over all."""
+        return rolled.Walk(self.window, taps=taps, weighted=True)
 
-    def _laid_out(self, x: Array, kernel: Array) -> tuple[Array, Array]:
+    def _planes(self, x: Array, kernel: Array) -> tuple[Array, Array]:
+        """The planes of x that windows read, and what is added to them at each tap."""
         wide = wide_dtype(x.dtype)
-        laid = tap_loop.in_strides(cast(x, wide), self.window, losing(wide, self.kind))
-        return laid, self.weights(kernel, wide)
+        planes = self._walk(self.taps).planes(cast(x, wide), losing(wide, self.kind))
+        return planes, self.weights(kernel, wide)
+
+    def _here(self, tap: Array, like: Array) -> Array:
+        """Where the tap of a window lies in the array."""
+        return slices.broadcast_like(tap_loop.real_at(self.window, tap, like.ndim), like)
 
     def _best(self, x: Array, kernel: Array) -> Array:
-        laid, weights = self._laid_out(x, kernel)
-        fill = losing(laid.dtype, self.kind)
-        start = self._like_output(laid, fill)
+        planes, weights = self._planes(x, kernel)
+        fill = losing(planes.dtype, self.kind)
+        like = slices.tap_of(slices.pad_input(x, self.window, 0), self.window, 0)
 
-        def join(tap: Array, best: Array) -> Array:
-            term = self._term(laid, weights, tap)
+        def join(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
+            term = _term(weights, tap, *elements)
             if self.window.padded and not is_float(term.dtype):  # no integer stays what it is
-                here = slices.broadcast_like(tap_loop.real_at(self.window, tap, term.ndim), term)
-                term = lax.select(here, term, lax.full_like(term, fill))
-            return self._join(best, term)
+                term = lax.select(self._here(tap, term), term, lax.full_like(term, fill))
+            return (self._join(state[0], term),)
 
-        return tap_loop.over_taps(self.taps, join, start, laid, weights)
+        start = lax.full_like(like, fill, planes.dtype)
+        return self._walk(self.taps).fold(join, [start], [planes], x.shape, weights)[0]
 
-    def _like_output(self, laid: Array, value: Any, dtype: DType | None = None) -> Array:
-        """The shape of the output filled with one value."""
-        return lax.full_like(tap_loop.elements(laid, self.window, np.int32(0)), value, dtype)
-
-    def _ties(self, laid: Array, weights: Array, y: Array, tap: Array) -> Array:
-        """Where `tap` is one of those whose sum is y."""
-        ties = level(self._term(laid, weights, tap), y)
-        if self.window.padded:
-            here = slices.broadcast_like(tap_loop.real_at(self.window, tap, ties.ndim), ties)
-            ties = lax.bitwise_and(ties, here)
-        return ties
+    def _ties(self, term: Array, y: Array, tap: Array) -> Array:
+        """Where `tap`, whose sum is `term`, is one of those whose sum is y."""
+        ties = level(term, y)
+        return lax.bitwise_and(ties, self._here(tap, ties)) if self.window.padded else ties
 
     def primal(self, on: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
         y = self._best(x, kernel)
         if self.ties == "split":
             return cast(y, x.dtype), (x, kernel, y)
-        laid, weights = self._laid_out(x, kernel)
+        planes, weights = self._planes(x, kernel)
         dtype = index_dtype(self.window.size)
 
-        def find(tap: Array, index: Array) -> Array:
-            ties = self._ties(laid, weights, y, tap)
-            return lax.select(ties, lax.full_like(index, tap.astype(dtype)), index)
+        def find(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
+            ties = self._ties(_term(weights, tap, *elements), y, tap)
+            (index,) = state
+            return (lax.select(ties, lax.full_like(index, tap.astype(dtype)), index),)
 
-        in_turn = self.taps if self.ties == "last" else self.taps[::-1]
-        start = self._like_output(laid, 0, dtype)
-        return cast(y, x.dtype), tap_loop.over_taps(in_turn, find, start, laid, weights, y)
+        walk = self._walk(self.taps if self.ties == "last" else self.taps[::-1])
+        start = lax.full_like(y, 0, dtype)
+        (index,) = walk.fold(find, [start], [planes], x.shape, weights, y)
+        return cast(y, x.dtype), index
 
-    def _winning(self, kept: Any) -> tuple[Any, Array | None, list[Array]]:
-        """Where a tap was chosen, as a function of it; how many tie, if ties are split; the arrays that it reads."""
-        if self.ties != "split":
-            return functools.partial(self._won, kept), None, [kept]
-        x, kernel, y = kept
-        laid, weights = self._laid_out(x, kernel)
-        reads = [laid, weights, y]
-        won = functools.partial(self._ties, laid, weights, y)
+    def _counts(self, x: Array, kernel: Array, y: Array) -> Array:
+        """How many taps of each window tie, in the type of y."""
+        planes, weights = self._planes(x, kernel)
 
-        def count(tap: Array, found: Array) -> Array:
-            return found + won(tap).astype(found.dtype)
+        def count(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
+            ties = self._ties(_term(weights, tap, *elements), y, tap)
+            return (state[0] + ties.astype(y.dtype),)
 
-        none = lax.full_like(y, 0)
-        counts = tap_loop.over_taps(range(self.window.size), count, none, *reads)
-        return won, lax.max(counts, lax.full_like(counts, 1)), reads
+        start = lax.full_like(y, 0)
+        (found,) = self._walk().fold(count, [start], [planes], x.shape, weights, y)
+        return lax.max(found, lax.full_like(found, 1))
 
     def linear(self, on: Platform, kept: Any, x_dot: Array | None, k_dot: Array | None) -> Array:
         dtype = next(dot.dtype for dot in (x_dot, k_dot) if dot is not None)
-        won, counts, reads = self._winning(kept)
-        laid = weights = None
+        wide, walk, read = accumulator(dtype), self._walk(), []
+        split = self.ties == "split"
+        if split:
+            x, kernel, y = kept
+            planes, weights = self._planes(x, kernel)
+            read.append(planes)
         if x_dot is not None:
-            laid = tap_loop.in_strides(cast(x_dot, accumulator(dtype)), self.window, 0)
-            reads = [*reads, laid]
-        if k_dot is not None:
-            weights = self.weights(k_dot, accumulator(dtype))
-            reads = [*reads, weights]
-        start = lax.full_like(reads[0] if counts is None else counts, 0, accumulator(dtype))
+            read.append(walk.planes(cast(x_dot, wide), 0))
+        k_sent = None if k_dot is None else self.weights(k_dot, wide)
 
-        def add(tap: Array, total: Array) -> Array:
-            here, parts = won(tap), []
-            if laid is not None:
-                parts.append(tap_loop.elements(laid, self.window, tap))
-            if weights is not None:
-                row = lax.dynamic_index_in_dim(weights, tap, keepdims=False)
-                parts.append(slices.broadcast_like(row, total))
-            return total + slices.only(here, functools.reduce(lax.add, parts))
+        def add(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
+            (total,) = state
+            elements = [*elements]
+            won = self._ties(_term(weights, tap, elements.pop(0)), y, tap) if split else None
+            here = self._won(kept, tap) if won is None else won
+            parts = elements + ([] if k_sent is None else [_row(k_sent, tap, total)])
+            return (total + slices.only(here, functools.reduce(lax.add, parts)),)
 
-        total = tap_loop.over_taps(range(self.window.size), add, start, *reads)
-        return cast(total if counts is None else total / counts.astype(total.dtype), dtype)
+        like = kept[2] if split else kept
+        own = [each for each in (*jax.tree.leaves(kept), k_sent) if each is not None]
+        shape = self.window.unpooled(like.shape)
+        (total,) = walk.fold(add, [lax.full_like(like, 0, wide)], read, shape, *own)
+        if split:
+            total = total / self._counts(*kept).astype(total.dtype)
+        return cast(total, dtype)
 
     def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array, Array]:
-        won, counts, _ = self._winning(kept)
-        part = cast(dy, accumulator(dy.dtype))
-        if counts is None:
-            dx = tap_loop.to_elements(self.window, _sent, [part, kept])
+        part, walk = cast(dy, accumulator(dy.dtype)), self._walk()
+        if self.ties != "split":
+            dx = walk.spread(slices.at_tap, [part, kept], dtype=part.dtype)
+            won: Callable[[Array], Array] = functools.partial(self._won, kept)
         else:
-            part = part / counts.astype(part.dtype)
             x, kernel, y = kept
-            wide = cast(x, y.dtype), self.weights(kernel, y.dtype)
-            dx = tap_loop.to_elements(self.window, _shared, [part, y], *wide)
+            part = part / self._counts(*kept).astype(part.dtype)
+            planes, weights = self._planes(x, kernel)
+
+            def shared(tap: Array, part: Array, y: Array, x: Array) -> Array:
+                return slices.only(level(_term(weights, tap, x), y), part)
+
+            dx = walk.spread(shared, [part, y], planes, dtype=part.dtype)
+
+            def ties(tap: Array) -> Array:
+                return self._ties(_term(weights, tap, walk.at(planes, tap)), y, tap)
+
+            won = ties
+        dx = walk.from_planes(dx, self.window.unpooled(dy.shape))
         return cast(dx, dy.dtype), self._sent_to_kernel(won, part, dy.dtype)
 
 
-def _sent(tap: Array, real: Array | None, dy: Array, index: Array) -> Array:
-    """dy where the tap was chosen."""
-    chosen = lax.eq(index, tap.astype(index.dtype))
-    return slices.only(chosen if real is None else lax.bitwise_and(chosen, real), dy)
+def _row(weights: Array, tap: Array, like: Array) -> Array:
+    """The weights of a tap, which broadcast against an array."""
+    return slices.broadcast_like(lax.dynamic_index_in_dim(weights, tap, keepdims=False), like)
 
 
-def _shared(
-    tap: Array, real: Array | None, part: Array, y: Array, x: Array, weight: Array
-) -> Array:
-    """The share of dy where the tap is one of those whose sum is y."""
-    ties = level(x + weight, y)
-    return slices.only(ties if real is None else lax.bitwise_and(ties, real), part)
+def _term(weights: Array, tap: Array, elements: Array) -> Array:
+    """The sums of elements at a tap."""
+    return elements + _row(weights, tap, elements)
 
 
 def morphology_op(

@@ -32,6 +32,10 @@ class Op:
     # Whether the residual is the inputs, and `keeps_output` the output too, differentiable as they are.
     keeps_inputs = False
     keeps_output = True
+    # Whether the residual is the output, differentiable as it is, and behind it the first `given_kept` of what is
+    # given. For derivatives of the derivative it needs `differentiable_given`.
+    keeps_value = False
+    given_kept = 0
     is_pool = True  # or moves elements about for one, which no plan of a program names
 
     def plan(self, on: Platform, *types: Any) -> OpPlan:

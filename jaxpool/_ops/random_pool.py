@@ -14,7 +14,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, encode
 from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype, is_float
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import first_taps
 from jaxpool._ops.apply import apply_given
@@ -22,7 +22,7 @@ from jaxpool._ops.chosen import chosen_stages, fold, pick, send
 from jaxpool._ops.expected_pool import ExpectedPool
 from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import ranged
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.rank_pool import unrolled
 from jaxpool._plan.stages import How, OpPlan, taps
 
@@ -92,7 +92,7 @@ class StochasticPool(Op):
             here = lax.bitwise_or(here, first == number)
             return before + weight, lax.select(here, number, found)
 
-        share, scale = keep(keep_on(on), measured, x, chance)
+        share, scale = materialise(barrier_on(on), measured, x, chance)
         first = slices.broadcast_like(first_taps(window, x.ndim), chance)
         start = [lax.full_like(chance, 0), lax.full_like(chance, 0, dtype)]
         return fold(window, on, cover, start, [x], [0], share, scale, first)[1]

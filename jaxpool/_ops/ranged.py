@@ -21,7 +21,7 @@ from jax.custom_batching import custom_vmap
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import accumulator
-from jaxpool._kernels.slices import is_sharded
+from jaxpool._kernels.slices import holds_nothing, is_sharded
 from jaxpool._ops.apply import applied
 from jaxpool._ops.equations import stages_of
 from jaxpool._ops.op import Op
@@ -150,6 +150,8 @@ class RangedOp(Op):
         if not self.is_plain(*xs[1:]):
             return self.carefully(on, *xs)
         y, grades = self.plain(*xs)
+        if holds_nothing(y):
+            return y
         grade = least_of(grades)
         return amended(on, grade, lambda y: self.outside(on, grade, y, *xs), y)
 
@@ -170,6 +172,8 @@ class RangedOp(Op):
 
         if not self.is_plain(*xs[1:]):
             return careful(xs, y, *moved)
+        if holds_nothing(y):
+            return self.plain_linear(xs, y, spread(moved))
 
         right = all_of(self.right(y, *xs))
         for dot in moved:
@@ -203,6 +207,8 @@ class RangedOp(Op):
             dxs = self.plain_transpose(xs, y, dy, shares)
             return self.completed(on, grade, dy, shares, dxs)
 
+        if holds_nothing(y):
+            return plain(xs, y, dy, shares)
         found: tuple[Array, ...] = lax.cond(grade > OUT, plain, careful, xs, y, dy, shares)
         return found
 
@@ -282,8 +288,8 @@ def _pushed(f: Any, xs: Any, dots: Any) -> Array:
         found: Array = f(*every)
         return found
 
-    some = tuple(xs[which] for which in moving)
-    dot: Array = jax.jvp(of, some, tuple(dots[which] for which in moving))[1]
+    some = [xs[which] for which in moving]
+    dot: Array = jax.jvp(of, some, [dots[which].astype(xs[which].dtype) for which in moving])[1]
     return dot
 
 

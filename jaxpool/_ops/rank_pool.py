@@ -17,7 +17,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import rank, rolled, slices
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import accumulator
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.reduce import attained, pack, unpack
 from jaxpool._kernels.split_ties import pick_tied, route_tied, tied_taps
 from jaxpool._ops.apply import Autodiff, apply, apply_given
@@ -25,7 +25,7 @@ from jaxpool._ops.chosen import chosen_stages, pick, send, walk_over
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import plan_ties
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.rank_pool import by_network, places, reduced, unrolled
 from jaxpool._plan.stages import OpPlan, along, of_steps, taps
 
@@ -87,11 +87,11 @@ class RankPool(Op):
         return rank.values(self._found(on, rank.keys(x)), x.dtype)
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Any]:
-        by, split, last = keep_on(on), self.ties == "split", self.ties == "last"
+        by, split, last = barrier_on(on), self.ties == "split", self.ties == "last"
 
         def kernel(x: Array) -> tuple[Array, Any]:
             key = rank.keys(x)
-            y = keep(by, functools.partial(self._found, on), key)
+            y = materialise(by, functools.partial(self._found, on), key)
             kept: Any = ()
             if unrolled(self.window):
                 words = tied_taps(self._terms(key), y, self.window, self.taps)
@@ -101,7 +101,7 @@ class RankPool(Op):
                 kept = rolled.tap_of_key(walk, key, y, fill, last=last)
             return rank.values(y, x.dtype), kept
 
-        y, kept = keep(by, kernel, x)
+        y, kept = materialise(by, kernel, x)
         return y, kept if unrolled(self.window) or not split else (x, y)
 
     def _level(self, on: Platform, kept: Any) -> tuple[rolled.Walk, Array, Array, np.ndarray]:

@@ -28,12 +28,12 @@ from jaxpool._geometry.access import reached
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices, tap_loop
 from jaxpool._kernels.dtypes import DType, accumulator
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._ops.apply import apply
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.moves import Move, State
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, linear_plan
 
 Sums = Sequence[Array | float]
@@ -52,11 +52,13 @@ class _KeptSum(SumPool):
         return linear_plan(forward, back)
 
     def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
-        y: Array = keep(keep_on(on), lambda x: SumPool.linear(self, on, (), x), x)
+        y: Array = materialise(barrier_on(on), lambda x: SumPool.linear(self, on, (), x), x)
         return y
 
     def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
-        dx: tuple[Array] = keep(keep_on(on), lambda dy: SumPool.transpose(self, on, (), dy), dy)
+        dx: tuple[Array] = materialise(
+            barrier_on(on), lambda dy: SumPool.transpose(self, on, (), dy), dy
+        )
         return dx
 
 

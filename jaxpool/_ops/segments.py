@@ -13,12 +13,12 @@ from jax import numpy as jnp
 
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import Kind, accumulator, cast
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.reduce import pack, unpack
-from jaxpool._kernels.segments import of_rows, scattered, total
+from jaxpool._kernels.segments import masked, of_rows, scattered, total
 from jaxpool._ops.op import Op
 from jaxpool._plan.others import adds_in_order, counts_ties_if_any
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, Stages, along, linear_plan
 
 IF_TIED = "where rows tie, which is tested where the program runs"
@@ -31,7 +31,7 @@ def _summed(on: Platform) -> Stages:
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSelect(Op):
-    """The extreme of the rows of each of `count` segments, given the segment of each row.
+    """The extreme of the rows of each of `count` segments, given the segment of each row, and perhaps a mask.
 
     Keeps the ids and the number of the chosen row of each output; with "split" a bit per element of
     x, whether it ties, and how many do.
@@ -53,30 +53,33 @@ class SegmentSelect(Op):
     def _joined(self, join: Callable[..., Array], x: Array, ids: Array) -> Array:
         return scattered(join, x, ids, self.count, self.is_sorted)
 
-    def value(self, on: Platform, x: Array, ids: Array) -> Array:
+    def value(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         largest = self.kind == "max"
-        y = self._joined(jax.ops.segment_max if largest else jax.ops.segment_min, decode(x), ids)
-        identity = lax.full_like(y, decoded_losing(x.dtype, self.kind))  # not -inf if x has none
+        worst = decoded_losing(x.dtype, self.kind)
+        wide = masked(decode(x), worst, *mask)
+        y = self._joined(jax.ops.segment_max if largest else jax.ops.segment_min, wide, ids)
+        identity = lax.full_like(y, worst)  # not -inf if x has none
         return encode((lax.max if largest else lax.min)(y, identity), x.dtype)
 
-    def _tied(self, x: Array, y: Array, ids: Array) -> Array:
-        """Whether each element of x is the extreme of its segment; no row of none is."""
+    def _tied(self, x: Array, y: Array, ids: Array, *mask: Array) -> Array:
+        """Whether each element of x is the extreme of its segment; no row of none is, nor what the mask leaves out."""
         known = ((ids >= 0) & (ids < self.count)).reshape(-1, *[1] * (x.ndim - 1))
-        return level(decode(x), of_rows(decode(y), ids, 0)) & known
+        tied = level(decode(x), of_rows(decode(y), ids, 0)) & known
+        return tied & mask[0] if mask else tied
 
-    def primal(self, on: Platform, x: Array, ids: Array) -> tuple[Array, Any]:
-        y = self.value(on, x, ids)
+    def primal(self, on: Platform, x: Array, ids: Array, *mask: Array) -> tuple[Array, Any]:
+        y = self.value(on, x, ids, *mask)
         if self.ties == "split":
-            bits = keep(keep_on(on), self._tie_bits, x, y, ids)
+            bits = materialise(barrier_on(on), self._tie_bits, x, y, ids, *mask)
             return y, (ids, bits, self._ways(on, x, y, bits, ids))
         none = -1 if self.ties == "last" else x.shape[0]
-        tied = self._tied(x, y, ids)
+        tied = self._tied(x, y, ids, *mask)
         number = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), none)
         join = jax.ops.segment_max if self.ties == "last" else jax.ops.segment_min
         return y, (ids, self._joined(join, number, ids))
 
-    def _tie_bits(self, x: Array, y: Array, ids: Array) -> Array:
-        return pack(self._tied(x, y, ids), 0)
+    def _tie_bits(self, x: Array, y: Array, ids: Array, *mask: Array) -> Array:
+        return pack(self._tied(x, y, ids, *mask), 0)
 
     def _ways(self, on: Platform, x: Array, y: Array, bits: Array, ids: Array) -> Array:
         """How many rows attain the extreme of each segment.
@@ -121,7 +124,7 @@ class SegmentSelect(Op):
         if self.ties == "split":
             ids, bits, ways = kept
             tied = unpack(bits, ids.shape[0], 0)
-            share = keep(keep_on(on), _divided, wide, ways).astype(dy.dtype)
+            share = materialise(barrier_on(on), _divided, wide, ways).astype(dy.dtype)
             return (jnp.where(tied, of_rows(share, ids, 0), 0),)
         ids, chosen = kept
         mine = of_rows(chosen, ids, -1)
@@ -131,9 +134,9 @@ class SegmentSelect(Op):
 
 @dataclasses.dataclass(frozen=True)
 class SegmentMean(Op):
-    """The mean of the rows of each of `count` segments; given the segment of each row, and how many rows each has.
+    """The mean of the rows of each of `count` segments, 0 of none.
 
-    Of none it is 0.
+    Given the segment of each row, how many rows each has, and perhaps a mask of what counts.
     """
 
     count: int
@@ -144,14 +147,15 @@ class SegmentMean(Op):
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
         return linear_plan(_summed(on), along([0], "gathered"))
 
-    def linear(self, on: Platform, given: tuple[Array, Array], x: Array) -> Array:
-        wide = cast(x, accumulator(x.dtype))
+    def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
+        wide = masked(cast(x, accumulator(x.dtype)), 0, *given[2:])
         sums = total(wide, given[0], self.count, self.is_sorted, one_by_one=adds_in_order(on))
         return _divided(sums, given[1]).astype(x.dtype)
 
-    def transpose(self, on: Platform, given: tuple[Array, Array], dy: Array) -> tuple[Array]:
+    def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
         wide = cast(dy, accumulator(dy.dtype))
-        return (of_rows(_divided(wide, given[1]).astype(dy.dtype), given[0], 0),)
+        dx = of_rows(_divided(wide, given[1]).astype(dy.dtype), given[0], 0)
+        return (masked(dx, 0, *given[2:]),)
 
 
 def _divided(x: Array, counts: Array) -> Array:

@@ -12,7 +12,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind, losing
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
 from jaxpool._kernels.select_and_scatter import select_and_scatter
@@ -78,7 +78,7 @@ class SelectPool(Op):
         kernel = functools.partial(
             select, window=self.window, kind=self.kind, ties=self.ties, plan=plan
         )
-        y, index = keep(plan.keep, kernel, x)
+        y, index = materialise(plan.barrier, kernel, x)
         for bound in real:
             join = lax.min if self.ties == "last" else lax.max
             index = join(index, jnp.broadcast_to(bound, index.shape))
@@ -156,7 +156,7 @@ class MaskPool(Op):
             y = self.value(on, x)
             return y, tie_masks(x, y, self.window, losing(x.dtype, self.kind))
 
-        y, words = keep(_plan(self.window, x, on).keep, kernel, x)
+        y, words = materialise(_plan(self.window, x, on).barrier, kernel, x)
         if real:
             pairs = zip(words, real, strict=True)
             words = tuple(word & jnp.broadcast_to(bits, word.shape) for word, bits in pairs)
@@ -189,7 +189,9 @@ class LevelPool(Op):
         return select_value(x, self.kind, "first", _plan(self.window, x, on))
 
     def primal(self, on: Platform, x: Array, *real: Array) -> tuple[Array, tuple[Array, ...]]:
-        y: Array = keep(_plan(self.window, x, on).keep, functools.partial(self.value, on), x)
+        y: Array = materialise(
+            _plan(self.window, x, on).barrier, functools.partial(self.value, on), x
+        )
         return y, (x, y, *real)
 
     def linear(self, on: Platform, residual: tuple[Array, ...], x_dot: Array) -> Array:

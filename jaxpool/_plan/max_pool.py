@@ -9,7 +9,7 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.access import terms, windows_to_elements
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
-from jaxpool._plan.problem import Keep, Platform, Problem, Shape, keep_on, nbytes, row
+from jaxpool._plan.problem import Barrier, Platform, Problem, Shape, barrier_on, nbytes, row
 from jaxpool._plan.steps import Step, select_steps, step_over
 from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
@@ -30,7 +30,7 @@ class MaxPlan:
     """`forward` from input to output; `backward`, and `tangent` in reverse, from output to input."""
 
     nan: Literal["compared", "alone"]  # found as other elements are, or in a chain of its own
-    keep: Keep
+    barrier: Barrier
     forward: tuple[Pass, ...]
     backward: tuple[Pass, ...]
     tangent: tuple[Pass, ...]
@@ -107,7 +107,7 @@ def plan_max(problem: Problem) -> MaxPlan:
     widen: Widen = "apart" if problem.tuning.widened_apart else "fused"
     return MaxPlan(
         "alone" if problem.tuning.nan_apart and problem.is_float else "compared",
-        keep_on(problem.platform, problem.thresholds),
+        barrier_on(problem.platform, problem.thresholds),
         _forward(problem),
         by_tables or by_steps,
         tangent,

@@ -1,15 +1,15 @@
-"""What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, windows of their own."""
+"""What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, what is put in order."""
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, grouped, in_one_region
 from jaxpool._plan.max_pool import plan_ties
-from jaxpool._plan.problem import Keep, Platform, Problem, Shape, elements, keep_on, row
-from jaxpool._plan.tuning import LIMITS, TUNING
+from jaxpool._plan.problem import Barrier, Platform, Problem, Shape, barrier_on, elements, row
+from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 
 
 def needs_no_grid(window: Window) -> bool:
@@ -41,13 +41,16 @@ def counts_ties_if_any(on: Platform, shape: Shape) -> bool:
     return TUNING[on].ties_tested and elements(shape) < 2**32
 
 
-def turns(count: int) -> tuple[int, int, int]:
-    """How many turns a loop over `count` taps has, how many taps a turn, and how many are left after it.
+def turns(count: int, *, weighted: bool) -> tuple[int, int, int]:
+    """How many turns a loop over `count` taps has, how many taps per turn, and how many are left after it.
+
+    `weighted`: a weight is read with each tap.
 
     A loop on every platform: written out, the program and the time to compile it would grow with the taps.
     """
-    whole, rest = divmod(count, LIMITS.taps_at_once)
-    return whole, LIMITS.taps_at_once, rest
+    at_once = LIMITS.weighted_taps_at_once if weighted else LIMITS.taps_at_once
+    whole, rest = divmod(count, at_once)
+    return whole, at_once, rest
 
 
 def in_one_go(taps: int, stride: int) -> bool:
@@ -72,13 +75,8 @@ def levels_in_a_loop(levels: Sequence[int], sizes: Sequence[int]) -> bool:
     )
 
 
-def taps_of_a_round(count: int, *, back: bool) -> int:
-    """How many taps of `count` one round of such a loop joins, or `back`, of how many cotangents are added up."""
-    return min(count, LIMITS.taps_of_a_round_back if back else LIMITS.taps_of_a_round)
-
-
 def keeps_reflected(on: Platform) -> bool:
-    """Whether the cotangent of x and its mirrored border is kept before the border is folded back: faster on CPU."""
+    """Whether the cotangent of x and its mirrored border is stored before the border is folded back: faster on CPU."""
     return TUNING[on].reflected_apart
 
 
@@ -107,7 +105,7 @@ class Fold:
 
     axis: int
     ways: int
-    keep: Keep = "barrier"
+    barrier: Barrier = "barrier"
 
 
 def plan_fold(
@@ -127,17 +125,17 @@ def plan_fold(
         for axis in sorted(axes):
             size = shape[axis] or 0
             if size >= ways and size // ways * row(shape, (axis,)) * bits >= least:
-                return Fold(axis, ways, keep_on(platform))
+                return Fold(axis, ways, barrier_on(platform))
         short = [axis for axis in sorted(axes) if 1 < (shape[axis] or 0) <= most]
         if short and not ties:
-            return Fold(short[0], shape[short[0]] or 0, keep_on(platform))
+            return Fold(short[0], shape[short[0]] or 0, barrier_on(platform))
     return None
 
 
 def blur_groups(window: Window, on: Platform) -> tuple[Window, ...]:
     """The axes of a blur in the order of its passes, those of one pass together.
 
-    Binomial weights are a product of one factor an axis. The axes whose strides leave the least to
+    Binomial weights are a product of one factor per axis. The axes whose strides leave the least to
     the later passes come first. No size has a say, so that shards are added up as the whole is.
     """
     used = [dim for dim in window.dims if not dim.idle]
@@ -170,41 +168,43 @@ class ScanPlan:
     """After pass k each element holds the extreme of the last `ways`^k: a pass joins `ways` of those before."""
 
     ways: int
-    keep: Keep
+    barrier: Barrier
     keys: bool = False  # floats are compared as integers of the same order
+    walked: float = NEVER  # positions: once passes reach so far, a loop joins rows of as many, one after another
 
-    def passes(self, size: int) -> Iterator[range]:
-        """How far from an element those stand that each pass joins to it, over an axis of `size`."""
+    def passes(self, size: int) -> tuple[list[range], int | None]:
+        """How far from an element those stand that each pass joins to it, over an axis of `size`; and the loop's rows.
+
+        A loop takes as long as one pass or two: it spares two at least.
+        """
         reach = 1
+        found: list[range] = []
         while reach < size:
-            yield range(reach, min(self.ways * reach, size), reach)
+            if reach >= self.walked and reach * self.ways < size:
+                return found, reach
+            found.append(range(reach, min(self.ways * reach, size), reach))
             reach *= self.ways
+        return found, None
 
 
-def plan_scan(on: Platform) -> ScanPlan:
-    """The plan of a running extreme on a platform."""
-    return ScanPlan(TUNING[on].scan_ways, keep_on(on), TUNING[on].subnormals_are_zero)
+def plan_scan(on: Platform, shape: Shape = (), axis: int = 0, sharded: bool = True) -> ScanPlan:
+    """The plan of a running extreme along an axis; one that is sharded as its type says has no loop along it."""
+    tuning = TUNING[on]
+    known = not sharded and None not in shape and elements(shape) > 0
+    walked = NEVER
+    if known:
+        long_enough = tuning.scan_row * (shape[axis] or 0) / elements(shape)
+        walked = max(long_enough, tuning.scan_beside / row(shape, (axis,)))
+    return ScanPlan(tuning.scan_ways, barrier_on(on), tuning.subnormals_are_zero, walked)
 
 
-def own_windows(
-    shape: Sequence[int | None],
-    axes: Sequence[int],
-    sizes: Sequence[int],
-    platform: Platform,
-    sharded: bool,
-) -> Window | None:
-    """Windows that do not meet, one per element of `shape`, as large as `sizes` along `axes` allow; None: scatter.
+def puts_in_order(on: Platform, shape: Shape, sharded: bool) -> bool:
+    """Whether elements are put into an array of `shape` by one scatter that writes them in order, places in 32 bits.
 
     What is sharded as its type says cannot be made flat.
     """
-    dims = []
-    for axis, size in zip(axes, sizes, strict=True):
-        out = shape[axis]
-        if sharded or None in shape or not out or out > size:
-            return None
-        dims.append(Axis(axis, size, size // out, size // out, 1, 0, 0, out))
-    window = Window(tuple(dims))
-    return window if window.size <= TUNING[platform].unpool_taps else None
+    flat = not sharded and None not in shape and elements(shape) < 2**31
+    return flat and TUNING[on].ordered_scatters
 
 
 def turns_of_batch(shape: Shape, on: Platform) -> int:

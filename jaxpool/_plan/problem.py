@@ -11,12 +11,12 @@ from jaxpool._plan.tuning import TUNING, Tuning
 
 Platform = Literal["cpu", "gpu", "tpu", "portable"]  # the last: any other
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
-Keep = Literal["barrier", "conditional"]  # how a result is computed once, however many read it
+Barrier = Literal["barrier", "conditional"]  # what makes a result materialise
 Shape = tuple[int | None, ...]  # None where a size is symbolic
 
 
-def keep_on(platform: Platform, thresholds: Tuning | None = None) -> Keep:
-    """How results are kept on a platform, whose thresholds may be others."""
+def barrier_on(platform: Platform, thresholds: Tuning | None = None) -> Barrier:
+    """What keeps results from being computed again on a platform, whose thresholds may be others."""
     return "conditional" if (thresholds or TUNING[platform]).conditional else "barrier"
 
 

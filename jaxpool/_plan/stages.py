@@ -1,6 +1,7 @@
-"""What a plan says of itself: passes over an array one after another, as many as its kernels carry out.
+"""The passes of an op in words that `jaxpool.plan_of` prints: a `Stage` each, one for each pass that a kernel makes.
 
-A stage is read off the object that a kernel reads, and holds it: nothing is decided here.
+A stage is made from the object that the kernel reads (a `Pass`, a `SumPass`), and holds it as `read`, so that it cannot
+say something else than is done. Nothing is decided here: the plans of `max_pool.py`, `sum_pool.py` and others do that.
 """
 
 from __future__ import annotations
@@ -42,16 +43,20 @@ How = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One pass over an array along `axes`: so many `terms` meet at a position, at most."""
+    """One pass over an array along `axes`, which makes each element of its result of at most `terms` elements."""
 
     axes: tuple[int, ...]
     terms: int
     how: How
     phases: int = 1  # parts of the result that are interleaved, each by a loop of its own
     regions: int = 1  # parts of the result next to each other, each by a loop of its own
-    stored: bool = False  # computed once, whatever reads it
+    stored: bool = (
+        False  # the result is written to memory, and not computed again by each of its readers
+    )
     note: str = ""
-    read: Any = dataclasses.field(default=None, compare=False, repr=False)  # by the kernel
+    read: Any = dataclasses.field(
+        default=None, compare=False, repr=False
+    )  # the object that the kernel reads
 
 
 Stages = tuple[Stage, ...]
@@ -59,9 +64,11 @@ Stages = tuple[Stage, ...]
 
 @dataclasses.dataclass(frozen=True)
 class OpPlan:
-    """The passes of an op on a platform: to its output, of a tangent, of a cotangent.
+    """The passes of an op on a platform.
 
-    `value` are those to the output where no derivative is taken, if they differ; `why` what is to be known beside.
+    `forward` gives the output and what is kept for the derivative, `tangent` sends a tangent forward and `backward` a
+    cotangent back. `value` gives the output where no derivative is taken; None says that it is as `forward`. `why` are
+    sentences for whoever reads the plan.
     """
 
     forward: Stages = ()

@@ -7,7 +7,7 @@ each. The maximum is idempotent, so pieces may overlap; 13 taps along an axis ar
     4 of those         [a a a a][b b b b][c c c c]
     overlapping                    [d d d d]          taps 0-3, 4-7, 8-11, 9-12
 
-and any number of taps costs about log8(taps) steps an axis. The flat index of the chosen tap is
+and any number of taps costs about log8(taps) steps per axis. The flat index of the chosen tap is
 carried along, and read backwards it tells which piece every element came from.
 """
 
@@ -73,7 +73,7 @@ def step_over(dims: Sequence[Axis], reach: int = 1) -> Step:
 def _steps_along(dim: Axis, unit: int, tuning: Tuning) -> list[Step]:
     """The steps along one axis, whose neighbouring taps are `unit` apart in the flat order.
 
-    Windows that hardly overlap are taken in one step, of `window` terms an output: in several, pieces
+    Windows that hardly overlap are taken in one step, of `window` terms per output: in several, pieces
     would be found at every position, of which there are `stride` times as many. Else the pieces of a
     step, `lengths` taps each, make those of the next. What no later step reads is not computed: pieces
     are found every `grid` positions.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from jaxpool._geometry.access import Access, Phases, length, terms, windows_to_elements
 from jaxpool._geometry.window import Axis, resized
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
-from jaxpool._plan.problem import Keep, Problem, keep_on, nbytes, row
+from jaxpool._plan.problem import Barrier, Problem, barrier_on, nbytes, row
 
 Reads = tuple[Phases, ...]  # what a pass reads of an array, along each axis
 
@@ -34,7 +34,7 @@ class SumPlan:
     whole: tuple[Axis, ...]
     separate: tuple[Axis, ...]
     passes: tuple[SumPass, ...]
-    keep: Keep
+    barrier: Barrier
     reduced: tuple[tuple[Axis, ...], ...] = ()
 
 
@@ -52,12 +52,12 @@ def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
     sizes = [dim.size if transposed else dim.out for dim in done]
     passes.shape = resized(passes.shape, [dim.axis for dim in done], sizes)
     passes.add_over([dim for dim in rest if dim not in separate])
-    keep = keep_on(problem.platform, problem.thresholds)
+    barrier = barrier_on(problem.platform, problem.thresholds)
     if len(passes.made) + bool(separate) <= problem.tuning.sum_passes:
-        return SumPlan(transposed, whole, separate, tuple(passes.made), keep)
+        return SumPlan(transposed, whole, separate, tuple(passes.made), barrier)
     at_once = math.prod(dim.window for dim in rest) <= problem.tuning.reduced_at_once
     groups = [rest] if at_once else [(dim,) for dim in rest]
-    return SumPlan(transposed, whole, (), (), keep, tuple(groups))
+    return SumPlan(transposed, whole, (), (), barrier, tuple(groups))
 
 
 class _Passes:
@@ -167,7 +167,7 @@ def _in_two(dim: Axis, longest: int) -> tuple[Access, Access, Access]:
         window 7, stride 4, parts of 2     [a a][b b][c c] x
                                                     [c c][d d][e e] x
 
-    Parts are as long as makes the fewest terms an element, up to `longest`. They are found every `grid`
+    Parts are as long as makes the fewest terms per element, up to `longest`. They are found every `grid`
     positions, which is where windows begin them, except where a part would lie in the padding alone.
     """
 

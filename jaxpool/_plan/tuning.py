@@ -23,9 +23,8 @@ class Limits:
     adaptive_places: int = 16  # places of an element on a grid: read one by one up to here, else as a block
     constant_table: int = 1 << 17  # numbers: a longer table of positions is computed by the program, not part of it
     morphology_taps: int = 25  # taps of a kernel: added in one expression up to here, else a loop goes over them
-    taps_of_a_round: int = 4  # taps: one round of that loop joins so many, to which the result is written once
-    taps_of_a_round_back: int = 8  # taps: one round of the loop that sends cotangents back joins so many
     taps_at_once: int = 16  # taps: a turn of a loop over them joins so many, and reads and writes the result once
+    weighted_taps_at_once: int = 8  # taps: the same where a weight is added at each, as in that sum
     pyramid_levels: int = 12  # levels of a pyramid: a pool each up to here, else a loop over all of them
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
     # NOTES: Boxes and segments
@@ -60,7 +59,7 @@ class Tuning:
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
     scattered_taps: int = 0  # taps of a window: up to here a maximum keeps x, and one instruction sends cotangents back
-    scattered_taps_an_element: int = 9  # taps an input element: likewise
+    scattered_taps_an_element: int = 9  # taps per input element: the same where windows meet
     keyed_taps: float = NEVER  # taps of a window: from here on it compares keys, one array more, by one comparison
     keyed_row: int = 16  # elements next to each other: over fewer, from so many taps an input element on
     keyed_bytes: float = 1 << 25  # bytes of x: up to here, while that array stays in fast memory
@@ -80,27 +79,27 @@ class Tuning:
     # NOTES: Value and index
     nan_apart: bool = False  # a NaN is looked for apart from the best number: half the latency of a term
     # NOTES: What keeps a result apart
-    conditional: bool = False  # keep results in a branch: XLA for CPU drops optimization barriers too early
+    conditional: bool = False  # materialise results in a branch: XLA for CPU drops optimization barriers too early
     # NOTES: Regions
     in_place: bool = False  # pads term by term, and cuts phases off once joined
     widened_apart: bool = False  # cotangents of 8 and 16 bits are widened before they are added, not in each term
     region_bytes: float = NEVER  # bytes that a maximum reads: a padded copy costs more than regions from here on
-    sum_region_bytes: float = NEVER  # bytes that a sum reads: likewise
+    sum_region_bytes: float = NEVER  # bytes that a sum reads: a padded copy costs more than regions from here on
     least_inside: int = 50  # percent of positions: a maximum is cut if at more than so many nothing is missing
     tested_end: int = 8  # positions at an end of one axis: more are read from a padded copy, fewer test bounds
     tested_taps: float = NEVER  # taps along one axis: one loop tests the bounds of up to so many, and vectorises
-    tested_terms: int = 0  # terms of a maximum: likewise along several axes
+    tested_terms: int = 0  # terms of a maximum along several axes: one loop tests the bounds of up to so many
     vector: float = 0  # elements next to each other: over fewer, loops that pad term by term do not vectorise
     # NOTES: Tables
     longest_table: float = 0  # positions along an axis: tables of positions are constants of the program; 0: none
     table_row: float = NEVER  # elements next to each other: sums over several axes go through tables from here on
     table_taps: int = 9  # terms of a sum: through tables up to here; more lookups are slower than regions
-    table_taps_an_element: int = 4  # taps an input element: likewise, with strides
+    table_taps_an_element: int = 4  # taps per input element: the same for sums with strides
     table_phases: int = 8  # phases along an axis: transposed sums over one axis go through tables beyond
     # NOTES: Cotangents of maxima
     route_row: float = NEVER  # elements next to each other: where windows meet, cotangents go through tables from here
     route_windows: int = 8  # windows that cover an element: one loop over several axes up to here, else one for each
-    route_windows_without_strides: int = 9  # windows that cover an element: likewise
+    route_windows_without_strides: int = 9  # windows that cover an element: the same where strides are 1
     route_windows_of_axis: int = 11  # windows that cover an element: through tables up to here, else by steps
     separate_taps: int = 8  # taps of windows that do not meet: phase by phase as fast as through tables up to here
     # NOTES: Reductions that lose NaN
@@ -108,22 +107,22 @@ class Tuning:
     folded_elements: float = NEVER  # elements: from here on stretches of an axis are joined before it is reduced
     folded_ways: int = 16  # stretches: of 32 and 64 bits; half as many of 16 bits, of which more do not vectorise
     folded_row: int = 128  # bits next to each other: of shorter stretches the pass does not vectorise
-    folded_tied_row: int = 256  # bits next to each other: likewise, where ties are counted or the first is found
+    folded_tied_row: int = 256  # bits next to each other: the same where ties are counted or the first is found
     # NOTES: Subnormal numbers
+    scan_row: float = NEVER  # elements: rows of a running extreme are joined by a loop once they are so long
+    scan_beside: int = 4  # elements next to each other in such a row: of single ones a step takes far too long
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
     # NOTES: Blurs
-    reflected_apart: bool = False  # a cotangent over the mirrored border is kept before that is folded back
+    reflected_apart: bool = False  # a cotangent over the mirrored border is stored before that is folded back
     # NOTES: Boxes and segments
-    ordered_scatters: bool = False  # a scatter adds one row after another: by it sums are the same bits on every run
+    ordered_scatters: bool = False  # a scatter writes one row after another: sums have the same bits on every run
     ties_tested: bool = False  # ties of segments are counted in a branch, taken only where there is one
     box_pixels: bool = False  # a cell of few points reads their pixels; else two matrix products with the whole image
     boxes_of_a_walk: int = 128  # boxes: so many are read in one loop; on CPU what a cache holds
     tile_rows: float = NEVER  # rows of an image: one loop sends cotangents to so many; all where nothing was measured
-    tile_columns: float = NEVER  # columns of an image: likewise
-    # NOTES: Unpooling
-    unpool_taps: float = 0  # taps of a window: put densely up to here, if indices allow; a scatter takes twice as long
+    tile_columns: float = NEVER  # columns of an image: one loop sends cotangents to so many
 
 # fmt: on
 
@@ -147,8 +146,8 @@ CPU = Tuning(
     loses_nan=True,
     folded_elements=1 << 15,
     scan_ways=6,
+    scan_row=1 << 9,
     subnormals_are_zero=True,
-    unpool_taps=32,
     blur_taps=1,
     network_taps=128,
     walked_row=32,

@@ -3,7 +3,7 @@
 The shard is pooled by itself, as if there were padding beside it. That is right where windows lie in the shard; those
 that cross its ends are pooled again, over strips of the few rows that they read, and put into the result:
 
-    3 windows a shard, window 3, stride 1          shard  [d e f]
+    3 windows per shard, window 3, stride 1          shard  [d e f]
     pooled by itself                              . d e   d e f   e f .
     strips, with a row of each neighbour          c d e           e f g
 
@@ -22,11 +22,11 @@ from typing import Any
 import jax
 from jax import Array, lax
 
-from jaxpool._kernels.keep import keep
+from jaxpool._kernels.materialise import materialise
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.op import Op
-from jaxpool._plan.problem import Platform, keep_on
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan
 from jaxpool._shards.halo import Shards, Strip
 
@@ -123,14 +123,16 @@ class Bordered(Op):
 
     def linear(self, on: Platform, residual: Any, *xs: Any) -> Array:
         x, *halos = xs
-        y: Array = keep(keep_on(on), functools.partial(self.pool.linear, on, residual), x)
+        y: Array = materialise(barrier_on(on), functools.partial(self.pool.linear, on, residual), x)
         for strip in self.strips:
             rows, part = self._rows(strip, x, halos), _of(strip, residual)
             y = _put(strip, y, self._over(strip).linear(on, part, rows))
         return y
 
     def transpose(self, on: Platform, residual: Any, dy: Array) -> tuple[Array, ...]:
-        (dx,) = keep(keep_on(on), functools.partial(self.pool.transpose, on, residual), dy)
+        (dx,) = materialise(
+            barrier_on(on), functools.partial(self.pool.transpose, on, residual), dy
+        )
         halos = []
         for strip in self.strips:
             part = _of(strip, (residual, dy))

@@ -3,7 +3,7 @@
 A shard is copied beside its halo, less the rows that the array does not have, and pooled by a window that has these as
 padding. How many they are differs between the first shard, the last and those between: a branch for each.
 
-    3 windows a shard, window 3, one row of padding    first . [a b c d]    between [c d e f g]    last [f g h i] .
+    3 windows per shard, window 3, one row of padding    first . [a b c d]    between [c d e f g]    last [f g h i] .
 """
 
 from __future__ import annotations

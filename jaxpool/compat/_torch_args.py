@@ -129,7 +129,7 @@ def windows(
         window_dilation=sizes("dilation", dilation, rank),
         ceil_mode=ceil_mode,
         axes=spatial(x, rank),
-        empty="keep",
+        empty="allow",
     )
     by_window(x, window)  # raises where shards would not be of one size
     return window

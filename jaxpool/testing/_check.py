@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool.testing._answer import Answer, exact_values, is_floating
 from jaxpool.testing._case import Call, PoolCase
 from jaxpool.testing._record import called, pools
@@ -36,6 +37,8 @@ def assert_pool_matches(
 
     Raises:
         AssertionError: A result differs; the message names which and shows both.
+        ValueError: `dy` of the case is not of the shape and dtype of its output.
+        TypeError: `case` is none.
 
     Example:
         >>> import numpy as np
@@ -50,8 +53,13 @@ def assert_pool_matches(
         AssertionError: value of ...
         >>> assert_pool_matches(jaxpool.cummax, Call(pools()["cummax"], {"x": x, "axis": 0}))
     """
+    if not isinstance(case, (PoolCase, Call)):
+        with calling("testing.assert_pool_matches"):
+            hint = "Draw one from pool_cases or calls, or write one out."
+            raise ArgumentError("case", "a PoolCase or a Call", case, hint, TypeError)
     call = case.call() if isinstance(case, PoolCase) else case
     answer, pool, operands = call.answer(), call.pool, call.operands()
+    _check_dy(call.dy, answer.y)
     run = _compiled(fn, _frozen(case)) if jit and isinstance(case, PoolCase) else _run(fn, call)
     if jit and not isinstance(case, PoolCase):
         run = jax.jit(run)
@@ -80,11 +88,33 @@ def assert_pool_matches(
             assert_close(dx, want, near, f"cotangent of {case!r}")
 
 
+def _check_dy(dy: Any, y: np.ndarray) -> None:
+    """Refuses a cotangent that is none of the output of the case."""
+    if dy is None:
+        return
+    wanted = _type(y)
+    with calling("testing.assert_pool_matches"):
+        if not is_floating(y.dtype):
+            hint = "Only floats have a gradient."
+            raise ArgumentError("case.dy", f"None where the output is {wanted}", dy, hint)
+        array = hasattr(dy, "shape") and hasattr(dy, "dtype")
+        if not array or (dy.shape, dy.dtype) != (y.shape, y.dtype):
+            got = f"case.dy={_type(dy)}" if array else ""
+            rule = f"an array of the shape and dtype of the output, {wanted}"
+            hint = "With dy=None the value alone is compared."
+            raise ArgumentError("case.dy", rule, dy, hint, got=got)
+
+
+def _type(array: Any) -> str:
+    """The type of an array as jax writes it: float32[8,40,40,128]."""
+    return f"{array.dtype}[{','.join(map(str, array.shape))}]"
+
+
 def assert_close(got: Any, want: np.ndarray, bound: Any, what: str) -> None:
     """Asserts that `got` is `want` within `bound`, in the same shape and dtype; NaN equals NaN."""
     got = np.asarray(got)
     if got.shape != want.shape or got.dtype != want.dtype:
-        raise AssertionError(f"{what}: got {got.dtype}{got.shape}, want {want.dtype}{want.shape}")
+        raise AssertionError(f"{what}: got {_type(got)}, want {_type(want)}")
     ours, theirs = (exact_values(array) for array in (got, want))
     if not is_floating(want.dtype):
         wrong = np.asarray(ours != theirs)

@@ -57,7 +57,7 @@ def calls(
     if "kernel" in settings:
         settings["kernel"] = np.array(settings["kernel"]).astype(dtype)
     call = Call(pool, pool.given(images, **settings))
-    if not all(is_floating(np.asarray(x).dtype) for x in call.operands()):
+    if pool.marks or not all(is_floating(np.asarray(x).dtype) for x in call.operands()):
         return call
     y = call.answer().y
     dy = draw_values(rng, y.shape, y.dtype, "ties" if kind == "ties" else "normal")
@@ -109,12 +109,20 @@ def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[
         "boxes": st.lists(st.tuples(*[corner] * 4), min_size=3, max_size=3).map(
             lambda rows: np.array(rows, np.float32)
         ),
+        "where": st.lists(st.booleans(), min_size=width, max_size=width).map(
+            lambda columns: np.array(columns)[:, None]
+        ),
+        "reset": st.lists(st.booleans(), min_size=height, max_size=height).map(
+            lambda starts: np.array(starts).reshape(-1, 1, 1)
+        ),
         "segment_ids": st.lists(st.integers(-1, 4), min_size=rows, max_size=rows).map(np.array),
     }
     choices = {"ties": pool.ties, **_usual.CHOICES, **pool.choices}.get(name, ())
+    if name == "where" and not choices:
+        return None
     if name in ("rank", "axis", *PLACED):  # drawn by `_placed`, or left at their usual value
         return None
-    if name == "key" and None in choices:
+    if (name == "key" and None in choices) or name in ("where", "reset"):
         return st.none() | by_name[name]
     if name in by_name:
         return by_name[name]

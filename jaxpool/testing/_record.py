@@ -27,13 +27,18 @@ ARRAYS = ("x", "y", "xs")  # the arguments by which a function of an array is to
 class Pool:
     """One public function of an array, and what shows that it is right.
 
-    `meaning` is the oracle, `twin` plain jax.numpy with the same arguments (right wherever no elements tie).
-    `usual` overrides what an argument is in a right call, for images x; `choices` are more values of arguments.
-    `adds` says whether values are rounded sums, of arguments that decide it as a function; what does not add
-    selects, and is exact. `tolerance` is a relative error to allow on top of the rounding of a sum. `operands` are
-    the arrays that it is differentiated by, `coefficients` the numbers that may be arrays and are differentiated
-    by too. `covers` are the kinds of numbers (see `draw_values`) of which `meaning` and
-    the derivative of the function are the same.
+    - `meaning`: the oracle, loops in NumPy with the arguments of the function.
+    - `twin`: plain jax.numpy with the same arguments. Its derivative is right wherever no elements tie.
+    - `usual`: for an argument, a function that takes images x and gives the argument of a right call, where the
+      name of the argument does not say it (`_usual.py` knows window_shape, strides and the like).
+    - `choices`: for an argument, more values that are worth trying.
+    - `adds`: whether values are rounded sums. Where that depends on the arguments, a function of them. A function
+      that does not add selects elements, and must be exact.
+    - `keeps_integers`: whether a function that adds gives integers for integers, and not float32.
+    - `tolerance`: a relative error to allow on top of the rounding of a sum, in units of the dtype's eps.
+    - `operands`: the arrays by which the function is differentiated.
+    - `coefficients`: arguments that are numbers or arrays, by which it is differentiated too, as `p` of `gem_pool`.
+    - `covers`: the kinds of numbers (see `draw_values`) for which the oracle and the function have the same derivative.
     """
 
     name: str
@@ -42,6 +47,7 @@ class Pool:
     usual: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     choices: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     adds: bool | Callable[..., bool] = False
+    marks: bool = False  # values are True and False, which have no derivative
     keeps_integers: bool = False
     coefficients: tuple[str, ...] = ()
     tolerance: float = 0.0
@@ -75,6 +81,8 @@ class Pool:
         """The rules of ties that it takes; none where it has no such argument."""
         if not self.takes("ties"):
             return ()
+        if self.marks:
+            return ("first", "last", "all")
         return ("first", "last") if self.takes("reverse") else ("first", "last", "split")
 
     @property
@@ -139,12 +147,12 @@ def record(
 ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
     """Keeps the record of the public function that has the name of the loops below."""
 
-    def keep(meaning: Callable[..., Answer]) -> Callable[..., Answer]:
+    def register(meaning: Callable[..., Answer]) -> Callable[..., Answer]:
         name = meaning.__name__
         _RECORDS[name] = Pool(name, meaning, twin, operands=operands, **fields)
         return meaning
 
-    return keep
+    return register
 
 
 def pools() -> dict[str, Pool]:

@@ -123,5 +123,6 @@ def samples(pool: Any) -> dict[str, dict[str, Any]]:
     every = {"ties": pool.ties, **CHOICES, **pool.choices}
     for name, values in every.items():
         for each in values if pool.takes(name) else ():
-            found[f"{name}={each}"] = pool.given(small, **{name: each})
+            words = f"with {name}" if isinstance(each, np.ndarray) else f"{name}={each}"
+            found[words] = pool.given(small, **{name: each})
     return found

@@ -60,6 +60,7 @@ def test_value_and_cotangent_in_jit(kind, autodiff, data):
         assert_same(dx, want_dx, chosen and not case.window().overlapping)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @examples(4)
 @given(data=st.data())

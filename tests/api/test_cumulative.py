@@ -1,6 +1,7 @@
 """Running maximum and minimum: who gets the cotangent, both modes, dtypes, and no scan tree to be seen."""
 
 import functools
+import itertools
 import re
 
 import jax
@@ -138,31 +139,6 @@ def test_a_nan_sticks():
     np.testing.assert_array_equal(jaxpool.cummin(x, reverse=True), [nan, nan, -inf, -inf])
 
 
-@pytest.mark.parametrize(
-    ("ties", "reverse"),
-    [("first", False), ("last", True), slow("last", False), slow("first", True)],
-)
-@pytest.mark.usefixtures("x64")
-def test_tangents_are_the_transpose_of_cotangents(ties, reverse):
-    """In float64; and both modes give the same cotangents, to rounding."""
-    options = {"axis": 1, "ties": ties, "reverse": reverse}
-    rng = np.random.default_rng(2)
-    x = rng.integers(-2, 3, SHAPE).astype(float)
-    v, w = rng.standard_normal((2, *SHAPE))
-    forward = functools.partial(jaxpool.cummax, **options, autodiff="jvp")
-
-    @functools.partial(jax.jit, compiler_options=HASTY)
-    def both(x, v, w):
-        tangent = jax.jvp(forward, (x,), (v,))[1]
-        modes = [functools.partial(jaxpool.cummax, **options, autodiff=mode) for mode in MODES]
-        return tangent, *(jax.vjp(f, x)[1](w)[0] for f in modes)
-
-    tangent, dx, transposed = both(x, v, w)
-    np.testing.assert_allclose(dx, transposed, rtol=1e-13, atol=1e-15)
-    np.testing.assert_array_equal(tangent, oracle.cummax(x, **options).tangent(v))
-    np.testing.assert_allclose((tangent * w).sum(), (v * dx).sum(), rtol=1e-13)
-
-
 # Dtypes
 
 DTYPES = [
@@ -221,44 +197,6 @@ def test_axes_of_no_element_and_of_one(shape):
         y, dx = value_and_cotangent(f)(x, x)
         np.testing.assert_array_equal(y, x)
         np.testing.assert_array_equal(dx, x)
-
-
-@pytest.mark.parametrize("autodiff", MODES)
-def test_jit_vmap_scan_and_checkpoint(autodiff):
-    f = functools.partial(jaxpool.cummax, axis=0, autodiff=autodiff)
-    xs = np.random.default_rng(5).permutation(24).reshape(2, 6, 2).astype(np.float32)
-
-    def gradient(x):
-        return jax.grad(lambda x: (jax.checkpoint(f)(x) ** 2).sum())(x)
-
-    def results(xs):
-        scanned = jax.lax.scan(lambda c, x: (c, gradient(x)), 0, xs)[1]
-        return jax.vmap(gradient)(xs), scanned
-
-    answer = oracle.cummax(xs, axis=1)
-    for got in jax.jit(results, compiler_options=HASTY)(xs):
-        np.testing.assert_array_equal(got, answer.cotangent(2 * answer.y))
-    assert jax.eval_shape(f, xs).shape == xs.shape
-
-
-@pytest.mark.parametrize("autodiff", MODES)
-@pytest.mark.usefixtures("x64")
-def test_derivatives_of_second_order(autodiff):
-    """Of `sum(y^2) / 2` the Hessian is diagonal: how many outputs each element is."""
-    f = functools.partial(jaxpool.cummax, autodiff=autodiff)
-    hessian = jax.hessian(lambda x: (f(x) ** 2).sum() / 2)
-    x = np.array([1.0, 3.0, 2.0, 3.0, 4.0])
-    np.testing.assert_array_equal(
-        jax.jit(hessian, compiler_options=HASTY)(x), np.diag([1, 3, 0, 0, 1])
-    )
-
-
-def test_forward_mode_needs_the_other_mode():
-    x = np.array([3.0, 1.0, 4.0], np.float32)
-    with pytest.raises(TypeError, match="custom_vjp"):
-        jax.jvp(jaxpool.cummax, (x,), (x,))
-    f = functools.partial(jaxpool.cummax, autodiff="jvp")
-    np.testing.assert_array_equal(jax.jvp(f, (x,), (2 * x,))[1], [6, 6, 8])
 
 
 @pytest.mark.parametrize("autodiff", MODES)
@@ -364,3 +302,67 @@ def test_subnormal_numbers_run_as_others_do(kind, dtype):
     np.testing.assert_array_equal(np.asarray(y).view(bits), expected.view(bits))
     np.testing.assert_array_equal(np.asarray(f(x)).view(bits), expected.view(bits))
     np.testing.assert_array_equal(np.asarray(dx, np.float32), [2, 0, 3, 0, 0, 4, 0, 0, 0])
+
+
+# Episodes
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("ties", TIES)
+def test_each_episode_is_a_run_of_its_own(ties, reverse):
+    """Value, index and cotangent are those of the episodes one after another, in either direction."""
+    rng = np.random.default_rng(3)
+    starts = np.array([0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 0], bool)
+    bounds = [0, *np.flatnonzero(starts), len(starts)]
+    f = functools.partial(jaxpool.cummax_with_argmax, ties=ties, reverse=reverse)
+
+    def both(x, dy, pieces):
+        found = []
+        for piece in pieces:
+            given = {"reset": starts[:, None]} if len(pieces) == 1 else {}
+
+            def run(x, given=given):
+                return f(x, 0, **given)
+
+            y, back, index = jax.vjp(run, x[piece], has_aux=True)
+            found.append((y, index + piece.start, back(dy[piece])[0]))
+        return [jnp.concatenate(each) for each in zip(*found, strict=True)]
+
+    episodes = [slice(int(a), int(b)) for a, b in itertools.pairwise(bounds)]
+    whole = jax.jit(functools.partial(both, pieces=[slice(0, 11)]), compiler_options=HASTY)
+    parts = jax.jit(functools.partial(both, pieces=episodes), compiler_options=HASTY)
+    for values in ("ties", "special", "lowest"):
+        x = draw_values(rng, (11, 2), np.float32, values)
+        dy = draw_values(rng, (11, 2), np.float32, "normal")
+        for got, want in zip(whole(x, dy), parts(x, dy), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_mask_of_episodes_keeps_nothing_more():
+    x, starts = jnp.ones((9, 4)), jnp.arange(9)[:, None] == 4
+    for given in ({}, {"reset": starts}):
+        _, back = jax.vjp(lambda x, given=given: jaxpool.cummax(x, 0, **given), x)
+        (kept,) = [leaf for leaf in jax.tree.leaves(back) if leaf.size > 1]
+        assert (kept.dtype, kept.shape) == (jnp.uint8, (9, 4))
+
+
+def test_the_index_is_that_of_pytorch():
+    torch = pytest.importorskip("torch")
+    x = np.array([[1, 3, 2, 3, nan, 3, nan], [0.0, -0.0, -1, -inf, 5, 5, 1]], np.float32)
+    for name in BETTER:
+        want = getattr(torch, name)(torch.tensor(x), 1).indices
+        _, index = getattr(jaxpool, f"{name}_with_argmax")(x, 1, ties="last")
+        np.testing.assert_array_equal(index, want)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_episodes_in_an_array_that_is_run_row_by_row(reverse):
+    x = np.random.default_rng(4).standard_normal((2051, 64)).astype(np.float32)
+    bounds = [0, 7, 8, 40, 900, 1999, 2051]
+    starts = np.isin(np.arange(2051), bounds)[:, None]
+    y, index = jaxpool.cummax_with_argmax(x, 0, reset=starts, reverse=reverse)
+    order = -1 if reverse else 1
+    for begin, end in itertools.pairwise(bounds):
+        want = np.maximum.accumulate(x[begin:end][::order])[::order]
+        np.testing.assert_array_equal(y[begin:end], want)
+    np.testing.assert_array_equal(np.take_along_axis(x, np.asarray(index), 0), y)

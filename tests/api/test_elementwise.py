@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.test_util import check_grads
 
 import jaxpool
 from jaxpool.testing import assert_close, draw_values, oracle
@@ -165,46 +164,6 @@ def test_the_dtype_is_that_of_result_type(promoted):
     xs = [jnp.ones((2,), dtype) for dtype in promoted]
     with jax.numpy_dtype_promotion("standard"):
         assert jaxpool.maximum(*xs).dtype == jnp.result_type(*xs)
-
-
-@pytest.mark.parametrize("autodiff", MODES)
-def test_derivatives_of_second_order_in_float64(autodiff, x64):
-    rng = np.random.default_rng(4)
-    x, y, z = rng.standard_normal((3, 4, 1, 3))
-    y = y[:1]
-
-    def f(x, y, z):
-        with jax.numpy_rank_promotion("allow"):
-            return jaxpool.maximum(jnp.sin(x), y**2, z, autodiff=autodiff)
-
-    modes = ["rev"] if autodiff == "vjp" else ["fwd", "rev"]
-    check_grads(jax.jit(f), (x, y, z), order=2, modes=modes, eps=1e-4)
-
-
-@pytest.mark.parametrize("autodiff", MODES)
-def test_under_vmap_scan_and_checkpoint(autodiff):
-    f = functools.partial(jaxpool.maximum, autodiff=autodiff)
-    x, y = jnp.array([[1.0, 5.0], [3.0, 3.0]]), jnp.array([2.0, 3.0])
-
-    def gradients(x, y):
-        return jax.grad(lambda x, y: f(x, y).sum(), argnums=(0, 1))(x, y)
-
-    dx, dy = jax.vmap(gradients, in_axes=(0, None))(x, y)
-    np.testing.assert_array_equal(dx, [[0, 1], [1, 0.5]])
-    np.testing.assert_array_equal(dy, [[1, 0], [0, 0.5]])
-
-    def running(x):
-        return jax.lax.scan(lambda c, row: (jax.checkpoint(f)(c, row), None), y, x)[0].sum()
-
-    np.testing.assert_array_equal(jax.grad(running)(x), [[0, 1], [1, 0]])
-
-
-def test_forward_mode_needs_the_other_mode():
-    with pytest.raises(TypeError, match="custom_vjp"):
-        jax.jvp(jaxpool.maximum, (1.0, 2.0), (1.0, 1.0))
-    f = functools.partial(jaxpool.maximum, autodiff="jvp")
-    assert jax.jvp(f, (1.0, 2.0), (5.0, 7.0))[1] == 7
-    assert jax.jvp(f, (2.0, 2.0), (5.0, 7.0))[1] == 6
 
 
 def test_the_loser_stays_part_of_the_graph():

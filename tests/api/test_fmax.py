@@ -92,21 +92,6 @@ def test_values_are_those_of_numpy():
     np.testing.assert_array_equal(jaxpool.fmin(x, y), np.fmin(x, y))
 
 
-@pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("ties", TIES)
-def test_tangents_are_the_transpose_of_cotangents(ties):
-    rng = np.random.default_rng(1)
-    x, y = rng.choice([nan, -1.0, 0.0, 1.0], (2, 40))
-    dx, dy, dz = rng.standard_normal((3, 40))
-    f = functools.partial(jaxpool.fmin, ties=ties, autodiff="jvp")
-    tangent = jax.jvp(f, (x, y), (dx, dy))[1]
-    np.testing.assert_allclose(tangent, oracle.fmin(x, y, ties=ties).tangent(dx, dy), rtol=1e-14)
-    left, right = jax.vjp(f, x, y)[1](dz)
-    np.testing.assert_allclose((tangent * dz).sum(), (dx * left + dy * right).sum(), rtol=1e-12)
-    other = jax.vjp(functools.partial(jaxpool.fmin, ties=ties), x, y)[1](dz)
-    np.testing.assert_array_equal(other, [left, right])
-
-
 # Operands and their types
 
 
@@ -204,44 +189,6 @@ def test_an_integer_beside_a_float_has_no_gradient_but_takes_part(autodiff):
 
 
 # Transformations
-
-
-@pytest.mark.parametrize("autodiff", MODES)
-def test_jit_vmap_scan_and_checkpoint(autodiff):
-    f = functools.partial(jaxpool.fmax, autodiff=autodiff)
-    x, y = jnp.array([[1.0, nan], [3.0, 3.0]]), jnp.array([2.0, 3.0])
-
-    def gradients(x, y):
-        return jax.grad(lambda x, y: f(x, y).sum(), argnums=(0, 1))(x, y)
-
-    dx, dy = jax.jit(jax.vmap(gradients, in_axes=(0, None)))(x, y)
-    np.testing.assert_array_equal(dx, [[0, 0], [1, 0.5]])
-    np.testing.assert_array_equal(dy, [[1, 1], [0, 0.5]])
-
-    def running(x):
-        return jax.lax.scan(lambda c, row: (jax.checkpoint(f)(c, row), None), y, x)[0].sum()
-
-    np.testing.assert_array_equal(jax.jit(jax.grad(running))(x), [[0, 0], [1, 0.5]])
-
-
-@pytest.mark.parametrize("autodiff", MODES)
-def test_derivatives_of_second_order(autodiff):
-    """Of `fmax(sin x, y^2)`, where the NaN in y lets x win."""
-    x, y = jnp.array([1.0, 0.5, 0.5]), jnp.array([0.1, nan, 2.0])
-
-    def loss(x, y):
-        return jaxpool.fmax(jnp.sin(x), jnp.where(jnp.isnan(y), y, y**2), autodiff=autodiff).sum()
-
-    second = jax.jit(jax.hessian(loss, argnums=0))(x, y)
-    np.testing.assert_allclose(second, np.diag([-np.sin(1), -np.sin(0.5), 0]), rtol=1e-6)
-
-
-def test_forward_mode_needs_the_other_mode():
-    with pytest.raises(TypeError, match="custom_vjp"):
-        jax.jvp(jaxpool.fmax, (1.0, nan), (1.0, 1.0))
-    f = functools.partial(jaxpool.fmax, autodiff="jvp")
-    assert jax.jvp(f, (1.0, nan), (5.0, 7.0))[1] == 5
-    assert jax.jvp(f, (nan, nan), (5.0, 7.0))[1] == 6
 
 
 @pytest.mark.parametrize("autodiff", MODES)

@@ -21,7 +21,7 @@ def both(x, kernel, name, options):
     return y, *back(jnp.cos(jnp.arange(y.size)).reshape(y.shape).astype(y.dtype))
 
 
-@pytest.mark.parametrize("ties", ["first", "last", "split"])
+@pytest.mark.parametrize("ties", ["first", pytest.param("last", marks=pytest.mark.slow), "split"])
 @pytest.mark.parametrize(
     ("name", "shape", "options"),
     [

@@ -15,7 +15,7 @@ from jaxpool._ops.apply import apply_given
 from jaxpool._ops.random_pool import StochasticPool
 from jaxpool.testing import oracle
 from jaxpool.testing._answer import taps_along
-from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, check_transforms, column
+from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, column
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -184,23 +184,6 @@ def test_the_mean_is_the_expected_draw(x64):
             for element, slope in zip(elements, slopes, strict=True):
                 want[(*element, 0)] += slope * dy[*output, 0]
         np.testing.assert_allclose(dx, want, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_transformations_of_a_stochastic_pool():
-    rng = np.random.default_rng(5)
-    x, v = rng.standard_normal((2, 2, 5, 6, 2)).astype(np.float32)
-    geometry = {"window_shape": 3, "strides": 2, "padding": "SAME", "axes": (1, 2)}
-    op = StochasticPool(make_window(x.shape, **geometry))
-    chance = jnp.asarray(rng.random(op.window.pooled(x.shape), np.float32))
-
-    def pool(x, chance):
-        return apply_given(op, x, chance)[0]
-
-    check_transforms(functools.partial(pool, chance=chance), x, v)
-    mapped = jax.vmap(functools.partial(pool, x))(jnp.stack([chance, chance / 2]))
-    np.testing.assert_array_equal(mapped[1], pool(x, chance / 2))
-    check_transforms(functools.partial(jaxpool.stochastic_pool, None, **geometry), x, v)
 
 
 @pytest.mark.slow

@@ -146,7 +146,12 @@ LARGE = {  # taps that no one step of a maximum takes, bits of two words, and mo
 }
 
 
-@pytest.mark.parametrize("name", LARGE)
+QUICK = ("several steps", "two words", "counted, split")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LARGE]
+)
 def test_large_windows(name):
     """Padded, with NaN, infinities and ties; two windows may choose other elements of what they share."""
     shape, window, strides, ties = LARGE[name]
@@ -158,7 +163,7 @@ def test_large_windows(name):
         assert_pool_matches(pool("median", "vjp"), dataclasses.replace(case, dy=dy))
 
 
-# At length: 300 drawn cases a function.
+# At length: 300 drawn cases for each function.
 
 
 @pytest.mark.slow

@@ -85,25 +85,6 @@ def test_value_and_cotangent(name, call, autodiff):
 
 
 @pytest.mark.parametrize("ties", TIES)
-@pytest.mark.parametrize("call", ["two, not in order", "where"])
-def test_tangents_are_the_transpose_of_cotangents(call, ties, x64):
-    f = functools.partial(jaxpool.max, **CALLS[call], ties=ties, autodiff="jvp")
-    rng = np.random.default_rng(1)
-    x, v = rng.integers(-2, 3, SHAPE).astype(float), rng.standard_normal(SHAPE)
-    answer = oracle.max(x, ties=ties, **CALLS[call])
-    w = rng.standard_normal(answer.y.shape)
-
-    @jax.jit
-    def products(x, v, w):
-        return jax.jvp(f, (x,), (v,))[1], jax.vjp(f, x)[1](w)[0]
-
-    tangent, dx = products(x, v, w)
-    tangents = [v] + [np.zeros(())] * (len(answer.inputs) - 1)
-    assert_close(tangent, answer.tangent(*tangents), 1e-14, "tangent")
-    np.testing.assert_allclose((tangent * w).sum(), (v * dx).sum(), rtol=1e-12)
-
-
-@pytest.mark.parametrize("ties", TIES)
 @pytest.mark.parametrize("kind", ["max", "min"])
 def test_a_pool_over_one_full_window_is_the_reduction(kind, ties):
     axes, window = (2, 0), (SHAPE[2], SHAPE[0])
@@ -269,37 +250,6 @@ def test_the_backward_is_dense(ties, autodiff, call):
     operations = set(re.findall(r"stablehlo\.(\w+)", program.as_text()))
     assert "reduce" in operations
     assert not [name for name in operations if re.search("scatter|gather|while|sort", name)]
-
-
-@pytest.mark.parametrize("autodiff", MODES)
-@pytest.mark.parametrize("ties", ["split", slow("last")])
-def test_transformations(ties, autodiff, x64):
-    """Second order, jit, vmap, scan, checkpoint: as of jnp where nothing ties."""
-    x = np.random.default_rng(7).permutation(24).reshape(2, 3, 4) / 10
-    f = functools.partial(jaxpool.max, axis=(0, 2), ties=ties, autodiff=autodiff)
-
-    def results(f):
-        def loss(x):
-            return (jnp.sin(f(x * x)) ** 2).sum()
-
-        def step(x, _):
-            return x - 0.01 * jax.grad(loss)(x), loss(x)
-
-        mapped = jax.vmap(jax.checkpoint(jax.grad(loss)), 2, 1)(np.stack([x, -x, x[::-1]], 2))
-        return jax.hessian(loss)(x), mapped, jax.lax.scan(step, x, length=3)
-
-    twin = functools.partial(jnp.max, axis=(0, 2))
-    for got, want in zip(
-        *map(jax.tree.leaves, map(jax.jit(results, static_argnums=0), (f, twin))), strict=True
-    ):
-        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
-
-
-def test_forward_mode_needs_the_other_mode():
-    x = np.ones(3, np.float32)
-    with pytest.raises(TypeError, match="custom_vjp"):
-        jax.jvp(jaxpool.max, (x,), (x,))
-    assert jax.jvp(functools.partial(jaxpool.max, autodiff="jvp"), (x,), (x,))[1] == 1
 
 
 @pytest.mark.parametrize("ties", TIES)

@@ -187,7 +187,12 @@ def test_the_largest_of_no_boxes():
 
 @pytest.mark.parametrize(("dtype", "batch"), [("int8", 200), ("uint8", 300)])
 @pytest.mark.parametrize(
-    ("name", "options"), [("roi_align", {}), ("roi_align", {"samples": 5}), ("roi_max_pool", {})]
+    ("name", "options"),
+    [
+        ("roi_align", {}),
+        pytest.param("roi_align", {"samples": 5}, marks=pytest.mark.slow),
+        ("roi_max_pool", {}),
+    ],
 )
 def test_batch_indices_of_a_type_that_cannot_count_the_images(name, options, dtype, batch):
     x, images = jnp.arange(1.0, batch + 1), np.array([0, 50, 100], dtype)

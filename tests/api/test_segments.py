@@ -1,4 +1,4 @@
-"""`segment_max`, `segment_min` and `segment_mean` against loops and `jax.ops`, and their messages."""
+"""Pools over segments of rows against loops and `jax.ops`, and their messages."""
 
 import functools
 
@@ -9,8 +9,10 @@ import pytest
 
 import jaxpool
 from jaxpool._kernels.segments import total
-from jaxpool.testing import assert_close, draw_values, oracle
+from jaxpool.testing import assert_close, draw_values, oracle, pools
+from tests.support.compilation import HASTY
 
+inf, nan = np.inf, np.nan
 ROWS, COUNT = 40, 7
 VARIANTS = [
     *[
@@ -149,6 +151,7 @@ def test_the_number_of_segments_is_read_off_known_ids_inside_a_jit():
     assert jax.jit(lambda x: jaxpool.segment_max(x, ids))(jnp.ones(2)).shape == (4,)
 
 
+SEGMENTS = [name for name, pool in pools().items() if pool.takes("segment_ids")]
 X, IDS = np.ones((3, 2), np.float32), np.array([0, 1, 1])
 MESSAGES = [
     ({"x": np.float32(1)}, ValueError, "`x` must be an array (N, ...); got x.ndim=0"),
@@ -174,9 +177,9 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(("given", "error", "message"), MESSAGES)
-@pytest.mark.parametrize("name", ["segment_max", "segment_min", "segment_mean"])
+@pytest.mark.parametrize("name", SEGMENTS)
 def test_messages(name, given, error, message):
-    if name == "segment_mean" and "ties" in given:
+    if "ties" in given and name not in ("segment_max", "segment_min"):
         return
     with pytest.raises(error) as raised:
         getattr(jaxpool, name)(**({"x": X, "segment_ids": IDS} | given))
@@ -190,7 +193,7 @@ def test_traced_ids_need_the_number_of_segments():
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA for CPU fuses")
 def test_ties_are_found_once_forward_and_backward():
-    """A comparison fused into each of its readers needs y of each row beside it: 4 bytes an element.
+    """A comparison fused into each of its readers needs y of each row beside it: 4 bytes per element.
 
     What is left is a bit per element, and what counts them.
     """
@@ -227,3 +230,91 @@ def test_whether_anything_ties(name, mapped):
     run = jax.jit(jax.vmap(gradient)) if mapped else lambda xs: np.stack(list(map(gradient, xs)))
     want = [getattr(oracle, name)(x, ids, 3, ties="split").cotangent(np.ones((3, 1))) for x in xs]
     np.testing.assert_array_equal(run(xs), want)
+
+
+# Softmax and its logarithm
+
+SCORES = np.array([-inf, -inf, inf, 1, inf, nan, 3, nan, 2, -2], np.float32)
+OWNERS = np.array([0, 0, 1, 1, 1, 2, 3, -1, 9, 3], np.int32)  # segment 4 has no row
+
+
+def test_infinities_nan_and_rows_of_no_segment():
+    """Those that are level share; a NaN stays in its segment, and what is dropped gives 0."""
+    low, high = (np.float32(1 / (1 + np.exp(sign * 5))) for sign in (1, -1))
+    shares = jaxpool.segment_softmax(SCORES, OWNERS, 5)
+    want = [0.5, 0.5, 0.5, 0, 0.5, nan, high, 0, 0, low]
+    np.testing.assert_allclose(shares, want, rtol=1e-6)
+    sums, back = jax.vjp(lambda x: jaxpool.segment_logsumexp(x, OWNERS, 5), jnp.asarray(SCORES))
+    np.testing.assert_allclose(sums, [-inf, inf, nan, 3 - np.log(high), -inf], rtol=1e-6)
+    np.testing.assert_allclose(back(jnp.ones(5))[0], want, rtol=1e-6)
+
+
+def test_nothing_overflows_nor_loses_what_is_near():
+    x = jnp.array([3e38, -3e38, 1e6, 1e6 + 1, 1e-3, 0], jnp.float32)
+    ids = jnp.array([0, 0, 1, 1, 2, 2])
+    shares = jaxpool.segment_softmax(x, ids, 3, temperature=1e-4)
+    np.testing.assert_allclose(shares, [1, 0, 0, 1, 1 / (1 + np.exp(-10)), np.exp(-10)], rtol=1e-4)
+    near = jax.grad(lambda x: jaxpool.segment_logsumexp(x, ids, 3)[1])(x)
+    np.testing.assert_allclose(near[2:4], [1 / (1 + np.e), np.e / (1 + np.e)], rtol=1e-6)
+
+
+def test_what_has_no_share_gets_no_gradient_though_its_cotangent_were_nan():
+    x, mask = jnp.array([1.0, 2.0, 3.0]), jnp.array([True, True, False])
+
+    def entropy(x):
+        shares = jaxpool.segment_softmax(x, jnp.zeros(3, int), 1, where=mask)
+        return (shares * jnp.log(shares)).sum(where=mask)
+
+    dx = jax.grad(entropy)(x)
+    assert np.isfinite(dx).all()
+    assert dx[2] == 0
+    _, back = jax.vjp(lambda x: jaxpool.segment_softmax(x, jnp.zeros(3, int), 1, where=mask), x)
+    np.testing.assert_allclose(back(jnp.array([1.0, 0, nan]))[0].sum(), 0, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", SEGMENTS)
+def test_a_masked_element_is_as_one_of_no_segment(name):
+    """Whatever stands there, value and gradient; by rows, by columns and by elements."""
+    f = getattr(jaxpool, name)
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((6, 2)), jnp.float32)
+    ids = jnp.array([0, 1, 0, 2, 1, 2])
+    kept = jnp.array([True, True, False, False, True, False])  # segment 2 has nothing left
+
+    @functools.partial(jax.jit, compiler_options=HASTY)
+    def both(x, ids, mask):
+        y, back, *index = jax.vjp(lambda x: split(f(x, ids, 3, where=mask)), x, has_aux=True)
+        return y, back(jnp.cos(jnp.arange(y.size, dtype=y.dtype)).reshape(y.shape)), index
+
+    def split(y):
+        return y if isinstance(y, tuple) else (y, jnp.zeros(0))
+
+    every = jnp.ones((6, 2), bool)
+    want = both(x, jnp.where(kept, ids, -1), every)
+    junk = jnp.where(kept[:, None], x, nan)
+    got = both(junk, ids, kept[:, None] & every)
+    jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
+def test_masks_broadcast():
+    x, ids = jnp.arange(6.0).reshape(3, 2), jnp.array([0, 0, 1])
+    mean = jaxpool.segment_mean(x, ids, 2, where=jnp.array([True, False]))
+    np.testing.assert_array_equal(mean, [[1, 0], [4, 0]])
+    most = jaxpool.segment_max(x, ids, 2, where=jnp.array([[True], [False], [True]]))
+    np.testing.assert_array_equal(most, [[0, 1], [4, 5]])
+    assert jaxpool.segment_min(x, ids, 2, where=False)[0, 0] == inf
+
+
+def test_an_empty_segment_names_no_row():
+    """N, which jax drops where it writes."""
+    x, ids = jnp.array([nan, 4.0, nan]), jnp.array([0, 2, 0])
+    for ties, row in (("first", 0), ("last", 2), ("split", 0)):
+        _, rows = jaxpool.segment_max_with_argmax(x, ids, 4, ties=ties)
+        np.testing.assert_array_equal(rows, [row, 3, 1, 3])
+    np.testing.assert_array_equal(jnp.zeros(3).at[rows].add(1), [1, 1, 0])
+
+
+def test_what_softmax_keeps_is_its_result_and_the_ids():
+    x, ids = jnp.ones((64, 8)), jnp.zeros(64, np.int32)
+    _, back = jax.vjp(lambda x: jaxpool.segment_softmax(x, ids, 4, where=x > 0), x)
+    kept = [leaf.shape for leaf in jax.tree.leaves(back) if leaf.size > 1]
+    assert sorted(kept) == [(64,), (64, 8)]

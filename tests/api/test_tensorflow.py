@@ -1,4 +1,4 @@
-"""Morphology and fractional averages against TensorFlow, where it is installed: values and gradients."""
+"""Morphology against TensorFlow, where it is installed: values and gradients."""
 
 import functools
 import warnings
@@ -61,20 +61,3 @@ def test_morphology(name, seed):
 def test_morphology_at_length(name):
     for seed in range(300):
         check(name, seed)
-
-
-def test_fractional_averages_of_equal_regions():
-    """A ratio of 2 leaves nothing to chance."""
-    x = np.random.default_rng(0).normal(size=(2, 8, 6, 3)).astype(np.float32)
-    want, rows, columns = tf.nn.fractional_avg_pool(x, [1.0, 2.0, 2.0, 1.0], pseudo_random=True)
-    f = functools.partial(jaxpool.fractional_avg_pool, jax.random.key(0))
-    y, back = jax.vjp(lambda x: f(x, (2, 2), (4, 3)), jnp.asarray(x))
-    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
-    dy = np.random.default_rng(1).normal(size=want.shape).astype(np.float32)
-    grad = tf.raw_ops.FractionalAvgPoolGrad(
-        orig_input_tensor_shape=x.shape,
-        out_backprop=dy,
-        row_pooling_sequence=rows,
-        col_pooling_sequence=columns,
-    )
-    np.testing.assert_allclose(back(jnp.asarray(dy))[0], grad, rtol=1e-5, atol=1e-6)

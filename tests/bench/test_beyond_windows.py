@@ -22,9 +22,7 @@ from bench.oracle import Reference
 from bench.peers import OURS, RIVALS, peers
 from bench.results import CaseResult, Row, Run
 from bench.run import run_case
-from bench.taps import TAPS
 from bench.timing import Timing
-from jaxpool.testing import pools
 
 NEW = select(["small", "adaptive|argmax|whole axes"])
 STEPS = select(["small", "train"])
@@ -36,10 +34,10 @@ QUICK_STEPS = [
 NOTHING = "(?!)"
 LACKS = {
     "jaxpool": NOTHING,
-    "lax": "to 5x5|argmax|unpool",
-    "torch": "k_max",
-    "torch-channels-last": "cummax|k_max",
-    "tensorflow": "adaptive|unpool|cummax|k_max|argmax.*vjp",
+    "lax": r"\(5, 5\)|argmax|unpool",
+    "torch": NOTHING,
+    "torch-channels-last": "cummax",
+    "tensorflow": "adaptive|unpool|cummax|argmax.*vjp",
 }
 # A bare forward compiles half of the same again: it is left to those that do not compile.
 RUNS = [(n, m) for n in LACKS for m in MODES if m != "forward" or n not in ("jaxpool", "lax")]
@@ -70,7 +68,6 @@ def test_there_is_a_small_case_of_every_new_op_and_net():
         UNPOOL,
         CUMMAX,
         "max",
-        *(op for op in TAPS if pools()[op].takes("k")),
     }
     assert {case.net for case in STEPS} == set(train_steps.NETS)
 
@@ -101,10 +98,16 @@ def test_output_shape_is_that_of_jaxpool(case):
 @pytest.mark.parametrize(
     ("case", "name"),
     [
-        (adaptive("adaptive_max_pool", (8, 64, 64, 3), 5), "adaptive_max to 5x5, 8x64x64x3"),
-        (unpool((2, 4, 3, 3), 2), "max_unpool 2x2 stride 2 to 8x6, 2x4x3x3"),
-        (over("max", (2, 5, 6, 3), (1, 2)), "max over 1 and 2, 2x5x6x3"),
-        (over("cummax", (2, 9, 3), (1,)), "cummax over 1, 2x9x3"),
+        (
+            adaptive("adaptive_max_pool", (8, 64, 64, 3), 5),
+            "adaptive_max_pool(float32[8,64,64,3], (5, 5))",
+        ),
+        (unpool((2, 4, 3, 3), 2), "max_unpool(float32[2,4,3,3], int32[2,4,3,3], (8, 6))"),
+        (
+            over("max", (2, 5, 6, 3), (1, 2)),
+            "max(float32[2,5,6,3], (1, 2), keepdims=True, ties='split')",
+        ),
+        (over("cummax", (2, 9, 3), (1,)), "cummax(float32[2,9,3], 1)"),
     ],
 )
 def test_names_tell_sizes_and_axes(case, name):
@@ -283,7 +286,7 @@ def test_report_shows_accelerate_beside_train_steps_alone():
     assert "| 1000 | 1000 | 500 | 1.00 | 2.00 |" in steps
     assert "compile, s: accelerate" in steps
     assert text.endswith(
-        "Not run:\n\n- torch: torch is away (max 2 stride 2, 1x4x1)\n"
+        "Not run:\n\n- torch: torch is away (max_pool(float32[1,4,1], (2,), (2,)))\n"
         f"- accelerate: it failed ({STEPS[1].name})\n"
     )
 

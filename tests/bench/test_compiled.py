@@ -95,7 +95,7 @@ def test_bundles_and_dmas_of_llo(tmp_path):
 
 
 def test_a_section_is_put_in_place_of_its_own(tmp_path):
-    path = tmp_path / "RESULTS.md"
+    path = tmp_path / "results.md"
     for text in ("old", "new"):
         report.put_section(path, "b", text)
         report.put_section(path, "a", "other")

@@ -8,6 +8,8 @@ import pytest
 from bench import plain
 from bench.__main__ import main
 from bench._case import MODES
+from bench.plain_ways import beside_twin
+from jaxpool.testing import pools
 
 SMALL = plain.chosen([r"\[small\]"])
 
@@ -15,6 +17,22 @@ SMALL = plain.chosen([r"\[small\]"])
 def test_no_two_settings_have_the_same_name():
     names = [(setting.name, setting.size) for setting in plain.chosen([])]
     assert len(set(names)) == len(names)
+
+
+def test_every_function_is_timed_in_two_settings_or_more():
+    found = {name: set() for name in pools()}
+    for setting in SMALL:
+        found[setting.function].add(setting.words)
+    assert [name for name, words in found.items() if len(words) < 2] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", pools())
+def test_a_function_without_lines_of_its_own_is_timed_beside_its_twin(name):
+    for setting in beside_twin(pools()[name], "small"):
+        xs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in setting.arrays()]
+        ours, theirs = (jax.eval_shape(way, *xs) for way in (setting.ours, setting.plain))
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
 
 
 @pytest.mark.parametrize("setting", SMALL, ids=lambda setting: setting.name)

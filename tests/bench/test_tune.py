@@ -12,7 +12,6 @@ from bench import against, tune
 from bench._jax_peer import jaxpool_op
 from bench.cases import CASES, pool, select
 from bench.forms import Thresholds, arrays, forms
-from bench.taps import TAPS
 from jaxpool._plan.tuning import TUNING, Limits, Tuning
 
 NOTES = (against.ROOT / "bench" / "NOTES.md").read_text()
@@ -97,7 +96,7 @@ def test_a_report_says_what_was_chosen_and_whether_it_holds():
 
 def test_a_threshold_that_no_case_is_near():
     lines = []
-    tune.tune(FIELDS["unpool_taps"], "cpu", SMALL, 0.0, lines.append)
+    tune.tune(FIELDS["scan_row"], "cpu", SMALL, 0.0, lines.append)
     assert "No case changes with it" in lines[-1]
 
 
@@ -124,7 +123,7 @@ def test_a_revision_that_is_not_there(capsys):
     assert capsys.readouterr().err
 
 
-@pytest.mark.parametrize("op", ["segment_max", "roi_align", "max_pool", *TAPS])
+@pytest.mark.parametrize("op", ["max", "max_pool"])
 def test_each_version_is_asked_for_its_own_function(op):
     case = next(case for case in CASES if case.op == op)
     other = types.ModuleType("jaxpool")

@@ -117,6 +117,8 @@ def test_help_version_and_mistakes_are_answered_without_jax(tmp_path):
         ("info", "--plna"): 2,
         ("explain", "--help"): 0,
         ("explain", "--tise"): 2,
+        ("run", "--help"): 0,
+        ("run", "--quite", "x.py"): 2,
     }
     done = subprocess.run(
         [sys.executable, "-c", BLOCKED.format(words=list(statuses))],
@@ -128,13 +130,14 @@ def test_help_version_and_mistakes_are_answered_without_jax(tmp_path):
     assert done.returncode == 0, done.stderr
     said = done.stdout.split("---\n")
     assert [int(text.split()[-1]) for text in said[:-1]] == list(statuses.values())
-    assert said[0].startswith("usage: python -m jaxpool {demo,explain,info} [options]\n")
+    assert said[0].startswith("usage: python -m jaxpool {demo,explain,info,run} [options]\n")
     assert said[1] == f"jaxpool {jaxpool.__version__}\nstatus 0\n"
     assert done.stderr.splitlines() == [
-        "jaxpool: the command must be demo, explain or info; got 'exlpain'. Did you mean explain? "
+        "jaxpool: the command must be demo, explain, info or run; got 'exlpain'. Did you mean explain? "
         "See python -m jaxpool --help.",
-        "jaxpool: the command must be demo, explain or info; got none. See python -m jaxpool --help.",
+        "jaxpool: the command must be demo, explain, info or run; got none. See python -m jaxpool --help.",
         "jaxpool demo: `--steps` must be an integer of 1 or more; got --steps=x.",
         "jaxpool info: there is no such option: --plna. Did you mean --plan?",
         "jaxpool explain: there is no such option: --tise. Did you mean --ties?",
+        "jaxpool run: there is no such option: --quite. Did you mean --quiet?",
     ]

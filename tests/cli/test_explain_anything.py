@@ -44,9 +44,7 @@ def said(capsys, *words):
 def test_a_segment_in_words_and_for_programs(capsys):
     words = ["--op", "segment-max", "--array", "1 9; 4 2; 5 9", "--set", "segment_ids=[0, 1, 0]"]
     text = said(capsys, *words)
-    assert text.startswith(
-        "jaxpool.segment_max(x[..., None], jnp.array([0, 1, 0]), num_segments=4)\n"
-    )
+    assert text.startswith("jaxpool.segment_max(x[..., None], jnp.array([0, 1, 0]))\n")
     assert "(0, 1)  9      (0, 1) gets 1/2, (2, 1) gets 1/2" in text
     assert "A star marks what some output chose." in " ".join(text.split())
     found = json.loads(said(capsys, *words, "--json"))

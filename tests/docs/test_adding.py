@@ -1,5 +1,6 @@
-"""What `docs/architecture.md` says is needed to add a pool is what the tests ask for, in the same order."""
+"""What `docs/architecture.md` says is needed to add a pool is what the tests ask for: no more, in the same order."""
 
+import functools
 import re
 from pathlib import Path
 
@@ -8,8 +9,17 @@ import pytest
 import jaxpool
 from tests.support.asked import ASKED
 
-TEXT = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "architecture.md").read_text()
 SCREEN = 45  # lines
+FILES = 8  # that hold the name of a function, documentation aside
+# Names that other libraries have too, and functions by which tests of all pools speak.
+WIDELY_NAMED = """
+accelerate accelerated adaptive_avg_pool adaptive_max_pool adaptive_max_pool_with_argmax avg_pool cummax cummin dilate
+erode fmax fmin fractional_max_pool global_avg_pool global_max_pool keep_memory logsumexp_pool lp_pool max max_pool
+max_pool_with_argmax max_unpool maximum maxout min min_pool minimum plan_of rank_pool roi_align roi_max_pool
+segment_max segment_min sharded softmax_pool spatial_pyramid_pool sum_pool
+"""
 
 
 def section():
@@ -41,3 +51,25 @@ def test_a_function_that_no_name_leads_to_is_named(monkeypatch):
     monkeypatch.setattr(jaxpool, "__all__", known)
     with pytest.raises(AssertionError, match=r"name max_pool of max_pool.py in jaxpool/_public.py"):
         ASKED["jaxpool/_public.py"]()
+
+
+@functools.cache
+def words_of_files():
+    """The words of each file that is committed, as `git grep -w` sees them, without documentation."""
+    if not (ROOT / "mkdocs.yml").exists():
+        pytest.skip("the tests lie beside no source tree")
+    folders = [ROOT / name for name in ("jaxpool", "tests", "bench", "examples", ".ci")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    files += [path for path in ROOT.glob("[!.]*") if path.is_file()]
+    left_out = {ROOT / "README.md", ROOT / "CHANGELOG.md"}
+    texts = [path for path in files if "__pycache__" not in path.parts and path not in left_out]
+    return {path: set(re.findall(rb"\w+", path.read_bytes())) for path in texts}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in jaxpool.__all__ if name not in WIDELY_NAMED.split()]
+)
+def test_a_name_stands_in_few_files(name):
+    """As `git grep -lw NAME -- ':!docs' ':!README.md' ':!CHANGELOG.md'` counts them."""
+    files = [path for path, words in words_of_files().items() if name.encode() in words]
+    assert len(files) <= FILES, sorted(str(path.relative_to(ROOT)) for path in files)

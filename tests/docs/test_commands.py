@@ -32,8 +32,9 @@ MORE = {
     "python -m coverage run": "tests/geometry",
     "python -m coverage combine": "2>&1",
     "python -m tests.mutation": "--sample 1",
-    "python -m bench --memory": "--filter '^max 2x2 stride 2, ' --peer lax --budget 0.01",
-    "python -m bench --tune table_row": "--budget 0.001 --filter '^avg 3x3'",
+    "python -m tests.affected": "tests/geometry/test_access.py",
+    "python -m bench --memory": "--filter 'max_pool(float32[16,128,128,32], (2, 2), (2, 2))' --peer lax --budget 0.01",
+    "python -m bench --tune table_row": "--budget 0.001 --filter '^avg_pool.* (3, 3)'",
     "python -m jaxpool demo --devices": "--output {}",
     "python examples/": "--steps 2",
 }

@@ -56,7 +56,7 @@ def test_folded_extremes_are_those_of_numpy(shape, axes, dtype):
 
 
 def test_what_is_folded():
-    fold = functools.partial(Fold, keep="conditional")
+    fold = functools.partial(Fold, barrier="conditional")
 
     def plan(shape, axes, bits=32, on="cpu", sharded=False, ties=False):
         return plan_fold(shape, axes, bits, on, sharded, ties)

@@ -9,6 +9,10 @@ from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
 from jaxpool._plan.others import ScanPlan
 from tests.support import forms
 
+PLANS = [
+    *(ScanPlan(ways, "barrier") for ways in (2, 3, 16)),
+    *(ScanPlan(ways, "barrier", walked=reach) for ways, reach in ((2, 1), (2, 2), (3, 3))),
+]
 SLOW = [pytest.param(size, marks=pytest.mark.slow) for size in (16, 40)]
 
 
@@ -22,8 +26,7 @@ def test_any_number_of_ways_gives_the_same(size, dtype):
     dy = forms.numbers(rng, x.shape, jnp.dtype(np.float32), False)
 
     def run(x, dy):
-        for ways in (2, 3, 16):
-            plan = ScanPlan(ways, "barrier")
+        for plan in PLANS:
             for kind, ties, reverse in (("max", "first", False), ("min", "last", True)):
                 y, index = running_select(x, 1, kind, ties, reverse, plan)
                 yield (
@@ -48,3 +51,9 @@ def test_more_ways_are_fewer_passes():
         return program.as_text().count("optimization_barrier")
 
     assert [passes(ways) for ways in (2, 16)] == [12, 3]
+
+
+def test_rows_are_joined_by_a_loop_where_it_spares_two_passes():
+    plan = ScanPlan(6, "barrier", walked=30)
+    assert plan.passes(217) == ([range(1, 6), range(6, 36, 6)], 36)
+    assert plan.passes(216)[1] is None

@@ -33,7 +33,9 @@ class Case(forms.Drawn):
     def plans(self, rng, *, transposed):
         plans = forms.sum_plans(self.window, self.shape, self.dtype, transposed=transposed)
         # A barrier or a conditional is no difference.
-        return forms.different(plans, lambda plan: dataclasses.replace(plan, keep="barrier"), rng)
+        return forms.different(
+            plans, lambda plan: dataclasses.replace(plan, barrier="barrier"), rng
+        )
 
     def epilogue(self):
         if self.scale == 1:
@@ -156,7 +158,7 @@ def test_the_order_of_axes_changes_nothing():
 
 @pytest.mark.parametrize(("shape", "padding"), forms.WITHOUT_ELEMENTS, ids=str)
 def test_arrays_without_elements(shape, padding):
-    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty="keep")
+    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty="allow")
     dtype, end = np.dtype(np.float16), Epilogue(np.dtype(np.float16))
 
     def run(x, dy):

@@ -12,7 +12,6 @@ Which tests reach a line is read from what `coverage run -m pytest` and `coverag
 
 import argparse
 import ast
-import collections
 import contextlib
 import difflib
 import itertools
@@ -28,7 +27,8 @@ from pathlib import Path
 
 from cosmic_ray import mutating, plugins
 from cosmic_ray.ast import get_ast
-from coverage import CoverageData
+
+from tests.support.reach import Reach
 
 TREE = Path(__file__).parents[2]
 MESSAGES = ["tests/api/test_bad_calls.py", "tests/api/test_adaptive_messages.py"]
@@ -117,51 +117,11 @@ def walk(node):
         yield from walk(child)
 
 
-class Reach:
-    """Which tests reach a line, as coverage noted them, the quickest first."""
-
-    def __init__(self, tree):
-        self.tree, self.data = tree, CoverageData(str(tree / ".coverage"))
-        self.data.read()
-        file = tree / ".coverage-seconds"
-        lines = file.read_text().splitlines() if file.exists() else []
-        timed = (line.split(" ", 1) for line in lines)
-        self.seconds = {test: float(seconds) for seconds, test in timed}
-
-    def tests(self, path, line):
-        """Those of the statement at `line`; of one that runs on import, those of its class or of the module."""
-        noted = (self.tree / ".coverage").exists()
-        by_line = self.data.contexts_by_lineno(str(self.tree / path)) if noted else {}
-        for lines in (*around((self.tree / path).read_text(), line), by_line):
-            found = set().union(*[by_line.get(each, ()) for each in lines]) - {""}
-            if found:
-                break
-        quickest = sorted(found & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
-        turns = collections.Counter()
-        order = []  # of each function one case, then of each another
-        for test in quickest:
-            function = test.split("[")[0]
-            order.append((turns[function], self.seconds[test], test))
-            turns[function] += 1
-        return [test for _, _, test in sorted(order)]
-
-
 def in_two(tests):
     """A few of the tests, of few modules, since a module takes long to import; and some others."""
     modules = list(dict.fromkeys(test.split("::")[0] for test in tests))[:3]
     first = [test for test in tests if test.startswith(tuple(modules))][:FIRST]
     return first, [test for test in tests if test not in first][:MOST]
-
-
-def around(code, line):
-    """The lines of the innermost statement at `line` without those in it, then of all that it stands in."""
-    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.stmt)]
-    whole = [range(node.lineno, node.end_lineno + 1) for node in nodes]
-    bodies = [
-        node.body[0].lineno if hasattr(node, "body") else node.end_lineno + 1 for node in nodes
-    ]
-    heads = [range(node.lineno, body) for node, body in zip(nodes, bodies, strict=True)]
-    return sorted((each for each in [*heads, *whole] if line in each), key=len)
 
 
 class First:

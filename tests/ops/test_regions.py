@@ -13,7 +13,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 9, 20, 3)).astype(np.float32)
 BOXES = np.concatenate([RNG.uniform(-3, 10, (12, 2)), RNG.uniform(-1, 22, (12, 2))], 1)
 BOXES[0] = [6.5, 15.25, 2.25, 3.5]  # against both axes
-BOXES[1] = [4, 4, 4.3, 4.2]  # many cells a pixel
+BOXES[1] = [4, 4, 4.3, 4.2]  # many cells per pixel
 BOXES = BOXES.astype(np.float32)
 IMAGES = np.array([0, 1, 2, -1] * 3, np.int32)  # two do not exist
 

@@ -1,8 +1,10 @@
-"""The plans of all benchmark cases, a line a case and platform: what is chosen, so that a change shows.
+"""What is planned, a line for each platform: what is chosen, so that a change shows.
 
     python -m tests.plan.golden     writes golden.txt and drawn.txt anew
 
-In drawn.txt, a digest of all that is planned for problems drawn at random, on both sides of the thresholds.
+golden.txt has the benchmark cases, and after them, by the name of the op, what is planned for ops that no case has,
+where `bench.every_op` calls a public function that uses them. drawn.txt has maxima and sums of windows drawn at
+random, on both sides of the thresholds.
 
 V, F, T and B are the passes to a value alone, to the output and what is kept for its derivative, of a tangent and of a
 cotangent. `1,2: 9 bounded /4 stored` is a pass along axes 1 and 2 of 9 terms, read in place, in 4 regions, whose result
@@ -11,62 +13,96 @@ element takes its one cotangent as it is. `reduced` are axes that one window cov
 and T are left out where they are F.
 """
 
-import hashlib
 import random
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 
-import jaxpool
-from bench._case import UNPOOL
 from bench._jax_peer import jaxpool_op
-from bench.cases import CASES
+from bench.cases import CASES, select
+from bench.every_op import OPS, SHAPE
+from jaxpool._api.plan_of import _kept
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._cli._plan import plans_of as plans_of_call
 from jaxpool._geometry.window import make_window
+from jaxpool._ops.equations import ops_in
 from jaxpool._plan.max_pool import plan_max, plan_ties
 from jaxpool._plan.problem import PLATFORMS, Problem
 from jaxpool._plan.rank_pool import plan_rank
+from jaxpool._plan.stages import of_steps, of_sums
 from jaxpool._plan.sum_pool import plan_sum
 
 PATH = Path(__file__).with_name("golden.txt")
 DRAWN = Path(__file__).with_name("drawn.txt")
-PROBLEMS = 700
+PROBLEMS = 250
 NO_PLAN = ("train_step", "maximum", "minimum")
 
 
 def lines():
-    """All lines, sorted by the name of the case; platforms with the same plan share one."""
-    found = []
-    for case in sorted(CASES, key=lambda case: case.name):
-        if case.op not in NO_PLAN:
-            plans = {}
-            for on, words in plans_of(case).items():
-                plans.setdefault(words, []).append(on)
-            found.append(case.name)
-            found += [f"  {' '.join(on):11} {plan}" for plan, on in plans.items()]
-    return found
+    """All lines of golden.txt, sorted by the name of the case, and then of the op."""
+    cases = [case for case in CASES if case.op not in NO_PLAN]
+    found = [
+        line
+        for name in sorted(case.name for case in cases)
+        for line in _lines(name, plans_of(name))
+    ]
+    return [*found, *_of_other_ops()]
 
 
-def plans_of(case):
-    """A line for each platform: what each pool of a case keeps, and its passes."""
-    x = jax.ShapeDtypeStruct(case.shape, jnp.dtype(case.dtype))
-    indices = [jax.ShapeDtypeStruct(case.shape, jnp.int32)] * (case.op == UNPOOL)
-    with jax.enable_x64(case.dtype == "float64"):
-        rows = jaxpool.plan_of(jaxpool_op(case))(*[x] * case.arity, *indices)
-    return {on: " || ".join(_plan(row, row.passes[on]) for row in rows) for on in PLATFORMS}
+def _lines(title, plans):
+    """A title, and a line for each plan; platforms with the same plan share one."""
+    shared = {}
+    for on, words in plans.items():
+        shared.setdefault(words, []).append(on)
+    return [title, *(f"  {' '.join(on):11} {plan}" for plan, on in shared.items())]
 
 
-def _plan(row, plan):
+def _of_other_ops():
+    """The same of each op that no benchmark case has."""
+    known = {
+        type(each.op)
+        for case in select(["small"])
+        if case.op not in NO_PLAN
+        for each in _ops(jaxpool_op(case), *case.inputs())
+    }
+    found = set()
+    for function in OPS.values():
+        for bound in _ops(function, jnp.zeros(SHAPE)):
+            if bound.op.is_pool and type(bound.op) not in known:
+                types = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in bound.types]
+                kept = _kept(bound.op, types, bound.outputs[0])
+                plans = {on: _plan(kept, bound.op.plan(on, *types)) for on in PLATFORMS}
+                title = (
+                    f"{type(bound.op).__name__} of {_arrays(types)}, gives {_arrays(bound.outputs)}"
+                )
+                found.add(tuple(_lines(title, plans)))
+    return [line for each in sorted(found) for line in each]
+
+
+def _ops(function, *xs):
+    return ops_in(jax.make_jaxpr(function)(*xs).jaxpr)
+
+
+def _arrays(types):
+    return " ".join(f"{each.dtype}{list(each.shape)}".replace(" ", "") for each in types)
+
+
+def plans_of(call):
+    """A line for each platform: what each pool of a call keeps, and its passes."""
+    rows = plans_of_call(call)
+    return {on: " || ".join(_plan(row.kept, row.passes[on]) for row in rows) for on in PLATFORMS}
+
+
+def _plan(kept, plan):
     ways = {"V": plan.value, "F": plan.forward, "T": plan.tangent, "B": plan.backward}
     same = [way for way in "VT" if ways[way] in (None, ways["F"])]
     passes = [
-        f"{way} {', '.join(_pass(stage, back=way == 'B') for stage in stages)}"
+        f"{way} {_passes(stages, back=way == 'B')}"
         for way, stages in ways.items()
         if way not in same
     ]
-    kept = " ".join(f"{each.dtype}{list(each.shape)}".replace(" ", "") for each in row.kept)
-    return " | ".join([kept or "nothing", *passes, *plan.why])
+    return " | ".join([_arrays(kept) or "nothing", *passes, *plan.why])
 
 
 def _pass(stage, *, back):
@@ -91,9 +127,9 @@ def _has_spare_turn(read, *, back):
 
 
 def drawn_lines():
-    """A problem a line, and a digest for each platform."""
+    """All lines of drawn.txt: what is planned for each problem, maxima and sums."""
     chance = random.Random(0)
-    return [_digests(*drawn_problem(chance)) for _ in range(PROBLEMS)]
+    return [line for _ in range(PROBLEMS) for line in _drawn(*drawn_problem(chance))]
 
 
 def drawn_problem(chance):
@@ -124,23 +160,47 @@ def drawn_problem(chance):
         first = 1 if shape[-1] == row else 2
         options = {"window_dilation": dilation, "axes": tuple(range(first, first + rank))}
         try:
-            make_window(shape, window, strides, padding, **options, empty="keep")
+            make_window(shape, window, strides, padding, **options, empty="allow")
         except ArgumentError:
             continue
         return shape, window, strides, padding, options, dtype, chance.random() < 0.1
 
 
-def _digests(shape, window, strides, padding, options, dtype, sharded):
-    geometry = make_window(shape, window, strides, padding, **options, empty="keep")
-    found = []
-    for on in PLATFORMS:
-        problem = Problem(geometry, shape, dtype, on, sharded)
-        sums = [plan_sum(problem, transposed=transposed) for transposed in (False, True)]
-        plans = [plan_max(problem), plan_ties(problem), plan_rank(problem), *sums]
-        found.append(hashlib.sha256(repr(plans).encode()).hexdigest()[:8])
+def _drawn(shape, window, strides, padding, options, dtype, sharded):
+    geometry = make_window(shape, window, strides, padding, **options, empty="allow")
     words = [*map(str, (shape, window, strides, padding, *options.values())), dtype]
-    words += ["sharded"] * sharded
-    return " | ".join([" ".join(words).replace(", ", ","), *found])
+    title = " ".join([*words, *["sharded"] * sharded]).replace(", ", ",")
+    problems = {on: Problem(geometry, shape, dtype, on, sharded) for on in PLATFORMS}
+    maxima = _lines(title, {on: _of_maxima(problem) for on, problem in problems.items()})
+    return maxima + _lines(title, {on: _of_sums(problem) for on, problem in problems.items()})[1:]
+
+
+def _of_maxima(problem):
+    """F, T and B as above; S where the cotangent is split among ties, R of a rank, each where it is not B."""
+    plan, ranked = plan_max(problem), plan_rank(problem)
+    ways = {
+        "F": _passes(of_steps(plan.forward)),
+        "T": _passes(of_steps(plan.tangent[::-1])),
+        "B": _passes(of_steps(plan.backward, back=True), back=True),
+        "S": _passes(of_steps([plan_ties(problem)], back=True), back=True),
+        "R": _passes(of_steps(ranked.backward, back=True), back=True),
+    }
+    same = {"T": "F", "S": "B", "R": "B"}
+    said = [f"{way} {text}" for way, text in ways.items() if text != ways.get(same.get(way))]
+    widened = dict.fromkeys(each.widen for each in (plan, ranked) if each.widen != "never")
+    notes = [f"cotangents widened, {', '.join(widened)}"] if widened else []
+    notes += ["NaN in a chain of its own"] * (plan.nan == "alone")
+    notes += ["values by reduce_window"] * bool(plan.value_by)
+    return " | ".join(["max", *said, *notes])
+
+
+def _of_sums(problem):
+    forward, back = (of_sums(plan_sum(problem, transposed=way)) for way in (False, True))
+    return f"sum | F {_passes(forward)} | B {_passes(back, back=True)}"
+
+
+def _passes(stages, *, back=False):
+    return ", ".join(_pass(stage, back=back) for stage in stages)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The plans of all benchmark cases are those of golden.txt, those of drawn problems those of drawn.txt."""
+"""What is planned is what golden.txt and drawn.txt say."""
 
 import difflib
 

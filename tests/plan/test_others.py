@@ -3,12 +3,12 @@
 import pytest
 
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import Axis, full_window, make_window
+from jaxpool._geometry.window import full_window, make_window
 from jaxpool._plan import others
 from jaxpool._plan.layout import Layout, fits_tables, in_one_region
 from jaxpool._plan.max_pool import plan_max, residual
-from jaxpool._plan.problem import Problem, elements, keep_on, nbytes, row
-from jaxpool._plan.tuning import CPU, LIMITS, PORTABLE, TUNING
+from jaxpool._plan.problem import Problem, barrier_on, elements, nbytes, row
+from jaxpool._plan.tuning import CPU, LIMITS, NEVER, PORTABLE, TUNING
 
 
 def line(taps):
@@ -65,8 +65,21 @@ def test_limits_are_the_last_that_are_read_one_by_one():
 @pytest.mark.parametrize("on", TUNING)
 def test_a_scan_is_kept_as_its_platform_keeps(on):
     plan = others.plan_scan(on)
-    assert (plan.ways, plan.keep) == (TUNING[on].scan_ways, keep_on(on))
-    assert plan.keep == ("conditional" if on == "cpu" else "barrier")
+    assert (plan.ways, plan.barrier) == (TUNING[on].scan_ways, barrier_on(on))
+    assert plan.barrier == ("conditional" if on == "cpu" else "barrier")
+
+
+@pytest.mark.parametrize("on", TUNING)
+def test_a_scan_is_walked_along_rows_that_are_long_enough(on):
+    """On CPU; not along an axis whose type says that it is sharded, nor where a size is not known."""
+    row = TUNING[on].scan_row
+    assert others.plan_scan(on, (4, 1000, 2), 1, sharded=False).walked == row / 8
+    beside = TUNING[on].scan_beside
+    assert others.plan_scan(on, (1 << 16, 1000), 1, sharded=False).walked == max(
+        row / 2**16, beside
+    )
+    for shape, sharded in (((4, 1000, 2), True), ((None, 1000, 2), False)):
+        assert others.plan_scan(on, shape, 1, sharded).walked == NEVER
 
 
 def blurred(window, strides=None, on="cpu"):
@@ -90,25 +103,15 @@ def test_the_passes_of_a_blur():
     assert blurred((1, most, 2), on="gpu") == [(2,), (3,)]
 
 
-def own(shape, sizes, platform="cpu", *, sharded=False):
-    return others.own_windows(shape, (1, 2), sizes, platform, sharded)
-
-
-def test_windows_of_their_own():
-    window = own((2, 3, 4, 5), (8, 17))
-    assert window.dims == (Axis(1, 8, 2, 2, 1, 0, 0, 3), Axis(2, 17, 4, 4, 1, 0, 0, 4))
-    assert own((2, 3, 4, 5), (3, 4)).size == 1
-    assert own((2, 3, 4, 5), (3 * CPU.unpool_taps, 4)).size == CPU.unpool_taps
-    nothing = [
-        own((2, 3, 4, 5), (3 * CPU.unpool_taps, 8)),  # too many taps
-        own((2, 3, 4, 5), (2, 4)),  # more elements than positions
-        own((2, 0, 4, 5), (8, 17)),
-        own((2, None, 4, 5), (8, 17)),
-        own((None, 3, 4, 5), (8, 17)),
-        own((2, 3, 4, 5), (8, 17), sharded=True),
-        own((2, 3, 4, 5), (8, 17), "gpu"),
-    ]
-    assert nothing == [None] * len(nothing)
+def test_what_is_put_in_order():
+    """By one scatter on CPU, into a flat array whose places 32 bits hold."""
+    shape = (2, 8, 16, 5)
+    assert others.puts_in_order("cpu", shape, False)
+    wide = (2**11, 2**10, 2**10)
+    assert not others.puts_in_order("cpu", wide, False)
+    assert not others.puts_in_order("cpu", shape, True)
+    assert not others.puts_in_order("cpu", (None, *shape), False)
+    assert not any(others.puts_in_order(on, shape, False) for on in ("gpu", "tpu", "portable"))
 
 
 def test_numbers_of_a_problem():
@@ -123,7 +126,7 @@ def test_numbers_of_a_problem():
     assert [problem(dtype).low_precision for dtype in ("float32", "uint16")] == [False, False]
     assert problem("int8", "gpu").tuning is TUNING["gpu"]
     assert problem("int8", "gpu", PORTABLE).tuning is PORTABLE
-    assert (keep_on("gpu", CPU), keep_on("cpu", PORTABLE)) == ("conditional", "barrier")
+    assert (barrier_on("gpu", CPU), barrier_on("cpu", PORTABLE)) == ("conditional", "barrier")
     assert (elements((2, 3)), elements((2, None)), elements(())) == (6, float("inf"), 1)
     assert (row((2, 3, 4, 5), (1,)), row((2, 3, 4, 5), (0, 2)), row((2, 3), ())) == (20, 5, 6)
     assert (nbytes((2, 3), 16), nbytes((2, None), 8)) == (12, float("inf"))

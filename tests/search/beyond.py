@@ -30,7 +30,10 @@ def _taking(*arguments: str, without: str = "") -> tuple[str, ...]:
 
 
 RANKS = tuple(name for name, pool in POOLS.items() if pool.topic == "rank" and pool.ties)
-MORPHOLOGY, SEGMENTS, LARGEST = _taking("kernel"), _taking("segment_ids"), _taking("k")
+MORPHOLOGY, LARGEST = _taking("kernel"), _taking("k")
+SEGMENTS = tuple(  # whose only result is an extreme or a mean
+    n for n in _taking("segment_ids") if POOLS[n].topic == "segments" and "argmax" not in n
+)
 BLUR = tuple(n for n, p in POOLS.items() if p.topic == "blur" and not p.takes("blur_shape"))
 OTHERS = (*LARGEST, *BLUR, *_taking("indices"), *_taking("levels"))
 BEYOND = (*RANKS, *MORPHOLOGY, *SEGMENTS, *OTHERS, *chance.NAMES, *boxes.NAMES)

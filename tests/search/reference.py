@@ -1,9 +1,8 @@
-"""What an op should give, in NumPy, for many arrays at once: which elements each output sees, and their shares.
+"""The loops of `jaxpool.testing` for many arrays at once, in NumPy: which elements each output sees, and their shares.
 
-A `Table` lists for each output the flat positions of the inputs that it looks at, in the order that
-decides ties, -1 where there is none. `choose`, `add` and the rules of soft pools give values and
-shares; `Shares` sends cotangents and tangents through them. The loops of `jaxpool.testing` say the
-same one element at a time (`test_search.py` compares the two).
+It says nothing of its own: `test_search.py` holds it to the loops, one element at a time. A `Table` lists for each
+output the flat positions of the inputs that it looks at, in the order that decides ties, -1 where there is none.
+`choose`, `add` and the rules of soft pools give values and shares; `Shares` sends cotangents and tangents through them.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 
 from jaxpool._geometry.window import Window
 from jaxpool.testing import pools
+from jaxpool.testing.oracle.adaptive import adaptive_windows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +53,12 @@ def windows(shape: tuple[int, ...], window: Window) -> Table:
 
 
 def adaptive(shape: tuple[int, ...], axes: tuple[int, ...], outputs: tuple[int, ...]) -> Table:
-    """From the definition: the floor of where a window begins, the ceiling of where it ends."""
+    """The windows that the loops give."""
     along = []
     for axis, n in zip(axes, outputs, strict=True):
-        size = shape[axis]
-        start = np.arange(n) * size // n
-        stop = -(-(np.arange(n) + 1) * size // n)
-        at = start[:, None] + np.arange((stop - start).max())
-        along.append(np.where(at < stop[:, None], at, -1))
+        own = adaptive_windows(shape[axis], n)
+        longest = max(map(len, own))
+        along.append(np.array([[*at, *[-1] * (longest - len(at))] for at in own]))
     return grid(shape, axes, along)
 
 

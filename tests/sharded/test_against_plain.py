@@ -130,7 +130,7 @@ def test_more_sums(layout, kind):
 
 @pytest.mark.parametrize(("layout", "kind"), [("rows over 4, columns over 2", "explicit")])
 def test_windows_that_begin_elsewhere_in_each_shard(layout, kind):
-    """A step of windows is not that of shards: 5 rows a shard, windows 4 or 6 apart."""
+    """A step of windows is not that of shards: 5 rows per shard, windows 4 or 6 apart."""
     late = ((1, 0), (1, 0))
     cases = [
         pool("max_pool", (8, 4), (4, 4)),

@@ -42,6 +42,18 @@ def test_what_the_pool_refuses_it_refuses_in_its_own_name():
     )
 
 
+def test_a_plan_says_that_it_is_of_the_shard_of_one_device():
+    types = {"axis_types": (AxisType.Explicit,)}
+    mesh = AbstractMesh((4,), ("a",), **types)
+    x = jax.ShapeDtypeStruct((1, 16, 8, 3), np.float32, sharding=NamedSharding(mesh, P(None, "a")))
+    (row,) = jaxpool.plan_of(jaxpool.max_pool)(x, (3, 3), padding="SAME")
+    assert (row.devices, row.output.shape) == (4, (1, 4, 8, 3))
+    assert "shard       of one of 4 devices: these are the types of its part" in str(row)
+    (whole,) = jaxpool.plan_of(jaxpool.max_pool)(np.ones((1, 16, 8, 3), np.float32), (3, 3))
+    assert whole.devices == 1
+    assert "shard" not in str(whole)
+
+
 # Halos
 
 

@@ -1,6 +1,7 @@
 """Ranks, morphology, blur, soft pools and SciPy's filters of sharded arrays give what they give on the whole array."""
 
 import functools
+import itertools
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from jaxpool.compat import scipy
+from jaxpool.testing import pools
 from tests.sharded.cases import (
     KINDS,
     LAYOUTS,
@@ -27,34 +29,53 @@ pytestmark = [on_eight_devices, pytest.mark.usefixtures("strict")]
 
 FLAT = np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32)
 EACH = np.stack([FLAT, 2 - FLAT], -1)  # a kernel for each of two channels
-CHOSEN = [
-    pool("median_pool", (3, 3), (1, 1), "SAME", exact=True),
-    pool("median_pool", (3, 3), (2, 2), "SAME", ties="split"),
-    pool("rank_pool", 1, (5, 2), (2, 1), "SAME", ties="last", exact=True),
-    pool("dilate", FLAT, (1, 1), "SAME", exact=True),
-    pool("erode", EACH, (2, 2), "SAME_LOWER", ties="last", exact=True),
-    pool("blur_pool", (3, 3), (2, 2)),
-    pool("max_blur_pool", (2, 2), (4, 4), (1, 1), exact=False),
-]
-MORE_CHOSEN = [
-    pool("median_pool", (2, 2), (2, 2), exact=True),
-    pool("median_pool", (9, 9), (1, 1), "SAME", exact=True),
-    pool("rank_pool", -2, (7, 3), (1, 1), ((3, 3), (1, 1)), exact=True),
-    pool("rank_pool", 0, (3, 1), (1, 1), "SAME", window_dilation=(3, 1), ties="split"),
-    pool("dilate", EACH, (1, 1), "SAME", window_dilation=2, ties="split"),
-    pool("erode", FLAT[:2], (1, 1), "SAME", axes=(2, 1), exact=True),
-    pool("blur_pool", (5, 3), (1, 1), "SAME"),
-]
-SOFT = [
-    pool("softmax_pool", (3, 3), (2, 2), "SAME", exact=False),
-    pool("logsumexp_pool", (3, 3), (1, 1), "SAME", temperature=np.array([0.5, 2], np.float32)),
-    pool("gem_pool", 3.0, (3, 3), (1, 1), "SAME"),
-    pool("gem_pool", np.array([2, 3], np.float32), (3, 3), (2, 2), "SAME", window_dilation=2),
+RECORDS = pools()
+OTHERS = [  # of an array and a window, but no plain maxima and sums
+    name
+    for name, record in RECORDS.items()
+    if record.takes("x", "padding")
+    and record.topic not in ("max_pool", "avg_pool", "argmax", "random")
 ]
 
 
-def test_a_median():
-    assert_same(CHOSEN[:1], "rows over 8", "explicit", [numbers()])
+def called(name, **settings):
+    """A call of a function by its record, with those of `settings` that it takes."""
+    given = RECORDS[name].given(numbers(), **settings)
+    del given["x"]
+    return pool(name, exact=not RECORDS[name].rounds(given), **given)
+
+
+def window(shape, strides=(1, 1), padding="SAME", **more):
+    return {"window_shape": shape, "strides": strides, "padding": padding, **more}
+
+
+SOME = [
+    window((3, 3), kernel=FLAT),
+    window((3, 3), (2, 2), ties="split", kernel=EACH),
+    window((5, 3), (2, 1), ties="last", rank=1, kernel=EACH),
+]
+CHOSEN = [called(name, **each) for name, each in zip(OTHERS, itertools.cycle(SOME))]
+MORE = [
+    window((7, 3), padding=((3, 3), (1, 1)), rank=-2),
+    window((9, 9)),
+    window((3, 3), (2, 2), "SAME_LOWER", kernel=EACH),
+    window((3, 1), rank=0, window_dilation=(3, 1), ties="split", kernel=EACH),
+    window((2, 3), axes=(2, 1), rank=1),
+    window((2, 2), (2, 2), "VALID"),
+]
+RANKED = [name for name in OTHERS if RECORDS[name].ties]
+MORE_CHOSEN = [called(name, **each) for each, name in zip(MORE, itertools.cycle(RANKED[::-1]))]
+OF_EACH_CHANNEL = [
+    called(name, **each, **{number: np.array([0.5, 2], np.float32)})
+    for name, each in zip(
+        OTHERS, itertools.cycle([SOME[0], window((3, 3), (2, 2), window_dilation=2)])
+    )
+    for number in RECORDS[name].coefficients
+]
+
+
+def test_a_rank():
+    assert_same([called("rank_pool", **SOME[0])], "rows over 8", "explicit", [numbers()])
 
 
 @pytest.mark.slow
@@ -76,8 +97,9 @@ def test_more_that_is_chosen(layout, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_soft_pools(layout, kind):
-    assert_same(SOFT, layout, kind, [numbers(seed=seed) for seed, _ in enumerate(SOFT)])
+def test_numbers_of_each_channel(layout, kind):
+    xs = [numbers(seed=seed) for seed, _ in enumerate(OF_EACH_CHANNEL)]
+    assert_same(OF_EACH_CHANNEL, layout, kind, xs)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +176,7 @@ def test_forward_mode_and_vmap():
     @jax.jit
     def every(x):
         def run(x):
-            return jaxpool.median_pool(x, (3,), (1,), "SAME", autodiff="jvp")
+            return jaxpool.rank_pool(x, 1, (3,), (1,), "SAME", autodiff="jvp")
 
         return jax.jvp(run, (x,), (jnp.sin(x),)), jax.vmap(run)(jnp.stack([x, -x]))
 
@@ -169,22 +191,21 @@ def test_only_permutes():
     x = jax.device_put(jnp.ones((2, 16, 4, 2)), NamedSharding(mesh_of((8,), "explicit"), spec))
 
     def loss(x):
-        y = jaxpool.dilate(x, jnp.asarray(FLAT), (1, 1), "SAME")
-        y = jaxpool.median_pool(y, (3, 3), (1, 1), "SAME")
-        return jaxpool.blur_pool(y, (3, 3), (2, 2))
+        return [called(name, **SOME[0]).plain(x) for name in OTHERS]
 
-    both = jax.jit(lambda x: jax.vjp(loss, x)[1](jnp.ones_like(loss(x))))
+    both = jax.jit(lambda x: jax.vjp(loss, x)[1](jax.tree.map(jnp.ones_like, loss(x))))
     assert {name for name, _ in collectives(both, x)} == {"collective-permute"}
 
 
-def test_what_is_reflected_lies_in_the_shard_or_beside_it():
+@pytest.mark.parametrize("name", [name for name in OTHERS if RECORDS[name].topic == "blur"])
+def test_what_is_reflected_lies_in_the_shard_or_beside_it(name):
     x = jax.device_put(
         jnp.ones((2, 8, 4, 2)), NamedSharding(mesh_of((8,), "explicit"), P(None, "a"))
     )
     with pytest.raises(
         ValueError, match="of more rows in each of its 8 shards along axis 1, where it is"
     ):
-        jaxpool.blur_pool(x, (4, 4))
+        called(name, **window((4, 4)), blur_shape=(4, 4)).plain(x)
 
 
 @pytest.mark.parametrize("traced", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -196,10 +217,18 @@ def test_other_arrays_lie_as_far_as_they_broadcast(traced):
 
     def every(on, x, heat, mask, kernel, key):
         soft = on(jaxpool.logsumexp_pool)(x, (3, 3), padding="SAME", temperature=heat)
-        channels = on(jaxpool.gem_pool)(x, jnp.arange(1.0, 3), (3, 3), padding="SAME")
+        channels = [
+            on(record.function)(**record.given(x, **window((3, 3), **{number: jnp.arange(1.0, 3)})))
+            for record in RECORDS.values()
+            for number in record.coefficients
+        ]
         total = on(jaxpool.global_avg_pool)(x, where=mask)
         grown = on(jaxpool.dilate)(x, kernel, padding="SAME")
-        drawn = on(jaxpool.stochastic_pool)(key, x, (3, 3), padding="SAME")
+        drawn = [
+            on(record.function)(**record.given(x, **window((3, 3)), key=key))
+            for record in RECORDS.values()
+            if record.takes("key", "padding")
+        ]
         return soft, channels, total, grown, drawn
 
     given = jnp.asarray(numbers()), heat, mask, kernel, jax.random.key(0)
@@ -207,5 +236,5 @@ def test_other_arrays_lie_as_far_as_they_broadcast(traced):
     across_devices = functools.partial(every, functools.partial(jaxpool.sharded, spec=P(None, "a")))
     with jax.set_mesh(mesh):
         got = (jax.jit(across_devices) if traced else across_devices)(*given)
-    for a, b in zip(got, want, strict=True):
+    for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-6)

@@ -50,7 +50,7 @@ def test_bytes_are_those_of_the_halo(kind):
     def pooled(x):
         return jaxpool.sharded(jaxpool.max_pool, spec=spec)(x, (3, 3), (1, 1), "SAME")
 
-    rows, columns, each = 16 // 4, 16 // 2, 4 * 2 * 4  # 4 images of 2 channels, 4 bytes an element
+    rows, columns, each = 16 // 4, 16 // 2, 4 * 2 * 4  # 4 images of 2 channels, 4 bytes per element
     halo = 2 * columns * each + 2 * (rows + 2) * each
     assert sum(size for _, size in collectives(pooled, x)) == halo
     back = collectives(jax.grad(lambda x: pooled(x).sum()), x)
@@ -107,7 +107,7 @@ def test_global_pools_reduce_what_each_device_gives():
     for op in (jaxpool.global_max_pool, jaxpool.global_avg_pool):
         forward = collectives(op, x)
         assert {name for name, _ in forward} == {"all-reduce"}
-        assert max(size for _, size in forward) <= 4 * 2 * 4  # an element an output
+        assert max(size for _, size in forward) <= 4 * 2 * 4  # an element per output
 
         def both(x, op=op):
             y, pull = jax.vjp(op, x)

@@ -8,15 +8,12 @@ writes `tests/api/signatures.txt` anew.
 """
 
 import ast
-import collections
 import inspect
 import re
 from pathlib import Path
 
 import jaxpool
-from bench.plain_ways import settings
 from jaxpool.testing import pools
-from jaxpool.testing._record import ARRAYS
 from tests.support import bad_calls
 
 ROOT = Path(__file__).parents[2]
@@ -72,17 +69,6 @@ def malformed_calls():
             raise AssertionError(f"tests/api/bad_calls.txt has no malformed call of {name}")
 
 
-def beside_the_plain_way():
-    """The bench times each function of an array beside plain lines, in two settings or more."""
-    found = collections.defaultdict(set)
-    for setting in settings():
-        found[setting.function].add(setting.words)
-    for name in jaxpool.__all__:
-        of_array = set(ARRAYS) & {*inspect.signature(getattr(jaxpool, name)).parameters}
-        if of_array and len(found[name]) < 2:
-            raise AssertionError(f"bench/plain_ways.py has fewer than two settings of {name}")
-
-
 def readme():
     """README names every function."""
     text = (ROOT / "README.md").read_text()
@@ -96,7 +82,6 @@ ASKED = {
     "jaxpool/testing/oracle": records,
     "tests/api/signatures.txt": signatures,
     "tests/api/bad_calls.txt": malformed_calls,
-    "bench/plain_ways.py": beside_the_plain_way,
     "README.md": readme,
 }
 

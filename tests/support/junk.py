@@ -131,6 +131,7 @@ def right(pool):
 
 RIGHT = {name: right(pool) for name, pool in pools().items()} | {
     "accelerate": {"fn": abs},
+    "accelerated": {},
     "plan_of": {"fn": abs},
     "sharded": {"pool": jaxpool.max_pool} | PLACED,
 }
@@ -165,7 +166,7 @@ CALLS = {name: (getattr(jaxpool, name), given) for name, given in RIGHT.items()}
 CALLS |= {
     f"sharded({name})": (jaxpool.sharded(getattr(jaxpool, name), **PLACED), given)
     for name, given in RIGHT.items()
-    if name not in ("accelerate", "plan_of", "sharded")
+    if name not in ("accelerate", "accelerated", "plan_of", "sharded")
 }
 CALLS |= dict(_torch_calls())
 LINE = {"input": X[0, 0, :, 0], "size": 3}

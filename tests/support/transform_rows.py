@@ -63,9 +63,9 @@ def usual(pool):
 
 
 def both(answer):
-    """A pool and its indices as one array."""
+    """A pool and its indices as one array, and what is True as 1."""
     if not isinstance(answer, tuple):
-        return answer
+        return answer.astype(float) if answer.dtype == bool else answer
     y, indices = answer
     return jnp.stack([y, indices.astype(y.dtype)], -1)
 
@@ -131,7 +131,12 @@ def lines(x):
 def of_lines(pool, function, settings):
     """A function of the elements of the plane as rows, some of which are of no segment; one segment has none."""
     rows = {"segment_ids": IDS, "num_segments": 4} | settings
-    return lambda x: jnp.moveaxis(pool.run(pool.given(x, x=lines(x), **rows), function)[:3], 1, 0)
+
+    def run(x):
+        y = pool.run(pool.given(x, x=lines(x), **rows), function)
+        return jnp.moveaxis((y[0] if isinstance(y, tuple) else y)[:3], 1, 0)
+
+    return run
 
 
 def mean_power(x):
@@ -191,7 +196,7 @@ VARIANTS = {
     **{
         f"{name}, large": row(name, **LARGE, strides=(1, 1), ties="split")
         for name, pool in POOLS.items()
-        if pool.takes("window_shape", "ties")
+        if pool.takes("window_shape") and "split" in pool.ties
     },
     **{
         f"{name}, overlapping": row(
@@ -237,3 +242,14 @@ TYPED = {
     "lp_pool, inf": row("lp_pool", p=np.inf, window_shape=(3, 2), strides=None, padding="SAME"),
 }
 VARIANTS |= TYPED
+# Ops whose kernels another op has, such as a minimum those of the maximum, and boxes, whose programs take seconds to
+# compile: slow tests have them.
+ALIKE = {
+    *("minimum", "fmin", "cummin", "global_max_pool", "global_avg_pool", "accelerate", "erode"),
+    *(name for name in POOLS if name.endswith("argmax")),
+    *(name for name, pool in POOLS.items() if pool.takes("rank") or pool.takes("blur_shape")),
+    *(name for name, pool in POOLS.items() if pool.takes("segment_ids") and name != "segment_max"),
+    *(n for n, p in POOLS.items() if p.takes("window_shape", "output_shape") and p.adds),
+    *(name for name, pool in POOLS.items() if pool.takes("boxes")),
+    *(n for n, p in POOLS.items() if p.takes("temperature") and n != "logsumexp_pool"),
+}

@@ -1,5 +1,7 @@
 """The oracle and `assert_pool_matches` themselves, by hand."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -62,10 +64,33 @@ def test_assert_pool_matches_tells_values_cotangents_shapes_and_dtypes_apart():
             assert_pool_matches(wrong, case)
 
 
+def test_a_case_that_is_none_is_refused_in_words():
+    x = np.ones((4, 1), np.float32)
+    name, hint = "jaxpool.testing.assert_pool_matches", "With dy=None the value alone is compared."
+    rule = "`case.dy` must be an array of the shape and dtype of the output, float32[2,1]"
+    for dy, got in [
+        (np.ones(2, np.float32), "float32[2]"),
+        (np.ones((2, 1)), "float64[2,1]"),
+        ([1, 1], "[1, 1]"),
+    ]:
+        said = f"{name}: {rule}; got case.dy={got}. {hint}"
+        with pytest.raises(ValueError, match=re.escape(said)):
+            assert_pool_matches(jaxpool.max_pool, PoolCase("max", x, dy, (2,), (2,), "VALID"))
+    whole = PoolCase("max", x.astype(int), np.ones((2, 1)), (2,), (2,), "VALID")
+    with pytest.raises(
+        ValueError, match=r"`case.dy` must be None where the output is int64\[2,1\]"
+    ):
+        assert_pool_matches(jaxpool.max_pool, whole)
+    with pytest.raises(TypeError, match=f"{name}: `case` must be a PoolCase or a Call; got case=3"):
+        assert_pool_matches(jaxpool.max_pool, 3)
+
+
 def test_a_result_of_another_shape_or_dtype_is_told_apart():
     want = np.zeros((2, 3), np.float32)
     for got in (want[:1], want.astype(np.float16)):
-        with pytest.raises(AssertionError, match=r"value: got float\d\d\(., 3\), want float32"):
+        with pytest.raises(
+            AssertionError, match=r"value: got float\d\d\[.,3\], want float32\[2,3\]"
+        ):
             assert_close(got, want, 9.0, "value")
 
 

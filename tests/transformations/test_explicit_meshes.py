@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jaxpool
-from tests.support.transform_rows import POOLS, ROWS, TYPED, VARIANTS, numbers
+from tests.support.transform_rows import ALIKE, POOLS, ROWS, TYPED, VARIANTS, numbers
 
 TABLE = ROWS | VARIANTS
 BATCH, CHANNELS = PartitionSpec("i"), PartitionSpec(None, None, None, "i")
@@ -17,11 +17,11 @@ BATCH, CHANNELS = PartitionSpec("i"), PartitionSpec(None, None, None, "i")
 # Makes one axis of bins and channels: no sharding says where the channels then lie.
 FLATTENED = "spatial_pyramid_pool"
 
-# Of variants that many ops have, one each; and whose programs take seconds to compile.
+# Of variants that many ops have, one each is quick.
 OF_BOXES = [name for name, pool in POOLS.items() if pool.takes("boxes")]
 COMMON = {name: name.partition(", ")[2] for name in VARIANTS if name not in TYPED}
 FIRST = {kind: name for name, kind in reversed(COMMON.items())}
-SLOW = {*OF_BOXES, "segment_min", *(name for name, kind in COMMON.items() if FIRST[kind] != name)}
+SLOW = {*ALIKE, *(name for name, kind in COMMON.items() if FIRST[kind] != name)}
 
 
 def explicit_mesh():

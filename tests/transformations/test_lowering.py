@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool.testing import pools
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 SHAPE = (2, 9, 10, 3)
@@ -109,7 +110,9 @@ def test_unpooling_scatters_integers_by_maximum_alone(platform):
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("name", ["fractional_max_pool", "fractional_avg_pool"])
+@pytest.mark.parametrize(
+    "name", [name for name, pool in pools().items() if pool.takes("key", "output_shape")]
+)
 def test_windows_that_chance_places_scatter_nothing(name, platform):
     def pooled(x):
         return getattr(jaxpool, name)(jax.random.key(0), x, (2, 2), (3, 3)).sum()

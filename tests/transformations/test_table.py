@@ -21,23 +21,12 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from tests.support.compilation import HASTY
-from tests.support.transform_rows import MODES, POOLS, ROWS, SHAPE, VARIANTS, numbers
+from tests.support.transform_rows import ALIKE, MODES, ROWS, SHAPE, VARIANTS, numbers
 from tests.support.transform_table import DIFFERENCES, FORWARD, POLICIES, REVERSE, weights
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 TABLE = ROWS | VARIANTS
-# Ops whose kernels another op of the table has, such as a minimum those of the maximum, and boxes, whose programs take
-# seconds to compile: the slow table has them.
-ALIKE = {
-    *("minimum", "fmin", "cummin", "global_max_pool", "global_avg_pool", "accelerate", "erode"),
-    *(name for name in POOLS if name.endswith("argmax")),
-    *(name for name, pool in POOLS.items() if pool.takes("rank") or pool.takes("blur_shape")),
-    *(name for name, pool in POOLS.items() if pool.takes("segment_ids") and name != "segment_max"),
-    *(n for n, p in POOLS.items() if p.takes("window_shape", "output_shape") and p.adds),
-    *(name for name, pool in POOLS.items() if pool.takes("boxes")),
-    *(n for n, p in POOLS.items() if p.takes("temperature") and n != "logsumexp_pool"),
-}
 # Quick is the first group for each other op, and `shard_map` for one op of each way to describe a derivative.
 QUICK = [(name, "first") for name in ROWS if name not in ALIKE] + [
     (name, "shard_map") for name in ("max_pool", "avg_pool", "adaptive_max_pool", "max", "lp_pool")
@@ -122,7 +111,7 @@ def test_an_operand_that_is_the_same_on_all_devices_of_a_shard_map(autodiff):
 
 def test_every_op_is_in_the_table():
     assert sorted(row.op for row in ROWS.values()) == sorted(
-        {*jaxpool.__all__} - {"keep_memory", "plan_of", "sharded"}
+        {*jaxpool.__all__} - {"accelerated", "keep_memory", "plan_of", "sharded"}
     )
 
 

@@ -123,5 +123,5 @@ def lowered(index: Array, step: Step) -> Array:
     """The taps along the later axes that are chosen at each position; 0 where none is."""
     dtype = index_dtype(step.reach)
     index = unfolded(index)
-    kept = [slices.only(chose, by).astype(dtype) for _, by, chose in _windows(index, step)]
-    return row_major(functools.reduce(lax.max, kept), min(step.axes))
+    taps = [slices.only(chose, by).astype(dtype) for _, by, chose in _windows(index, step)]
+    return row_major(functools.reduce(lax.max, taps), min(step.axes))

@@ -22,6 +22,7 @@ from jaxpool.testing.oracle.chance import *
 from jaxpool.testing.oracle.cumulative import *
 from jaxpool.testing.oracle.elementwise import *
 from jaxpool.testing.oracle.morphology import *
+from jaxpool.testing.oracle.peaks import *
 from jaxpool.testing.oracle.power import *
 from jaxpool.testing.oracle.ranks import *
 from jaxpool.testing.oracle.reduce import *

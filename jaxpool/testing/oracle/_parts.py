@@ -113,6 +113,23 @@ def worst(dtype: Any, kind: Literal["max", "min"]) -> Any:
     return infinite if math.isinf(infinite) else float(bound)
 
 
+def exponentials(values: list[Any], t: float) -> tuple[float, list[float], float]:
+    """The largest value, the exponentials of what each is below it over t, and their sum."""
+    largest = max(map(float, values))
+    powers = [math.exp((float(value) - largest) / t) for value in values]
+    return largest, powers, math.fsum(powers)
+
+
+def log_of_sum(t: float) -> Rule:
+    """The logarithm of the sum of exponentials, t times, each with its share in that sum."""
+
+    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        largest, powers, total = exponentials(values, t)
+        return largest + t * math.log(total), [power / total for power in powers]
+
+    return rule
+
+
 # Windows
 
 

@@ -46,14 +46,14 @@ def _adaptive(x: Any, output_shape: Sizes, axes: Any) -> tuple[Any, Any]:
     return pooled, [adaptive_windows(size, size if n is None else n) for size, n in pairs]
 
 
-def _extreme(x: Any, where: tuple[Any, Any], ties: Ties, counts: Any = None) -> Answer:
+def _extreme(x: Any, windows: tuple[Any, Any], ties: Ties, counts: Any = None) -> Answer:
     rule = parts.extreme_or_worst("max", ties, np.asarray(x).dtype)
-    return parts.chosen(parts.pool(x, *where, lambda output: rule, counts=counts), ties)
+    return parts.chosen(parts.pool(x, *windows, lambda output: rule, counts=counts), ties)
 
 
-def _average(x: Any, where: tuple[Any, Any], counts: Any = None) -> Answer:
+def _average(x: Any, windows: tuple[Any, Any], counts: Any = None) -> Answer:
     dtype = parts.float_dtype(x)
-    return parts.summed(parts.pool(x, *where, lambda output: parts.mean, dtype, counts))
+    return parts.summed(parts.pool(x, *windows, lambda output: parts.mean, dtype, counts))
 
 
 def _twin(formula: Callable[..., Any]) -> Callable[..., Any]:

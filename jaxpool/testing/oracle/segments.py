@@ -6,27 +6,50 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxpool.testing import _twins as twins
-from jaxpool.testing._answer import Answer, Term, exact_values, rounded
+from jaxpool.testing._answer import Answer, Position, Term, exact_values, rounded
 from jaxpool.testing._record import record
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 
-__all__ = ["segment_max", "segment_mean", "segment_min"]
+__all__ = [
+    "segment_logsumexp",
+    "segment_max",
+    "segment_max_with_argmax",
+    "segment_mean",
+    "segment_min",
+    "segment_softmax",
+]
+
+# Which columns count, of images and of rows alike: a right `where` of the samples.
+COLUMNS = np.array([[True], [False], [True], [True], [False], [True]])
 
 
-def _segments(x: Any, ids: Any, count: int, rule: parts.Rule, empty: Any, dtype: Any) -> Answer:
+def _places(x: np.ndarray, ids: Any, where: Any, segment: int, behind: Position) -> list[Position]:
+    """The elements of a segment that count, at one position behind the axis of rows."""
+    counts = np.broadcast_to(True if where is None else where, x.shape)
+    every = [(int(n), *behind) for n in np.flatnonzero(np.asarray(ids) == segment)]
+    return [place for place in every if counts[place]]
+
+
+def _segments(
+    x: Any, ids: Any, count: int, rule: parts.Rule, empty: Any, dtype: Any, where: Any
+) -> Answer:
     x = np.asarray(x)
     values, terms = exact_values(x), []
     y = np.full((count, *x.shape[1:]), empty, object)
+    indices = np.full(y.shape, len(x), np.int32)
     for output in np.ndindex(*y.shape):
-        places = [(n, *output[1:]) for n in np.flatnonzero(np.asarray(ids) == output[0])]
+        places = _places(x, ids, where, output[0], output[1:])
         if places:
             y[output], shares = rule([values[place] for place in places])
             terms += [Term(output, 0, p, s) for p, s in zip(places, shares, strict=True) if s]
-    return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms))
+            indices[output] = next(p for p, s in zip(places, shares, strict=True) if s)[0]
+    return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
 
 def _number(ids: Any, num_segments: int | None) -> int:
@@ -34,10 +57,21 @@ def _number(ids: Any, num_segments: int | None) -> int:
     return int(np.max(ids, initial=-1)) + 1 if num_segments is None else num_segments
 
 
-def _extreme(kind: Any, x: Any, ids: Any, count: int | None, ties: Ties) -> Answer:
+def _extreme(kind: Any, x: Any, ids: Any, count: int | None, ties: Ties, where: Any) -> Answer:
     dtype, number = np.asarray(x).dtype, _number(ids, count)
     rule = parts.choose(builtins.max if kind == "max" else builtins.min, ties)
-    return _segments(x, ids, number, rule, parts.worst(dtype, kind), dtype)
+    return _segments(x, ids, number, rule, parts.worst(dtype, kind), dtype, where)
+
+
+def _side_by_side(x: Any, ids: Any, count: int | None, where: Any) -> tuple[Any, Any, Any]:
+    """The rows of each segment along a new last axis, which of them count, and their numbers."""
+    rows = [np.flatnonzero(np.asarray(ids) == s).tolist() for s in range(_number(ids, count))]
+    values, there = twins.side_by_side(x, (0,), [rows])
+    if where is not None:
+        counts = jnp.broadcast_to(jnp.asarray(where), x.shape)
+        there = there & twins.side_by_side(counts, (0,), [rows])[0]
+    numbers = jnp.arange(x.shape[0]).reshape(-1, *[1] * (x.ndim - 1))
+    return values, there, twins.side_by_side(numbers, (0,), [rows])[0]
 
 
 def _twin(formula: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,46 +80,172 @@ def _twin(formula: Callable[..., Any]) -> Callable[..., Any]:
         segment_ids: Any,
         num_segments: int | None = None,
         *,
+        where: Any = None,
         indices_are_sorted: bool = False,
         ties: Any = None,
     ) -> Any:
-        number = _number(segment_ids, num_segments)
-        rows = [np.flatnonzero(np.asarray(segment_ids) == s).tolist() for s in range(number)]
-        return formula(*twins.side_by_side(x, (0,), [rows]))
+        return formula(*_side_by_side(x, segment_ids, num_segments, where)[:2])
 
     return twin
 
 
-@record(twin=_twin(twins.largest))
+WHERE = {"where": (COLUMNS,)}
+
+
+@record(twin=_twin(twins.largest), choices=WHERE)
 def segment_max(
     x: Any,
     segment_ids: Any,
     num_segments: int | None = None,
     *,
+    where: Any = None,
     indices_are_sorted: bool = False,
     ties: Ties = "split",
 ) -> Answer:
     """The largest row of each segment, as in `jaxpool.segment_max`."""
-    return _extreme("max", x, segment_ids, num_segments, ties)
+    return parts.summed(_extreme("max", x, segment_ids, num_segments, ties, where))
 
 
-@record(twin=_twin(twins.smallest))
+def _with_row(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    where: Any = None,
+    indices_are_sorted: bool = False,
+    ties: Any = None,
+) -> tuple[Any, Any]:
+    values, there, numbers = _side_by_side(x, segment_ids, num_segments, where)
+    best = jnp.where(there, values, -np.inf).argmax(-1)[..., None]
+    row = jnp.take_along_axis(jnp.broadcast_to(numbers, values.shape), best, -1)[..., 0]
+    row = jnp.where(jnp.any(there, -1), row, len(x)).astype(np.int32)
+    return twins.largest(values, there), row
+
+
+@record(twin=_with_row, choices=WHERE)
+def segment_max_with_argmax(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    where: Any = None,
+    indices_are_sorted: bool = False,
+    ties: Ties = "first",
+) -> Answer:
+    """The largest row of each segment and its number, as in `jaxpool.segment_max_with_argmax`."""
+    return _extreme("max", x, segment_ids, num_segments, ties, where)
+
+
+@record(twin=_twin(twins.smallest), choices=WHERE)
 def segment_min(
     x: Any,
     segment_ids: Any,
     num_segments: int | None = None,
     *,
+    where: Any = None,
     indices_are_sorted: bool = False,
     ties: Ties = "split",
 ) -> Answer:
     """The smallest row of each segment, as in `jaxpool.segment_min`."""
-    return _extreme("min", x, segment_ids, num_segments, ties)
+    return parts.summed(_extreme("min", x, segment_ids, num_segments, ties, where))
 
 
-@record(twin=_twin(twins.mean), adds=True)
+@record(twin=_twin(twins.mean), adds=True, choices=WHERE)
 def segment_mean(
-    x: Any, segment_ids: Any, num_segments: int | None = None, *, indices_are_sorted: bool = False
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    where: Any = None,
+    indices_are_sorted: bool = False,
 ) -> Answer:
     """The mean of the rows of each segment, 0 where there are none, as in `jaxpool.segment_mean`."""
     dtype, number = parts.float_dtype(x), _number(segment_ids, num_segments)
-    return _segments(x, segment_ids, number, parts.mean, 0.0, dtype)
+    return parts.summed(_segments(x, segment_ids, number, parts.mean, 0.0, dtype, where))
+
+
+# Exponentials
+
+SOFT: dict[str, Any] = {
+    "adds": True,
+    "choices": {"temperature": (0.5, 2.0), **WHERE},
+    "tolerance": 256.0,
+    "covers": ("ties", "normal"),
+}
+
+
+def _log_of_sum(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    temperature: float = 1.0,
+    where: Any = None,
+    indices_are_sorted: bool = False,
+) -> Any:
+    values, there, _ = _side_by_side(x, segment_ids, num_segments, where)
+    powers = jnp.where(there, values / temperature, -np.inf)
+    return temperature * jax.scipy.special.logsumexp(powers, -1)
+
+
+@record(twin=_log_of_sum, **SOFT)
+def segment_logsumexp(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    temperature: float = 1.0,
+    where: Any = None,
+    indices_are_sorted: bool = False,
+) -> Answer:
+    """The logarithm of the sum of exponentials of each segment, as in `jaxpool.segment_logsumexp`."""
+    dtype, number = parts.float_dtype(x), _number(segment_ids, num_segments)
+    empty, rule = parts.worst(dtype, "max"), parts.log_of_sum(temperature)
+    answer = _segments(x, segment_ids, number, rule, empty, dtype, where)
+    return parts.summed(answer, np.abs(np.asarray(x, float)).max(initial=0) + 10 * temperature)
+
+
+def _shares(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    temperature: float = 1.0,
+    where: Any = None,
+    indices_are_sorted: bool = False,
+) -> Any:
+    ids = np.asarray(segment_ids)
+    same = (ids[:, None] == ids) & (ids >= 0) & (ids < _number(segment_ids, num_segments))
+    counts = jnp.broadcast_to(True if where is None else jnp.asarray(where), x.shape)
+    same = same.reshape(*same.shape, *[1] * (x.ndim - 1)) & counts & counts[:, None]
+    powers = jnp.exp(jnp.where(counts, x, 0) / temperature)
+    sums = jnp.where(same, powers, 0).sum(1)
+    return jnp.where(sums > 0, powers / jnp.where(sums > 0, sums, 1), 0)
+
+
+@record(twin=_shares, **SOFT)
+def segment_softmax(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    temperature: float = 1.0,
+    where: Any = None,
+    indices_are_sorted: bool = False,
+) -> Answer:
+    """The share of each row in the exponentials of its segment, as in `jaxpool.segment_softmax`."""
+    x = np.asarray(x)
+    values, y, terms = exact_values(x), np.zeros(x.shape, object), []
+    for segment in range(_number(segment_ids, num_segments)):
+        for behind in np.ndindex(*x.shape[1:]):
+            places = _places(x, segment_ids, where, segment, behind)
+            if not places:
+                continue
+            shares = parts.log_of_sum(temperature)([values[place] for place in places])[1]
+            for place, own in zip(places, shares, strict=True):
+                y[place] = own
+                for other, share in zip(places, shares, strict=True):
+                    slope = own * ((other == place) - share) / temperature
+                    terms.append(Term(place, 0, other, slope))
+    answer = Answer(rounded(y, parts.float_dtype(x)), ((x.shape, x.dtype),), tuple(terms))
+    return parts.summed(answer, np.ones(x.shape))

@@ -22,27 +22,13 @@ __all__ = ["logsumexp_pool", "softmax_pool"]
 FINITE = ("ties", "normal")
 
 
-def _weights(values: list[Any], t: float) -> tuple[float, list[float], float]:
-    """The largest value, the exponentials of what each is below it over t, and their sum."""
-    largest = max(map(float, values))
-    powers = [math.exp((float(value) - largest) / t) for value in values]
-    return largest, powers, math.fsum(powers)
-
-
-def _log_of_sum(t: float) -> Rule:
-    def rule(values: list[Any]) -> tuple[Any, list[float]]:
-        largest, powers, total = _weights(values, t)
-        return largest + t * math.log(total), [power / total for power in powers]
-
-    return rule
-
-
 def _weighted_mean(t: float) -> Rule:
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
-        _, powers, total = _weights(values, t)
-        y = math.fsum(p / total * v for p, v in zip(powers, values, strict=True))
-        pairs = zip(powers, values, strict=True)
-        return y, [power / total * (1 + (value - y) / t) for power, value in pairs]
+        largest, powers, total = parts.exponentials(values, t)
+        below = [float(value) - largest for value in values]  # which is exact where it matters
+        mean = math.fsum(p / total * b for p, b in zip(powers, below, strict=True))
+        pairs = zip(powers, below, strict=True)
+        return largest + mean, [power / total * (1 + (b - mean) / t) for power, b in pairs]
 
     return rule
 
@@ -91,7 +77,7 @@ def _twin_of_mean(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any
 )
 def logsumexp_pool(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Answer:
     """The logarithm of the sum of exponentials, as in `jaxpool.logsumexp_pool`."""
-    return _soft(_log_of_sum, x, geometry, temperature, options)
+    return _soft(parts.log_of_sum, x, geometry, temperature, options)
 
 
 @record(

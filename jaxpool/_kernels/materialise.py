@@ -1,4 +1,4 @@
-"""Results computed once, however many read them."""
+"""Results that materialise: computed once, however many read them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +8,11 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together, varying
-from jaxpool._plan.problem import Keep
+from jaxpool._plan.problem import Barrier
 
 
-def keep(by: Keep, kernel: Callable[..., Any], *args: Array) -> Any:
-    """`kernel(*args)`, computed once and kept.
+def materialise(by: Barrier, kernel: Callable[..., Any], *args: Array) -> Any:
+    """`kernel(*args)`, computed once and stored.
 
     XLA fuses a cheap producer into each of its consumers and computes it again there; a select
     chain inside every term of a backward pass is 10 to 40 times slower. An optimization barrier

@@ -1,0 +1,145 @@
+"""Run a script as it is, with its windowed max, min and sum, and their gradients, computed by jaxpool.
+
+  python -m jaxpool run train.py --epochs 3        as python train.py --epochs 3
+  python -m jaxpool run -m package.train           as python -m package.train
+
+The whole process is taken over, threads too, from before its first line: jaxpool.accelerate says what is and what
+is not. Arguments, paths, exit status and tracebacks are those of python. At the end standard error says what
+was taken over. Options of this command stand before the script. With JAXPOOL_DISABLE=1 in the environment the script
+runs as python runs it.
+"""
+
+import argparse
+import atexit
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from jaxpool import __version__
+from jaxpool._cli import output_path
+from jaxpool._cli._on_import import on_import
+from jaxpool._cli._script import Script
+
+MOST = 20  # reductions that the summary shows
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of `run`."""
+    parser.usage = "python -m jaxpool run [options] [-m] SCRIPT [arguments of the script]"
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT names a module")
+    parser.add_argument("--check", action="store_true", help=(
+        "compute the first call of each reduction by lax too, and compare value and cotangent; "
+        "the exit status is 1 where they differ"
+    ))  # fmt: skip
+    parser.add_argument("--report", metavar="FILE", help="write what was met to a file of JSON")
+    parser.add_argument("--quiet", action="store_true", help="no summary at the end")
+    parser.add_argument("script", metavar="SCRIPT", help="a file, or after -m a module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> Callable[[], int]:
+    """What is left to do: to run the script, outside of any handler of exceptions of ours."""
+    report = None if args.report is None else str(output_path("--report", args.report, ".json"))
+    script = Script(args.script, args.arguments, args.module)
+    met = _Met(args.script, args.check)
+
+    def start() -> int:
+        owner = os.getpid()
+        # The first to be registered is the last to be called: after the program's own, and after its threads.
+        atexit.register(
+            met.tell, owner, None if report is None else os.path.abspath(report), args.quiet
+        )
+        on_import("jax", met.begin)
+        script.run(met.end)
+        return 0
+
+    return start
+
+
+class _Met:
+    """The reductions of a process, and what is said of them at its end."""
+
+    def __init__(self, script: str, check: bool) -> None:
+        self._script, self._check = script, check
+        self._reductions: list[Any] = []
+        self._handover: Any = None
+        self._why_not = "jax was not imported"
+
+    def begin(self) -> None:
+        """Hands over from here on; called when jax is imported."""
+        try:
+            from jaxpool._accelerate import bind, both_ways
+        except (
+            Exception
+        ) as error:  # of a jax that is too old, say: the program may well run with it
+            self._why_not = f"{type(error).__name__}: {error}"
+            return
+        if bind.switched_off():
+            self._why_not = "JAXPOOL_DISABLE is set"
+            return
+        kind = both_ways.BothWays if self._check else bind.Handover
+        self._handover = kind(self._reductions.append)
+        if (
+            self._check
+        ):  # of threads that outlive the last line; before jax, which registered earlier, clears up
+            atexit.register(self._handover.compare)
+        bind.hand_over_everywhere(self._handover)
+
+    def end(self, raised: BaseException | None) -> None:
+        """After the program's last line: compares, and asks for exit status 1 if that is the only failure."""
+        if not self._check or self._handover is None:
+            return
+        self._handover.compare()
+        succeeded = raised is None or (isinstance(raised, SystemExit) and raised.code in (None, 0))
+        if self._handover.differs and succeeded:
+            raise SystemExit(1)
+
+    def tell(self, owner: int, report: str | None, quiet: bool) -> None:
+        """Writes the report and prints the summary, once: not in children that were forked."""
+        if os.getpid() != owner:
+            return
+        if report is not None:
+            with open(report, "w", encoding="utf-8") as file:
+                json.dump(self._as_data(), file, indent=1, default=str)  # sizes may be symbolic
+                file.write("\n")
+        if not quiet and sys.stderr is not None:
+            try:
+                print("\n".join(self._summary()), file=sys.stderr)
+            except (OSError, ValueError):  # nobody reads it any more
+                return
+
+    def _as_data(self) -> dict[str, Any]:
+        rows = []
+        for each in self._reductions:
+            row = dataclasses.asdict(each) | {"taken_over": each.taken_over}
+            if self._check and each.taken_over:
+                row["check"] = self._handover.found(each)
+            rows.append(row)
+        jax = sys.modules.get("jax")
+        versions = {"jaxpool": __version__, "jax": getattr(jax, "__version__", None)}
+        why_not = None if self._handover is not None else self._why_not
+        data: dict[str, Any] = {"script": self._script, "versions": versions}
+        return data | {"why_nothing": why_not, "reductions": rows}
+
+    def _summary(self) -> list[str]:
+        if self._handover is None:
+            return [f"jaxpool run: nothing of {self._script} was taken over: {self._why_not}."]
+        if not self._reductions:
+            return [f"jaxpool run: {self._script} traced no windowed max, min or sum."]
+        taken = sum(each.taken_over for each in self._reductions)
+        lines = [
+            f"jaxpool run: {taken} of {len(self._reductions)} windowed reductions of {self._script} taken over"
+        ]
+        for each in self._reductions[:MOST]:
+            found = (
+                f"; --check: {self._handover.found(each)}"
+                if self._check and each.taken_over
+                else ""
+            )
+            lines.append(f"  {each}{found}")
+        if len(self._reductions) > MOST:
+            lines.append(f"  and {len(self._reductions) - MOST} more, which --report FILE lists")
+        return lines

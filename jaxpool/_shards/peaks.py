@@ -1,0 +1,57 @@
+"""Which elements their own windows choose, of one device and of shards."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from jax import Array, lax
+
+from jaxpool._geometry.window import Window
+from jaxpool._kernels.compare import Ties, decode, level
+from jaxpool._kernels.dtypes import Kind
+from jaxpool._ops.apply import apply, apply_kept
+from jaxpool._ops.select_pool import SelectPool, pool_op
+from jaxpool._shards.halo import Shards
+from jaxpool._shards.ops import select_pool
+
+Marked = Literal["first", "last", "all"]
+
+
+def _own_tap(window: Window) -> int:
+    """The flat tap at which each element stands in the window around it."""
+    flat = 0
+    for dim in window.dims:
+        flat = flat * dim.window + dim.low
+    return flat
+
+
+def _is_own(tap: Array, window: Window) -> Array:
+    return lax.eq(tap, lax.full_like(tap, _own_tap(window)))
+
+
+def peaks(x: Array, window: Window, kind: Kind, ties: Marked) -> Array:
+    """Which elements of x are the extreme of the window around them, of stride 1; of equal ones those of `ties`."""
+    x = lax.stop_gradient(x)
+    if ties == "all":
+        return level(decode(x), decode(apply(pool_op(window, kind, "first"), "jvp", x)))
+    return _is_own(apply_kept(SelectPool(window, kind, ties), "jvp", x)[1], window)
+
+
+@dataclasses.dataclass(frozen=True)
+class Peaks:
+    """The same of each shard."""
+
+    shards: Shards
+    kind: Kind
+    ties: Marked
+
+    def __call__(self, x: Array) -> Array:
+        if self.shards.strips == ():
+            return peaks(x, self.shards.inside, self.kind, self.ties)
+        x = lax.stop_gradient(x)
+        order: Ties = "first" if self.ties == "all" else self.ties
+        y, tap = select_pool(self.shards, x, self.kind, order)
+        if self.ties == "all":
+            return level(decode(x), decode(y))
+        return _is_own(tap, self.shards.window)

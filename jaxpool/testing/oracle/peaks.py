@@ -1,0 +1,52 @@
+"""Which elements the windows around them should choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpool._geometry.window import make_window
+from jaxpool.testing import _twins as twins
+from jaxpool.testing._answer import Answer
+from jaxpool.testing._record import record
+from jaxpool.testing.oracle import _parts as parts
+
+__all__ = ["local_maxima", "local_minima"]
+
+
+def _marked(best: parts.Best, x: Any, window_shape: Any, axes: Any, ties: Any) -> Answer:
+    x = np.asarray(x)
+    window = make_window(x.shape, window_shape, padding="SAME", axes=axes)
+    rule = parts.choose(best, "split" if ties == "all" else ties)
+    chosen = parts.windowed(x, window, lambda output: rule)
+    y = np.zeros(x.shape, bool)
+    for term in chosen.terms:
+        y[term.output] |= term.position == term.output
+    return Answer(y, ((x.shape, x.dtype),), ())
+
+
+def _twin(extreme: Callable[..., Any]) -> Callable[..., Any]:
+    def twin(x: Any, window_shape: Any, *, axes: Any = None, ties: Any = None) -> Any:
+        y = extreme(*twins.windows(x, window_shape, padding="SAME", axes=axes))
+        return jnp.asarray(x == y)
+
+    return twin
+
+
+@record(twin=_twin(twins.largest), marks=True)
+def local_maxima(
+    x: Any, window_shape: Any, *, axes: Any = None, ties: Literal["first", "last", "all"] = "first"
+) -> Answer:
+    """The elements that are the largest of the windows around them, as in `jaxpool.local_maxima`."""
+    return _marked(max, x, window_shape, axes, ties)
+
+
+@record(twin=_twin(twins.smallest), marks=True)
+def local_minima(
+    x: Any, window_shape: Any, *, axes: Any = None, ties: Literal["first", "last", "all"] = "first"
+) -> Answer:
+    """The elements that are the smallest of the windows around them, as in `jaxpool.local_minima`."""
+    return _marked(min, x, window_shape, axes, ties)

@@ -1,0 +1,121 @@
+"""Runs the tests that reach what has changed.
+
+    python -m tests.affected [FILE ...] [--since REVISION] [-- OPTIONS OF PYTEST]
+
+Without a FILE, what has changed since the last commit, or since a revision. Of the library those tests run that reach a
+changed line (of a FILE any line), as the last run of the suite under coverage noted them:
+
+    python -m coverage run -m pytest && python -m coverage combine
+
+Without such notes the tests in the folder of the room run. Of a test, a bench or a page its own tests run.
+"""
+
+import argparse
+import ast
+import itertools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.reach import NOTING, Reach
+
+TREE = Path(__file__).parents[1]
+
+
+def git(*arguments):
+    return subprocess.check_output(["git", *arguments], cwd=TREE, text=True)
+
+
+def whole(file):
+    """All lines of a file."""
+    path = TREE / file
+    return range(1, len(path.read_text().splitlines()) + 1) if path.exists() else range(0)
+
+
+def changed(since):
+    """Each file that differs from a revision, with the lines that differ, as they are numbered there."""
+    found, file = {}, ""
+    for line in git("diff", "--unified=0", "--no-renames", since).splitlines():
+        if line.startswith("--- a/"):
+            found[file := line[6:]] = []
+        elif line.startswith("+++ b/") and line[6:] != file:  # a new file
+            found[line[6:]] = whole(line[6:])
+        elif hunk := re.match(r"@@ -(\d+)(?:,(\d+))? ", line):
+            first, count = int(hunk[1]), int(hunk[2] or 1)
+            found.get(file, []).extend(range(first, first + max(count, 1)))
+    return found | {
+        file: whole(file) for file in git("ls-files", "-o", "--exclude-standard").splitlines()
+    }
+
+
+def importing(name, files):
+    """The files of tests that import a module which tests share, themselves or through another one."""
+    for path in files:
+        lines = [
+            node
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom)
+        ]
+        names = {
+            each
+            for node in lines
+            for each in (node.module.split(".")[-1], *(a.name for a in node.names))
+        }
+        if name in names and path.name.startswith("test_"):
+            yield path
+        elif name in names:
+            yield from importing(path.stem, [each for each in files if each != path])
+
+
+def beside(file):
+    """The tests of a file outside of the library, or of one of which nothing is noted."""
+    path = Path(file)
+    if path.name.startswith("test_"):
+        return {file} if (TREE / file).exists() else set()
+    if path.parts[0] == "tests" and path.suffix == ".py":
+        files = sorted((TREE / "tests").rglob("*.py"))
+        return {str(each.relative_to(TREE)) for each in importing(path.stem, files)}
+    if path.parts[0] == "tests":
+        return {str(path.parent)}
+    rooms = [part.lstrip("_") for part in path.parts[1::-1]]
+    folders = ["docs"] if path.suffix == ".md" or path.parts[0] == "docs" else rooms
+    return {f"tests/{each}" for each in folders if (TREE / "tests" / each).is_dir()}
+
+
+def affected(lines_of, reach):
+    """The tests of changed lines by file, and the files of the library of which nothing is noted."""
+    tests, unknown = {}, []
+    for file, lines in lines_of.items():
+        found = []
+        if file.startswith("jaxpool/") and (TREE / file).exists():
+            found = [*itertools.chain(*(reach.tests(file, line) for line in lines))]
+            unknown += [file] * (not found)
+        tests |= dict.fromkeys(found or sorted(beside(file)))
+    return [*tests], unknown
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.affected", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("files", nargs="*", metavar="FILE")
+    parser.add_argument("--since", default="HEAD", metavar="REVISION")
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    given, options = parser.parse_args(arguments[:end]), arguments[end + 1 :]
+    lines_of = {file: whole(file) for file in given.files} or changed(given.since)
+    tests, unknown = affected(lines_of, Reach(TREE))
+    if unknown:
+        print(
+            f"Nothing is noted of {', '.join(unknown)}. Which tests reach what, this notes: {NOTING}"
+        )
+    if not tests:
+        print("no test reaches what has changed")
+        return 0
+    return pytest.main([*options, *tests])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""`local_maxima` and `local_minima`: plateaus, ends of an axis, NaN and infinities, windows of even sizes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool.testing import draw_values, oracle
+
+nan, inf = np.nan, np.inf
+RULES = ("first", "last", "all")
+
+
+def marked(values, ties, window=3, name="local_maxima"):
+    x = np.asarray(values, np.float32)
+    return np.flatnonzero(getattr(jaxpool, name)(x, window, axes=(0,), ties=ties)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "first", "last", "every"),
+    [
+        ([0, 2, 1, 3, 0], [1, 3], [1, 3], [1, 3]),
+        ([1, 1, 1, 1, 0], [0], [3], [0, 1, 2, 3]),  # a plateau that no window sees whole
+        ([0, 5, 5, 0, 5], [1, 4], [2, 4], [1, 2, 4]),
+        ([-inf, -inf, 0, -inf, -inf], [0, 2], [2, 4], [0, 2, 4]),
+        ([-inf] * 3, [0], [2], [0, 1, 2]),
+        ([1, nan, 9, 0, nan], [1, 4], [1, 4], [1, 4]),
+        ([0.0, -0.0, -1, 3, 2], [0, 3], [1, 3], [0, 1, 3]),
+        ([7], [0], [0], [0]),
+    ],
+)
+def test_by_hand(values, first, last, every):
+    for ties, want in zip(RULES, (first, last, every), strict=True):
+        assert marked(values, ties) == want
+        assert marked(np.negative(values), ties, name="local_minima") == want
+
+
+def test_a_window_of_an_even_size_reaches_further_towards_the_end():
+    assert marked([3, 2, 1, 5, 4], "first", 2) == [0, 1, 3, 4]
+    assert marked([3, 2, 1, 5, 4], "first", 4) == [0, 3]
+
+
+@pytest.mark.parametrize("ties", RULES)
+@pytest.mark.parametrize("name", ["local_maxima", "local_minima"])
+def test_drawn_arrays(name, ties):
+    rng = np.random.default_rng(5)
+    for values, window in (("ties", (3, 3)), ("special", (2, 3)), ("lowest", (5, 1))):
+        x = draw_values(rng, (2, 5, 6, 2), np.float32, values, greatest=name == "local_minima")
+        want = getattr(oracle, name)(x, window, ties=ties).y
+        np.testing.assert_array_equal(getattr(jaxpool, name)(x, window, ties=ties), want)
+
+
+def test_all_are_what_their_max_pool_leaves_as_they_are():
+    x = np.random.default_rng(0).integers(0, 9, (1, 8, 8, 3)).astype(np.int8)
+    found = jaxpool.local_maxima(x, (3, 3), ties="all")
+    np.testing.assert_array_equal(found, x == jaxpool.max_pool(x, (3, 3), padding="SAME"))
+
+
+def test_marks_have_no_gradient_and_heights_have_theirs():
+    x = jnp.array([0.0, 2.0, 1.0, 3.0])
+
+    def height(x):
+        return jnp.where(jaxpool.local_maxima(x, 3, axes=(0,)), x, 0).sum()
+
+    np.testing.assert_array_equal(jax.grad(height)(x), [0, 1, 0, 1])
+    np.testing.assert_array_equal(jax.jvp(height, (x,), (jnp.ones(4),))[1], 2)
