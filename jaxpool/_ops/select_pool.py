@@ -27,7 +27,14 @@ from jaxpool._kernels.split_ties import (
 from jaxpool._ops.linear_map import traced_for
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
-from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties, residual, scatters
+from jaxpool._plan.max_pool import (
+    MaxPlan,
+    plan_max,
+    plan_scatter,
+    plan_ties,
+    residual,
+    scatters,
+)
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, Stage, Stages, folds, of_steps, taps
 
@@ -105,7 +112,9 @@ class InputPool(Op):
         forward = by_tap.forward if by_tap.value is None else by_tap.value
         back = (*by_tap.forward, *by_tap.backward)  # elsewhere the tap is found first
         if scatters(on):
-            back = (Stage(self.window.axes, self.window.size, "select_and_scatter"),)
+            chosen = plan_scatter(problem_of(self.window, x, on))
+            note = "by integers in the order of x" if chosen.keyed else ""
+            back = taps(self.window, "select_and_scatter", note)
         tangent = (*by_tap.forward, *by_tap.tangent)
         return OpPlan(forward, tangent, back, why=("traced for a TPU: x is kept, and no index",))
 
@@ -119,8 +128,8 @@ class InputPool(Op):
         (x,) = kept
         if not scatters(on):
             return self._by_tap.transpose(on, self._by_tap.primal(on, x)[1], dy)
-        wide = problem_of(self.window, dy, on).low_precision and self.window.overlapping
-        return (select_and_scatter(x, dy, self.window.dims, self.kind, self.ties, wide=wide),)
+        plan = plan_scatter(problem_of(self.window, x, on))
+        return (select_and_scatter(x, dy, self.window.dims, self.kind, self.ties, plan),)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,6 +38,14 @@ class MaxPlan:
     value_by: tuple[Axis, ...]  # axes whose windows XLA reduces itself where no index is wanted
 
 
+@dataclasses.dataclass(frozen=True)
+class ScatterPlan:
+    """How one instruction finds chosen elements in x and sends their cotangents there."""
+
+    wide: bool  # adds cotangents up in float32, and compares elements in it
+    keyed: bool  # compares integers in the order of the elements, an array of their own
+
+
 def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
     """What is kept of a pool over `window`, where ties are `split` or go to one element, by a program for `platform`.
 
@@ -70,6 +78,22 @@ def _scattered(window: Window, tuning: Tuning) -> bool:
     return not many and all(
         dim.dilation == 1 and dim.low >= 0 and dim.tail > -dim.stride for dim in window.dims
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_scatter(problem: Problem) -> ScatterPlan:
+    """The plan of that instruction over the array of `problem`."""
+    window, tuning = problem.window, problem.tuning
+    # Rows that fill few lanes make the array of keys many times as large in memory.
+    thin = row(problem.shape, window.axes) < tuning.keyed_row
+    strides = math.prod(dim.stride for dim in window.dims) if thin else 1
+    keyed = (
+        window.overlapping
+        and window.size >= tuning.keyed_taps * strides
+        and nbytes(problem.shape, problem.sum_bits) <= tuning.keyed_bytes
+        and problem.sum_bits == 32
+    )
+    return ScatterPlan(problem.low_precision and window.overlapping, keyed)
 
 
 @functools.lru_cache(maxsize=4096)

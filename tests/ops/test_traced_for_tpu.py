@@ -3,7 +3,9 @@
 No TPU is needed: what is lowered for one is run by the reference interpreter of StableHLO, padding included.
 """
 
+import dataclasses
 import functools
+import math
 
 import jax
 import numpy as np
@@ -17,6 +19,9 @@ from jaxpool._geometry.window import make_window
 from jaxpool._ops.apply import apply
 from jaxpool._ops.linear_map import traced_for, tracing_for
 from jaxpool._ops.select_pool import InputPool, SelectPool, pool_op
+from jaxpool._plan.max_pool import plan_scatter
+from jaxpool._plan.problem import Problem
+from jaxpool._plan.tuning import TPU, TUNING
 
 VALUES = np.array([-np.inf, np.nan, -0.0, 0.0, 1.0, np.inf])
 OFTEN = np.array([0.35, 0.1, 0.15, 0.15, 0.2, 0.05])
@@ -67,6 +72,18 @@ def interpreter(function, *arrays):
 
 
 def check(seed, times):
+    """By two comparisons of floats, or by one of integers, whatever the size of x."""
+    by_keys = dataclasses.replace(TPU, keyed_taps=1 if seed % 2 else math.inf, keyed_row=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TUNING, "tpu", by_keys)
+        plan_scatter.cache_clear()
+        try:
+            check_with(seed, times)
+        finally:
+            plan_scatter.cache_clear()
+
+
+def check_with(seed, times):
     window, kind, ties, numbers = drawn(seed)
     kept, tap = InputPool(window, kind, ties), SelectPool(window, kind, ties)
 
@@ -84,6 +101,8 @@ def check(seed, times):
         gradient = lambda x, dy: jax.vjp(functools.partial(apply, op, "vjp"), x)[1](dy)[0]  # noqa: E731
         on_tpu, text = interpreter(gradient, *numbers())
     assert ("select_and_scatter" in text) == isinstance(op, InputPool)
+    if isinstance(op, InputPool):  # integers of 32 bits are those of the keys
+        assert ("xi32>" in text) == bool(seed % 2 and window.overlapping)
     for _ in range(times):
         x, dy = numbers()
         y, dx, tangent = by_tap(x, dy)
@@ -106,6 +125,27 @@ def test_cotangents_are_those_of_every_platform(seed):
 def test_10_000_cotangents_are_those_of_every_platform(part):
     for seed in range(100 * part, 100 * (part + 1)):
         check(1000 + seed, 10)
+
+
+def is_keyed(shape, sizes, strides=(1, 1), dtype="float32", on="tpu"):
+    return plan_scatter(Problem(make_window(shape, sizes, strides), shape, dtype, on)).keyed
+
+
+def test_integers_are_compared_where_that_is_faster():
+    small, thin = (8, 64, 64, 64), (8, 64, 64, 3)
+    assert is_keyed(small, (3, 3))
+    assert is_keyed(small, (3, 3), (2, 2))
+    assert is_keyed(small, (3, 3), dtype="bfloat16")
+    assert is_keyed(thin, (3, 3))
+    for slower in [
+        (small, (2, 2)),
+        (small, (3, 3), (3, 3)),  # no window meets another
+        (thin, (3, 3), (2, 2)),
+        ((64, 112, 112, 64), (3, 3)),
+        (small, (3, 3), (1, 1), "float64"),  # has no integers of 32 bits
+        (small, (3, 3), (1, 1), "float32", "cpu"),
+    ]:
+        assert not is_keyed(*slower)
 
 
 X = np.array(np.random.default_rng(0).integers(0, 3, (2, 6, 6, 2)), np.float32)
