@@ -55,7 +55,7 @@ REFERENCE = {
     "regions": (
         "Regions and segments",
         "Boxes of images, and rows that share an id.",
-        "regions segments soft_segments",
+        "regions levels segments soft_segments",
     ),
     "elementwise": (
         "Elementwise and reductions",

@@ -11,6 +11,7 @@ from jaxpool._api.avg_pool import avg_pool, sum_pool
 from jaxpool._api.blur import blur_pool, max_blur_pool
 from jaxpool._api.cumulative import cummax, cummax_with_argmax, cummin, cummin_with_argmax
 from jaxpool._api.elementwise import fmax, fmin, maximum, minimum
+from jaxpool._api.levels import multilevel_roi_align
 from jaxpool._api.max_pool import max_pool, min_pool
 from jaxpool._api.memory import keep_memory
 from jaxpool._api.morphology import dilate, erode
@@ -70,6 +71,7 @@ __all__ = [
     "min",
     "min_pool",
     "minimum",
+    "multilevel_roi_align",
     "plan_of",
     "rank_pool",
     "roi_align",

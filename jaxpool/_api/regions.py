@@ -165,11 +165,7 @@ def roi_align(
     x, boxes = as_array("roi_align", x), as_array("roi_align", boxes, "boxes")
     with calling("roi_align", **{"x.shape": x.shape, "boxes.shape": boxes.shape}):
         cells = cells_of("output_shape", output_shape)
-        rule = "an int from 1 to 1024"
-        if not is_int(samples):
-            raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)
-        if not 1 <= operator.index(samples) <= 1024:
-            raise ArgumentError("samples", rule, samples, "Pass 2, say.")
+        samples = samples_of(samples)
         scale = scale_of(spatial_scale)
         if not isinstance(aligned, bool):
             raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
@@ -177,12 +173,12 @@ def roi_align(
         xs = _images_and_boxes(x, boxes, batch_indices)
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
     if kind == "avg":
-        return _pooled(BoxMean(cells, scale, int(samples), offset, least), boxes, cells, xs)
-    points = (cells[0] * int(samples), cells[1] * int(samples))
+        return _pooled(BoxMean(cells, scale, samples, offset, least), boxes, cells, xs)
+    points = (cells[0] * samples, cells[1] * samples)
     op = BoxMean(points, scale, 1, offset, least)
     if xs[1].shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
-    y = gathered(functools.partial(_largest_points, op, int(samples)), 3, 1, *xs)
+    y = gathered(functools.partial(_largest_points, op, samples), 3, 1, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
@@ -292,3 +288,13 @@ def scale_of(spatial_scale: Any) -> float:
         return 0 < value < math.inf
 
     return number("spatial_scale", spatial_scale, "a positive number", "Pass 1 / 16, say.", holds)
+
+
+def samples_of(samples: Any) -> int:
+    """How many points a cell has along an axis."""
+    rule = "an int from 1 to 1024"
+    if not is_int(samples):
+        raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)
+    if not 1 <= operator.index(samples) <= 1024:
+        raise ArgumentError("samples", rule, samples, "Pass 2, say.")
+    return operator.index(samples)

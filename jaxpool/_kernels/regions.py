@@ -71,8 +71,15 @@ def bilinear(start: Array, length: Array, cells: int, size: int, samples: int | 
     return jnp.where(counts, weight, 0).sum(-1) / jnp.maximum(count, 1)[..., 0]
 
 
-def points(start: Array, length: Array, cells: int, size: int, samples: int) -> tuple[Array, Array]:
-    """The pixels between which the points of each cell lie, and how much they weigh: (K, cells, 2 * samples) each."""
+def points(
+    start: Array, length: Array, cells: int, size: int | Array, samples: int
+) -> tuple[Array, Array]:
+    """The pixels between which the points of each cell lie, and how much they weigh: (K, cells, 2 * samples) each.
+
+    `size` is that of the axis, or of the axis in which each box lies.
+    """
+    if not isinstance(size, int):
+        size = size.astype(start.dtype)[:, None, None]
     step = _divided(length[:, None, None], cells)
     begin = start[:, None, None] + rounded(_whole(cells, step.dtype, 1, 3) * step)
     point = begin + rounded((_whole(samples, step.dtype, 2, 3) + 0.5) * _divided(step, samples))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -87,7 +87,7 @@ class BoxMean(Op):
     differentiable_given = True
 
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        if self._by_pixels(on):
+        if self.by_pixels(on):
             points = (2 * (self.samples or 1)) ** 2  # each lies between two pixels of an axis
             sent = along((1, 2), "walked", note=TILES)
             return linear_plan(along((1, 2), "gathered", points), sent)
@@ -95,12 +95,12 @@ class BoxMean(Op):
         return linear_plan((*ways[0], *ways[1]), (*ways[1], *ways[0]))
 
     def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
-        y = self._read(x, *given) if self._by_pixels(on) else self._multiplied(x, *given)
+        y = self._read(x, *given) if self.by_pixels(on) else self._multiplied(x, *given)
         return y.astype(x.dtype)
 
     def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
         wide = dy.astype(accumulator(dy.dtype))
-        if self._by_pixels(on):
+        if self.by_pixels(on):
             return (self._sent(on, wide, *given).astype(dy.dtype),)
         summed, matrices = self._products(wide.dtype, *given)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
@@ -108,7 +108,7 @@ class BoxMean(Op):
         (dx,) = jax.linear_transpose(lambda x: summed(x, *matrices), like)(wide)
         return (dx.astype(dy.dtype),)
 
-    def _by_pixels(self, on: Platform) -> bool:
+    def by_pixels(self, on: Platform) -> bool:
         """Whether cells read the few pixels that they need: far fewer products, if XLA vectorises that, as on CPU."""
         return plans.reads_pixels(on, self.samples) and not self.own and not self.whole
 
@@ -140,32 +140,28 @@ class BoxMean(Op):
         known = (images[0] >= 0) & (images[0] < self.sizes[0])
         return jnp.clip(images[0], 0, self.sizes[0] - 1), known
 
-    def _points(self, boxes: Array, known: Array) -> list[tuple[Array, Array]]:
-        """The pixels of each cell and their weights, down and across."""
-        spans, (cells, sizes) = self._spans(boxes), (self.output_shape, self.sizes[1:])
-        samples = self.samples or 1
+    def points_in(
+        self, boxes: Array, known: Array, sizes: Sequence[Any]
+    ) -> list[tuple[Array, Array]]:
+        """The pixels of each cell and their weights, down and across; of boxes that count, in images of these sizes."""
+        spans = self._spans(boxes)
         found = [
-            regions.points(*span, count, size, samples)
-            for span, count, size in zip(spans, cells, sizes, strict=True)
+            regions.points(*span, count, size, self.samples or 1)
+            for span, count, size in zip(spans, self.output_shape, sizes, strict=True)
         ]
         full = (self._full(boxes, spans) & known)[:, None, None]
         return [(pixel, jnp.where(full, weight, 0)) for pixel, weight in found]
 
+    def _points(self, boxes: Array, known: Array) -> list[tuple[Array, Array]]:
+        return self.points_in(boxes, known, self.sizes[1:])
+
     def _read(self, x: Array, boxes: Array, *images: Array) -> Array:
         """The sum over the pixels of each cell, one after another."""
         image, known = self._image(boxes, *images)
-        (rows, down), (columns, across) = self._points(boxes, known)
-        dtype = accumulator(x.dtype)
-        flat = x.reshape(-1, x.shape[-1])
-        first = image[:, None, None] * np.int32(self.sizes[1])
-        total = jnp.zeros((), dtype)
-        for u, v in np.ndindex(rows.shape[2], columns.shape[2]):
-            at = (first + rows[:, :, None, u]) * np.int32(self.sizes[2]) + columns[:, None, :, v]
-            weight = (down[:, :, None, u] * across[:, None, :, v]).astype(dtype)[..., None]
-            pixel = regions.pixels(flat, at).astype(dtype)
-            # A weight of 0 does not undo an infinity or a NaN.
-            total = total + jnp.where(weight != 0, pixel * weight, jnp.zeros((), dtype))
-        return total
+        first = image * np.int32(self.sizes[1] * self.sizes[2])
+        return read_cells(
+            x.reshape(-1, x.shape[-1]), first, self.sizes[2], *self._points(boxes, known)
+        )
 
     def _sent(self, on: Platform, dy: Array, boxes: Array, *images: Array) -> Array:
         """The transpose of `_read`: a tile of the image gets what the cells that reach it send."""
@@ -232,6 +228,22 @@ class BoxMean(Op):
                 matrices.append(weights.astype(dtype))
         matrices[0] = jnp.where(self._full(boxes, spans)[:, None, None], matrices[0], 0)
         return matrices[0], matrices[1]
+
+
+def read_cells(
+    flat: Array, first: Array, width: Any, down: tuple[Array, Array], across: tuple[Array, Array]
+) -> Array:
+    """The sums over the pixels of cells in rows of `flat`: the image of a box begins `first`, a row has `width`."""
+    dtype = accumulator(flat.dtype)
+    first, width = first[:, None, None], jnp.asarray(width, np.int32).reshape(-1, 1, 1)
+    total = jnp.zeros((), dtype)
+    for u, v in np.ndindex(down[0].shape[2], across[0].shape[2]):
+        at = first + down[0][:, :, None, u] * width + across[0][:, None, :, v]
+        weight = (down[1][:, :, None, u] * across[1][:, None, :, v]).astype(dtype)[..., None]
+        pixel = regions.pixels(flat, at).astype(dtype)
+        # A weight of 0 does not undo an infinity or a NaN.
+        total = total + jnp.where(weight != 0, pixel * weight, jnp.zeros((), dtype))
+    return total
 
 
 def box_mean(op: BoxMean, x: Array, boxes: Array, *images: Array) -> Array:

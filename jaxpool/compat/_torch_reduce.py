@@ -156,7 +156,7 @@ def min(
     return _extreme("min", "min", input, dim, keepdim, other)
 
 
-def _over_dims(function: str, kind: Kind, input: Any, dim: Any, keepdim: Any) -> Array:
+def over_dims(function: str, kind: Kind, input: Any, dim: Any, keepdim: Any) -> Array:
     x = args.tensor(function, input, ORDERED)
     with args.call(function, x):
         args.check_flag("keepdim", keepdim)
@@ -193,7 +193,7 @@ def amax(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False
       >>> torch.amax(jnp.array([[1, 3], [2, 0]]), dim=0)
       Array([2, 3], dtype=int32)
     """
-    return _over_dims("amax", "max", input, dim, keepdim)
+    return over_dims("amax", "max", input, dim, keepdim)
 
 
 @args.also_numpy
@@ -219,7 +219,7 @@ def amin(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False
       >>> torch.amin(jnp.array([[1, 3], [2, 0]]), dim=0)
       Array([1, 0], dtype=int32)
     """
-    return _over_dims("amin", "min", input, dim, keepdim)
+    return over_dims("amin", "min", input, dim, keepdim)
 
 
 def _running(function: str, kind: Kind, input: Any, dim: Any) -> Chosen:

@@ -12,6 +12,7 @@ from jaxpool.compat._torch_adaptive import (
     adaptive_max_pool2d,
     adaptive_max_pool3d,
 )
+from jaxpool.compat._torch_aminmax import aminmax
 from jaxpool.compat._torch_avg_pool import avg_pool1d, avg_pool2d, avg_pool3d
 from jaxpool.compat._torch_classes import (
     AdaptiveAvgPool1d,
@@ -71,6 +72,7 @@ __all__ = [
     "adaptive_max_pool3d",
     "amax",
     "amin",
+    "aminmax",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",

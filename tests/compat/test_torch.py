@@ -337,3 +337,28 @@ def test_cummax_and_cummin(name, calls):
         args = (int(rng.integers(-2, 2)),)
         cases.append(Case(name, (shape,), args, dtype=dtype_of(rng, np.int32, np.bool_)))
     compare(cases)
+
+
+@drawn_calls
+@pytest.mark.parametrize("dim", [None, 0, -1])
+def test_aminmax(dim, calls):
+    for rng in geometries(min(calls, 4)):
+        x = np.float32(rng.integers(-3, 3, ints(rng, 2, 1, 5)))  # ties
+        theirs = torch.tensor(x, requires_grad=True)
+        want = (
+            torch.aminmax(theirs, dim=dim, keepdim=True)
+            if dim is not None
+            else torch.aminmax(theirs)
+        )
+        (2 * want.min.sum() + want.max.sum()).backward()
+        given = {} if dim is None else {"dim": dim, "keepdim": True}
+        got = ours.aminmax(x, **given)
+        assert got._fields == ("min", "max")
+        for y, each in zip(got, want, strict=True):
+            np.testing.assert_array_equal(y, each.detach())
+
+        def total(x, given=given):
+            least, most = ours.aminmax(x, **given)
+            return 2 * least.sum() + most.sum()
+
+        np.testing.assert_allclose(jax.grad(total)(x), theirs.grad, rtol=1e-6)

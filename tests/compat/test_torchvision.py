@@ -219,3 +219,54 @@ def test_corners_are_rounded_before_they_are_subtracted():
     spans = BoxMean((2, 2), 1 / 14, None, 0.0, 1.0)._spans
     for run in (spans, jax.jit(spans)):
         np.testing.assert_array_equal([length for _, length in run(boxes)], want)
+
+
+def test_more_classes():
+    x = jnp.arange(2 * 4 * 4 * 4.0).reshape(2, 4, 4, 4)
+    boxes = jnp.array([[0, 1, 0, 3, 4], [1, 0, 0, 4, 2]], jnp.float32)
+    want = ours.ps_roi_align(x, boxes, 2, 1.0, 2)
+    np.testing.assert_array_equal(ours.PSRoIAlign(2, 1.0, 2)(x, boxes), want)
+    np.testing.assert_array_equal(ours.PSRoIPool(2, 1.0)(x, boxes), ours.ps_roi_pool(x, boxes, 2))
+
+
+PYRAMID = {name: (2, 3, size, size) for name, size in {"a": 32, "b": 16, "c": 8}.items()}
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c"], ["a", "c"], ["b"]])
+def test_boxes_on_a_pyramid(names):
+    """Of levels a and c a box of the size of b gives 0, one of c's own its own: level numbers count from the first."""
+    rng = np.random.default_rng(0)
+    levels = {name: rng.normal(size=shape).astype(np.float32) for name, shape in PYRAMID.items()}
+    boxes = [np.float32([[0, 0, s, s * 0.9] for s in (9, 30, 70, 120)]) for _ in range(2)]
+    layer = ours.MultiScaleRoIAlign(names, 2, 2, canonical_scale=60)
+    y = layer(levels, boxes, [(128, 120), (100, 128)])
+    numbers = np.clip(np.floor(4 + np.log2(np.sqrt(0.9) * np.array([9, 30, 70, 120]) / 60)), 2, 4)
+    exponents = {"a": 2, "b": 3, "c": 4}
+    for k, (image, number) in enumerate((image, at) for image in range(2) for at in range(4)):
+        if len(names) == 1:
+            name = names[0]
+        else:
+            place = int(min(numbers[number], exponents[names[-1]])) - 2
+            name = names[place] if place < len(names) else None
+        box = np.concatenate([[image], boxes[image][number]])[None]
+        want = 0
+        if name is not None:
+            scale = 0.5 ** exponents[name]
+            want = ours.roi_align(levels[name], box.astype(np.float32), 2, scale, 2)[0]
+        np.testing.assert_allclose(y[k], want, rtol=1e-5, atol=1e-6)
+
+
+@needs_torchvision
+def test_boxes_on_a_pyramid_as_torchvision_s():
+    import torch
+
+    rng = np.random.default_rng(0)
+    levels = {name: rng.normal(size=shape).astype(np.float32) for name, shape in PYRAMID.items()}
+    boxes = [np.float32([[0, 0, s, s * 0.9] for s in (9, 30, 70, 120)]) for _ in range(2)]
+    for names in (["a", "b", "c"], ["a", "c"], ["b"]):
+        theirs_of = theirs.MultiScaleRoIAlign(names, 2, 2, canonical_scale=60)
+        arrays = {name: torch.tensor(x) for name, x in levels.items()}
+        want = theirs_of(arrays, [torch.tensor(each) for each in boxes], [(128, 128)] * 2)
+        layer = ours.MultiScaleRoIAlign(names, 2, 2, canonical_scale=60)
+        y = layer(levels, boxes, [(128, 128)] * 2)
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)

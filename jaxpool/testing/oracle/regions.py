@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jaxpool.testing._record import record
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 
-__all__ = ["roi_align", "roi_max_pool"]
+__all__ = ["multilevel_roi_align", "roi_align", "roi_max_pool"]
 
 
 def _boxes(x: Any, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, np.ndarray, list[Any]]:
@@ -134,6 +134,40 @@ def roi_align(
                 terms += [Term((k, i, j, c), 0, at, share * w) for at, w in point if share]
     dtype = x.dtype if is_floating(x.dtype) else np.dtype(np.float32)
     return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms))
+
+
+def multilevel_roi_align(
+    features: Sequence[Any],
+    boxes: Any,
+    output_shape: tuple[int, int],
+    *,
+    batch_indices: Any = None,
+    spatial_scale: float = 0.25,
+    canonical_size: float = 224.0,
+    canonical_level: int = 4,
+    samples: int = 2,
+    aligned: bool = True,
+) -> np.ndarray:
+    """The values of each box in its level, arguments as in `jaxpool.multilevel_roi_align`."""
+    _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
+    finest, found = -round(math.log2(spatial_scale)), []
+    for number, (box, image) in enumerate(zip(flat, images, strict=True)):
+        area = (box[2] - box[0]) * (box[3] - box[1])
+        level = 0
+        if area > 0:
+            exact = canonical_level + math.log2(math.sqrt(area) / canonical_size)
+            level = min(builtins.max(math.floor(exact + 1e-6) - finest, 0), len(features) - 1)
+        one = roi_align(
+            features[level],
+            flat[number : number + 1],
+            output_shape,
+            batch_indices=image or None,
+            spatial_scale=spatial_scale / 2**level,
+            samples=samples,
+            aligned=aligned,
+        )
+        found.append(one.y)
+    return np.concatenate(found)
 
 
 def _cells(low: float, high: float, cells: int, size: int) -> Iterator[range]:

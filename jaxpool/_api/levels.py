@@ -1,0 +1,182 @@
+"""Pools over boxes of images on a pyramid of features."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._api.regions import Sizes, cells_of, gathered, integers, samples_of, scale_of
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
+from jaxpool._arguments.coefficients import number
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.sizes import is_int, is_sequence
+from jaxpool._kernels.dtypes import accumulator
+from jaxpool._ops.levels import level_mean
+from jaxpool._ops.regions import BoxMean, mean_dtype
+
+_ROUNDING = (
+    1e-6  # levels; torchvision adds as much, so that a box of exactly a level's size reaches it
+)
+
+
+@public
+def multilevel_roi_align(
+    features: Sequence[Any],
+    boxes: Any,
+    output_shape: Sizes,
+    *,
+    batch_indices: Any = None,
+    spatial_scale: float = 0.25,
+    canonical_size: float = 224.0,
+    canonical_level: int = 4,
+    samples: int = 2,
+    aligned: bool = True,
+) -> Array:
+    """Computes `roi_align` of each box in the level of a feature pyramid that is of its size.
+
+    A box of height h and width w in pixels of the image is pooled from level
+    `k = floor(canonical_level + log2(sqrt(h * w) / canonical_size))`, or from the finest or the coarsest
+    where there is no such level. Level k is the features of which a pixel is `2**k` pixels of the
+    image. Each box is pooled once.
+
+    Gradient: that of `roi_align` in the level that was chosen, to the features and to the boxes, in
+    forward and reverse mode and to any order; which level it is has none. No scatter, the same bits on
+    every run. On CPU, with up to 4 samples, a cell reads the pixels around its points from one array of
+    all levels, which is a copy of the features; else, and for the gradient of boxes, each level is
+    multiplied with the weights of its boxes.
+
+    Args:
+      features: arrays (B, H, W, C), or (H, W, C) without `batch_indices`, one per level, the finest
+        first, of one dtype and with as many channels each.
+      boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image.
+      output_shape: cells down and across a box, an int or two.
+      batch_indices: array of integers (..., K), the image of each box; needed with an axis of images, and
+        only then.
+      spatial_scale: pixels of the first level per pixel of the image, a power of two; each level after it has half of
+        it. 1/4 is level 2.
+      canonical_size: the size of a box, in pixels of the image, that is pooled from `canonical_level`.
+      canonical_level: an int, 4 as in the paper.
+      samples: points an axis of a cell, an int from 1 to 1024.
+      aligned: as in `roi_align`.
+
+    Returns:
+      Array (..., K, *output_shape, C) of the dtype of the features; of integers and bools float32.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> fine, coarse = jnp.full((64, 64, 1), 2.0), jnp.full((32, 32, 1), 3.0)
+      >>> boxes = jnp.array([[0.0, 0.0, 50.0, 80.0], [0.0, 0.0, 120.0, 110.0]])
+      >>> jaxpool.multilevel_roi_align([fine, coarse], boxes, 1).ravel()
+      Array([2., 3.], dtype=float32)
+
+    References:
+      Lin et al., Feature Pyramid Networks, arXiv:1612.03144, equation 1; `torchvision.ops.MultiScaleRoIAlign`.
+    """
+    name = "multilevel_roi_align"
+    if not is_sequence(features) or not len(features):
+        with calling(name):
+            rule = "a sequence of arrays, one for each level"
+            raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
+    xs = [as_array(name, x, "features") for x in features]
+    boxes = as_array(name, boxes, "boxes")
+    with calling(name, **{"boxes.shape": boxes.shape}):
+        cells, scale, points = (
+            cells_of("output_shape", output_shape),
+            scale_of(spatial_scale),
+            samples_of(samples),
+        )
+        finest = -math.log2(scale)
+        if finest != round(finest):
+            raise ArgumentError("spatial_scale", "a power of two", scale, "Level 2 has 1 / 4.")
+        size = number(
+            "canonical_size",
+            canonical_size,
+            "a positive number",
+            "Pass 224.",
+            lambda v: 0 < v < math.inf,
+        )
+        if not is_int(canonical_level):
+            raise ArgumentError("canonical_level", "an int", canonical_level, "Pass 4.", TypeError)
+        if not isinstance(aligned, bool):
+            raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
+        xs, flat, images = _arrays(xs, boxes, batch_indices)
+    level = level_of(
+        flat, (int(finest), int(finest) + len(xs) - 1), size, operator.index(canonical_level)
+    )
+    scales = [scale / 2**each for each in range(len(xs))]
+    y = pooled(xs, flat, level, images, scales, cells, points, aligned)
+    return y.reshape(*boxes.shape[:-1], *y.shape[1:])
+
+
+def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Array], Array, Array]:
+    """The levels (B, H, W, C), the boxes (K, 4) and the image of each."""
+    if boxes.ndim < 2 or boxes.shape[-1] != 4 or not all(map(is_int, boxes.shape)):
+        rule = "an array (..., K, 4) of (y0, x0, y1, x1), of known sizes"
+        raise ArgumentError("boxes", rule, boxes.shape, "One box is boxes[None].", of="shape")
+    rank = 3 if batch_indices is None else 4
+    shapes = [x.shape for x in xs]
+    if any(
+        len(shape) != rank or 0 in shape[-3:-1] or not all(map(is_int, shape)) for shape in shapes
+    ):
+        rule = "arrays (H, W, C) without batch_indices, (B, H, W, C) with them, with pixels and of known sizes"
+        raise ArgumentError("features", rule, shapes, "Name the image of each box.")
+    if (
+        len({(*shape[: rank - 3], shape[-1], x.dtype) for shape, x in zip(shapes, xs, strict=True)})
+        > 1
+    ):
+        got = [f"{x.dtype}{list(x.shape)}" for x in xs]
+        rule = "of one dtype, and of as many images and channels each"
+        raise ArgumentError("features", rule, got, "Project each level to as many channels.")
+    flat = boxes.reshape(-1, 4)
+    if batch_indices is None:
+        return [x[None] for x in xs], flat, jnp.zeros(flat.shape[0], np.int32)
+    images = integers("batch_indices", batch_indices, boxes.shape[:-1], xs[0].shape[0])
+    return xs, flat, images.reshape(-1).astype(np.int32)
+
+
+def level_of(boxes: Array, bounds: tuple[int, int], size: float, level: int) -> Array:
+    """The level of each box (K, 4), counted from the first of `bounds`; the finest for one without area."""
+    wide = lax.stop_gradient(boxes).astype(accumulator(mean_dtype(boxes.dtype)))
+    area = (wide[:, 2] - wide[:, 0]) * (wide[:, 3] - wide[:, 1])
+    exact = level + jnp.log2(jnp.sqrt(area) / np.asarray(size, area.dtype))
+    found = jnp.clip(jnp.floor(exact + np.asarray(_ROUNDING, area.dtype)), *bounds)
+    return jnp.where(area > 0, found - bounds[0], 0).astype(np.int32)
+
+
+def pooled(
+    xs: Sequence[Array],
+    boxes: Array,
+    level: Array,
+    images: Array,
+    scales: Sequence[float],
+    cells: tuple[int, ...],
+    samples: int | None,
+    aligned: bool,
+    *,
+    empty_is_zero: bool = True,
+) -> Array:
+    """The cells (K, *cells, C) of boxes in pixels of the image; 0 for one whose level or image there is not."""
+    dtype = mean_dtype(xs[0].dtype)
+    if boxes.shape[0] == 0 or 0 in xs[0].shape:
+        return jnp.zeros((boxes.shape[0], *cells, xs[0].shape[-1]), dtype)
+    wide = boxes.astype(accumulator(mean_dtype(boxes.dtype)))
+    factors = jnp.asarray(np.asarray(scales, wide.dtype))[jnp.clip(level, 0, len(scales) - 1)]
+    offset, least = (0.5, None) if aligned else (0.0, 1.0)
+    op = BoxMean(cells, 1.0, samples, offset, least, empty_is_zero=empty_is_zero)
+
+    def mean(flat: Array, *given: Array) -> Array:
+        return level_mean(op, [flat, *xs[1:]], *given)
+
+    return gathered(mean, 3, 1, xs[0], wide * factors[:, None], level, images)

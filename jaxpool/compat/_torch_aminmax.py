@@ -1,0 +1,54 @@
+"""Both extremes of `torch` at once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from jax import Array
+
+from jaxpool._arguments.calls import public
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sizes import is_sequence
+from jaxpool.compat import _torch_args as args
+from jaxpool.compat._torch_args import ORDERED
+from jaxpool.compat._torch_reduce import over_dims
+
+
+class Extremes(NamedTuple):
+    """The smallest and the largest elements, as PyTorch's return type."""
+
+    min: Array
+    max: Array
+
+
+@args.also_numpy
+@public
+def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Extremes:
+    """Computes the smallest and the largest element, of all or along an axis, as `torch.aminmax`.
+
+    Gradient: of each split evenly among the elements that attain it, as of `amax`.
+
+    Args:
+      input: array of any shape; floats, integers or bool.
+      dim: an axis; None is all of them.
+      keepdim: whether reduced axes stay, of size 1.
+
+    Returns:
+      A named tuple `(min, max)` of arrays of the dtype of input.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or a reduced axis has no element.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.aminmax(jnp.array([[1, 3], [2, 0]]), dim=0)
+      Extremes(min=Array([1, 0], dtype=int32), max=Array([2, 3], dtype=int32))
+    """
+    x = args.tensor("aminmax", input, ORDERED)
+    with args.call("aminmax", x):
+        if is_sequence(dim):
+            raise ArgumentError("dim", "an axis or None", dim, "Use amin and amax.", TypeError)
+    both = (over_dims("aminmax", kind, x, dim, keepdim) for kind in ("min", "max"))
+    return Extremes(*both)

@@ -1,0 +1,192 @@
+"""The pools of `torchvision.ops` over boxes as functions, and what they take."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxpool._api.regions import box_max, cells_of, scale_of
+from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.sizes import is_int, is_sequence
+from jaxpool._ops.regions import BoxMean, box_mean
+
+Boxes = Any  # an array (K, 5), or a sequence of arrays (L, 4)
+Size = int | Sequence[int]
+
+
+def arguments(
+    function: str,
+    input: Any,
+    boxes: Boxes,
+    output_size: Size,
+    spatial_scale: Any,
+    aligned: Any = False,
+    *,
+    own: bool = False,
+) -> tuple[Array, Array, Array, tuple[int, ...], float]:
+    """The images with channels last, boxes as (y0, x0, y1, x1), the image of each, the cells, and the scale."""
+    name = f"compat.torchvision.{function}"
+    x = as_array(name, input, "input")
+    with calling(name, **{"input.shape": x.shape, "output_size": output_size}):
+        if x.ndim != 4 or not jnp.issubdtype(x.dtype, jnp.floating):
+            got = f"{x.dtype}{x.shape}"
+            hint = "One image is input[None]." if x.ndim == 3 else "Convert it."
+            raise ArgumentError("input", "an array of floats (N, C, H, W)", got, hint)
+        if not all(map(is_int, (x.shape[0], *x.shape[2:]))):
+            hint = "Only channels may be symbolic."
+            raise ArgumentError("input", "of known sizes but for C", x.shape, hint, of="shape")
+        if 0 in x.shape[2:]:
+            hint = "A batch may be empty, and channels, but not images."
+            raise ArgumentError("input", "of images with pixels", x.shape, hint, of="shape")
+        cells, scale = cells_of("output_size", output_size), scale_of(spatial_scale)
+        if not isinstance(aligned, bool):
+            raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
+        if own and x.shape[1] % (cells[0] * cells[1]):
+            rule = f"of a number of channels that {cells[0]} * {cells[1]} divides"
+            raise ArgumentError("input", rule, x.shape, "Each cell has its own.", of="shape")
+        listed, width = is_sequence(boxes), 4 if is_sequence(boxes) else 5
+        parts = [as_array(name, part, "boxes") for part in (boxes if listed else [boxes])]
+        if not parts or any(part.ndim != 2 or part.shape[1] != width for part in parts):
+            rule = "an array (K, 5), or a list with an array (L, 4) for each image"
+            raise ArgumentError("boxes", rule, [part.shape for part in parts], "Reshape them.")
+        if not all(is_int(part.shape[0]) for part in parts):
+            hint = "Only the channels of input may be symbolic."
+            raise ArgumentError("boxes", "of known sizes", [part.shape for part in parts], hint)
+    if listed:
+        numbers = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
+        images, corners = jnp.asarray(numbers), jnp.concatenate(parts)
+    else:
+        images, corners = parts[0][:, 0].astype(np.int32), parts[0][:, 1:]
+    with calling(name, **{"input.shape": x.shape}):
+        _check_images(images if listed else parts[0][:, 0], x.shape[0])
+    return jnp.moveaxis(x, 1, -1), corners[:, np.array([1, 0, 3, 2])], images, cells, scale
+
+
+def _check_images(images: Array, count: int) -> None:
+    """Raises where the image of a box is known and is not one of `count`."""
+    if isinstance(images, jax.core.Tracer):
+        return
+    known = np.asarray(images)
+    wrong = known[~((known >= 0) & (known < count))]
+    if wrong.size:
+        rule = f"of images from 0 to {count - 1}" if count else "none where input is empty"
+        raise ArgumentError("boxes", rule, wrong[0].item(), "The first column names the image.")
+
+
+def mean_of(op: BoxMean, x: Array, boxes: Array, images: Array) -> Array:
+    channels = x.shape[-1] // (op.output_shape[0] * op.output_shape[1] if op.own else 1)
+    if boxes.shape[0] == 0 or 0 in x.shape:
+        return jnp.zeros((boxes.shape[0], channels, *op.output_shape), x.dtype)
+    return jnp.moveaxis(box_mean(op, x, boxes, images), -1, 1)
+
+
+def samples_of(function: str, sampling_ratio: Any) -> int | None:
+    with calling(f"compat.torchvision.{function}"):
+        rule, hint = "an int of at most 1024", "Pass -1 for as many as a cell is pixels long."
+        if not is_int(sampling_ratio):
+            raise ArgumentError("sampling_ratio", rule, sampling_ratio, hint, TypeError)
+        count = operator.index(sampling_ratio)
+        if count > 1024:
+            raise ArgumentError("sampling_ratio", rule, sampling_ratio, hint)
+    return count if count > 0 else None
+
+
+def roi_align(
+    input: Any,
+    boxes: Boxes,
+    output_size: Size,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+) -> Array:
+    """Computes the average of points in each cell of boxes, as `torchvision.ops.roi_align`.
+
+    Gradient: to input, as there, and to the boxes. A box without area gives what it gives there: the
+    value at its place, or 0 with `sampling_ratio=-1`. `aligned` takes half a pixel off; without it a
+    box is at least a pixel long.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torchvision as ops
+      >>> x = jnp.arange(16.0).reshape(1, 1, 4, 4)
+      >>> ops.roi_align(x, jnp.array([[0, 0, 0, 4.0, 4.0]]), 2, aligned=True)[0, 0]
+      Array([[ 2.5,  4.5],
+             [10.5, 12.5]], dtype=float32)
+    """
+    given = (input, boxes, output_size, spatial_scale, aligned)
+    *arrays, cells, scale = arguments("roi_align", *given)
+    offset, least = (0.5, None) if aligned else (0.0, 1.0)
+    samples = samples_of("roi_align", sampling_ratio)
+    op = BoxMean(cells, scale, samples, offset, least, empty_is_zero=False)
+    return mean_of(op, *arrays)
+
+
+def ps_roi_align(
+    input: Any,
+    boxes: Boxes,
+    output_size: Size,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+) -> Array:
+    """Computes the average of points in each cell, of its own channels, as `torchvision.ops.ps_roi_align`.
+
+    Cell (i, j) of I by J takes channel `(c * I + i) * J + j` for its channel c. What differs: a box
+    without area gives 0 with `sampling_ratio=-1`, where torchvision divides 0 by 0.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torchvision as ops
+      >>> x = jnp.arange(36.0).reshape(1, 4, 3, 3)
+      >>> ops.ps_roi_align(x, [jnp.array([[0.0, 0.0, 2.0, 2.0]])], 2)[0, 0]
+      Array([[ 0., 10.],
+             [21., 31.]], dtype=float32)
+    """
+    given = (input, boxes, output_size, spatial_scale)
+    *arrays, cells, scale = arguments("ps_roi_align", *given, own=True)
+    samples = samples_of("ps_roi_align", sampling_ratio)
+    return mean_of(BoxMean(cells, scale, samples, empty_is_zero=False, own=True), *arrays)
+
+
+def roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
+    """Computes the largest pixel of each cell of boxes, as `torchvision.ops.roi_pool`.
+
+    Gradient: to the first of equal pixels in row-major order. NaN is the largest, where torchvision
+    passes over it.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torchvision as ops
+      >>> x = jnp.arange(16.0).reshape(1, 1, 4, 4)
+      >>> ops.roi_pool(x, jnp.array([[0, 0, 0, 3.0, 2.0]]), 2)[0, 0]
+      Array([[ 5.,  7.],
+             [ 9., 11.]], dtype=float32)
+    """
+    *arrays, cells, scale = arguments("roi_pool", input, boxes, output_size, spatial_scale)
+    return jnp.moveaxis(box_max(cells, scale, "first", *arrays), -1, 1)
+
+
+def ps_roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
+    """Computes the mean of each cell of whole pixels, of its own channels, as `torchvision.ops.ps_roi_pool`.
+
+    As there, the last row and the last column of the image are in no cell. What differs: the gradient
+    is that of the value; torchvision's counts those two as well, divided by their number too.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torchvision as ops
+      >>> x = jnp.arange(36.0).reshape(1, 4, 3, 3)
+      >>> ops.ps_roi_pool(x, jnp.array([[0, 0, 0, 2.0, 2.0]]), 2)[0, 0]
+      Array([[ 0., 10.],
+             [21., 31.]], dtype=float32)
+    """
+    given = (input, boxes, output_size, spatial_scale)
+    *arrays, cells, scale = arguments("ps_roi_pool", *given, own=True)
+    op = BoxMean(cells, scale, None, 0.0, 1.0, empty_is_zero=False, own=True, whole=True)
+    return mean_of(op, *arrays)

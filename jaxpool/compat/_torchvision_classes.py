@@ -1,0 +1,131 @@
+"""The pools of `torchvision.ops` over boxes as layers: their functions with the arguments kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxpool._api.levels import level_of, pooled
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._ops.regions import BoxMean
+from jaxpool.compat._torchvision_boxes import (
+    Boxes,
+    Size,
+    arguments,
+    mean_of,
+    ps_roi_align,
+    ps_roi_pool,
+    roi_align,
+    roi_pool,
+    samples_of,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RoIAlign:
+    """`roi_align` with its arguments, as `torchvision.ops.RoIAlign`: called with input and boxes."""
+
+    output_size: Size
+    spatial_scale: float
+    sampling_ratio: int
+    aligned: bool = False
+
+    def __call__(self, input: Any, rois: Boxes) -> Array:
+        """`roi_align` of input and rois."""
+        return roi_align(input, rois, *dataclasses.astuple(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class RoIPool:
+    """`roi_pool` with its arguments, as `torchvision.ops.RoIPool`: called with input and boxes."""
+
+    output_size: Size
+    spatial_scale: float
+
+    def __call__(self, input: Any, rois: Boxes) -> Array:
+        """`roi_pool` of input and rois."""
+        return roi_pool(input, rois, *dataclasses.astuple(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class PSRoIAlign:
+    """`ps_roi_align` with its arguments, as `torchvision.ops.PSRoIAlign`: called with input and boxes."""
+
+    output_size: Size
+    spatial_scale: float
+    sampling_ratio: int
+
+    def __call__(self, input: Any, rois: Boxes) -> Array:
+        """`ps_roi_align` of input and rois."""
+        return ps_roi_align(input, rois, *dataclasses.astuple(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class PSRoIPool:
+    """`ps_roi_pool` with its arguments, as `torchvision.ops.PSRoIPool`: called with input and boxes."""
+
+    output_size: Size
+    spatial_scale: float
+
+    def __call__(self, input: Any, rois: Boxes) -> Array:
+        """`ps_roi_pool` of input and rois."""
+        return ps_roi_pool(input, rois, *dataclasses.astuple(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiScaleRoIAlign:
+    """`roi_align` of boxes from the level of a pyramid that is of their size, as `torchvision.ops.MultiScaleRoIAlign`.
+
+    Called with a dictionary of features (N, C, H, W), of which those in `featmap_names` are the levels in
+    its order, a list of boxes (L, 4) for each image, and the sizes (height, width) of the images. As
+    there, levels follow each other by a factor of two: boxes of a level that is left out give 0. What differs:
+    the scales are inferred at each call, where torchvision keeps those of its first.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torchvision as ops
+      >>> levels = {"0": jnp.full((1, 1, 64, 64), 2.0), "1": jnp.full((1, 1, 32, 32), 3.0)}
+      >>> boxes = jnp.array([[0.0, 0.0, 50.0, 80.0], [0.0, 0.0, 120.0, 110.0]])
+      >>> ops.MultiScaleRoIAlign(["0", "1"], 1, 2)(levels, [boxes], [(256, 256)]).ravel()
+      Array([2., 3.], dtype=float32)
+    """
+
+    featmap_names: Sequence[str]
+    output_size: Size
+    sampling_ratio: int
+    _: dataclasses.KW_ONLY
+    canonical_scale: int = 224
+    canonical_level: int = 4
+
+    def __call__(
+        self, x: Mapping[str, Any], boxes: Sequence[Any], image_shapes: Sequence[tuple[int, int]]
+    ) -> Array:
+        """The cells of each box, (K, C, *output_size)."""
+        name = "MultiScaleRoIAlign"
+        given = [level for key, level in x.items() if key in self.featmap_names]
+        with calling(f"compat.torchvision.{name}"):
+            if not given or not image_shapes:
+                rule = "names of features that are given, with the sizes of images"
+                raise ArgumentError("featmap_names", rule, self.featmap_names, "Name them.")
+        read = [arguments(name, level, boxes, self.output_size, 1.0) for level in given]
+        tallest = max(shape[0] for shape in image_shapes)
+        # Of one level the number is the exponent of its scale, as torchvision rounds it.
+        levels = [round(-math.log2(level.shape[-2] / tallest)) for level in given]
+        _, corners, images, cells, _ = read[0]
+        samples, xs = samples_of(name, self.sampling_ratio), [each[0] for each in read]
+        if len(given) == 1:
+            return mean_of(
+                BoxMean(cells, 0.5 ** levels[0], samples, 0.0, 1.0, empty_is_zero=False),
+                *read[0][:3],
+            )
+        level = level_of(
+            corners, (levels[0], levels[-1]), float(self.canonical_scale), self.canonical_level
+        )
+        scales = [0.5**each for each in levels]
+        y = pooled(xs, corners, level, images, scales, cells, samples, False, empty_is_zero=False)
+        return jnp.moveaxis(y, -1, 1)

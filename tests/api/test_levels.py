@@ -1,0 +1,101 @@
+"""`multilevel_roi_align`: each box pooled once, from its level; it equals `roi_align` of every level and a choice."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool._api.levels import level_of
+from jaxpool.testing import oracle
+
+SIZES = (24, 12, 6)
+RNG = np.random.default_rng(0)
+LEVELS = [RNG.normal(size=(2, size, size, 3)).astype(np.float32) for size in SIZES]
+CORNERS = RNG.uniform(0, 60, (9, 2))
+SIDES = np.float32(
+    [[4, 9], [8, 8], [16, 30], [20, 20], [30, 50], [50, 40], [70, 44], [99, 80], [0, 9]]
+)
+BOXES = np.concatenate([CORNERS, CORNERS + SIDES], 1).astype(np.float32)
+IMAGES = np.arange(9) % 2
+SETTINGS = {"canonical_size": 40.0, "canonical_level": 3}
+
+
+def number_of_level(box):
+    """Equation 1 of the paper, from the finest level, which is level 2."""
+    area = (box[2] - box[0]) * (box[3] - box[1])
+    if not area:
+        return 0
+    return int(np.clip(np.floor(3 + np.log2(np.sqrt(area) / 40)), 2, 4)) - 2
+
+
+def every_level(levels, boxes, **options):
+    """What one would write: every box from every level, then the one that is wanted."""
+    found = [
+        jaxpool.roi_align(
+            x, boxes, 3, batch_indices=IMAGES, spatial_scale=0.25 / 2**number, **options
+        )
+        for number, x in enumerate(levels)
+    ]
+    wanted = np.array([number_of_level(box) for box in np.asarray(boxes)])
+    assert set(wanted) == {0, 1, 2}
+    return jnp.stack(found)[wanted, np.arange(len(wanted))]
+
+
+@pytest.mark.parametrize("options", [{}, {"aligned": False}, {"samples": 6}])
+def test_it_equals_every_level_and_a_choice(options):
+    def ours(levels, boxes):
+        return jaxpool.multilevel_roi_align(
+            levels, boxes, 3, batch_indices=IMAGES, **SETTINGS, **options
+        )
+
+    def plain(levels, boxes):
+        return every_level(levels, boxes, **options)
+
+    np.testing.assert_allclose(ours(LEVELS, BOXES), plain(LEVELS, BOXES), rtol=1e-5, atol=1e-6)
+
+    def gradients(pool):
+        return jax.grad(lambda *given: (pool(*given) ** 2).sum(), (0, 1))(LEVELS, BOXES)
+
+    for got, want in zip(*map(jax.tree.leaves, map(gradients, (ours, plain))), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_it_equals_the_loops():
+    image = [x[0] for x in LEVELS]
+    want = oracle.multilevel_roi_align(image, BOXES, (2, 3), **SETTINGS)
+    got = jaxpool.multilevel_roi_align(image, BOXES, (2, 3), **SETTINGS)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_levels_of_exact_sizes_and_of_boxes_without_area():
+    sides = jnp.array([112.0, 223.9, 224.0, 448.0, 2000.0, 1.0, 0.0, -3.0, jnp.nan])
+    boxes = jnp.stack([sides * 0, sides * 0, sides, jnp.abs(sides)], 1)
+    assert level_of(boxes, (2, 5), 224.0, 4).tolist() == [1, 1, 2, 3, 3, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.int32])
+def test_types(dtype):
+    levels = [jnp.asarray(x * 8).astype(dtype) for x in LEVELS]
+    y = jaxpool.multilevel_roi_align(levels, BOXES, 3, batch_indices=IMAGES)
+    assert y.dtype == (jnp.float32 if dtype == jnp.int32 else dtype)
+    assert y.shape == (9, 3, 3, 3)
+
+
+def test_transformations():
+    def pool(levels, boxes):
+        return jaxpool.multilevel_roi_align(levels, boxes, 2, batch_indices=IMAGES, **SETTINGS)
+
+    both = [jnp.stack([x, 2 * x]) for x in LEVELS]
+    mapped = jax.jit(jax.vmap(pool, (0, None)))(both, BOXES)
+    np.testing.assert_allclose(mapped[1], 2 * pool(LEVELS, BOXES), rtol=1e-5, atol=1e-6)
+    tangent = jax.jvp(lambda levels: pool(levels, BOXES), (LEVELS,), (LEVELS,))[1]
+    np.testing.assert_allclose(tangent, pool(LEVELS, BOXES), rtol=1e-5, atol=1e-6)
+
+
+def test_no_scatter_and_no_box_are_right():
+    def total(levels):
+        return jaxpool.multilevel_roi_align(levels, BOXES, 2, batch_indices=IMAGES).sum()
+
+    assert "scatter" not in jax.jit(jax.grad(total)).lower(LEVELS).as_text()
+    assert jaxpool.multilevel_roi_align([LEVELS[0][0]], BOXES[:0], 2).shape == (0, 2, 2, 3)
