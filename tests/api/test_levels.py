@@ -37,7 +37,7 @@ def every_level(levels, boxes, **options):
         )
         for number, x in enumerate(levels)
     ]
-    wanted = np.array([number_of_level(box) for box in np.asarray(boxes)])
+    wanted = np.array([number_of_level(box) for box in BOXES])  # `boxes` may be traced
     assert set(wanted) == {0, 1, 2}
     return jnp.stack(found)[wanted, np.arange(len(wanted))]
 
