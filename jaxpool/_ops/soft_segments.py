@@ -34,7 +34,11 @@ class Segments:
 
 def _powers(x: Array, largest: Array, temperature: float, ids: Array, *mask: Array) -> Array:
     """`exp((x - m) / T)`, m the largest of the segment of each row; 0 where the mask is False."""
-    wide, above = cast(x, accumulator(x.dtype)), beside_rows(largest, ids)
+    wide = cast(x, accumulator(x.dtype))
+    if temperature * 2**8 > float(jnp.finfo(wide.dtype).max):
+        # A difference may overflow of which the exponential is not 0. Its half does not.
+        wide, largest, temperature = wide * 0.5, largest * 0.5, temperature * 0.5
+    above = beside_rows(largest, ids)
     # Of infinities that are level the difference is NaN.
     far = jnp.where(lax.eq(wide, above), 0, lax.sub(wide, above))
     return masked(lax.exp(far / jnp.asarray(temperature, wide.dtype)), 0, *mask)
@@ -82,10 +86,11 @@ class SegmentSoftmax(Op):
 
     def linear(self, on: Platform, kept: tuple[Array, Array], x_dot: Array) -> Array:
         shares, ids = kept
-        wide = shares.astype(accumulator(shares.dtype))
-        mean = self.segments.total(on, _weighed(wide, x_dot), ids)
-        moved = _weighed(wide, x_dot - beside_rows(mean, ids))
-        return (moved / jnp.asarray(self.temperature, wide.dtype)).astype(x_dot.dtype)
+        dtype = accumulator(shares.dtype)
+        weights, moves = cast(shares, dtype), cast(x_dot, dtype)
+        mean = self.segments.total(on, _weighed(weights, moves), ids)
+        moved = _weighed(weights, moves - beside_rows(mean, ids))
+        return cast(moved / jnp.asarray(self.temperature, dtype), x_dot.dtype)
 
     def transpose(self, on: Platform, kept: tuple[Array, Array], dy: Array) -> tuple[Array]:
         return (self.linear(on, kept, dy),)  # its own transpose
