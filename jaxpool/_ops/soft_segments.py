@@ -14,7 +14,7 @@ from jaxpool._kernels.segments import beside_rows, masked, of_rows, scattered, t
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.linear_map import value
 from jaxpool._ops.op import Op
-from jaxpool._ops.segments import SegmentSelect
+from jaxpool._ops.segments import SegmentSelect, summed
 from jaxpool._plan.others import adds_in_order
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, along, linear_plan
@@ -70,7 +70,7 @@ class SegmentSoftmax(Op):
 
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
         scattered, gathered = along([0], "scattered"), along([0], "gathered")
-        back = (*along([0], "scattered" if adds_in_order(on) else "sorted"), *gathered)
+        back = (*summed(on), *gathered)
         return OpPlan((*scattered, *gathered, *back), back, back)
 
     def value(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
@@ -133,8 +133,7 @@ class SegmentSum(Op):
     linear_in_x = True
 
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        summed = along([0], "scattered" if adds_in_order(on) else "sorted")
-        return linear_plan(summed, along([0], "gathered"))
+        return linear_plan(summed(on), along([0], "gathered"))
 
     def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
         return self.segments.total(on, x, given[0])
