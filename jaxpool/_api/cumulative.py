@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.reduce import mask_of, reduced_axes
@@ -52,7 +52,6 @@ def _cumulative(
         if reset is None:
             return op, (x,)
         mask = mask_of(reset, x.shape, "reset")
-    mask = lax.expand_dims(mask, range(x.ndim - mask.ndim))
     shape = [x.shape[at] if axis == at else size for axis, size in enumerate(mask.shape)]
     return op, (x, jnp.broadcast_to(mask, shape))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from jax import Array
 
@@ -12,15 +12,13 @@ from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._shards.peaks import Peaks, peaks
-
-Marked = Literal["first", "last", "all"]
+from jaxpool._shards.peaks import MARKED, Marked, Peaks, peaks
 
 
 def _peaks(name: str, kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array:
     x, window, split = checked(name, x, window_shape, padding="SAME", axes=axes)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
-        choice("ties", ties, ("first", "last", "all"))
+        choice("ties", ties, MARKED)
     if split:
         found: Array = split.run(Peaks, x, kind, ties)
         return found
@@ -44,8 +42,9 @@ def local_maxima(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and bool.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      ties: which elements that equal the largest of their windows are marked: those that are the "first" or the
-        "last" of these in row-major order, so that of a few neighbours that are equal one is; or "all".
+      ties: which elements that equal the largest of their own window are marked: each that is the "first" or the
+        "last" of the equal ones in that window, in row-major order of `axes`; or "all". Equal neighbours have
+        different windows, so several of them can be marked.
 
     Returns:
       Array of bools of the shape of x.
@@ -85,7 +84,8 @@ def local_minima(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and bool.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      ties: which of equal elements are marked: the "first" or the "last" of a window in row-major order, or "all".
+      ties: which elements that equal the smallest of their own window are marked: each that is the "first" or the
+        "last" of the equal ones in that window, in row-major order of `axes`; or "all".
 
     Returns:
       Array of bools of the shape of x.

@@ -171,6 +171,8 @@ class _Pool:
     def kept(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         """What is held from forward to backward."""
         first = self.first
+        if first.stopped:
+            return ()
         if self._ahead(first):
             return _kept(self.op, first.types, first.outputs[0])
         return first.residual

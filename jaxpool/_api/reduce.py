@@ -48,7 +48,7 @@ def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
-    """`where`, or another argument, as an array of bools that broadcasts to `shape`."""
+    """`where`, or another argument, as an array of bools of the rank of `shape`, to which it broadcasts."""
     if not is_array(where) and not isinstance(where, bool):
         hint = f"Pass jnp.asarray({argument})."
         raise ArgumentError(argument, "an array of bools", where, hint, TypeError)
@@ -63,7 +63,7 @@ def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
     if not fits:
         rule = "of a shape that broadcasts to that of x"
         raise ArgumentError(argument, rule, mask.shape, "Reshape it first.")
-    return mask
+    return lax.expand_dims(mask, range(len(shape) - mask.ndim))
 
 
 def _holds(dtype: Any, value: Any) -> bool:

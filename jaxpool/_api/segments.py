@@ -53,10 +53,7 @@ def arguments(
     if not 0 <= count < 2**31:
         raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
     rows = within(ids, count)
-    if where is None:
-        return count, (rows,)
-    mask = mask_of(where, x.shape)
-    return count, (rows, jax.lax.expand_dims(mask, range(x.ndim - mask.ndim)))
+    return count, (rows,) if where is None else (rows, mask_of(where, x.shape))
 
 
 def _select(
@@ -97,7 +94,7 @@ def segment_max(
     Gradient: the cotangent is divided equally among the rows that attain the maximum, or goes to
     the one that `ties` chooses. NaN is larger than every number. -inf is an ordinary value; a
     segment without rows gives the least value of the type and sends its cotangent nowhere. The
-    residual is an int32 an output, with "split" a bit per element of x and an int32 an output. The
+    residual is one int32 per output, with "split" one bit per element of x and one int32 per output. The
     backward is a gather. The forward scatters with a maximum and counts with integers, for which no
     order matters: the same bits on every run, on every platform, but for the sign of a 0 among zeros
     of both signs. Forward and reverse mode, to any order.
@@ -180,7 +177,8 @@ def segment_max_with_argmax(
 ) -> tuple[Array, Array]:
     """Computes the largest of the rows of each segment, element by element, and which row it is of.
 
-    `y[s, ...] = x[indices[s, ...], ...]`, the largest of the `x[n, ...]` with `segment_ids[n] == s`.
+    `y[s, j] = x[indices[s, j], j]`, the largest of the `x[n, j]` with `segment_ids[n] == s`, j a position along all
+    axes behind the first.
 
     Gradient: of y, as of `segment_max`; `indices` are integers and have none. With a NaN in a segment
     the index is that of the NaN that `ties` chooses. A segment without rows has the index N, which names no row: jax
@@ -243,8 +241,8 @@ def segment_mean(
 
     `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...] / how many those are`.
 
-    Gradient: each cotangent is divided equally among the rows of its segment. Kept are the ids and an
-    int32 a segment. A segment without rows gives 0 and sends its cotangent nowhere. 8- and 16-bit floats add in
+    Gradient: each cotangent is divided equally among the rows of its segment. Kept are the ids and one
+    int32 per segment. A segment without rows gives 0 and sends its cotangent nowhere. 8- and 16-bit floats add in
     float32 and are rounded once. The backward is a gather; the forward adds in an order that the ids
     alone decide, on CPU by a scatter, which runs in order there, elsewhere in pairs once sorted: the same
     bits on every run of a platform. Forward and reverse mode, to any order.

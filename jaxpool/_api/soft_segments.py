@@ -16,15 +16,19 @@ from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import number
-from jaxpool._arguments.errors import calling
-from jaxpool._kernels.dtypes import is_float, losing
+from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._kernels.dtypes import accumulator, is_float, losing
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, log_of_sums
 
-TEMPERATURES = (
-    2.0**-64,
-    2.0**64,
-)  # within which its inverse, and what is divided by it, are normal numbers of float32
+
+def _heat(temperature: Any, scaled: str) -> float:
+    rule = "a finite number above 0"
+    if isinstance(temperature, (Array, np.ndarray)):
+        raise ArgumentError("temperature", rule, temperature, scaled, TypeError, static=False)
+    return number(
+        "temperature", temperature, rule, "Leave it out for 1.", lambda t: 0 < t < math.inf
+    )
 
 
 def _arguments(
@@ -35,15 +39,20 @@ def _arguments(
     temperature: Any,
     where: Any,
     is_sorted: Any,
+    scaled: str,
 ) -> tuple[Segments, float, Array, tuple[Array, ...]]:
-    """The segments, the temperature, x as floats, the ids and perhaps a mask."""
+    """The segments, the temperature, x as floats, the ids and perhaps a mask.
+
+    `scaled` says what does the same for a temperature that is an array, which may be traced.
+    """
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape}):
-        rule, hint = "a finite number above 0", "Divide x by a temperature that is traced."
-        heat = number("temperature", temperature, rule, hint, lambda t: 0 < t < math.inf)
+        heat = _heat(temperature, scaled)
         count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
-    heat = min(max(heat, TEMPERATURES[0]), TEMPERATURES[1])
     wide = x if is_float(x.dtype) else x.astype(np.float32)
+    # XLA multiplies by the inverse of a constant: both have to be normal numbers.
+    info = jnp.finfo(accumulator(wide.dtype))
+    heat = min(max(heat, float(info.tiny)), float(info.max) / 4)
     return Segments(count, is_sorted), heat, wide, given
 
 
@@ -68,12 +77,11 @@ def segment_softmax(
     ordinary value: rows that are all -inf have equal shares, those that are +inf share among themselves.
     A NaN makes its segment NaN. An element whose share is 0 gets the gradient 0, and its
     cotangent counts for nothing, though it were NaN. 8- and 16-bit floats are computed in float32 and
-    rounded once. Sums are in an order
-    that the ids alone decide.
+    rounded once. Sums are in an order that the ids alone decide.
 
     {segments}
-      temperature: a finite number above 0 (one beyond 2**64 or its inverse is taken as that). Divide x by one that
-        is traced or differentiated.
+      temperature: a finite number above 0 (float32 computes with one from 1.2e-38 to 8.5e37, and takes a number
+        beyond as the nearer of these). Divide x by one that is traced or differentiated.
     {row_mask} The result there is 0.
 
     Returns:
@@ -89,11 +97,11 @@ def segment_softmax(
       Array([0.5, 1. , 0.5, 0. ], dtype=float32)
 
     References:
-      `jraph.segment_softmax`, whose rows beyond the last segment are NaN or not by what stands there.
+      `jraph.segment_softmax`, where a row whose id is out of range may be NaN.
     """
-    name, is_sorted = "segment_softmax", indices_are_sorted
+    name, is_sorted, scaled = "segment_softmax", indices_are_sorted, "Divide x by it instead."
     segments, heat, x, given = _arguments(
-        name, x, segment_ids, num_segments, temperature, where, is_sorted
+        name, x, segment_ids, num_segments, temperature, where, is_sorted, scaled
     )
     if 0 in (segments.count, x.shape[0]):
         return jnp.zeros_like(x)
@@ -123,7 +131,9 @@ def segment_logsumexp(
     cotangent nowhere. 8- and 16-bit floats are computed in float32 and rounded once.
 
     {segments}
-      temperature: a finite number above 0 (one beyond 2**64 or its inverse is taken as that).
+      temperature: a finite number above 0, as in `segment_softmax`. The gradient multiplies the cotangent by it before
+        it divides: their product has to be in the range of the type. For one that is traced or differentiated, divide
+        x by it and multiply the result by it.
     {row_mask}
 
     Returns:
@@ -141,8 +151,9 @@ def segment_logsumexp(
       `jax.scipy.special.logsumexp`, of an array at a time.
     """
     name, is_sorted = "segment_logsumexp", indices_are_sorted
+    scaled = "Divide x by it and multiply the result by it instead."
     segments, heat, x, given = _arguments(
-        name, x, segment_ids, num_segments, temperature, where, is_sorted
+        name, x, segment_ids, num_segments, temperature, where, is_sorted, scaled
     )
     if 0 in (segments.count, x.shape[0]):
         return jnp.full((segments.count, *x.shape[1:]), losing(x.dtype, "max"), x.dtype)

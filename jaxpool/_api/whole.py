@@ -50,10 +50,7 @@ def checked(
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape}):
         pooled = inner_axes(axes, x.shape)
-        mask = None
-        if where is not None:
-            mask = mask_of(where, x.shape)
-            mask = lax.expand_dims(mask, range(x.ndim - mask.ndim))
+        mask = None if where is None else mask_of(where, x.shape)
         if not isinstance(keepdims, bool):
             raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)
         choice("ties", ties, ("first", "last", "split"))

@@ -30,14 +30,19 @@ class Bound(NamedTuple):
     mapped: tuple[int, ...]  # how many examples each vmap around it has
     residual: tuple[Any, ...]  # what a derivative reads
     path: tuple[Any, ...]  # the equation, after those that it is inside of
+    stopped: bool = False  # whether its inputs come out of `jax.lax.stop_gradient`
 
 
 def ops_in(program: Any, path: tuple[Any, ...] = ()) -> Iterator[Bound]:
     """Every op of a jaxpr, in the order of its equations."""
+    constants: list[Any] = []  # not a set: a literal has no hash
     for equation in program.eqns:
         here = (*path, equation)
+        if equation.primitive.name == "stop_gradient":
+            constants += equation.outvars
         if equation.primitive is compute_p:
-            yield _computed(here)
+            inputs = equation.invars[: equation.params["op"].inputs]
+            yield _computed(here)._replace(stopped=all(one in constants for one in inputs))
         elif equation.primitive is linear_p:
             yield _mapped_linearly(here)
         else:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
@@ -16,7 +17,7 @@ from jaxpool._ops.apply import apply_given
 from jaxpool._ops.op import Op
 from jaxpool._ops.regions import BoxMean, mean_dtype, read_cells
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan
+from jaxpool._plan.stages import OpPlan, linear_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +35,12 @@ class LevelMean(Op):
     differentiable_given = True
 
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        return dataclasses.replace(self.one, sizes=self.levels[0]).plan(on, x, *given)
+        images = [jax.ShapeDtypeStruct((*sizes, x.shape[-1]), x.dtype) for sizes in self.levels]
+        plans = [self.one.plan(on, image, *given) for image in images]
+        if self.one.by_pixels(on):
+            return plans[0]
+        forward = [stage for plan in plans for stage in plan.forward]
+        return linear_plan(forward, [stage for plan in plans for stage in plan.backward])
 
     def _of_levels(self, given: Any) -> Iterator[tuple[BoxMean, tuple[Array, Array]]]:
         """For each level its op, with its boxes: the others are of no image."""

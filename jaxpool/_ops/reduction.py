@@ -157,7 +157,7 @@ def reduce(
 ) -> Array:
     """The extreme over distinct non-negative `axes`, of what is `where`, or else the identity.
 
-    `where` broadcasts to x.
+    `where` is of the rank of x and broadcasts to it.
     """
     if where is not None and slices.is_sharded(x):
         where = slices.broadcast_like(where, x)
@@ -165,6 +165,6 @@ def reduce(
         wide = None if where is None else lax.expand_dims(where, [where.ndim])
         return reduce(lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=wide)
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
-    given = () if where is None else (lax.expand_dims(where, range(x.ndim - where.ndim)),)
+    given = () if where is None else (where,)
     y = apply_given(op, x, *given)[0] if given else apply(op, autodiff, x)
     return y if keepdims else lax.squeeze(y, axes)

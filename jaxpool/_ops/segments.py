@@ -24,7 +24,7 @@ from jaxpool._plan.stages import OpPlan, Stages, along, linear_plan
 IF_TIED = "where rows tie, which is tested where the program runs"
 
 
-def _summed(on: Platform) -> Stages:
+def summed(on: Platform) -> Stages:
     """The pass of a sum over segments."""
     return along([0], "scattered" if adds_in_order(on) else "sorted")
 
@@ -48,7 +48,7 @@ class SegmentSelect(Op):
             return OpPlan((*scattered, *gathered, *scattered), gathered, gathered, scattered)
         counted = along([0], "scattered", note=IF_TIED if counts_ties_if_any(on, x.shape) else "")
         forward = (*scattered, *gathered, *counted)
-        return OpPlan(forward, _summed(on), gathered, scattered)
+        return OpPlan(forward, summed(on), gathered, scattered)
 
     def _joined(self, join: Callable[..., Array], x: Array, ids: Array) -> Array:
         return scattered(join, x, ids, self.count, self.is_sorted)
@@ -145,7 +145,7 @@ class SegmentMean(Op):
     linear_in_x = True
 
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        return linear_plan(_summed(on), along([0], "gathered"))
+        return linear_plan(summed(on), along([0], "gathered"))
 
     def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
         wide = masked(cast(x, accumulator(x.dtype)), 0, *given[2:])

@@ -14,7 +14,7 @@ from jaxpool._kernels.segments import beside_rows, masked, of_rows, scattered, t
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.linear_map import value
 from jaxpool._ops.op import Op
-from jaxpool._ops.segments import SegmentSelect
+from jaxpool._ops.segments import SegmentSelect, summed
 from jaxpool._plan.others import adds_in_order
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, along, linear_plan
@@ -34,7 +34,11 @@ class Segments:
 
 def _powers(x: Array, largest: Array, temperature: float, ids: Array, *mask: Array) -> Array:
     """`exp((x - m) / T)`, m the largest of the segment of each row; 0 where the mask is False."""
-    wide, above = cast(x, accumulator(x.dtype)), beside_rows(largest, ids)
+    wide = cast(x, accumulator(x.dtype))
+    if temperature * 2**8 > float(jnp.finfo(wide.dtype).max):
+        # A difference may overflow of which the exponential is not 0. Its half does not.
+        wide, largest, temperature = wide * 0.5, largest * 0.5, temperature * 0.5
+    above = beside_rows(largest, ids)
     # Of infinities that are level the difference is NaN.
     far = jnp.where(lax.eq(wide, above), 0, lax.sub(wide, above))
     return masked(lax.exp(far / jnp.asarray(temperature, wide.dtype)), 0, *mask)
@@ -66,7 +70,7 @@ class SegmentSoftmax(Op):
 
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
         scattered, gathered = along([0], "scattered"), along([0], "gathered")
-        back = (*along([0], "scattered" if adds_in_order(on) else "sorted"), *gathered)
+        back = (*summed(on), *gathered)
         return OpPlan((*scattered, *gathered, *back), back, back)
 
     def value(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
@@ -82,10 +86,11 @@ class SegmentSoftmax(Op):
 
     def linear(self, on: Platform, kept: tuple[Array, Array], x_dot: Array) -> Array:
         shares, ids = kept
-        wide = shares.astype(accumulator(shares.dtype))
-        mean = self.segments.total(on, _weighed(wide, x_dot), ids)
-        moved = _weighed(wide, x_dot - beside_rows(mean, ids))
-        return (moved / jnp.asarray(self.temperature, wide.dtype)).astype(x_dot.dtype)
+        dtype = accumulator(shares.dtype)
+        weights, moves = cast(shares, dtype), cast(x_dot, dtype)
+        mean = self.segments.total(on, _weighed(weights, moves), ids)
+        moved = _weighed(weights, moves - beside_rows(mean, ids))
+        return cast(moved / jnp.asarray(self.temperature, dtype), x_dot.dtype)
 
     def transpose(self, on: Platform, kept: tuple[Array, Array], dy: Array) -> tuple[Array]:
         return (self.linear(on, kept, dy),)  # its own transpose
@@ -128,8 +133,7 @@ class SegmentSum(Op):
     linear_in_x = True
 
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        summed = along([0], "scattered" if adds_in_order(on) else "sorted")
-        return linear_plan(summed, along([0], "gathered"))
+        return linear_plan(summed(on), along([0], "gathered"))
 
     def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
         return self.segments.total(on, x, given[0])

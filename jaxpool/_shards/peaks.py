@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Literal, get_args
 
 from jax import Array, lax
 
@@ -16,6 +16,7 @@ from jaxpool._shards.halo import Shards
 from jaxpool._shards.ops import select_pool
 
 Marked = Literal["first", "last", "all"]
+MARKED: tuple[Marked, ...] = get_args(Marked)
 
 
 def _own_tap(window: Window) -> int:

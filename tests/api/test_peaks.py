@@ -65,3 +65,10 @@ def test_marks_have_no_gradient_and_heights_have_theirs():
 
     np.testing.assert_array_equal(jax.grad(height)(x), [0, 1, 0, 1])
     np.testing.assert_array_equal(jax.jvp(height, (x,), (jnp.ones(4),))[1], 2)
+
+
+def test_equal_neighbours_with_different_windows_are_both_marked_in_the_order_of_axes():
+    x = np.array([[0, 0, 1], [1, 1, 0], [0, 0, 0]], np.float32)
+    for axes, want in (((0, 1), [[0, 2], [1, 0]]), ((1, 0), [[1, 0]])):
+        found = jaxpool.local_maxima(x, (3, 3), axes=axes)
+        assert np.argwhere(found).tolist() == want

@@ -12,6 +12,8 @@ from jaxpool._kernels.segments import total
 from jaxpool.testing import assert_close, draw_values, oracle, pools
 from tests.support.compilation import HASTY
 
+pytestmark = pytest.mark.usefixtures("strict")
+
 inf, nan = np.inf, np.nan
 ROWS, COUNT = 40, 7
 VARIANTS = [
@@ -318,3 +320,54 @@ def test_what_softmax_keeps_is_its_result_and_the_ids():
     _, back = jax.vjp(lambda x: jaxpool.segment_softmax(x, ids, 4, where=x > 0), x)
     kept = [leaf.shape for leaf in jax.tree.leaves(back) if leaf.size > 1]
     assert sorted(kept) == [(64,), (64, 8)]
+
+
+@pytest.mark.parametrize("temperature", [1e-35, 1e-30, 1e30, 8e37])
+def test_temperatures_near_the_ends_of_float32(temperature):
+    """Their inverse is a normal number, and where a difference of rows overflows, its share does not."""
+    ids, steps = jnp.array([0, 0, 1, 1]), np.array([1, 2, -2, 2.5])
+    x = jnp.asarray(steps * temperature, jnp.float32)
+    near = 1 / (1 + np.exp([1, -1, 4.5, -4.5]))
+
+    def both(x):
+        shares = jaxpool.segment_softmax(x, ids, 2, temperature=temperature)
+        return shares, jaxpool.segment_logsumexp(x, ids, 2, temperature=temperature)
+
+    @functools.partial(jax.jit, compiler_options=HASTY)
+    def run(x):
+        y, back = jax.vjp(both, x)
+        dy = jnp.array([16.0, 0, 0, 0])
+        return y, back((dy, jnp.zeros(2)))[0], back((0 * dy, jnp.ones(2)))[0]
+
+    (shares, sums), dx, of_sums = run(x)
+    np.testing.assert_allclose(shares, near, rtol=1e-5)
+    want = temperature * np.log(np.exp(steps).reshape(2, 2).sum(1))
+    np.testing.assert_allclose(sums, want, rtol=1e-5)
+    slope = near[0] * near[1]
+    np.testing.assert_allclose(dx[:2] * temperature, [16 * slope, -16 * slope], rtol=1e-5)
+    np.testing.assert_allclose(of_sums, near, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16, np.float32])
+@pytest.mark.parametrize("name", SEGMENTS)
+def test_derivatives_promote_nothing(name, dtype):
+    x, ids = jnp.array([[1.0, 2.0], [3.0, 5.0], [3.0, 4.0]], dtype), jnp.array([0, 1, 1])
+
+    def first(x):
+        return jax.tree.leaves(getattr(jaxpool, name)(x, ids, 2, where=x < 5))[0]
+
+    y, back = jax.vjp(first, x)
+    assert back(jnp.ones_like(y))[0].dtype == dtype
+    assert jax.jvp(first, (x,), (x,))[1].dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("segment_softmax", "Divide x by it instead."),
+        ("segment_logsumexp", "Divide x by it and multiply the result by it instead."),
+    ],
+)
+def test_what_does_the_same_for_a_traced_temperature(name, instead):
+    with pytest.raises(TypeError, match=f"finite number above 0; got .* {instead}"):
+        jax.jit(lambda t: getattr(jaxpool, name)(X, IDS, temperature=t))(1.0)

@@ -65,7 +65,7 @@ def test_derivatives_by_boxes_are_those_of_the_products(monkeypatch):
         return jax.tree.leaves((twice, mixed, forward, jax.grad(loss, (0, 1))(X, BOXES)))
 
     found = every()
-    monkeypatch.setattr(BoxMean, "_by_pixels", lambda self, on: False)
+    monkeypatch.setattr(BoxMean, "by_pixels", lambda self, on: False)
     for a, b in zip(found, every(), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
     jax.clear_caches()
@@ -73,7 +73,7 @@ def test_derivatives_by_boxes_are_those_of_the_products(monkeypatch):
 
 def test_of_more_points_and_of_cells_with_channels_of_their_own_products_are_taken():
     op = BoxMean((3, 4), 1.0, 2, sizes=X.shape[:3])
-    assert op._by_pixels("cpu")
-    assert not op._by_pixels("gpu")
+    assert op.by_pixels("cpu")
+    assert not op.by_pixels("gpu")
     for changed in ({"samples": 5}, {"samples": None}, {"own": True}, {"whole": True}):
-        assert not dataclasses.replace(op, **changed)._by_pixels("cpu")
+        assert not dataclasses.replace(op, **changed).by_pixels("cpu")

@@ -169,9 +169,9 @@ BOTH_WAYS = ("max", "max split")
 
 @pytest.mark.parametrize(
     ("name", "autodiff"),
-    [(name, "vjp") for name in OPS]
-    + [
-        pytest.param(name, "jvp", marks=() if name in BOTH_WAYS else pytest.mark.slow)
+    [
+        pytest.param(name, mode, marks=() if name in BOTH_WAYS else pytest.mark.slow)
+        for mode in MODES
         for name in OPS
     ],
 )
@@ -193,7 +193,7 @@ def test_scan_and_checkpointed_scan(name, autodiff):
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-@pytest.mark.parametrize("name", ["max", "max split", "avg"])
+@pytest.mark.parametrize("name", ["max split", pytest.param("avg", marks=pytest.mark.slow)])
 def test_a_gradient_of_a_gradient_through_a_scan(name, autodiff):
     """jax 0.10 then calls the functions of custom derivatives without their rules."""
 
