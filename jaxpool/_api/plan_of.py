@@ -53,13 +53,16 @@ class PoolPlan:
     kept: tuple[jax.ShapeDtypeStruct, ...]
     runs: tuple[Direction, ...]
     passes: Mapping[Platform, OpPlan]
+    kept_on: Mapping[Platform, tuple[jax.ShapeDtypeStruct, ...]]  # by a program traced for each
 
     @property
     def kept_bytes(self) -> Any:
         """How many bytes are kept from forward to backward: an int, or what symbolic sizes make."""
-        return sum(
-            self.examples * math.prod(each.shape) * each.dtype.itemsize for each in self.kept
-        )
+        return self.bytes_of(self.kept)
+
+    def bytes_of(self, kept: Sequence[jax.ShapeDtypeStruct]) -> Any:
+        """How many bytes arrays of all examples have."""
+        return sum(self.examples * math.prod(each.shape) * each.dtype.itemsize for each in kept)
 
     def __str__(self) -> str:
         return "\n".join(plan_text.lines_of(self))
@@ -216,6 +219,7 @@ def _rows(traced: Mapping[Platform, Sequence[_Pool]]) -> Iterator[PoolPlan]:
             pool.kept,
             tuple(dict.fromkeys(bound.direction for bound in pool.every)),
             {each: on[each].op.plan(each, *on[each].first.types) for each in on},
+            {each: on[each].kept for each in on},
         )
 
 

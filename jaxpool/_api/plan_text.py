@@ -62,6 +62,11 @@ def lines_of(row: Any) -> Iterator[str]:
     if row.window is not None and row.window.dims:
         yield _line("window", of_window(row.window))
     yield _line("keeps", of_kept(row))
+    for on, kept in row.kept_on.items():
+        if kept != row.kept:
+            size = of_bytes(row.bytes_of(kept))
+            arrays = ", ".join(map(of_type, kept)) or "nothing"
+            yield _line("", f"where it is traced for {on}: {arrays}: {size}")
     for platforms, passes in told(row):
         yield f"  {platforms}"
         for way, lines in passes:

@@ -294,6 +294,19 @@ def test_every_function_tells_its_plan(name):
         )
 
 
+@pytest.mark.parametrize("kept_here", PLATFORMS)
+def test_text_of_what_another_platform_keeps(kept_here):
+    """Of maxima a program that is traced for a TPU keeps x, others an index."""
+    x = jax.ShapeDtypeStruct((8, 64, 64, 8), jnp.float32)
+    index, whole = "uint8[8,32,32,8]", "float32[8,64,64,8]"
+    with tracing_for(kept_here):
+        text = str(jaxpool.plan_of(jaxpool.max_pool)(x, (2, 2), (2, 2)))
+    on_tpu = kept_here == "tpu"
+    assert f"keeps       {whole if on_tpu else index} where" in text
+    assert (f"where it is traced for tpu: {whole}: 1.0 MB" in text) == (not on_tpu)
+    assert (f"where it is traced for gpu: {index}: 65.5 kB" in text) == on_tpu
+
+
 def test_every_way_of_a_pass_has_words():
     assert set(plan_text.HOWS) == set(typing.get_args(How))
 

@@ -212,7 +212,8 @@ def test_a_batch_that_nobody_knows():
 def test_draws_of_a_batch_that_nobody_knows():
     """What is drawn lies as x does, which only the type of x tells."""
     x = jax.ShapeDtypeStruct(symbolic_shape("2*b, 4, 2"), np.float32)
-    pool = sharded(jaxpool.stochastic_pool, mesh=AbstractMesh((2,), ("rows",)), spec=P("rows"))
+    (drawing,) = (each.function for each in pools().values() if each.takes("key", "padding"))
+    pool = sharded(drawing, mesh=AbstractMesh((2,), ("rows",)), spec=P("rows"))
 
     def total(x):
         return pool(jax.random.key(0), x, window_shape=(2,)).sum()
