@@ -21,10 +21,8 @@ from jaxpool._kernels.dtypes import is_float, losing
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, log_of_sums
 
-TEMPERATURES = (
-    2.0**-64,
-    2.0**64,
-)  # within which its inverse, and what is divided by it, are normal numbers of float32
+# Within these, its inverse and what is divided by it are normal numbers of float32.
+TEMPERATURES = (2.0**-64, 2.0**64)
 
 
 def _arguments(

@@ -54,9 +54,8 @@ class Script:
     def _loaded(self) -> tuple[Any, types.ModuleType]:
         """The code, and the module `__main__` in which it runs."""
         main = types.ModuleType("__main__")
-        main.__dict__["__builtins__"] = (
-            builtins  # the module, as in Python's own; `exec` would put its dictionary
-        )
+        # The module, as in Python's own `__main__`; `exec` would put its dictionary.
+        main.__dict__["__builtins__"] = builtins
         if self._module:
             spec = _spec_of(self.name)
             assert spec.loader is not None

@@ -72,9 +72,8 @@ class _Met:
         """Hands over from here on; called when jax is imported."""
         try:
             from jaxpool._accelerate import bind, both_ways
-        except (
-            Exception
-        ) as error:  # of a jax that is too old, say: the program may well run with it
+        except Exception as error:
+            # Of a jax that is too old, say: the program may well run with it.
             self._why_not = f"{type(error).__name__}: {error}"
             return
         if bind.switched_off():
@@ -82,9 +81,8 @@ class _Met:
             return
         kind = both_ways.BothWays if self._check else bind.Handover
         self._handover = kind(self._reductions.append)
-        if (
-            self._check
-        ):  # of threads that outlive the last line; before jax, which registered earlier, clears up
+        if self._check:
+            # Of threads that outlive the last line; before jax, which registered earlier, clears up.
             atexit.register(self._handover.compare)
         bind.hand_over_everywhere(self._handover)
 
