@@ -114,7 +114,7 @@ class _Met:
         for each in self._reductions:
             row = dataclasses.asdict(each) | {"taken_over": each.taken_over}
             if self._check and each.taken_over:
-                row["check"] = self._handover.found(each)
+                row["check"] = self._handover.found(each).said
             rows.append(row)
         jax = sys.modules.get("jax")
         versions = {"jaxpool": __version__, "jax": getattr(jax, "__version__", None)}
@@ -133,7 +133,7 @@ class _Met:
         ]
         for each in self._reductions[:MOST]:
             found = (
-                f"; --check: {self._handover.found(each)}"
+                f"; --check: {self._handover.found(each).said}"
                 if self._check and each.taken_over
                 else ""
             )

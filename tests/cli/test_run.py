@@ -209,7 +209,7 @@ def first_call(pool, x):
     with handing_over(checked):
         jax.block_until_ready(jax.jit(pool)(x))
     checked.compare()
-    return checked, [checked.found(each) for each in found]
+    return checked, [checked.found(each).said for each in found]
 
 
 def max_pool(x):
@@ -244,15 +244,106 @@ def test_a_value_that_is_another_is_found(monkeypatch):
     assert found == "value differs at 1 of 4 elements, by 1"
 
 
-def test_what_is_traced_and_never_run_is_not_compared():
+def traced(pool, x):
+    """A pool traced for the type of x under --check, and what was found of it."""
     found = []
     checked = both_ways.BothWays(found.append)
+    jaxpool.accelerate(pool)
     with handing_over(checked):
-        jax.eval_shape(max_pool, jnp.arange(9.0))
+        jax.eval_shape(pool, x)
     checked.compare()
-    assert [checked.found(each) for each in found] == [
-        "not compared, for it was traced and did not run"
+    return [checked.found(each).said for each in found]
+
+
+def test_what_is_traced_and_never_run_is_not_compared():
+    said = "not compared, for it was traced and did not run"
+    assert traced(max_pool, jnp.arange(9.0)) == [said]
+
+
+def test_a_symbolic_shape_is_not_compared_and_said_to_be_the_reason():
+    (size,) = jax.export.symbolic_shape("n")
+    x = jax.ShapeDtypeStruct((size, 9), jnp.float32)
+
+    def pool(x):
+        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3), (1, 2), "VALID")
+
+    assert traced(pool, x) == ["not compared, for its shape is symbolic"]
+
+
+def test_an_array_of_several_processes_is_not_compared_and_said_to_be_the_reason(monkeypatch):
+    monkeypatch.setattr(type(jnp.zeros(1)), "is_fully_addressable", False)
+    checked, found = first_call(max_pool, jnp.arange(9.0))
+    said = "not compared, for its array lies on several processes"
+    assert (checked.differs, found) == (False, [said])
+
+
+def sum_pool(x):
+    zero = np.zeros((), x.dtype)
+    return lax.reduce_window(x, zero, lax.add, (16, 16), (1, 1), "SAME")
+
+
+def sum_from_one(x):
+    return lax.reduce_window(x, np.ones((), x.dtype), lax.add, (3, 3), (1, 1), "VALID")
+
+
+def noise(shape, dtype="float32"):
+    return jnp.asarray(np.random.default_rng(0).normal(size=shape), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_sum_of_narrow_floats_that_is_another_is_found(dtype, monkeypatch):
+    real = both_ways.Handover.take_over
+    monkeypatch.setattr(both_ways.Handover, "take_over", lambda *args: 0 * real(*args))
+    checked, (found,) = first_call(sum_pool, noise((16, 24), dtype))
+    assert checked.differs
+    assert found.startswith("value differs at 384 of 384 elements")
+
+
+def test_a_cotangent_of_narrow_floats_that_is_another_is_found(monkeypatch):
+    real = both_ways.Handover.take_over
+
+    def wrong(*args):
+        y = real(*args)
+        return y / 2 + lax.stop_gradient(y / 2)
+
+    monkeypatch.setattr(both_ways.Handover, "take_over", wrong)
+    _, (found,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
+    assert found.startswith("cotangent differs at 384 of 384 elements")
+
+
+@pytest.mark.parametrize("pool", [sum_pool, sum_from_one, max_pool])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_right_pools_of_floats_are_equal(pool, dtype):
+    x = noise((27,) if pool is max_pool else (16, 24), dtype)
+    assert first_call(pool, x)[1] == ["equal"]
+
+
+@pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
+def test_a_sum_that_is_not_finite_must_be_the_same(value, monkeypatch):
+    x = jnp.zeros((4, 4)).at[0, 0].set(value)
+    assert first_call(sum_from_one, x)[1] == ["equal"]
+    real = both_ways.Handover.take_over
+    monkeypatch.setattr(both_ways.Handover, "take_over", lambda *args: jnp.nan_to_num(real(*args)))
+    _, (found,) = first_call(sum_from_one, x)
+    assert found.startswith("value differs at 1 of 4 elements")
+
+
+@pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
+def test_cotangents_are_compared_where_the_maximum_is_finite(value, monkeypatch):
+    some, every = jnp.zeros(9).at[0].set(value), jnp.full(9, value)
+    assert first_call(max_pool, some)[1] == [
+        "equal; cotangents were compared of 3 of 4 windows, for NaN or infinity in the others"
     ]
+    assert first_call(max_pool, every)[1] == [
+        "equal in value; the cotangent was not compared, for NaN or infinity"
+    ]
+    real = both_ways.Handover.take_over
+    monkeypatch.setattr(
+        both_ways.Handover, "take_over", lambda *args: lax.stop_gradient(real(*args))
+    )
+    checked, (found,) = first_call(max_pool, some)
+    assert checked.differs
+    assert found.startswith("cotangent differs at 3 of 9 elements")
 
 
 @pytest.mark.parametrize("transform", [jax.vmap, jax.checkpoint, lambda f: lambda x: lax.map(f, x)])
