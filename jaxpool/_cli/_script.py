@@ -81,7 +81,7 @@ def _spec_of(name: str) -> importlib.machinery.ModuleSpec:
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         spec = None
     if spec is not None and spec.submodule_search_locations is not None:
