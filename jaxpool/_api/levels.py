@@ -21,9 +21,8 @@ from jaxpool._kernels.dtypes import accumulator
 from jaxpool._ops.levels import level_mean
 from jaxpool._ops.regions import BoxMean, mean_dtype
 
-_ROUNDING = (
-    1e-6  # levels; torchvision adds as much, so that a box of exactly a level's size reaches it
-)
+# Levels; torchvision adds as much, so that a box of exactly a level's size reaches it.
+_ROUNDING = 1e-6
 
 
 @public
