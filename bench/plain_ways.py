@@ -648,3 +648,29 @@ def _of_boxes(size: str) -> Iterator[Setting]:
                 functools.partial(_in_its_type, plain(where, images, cells)),
                 (shape,),
             )
+    half = (shape[0], shape[1] // 2, shape[2] // 2, shape[3])
+    pyramid = {"spatial_scale": 1.0, "canonical_size": shape[1] / 4, "canonical_level": 0}
+    ours = functools.partial(_of_levels, boxes=where, batch_indices=images, **pyramid)
+    for cells in ((3, 3), (7, 7)):
+        yield Setting(
+            "multilevel_roi_align",
+            f"64 boxes in 2 levels to {cells[0]}x{cells[1]}",
+            size,
+            functools.partial(ours, output_shape=cells),
+            functools.partial(_of_every_level, where, images, cells, shape[1] / 4),
+            (shape, half),
+        )
+
+
+def _of_levels(*xs: Array, **options: Any) -> Array:
+    return jaxpool.multilevel_roi_align(xs, **options)
+
+
+def _of_every_level(where: Any, images: Any, cells: Any, size: float, *xs: Array) -> Array:
+    """Every box from every level, then the one that is wanted; of two levels."""
+    found = [
+        _in_its_type(boxes.averaged(where / 2**level, images, cells), x)
+        for level, x in enumerate(xs)
+    ]
+    coarse = np.sqrt(np.prod(where[:, 2:] - where[:, :2], 1)) >= 2 * size
+    return jnp.where(coarse[:, None, None, None], found[1], found[0])

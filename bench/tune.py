@@ -90,13 +90,12 @@ class Measured:
 def fields() -> dict[str, Field]:
     """Every threshold, from the source: `name: type = value  # unit: reason`, below `# NOTES: heading`."""
     source = inspect.getsource(tuning)
-    lines, found, reason = source.splitlines(), {}, ""
+    lines, found = source.splitlines(), {}
     for kind in (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)):
         for node in (node for node in kind.body if isinstance(node, ast.AnnAssign)):
             name, switch = ast.unparse(node.target), ast.unparse(node.annotation) == "bool"
             text = lines[node.lineno - 1].partition("# ")[2]
-            unit, _, why = ("", "", text) if switch else text.partition(": ")
-            reason = f"{reason}; {why}" if why.startswith(("likewise", "or ")) else why
+            unit, _, reason = ("", "", text) if switch else text.partition(": ")
             heading = re.findall(r"# NOTES: (.*)", "\n".join(lines[: node.lineno]))[-1]
             found[name] = Field(name, unit, reason, heading)
     return found

@@ -20,9 +20,12 @@ from jaxpool._arguments.sizes import is_int, is_sequence
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._ops.levels import level_mean
 from jaxpool._ops.regions import BoxMean, mean_dtype
+from jaxpool._shards.split import check_whole
 
 # Levels; torchvision adds as much, so that a box of exactly a level's size reaches it.
 _ROUNDING = 1e-6
+_FURTHEST_LEVEL = 1024  # beyond which no image of float sizes has a level
+_LEVEL = f"an int from -{_FURTHEST_LEVEL} to {_FURTHEST_LEVEL}"
 
 
 @public
@@ -61,7 +64,7 @@ def multilevel_roi_align(
       spatial_scale: pixels of the first level per pixel of the image, a power of two; each level after it has half of
         it. 1/4 is level 2.
       canonical_size: the size of a box, in pixels of the image, that is pooled from `canonical_level`.
-      canonical_level: an int, 4 as in the paper.
+      canonical_level: an int from -1024 to 1024, 4 as in the paper.
       samples: points an axis of a cell, an int from 1 to 1024.
       aligned: as in `roi_align`.
 
@@ -107,7 +110,9 @@ def multilevel_roi_align(
             lambda v: 0 < v < math.inf,
         )
         if not is_int(canonical_level):
-            raise ArgumentError("canonical_level", "an int", canonical_level, "Pass 4.", TypeError)
+            raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.", TypeError)
+        if abs(operator.index(canonical_level)) > _FURTHEST_LEVEL:
+            raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.")
         if not isinstance(aligned, bool):
             raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
         xs, flat, images = _arrays(xs, boxes, batch_indices)
@@ -127,9 +132,10 @@ def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Arr
     rank = 3 if batch_indices is None else 4
     shapes = [x.shape for x in xs]
     if any(
-        len(shape) != rank or 0 in shape[-3:-1] or not all(map(is_int, shape)) for shape in shapes
+        len(shape) != rank or 0 in shape[-3:-1] or not all(map(is_int, shape[:-1]))
+        for shape in shapes
     ):
-        rule = "arrays (H, W, C) without batch_indices, (B, H, W, C) with them, with pixels and of known sizes"
+        rule = "arrays (H, W, C) without batch_indices, (B, H, W, C) with them, with pixels and of known sizes but C"
         raise ArgumentError("features", rule, shapes, "Name the image of each box.")
     if (
         len({(*shape[: rank - 3], shape[-1], x.dtype) for shape, x in zip(shapes, xs, strict=True)})
@@ -138,6 +144,8 @@ def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Arr
         got = [f"{x.dtype}{list(x.shape)}" for x in xs]
         rule = "of one dtype, and of as many images and channels each"
         raise ArgumentError("features", rule, got, "Project each level to as many channels.")
+    for x in xs:
+        check_whole(x, *range(rank - 1), by_type=False, argument="features")
     flat = boxes.reshape(-1, 4)
     if batch_indices is None:
         return [x[None] for x in xs], flat, jnp.zeros(flat.shape[0], np.int32)
@@ -175,7 +183,7 @@ def pooled(
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
     op = BoxMean(cells, 1.0, samples, offset, least, empty_is_zero=empty_is_zero)
 
-    def mean(flat: Array, *given: Array) -> Array:
-        return level_mean(op, [flat, *xs[1:]], *given)
+    def mean(*arrays: Array) -> Array:
+        return level_mean(op, arrays[: len(xs)], *arrays[len(xs) :])
 
-    return gathered(mean, 3, 1, xs[0], wide * factors[:, None], level, images)
+    return gathered(mean, 3, 1, *xs, wide * factors[:, None], level, images)

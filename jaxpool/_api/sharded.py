@@ -113,8 +113,8 @@ def _array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     name = next((name for name in bound if name != "key"), None)
     if name is None:
         return None
-    several = known.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
-    arrays = [each for each in (bound[name] if several else [bound[name]]) if is_array(each)]
+    several = bound[name] if isinstance(bound[name], tuple | list) else [bound[name]]
+    arrays = [each for each in several if is_array(each)]
     return max(arrays, key=np.ndim, default=None)
 
 

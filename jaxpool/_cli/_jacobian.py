@@ -73,15 +73,27 @@ class Anything:
         for name, value in self.given.items():
             first = name == self.pool.operands[0]
             if name == "xs":
-                words += ["x", *[_code(each, f"x{n}") for n, each in enumerate(value[1:], 2)]]
+                words += ["x", *_others(value)]
+            elif name == "features":
+                words.append(f"[{', '.join([_image(value[0]), *_others(value)])}]")
             elif first:
-                words.append("x[None, ..., None]" if np.ndim(value) == 4 else "x[..., None]")
+                words.append(_image(value))
             else:
                 default = self.pool.parameters[name].default
                 needed = default is self.pool.parameters[name].empty
                 if needed or value is not default:
                     words.append(_code(value, name) if needed else f"{name}={_code(value, name)}")
         return f"jaxpool.{self.op}({', '.join(words)})"
+
+
+def _image(value: Any) -> str:
+    """The array as one of the shape of images."""
+    return "x[None, ..., None]" if np.ndim(value) == 4 else "x[..., None]"
+
+
+def _others(values: Any) -> list[str]:
+    """Several arrays but the first, which is x."""
+    return [_code(each, f"x{n}") for n, each in enumerate(values[1:], 2)]
 
 
 def _code(value: Any, name: str) -> str:
@@ -144,7 +156,9 @@ def trace(call: Anything, array: np.ndarray, dy: np.ndarray | None = None) -> Ro
         given = dict(call.given)
         value = given[main]
         given[main] = (
-            (x.reshape(value[0].shape), *value[1:]) if main == "xs" else x.reshape(value.shape)
+            (x.reshape(value[0].shape), *value[1:])
+            if isinstance(value, tuple)
+            else x.reshape(value.shape)
         )
         y = pool.run(given)
         y = y[0] if isinstance(y, tuple) else y

@@ -1,4 +1,4 @@
-"""Loops over the taps of a window in forms that a program holds for the few windows that leave the range of a type.
+"""Loops over the taps of a window for the rare windows whose sums overflow or underflow.
 
 The program is as long however many taps there are, and a tap is a slice with strides of the padded input: nothing is
 laid out first, so a loop that does not run costs nothing. Loops that always run are `rolled.py`, which reads without

@@ -55,7 +55,7 @@ class LevelMean(Op):
         ends = np.cumsum([math.prod(sizes) for sizes in self.levels]).tolist()
         y: Any = 0
         for (op, boxes), end in zip(self._of_levels(given), ends, strict=True):
-            image = x[end - math.prod(op.sizes) : end].reshape(*op.sizes, -1)
+            image = x[end - math.prod(op.sizes) : end].reshape(*op.sizes, x.shape[-1])
             y = y + op.linear(on, boxes, image)
         return jnp.asarray(y)
 

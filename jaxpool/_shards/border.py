@@ -3,7 +3,7 @@
 The shard is pooled by itself, as if there were padding beside it. That is right where windows lie in the shard; those
 that cross its ends are pooled again, over strips of the few rows that they read, and put into the result:
 
-    3 windows per shard, window 3, stride 1          shard  [d e f]
+    3 windows per shard, window 3, stride 1        shard  [d e f]
     pooled by itself                              . d e   d e f   e f .
     strips, with a row of each neighbour          c d e           e f g
 

@@ -2,7 +2,7 @@
 
 Shard j computes `outs` windows, which read `length` rows from `starts[j]` on, counted from its own first row:
 
-    3 windows per shard, window 3, stride 1, one row of padding        a b c | d e f | g h i
+    3 windows per shard, window 3, stride 1, one row of padding      a b c | d e f | g h i
     shard 0                                                        [. a b c d]
     shard 1                                                              [c d e f g]
     shard 2                                                                    [f g h i .]

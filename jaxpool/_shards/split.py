@@ -101,7 +101,7 @@ def by_window(x: Array, window: Window) -> Split | None:
     return by_type(x, make)
 
 
-def check_whole(x: Array, *axes: int, by_type: bool = True) -> None:
+def check_whole(x: Array, *axes: int, by_type: bool = True, argument: str = "x") -> None:
     """Raises where one of `axes` is sharded; not `by_type`, where types tell of it and XLA fetches what is needed."""
     place = place_by_type(x)
     if place is None or not (place.manual or by_type):
@@ -115,7 +115,7 @@ def check_whole(x: Array, *axes: int, by_type: bool = True) -> None:
             if place.manual:
                 names = place.names[axis]
                 hint = f"Call jax.lax.all_gather(x, {names}, axis={axis}, tiled=True) before it."
-            raise ArgumentError("x", rule, place.spec, hint, got=f"a spec of {place.spec}")
+            raise ArgumentError(argument, rule, place.spec, hint, got=f"a spec of {place.spec}")
 
 
 def check_even(

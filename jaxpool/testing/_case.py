@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxpool._geometry.window import Window, make_window
 from jaxpool.testing._answer import Answer
-from jaxpool.testing._record import Pool, pools
+from jaxpool.testing._record import SEVERAL, Pool, pools
 from jaxpool.testing.oracle._parts import Ties
 
 Kind = Literal["max", "min", "avg", "sum", "median", "rank"]
@@ -36,16 +36,16 @@ class Call:
         found: list[np.ndarray] = []
         for name in self.pool.operands:
             value = self.given[name]
-            found += value if name == "xs" else [value]
+            found += value if name in SEVERAL else [value]
         return found
 
     def of(self, operands: Any) -> dict[str, Any]:
         """The arguments with these in place of its operands."""
         known, given = list(operands), dict(self.given)
         for name in self.pool.operands:
-            count = len(given[name]) if name == "xs" else 1
+            count = len(given[name]) if name in SEVERAL else 1
             taken, known = known[:count], known[count:]
-            given[name] = tuple(taken) if name == "xs" else taken[0]
+            given[name] = tuple(taken) if name in SEVERAL else taken[0]
         return given
 
 

@@ -38,7 +38,7 @@ def assert_pool_matches(
     Raises:
         AssertionError: A result differs; the message names which and shows both.
         ValueError: `dy` of the case is not of the shape and dtype of its output.
-        TypeError: `case` is none.
+        TypeError: `case` is neither a PoolCase nor a Call.
 
     Example:
         >>> import numpy as np

@@ -20,7 +20,8 @@ from jaxpool.testing import _usual
 from jaxpool.testing._answer import Answer
 
 Given = dict[str, Any]  # arguments by name, those of a `*xs` as a tuple
-ARRAYS = ("x", "y", "xs")  # the arguments by which a function of an array is told
+ARRAYS = ("x", "y", "xs", "features")  # the arguments by which a function of an array is told
+SEVERAL = ("xs", "features")  # those of them that are a tuple of arrays
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -73,6 +73,7 @@ _BY_NAME = {
     "x": _array,
     "y": _second,
     "xs": lambda pool, x, given: (x, x[..., ::-1, :], x[..., :1]),
+    "features": lambda pool, x, given: (x, x[..., ::2, ::2, :]),  # a pyramid of two levels
     "key": lambda pool, x, given: jax.random.key(0),
     "window_shape": lambda pool, x, given: (2, 2),
     "output_shape": lambda pool, x, given: (2, 2),

@@ -219,6 +219,15 @@ class Call:
             return tape.one([None, np.float32, "int8", "float99", jnp.bfloat16])
         if name == "xs":
             return tuple(self.array(self.shape[tape.below(2) :]) for _ in range(tape.below(5)))
+        if name == "features":  # of one type, each level half as large as the one before
+            shape, dtype = (*self.shape[:1], *self.sizes, 2)[tape.below(2) :], tape.one(DTYPES)
+            halves = [
+                tuple(
+                    max(n >> level, 1) if 0 < i < len(shape) - 1 else n for i, n in enumerate(shape)
+                )
+                for level in range(tape.below(4))
+            ]
+            return tuple(self.array(each, dtype) for each in halves)
         if name == "batch_indices":
             boxes = getattr(self.arguments.get("boxes"), "shape", (1,))
             return self.array(boxes[:1], tape.one(["int32", "uint8", "float32"]))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.export import symbolic_shape
 
+from jaxpool.testing._record import SEVERAL
 from tests.fuzz.calls import Call
 from tests.fuzz.shapes import expected
 from tests.support.junk import Traced
@@ -63,9 +64,9 @@ def outcome(data, compiles):
 def perform(call, compiles):
     """Shapes and dtypes of the results, by how it is called."""
     arguments, how = call.arguments, call.how
-    positional = arguments.get("xs", ())
+    positional = arguments.get("xs", arguments.get("features", ()))
     positional = positional if isinstance(positional, tuple) else (positional,)
-    named = {name: value for name, value in arguments.items() if name != "xs"}
+    named = {name: value for name, value in arguments.items() if name not in SEVERAL}
     main = next((name for name in MAIN if name in named), None)
     if how == "symbolic" and isinstance(named.get(main), jax.ShapeDtypeStruct):
         named[main] = arguments[main] = with_symbol(named[main], call)
@@ -84,7 +85,12 @@ def perform(call, compiles):
         for place, value in zip(places, traced, strict=True):
             filled[place] = value
         rest = dict(zip(named, filled[len(positional) :], strict=True))
-        y = call.function(*filled[: len(positional)], **rest)
+        given = filled[: len(positional)]
+        y = (
+            call.function(given, **rest)
+            if "features" in arguments
+            else call.function(*given, **rest)
+        )
         return [leaf for leaf in jax.tree.leaves(y) if isinstance(leaf, (jax.Array, np.ndarray))]
 
     if how == "real" and all(np.prod(s.shape) < 2**10 for s in structs):

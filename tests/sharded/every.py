@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from jaxpool.testing import pools
+from jaxpool.testing._record import SEVERAL
 from tests.sharded.cases import numbers, with_gradient
 
 POOLS = pools()
@@ -51,6 +52,8 @@ class Call:
             filled = self.given | dict(zip((self.first, *self.beside), xs, strict=False))
             args = [value for key, value in filled.items() if isinstance(key, int)]
             named = {key: value for key, value in filled.items() if isinstance(key, str)}
+            if "features" in POOLS[self.name].operands:
+                return pool(args, **named)
             return pool(*args, **named)
 
         return call
@@ -68,10 +71,14 @@ def call_of(name):
     if pool.takes("window_shape", "output_shape"):  # windows that chance places
         settings["window_shape"] = (2, 2)
     given = pool.given(numbers(SHAPE[1:] if pool.takes("boxes") else SHAPE), **settings)
-    given = dict(enumerate(given["xs"][:2])) if "xs" in given else given
+    several = next((name for name in SEVERAL if name in given), None)
+    if several is not None:
+        arrays = given.pop(several)[:2]
+        given = dict(enumerate(arrays)) | given
     arrays = [key for key, value in given.items() if isinstance(value, np.ndarray)]
     first, *rest = arrays
-    beside = [key for key in rest if given[key].shape == given[first].shape]
+    alike = given[first].shape
+    beside = [key for key in rest if isinstance(key, int) or given[key].shape == alike]
     return Call(name, given, first, tuple(beside))
 
 

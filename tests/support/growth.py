@@ -101,12 +101,13 @@ def _boxes(pool: Pool) -> Iterator[Large]:
     every: list[dict[str, Any]] = [{"output_shape": (LONG, LONG)}]
     if pool.takes("samples"):
         every += [{"output_shape": (7, 7), "samples": LONG}]
+    if pool.takes("samples", "kind"):
         every += [{"output_shape": (7, 7), "samples": LONG, "kind": "max"}]
     for options in every:
 
         def call(x: Any, options: Any = options) -> Any:
             boxes, images = jnp.linspace(0, 200, 4 * 16).reshape(16, 4), jnp.zeros(16, int)
-            return pool.function(x, boxes, batch_indices=images, **options)
+            return pool.run(pool.given(x, boxes=boxes, batch_indices=images, **options))
 
         yield Large(f"{pool.name} {options}", call, (IMAGE,))
 

@@ -132,11 +132,6 @@ def right(pool):
 RIGHT = {name: right(pool) for name, pool in pools().items()} | {
     "accelerate": {"fn": abs},
     "accelerated": {},
-    "multilevel_roi_align": {
-        "features": [np.ones((4, 6, 2), np.float32)],
-        "boxes": np.ones((3, 4), np.float32),
-        "output_shape": 2,
-    },
     "plan_of": {"fn": abs},
     "sharded": {"pool": jaxpool.max_pool} | PLACED,
 }
@@ -171,7 +166,7 @@ CALLS = {name: (getattr(jaxpool, name), given) for name, given in RIGHT.items()}
 CALLS |= {
     f"sharded({name})": (jaxpool.sharded(getattr(jaxpool, name), **PLACED), given)
     for name, given in RIGHT.items()
-    if name not in ("accelerate", "accelerated", "multilevel_roi_align", "plan_of", "sharded")
+    if name not in ("accelerate", "accelerated", "plan_of", "sharded")
 }
 CALLS |= dict(_torch_calls())
 LINE = {"input": X[0, 0, :, 0], "size": 3}

@@ -136,6 +136,53 @@ def roi_align(
     return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms))
 
 
+def _level_of(box: np.ndarray, levels: int, scale: float, size: float, canonical: int) -> int:
+    """Which of the `levels` of a pyramid a box is pooled from: equation 1 of the paper."""
+    area = (box[2] - box[0]) * (box[3] - box[1])
+    if not area > 0:
+        return 0
+    exact = canonical + math.log2(math.sqrt(area) / size)
+    return min(builtins.max(math.floor(exact + 1e-6) + round(math.log2(scale)), 0), levels - 1)
+
+
+def _twin_of_levels(
+    features: Sequence[Any],
+    boxes: Any,
+    output_shape: tuple[int, int],
+    *,
+    batch_indices: Any = None,
+    spatial_scale: float = 0.25,
+    canonical_size: float = 224.0,
+    canonical_level: int = 4,
+    **options: Any,
+) -> Any:
+    found = []
+    _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
+    for box, image in zip(flat, images, strict=True):
+        level = _level_of(box, len(features), spatial_scale, canonical_size, canonical_level)
+        own = {"batch_indices": image or None, "spatial_scale": spatial_scale / 2**level}
+        found.append(_twin_of_points(features[level], box[None], output_shape, **own, **options))
+    return jnp.concatenate(found)
+
+
+def _third(x: Any) -> float:
+    """A third of the size of an image: of the usual boxes some are larger than two of them, and some are not."""
+    return math.sqrt(math.prod(x.shape[-3:-1])) * 0.3
+
+
+@record(
+    twin=_twin_of_levels,
+    operands=("features",),
+    adds=True,
+    tolerance=16.0,
+    usual={
+        "spatial_scale": lambda x: 1.0,
+        "canonical_size": _third,
+        "canonical_level": lambda x: 0,
+    },
+    choices={"samples": (1, 4), "canonical_level": (1,)},
+    covers=("ties", "normal"),
+)
 def multilevel_roi_align(
     features: Sequence[Any],
     boxes: Any,
@@ -147,19 +194,15 @@ def multilevel_roi_align(
     canonical_level: int = 4,
     samples: int = 2,
     aligned: bool = True,
-) -> np.ndarray:
-    """The values of each box in its level, arguments as in `jaxpool.multilevel_roi_align`."""
+) -> Answer:
+    """The mean of points of each box in its level, arguments as in `jaxpool.multilevel_roi_align`."""
     _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
-    finest, found = -round(math.log2(spatial_scale)), []
+    found, terms = [], []
     for number, (box, image) in enumerate(zip(flat, images, strict=True)):
-        area = (box[2] - box[0]) * (box[3] - box[1])
-        level = 0
-        if area > 0:
-            exact = canonical_level + math.log2(math.sqrt(area) / canonical_size)
-            level = min(builtins.max(math.floor(exact + 1e-6) - finest, 0), len(features) - 1)
+        level = _level_of(box, len(features), spatial_scale, canonical_size, canonical_level)
         one = roi_align(
             features[level],
-            flat[number : number + 1],
+            box[None],
             output_shape,
             batch_indices=image or None,
             spatial_scale=spatial_scale / 2**level,
@@ -167,7 +210,11 @@ def multilevel_roi_align(
             aligned=aligned,
         )
         found.append(one.y)
-    return np.concatenate(found)
+        terms += [
+            Term((number, *each.output[1:]), level, each.position, each.share) for each in one.terms
+        ]
+    inputs = tuple((x.shape, x.dtype) for x in map(np.asarray, features))
+    return Answer(np.concatenate(found), inputs, tuple(terms))
 
 
 def _cells(low: float, high: float, cells: int, size: int) -> Iterator[range]:
