@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
+from jax.sharding import reshard
 
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
@@ -277,4 +278,7 @@ def stochastic_pool(
     if split:
         y: Array = split.apply(drawn, op, x, *map(split.place.part, chance))
         return y
+    lies = jax.typeof(x).sharding
+    if any(lies.spec):  # along axes of symbolic sizes, of which there is no split
+        chance = tuple(reshard(each, lies) for each in chance)
     return drawn(op, x, *chance)

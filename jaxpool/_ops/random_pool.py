@@ -88,7 +88,7 @@ class StochasticPool(Op):
             (before, found), (share, scale, first) = state, own
             weight = _weight(elements[0] * scale)
             here = lax.bitwise_and(lax.bitwise_not(weight <= 0), before <= share)
-            number = lax.broadcast(tap.astype(dtype), found.shape)
+            number = slices.broadcast_like(tap.astype(dtype), found)
             here = lax.bitwise_or(here, first == number)
             return before + weight, lax.select(here, number, found)
 
