@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,14 +71,6 @@ def main(argv: list[str] | None = None) -> int:
     return _write(runs, arguments)
 
 
-def _regex(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"not a regular expression: {error}") from None
-    return text
-
-
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -98,7 +89,6 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--filter",
         action="append",
-        type=_regex,
         default=[],
         metavar="REGEX",
         help="only cases whose name (a call, as --list prints it) or [tags] match the expression or hold it "

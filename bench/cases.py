@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 
 from bench._case import (
@@ -22,6 +21,7 @@ from bench._case import (
     Case,
     Mode,
 )
+from bench.filters import matches
 
 __all__ = ["CASES", "MODES", "Case", "Mode", "adaptive", "pool", "select", "unpool"]
 
@@ -264,7 +264,7 @@ def select(filters: Sequence[str] = (), *, mode: Mode | None = None) -> tuple[Ca
     chosen = []
     for case in CASES:
         text = f"{case.name} [{' '.join(sorted(case.tags))}]"
-        if not all(f in text or re.search(f, text) for f in filters):
+        if not matches(text, filters):
             continue
         if ("small" in case.tags and not with_small) or (mode and mode not in case.modes):
             continue

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import gc
 import json
-import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from jax import numpy as jnp
 from bench import report
 from bench._case import MODES, Mode
 from bench._jax_peer import compile_timed
+from bench.filters import matches
 from bench.plain_ways import Setting, settings
 from bench.timing import take_turns, timed_calls
 
@@ -49,11 +49,9 @@ class Line:
 
 
 def chosen(filters: Sequence[str]) -> list[Setting]:
-    """The settings whose name and size match all regular expressions."""
+    """The settings whose name and size match every regular expression, or hold it as it stands."""
     return [
-        setting
-        for setting in settings()
-        if all(re.search(pattern, f"{setting.name} [{setting.size}]") for pattern in filters)
+        setting for setting in settings() if matches(f"{setting.name} [{setting.size}]", filters)
     ]
 
 

@@ -20,7 +20,7 @@ COMMANDS = {
     "demo": "train a small CNN on real handwritten digits; compare with jax.lax",
     "explain": "which inputs a window chose and where the cotangent goes: text, picture, page",
     "info": "versions, backend, and how each function is computed and differentiated",
-    "run": "a script as it is, with its pools and their gradients computed here",
+    "run": "a script as it is, with its pools and their gradients computed by jaxpool",
 }
 
 

@@ -39,7 +39,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import jax
 
@@ -47,6 +47,7 @@ from jaxpool._accelerate.bind import Handover, Report, handing_over, install, sw
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.words import WITHOUT_FUNCTION
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -157,9 +158,26 @@ def accelerated(*, report: Report | None = None) -> contextlib.AbstractContextMa
     with calling("accelerated"):
         _check_report(report)
     if switched_off():
-        return contextlib.nullcontext()
+        return _Block(contextlib.nullcontext())
     install()
-    return handing_over(None if report is None else Handover(report))
+    return _Block(handing_over(None if report is None else Handover(report)))
+
+
+class _Block(contextlib.AbstractContextManager[None]):
+    """A context manager that says what to write where it is called as a decorator is."""
+
+    def __init__(self, context: contextlib.AbstractContextManager[None]) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._context.__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        self._context.__exit__(*raised)
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        hint = WITHOUT_FUNCTION["accelerated"]
+        raise TypeError(f"jaxpool.accelerated: what it returns cannot be called. {hint}")
 
 
 def _within(handover: Handover | None, fn: Any) -> Any:

@@ -57,9 +57,8 @@ def asked(function: Callable[..., Any], x: Array, *args: Any) -> Asked | None:
 
     A function is traced once for the same type of x and the same arguments, so what it warns of is said once too.
     """
-    types = tuple(
-        map(type, jax.tree.leaves(args))
-    )  # 2 and 2.0 are equal to Python, and may give other dtypes
+    # 2 and 2.0 are equal to Python, and may give other dtypes.
+    types = tuple(map(type, jax.tree.leaves(args)))
     if any(issubclass(each, jax.Array) for each in types):
         return None
     settings = jax.config.jax_enable_x64, jax.config.jax_numpy_dtype_promotion  # type: ignore[attr-defined]

@@ -3,11 +3,13 @@
 The array of a reduction's first call is kept, for in a traced program it is there only while that runs: a
 callback of jax hands it out. Both ways are compared afterwards, outside of any trace and of any callback, which
 may not compute by itself. Maxima and minima must be equal; sums, and cotangents that meet at one element, may
-differ by the rounding of as many additions as a window has elements.
+differ by the rounding of as many additions as a window has elements. 8- and 16-bit floats are added in float32 here,
+so lax adds them in float32 as well, and its sums are rounded once.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import threading
@@ -21,7 +23,8 @@ from jax import numpy as jnp
 
 from jaxpool._accelerate.bind import Handover, Report, described, handing_over
 from jaxpool._accelerate.report import LaxReduction
-from jaxpool._accelerate.windows import KINDS, LeftError
+from jaxpool._accelerate.windows import GEOMETRY, KINDS, LeftError, kind_of
+from jaxpool._kernels.dtypes import accumulator
 
 _PRIMITIVES = {kind: primitive for primitive, kind in KINDS.items() if kind}
 
@@ -36,20 +39,32 @@ class _Leaving(Handover):
 _leaving, _taking = _Leaving(), Handover()
 
 
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What a comparison of both ways gave."""
+
+    said: str
+    differs: bool = False
+
+
 class BothWays(Handover):
     """A handover that keeps the array of each reduction's first call, and compares both ways on it."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
         self._first: dict[LaxReduction, tuple[Any, dict[str, Any], tuple[Any, ...]]] = {}
-        self._differences: dict[LaxReduction, str] = {}
+        self._compared: dict[LaxReduction, Comparison] = {}
+        self._why_not: dict[LaxReduction, str] = {}
         self._lock = threading.Lock()
 
     def take_over(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
         """The reduction by our kernels, and its array kept if it is the first."""
         y = super().take_over(kind, aval, args, params)
         reduction = described(kind, aval, params, None)
-        if reduction in self._first or not all(isinstance(size, int) for size in aval.shape):
+        if reduction in self._first:
+            return y
+        if not all(isinstance(size, int) for size in aval.shape):
+            self._why_not[reduction] = "its shape is symbolic"
             return y
         primitive = lax.reduce_window_p if "jaxpr" in params else _PRIMITIVES[kind]
         keep = functools.partial(self._keep, reduction, primitive, params)
@@ -61,7 +76,9 @@ class BothWays(Handover):
 
     def _keep(self, reduction: LaxReduction, primitive: Any, params: Any, *args: Any) -> None:
         if any(isinstance(each, Array) and not each.is_fully_addressable for each in args):
-            return  # a part of an array of several processes is no array that lax reduces
+            # A part of it is no array that lax reduces.
+            self._why_not[reduction] = "its array lies on several processes"
+            return
         with self._lock:
             if reduction not in self._first:
                 copies = tuple(np.array(each) for each in args)
@@ -70,52 +87,76 @@ class BothWays(Handover):
     def compare(self) -> None:
         """Compares both ways on what was kept since the last time."""
         jax.effects_barrier()
-        for reduction in [each for each in self._first if each not in self._differences]:
+        for reduction in [each for each in self._first if each not in self._compared]:
             primitive, params, args = self._first[reduction]
-            self._differences[reduction] = difference(primitive, params, *args)
+            self._compared[reduction] = compared(primitive, params, *args)
             self._first[reduction] = (primitive, params, ())  # the array is not needed any more
 
     @property
     def differs(self) -> bool:
         """Whether any reduction compared so far is another than lax's."""
-        return any(self._differences.values())
+        return any(each.differs for each in self._compared.values())
 
-    def found(self, reduction: LaxReduction) -> str:
+    def found(self, reduction: LaxReduction) -> Comparison:
         """What the comparison of a reduction gave."""
-        if reduction not in self._differences:
-            return "not compared, for it was traced and did not run"
-        return self._differences[reduction] or "equal"
+        if reduction in self._compared:
+            return self._compared[reduction]
+        reason = self._why_not.get(reduction, "it was traced and did not run")
+        return Comparison(f"not compared, for {reason}")
 
 
-def difference(primitive: Any, params: dict[str, Any], x: Any, *init: Any) -> str:
-    """How our value or cotangent of a reduction differs from lax's; empty if neither does."""
-    x, taps = jnp.asarray(x), math.prod(params["window_dimensions"])
+def compared(primitive: Any, params: dict[str, Any], x: Any, *init: Any) -> Comparison:
+    """Whether our value and cotangent of a reduction are lax's."""
+    x, init = jnp.asarray(x), tuple(map(jnp.asarray, init))
+    taps = math.prod(params["window_dimensions"])
+    floats = jnp.issubdtype(x.dtype, jnp.floating)
 
     def reduce(x: Array) -> Any:
-        y = primitive.bind(x, *map(jnp.asarray, init), **params)
+        y = primitive.bind(x, *init, **params)
         return y[0] if isinstance(y, list) else y
 
-    want = _value(_leaving, reduce, x)
-    scale: Any = 0.0
-    if primitive is lax.reduce_window_sum_p:
-        scale = np.abs(np.asarray(_value(_leaving, reduce, jnp.abs(x)), np.float64)) * _rounding(
-            x.dtype, taps
+    def add(x: Array, *init: Array) -> Any:
+        y = lax.reduce_window_sum_p.bind(x, **{name: params[name] for name in GEOMETRY})
+        return sum(init, y)
+
+    wide, *wide_init = (each.astype(accumulator(x.dtype)) for each in (x, *init))
+    if floats and kind_of(primitive, params) == "sum":
+        want = _value(_leaving, add, wide, *wide_init)
+        sizes = _value(_leaving, add, *map(jnp.abs, (wide, *wide_init)))
+        # Ours is rounded before the initial value is added, too.
+        allowed = _rounding(
+            x.dtype, taps + len(init), sizes, sum(map(jnp.abs, wide_init), jnp.abs(want))
         )
-    said = _apart("value", _value(_taking, reduce, x), want, scale)
-    if said or primitive is lax.reduce_window_p or not jnp.issubdtype(x.dtype, jnp.floating):
-        return said  # of a general reduction lax has no derivative
-    if primitive is not lax.reduce_window_sum_p and not bool(jnp.isfinite(want).all()):
-        return ""  # the cotangents of NaN and of infinities follow another rule than lax's
+    else:
+        want, allowed = _value(_leaving, reduce, x), 0.0
+    said = _apart("value", _value(_taking, reduce, x), want.astype(x.dtype), allowed)
+    if said:
+        return Comparison(said, differs=True)
+    if primitive is lax.reduce_window_p or not floats:
+        return Comparison("equal")  # of a general reduction lax has no derivative
+    # The cotangents of a maximum that is NaN or infinite follow another rule than lax's.
+    counts = np.asarray(jnp.isfinite(want)) | (primitive is lax.reduce_window_sum_p)
+    if want.size and not counts.any():
+        return Comparison("equal in value; the cotangent was not compared, for NaN or infinity")
     # Between 1 and 2, so that where cotangents meet none cancels another.
-    dy = jnp.asarray(np.random.default_rng(0).uniform(1.0, 2.0, want.shape), want.dtype)
-    want_dx = _cotangent(_leaving, reduce, x, dy)
-    scale = np.abs(np.asarray(want_dx, np.float64)) * _rounding(x.dtype, taps)
-    return _apart("cotangent", _cotangent(_taking, reduce, x, dy), want_dx, scale)
+    some = np.where(counts, np.random.default_rng(0).uniform(1.0, 2.0, want.shape), 0.0)
+    dy = jnp.asarray(some, x.dtype)
+    want_dx = _cotangent(_leaving, reduce, wide, dy.astype(wide.dtype))
+    allowed = _rounding(x.dtype, taps, want_dx, want_dx)
+    said = _apart("cotangent", _cotangent(_taking, reduce, x, dy), want_dx.astype(x.dtype), allowed)
+    if said:
+        return Comparison(said, differs=True)
+    if counts.all():
+        return Comparison("equal")
+    return Comparison(
+        f"equal; cotangents were compared of {counts.sum()} of {counts.size} windows, "
+        "for NaN or infinity in the others"
+    )
 
 
-def _value(handover: Handover, reduce: Callable[[Array], Any], x: Array) -> Any:
+def _value(handover: Handover, reduce: Callable[..., Any], *args: Array) -> Any:
     with handing_over(handover):
-        return jax.jit(reduce)(x)
+        return jax.jit(reduce)(*args)
 
 
 def _cotangent(handover: Handover, reduce: Callable[[Array], Any], x: Array, dy: Array) -> Any:
@@ -124,8 +165,17 @@ def _cotangent(handover: Handover, reduce: Callable[[Array], Any], x: Array, dy:
         return jax.jit(lambda x, dy: jax.vjp(reduce, x)[1](dy)[0])(x, dy)
 
 
-def _rounding(dtype: Any, additions: int) -> float:
-    return float(jnp.finfo(dtype).eps) * additions if jnp.issubdtype(dtype, jnp.floating) else 0.0
+def _rounding(dtype: Any, additions: int, sizes: Any, result: Any) -> Any:
+    """By how much sums may differ whose terms have absolute values that add up to `sizes`.
+
+    By what the additions round, and where these are in a wider type, by how the `result` is rounded to `dtype`.
+    """
+    sizes, result = (np.abs(np.asarray(each, np.float64)) for each in (sizes, result))
+    wide, narrow = jnp.finfo(accumulator(dtype)), jnp.finfo(dtype)
+    allowed = float(wide.eps) * additions * sizes
+    if narrow.bits < wide.bits:
+        allowed = allowed + float(narrow.eps) * result + float(narrow.smallest_subnormal)
+    return allowed
 
 
 def _apart(what: str, ours: Any, theirs: Any, allowed: Any) -> str:
@@ -138,7 +188,8 @@ def _apart(what: str, ours: Any, theirs: Any, allowed: Any) -> str:
     same = (got == want) | ((got != got) & (want != want))
     with np.errstate(invalid="ignore"):
         apart = np.where(same, 0, np.abs(got - want)) if wide is np.float64 else ~same
-    wrong = ~same & ~(apart <= allowed)
+    finite = np.isfinite(want) if wide is np.float64 else True
+    wrong = ~same & ~(finite & (apart <= allowed))
     if not wrong.any():
         return ""
     return f"{what} differs at {wrong.sum()} of {wrong.size} elements, by {apart[wrong].max():.3g}"

@@ -22,9 +22,8 @@ from jaxpool._ops.levels import level_mean
 from jaxpool._ops.regions import BoxMean, mean_dtype
 from jaxpool._shards.split import check_whole
 
-_ROUNDING = (
-    1e-6  # levels; torchvision adds as much, so that a box of exactly a level's size reaches it
-)
+# Levels; torchvision adds as much, so that a box of exactly a level's size reaches it.
+_ROUNDING = 1e-6
 _FURTHEST_LEVEL = 1024  # beyond which no image of float sizes has a level
 _LEVEL = f"an int from -{_FURTHEST_LEVEL} to {_FURTHEST_LEVEL}"
 

@@ -41,9 +41,8 @@ class PoolPlan:
     and "backward". Each of `passes` has `value`, `forward`, `tangent` and `backward`, a tuple of passes each.
     """
 
-    function: (
-        str  # the function of this library that was called, or what takes the place of one of lax's
-    )
+    # The function of this library that was called, or what takes the place of one of lax's.
+    function: str
     where: str  # file, line and function of the caller
     inputs: tuple[jax.ShapeDtypeStruct, ...]
     output: jax.ShapeDtypeStruct

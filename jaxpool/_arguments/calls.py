@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxpool._arguments.arrays import is_array, is_key
 from jaxpool._arguments.sizes import is_sequence
-from jaxpool._arguments.words import advice
+from jaxpool._arguments.words import WITHOUT_FUNCTION, advice
 
 ARRAYS = (jax.Array, np.ndarray)
 FLOATS = ("float", "bfloat")
@@ -69,11 +69,11 @@ def _reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
     known = inspect.signature(function).parameters
     positional = [p.name for p in known.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     applied = ""  # of a function that takes one and gives one, called as if it were what it gives
-    if len(known) == len(positional) == 1 and args and callable(args[0]):
+    if positional in (["fn"], ["pool"]) and args and callable(args[0]):
         applied = f"What it returns takes them: {_name(function)}({positional[0]})(...)."
     for name in kwargs:
         if name not in known:
-            hint = applied or advice(_name(function), name, known)
+            hint = advice(_name(function), name, known, applied)
             return f"there is no argument `{name}`. {hint}"
     needed = [
         p.name for p in known.values() if p.default is p.empty and p.kind is not p.VAR_POSITIONAL
@@ -91,8 +91,12 @@ def _reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
         return f"`{missing[0]}` must be given; it is missing. {order}"
     if len(args) > len(positional):
         named = ", ".join(p.name for p in known.values() if p.kind is p.KEYWORD_ONLY)
-        hint = f"Pass {named} by name." if named else applied or order
-        return f"at most {len(positional)} arguments go by their place; got {len(args)}. {hint}"
+        hint = f"Pass {named} by name." if named else "" if applied else order
+        if not positional:
+            hint = WITHOUT_FUNCTION.get(_name(function), hint) if callable(args[0]) else hint
+            return f"no argument goes by its place; got {len(args)}. {hint}"
+        rule = f"at most {len(positional)} arguments go by their place"
+        return " ".join(filter(None, (f"{rule}; got {len(args)}.", applied, hint)))
     return ""
 
 

@@ -42,8 +42,17 @@ _POSITIONS = ("return_indices", "return_argmax", "with_argmax")
 _WITH_ARGMAX = ("max_pool", "adaptive_max_pool")
 
 
-def advice(function: str, name: str, accepted: Collection[str]) -> str:
-    """What to do about an argument `name` of `function`, which takes those that are `accepted`."""
+# What is said where a context gets a function, as if it were a decorator.
+WITHOUT_FUNCTION = {
+    "accelerated": "It takes no function: write `with jaxpool.accelerated():`, or `jaxpool.accelerate(fn)`."
+}
+
+
+def advice(function: str, name: str, accepted: Collection[str], otherwise: str = "") -> str:
+    """What to do about an argument `name` of `function`, which takes those that are `accepted`.
+
+    `otherwise` is said where no other argument can be meant, in place of those that are accepted.
+    """
     room, _, short = function.rpartition(".")
     if name in _POSITIONS and short in _WITH_ARGMAX and "compat" not in room:
         return f"jaxpool.{function}_with_argmax gives the positions too."
@@ -57,7 +66,9 @@ def advice(function: str, name: str, accepted: Collection[str]) -> str:
     if not close and name not in _KNOWN:
         close = [word for word in accepted if _misspelt(name, word)]
         close = close if len(close) == 1 else []
-    return f"Did you mean `{close[0]}`?" if close else f"It takes {', '.join(accepted)}."
+    if close:
+        return f"Did you mean `{close[0]}`?"
+    return otherwise or f"It takes {', '.join(accepted)}."
 
 
 def _misspelt(name: str, word: str) -> bool:

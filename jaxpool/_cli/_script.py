@@ -54,9 +54,8 @@ class Script:
     def _loaded(self) -> tuple[Any, types.ModuleType]:
         """The code, and the module `__main__` in which it runs."""
         main = types.ModuleType("__main__")
-        main.__dict__["__builtins__"] = (
-            builtins  # the module, as in Python's own; `exec` would put its dictionary
-        )
+        # The module, as in Python's own `__main__`; `exec` would put its dictionary.
+        main.__dict__["__builtins__"] = builtins
         if self._module:
             spec = _spec_of(self.name)
             assert spec.loader is not None
@@ -82,7 +81,7 @@ def _spec_of(name: str) -> importlib.machinery.ModuleSpec:
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         spec = None
     if spec is not None and spec.submodule_search_locations is not None:

@@ -35,9 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the exit status is 1 where they differ"
     ))  # fmt: skip
     parser.add_argument("--report", metavar="FILE", help="write what was met to a file of JSON")
-    parser.add_argument("--quiet", action="store_true", help="no summary at the end")
+    parser.add_argument(
+        "--quiet",
+        action="store_true",
+        help="no summary at the end, unless --check finds a difference",
+    )
     parser.add_argument("script", metavar="SCRIPT", help="a file, or after -m a module")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    arguments = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    arguments.required = False  # so no message asks for them
 
 
 def run(args: argparse.Namespace) -> Callable[[], int]:
@@ -52,7 +57,7 @@ def run(args: argparse.Namespace) -> Callable[[], int]:
         atexit.register(
             met.tell, owner, None if report is None else os.path.abspath(report), args.quiet
         )
-        on_import("jax", met.begin)
+        on_import("jax", met.begin, after="jaxpool")
         script.run(met.end)
         return 0
 
@@ -69,12 +74,11 @@ class _Met:
         self._why_not = "jax was not imported"
 
     def begin(self) -> None:
-        """Hands over from here on; called when jax is imported."""
+        """Hands over from here on; called when jax is imported, and what of jaxpool imports it."""
         try:
             from jaxpool._accelerate import bind, both_ways
-        except (
-            Exception
-        ) as error:  # of a jax that is too old, say: the program may well run with it
+        except Exception as error:
+            # Of a jax that is too old, say: the program may well run with it.
             self._why_not = f"{type(error).__name__}: {error}"
             return
         if bind.switched_off():
@@ -82,9 +86,8 @@ class _Met:
             return
         kind = both_ways.BothWays if self._check else bind.Handover
         self._handover = kind(self._reductions.append)
-        if (
-            self._check
-        ):  # of threads that outlive the last line; before jax, which registered earlier, clears up
+        if self._check:
+            # Of threads that outlive the last line; before jax, which registered earlier, clears up.
             atexit.register(self._handover.compare)
         bind.hand_over_everywhere(self._handover)
 
@@ -105,9 +108,10 @@ class _Met:
             with open(report, "w", encoding="utf-8") as file:
                 json.dump(self._as_data(), file, indent=1, default=str)  # sizes may be symbolic
                 file.write("\n")
-        if not quiet and sys.stderr is not None:
+        lines = self._differing() if quiet else self._summary()
+        if lines and sys.stderr is not None:
             try:
-                print("\n".join(self._summary()), file=sys.stderr)
+                print("\n".join(lines), file=sys.stderr)
             except (OSError, ValueError):  # nobody reads it any more
                 return
 
@@ -115,8 +119,8 @@ class _Met:
         rows = []
         for each in self._reductions:
             row = dataclasses.asdict(each) | {"taken_over": each.taken_over}
-            if self._check and each.taken_over:
-                row["check"] = self._handover.found(each)
+            if self._compared(each):
+                row["check"] = self._handover.found(each).said
             rows.append(row)
         jax = sys.modules.get("jax")
         versions = {"jaxpool": __version__, "jax": getattr(jax, "__version__", None)}
@@ -133,13 +137,29 @@ class _Met:
         lines = [
             f"jaxpool run: {taken} of {len(self._reductions)} windowed reductions of {self._script} taken over"
         ]
-        for each in self._reductions[:MOST]:
-            found = (
-                f"; --check: {self._handover.found(each)}"
-                if self._check and each.taken_over
-                else ""
-            )
-            lines.append(f"  {each}{found}")
-        if len(self._reductions) > MOST:
-            lines.append(f"  and {len(self._reductions) - MOST} more, which --report FILE lists")
+        rows = sorted(self._reductions, key=lambda each: not self._differs(each))
+        shown = max(MOST, sum(map(self._differs, rows)))
+        lines += map(self._row, rows[:shown])
+        if len(rows) > shown:
+            lines.append(f"  and {len(rows) - shown} more, which --report FILE lists")
         return lines
+
+    def _differing(self) -> list[str]:
+        """What is said where nothing else is: the reductions that are another than lax's."""
+        rows = [each for each in self._reductions if self._differs(each)]
+        if not rows:
+            return []
+        verb = "differs" if len(rows) == 1 else "differ"
+        head = f"jaxpool run: {len(rows)} of {len(self._reductions)} windowed reductions of {self._script}"
+        return [f"{head} {verb} from lax's", *map(self._row, rows)]
+
+    def _compared(self, reduction: Any) -> bool:
+        return self._check and reduction.taken_over
+
+    def _differs(self, reduction: Any) -> bool:
+        return self._compared(reduction) and self._handover.found(reduction).differs
+
+    def _row(self, reduction: Any) -> str:
+        if not self._compared(reduction):
+            return f"  {reduction}"
+        return f"  {reduction}; --check: {self._handover.found(reduction).said}"

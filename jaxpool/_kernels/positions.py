@@ -140,14 +140,12 @@ def put_in_order(
     place = lax.select(
         lax.lt(position, lax.full_like(position, unit)), place, lax.full_like(place, count)
     )
-    narrow = not adds and y.dtype.itemsize == 2  # as integers, or XLA widens the scatter to float32
-    value = (
-        lax.bitcast_convert_type(y, np.uint16)
-        if narrow
-        else y.astype(accumulator(y.dtype))
-        if adds
-        else y
-    )
+    narrow = not adds and y.dtype.itemsize == 2
+    value = y
+    if adds:
+        value = y.astype(accumulator(y.dtype))
+    elif narrow:  # as integers, or XLA widens the scatter to float32
+        value = lax.bitcast_convert_type(y, np.uint16)
     scatter = lax.scatter_add if adds else lax.scatter
     found = scatter(
         lax.full((count,), 0, value.dtype),

@@ -50,13 +50,11 @@ class Stage:
     how: How
     phases: int = 1  # parts of the result that are interleaved, each by a loop of its own
     regions: int = 1  # parts of the result next to each other, each by a loop of its own
-    stored: bool = (
-        False  # the result is written to memory, and not computed again by each of its readers
-    )
+    # The result is written to memory, and not computed again by each of its readers.
+    stored: bool = False
     note: str = ""
-    read: Any = dataclasses.field(
-        default=None, compare=False, repr=False
-    )  # the object that the kernel reads
+    # The object that the kernel reads.
+    read: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
 Stages = tuple[Stage, ...]

@@ -345,17 +345,3 @@ def test_examples_of_every_vmap_are_counted():
         (row,) = rows_of(jax.grad(lambda x, pool=pool: twice(pool)(x).sum()), (3, 5, 8, 2))
         assert row.examples == 15
         assert row.inputs[0].shape == (8, 2)
-
-
-def test_what_stands_behind_stop_gradient_keeps_nothing():
-    ids = np.zeros(6, np.int32)
-
-    def loss(x):
-        marks = jaxpool.local_maxima(x, (3,), axes=(0,))
-        return jaxpool.segment_logsumexp(jnp.where(marks, x, 0), ids, 3).sum()
-
-    for program, shape in ((loss, (6, 2)), (jax.grad(loss), (6, 2)), (jax.vmap(loss), (5, 6, 2))):
-        x = jax.ShapeDtypeStruct(shape, np.float32)
-        marks, most, *rest = jaxpool.plan_of(program)(x)
-        assert marks.kept == most.kept == ()
-        assert all(row.kept for row in rest)

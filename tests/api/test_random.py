@@ -7,6 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.export import symbolic_shape
+from jax.sharding import AbstractMesh
+from jax.sharding import PartitionSpec as P
 from jax.test_util import check_grads
 
 import jaxpool
@@ -253,3 +256,16 @@ def test_residuals_are_indices():
         _, pullback = jax.vjp(pool, x)
         leaves = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
         assert [(leaf.dtype, leaf.shape) for leaf in leaves] == kept
+
+
+def test_draws_of_a_batch_that_nobody_knows():
+    """What is drawn lies as x does, which only the type of x tells."""
+    x = jax.ShapeDtypeStruct(symbolic_shape("2*b, 4, 2"), np.float32)
+    pool = jaxpool.sharded(
+        jaxpool.stochastic_pool, mesh=AbstractMesh((2,), ("rows",)), spec=P("rows")
+    )
+
+    def total(x):
+        return pool(jax.random.key(0), x, window_shape=(2,)).sum()
+
+    assert str(jax.eval_shape(jax.grad(total), x).shape) == "(2*b, 4, 2)"

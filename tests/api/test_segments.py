@@ -371,3 +371,17 @@ def test_derivatives_promote_nothing(name, dtype):
 def test_what_does_the_same_for_a_traced_temperature(name, instead):
     with pytest.raises(TypeError, match=f"finite number above 0; got .* {instead}"):
         jax.jit(lambda t: getattr(jaxpool, name)(X, IDS, temperature=t))(1.0)
+
+
+def test_what_stands_behind_stop_gradient_keeps_nothing():
+    ids = np.zeros(6, np.int32)
+
+    def loss(x):
+        marks = jaxpool.local_maxima(x, (3,), axes=(0,))
+        return jaxpool.segment_logsumexp(jnp.where(marks, x, 0), ids, 3).sum()
+
+    for program, shape in ((loss, (6, 2)), (jax.grad(loss), (6, 2)), (jax.vmap(loss), (5, 6, 2))):
+        x = jax.ShapeDtypeStruct(shape, np.float32)
+        marks, most, *rest = jaxpool.plan_of(program)(x)
+        assert marks.kept == most.kept == ()
+        assert all(row.kept for row in rest)

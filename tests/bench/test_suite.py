@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import jaxpool
-from bench import every_op, report
+from bench import every_op, plain, report
 from bench._case import TRAIN_STEP
 from bench._jax_peer import AddOnePeer, JaxPeer, jaxpool_op, lax_op
 from bench._peer import Unsupported, Work
 from bench._tf_peer import PYTHON_VARIABLE, TensorFlowPeer
 from bench.cases import CASES, Case, pool, select
+from bench.filters import matches
 from bench.oracle import Reference
 from bench.results import CaseResult, Row, Run
 from bench.run import run_case
@@ -238,3 +239,25 @@ def test_channels_first_is_held_against_channels_last():
 def test_run_survives_json():
     run = made_up_run()
     assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("^max", True),
+        ("3.*2", True),
+        ("max_pool(x, (3,", True),
+        ("(3, 3", False),
+        ("min|sum", False),
+        ("[small]", True),
+    ],
+)
+def test_a_filter_is_an_expression_or_text_as_it_stands(wanted, found):
+    assert matches("max_pool(x, (3,2)) [small]", [wanted]) == found
+    assert not matches("max_pool(x, (3,2)) [small]", [wanted, "min"])
+
+
+def test_the_beginning_of_a_name_chooses_cases():
+    assert select(["max_pool(float32["])
+    name = next(setting.name for setting in plain.chosen([]) if "(" in setting.name)
+    assert plain.chosen([name[: name.index("(") + 1]])

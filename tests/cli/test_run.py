@@ -1,11 +1,14 @@
 """`python -m jaxpool run`: a program as `python` runs it, with its windowed reductions taken over."""
 
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import jax
@@ -16,8 +19,11 @@ from jax import lax
 
 import jaxpool
 from jaxpool.__main__ import main
-from jaxpool._accelerate import both_ways
+from jaxpool._accelerate import bind, both_ways
 from jaxpool._accelerate.bind import handing_over
+from jaxpool._accelerate.report import LaxReduction
+from jaxpool._cli import run
+from jaxpool._cli._on_import import on_import
 
 SCRIPTS = Path(__file__).parent / "scripts"
 OURS = ["-m", "jaxpool", "run"]
@@ -81,6 +87,14 @@ def test_a_module_and_a_package(tmp_path):
     assert (status, said.count("No module named package.absent")) == (1, 1)
 
 
+def test_a_package_that_lacks_another_is_not_said_to_be_missing(tmp_path):
+    written(tmp_path, "import torc", "torctrain/__init__.py")
+    written(tmp_path, "", "torctrain/main.py")
+    status, _, said = started([*OURS, "--quiet", "-m", "torctrain.main"], tmp_path)
+    assert status == 1
+    assert said.splitlines()[-1] == "ModuleNotFoundError: No module named 'torc'"
+
+
 @pytest.mark.parametrize(
     "ending",
     [
@@ -128,6 +142,100 @@ def test_what_is_refused(words, message, capsys):
     assert capsys.readouterr().err == f"jaxpool run: {message}\n"
 
 
+def test_nothing_but_the_script_is_required(capsys):
+    with pytest.raises(SystemExit):
+        main(["run"])
+    said = "jaxpool run: the following arguments are required: SCRIPT\n"
+    assert capsys.readouterr().err == said
+
+
+def test_what_follows_an_import_waits_for_the_package_that_makes_it(tmp_path, monkeypatch):
+    written(tmp_path, "import outermost.inner\nwhole = True", "outermost/first.py")
+    written(tmp_path, "import imported_late\nwhole = True", "outermost/inner.py")
+    written(tmp_path, "raise OSError('broken')", "outermost/broken.py")
+    written(tmp_path, "whole = True", "imported_late.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = ["imported_late", "outermost.first", "outermost.inner"]
+    before, whole = list(sys.meta_path), []
+
+    def then():
+        whole.extend(name for name in names if getattr(sys.modules.get(name), "whole", False))
+
+    on_import("imported_late", then, after="outermost")
+    assert importlib.util.find_spec("outermost.first").loader.get_code("outermost.first")
+    with pytest.raises(OSError, match="broken"):
+        importlib.import_module("outermost.broken")
+    importlib.import_module("outermost.first")
+    assert whole == names
+    assert sys.meta_path == before
+
+
+ENTRIES = [
+    "import jaxpool.testing",
+    "import jaxpool._arguments.arrays",
+    "from jaxpool import max_pool",
+]
+for module in pkgutil.walk_packages(jaxpool.compat.__path__, "jaxpool.compat."):
+    if "._" not in module.name:
+        ENTRIES.append(f"import {module.name}")
+
+
+@pytest.mark.slow  # each starts jax
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_script_that_imports_a_part_of_jaxpool_first_is_taken_over(entry, tmp_path):
+    script = written(
+        tmp_path,
+        f"""
+        {entry}
+        import jax.numpy as jnp
+        from jax import lax
+        lax.reduce_window(jnp.zeros(9), -jnp.inf, lax.max, (3,), (2,), "VALID")
+        """,
+    )
+    status, _, said = started([*OURS, script], tmp_path)
+    assert status == 0
+    assert "jaxpool run: 1 of 1 windowed reductions of train.py taken over\n" in said
+
+
+class TestTheSummary:
+    """Of 30 reductions, of which the last differs."""
+
+    def met(self):
+        rows = [
+            LaxReduction("max", "int8", (9,), (3,), (1,), (), f"{at}", None) for at in range(30)
+        ]
+        checked = both_ways.BothWays(lambda _: None)
+        gave = both_ways.Comparison
+        checked._compared = {row: gave("equal") for row in rows[:-1]} | {rows[-1]: gave("no", True)}
+        met = run._Met("train.py", check=True)
+        met._reductions, met._handover = rows, checked
+        return met
+
+    def said(self, capsys, quiet):
+        self.met().tell(os.getpid(), None, quiet)
+        return capsys.readouterr().err.splitlines()
+
+    def test_what_differs_is_told_first(self, capsys):
+        head, *rows, last = self.said(capsys, quiet=False)
+        assert head.startswith("jaxpool run: 30 of 30")
+        assert rows[0].startswith("  29: max")
+        assert rows[0].endswith("; --check: no")
+        assert [row.split(":")[0] for row in rows[1:]] == [f"  {at}" for at in range(19)]
+        assert last == "  and 10 more, which --report FILE lists"
+
+    def test_what_differs_is_told_if_nothing_else_is(self, capsys):
+        head, row = self.said(capsys, quiet=True)
+        assert head == "jaxpool run: 1 of 30 windowed reductions of train.py differs from lax's"
+        assert row.startswith("  29: max")
+        assert row.endswith("; --check: no")
+
+    def test_quiet_says_nothing_where_none_differs(self, capsys):
+        met = self.met()
+        met._reductions = met._reductions[:-1]
+        met.tell(os.getpid(), None, True)
+        assert capsys.readouterr().err == ""
+
+
 POOLS = """
 import os, threading
 os.environ["JAX_ENABLE_X64"] = "1"  # jax reads it when it is imported
@@ -153,6 +261,30 @@ print(reduce_window(x, 1.0, lax.mul, (1, 2, 2, 1), (1, 1, 1, 1), "VALID").sum())
 """
 
 
+def test_what_is_handed_over_in_every_thread_is_told(tmp_path, monkeypatch, capsys):
+    registered, report = [], tmp_path / "met.json"
+    monkeypatch.setattr(bind, "_everywhere", None)
+    monkeypatch.setattr("atexit.register", registered.append)
+    met = run._Met("train.py", check=True)
+    met.begin()
+    thread = threading.Thread(target=lambda: jax.jit(max_pool)(jnp.arange(9.0)).block_until_ready())
+    thread.start()
+    thread.join()
+    lax.reduce_window(jnp.ones(9), 1.0, lax.mul, (3,), (1,), "VALID")
+    assert registered == [met._handover.compare]
+    met.end(None)
+    met.tell(os.getpid(), str(report), False)
+    head, first, second = capsys.readouterr().err.splitlines()
+    assert head == "jaxpool run: 1 of 2 windowed reductions of train.py taken over"
+    assert "(max_pool): max of float32[9]" in first
+    assert first.endswith("taken over; --check: equal")
+    assert "left to lax (the reduction is no max, min or sum of two numbers)" in second
+    data = json.loads(report.read_text())
+    assert [row["taken_over"] for row in data["reductions"]] == [True, False]
+    assert [row.get("check") for row in data["reductions"]] == ["equal", None]
+
+
+@pytest.mark.slow  # it starts jax twice
 def test_the_whole_process_is_taken_over_and_told(tmp_path):
     script = written(tmp_path, POOLS)
     plain = started([script], tmp_path)
@@ -209,7 +341,7 @@ def first_call(pool, x):
     with handing_over(checked):
         jax.block_until_ready(jax.jit(pool)(x))
     checked.compare()
-    return checked, [checked.found(each) for each in found]
+    return checked, [checked.found(each).said for each in found]
 
 
 def max_pool(x):
@@ -244,15 +376,104 @@ def test_a_value_that_is_another_is_found(monkeypatch):
     assert found == "value differs at 1 of 4 elements, by 1"
 
 
-def test_what_is_traced_and_never_run_is_not_compared():
+def traced(pool, x):
+    """A pool traced for the type of x under --check, and what was found of it."""
     found = []
     checked = both_ways.BothWays(found.append)
+    jaxpool.accelerate(pool)
     with handing_over(checked):
-        jax.eval_shape(max_pool, jnp.arange(9.0))
+        jax.eval_shape(pool, x)
     checked.compare()
-    assert [checked.found(each) for each in found] == [
-        "not compared, for it was traced and did not run"
+    return [checked.found(each).said for each in found]
+
+
+def test_what_is_traced_and_never_run_is_not_compared():
+    said = "not compared, for it was traced and did not run"
+    assert traced(max_pool, jnp.arange(9.0)) == [said]
+
+
+def test_a_symbolic_shape_is_not_compared_and_said_to_be_the_reason():
+    (size,) = jax.export.symbolic_shape("n")
+    x = jax.ShapeDtypeStruct((size, 9), jnp.float32)
+
+    def pool(x):
+        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3), (1, 2), "VALID")
+
+    assert traced(pool, x) == ["not compared, for its shape is symbolic"]
+
+
+def test_an_array_of_several_processes_is_not_compared_and_said_to_be_the_reason(monkeypatch):
+    monkeypatch.setattr(type(jnp.zeros(1)), "is_fully_addressable", False)
+    checked, found = first_call(max_pool, jnp.arange(9.0))
+    said = "not compared, for its array lies on several processes"
+    assert (checked.differs, found) == (False, [said])
+
+
+def sum_pool(x):
+    zero = np.zeros((), x.dtype)
+    return lax.reduce_window(x, zero, lax.add, (16, 16), (1, 1), "SAME")
+
+
+def sum_from_one(x):
+    return lax.reduce_window(x, np.ones((), x.dtype), lax.add, (3, 3), (1, 1), "VALID")
+
+
+def noise(shape, dtype="float32"):
+    return jnp.asarray(np.random.default_rng(0).normal(size=shape), dtype)
+
+
+def test_a_sum_of_narrow_floats_that_is_another_is_found(monkeypatch):
+    real = both_ways.Handover.take_over
+    monkeypatch.setattr(both_ways.Handover, "take_over", lambda *args: 0 * real(*args))
+    checked, (found,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
+    assert checked.differs
+    assert found.startswith("value differs at 384 of 384 elements")
+
+
+def test_a_cotangent_of_narrow_floats_that_is_another_is_found(monkeypatch):
+    real = both_ways.Handover.take_over
+
+    def wrong(*args):
+        y = real(*args)
+        return y / 2 + lax.stop_gradient(y / 2)
+
+    monkeypatch.setattr(both_ways.Handover, "take_over", wrong)
+    _, (found,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
+    assert found.startswith("cotangent differs at 384 of 384 elements")
+
+
+@pytest.mark.parametrize(
+    ("pool", "dtype"),
+    [(sum_pool, "bfloat16"), (sum_from_one, "float32"), (sum_from_one, "bfloat16")],
+)
+def test_right_sums_are_equal(pool, dtype):
+    assert first_call(pool, noise((16, 24), dtype))[1] == ["equal"]
+
+
+def test_a_sum_that_is_not_finite_must_be_the_same(monkeypatch):
+    x = jnp.zeros((4, 4)).at[0, 0].set(jnp.inf)
+    assert first_call(sum_from_one, x)[1] == ["equal"]
+    real = both_ways.Handover.take_over
+    monkeypatch.setattr(both_ways.Handover, "take_over", lambda *args: jnp.nan_to_num(real(*args)))
+    _, (found,) = first_call(sum_from_one, x)
+    assert found.startswith("value differs at 1 of 4 elements")
+
+
+def test_cotangents_are_compared_where_the_maximum_is_finite(monkeypatch):
+    some, every = jnp.zeros(9).at[0].set(jnp.nan), jnp.full(9, -jnp.inf)
+    assert first_call(max_pool, some)[1] == [
+        "equal; cotangents were compared of 3 of 4 windows, for NaN or infinity in the others"
     ]
+    assert first_call(max_pool, every)[1] == [
+        "equal in value; the cotangent was not compared, for NaN or infinity"
+    ]
+    real = both_ways.Handover.take_over
+    monkeypatch.setattr(
+        both_ways.Handover, "take_over", lambda *args: lax.stop_gradient(real(*args))
+    )
+    checked, (found,) = first_call(max_pool, some)
+    assert checked.differs
+    assert found.startswith("cotangent differs at 3 of 9 elements")
 
 
 @pytest.mark.parametrize("transform", [jax.vmap, jax.checkpoint, lambda f: lambda x: lax.map(f, x)])

@@ -209,18 +209,6 @@ def test_a_batch_that_nobody_knows():
         pooled("b")
 
 
-def test_draws_of_a_batch_that_nobody_knows():
-    """What is drawn lies as x does, which only the type of x tells."""
-    x = jax.ShapeDtypeStruct(symbolic_shape("2*b, 4, 2"), np.float32)
-    (drawing,) = (each.function for each in pools().values() if each.takes("key", "padding"))
-    pool = sharded(drawing, mesh=AbstractMesh((2,), ("rows",)), spec=P("rows"))
-
-    def total(x):
-        return pool(jax.random.key(0), x, window_shape=(2,)).sum()
-
-    assert str(jax.eval_shape(jax.grad(total), x).shape) == "(2*b, 4, 2)"
-
-
 def test_numbers_of_adaptive_windows_that_work():
     where = {"mesh": rows(4), "spec": ROWS}
     assert refusal(ValueError, jaxpool.adaptive_max_pool, X, (6, 2), **where) == (

@@ -242,11 +242,11 @@ TYPED = {
     "lp_pool, inf": row("lp_pool", p=np.inf, window_shape=(3, 2), strides=None, padding="SAME"),
 }
 VARIANTS |= TYPED
-# Ops whose kernels another op has, such as a minimum those of the maximum, gem_pool those of lp_pool and a pyramid
-# those of adaptive pools, and boxes, whose programs take seconds to compile: slow tests have them.
+# Ops whose kernels another op has, such as a minimum those of the maximum and a pyramid those of adaptive pools, and
+# boxes, whose programs take seconds to compile: slow tests have them.
 ALIKE = {
     *("minimum", "fmin", "cummin", "global_max_pool", "global_avg_pool", "accelerate", "erode"),
-    *("min", "min_pool", "local_minima", "gem_pool", "spatial_pyramid_pool", "fmax"),
+    *("min", "min_pool", "local_minima", "spatial_pyramid_pool", "fmax"),
     *(name for name in POOLS if name.endswith("argmax")),
     *(name for name, pool in POOLS.items() if pool.takes("rank") or pool.takes("blur_shape")),
     *(name for name, pool in POOLS.items() if pool.takes("segment_ids") and name != "segment_max"),
