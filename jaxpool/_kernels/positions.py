@@ -119,8 +119,8 @@ def put_in_order(
 ) -> Array:
     """What `put_last` and `add_at` give, where a platform writes one element of a scatter after another.
 
-    As one axis: nothing is transposed, and elements that collide come in their row-major order. The numbers of the
-    places are int32.
+    What lies behind the batch is one axis: nothing is transposed, and elements that collide come in their row-major
+    order. A batch that XLA shards stays where it is. The numbers of the places are int32.
     """
     order = list(range(y.ndim))
     for slot, axis in zip(sorted(axes), axes, strict=True):
@@ -128,15 +128,16 @@ def put_in_order(
     shape = list(y.shape)
     for axis, size in zip(axes, sizes, strict=True):
         shape[axis] = size
+    front = min(axes)
     steps = [math.prod(shape[axis + 1 :]) for axis in range(y.ndim)]
     place, unit = lax.full_like(position, 0), 1
     for axis, size in reversed([*zip(axes, sizes, strict=True)]):
         along = position // np.int32(unit) % np.int32(size)
         place, unit = place + along * np.int32(steps[axis]), unit * size
-    for axis in {*range(y.ndim)} - {*axes}:
+    for axis in {*range(front, y.ndim)} - {*axes}:
         lane = lax.broadcasted_iota(np.int32, y.shape, axis)
         place = place + lane * np.int32(steps[axis])
-    count = math.prod(shape)
+    count = math.prod(shape[front:])
     place = lax.select(
         lax.lt(position, lax.full_like(position, unit)), place, lax.full_like(place, count)
     )
@@ -147,11 +148,12 @@ def put_in_order(
     elif narrow:  # as integers, or XLA widens the scatter to float32
         value = lax.bitcast_convert_type(y, np.uint16)
     scatter = lax.scatter_add if adds else lax.scatter
+    batch, many = tuple(range(front)), math.prod(y.shape[front:])
     found = scatter(
-        lax.full((count,), 0, value.dtype),
-        lax.transpose(place, order).reshape(-1, 1),
-        lax.transpose(value, order).ravel(),
-        lax.ScatterDimensionNumbers((), (0,), (0,)),
+        lax.full((*shape[:front], count), 0, value.dtype),
+        lax.reshape(lax.transpose(place, order), (*shape[:front], many, 1)),
+        lax.reshape(lax.transpose(value, order), (*shape[:front], many)),
+        lax.ScatterDimensionNumbers((), (front,), (front,), batch, batch),
         mode=_DROP,
     )
     x = lax.reshape(found, shape)

@@ -44,8 +44,10 @@ OVER_LANES = [
 BRANCHING = [
     pool("global_max_pool"),
     pool("adaptive_max_pool", (5, 4)),
-    pool("max_unpool", (12, 12), (2, 2), (2, 2)),
 ]
+UNPOOLED = pool(
+    "max_unpool", (12, 12), (2, 2), (2, 2)
+)  # one scatter, of which the batch is an axis of its own
 # These branch in the value and in the derivative: on the least and the largest of what they add up, and of cotangents.
 IN_RANGE = [pool("lp_pool", 2, (3, 3), (2, 2), "SAME")]
 
@@ -74,7 +76,7 @@ def test_sharded_lanes_send_nothing(kind):
     """Forward and backward."""
     mesh = mesh_of((4, 2), kind)
     x = jax.device_put(jnp.asarray(numbers(LANE_SHAPE)), NamedSharding(mesh, LANES))
-    cases = OVER_LANES + (BRANCHING + IN_RANGE if kind != "auto" else [])
+    cases = OVER_LANES + ([*BRANCHING, UNPOOLED, *IN_RANGE] if kind != "auto" else [])
     assert collectives(over_lanes(cases, kind, mesh, LANES), x) == []
 
 
@@ -90,12 +92,17 @@ def test_branches_over_a_batch_that_xla_alone_knows_to_be_sharded_take_one_bool(
     assert collectives(of_every([case]), x) == [("all-reduce", 1)]
 
 
+def test_unpooling_over_a_batch_that_xla_alone_knows_to_be_sharded_sends_nothing():
+    x = jax.device_put(jnp.ones(LANE_SHAPE), NamedSharding(mesh_of((8,), "auto"), P("a")))
+    assert collectives(of_every([UNPOOLED]), x) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_sharded_lanes_give_what_one_device_gives(kind):
     mesh = mesh_of((4, 2), kind)
     x = jnp.asarray(hard_numbers(LANE_SHAPE))
-    cases = OVER_LANES[:3] + OVER_LANES[4:5] + BRANCHING
+    cases = [*OVER_LANES[:3], *OVER_LANES[4:5], *BRANCHING, UNPOOLED]
     want = jax.jit(of_every(cases))(x)
     got = jax.jit(over_lanes(cases, kind, mesh, LANES))(
         jax.device_put(x, NamedSharding(mesh, LANES))
