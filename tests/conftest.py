@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # and more of them.
 settings.register_profile(
     "quick",
-    max_examples=18,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     database=None,
