@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Literal
 
@@ -38,8 +39,15 @@ def element_counts(window: Window, kind: Count, y: Array) -> Array:
 
 def same_count(window: Window, kind: Count) -> int | None:
     """How many elements each window has, if all have the same number."""
-    counts = [np.unique(counts_along(dim, kind)).tolist() for dim in window.dims]
-    return math.prod(map(min, counts)) if all(len(each) == 1 for each in counts) else None
+    counts = [_same_along(dim, kind) for dim in window.dims]
+    return None if None in counts else math.prod(counts)
+
+
+@functools.lru_cache(maxsize=1024)
+def _same_along(dim: Axis, kind: Count) -> int | None:
+    """Kept, as it looks at every window of what may be a long axis."""
+    counts = counts_along(dim, kind)
+    return int(counts[0]) if counts.min() == counts.max() else None
 
 
 def counts_along(dim: Axis, kind: Count, *, as_constant: bool = True) -> Any:
