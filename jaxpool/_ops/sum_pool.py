@@ -40,7 +40,8 @@ def element_counts(window: Window, kind: Count, y: Array) -> Array:
 def same_count(window: Window, kind: Count) -> int | None:
     """How many elements each window has, if all have the same number."""
     counts = [_same_along(dim, kind) for dim in window.dims]
-    return None if None in counts else math.prod(counts)
+    alike = [count for count in counts if count is not None]
+    return math.prod(alike) if len(alike) == len(counts) else None
 
 
 @functools.lru_cache(maxsize=1024)
