@@ -40,6 +40,7 @@ from jaxpool.compat._torch_elementwise import fmax, fmin, maximum, minimum
 from jaxpool.compat._torch_fractional import fractional_max_pool2d, fractional_max_pool3d
 from jaxpool.compat._torch_lp import lp_pool1d, lp_pool2d, lp_pool3d
 from jaxpool.compat._torch_max_pool import max_pool1d, max_pool2d, max_pool3d
+from jaxpool.compat._torch_median import median, nanmedian
 from jaxpool.compat._torch_reduce import amax, amin, cummax, cummin, max, min
 from jaxpool.compat._torch_unpool import max_unpool1d, max_unpool2d, max_unpool3d
 
@@ -93,6 +94,8 @@ __all__ = [
     "max_unpool2d",
     "max_unpool3d",
     "maximum",
+    "median",
     "min",
     "minimum",
+    "nanmedian",
 ]

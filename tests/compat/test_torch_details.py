@@ -180,6 +180,8 @@ def test_results_have_names():
         ("adaptive_avg_pool2d", (4,)),
         ("amax", (1,)),
         ("max", ()),
+        ("median", ()),
+        ("nanmedian", ()),
     ],
 )
 def test_forward_mode_and_jit(name, args):
@@ -309,7 +311,9 @@ def test_random_samples_have_no_derivative(rank):
     np.testing.assert_array_equal(none, np.zeros_like(samples))
 
 
-@pytest.mark.parametrize("name", ["max", "min", "amax", "amin", "cummax", "cummin"])
+@pytest.mark.parametrize(
+    "name", ["max", "min", "amax", "amin", "cummax", "cummin", "median", "nanmedian"]
+)
 def test_the_names_of_numpy_are_taken_where_pytorch_takes_them(name):
     torch = pytest.importorskip("torch")
     x = np.array([[1, 3, 2], [5, 4, 6]], np.float32)
