@@ -38,6 +38,7 @@ from jaxpool.compat._torch_classes import (
 )
 from jaxpool.compat._torch_elementwise import fmax, fmin, maximum, minimum
 from jaxpool.compat._torch_fractional import fractional_max_pool2d, fractional_max_pool3d
+from jaxpool.compat._torch_logcumsumexp import logcumsumexp
 from jaxpool.compat._torch_lp import lp_pool1d, lp_pool2d, lp_pool3d
 from jaxpool.compat._torch_max_pool import max_pool1d, max_pool2d, max_pool3d
 from jaxpool.compat._torch_median import median, nanmedian
@@ -83,6 +84,7 @@ __all__ = [
     "fmin",
     "fractional_max_pool2d",
     "fractional_max_pool3d",
+    "logcumsumexp",
     "lp_pool1d",
     "lp_pool2d",
     "lp_pool3d",

@@ -385,6 +385,16 @@ def test_cummax_and_cummin(name, calls):
 
 
 @drawn_calls
+def test_logcumsumexp(calls):
+    cases = []
+    for rng in geometries(calls):
+        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 6)
+        args, dtype = (int(rng.integers(-2, 2)),), dtype_of(rng)
+        cases.append(Case("logcumsumexp", (shape,), args, dtype=dtype, same_at_nan=False))
+    compare(cases)
+
+
+@drawn_calls
 @pytest.mark.parametrize("dim", [None, 0, -1])
 def test_aminmax(dim, calls):
     for rng in geometries(min(calls, 4)):

@@ -205,7 +205,7 @@ def test_wrong_arguments_of_medians(name):
         refused(name, x, *args)
 
 
-@pytest.mark.parametrize("name", ["amax", "amin", "cummax", "cummin"])
+@pytest.mark.parametrize("name", ["amax", "amin", "cummax", "cummin", "logcumsumexp"])
 def test_wrong_axes(name):
     wrong = [4, -5, 1.0, True, "a"]
     wrong += [(1, 1), (1, -3), (True,), (1.0,)] if name[0] == "a" else [None, (0,), ()]
