@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -29,14 +28,9 @@ def _median(function: str, input: Any, dim: Any, keepdim: Any, ignores_nan: bool
         if keepdim is not MISSING:
             hint = "Name an axis."
             raise ArgumentError("keepdim", "given with `dim`", keepdim, hint, TypeError)
-    if not x.size:
+    if 0 in x.shape:
         none = np.nan if is_float(x.dtype) else jnp.iinfo(x.dtype).min
         return jnp.full((), none, x.dtype)
-    return _of_all(op, x)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _of_all(op: Any, x: Array) -> Array:
     line = lax.reshape(x, (x.size,))
     return lax.squeeze(apply(op("split", (0,), line.shape), "jvp", line), (0,))
 
