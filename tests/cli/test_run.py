@@ -328,7 +328,8 @@ def test_switched_off_it_is_the_plain_program(tmp_path):
 
 @pytest.mark.slow  # each starts jax twice
 @pytest.mark.parametrize("name", ["flax", "equinox", "keras"])
-def test_a_training_gives_what_it_gave(name, tmp_path):
+def test_a_training_gives_what_it_gave(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")  # or Keras is not imported without TensorFlow
     pytest.importorskip(name)
     words = [str(SCRIPTS / f"{name}_step.py"), "4", "24"]
     plain = started(words, tmp_path)
