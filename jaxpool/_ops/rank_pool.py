@@ -164,12 +164,36 @@ class RankOver(Reduction):
     def value(self, on: Platform, *xs: Array) -> Array:
         key = rank.keys(xs[0])
         real = xs[1] if xs[1:] else lax.full_like(key, True, np.bool_)
-        count = jnp.sum(real, axis=self.axes, keepdims=True, dtype=np.int32)
-        place = count // 2
-        if self.rank is not None:
-            place = count + self.rank if self.rank < 0 else lax.full_like(count, self.rank)
+        place = self._place(xs[0], real)
         key = lax.select(real, key, lax.full_like(key, rank.end(key.dtype, True)))
         return rank.values(rank.by_counting(key, self.axes, place), xs[0].dtype)
+
+    def _count(self, real: Array) -> Array:
+        return jnp.sum(real, axis=self.axes, keepdims=True, dtype=np.int32)
+
+    def _place(self, x: Array, real: Array) -> Array:
+        """How many of the elements that are `real` stand before the one that is wanted."""
+        count = self._count(real)
+        if self.rank is None:
+            return count // 2
+        return count + self.rank if self.rank < 0 else lax.full_like(count, self.rank)
+
+
+@dataclasses.dataclass(frozen=True)
+class LowerMedian(RankOver):
+    """PyTorch's median over whole axes: of an even number of elements the lower of the two in the middle.
+
+    A NaN is the median of what holds one; ignored, it is that of nothing but NaNs alone.
+    """
+
+    ignores_nan: bool = False
+
+    def _place(self, x: Array, real: Array) -> Array:
+        numbers, count = self._count(lax.bitwise_and(real, lax.eq(x, x))), self._count(real)
+        middle = lax.max(numbers - 1, lax.full_like(numbers, 0)) // 2
+        if self.ignores_nan:
+            return middle
+        return lax.select(lax.eq(numbers, count), middle, count - 1)  # NaNs rank last
 
 
 def ranked(op: RankPool, x: Array, autodiff: Autodiff = "jvp") -> Array:
