@@ -92,7 +92,7 @@ class RangedOp(Op):
         ways: tuple[Any, ...] = self.careful, self.careful_linear, self.careful_transpose
         if self.is_plain(*types[1:]):
             ways = self.plain, self.plain_linear, self._plain_back
-        calls = zip(ways, (types, (types, y, types), (types, y, y)), strict=True)
+        calls = zip(ways, (types, (types, y, types[: self.inputs]), (types, y, y)), strict=True)
         walked = taps(self.window, "walked")
         value, linear, back = (stages_of(on, way, *args) or walked for way, args in calls)
         why = (BEYOND,) if self.is_plain(*types[1:]) else ()
@@ -196,7 +196,7 @@ class RangedOp(Op):
             return self.careful_transpose(xs, y, dy)
 
         def careful(xs: Any, y: Array, dy: Array, _: Any = None) -> tuple[Array, ...]:
-            return in_turn(on, self.window, part, (y, dy, *xs), xs)
+            return in_turn(on, self.window, part, (y, dy, *xs), xs[: self.inputs])
 
         if not self.is_plain(*xs[1:]):
             return careful(xs, y, dy)
