@@ -27,7 +27,7 @@ from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.ranged import ranged
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._ops.reduction import Reduction
-from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool, pool_op
+from jaxpool._ops.select_pool import LevelPool, pool_op
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform
@@ -58,12 +58,9 @@ class MaskedSelect(Op):
     ties: Ties
 
     @property
-    def _pool(self) -> SelectPool | MaskPool | LevelPool:
-        found = pool_op(self.window, self.kind, self.ties, index=True)
-        assert isinstance(
-            found, (SelectPool, MaskPool, LevelPool)
-        )  # others take the mask themselves
-        return found
+    def _pool(self) -> Any:
+        """The pool without a mask; one of whole axes, that takes the mask itself, is none of this op: `extreme`."""
+        return pool_op(self.window, self.kind, self.ties, index=True)
 
     def plan(self, on: Platform, x: Any, mask: Any) -> OpPlan:
         own = self._pool.plan(on, x)

@@ -56,7 +56,7 @@ def counted(x: Array, where: Any, axes: Sequence[int], lists: Lists) -> tuple[Ar
     return values, there & side_by_side(counts, axes, lists)[0]
 
 
-def pick(values: Array, there: np.ndarray, best: Callable[..., Any], worst: float) -> Array:
+def pick(values: Array, there: Any, best: Callable[..., Any], worst: float) -> Array:
     """The element of each window that is `best` of those that are there."""
     at = jax.nn.one_hot(
         best(jnp.where(there, values, worst), -1), values.shape[-1], dtype=values.dtype
@@ -64,21 +64,21 @@ def pick(values: Array, there: np.ndarray, best: Callable[..., Any], worst: floa
     return jnp.where(at > 0, values, 0).sum(-1)
 
 
-def largest(values: Array, there: np.ndarray) -> Array:
+def largest(values: Array, there: Any) -> Array:
     """The maximum of each window."""
     return jnp.where(there, values, -np.inf).max(-1)
 
 
-def smallest(values: Array, there: np.ndarray) -> Array:
+def smallest(values: Array, there: Any) -> Array:
     """The minimum of each window."""
     return jnp.where(there, values, np.inf).min(-1)
 
 
-def total(values: Array, there: np.ndarray) -> Array:
+def total(values: Array, there: Any) -> Array:
     """The sum of each window."""
     return jnp.where(there, values, 0).sum(-1)
 
 
-def mean(values: Array, there: np.ndarray) -> Array:
+def mean(values: Array, there: Any) -> Array:
     """The average of each window."""
     return total(values, there) / jnp.maximum(there.sum(-1), 1).astype(values.dtype)
