@@ -6,14 +6,17 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 from jax import Array
 from jax import numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._geometry.window import Window, make_window
+from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import counting
 from jaxpool._shards.split import Split, located
@@ -52,7 +55,10 @@ def masked(
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         mask = mask_of(where, x.shape)
     shape = [size if axis in window.axes else mask.shape[axis] for axis, size in enumerate(x.shape)]
-    return MaskedPool(jnp.broadcast_to(mask, shape), split)
+    mask = jnp.broadcast_to(mask, shape)
+    if split is None and is_sharded(mask):  # beside an x that every device has whole
+        mask = reshard(mask, NamedSharding(jax.typeof(mask).sharding.mesh, PartitionSpec()))
+    return MaskedPool(mask, split)
 
 
 @dataclasses.dataclass(frozen=True)

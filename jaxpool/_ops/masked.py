@@ -11,6 +11,7 @@ counted once for all channels is.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,17 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, losing
+from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.ranged import ranged
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._ops.reduction import Reduction
-from jaxpool._ops.select_pool import LevelPool, pool_op
+from jaxpool._ops.select_pool import LevelPool, SelectPool, pool_op
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftPool
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan
 from jaxpool._plan.sum_pool import plan_sum
 
@@ -40,9 +42,19 @@ def counting(x: Array, mask: Array, fill: Any) -> Array:
     return lax.select(slices.broadcast_like(mask, x), x, lax.full_like(x, fill))
 
 
+@dataclasses.dataclass(frozen=True)
+class _HoldsSome(SelectPool):
+    """The maximum of bools, computed once: else XLA pools the mask in every reader."""
+
+    def value(self, on: Platform, x: Array) -> Array:
+        own = functools.partial(SelectPool.value, self, on)
+        y: Array = materialise(barrier_on(on), own, x)
+        return y
+
+
 def holds_some(window: Window, mask: Array) -> Array:
     """Which windows hold an element that counts, broadcastable to the output."""
-    return apply(pool_op(window, "max", "first"), "jvp", mask)
+    return apply(_HoldsSome(window, "max", "first"), "jvp", mask)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -296,5 +296,6 @@ def _pushed(f: Any, xs: Any, dots: Any) -> Array:
 @functools.partial(jax.jit, static_argnums=0)
 def ranged(op: RangedOp, x: Array, *given: Array) -> Array:
     """What `op` computes, in both modes. What is kept is the inputs and the output before it is rounded."""
-    given = tuple(array.astype(accumulator(x.dtype)) for array in given)
+    wide = accumulator(x.dtype)
+    given = tuple(array if array.dtype == np.bool_ else array.astype(wide) for array in given)
     return applied(op, x, *given).astype(x.dtype)

@@ -35,9 +35,9 @@ NOTHING = (
 class SoftPool(RangedOp):
     """What the exponentials of each window make; `temperature` is None if an array comes with x.
 
-    If it is `masked`, x is -inf where it does not count, and two arrays come last. One is 1 for windows in which
-    nothing counts, else 0: added to a total, it keeps such a window, whose value is not used, from being taken for one
-    out of range. The other is 1 for elements that count, else 0, which tells those that are -inf from what does not.
+    If it is `masked`, x is -inf where it does not count, and two arrays of bools come last. One says in which windows
+    nothing counts: 1 added to their totals keeps these, whose values are not used, from being taken for out of range.
+    The other says which elements count, and tells those that are -inf from others.
     """
 
     window: Window
@@ -68,7 +68,7 @@ class SoftPool(RangedOp):
     def _total(self, weight: Array, *given: Array, kept: bool = False) -> Array:
         """The sum of the exponentials of each window."""
         total = sum_of(self.window, weight, kept=kept)
-        return total + given[-2] if self.masked else total
+        return total + given[-2].astype(total.dtype) if self.masked else total
 
     def _stages(self, x: Array, heat: Any) -> Stages:
         return in_stages(x, self.window, heat, -np.inf, largest(-np.inf))
@@ -77,9 +77,12 @@ class SoftPool(RangedOp):
         self, stages: Stages, moments: int, *given: Array, by_heat: bool = False
     ) -> State:
         """The sum of `exp((x - m) / heat)`, and of that times (x - m) to the powers up to `moments`."""
-        ones = given[-1] if self.masked else 1.0
-        total, *rest = stages.gather([ones, *[0.0] * moments], exponential(by_heat=by_heat))
-        return (total + given[-2] if self.masked else total, *rest)
+        sums = [0.0] * moments
+        if not self.masked:
+            return stages.gather([1.0, *sums], exponential(by_heat=by_heat))
+        ones = given[-1].astype(stages.high.dtype)
+        total, *rest = stages.gather([ones, *sums], exponential(by_heat=by_heat))
+        return total + given[-2].astype(total.dtype), *rest
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, heat = self._plainly(*xs)

@@ -171,6 +171,17 @@ def test_a_mask_of_its_own_for_each_example():
         np.testing.assert_array_equal(each, jax.jit(pool)(x, where=mask))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mask_may_be_sharded_where_x_is_not(name):
+    explicit = jax.sharding.AbstractMesh((2,), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
+    spec = jax.sharding.NamedSharding(explicit, jax.sharding.PartitionSpec("a"))
+    x = jax.ShapeDtypeStruct(SHAPE, np.float32)
+    mask = jax.ShapeDtypeStruct((2, 1, 6, 1), np.bool_, sharding=spec)
+    with jax.sharding.use_abstract_mesh(explicit):
+        y, dx = jax.eval_shape(functools.partial(pooled, name), x, mask)
+    assert (y.shape, dx.shape) == ((2, 5, 3, 3), SHAPE)
+
+
 def test_a_mask_that_all_channels_share_is_kept_once():
     """Beside an index for each output: a bool for each position."""
 
