@@ -14,9 +14,8 @@ from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.masked import CountedAverage
 from jaxpool._ops.masked import averaged as mean_of_some
-from jaxpool._ops.sum_pool import SumPool
+from jaxpool._ops.sum_pool import CountedAverage, SumPool
 from jaxpool._shards.pools import Sum
 
 

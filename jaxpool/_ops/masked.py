@@ -21,20 +21,18 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, accumulator, cast, losing
+from jaxpool._kernels.dtypes import Kind, accumulator, losing
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import ranged
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.select_pool import LevelPool, SelectPool, pool_op
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftPool
-from jaxpool._ops.sum_pool import SumPool
+from jaxpool._ops.sum_pool import CountedAverage, SumPool
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan
-from jaxpool._plan.sum_pool import plan_sum
 
 
 def counting(x: Array, mask: Array, fill: Any) -> Array:
@@ -104,28 +102,6 @@ def extreme(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff = "jvp")
     """The max or min pool of what counts."""
     whole = pool_op(op.window, op.kind, op.ties, index=True)
     return apply(whole if isinstance(whole, Reduction) else op, autodiff, x, mask)
-
-
-@dataclasses.dataclass(frozen=True)
-class CountedAverage(Op):
-    """The sum over each window divided by a count, which is given."""
-
-    window: Window
-
-    linear_in_x = True
-
-    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        return SumPool(self.window).plan(on, x)
-
-    def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
-        plan = plan_sum(problem_of(self.window, x, on))
-        return window_sum(x, plan, Epilogue(x.dtype, lambda total: total / given[0]))
-
-    def transpose(self, on: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
-        shape = self.window.unpooled(dy.shape)
-        plan = plan_sum(problem_of(self.window, dy, on, shape), transposed=True)
-        wide = cast(dy, accumulator(dy.dtype)) / given[0]
-        return (window_spread(wide, plan, Epilogue(dy.dtype)),)
 
 
 def averaged(op: CountedAverage, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:

@@ -21,9 +21,8 @@ from jaxpool._kernels.select import flat_tap, real_end
 from jaxpool._kernels.slices import crossed
 from jaxpool._kernels.split_ties import Words, inside, real_words
 from jaxpool._ops.apply import apply_given
-from jaxpool._ops.masked import CountedAverage
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
-from jaxpool._ops.sum_pool import SumPool, counts_along, same_count
+from jaxpool._ops.sum_pool import CountedAverage, SumPool, counts_along, same_count
 from jaxpool._plan.tuning import LIMITS
 from jaxpool._shards.border import pool_shard
 from jaxpool._shards.halo import Shards
