@@ -52,11 +52,8 @@ def _least_of_batch(size: int, mapped: list[bool], grades: Array) -> tuple[Array
     return least_of(grades), False
 
 
-SURE, EMPTY, OUT = (
-    2,
-    1,
-    0,
-)  # grades: within the range; a window of zeros, which some ops treat apart; out of it
+# Grades: within the range; a window of zeros, which some ops treat apart; out of it.
+SURE, EMPTY, OUT = 2, 1, 0
 
 
 def graded(sure: Array, empty: Array | None = None) -> Array:
