@@ -125,4 +125,7 @@ def soft(op: SoftPool, x: Array, mask: Array, *heat: Array) -> Array:
     some = holds_some(op.window, mask)
     nothing = jnp.logical_not(some)
     y = ranged(op, counting(x, mask, -np.inf), *heat, nothing, mask).astype(dtype)
-    return counting(y, some, lowest if isinstance(op, LogSumExpPool) else 0)
+    if not isinstance(op, LogSumExpPool):
+        return y
+    # Added, as y is 0 there: a select has a transpose, a pass over the cotangents that sends no element less.
+    return y + jnp.where(some, 0, lowest).astype(dtype)

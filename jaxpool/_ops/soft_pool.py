@@ -36,7 +36,7 @@ class SoftPool(RangedOp):
     """What the exponentials of each window make; `temperature` is None if an array comes with x.
 
     If it is `masked`, x is -inf where it does not count, and two arrays of bools come last. One says in which windows
-    nothing counts: 1 added to their totals keeps these, whose values are not used, from being taken for out of range.
+    nothing counts: 1 added to their totals keeps these from being taken for out of range, and their values are 0.
     The other says which elements count, and tells those that are -inf from others.
     """
 
@@ -73,6 +73,10 @@ class SoftPool(RangedOp):
     def _stages(self, x: Array, heat: Any) -> Stages:
         return in_stages(x, self.window, heat, -np.inf, largest(-np.inf))
 
+    def _of_some(self, y: Array, *given: Array) -> Array:
+        """An array of the output, 0 for windows in which nothing counts."""
+        return jnp.where(given[-2], 0, y) if self.masked else y
+
     def _careful_sums(
         self, stages: Stages, moments: int, *given: Array, by_heat: bool = False
     ) -> State:
@@ -105,6 +109,7 @@ class SoftPool(RangedOp):
         found = [dx.astype(xs[0].dtype)]
         if self.inputs == 2:
             own = jnp.where(jnp.isinf(wide), 0, wide) * dx  # an infinity that weighs nothing
+            dy = self._of_some(dy, *xs[1:])
             found.append(divided(summed_as(dy * y, heat) - summed_as(own, heat), heat))
         return tuple(found)
 
@@ -133,7 +138,7 @@ class SoftPool(RangedOp):
         stages = self._stages(wide, heat)
         found = [self._careful_pulled(stages, dy, *xs[1:]).astype(xs[0].dtype)]
         if self.inputs == 2:
-            found.append(summed_as(dy * self.slope(stages, *xs[1:]), heat))
+            found.append(summed_as(self._of_some(dy, *xs[1:]) * self.slope(stages, *xs[1:]), heat))
         return tuple(found)
 
     def _careful_pulled(self, stages: Stages, dy: Array, *given: Array) -> Array:
@@ -169,7 +174,7 @@ class LogSumExpPool(SoftPool):
         wide, heat = self._taken(x, *given)
         stages = self._stages(wide, heat)
         (total,) = self._careful_sums(stages, 0, *given)
-        return stages.high + heat * lax.log(total)
+        return self._of_some(stages.high + heat * lax.log(total), *given)
 
     def slope(self, stages: Stages, *given: Array) -> Array:
         total, moment = self._careful_sums(stages, 1, *given, by_heat=True)
@@ -230,7 +235,7 @@ class SoftmaxPool(SoftPool):
         wide, heat = self._taken(x, *given)
         stages = self._stages(wide, heat)
         total, moment = self._careful_sums(stages, 1, *given)
-        return stages.high + moment / total
+        return self._of_some(stages.high + moment / total, *given)
 
     def slope(self, stages: Stages, *given: Array) -> Array:
         total, first, second = self._careful_sums(stages, 2, *given, by_heat=True)
