@@ -101,3 +101,25 @@ class SumPool(Op):
         if self.divide == "counted" or self.divide == "real":
             return element_counts(self.window, self.divide, y)
         return jnp.asarray(1 if self.divide == "not" else self.divide, y.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class CountedAverage(Op):
+    """The sum over each window divided by a count, which is given."""
+
+    window: Window
+
+    linear_in_x = True
+
+    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
+        return SumPool(self.window).plan(on, x)
+
+    def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
+        plan = plan_sum(problem_of(self.window, x, on))
+        return window_sum(x, plan, Epilogue(x.dtype, lambda total: total / given[0]))
+
+    def transpose(self, on: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
+        shape = self.window.unpooled(dy.shape)
+        plan = plan_sum(problem_of(self.window, dy, on, shape), transposed=True)
+        wide = cast(dy, accumulator(dy.dtype)) / given[0]
+        return (window_spread(wide, plan, Epilogue(dy.dtype)),)
