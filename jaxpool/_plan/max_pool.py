@@ -62,9 +62,9 @@ def residual(window: Window, *, split: bool, platform: Platform = "portable") ->
     return "bits" if window.size <= LIMITS.masked_taps else "arrays"
 
 
-def scatters(platform: Platform) -> bool:
-    """Whether one instruction finds chosen elements and sends their cotangents there."""
-    return TUNING[platform].scattered_taps > 0
+def scatters(problem: Problem) -> bool:
+    """Whether one instruction finds chosen elements and sends their cotangents there; there is none of 64 bits."""
+    return problem.tuning.scattered_taps > 0 and problem.bits <= 32
 
 
 def _scattered(window: Window, tuning: Tuning) -> bool:

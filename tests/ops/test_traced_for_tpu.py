@@ -203,6 +203,12 @@ def test_what_the_instruction_does_not_know_is_as_elsewhere(options):
     assert "select_and_scatter" not in program.lower(lowering_platforms=("tpu",)).as_text()
 
 
+def test_float64_has_no_such_instruction():
+    with jax.enable_x64(True), tracing_for("tpu"):
+        gradient = jax.jit(jax.grad(lambda x: jnp.sum(pool(x)))).trace(np.float64(X))
+        assert "select_and_scatter" not in gradient.lower(lowering_platforms=("tpu",)).as_text()
+
+
 def test_a_vmap_gives_one_instruction():
     with tracing_for("tpu"):
         program = jax.jit(jax.vmap(jax.grad(lambda x: jnp.sum(jaxpool.max_pool(x, (2, 2))))))
