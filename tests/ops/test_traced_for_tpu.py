@@ -148,6 +148,17 @@ def test_integers_are_compared_where_that_is_faster():
         assert not is_keyed(*slower)
 
 
+def test_small_sums_of_16_bits_are_rounded_apart():
+    def apart(shape, sizes, dtype="bfloat16"):
+        problem = Problem(make_window(shape, sizes), shape, dtype, "tpu")
+        return plan_scatter(problem).rounded_apart
+
+    assert apart((8, 64, 64, 64), (3, 3))
+    assert not apart((64, 112, 112, 64), (3, 3))
+    assert not apart((8, 64, 64, 64), (3, 3), "float32")
+    assert not apart((8, 64, 64, 3), (3, 3))
+
+
 X = np.array(np.random.default_rng(0).integers(0, 3, (2, 6, 6, 2)), np.float32)
 
 
