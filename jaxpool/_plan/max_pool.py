@@ -44,7 +44,11 @@ class ScatterPlan:
 
     wide: bool  # adds cotangents up in float32, and compares elements in it
     keyed: bool  # compares integers in the order of the elements, an array of their own
-    rounded_apart: bool  # keeps sums in float32; a kernel of its own rounds them to 8 or 16 bits
+
+    @property
+    def rounded_apart(self) -> bool:
+        """Whether sums stay float32 until a kernel of their own rounds them to 8 or 16 bits."""
+        return self.wide and self.keyed
 
 
 def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
@@ -88,15 +92,13 @@ def plan_scatter(problem: Problem) -> ScatterPlan:
     # Rows that fill few lanes make the array of keys many times as large in memory.
     thin = row(problem.shape, window.axes) < tuning.keyed_row
     strides = math.prod(dim.stride for dim in window.dims) if thin else 1
-    small = nbytes(problem.shape, problem.sum_bits) <= tuning.keyed_bytes
-    wide = problem.low_precision and window.overlapping
     keyed = (
         window.overlapping
         and window.size >= tuning.keyed_taps * strides
-        and small
+        and nbytes(problem.shape, problem.sum_bits) <= tuning.keyed_bytes
         and problem.sum_bits == 32
     )
-    return ScatterPlan(wide, keyed, wide and small and not thin)
+    return ScatterPlan(problem.low_precision and window.overlapping, keyed)
 
 
 @functools.lru_cache(maxsize=4096)
