@@ -77,9 +77,8 @@ def _scattered(window: Window, tuning: Tuning) -> bool:
     known = all(is_int(size) for dim in window.dims for size in (dim.size, dim.low, dim.tail))
     if not known or window.size > tuning.scattered_taps:
         return False
-    many = window.size > tuning.scattered_taps_an_element * math.prod(
-        dim.stride for dim in window.dims
-    )
+    an_element = tuning.scattered_taps_an_element * math.prod(dim.stride for dim in window.dims)
+    many = window.size > max(tuning.scattered_window, an_element)
     return not many and all(
         dim.dilation == 1 and dim.low >= 0 and dim.tail > -dim.stride for dim in window.dims
     )
