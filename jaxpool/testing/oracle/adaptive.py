@@ -143,9 +143,10 @@ def global_avg_pool(
 def _pyramid(x: Any, levels: Sequence[int], axes: Any, pool: Callable[..., Any]) -> Any:
     """What `pool(x, output_shape, axes)` gives for each level, and how its positions are laid out."""
     pooled = parts.pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
-    *left, channels = [axis for axis in range(np.ndim(x)) if axis not in pooled]
-    order = (*left, *pooled, channels)
-    return [(pool(x, (n,) * len(pooled), axes=pooled), len(left), order) for n in sorted(levels)]
+    left = [axis for axis in range(np.ndim(x)) if axis not in pooled]
+    lead, channels = left[:-1], left[-1:]
+    order = (*lead, *pooled, *channels)
+    return [(pool(x, (n,) * len(pooled), axes=pooled), len(lead), order) for n in sorted(levels)]
 
 
 def _flattened(x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = None) -> Any:
