@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,7 +75,7 @@ def adaptive_max_pool(
 def _with_position(x: Any, output_shape: Sizes, *, axes: Any = None, ties: Any = None) -> Any:
     pooled, lists = _adaptive(x, output_shape, axes)
     shape = [size if axis in pooled else 1 for axis, size in enumerate(x.shape)]
-    return _chosen(x, jnp.arange(np.prod(shape)).reshape(shape), pooled, lists)
+    return _chosen(x, jnp.arange(math.prod(shape)).reshape(shape), pooled, lists)
 
 
 @record(twin=_with_position)
@@ -155,7 +156,7 @@ def _flattened(x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = 
     for y, lead, order in _pyramid(x, levels, axes, pool):
         moved = jnp.transpose(y, order)
         found.append(
-            moved.reshape(*moved.shape[:lead], np.prod(moved.shape[lead:-1]) * moved.shape[-1])
+            moved.reshape(*moved.shape[:lead], math.prod(moved.shape[lead:-1]) * moved.shape[-1])
         )
     return jnp.concatenate(found, -1)
 

@@ -32,6 +32,13 @@ def _is_missing(image: tuple[int, ...], x: Any) -> bool:
     return bool(image) and not 0 <= image[0] < x.shape[0]
 
 
+def _image(x: Any, image: tuple[int, ...]) -> Any:
+    """The image of a box; of an image that there is not zeros."""
+    if _is_missing(image, x):
+        return jnp.zeros(x.shape[1:], x.dtype)
+    return x[image] if image else x
+
+
 def _points(low: float, high: float, cells: int, samples: int, size: int) -> list[list[Any]]:
     """Of each point along an axis, which pixels it lies between, and how much each of them weighs."""
     found = []
@@ -86,7 +93,7 @@ def _twin_of_points(
     for box, image in zip(flat * spatial_scale, images, strict=True):
         both = _points_of_box(box, aligned, output_shape, samples, x.shape)
         down, across = (_weights(p, n) for p, n in zip(both, x.shape[-3:-1], strict=True))
-        held = jnp.einsum("ph,qw,hwc->pqc", down, across, x[image] if image else x)
+        held = jnp.einsum("ph,qw,hwc->pqc", down, across, _image(x, image))
         apart = held.reshape(output_shape[0], samples, output_shape[1], samples, -1)
         found.append((apart.max((1, 3)) if kind == "max" else apart.mean((1, 3)))[None])
     return jnp.concatenate(found)
@@ -248,7 +255,7 @@ def _twin_of_cells(
             [list(pixels) for pixels in _cells(box[d], box[d + 2], n, x.shape[d - 3])]
             for d, n in enumerate(output_shape)
         ]
-        values, there = twins.side_by_side(x[image] if image else x, (0, 1), lists)
+        values, there = twins.side_by_side(_image(x, image), (0, 1), lists)
         found.append(jnp.where(there.any(-1), twins.largest(values, there), 0)[None])
     return jnp.concatenate(found)
 
