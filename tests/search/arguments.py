@@ -175,7 +175,7 @@ def _along(draw: Any, pool: Pool, sizes: Any) -> Drawn:
     number = draw(st.integers(0, 99))
     if pool.takes("segment_ids"):
         rows = {"num_segments": draw(st.integers(1, 9)), "indices_are_sorted": draw(st.booleans())}
-        many = shape[0] if pool.name == "segment_softmax" else 1
+        many = shape[0] if pool.takes("temperature") else 1  # each row looks at all of its segment
         return (shape,), {**rows, "draw": number}, members * rows["num_segments"] * many
     if pool.takes("k"):
         k = draw(st.integers(1, shape[axis]))
