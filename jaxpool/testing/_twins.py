@@ -25,11 +25,16 @@ def side_by_side(x: Array, axes: Sequence[int], lists: Lists) -> tuple[Array, np
     ndim = x.ndim
     there = np.ones([1] * ndim, bool)
     for axis, own in zip(axes, lists, strict=True):
-        taps = max(map(len, own))
-        at = np.array([[*window, *[-1] * (taps - len(window))] for window in own])
-        x = jnp.moveaxis(jnp.take(x, np.maximum(at, 0), axis), axis + 1, -1)
+        taps = max(map(len, own), default=1)
+        rows = [[*window, *[-1] * (taps - len(window))] for window in own]
+        at = np.array(rows, int).reshape(len(own), taps)
+        taken = jnp.take(x, np.maximum(at, 0).ravel(), axis)
+        x = jnp.moveaxis(
+            taken.reshape(*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]), axis + 1, -1
+        )
         real = _placed(at >= 0, axis, ndim)
-        there = there[..., None] & real.reshape(*real.shape[:ndim], *[1] * (there.ndim - ndim), -1)
+        behind = [1] * (there.ndim - ndim)
+        there = there[..., None] & real.reshape(*real.shape[:ndim], *behind, taps)
     taps = int(np.prod(x.shape[ndim:]))
     return x.reshape(*x.shape[:ndim], taps), there.reshape(*there.shape[:ndim], taps)
 
@@ -38,7 +43,7 @@ def _placed(mask: np.ndarray, axis: int, ndim: int) -> np.ndarray:
     """A mask (outputs, taps) of an axis among `ndim`, the taps behind."""
     shape = [1] * ndim
     shape[axis] = len(mask)
-    return mask.reshape(*shape, -1)
+    return mask.reshape(*shape, mask.shape[1])
 
 
 def windows(x: Array, *geometry: Any, where: Any = None, **options: Any) -> tuple[Array, Any]:
@@ -66,12 +71,12 @@ def pick(values: Array, there: Any, best: Callable[..., Any], worst: float) -> A
 
 def largest(values: Array, there: Any) -> Array:
     """The maximum of each window."""
-    return jnp.where(there, values, -np.inf).max(-1)
+    return jnp.where(there, values, -np.inf).max(-1, initial=-np.inf)
 
 
 def smallest(values: Array, there: Any) -> Array:
     """The minimum of each window."""
-    return jnp.where(there, values, np.inf).min(-1)
+    return jnp.where(there, values, np.inf).min(-1, initial=np.inf)
 
 
 def total(values: Array, there: Any) -> Array:

@@ -110,10 +110,9 @@ def _with_row(
     ties: Any = None,
 ) -> tuple[Any, Any]:
     values, there, numbers = _side_by_side(x, segment_ids, num_segments, where)
-    best = jnp.where(there, values, -np.inf).argmax(-1)[..., None]
-    row = jnp.take_along_axis(jnp.broadcast_to(numbers, values.shape), best, -1)[..., 0]
-    row = jnp.where(jnp.any(there, -1), row, len(x)).astype(np.int32)
-    return twins.largest(values, there), row
+    y = twins.largest(values, there)
+    rows = jnp.where(there & (values == y[..., None]), numbers, len(x)).min(-1, initial=len(x))
+    return y, rows.astype(np.int32)
 
 
 @record(twin=_with_row, choices=WHERE)

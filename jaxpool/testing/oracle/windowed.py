@@ -166,8 +166,9 @@ def avg_pool(
 def _put_back(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Any:
     pooled = parts.pooled_axes(y.ndim, len(spatial_shape), axes)
     lanes = [axis for axis in range(y.ndim) if axis not in pooled]
+    elements = math.prod(y.shape[axis] for axis in pooled)
     values, places = (
-        jnp.transpose(each, (*lanes, *pooled)).reshape(*[y.shape[a] for a in lanes], -1)
+        jnp.transpose(each, (*lanes, *pooled)).reshape(*[y.shape[a] for a in lanes], elements)
         for each in (y, indices)
     )
     at = places[..., None] == np.arange(math.prod(spatial_shape))
