@@ -86,7 +86,7 @@ def test_the_function_does_in_a_right_call_what_the_oracle_says(name, words):
     "name",
     [n if n in ("maxout", "cummax") else pytest.param(n, marks=pytest.mark.slow) for n in POOLS],
 )
-@examples(20)
+@examples(8)
 @given(data=st.data())
 def test_the_function_does_in_drawn_calls_what_the_oracle_says(name, data):
     assert_pool_matches(POOLS[name].function, data.draw(calls(POOLS[name])), jit=False)

@@ -108,11 +108,7 @@ def _twin_of_whole(formula: Callable[..., Any]) -> Callable[..., Any]:
         x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False, ties: Any = None
     ) -> Any:
         at = _whole(x, axes)
-        values, there = twins.side_by_side(x, *at)
-        if where is not None:
-            counts = jnp.broadcast_to(jnp.asarray(where), x.shape)
-            there = there & twins.side_by_side(counts, *at)[0]
-        y = formula(values, there)
+        y = formula(*twins.counted(x, where, *at))
         return y if keepdims else jnp.squeeze(y, at[0])
 
     return twin
