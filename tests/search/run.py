@@ -138,7 +138,9 @@ def draw(rng: np.random.Generator, shape: Any, spec: Spec, values: str) -> np.nd
     x = draw_values(rng, shape, dtype, known)
     if "x" in pool.usual:
         x = pool.usual["x"](x)
-    if pool.takes("padding", "key") and known == "normal":  # a sum that nothing rounds decides
+    if (
+        floating and pool.takes("padding", "key") and known == "normal"
+    ):  # a sum that nothing rounds decides
         x = np.round(x.astype(np.float32) * 8).astype(dtype) / np.asarray(8, dtype)
     if pool.takes("eps"):
         x = x + np.asarray(0.25, dtype)
