@@ -24,7 +24,11 @@ SETTINGS = {
 ROWS = np.broadcast_to(np.arange(8)[:, None, None], SHAPE)
 COLUMNS = np.broadcast_to(np.arange(8)[:, None], SHAPE)
 MASKED = {  # with masks of which windows at the border of shards hold nothing that counts
-    **{key: {"where": ROWS % 7 < 2} for key in ("logsumexp_pool", "median_pool", "min_pool")},
+    **{
+        name: {"where": ROWS % 7 < 2}
+        for name, pool in POOLS.items()
+        if name in ("logsumexp_pool", "min_pool") or (pool.topic == "rank" and pool.takes("where"))
+    },
     "avg_pool": {"where": ROWS % 7 < 2, "count_include_pad": False},
     "softmax_pool": {"where": COLUMNS % 5 > 0},
 }

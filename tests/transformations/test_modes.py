@@ -25,9 +25,14 @@ SETTINGS = {
     "kernel": np.arange(6.0).reshape(3, 2) / 4,
 }
 MASK = np.arange(12).reshape(4, 3, 1) % 4 != 1
+POOLS = {name: pool for name, pool in pools().items() if pool.modes}
 MORE = {  # so that strides, dilation, masks and other axes are gone through too
     "min_pool": {"strides": (2, 1), "where": MASK},
-    "median_pool": {"where": MASK},
+    **{
+        name: {"where": MASK}
+        for name, pool in POOLS.items()
+        if pool.topic == "rank" and pool.takes("where")
+    },
     "max_pool_with_argmax": {"window_dilation": (1, 2), "padding": 1},
     "avg_pool": {"count_include_pad": False, "where": MASK},
     "dilate": {"padding": "VALID"},
@@ -36,7 +41,6 @@ MORE = {  # so that strides, dilation, masks and other axes are gone through too
     "min": {"axis": 1, "initial": 0.5, "where": MASK},
     "cummin": {"axis": 2, "reverse": True},
 }
-POOLS = {name: pool for name, pool in pools().items() if pool.modes}
 
 
 def call(name, x, ties=None):
