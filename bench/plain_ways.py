@@ -370,6 +370,14 @@ def _of_images(size: str) -> Iterator[Setting]:
                     lambda x, k=k, kind=kind: x == _reduced(x, kind, (k, k), 1, "SAME"),
                     differs="marks all of equals" if ties == "first" else "",
                 )
+    for masked, words in ((_mask, "one mask for all channels"), (_own_mask, "a mask of its own")):
+        for name, plain in _MASKED.items():
+            yield of(
+                name,
+                f"3x3, {words}",
+                functools.partial(_of_some, name, masked),
+                lambda x, masked=masked, plain=plain: plain(x, masked(x)),
+            )
     for k in (3, 5):
         yield of(
             "median_pool",
@@ -471,6 +479,55 @@ def _of_images(size: str) -> Iterator[Setting]:
 def _mask(x: Array) -> Array:
     rows, columns = (jnp.arange(size) for size in x.shape[1:3])
     return ((rows[:, None] + columns) % 3 > 0)[None, :, :, None]
+
+
+def _own_mask(x: Array) -> Array:
+    return x > 1
+
+
+def _of_some(name: str, mask: Way, x: Array) -> Array:
+    """A pool of 3x3 of what the mask counts; averages are of that alone."""
+    options: dict[str, Any] = {"where": mask(x)}
+    options |= {"p": 2.0} if name == "lp_pool" else {}
+    options |= {"count_include_pad": False} if name == "avg_pool" else {}
+    y: Array = getattr(jaxpool, name)(x, window_shape=(3, 3), padding="SAME", **options)
+    return y
+
+
+def _mean_of_some(x: Array, mask: Array) -> Array:
+    count = _summed(mask.astype(x.dtype), 3)
+    return _summed(jnp.where(mask, x, 0), 3) / jnp.maximum(count, 1)
+
+
+def _median_of_some(x: Array, mask: Array) -> Array:
+    sides = ((0, 0), (1, 1), (1, 1), (0, 0))
+    counts = _summed(jnp.broadcast_to(mask, x.shape[:3] + mask.shape[3:]).astype(jnp.int32), 3)
+    wide = jnp.pad(jnp.where(mask, x, jnp.inf), sides, constant_values=jnp.inf)
+    order = jnp.sort(jnp.stack(_taps(wide, 3)), 0)
+    at = jnp.broadcast_to(counts // 2, x.shape)[None]
+    return jnp.where(counts > 0, jnp.take_along_axis(order, at, 0)[0], 0)
+
+
+def _log_of_some(x: Array, mask: Array) -> Array:
+    return jnp.log(_summed(jnp.where(mask, jnp.exp(x), 0), 3))
+
+
+def _softmax_of_some(x: Array, mask: Array) -> Array:
+    weights = jnp.where(mask, jnp.exp(x), 0)
+    total = _summed(weights, 3)
+    return _summed(weights * x, 3) / jnp.where(total > 0, total, 1)
+
+
+_MASKED: dict[str, Way] = {
+    "max_pool": lambda x, mask: _reduced(jnp.where(mask, x, -jnp.inf), "max", (3, 3), 1, "SAME"),
+    "min_pool": lambda x, mask: _reduced(jnp.where(mask, x, jnp.inf), "min", (3, 3), 1, "SAME"),
+    "sum_pool": lambda x, mask: _summed(jnp.where(mask, x, 0), 3),
+    "avg_pool": _mean_of_some,
+    "lp_pool": lambda x, mask: _norm(jnp.where(mask, x, 0), 2.0, 3, 1),
+    "logsumexp_pool": _log_of_some,
+    "softmax_pool": _softmax_of_some,
+    "median_pool": _median_of_some,
+}
 
 
 def _argmax_of_taps(x: Array) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ import functools
 import math
 import os
 import shutil
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -73,6 +74,7 @@ class Program:
     estimate: float | None = None  # TPU: XLA's estimated_cycles
     unknown: int = 0  # kernels without an estimate
     model: float | None = None  # TPU: bundles and DMAs
+    cycles: float | None = None  # TPU: the same, not over those of reading and writing once
     access: Access | None = None  # GPU
     every: tuple[Kernel, ...] = ()
 
@@ -156,11 +158,13 @@ class Target:
             return dataclasses.replace(program, access=ptx_access(self.dump))
         cycles = self.clock.cycles(sum(map(_in_lanes, arrays)))
         estimates = [kernel.estimate for kernel in found if kernel.op != "async"]
+        modelled = model(found, llo_costs(self.dump), self.clock)
         return dataclasses.replace(
             program,
             estimate=sum(filter(None, estimates)) / cycles,
             unknown=estimates.count(None),
-            model=model(found, llo_costs(self.dump), self.clock) / cycles,
+            model=modelled / cycles,
+            cycles=modelled,
         )
 
 
@@ -179,6 +183,7 @@ def _in_lanes(x: Any) -> int:
 Found = tuple[
     str, str, str, Program | str
 ]  # what, whose, in which layout, and why there is no program
+WIDE = "lax in float32"  # whose numbers have the rounding of ours, where ours are of 16 bits
 
 
 def of_cases(target: Target, cases: Sequence[Case], mode: Mode) -> Iterator[Found]:
@@ -192,10 +197,19 @@ def of_cases(target: Target, cases: Sequence[Case], mode: Mode) -> Iterator[Foun
         if target.clock and len(case.shape) == 4 and case.op != TRAIN_STEP:
             orders = LAYOUTS
         for layout, order in orders.items():
-            for who in ("jaxpool", "lax"):
+            for who in _who(target, case, mode):
+                asked = dataclasses.replace(case, dtype="float32") if who == WIDE else case
                 with jax.enable_x64(case.dtype == "float64"):
-                    make = functools.partial(_work, case, mode, who)
+                    make = functools.partial(_work, asked, mode, who)
                     yield case.name, who, layout, _compiled(target, make, order)
+
+
+def _who(target: Target, case: Case, mode: Mode) -> tuple[str, ...]:
+    """Whose programs are compiled: on TPUs lax's in float32 too, where cotangents of 16 bits are added up."""
+    meet = any(size > stride for size, stride in zip(case.extents, case.strides, strict=True))
+    narrow = case.dtype in ("float16", "bfloat16")
+    adds = mode == "forward_and_vjp" and case.selects and narrow and meet
+    return ("jaxpool", "lax", WIDE) if target.clock and adds else ("jaxpool", "lax")
 
 
 def of_every_op(target: Target) -> Iterator[Found]:
@@ -229,7 +243,7 @@ def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[A
         from bench import train_steps
 
         return train_steps.step_of(case, who), train_steps.shapes(case)
-    op = (_jax_peer.lax_op if who == "lax" else _jax_peer.jaxpool_op)(case)
+    op = (_jax_peer.jaxpool_op if who == "jaxpool" else _jax_peer.lax_op)(case)
     xs = [jax.ShapeDtypeStruct(case.shape, numpy_dtype(case.dtype)) for _ in range(case.arity)]
     if case.op == "max_unpool":
         xs.append(jax.ShapeDtypeStruct(case.shape, np.dtype(np.int32)))
@@ -237,6 +251,30 @@ def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[A
         return op, tuple(xs)
     dy = jax.ShapeDtypeStruct(case.output_shape, numpy_dtype(case.dtype))
     return functools.partial(_jax_peer.forward_and_vjp, case, op), (dy, *xs)
+
+
+def beside_lax(found: Sequence[Found]) -> str:
+    """Our cycles over lax's by the model of a TPU: the geometric mean and the largest, in each layout.
+
+    lax's in float32, where there are any, stand in place of those in 16 bits.
+    """
+    cycles: dict[tuple[str, str], dict[str, float]] = {}
+    for what, who, layout, program in found:
+        if isinstance(program, Program) and program.cycles:
+            cycles.setdefault((layout, what), {})[who] = program.cycles
+    ratios: dict[str, dict[str, float]] = {}
+    for (layout, what), of in cycles.items():
+        rival = of.get(WIDE, of.get("lax"))
+        if rival and "jaxpool" in of:
+            ratios.setdefault(layout or "default", {})[what] = of["jaxpool"] / rival
+    lines = []
+    for layout, each in ratios.items():
+        mean, worst = statistics.geometric_mean(each.values()), max(each, key=each.__getitem__)
+        lines.append(
+            f"Cycles over lax's, {layout}, {len(each)} rows: {mean:.2f} in the geometric mean,"
+            f" {each[worst]:.2f} at most, {worst}."
+        )
+    return "\n".join(lines)
 
 
 # The command
@@ -254,13 +292,17 @@ def run(
         for title, found in (
             {"every function": of_every_op(target)} if every_op else sections
         ).items():
-            rows = []
-            for what, who, layout, program in found:
+            rows, every = [], []
+            for each in found:
+                _, who, _, program = each
                 failed |= who == "jaxpool" and isinstance(program, str)
-                rows.append(_cells(what, who, layout, program))
+                every.append(each)
+                rows.append(_cells(*each))
                 print("  ".join(rows[-1]), flush=True)
+            means = beside_lax(every)
+            print(means)
             if markdown:
-                _update(markdown, f"compiled for {name}, {title}", name, rows)
+                _update(markdown, f"compiled for {name}, {title}", name, means, rows)
     finally:
         target.close()
     return int(failed)
@@ -314,13 +356,14 @@ XLA's own, which several kinds of kernels lack. Neither was held against a TPU."
 }
 
 
-def _update(path: Path, heading: str, name: str, rows: Sequence[Sequence[str]]) -> None:
+def _update(path: Path, heading: str, name: str, means: str, rows: Sequence[Sequence[str]]) -> None:
     from bench.report import put_section, table
 
     kind = name.partition(":")[0]
     head = _HEAD[kind]
     filled = [[*row, *[""] * (len(head) - len(row))] for row in rows]
-    put_section(path, heading, f"{_SEEN[kind]}\n\n{table(head, filled)}")
+    said = "\n\n".join(filter(None, (_SEEN[kind], means)))
+    put_section(path, heading, f"{said}\n\n{table(head, filled)}")
 
 
 def missing(name: str) -> str:

@@ -8,13 +8,14 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.windowed import checked
+from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.sum_pool import SumPool
+from jaxpool._ops.masked import averaged as mean_of_some
+from jaxpool._ops.sum_pool import CountedAverage, SumPool
 from jaxpool._shards.pools import Sum
 
 
@@ -28,6 +29,7 @@ def sum_pool(
     window_dilation: Ints | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
+    where: Any = None,
     autodiff: Autodiff = "vjp",
 ) -> Array:
     """Computes the sum of each window.
@@ -48,6 +50,8 @@ def sum_pool(
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
+        out counts as 0 and gets no gradient, whatever stands there.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     Returns:
@@ -74,16 +78,20 @@ def sum_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return summed("sum_pool", x, window_shape, autodiff=autodiff, **geometry)
+    return summed("sum_pool", x, window_shape, autodiff=autodiff, where=where, **geometry)
 
 
-def summed(name: str, x: Any, window_shape: Any, *, autodiff: Any, **geometry: Any) -> Array:
+def summed(
+    name: str, x: Any, window_shape: Any, *, autodiff: Any, where: Any = None, **geometry: Any
+) -> Array:
     """The sum pool."""
     x, window, split = checked(name, x, window_shape, autodiff=autodiff, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         if x.dtype == jnp.bool_:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
             raise ArgumentError("x", rule, x.dtype, hint, TypeError)
+    some = masked(name, x, window_shape, window, split, where)
+    x = some.zeroed(x) if some else x
     if split:
         y: Array = split.run(Sum, x, autodiff=autodiff)
         return y
@@ -125,6 +133,7 @@ def avg_pool(
     window_dilation: Ints | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
+    where: Any = None,
     divisor: float | None = None,
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -147,10 +156,13 @@ def avg_pool(
       strides: likewise; None is 1.
       padding: as in `max_pool`.
       count_include_pad: True divides by the size of the window, padding counted but a ceil overhang
-        not; False by the number of real elements.
+        not; False by the number of real elements, those that `where` leaves out not counted.
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
+        out is as padding, whatever stands there: `count_include_pad=False` gives the mean of what
+        counts, and 0 where nothing does.
       divisor: a number other than 0 to divide by in place of a count.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
@@ -171,6 +183,9 @@ def avg_pool(
       Array([2., 4.], dtype=float32)
       >>> jax.grad(lambda x: jaxpool.avg_pool(x, (2,), (1,)).sum())(x).ravel()
       Array([0.5, 1. , 1. , 0.5], dtype=float32)
+      >>> mask = jnp.array([True, True, True, False])[:, None]
+      >>> jaxpool.avg_pool(x, (2,), (2,), count_include_pad=False, where=mask).ravel()
+      Array([2., 2.], dtype=float32)
 
     References:
       `count_include_pad` of `torch.nn.functional.avg_pool2d` and of `flax.linen.avg_pool`.
@@ -183,7 +198,9 @@ def avg_pool(
         "axes": axes,
     }
     division = divisor, count_include_pad
-    return averaged("avg_pool", x, window_shape, division, autodiff=autodiff, **geometry)
+    return averaged(
+        "avg_pool", x, window_shape, division, autodiff=autodiff, where=where, **geometry
+    )
 
 
 def averaged(
@@ -193,6 +210,7 @@ def averaged(
     division: tuple[Any, Any],
     *,
     autodiff: Any,
+    where: Any = None,
     **geometry: Any,
 ) -> Array:
     """The average pool."""
@@ -200,6 +218,11 @@ def averaged(
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         wide = dtypes.accumulator(x.dtype) if dtypes.is_float(x.dtype) else np.dtype(np.float32)
         divide = divisor_of(*division, wide)
+    some = masked(name, x, window_shape, window, split, where)
+    if some and divide == "real":
+        x = x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
+        return some.run(mean_of_some, CountedAverage(window), x, autodiff=autodiff)
+    x = some.zeroed(x) if some else x
     if split:
         y: Array = split.run(Sum, x, divide, autodiff=autodiff)
         return y

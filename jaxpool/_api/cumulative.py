@@ -10,6 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.reduce import mask_of, reduced_axes
+from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
@@ -74,6 +75,7 @@ def _with_argmax(
 
 
 @public
+@filled
 def cummax(
     x: Any,
     axis: int = -1,
@@ -95,22 +97,12 @@ def cummax(
     output. 8- and 16-bit cotangents add in float32 and are rounded once. The backward holds no
     scatter.
 
-    Args:
-      x: array of at least one axis; floats, integers and bool (where max is "or").
-      axis: the axis to run along, of known size; negative ones count from the end.
-      reverse: whether to run from the end to the start.
-      reset: array of bools that broadcasts to x, True at the first element of an episode, in reverse too: each
-        episode has a run of its own. None is one episode.
-      ties: which of equal elements gets the cotangent, in the order of the axis, in reverse too:
-        the "first" or the "last".
-      autodiff: "vjp", or "jvp" for `jax.jvp`, `jax.linearize` and `jax.jacfwd` too.
+    {run}
 
     Returns:
       Array of the shape and dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value; `ties="split"` is one.
+    {not_split}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -134,6 +126,7 @@ def cummax(
 
 
 @public
+@filled
 def cummin(
     x: Any,
     axis: int = -1,
@@ -149,21 +142,12 @@ def cummin(
 
     Gradient: as of `cummax`, to the one element that is the minimum. NaN is smaller than every number.
 
-    Args:
-      x: array of at least one axis; floats, integers and bool (where min is "and").
-      axis: the axis to run along, of known size.
-      reverse: whether to run from the end to the start.
-      reset: array of bools that broadcasts to x, True at the first element of an episode, in reverse too: each
-        episode has a run of its own. None is one episode.
-      ties: which of equal elements gets the cotangent, in the order of the axis: "first" or "last".
-      autodiff: "vjp", or "jvp" for forward mode too.
+    {run}
 
     Returns:
       Array of the shape and dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value; `ties="split"` is one.
+    {not_split}
 
     Example:
       >>> import jax.numpy as jnp
@@ -180,6 +164,7 @@ def cummin(
 
 
 @public
+@filled
 def cummax_with_argmax(
     x: Any,
     axis: int = -1,
@@ -197,23 +182,13 @@ def cummax_with_argmax(
     Gradient: of y, exactly as of `cummax`; `indices` are integers and have none. From the first NaN of a run on the
     index is that of a NaN.
 
-    Args:
-      x: array of at least one axis; floats, integers and bool (where max is "or").
-      axis: the axis to run along, of known size below 2**31; negative ones count from the end.
-      reverse: whether to run from the end to the start.
-      reset: array of bools that broadcasts to x, True at the first element of an episode, in reverse too: each
-        episode has a run of its own. None is one episode.
-      ties: which of equal elements gets the cotangent and is named, in the order of the axis, in
-        reverse too: the "first" or the "last".
-      autodiff: "vjp", or "jvp" for forward mode too.
+    {run}
 
     Returns:
       y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along
       the axis.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value; `ties="split"` is one.
+    {not_split}
 
     Example:
       >>> import jax.numpy as jnp
@@ -228,6 +203,7 @@ def cummax_with_argmax(
 
 
 @public
+@filled
 def cummin_with_argmax(
     x: Any,
     axis: int = -1,
@@ -244,21 +220,13 @@ def cummin_with_argmax(
 
     Gradient: of y, exactly as of `cummin`; `indices` are integers and have none.
 
-    Args:
-      x: array of at least one axis; floats, integers and bool (where min is "and").
-      axis: the axis to run along, of known size below 2**31.
-      reverse: whether to run from the end to the start.
-      reset: array of bools that broadcasts to x, True at the first element of an episode; None is one.
-      ties: which of equal elements gets the cotangent and is named: the "first" or the "last".
-      autodiff: "vjp", or "jvp" for forward mode too.
+    {run}
 
     Returns:
       y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along
       the axis.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value; `ties="split"` is one.
+    {not_split}
 
     Example:
       >>> import jax.numpy as jnp

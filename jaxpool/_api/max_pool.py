@@ -6,21 +6,32 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.windowed import checked
+from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply
+from jaxpool._ops.masked import MaskedSelect, extreme
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._shards.pools import Select
 
 
 def extreme_pool(
-    name: str, kind: Kind, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
+    name: str,
+    kind: Kind,
+    x: Any,
+    window_shape: Any,
+    ties: Any,
+    autodiff: Any,
+    where: Any = None,
+    **geometry: Any,
 ) -> Array:
     """The max or min pool."""
     x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
+    some = masked(name, x, window_shape, window, split, where)
+    if some:
+        return some.run(extreme, MaskedSelect(window, kind, ties), x, autodiff=autodiff)
     if split:
         y: Array = split.run(Select, x, kind, ties, autodiff=autodiff)
         return y
@@ -37,6 +48,7 @@ def max_pool(
     window_dilation: Ints | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
+    where: Any = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -70,6 +82,9 @@ def max_pool(
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Row-major
         order follows `axes`. Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: without it C
         and H are pooled, whatever the sizes.
+      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
+        out is as padding, whatever stands there; a window in which nothing counts gives the least
+        value of the type (-inf, if there is one) and the gradient 0. The mask is kept for the backward.
       ties: which of equal elements gets the cotangent: "first" or "last" in row-major order, or
         "split" among all.
       autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
@@ -93,6 +108,9 @@ def max_pool(
       Array([3., 5.], dtype=float32)
       >>> jax.grad(lambda x: jaxpool.max_pool(x, (2,), (2,)).sum())(x).ravel()
       Array([0., 1., 0., 1.], dtype=float32)
+      >>> mask = jnp.array([True, False, False, False])[:, None]
+      >>> jaxpool.max_pool(x, (2,), (2,), where=mask).ravel()
+      Array([  1., -inf], dtype=float32)
 
     References:
       The window arithmetic of `jax.lax.reduce_window`, `ceil_mode` of
@@ -105,7 +123,7 @@ def max_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return extreme_pool("max_pool", "max", x, window_shape, ties, autodiff, **geometry)
+    return extreme_pool("max_pool", "max", x, window_shape, ties, autodiff, where, **geometry)
 
 
 @public
@@ -118,6 +136,7 @@ def min_pool(
     window_dilation: Ints | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
+    where: Any = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -138,6 +157,8 @@ def min_pool(
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+      where: array of bools that broadcasts to x, as in `max_pool`; where nothing counts the result is the
+        greatest value of the type.
       ties: which of equal elements gets the cotangent: "first", "last" or "split".
       autodiff: "vjp", or "jvp" for forward mode too.
 
@@ -166,4 +187,4 @@ def min_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return extreme_pool("min_pool", "min", x, window_shape, ties, autodiff, **geometry)
+    return extreme_pool("min_pool", "min", x, window_shape, ties, autodiff, where, **geometry)

@@ -8,7 +8,7 @@ from typing import Any
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.windowed import checked
+from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient, number
 from jaxpool._arguments.errors import calling
@@ -36,6 +36,7 @@ def lp_pool(
     window_dilation: Ints | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
+    where: Any = None,
 ) -> Array:
     """Computes the p-norm of each window.
 
@@ -63,6 +64,8 @@ def lp_pool(
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up; a window cut short is the norm of what it has.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
+        out counts as 0 and gets no gradient, whatever stands there.
 
     Returns:
       Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
@@ -81,6 +84,9 @@ def lp_pool(
       Array([5., 0.], dtype=float32)
       >>> jax.grad(lambda x: jaxpool.lp_pool(x, 2, (2,), (2,)).sum())(x).ravel()
       Array([ 0.6, -0.8,  0. ,  0. ], dtype=float32)
+      >>> mask = jnp.array([True, False, True, True])[:, None]
+      >>> jaxpool.lp_pool(x, 2, (2,), (2,), where=mask).ravel()
+      Array([3., 0.], dtype=float32)
 
     References:
       `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` raises x itself, so that an odd p gives NaN
@@ -93,14 +99,18 @@ def lp_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return norms("lp_pool", x, p, window_shape, **geometry)
+    return norms("lp_pool", x, p, window_shape, where=where, **geometry)
 
 
-def norms(name: str, x: Any, p: Any, window_shape: Any, **geometry: Any) -> Array:
+def norms(
+    name: str, x: Any, p: Any, window_shape: Any, *, where: Any = None, **geometry: Any
+) -> Array:
     """The Lp pool."""
     x, window, split = checked(name, x, window_shape, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
         exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
+    some = masked(name, x, window_shape, window, split, where)
+    x = some.zeroed(x) if some else x
     if split:
         y: Array = split.run(Norm, x, exponent)
         return y

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from jaxpool._api.shared_text import filled
-from jaxpool._api.windowed import checked
+from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -18,6 +18,7 @@ from jaxpool._arguments.sizes import Ints, Padding, is_int, known_sizes, one_axi
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.k_max import KMax
+from jaxpool._ops.masked import median
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._shards.place import on_shards, place_by_type
 from jaxpool._shards.split import check_whole
@@ -37,6 +38,7 @@ def median_pool(
     window_dilation: Ints | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
+    where: Any = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -54,6 +56,8 @@ def median_pool(
     {x}
     {sizes}
       ceil_mode: round the output size up.
+      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
+        out is as padding, whatever stands there; a window in which nothing counts gives 0.
     {choice}
 
     {result}
@@ -68,13 +72,16 @@ def median_pool(
       Array([2., 3.], dtype=float32)
       >>> jax.grad(lambda x: jaxpool.median_pool(x, (3,)).sum())(x).ravel()
       Array([0., 0., 1., 1.], dtype=float32)
+      >>> mask = jnp.array([True, False, True, True])[:, None]
+      >>> jaxpool.median_pool(x, (3,), where=mask).ravel()
+      Array([2., 3.], dtype=float32)
 
     References:
       `scipy.ndimage.median_filter`, whose border has elements; Batcher, Sorting Networks and their
       Applications.
     """
     options = (strides, padding, window_dilation, ceil_mode, axes, ties, autodiff)
-    return pool_of_rank("median_pool", x, MEDIAN, window_shape, *options)
+    return pool_of_rank("median_pool", x, MEDIAN, window_shape, *options, where=where)
 
 
 @public
@@ -119,7 +126,9 @@ def rank_pool(
     return pool_of_rank("rank_pool", x, rank, window_shape, *options)
 
 
-def pool_of_rank(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Array:
+def pool_of_rank(
+    name: str, x: Any, rank: Any, shape: Any, *options: Any, where: Any = None
+) -> Array:
     """The rank pool, with `MEDIAN` the median pool, of x."""
     named = ("strides", "padding", "window_dilation", "ceil_mode", "axes", "ties", "autodiff")
     given = dict(zip(named, options, strict=True))
@@ -131,10 +140,13 @@ def pool_of_rank(name: str, x: Any, rank: Any, shape: Any, *options: Any) -> Arr
             real = [dim.real(np.arange(dim.out if dim.padded else 1)) for dim in window.dims]
             rank = check_rank(rank, math.prod(int(each.min()) for each in real))
     op = RankPool(window, options[-2], range(window.size), rank)
+    some = masked(name, x, shape, window, split, where)
+    if some:
+        return some.run(median, op, x, autodiff=options[-1])
     if split:
         y: Array = split.apply(ranked, op, x, autodiff=options[-1])
         return y
-    return ranked(op, x, options[-1])
+    return ranked(op, x, autodiff=options[-1])
 
 
 def check_rank(rank: Any, count: int) -> int:

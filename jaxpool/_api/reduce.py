@@ -21,7 +21,7 @@ from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.elementwise import Extreme, sharded_alike
 from jaxpool._ops.reduction import reduce
-from jaxpool._shards.place import place_by_type
+from jaxpool._shards.place import place_by_type, undivided
 from jaxpool._shards.whole import whole_extreme
 
 Axis = int | Sequence[int] | None
@@ -133,7 +133,7 @@ def _reduction(
     if place and any(place.count(entry) > 1 for entry in axes):
         y = whole_extreme(kind, place, x, axes, mask, keepdims, ties, autodiff)
     else:
-        y = reduce(x, axes, kind, ties, autodiff, keepdims, mask)
+        y = reduce(undivided(place, x, axes), axes, kind, ties, autodiff, keepdims, mask)
     if start is None:
         return y
     y, start = sharded_alike([y, start])
@@ -295,5 +295,6 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
             raise ArgumentError("groups", rule, groups, "Each group has as many elements.")
         choice("ties", ties, ("split", "first", "last"))
     each = size // count
-    grouped = lax.reshape(x, (*x.shape[:at], x.shape[at] // each, each, *x.shape[at + 1 :]))
+    shape = (*x.shape[:at], x.shape[at] // each, each, *x.shape[at + 1 :])
+    grouped = lax.reshape(undivided(place, x, (at,)), shape)
     return reduce(grouped, (at + 1,), "max", ties, "jvp")

@@ -159,8 +159,8 @@ def roi_align(
       Array([[2. , 0.5, 2. , 0.5]], dtype=float32)
 
     References:
-      He et al., Mask R-CNN, arXiv:1703.06870; `torchvision.ops.roi_align`, whose gradient goes to x
-      alone, and which gives a box without area the value at its place.
+      He et al., Mask R-CNN, arXiv:1703.06870; `torchvision.ops.roi_align`, whose gradient goes to x alone, and which
+      gives a box without area the value at its place. MMCV and OpenVINO for "max"; ONNX compares weighted pixels there.
     """
     x, boxes = as_array("roi_align", x), as_array("roi_align", boxes, "boxes")
     with calling("roi_align", **{"x.shape": x.shape, "boxes.shape": boxes.shape}):

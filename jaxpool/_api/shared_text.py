@@ -56,6 +56,18 @@ _TEXTS = {
     "row_mask": """  where: array of bools that broadcasts to x, the elements that count; None is all. What is left
     out is as a row of no segment.""",
     "row_ties": """  ties: which of equal rows gets the cotangent: "split" among all, the "first" or the "last".""",
+    "run": """Args:
+  x: array of at least one axis; floats, integers and bool, where max is "or" and min is "and".
+  axis: the axis to run along, of known size (below 2**31 where indices are given); negative ones count from the end.
+  reverse: whether to run from the end to the start.
+  reset: array of bools that broadcasts to x, True at the first element of an episode, in reverse too: each
+    episode has a run of its own. None is one episode.
+  ties: which of equal elements gets the cotangent (and is named by indices), in the order of the axis, in
+    reverse too: the "first" or the "last".
+  autodiff: "vjp", or "jvp" for forward mode too.""",
+    "not_split": """Raises:
+  TypeError: an argument is of the wrong kind.
+  ValueError: an argument has a wrong value; `ties="split"` is one.""",
     "wrong": """Raises:
   TypeError: an argument is of the wrong kind.
   ValueError: an argument has a wrong value.""",

@@ -8,18 +8,25 @@ from typing import Any
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.windowed import checked
+from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
+from jaxpool._ops.masked import soft
 from jaxpool._ops.ranged import ranged
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
 
 
 def _pool(
-    op: type[SoftPool], name: str, x: Any, window_shape: Any, temperature: Any, **geometry: Any
+    op: type[SoftPool],
+    name: str,
+    x: Any,
+    window_shape: Any,
+    temperature: Any,
+    where: Any,
+    **geometry: Any,
 ) -> Array:
     x, window, split = checked(name, x, window_shape, **geometry)
     with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
@@ -28,6 +35,9 @@ def _pool(
     if not dtypes.is_float(x.dtype):
         x = x.astype(jnp.float32)
     number, arrays = (heat, ()) if isinstance(heat, float) else (None, (heat,))
+    some = masked(name, x, window_shape, window, split, where)
+    if some:
+        return some.run(soft, op(window, number, masked=True), x, *arrays)
     if split:
         y: Array = split.apply(ranged, op(window, number), x, *arrays)
         return y
@@ -45,6 +55,7 @@ def logsumexp_pool(
     window_dilation: Ints | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
+    where: Any = None,
 ) -> Array:
     """Computes a smooth maximum of each window, the logarithm of its summed exponentials.
 
@@ -74,6 +85,9 @@ def logsumexp_pool(
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
+        out has no weight and no gradient, whatever stands there; a window in which nothing counts
+        gives -inf.
 
     Returns:
       Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
@@ -95,6 +109,9 @@ def logsumexp_pool(
       [10000.01, 3.0]
       >>> rounded(jax.grad(lambda x: jaxpool.logsumexp_pool(x, (2,), (2,)).sum())(x))
       [0.5, 0.5, 0.05, 0.95]
+      >>> mask = jnp.array([True, True, True, False])[:, None]
+      >>> rounded(jaxpool.logsumexp_pool(x, (2,), (2,), where=mask))
+      [10000.69, 0.0]
 
     References:
       Pinheiro and Collobert, "From Image-level to Pixel-level Labeling with Convolutional
@@ -111,6 +128,7 @@ def logsumexp_pool(
         window_dilation=window_dilation,
         ceil_mode=ceil_mode,
         axes=axes,
+        where=where,
     )
 
 
@@ -125,6 +143,7 @@ def softmax_pool(
     window_dilation: Ints | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
+    where: Any = None,
 ) -> Array:
     """Computes the mean of each window, its elements weighted by their softmax: SoftPool.
 
@@ -152,6 +171,9 @@ def softmax_pool(
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
+        out has no weight and no gradient, whatever stands there; a window in which nothing counts
+        gives 0.
 
     Returns:
       Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
@@ -171,6 +193,9 @@ def softmax_pool(
       [1.0, 2.86]
       >>> rounded(jaxpool.softmax_pool(x, (2,), (2,), temperature=0.1))
       [1.0, 3.0]
+      >>> mask = jnp.array([False, False, True, False])[:, None]
+      >>> rounded(jaxpool.softmax_pool(x, (2,), (2,), where=mask))
+      [0.0, 0.0]
 
     References:
       Stergiou, Poppe and Kalliatakis, "Refining activation downsampling with SoftPool",
@@ -187,4 +212,5 @@ def softmax_pool(
         window_dilation=window_dilation,
         ceil_mode=ceil_mode,
         axes=axes,
+        where=where,
     )

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 from jax import Array
+from jax import numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec, reshard
 
+from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import calling
 from jaxpool._geometry.window import Window, make_window
+from jaxpool._kernels.slices import is_sharded
+from jaxpool._ops.apply import Autodiff
+from jaxpool._ops.masked import counting
 from jaxpool._shards.split import Split, located
 
 
@@ -36,3 +44,45 @@ def checked(
         choice("autodiff", autodiff, ("vjp", "jvp"))
         window, split = located(x, make)
         return x, window, split
+
+
+def masked(
+    name: str, x: Array, window_shape: Any, window: Window, split: Split | None, where: Any
+) -> MaskedPool | None:
+    """How a pool of what `where` counts runs; None where there is no mask."""
+    if where is None:
+        return None
+    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+        mask = mask_of(where, x.shape)
+    shape = [size if axis in window.axes else mask.shape[axis] for axis, size in enumerate(x.shape)]
+    mask = jnp.broadcast_to(mask, shape)
+    if split is None and is_sharded(mask):  # beside an x that every device has whole
+        mask = reshard(mask, NamedSharding(jax.typeof(mask).sharding.mesh, PartitionSpec()))
+    return MaskedPool(mask, split)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedPool:
+    """What counts of an array, in its shape but for axes of size 1 that are not pooled, and how the array is split."""
+
+    mask: Array
+    split: Split | None
+
+    def zeroed(self, x: Array) -> Array:
+        """x, 0 where it does not count: all that a sum needs."""
+        return counting(x, self.mask, 0)
+
+    def run(
+        self,
+        pool: Callable[..., Array],
+        op: Any,
+        x: Array,
+        *given: Array,
+        autodiff: Autodiff | None = None,
+    ) -> Array:
+        """`pool(op, x, mask, *given)`, in one of two modes if it has such; of shards where x lies so."""
+        mode = {} if autodiff is None else {"autodiff": autodiff}
+        if self.split is None:
+            return pool(op, x, self.mask, *given, **mode)
+        y: Array = self.split.apply(pool, op, x, self.mask, *given, masked=True, **mode)
+        return y

@@ -57,9 +57,10 @@ class Script:
         # The module, as in Python's own `__main__`; `exec` would put its dictionary.
         main.__dict__["__builtins__"] = builtins
         if self._module:
-            spec = _spec_of(self.name)
-            assert spec.loader is not None
-            code = spec.loader.get_code(spec.name)  # type: ignore[attr-defined]
+            try:
+                spec, code = _found(self.name)
+            except _CannotRunError as error:
+                sys.exit(f"{sys.executable}: {error}")
             main.__spec__, main.__loader__, main.__package__ = spec, spec.loader, spec.parent
             main.__file__ = spec.origin
             main.__dict__["__cached__"] = spec.cached
@@ -76,20 +77,50 @@ class Script:
             return compile(file.read(), path, "exec", dont_inherit=True), main
 
 
-def _spec_of(name: str) -> importlib.machinery.ModuleSpec:
-    """Of a module, or of the `__main__` of a package. The packages around it are imported."""
+class _CannotRunError(Exception):
+    """What Python says of a module that it cannot run."""
+
+
+def _found(name: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
+    """Of a module, or of the `__main__` of a package, the spec and the code. The packages around it are imported."""
+    if name.startswith("."):
+        raise _CannotRunError("Relative module names not supported")
+    package = name.rpartition(".")[0]
+    if package:
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            if error.name is None or not f"{package}.".startswith(f"{error.name}."):
+                raise  # of what the package imports
     try:
         spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"
+        said = f"Error while finding module specification for {name!r} ({why})"
+        if name.endswith(".py"):
+            said += f". Try using '{name[:-3]}' instead of '{name}' as the module name."
+        raise _CannotRunError(said) from None
+    if spec is None:
+        raise _CannotRunError(f"No module named {name}")
+    if spec.submodule_search_locations is not None:
+        return _main_of(name)
+    get_code = getattr(spec.loader, "get_code", None)
+    code = None if get_code is None else get_code(name)
+    if code is None:
+        raise _CannotRunError(f"No code object available for {name}")
+    return spec, code
+
+
+def _main_of(package: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
+    if f".{package}".endswith(".__main__"):
+        raise _CannotRunError("Cannot use package as __main__ module")
+    try:
+        return _found(f"{package}.__main__")
+    except _CannotRunError as error:
+        if package not in sys.modules:
             raise
-        spec = None
-    if spec is not None and spec.submodule_search_locations is not None:
-        return _spec_of(f"{name}.__main__")
-    if spec is None or not hasattr(spec.loader, "get_code"):
-        print(f"{sys.executable}: No module named {name}", file=sys.stderr)
-        raise SystemExit(1)
-    return spec
+        said = f"{error}; {package!r} is a package and cannot be directly executed"
+        raise _CannotRunError(said) from None
 
 
 def _of_the_program(trace: types.TracebackType | None) -> types.TracebackType | None:

@@ -3,6 +3,7 @@
 Keys are integers: comparing them is one instruction and knows no NaN, which ranks above all numbers.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,6 +74,31 @@ def by_comparators(terms: Sequence[Array], ranks: tuple[int, ...], window: Windo
     for rank in ranks[1:]:
         y = lax.select(lax.eq(place, lax.full_like(place, rank)), lanes[rank], y)
     return y
+
+
+def balanced(terms: Sequence[Array], counting: Sequence[Array]) -> list[Array]:
+    """Terms of each window, of which those that are not `counting` stand below or above all numbers.
+
+    As many below as it takes for the median of those that count to be that of all: of 5 terms, 2 of which count,
+
+        9 . . 3 .    -inf for the first of the others, inf for the rest    3 is the least of 4 numbers, 9 has rank 2
+    """
+    dtype = np.dtype(np.int32)
+    count = functools.reduce(lax.add, [each.astype(dtype) for each in counting])
+    wanted = lax.full_like(count, len(terms) // 2) - count // 2
+    below, found = lax.full_like(count, 0), []
+    for term, counts in zip(terms, counting, strict=True):
+        low, high = [
+            lax.full_like(count, end(term.dtype, last), term.dtype) for last in (False, True)
+        ]
+        other = lax.select(lax.lt(below, wanted), low, high)
+        found.append(
+            lax.select(
+                slices.broadcast_like(counts, term), term, slices.broadcast_like(other, term)
+            )
+        )
+        below = below + lax.bitwise_not(counts).astype(dtype)
+    return found
 
 
 def by_counting(key: Array, axes: Sequence[int], rank: Array) -> Array:

@@ -209,3 +209,22 @@ def run_sums(dy: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) 
     """The transpose of `run_copies`: each chosen element gets the sum over its run, zeros elsewhere."""
     sums = _sums(dy.astype(accumulator(dy.dtype)), index, axis, not reverse, plan)
     return _at_begins(sums, index, axis).astype(dy.dtype)
+
+
+def level_difference(a: Array, b: Array) -> Array:
+    """`a - b`, 0 where they are equal: of infinities too."""
+    return lax.select(lax.eq(a, b), lax.full_like(a, 0), lax.sub(a, b))
+
+
+def fading_sums(x: Array, level: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
+    """The sum over each element i and those before it, each j of them times `exp(level[j] - level[i])`, at most 1."""
+
+    def join(x: Array, level: Array, others: Others, fars: Sequence[int]) -> Array:
+        total = x
+        for other, before in others:
+            # What is shifted in is 0, at a level that says nothing: its weight must be finite.
+            fall = level_difference(before, level)
+            total = total + other * lax.exp(lax.min(fall, lax.full_like(fall, 0)))
+        return total
+
+    return _scan(join, x, 0, axis, reverse, plan, level)

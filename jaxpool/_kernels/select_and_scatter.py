@@ -56,6 +56,10 @@ def select_and_scatter(
         ties=ties,
         keyed=plan.keyed,
     )
+    if plan.rounded_apart:
+        # As integers they keep their bits: XLA would have the instruction write the narrow type, which takes it longer.
+        bits = lax.optimization_barrier(lax.bitcast_convert_type(dx, jnp.uint32))
+        dx = lax.bitcast_convert_type(bits, jnp.float32)
     return cast(dx, x.dtype)
 
 

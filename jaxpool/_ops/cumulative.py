@@ -14,9 +14,30 @@ from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.others import ScanPlan, plan_scan
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, Stage
+from jaxpool._plan.stages import OpPlan, Stage, Stages
 
 Which = Literal["first", "last"]
+
+
+def scan_of(on: Platform, x: Any, axis: int) -> ScanPlan:
+    """The passes of a scan of x along an axis."""
+    known = problem_of(Window(()), x, on)
+    return plan_scan(on, known.shape, axis, known.sharded)
+
+
+def scan_stages(chosen: ScanPlan, axis: int, size: Any) -> Stages:
+    """What a scan along an axis does, and the loop that may follow it."""
+    reaches, far = chosen.passes(size) if is_int(size) else ([], None)
+    note = (
+        f"{len(reaches)} times, each {chosen.ways} times as far"
+        if reaches
+        else "as far as the axis is long"
+    )
+    scan = Stage((axis,), chosen.ways, "running", stored=True, note=note, read=chosen)
+    if far is None:
+        return (scan,)
+    along = f"a loop over rows of {far} positions"
+    return scan, Stage((axis,), 2, "running", stored=True, note=along, read=chosen)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,23 +54,12 @@ class Running(Op):
     reverse: bool
 
     def _scan(self, on: Platform, x: Any) -> ScanPlan:
-        known = problem_of(Window(()), x, on)
-        return plan_scan(on, known.shape, self.axis, known.sharded)
+        return scan_of(on, x, self.axis)
 
     def plan(self, on: Platform, x: Any, *reset: Any) -> OpPlan:
-        chosen, size = self._scan(on, x), x.shape[self.axis]
-        reaches, far = chosen.passes(size) if is_int(size) else ([], None)
-        note = (
-            f"{len(reaches)} times, each {chosen.ways} times as far"
-            if reaches
-            else "as far as the axis is long"
-        )
-        scan = [Stage((self.axis,), chosen.ways, "running", stored=True, note=note, read=chosen)]
-        if far is not None:
-            along = f"a loop over rows of {far} positions"
-            scan.append(Stage((self.axis,), 2, "running", stored=True, note=along, read=chosen))
+        scan = scan_stages(self._scan(on, x), self.axis, x.shape[self.axis])
         value = (*scan * len(reset), *scan)  # one for where each episode begins
-        return OpPlan((*value, *scan), tuple(scan), tuple(scan), value)
+        return OpPlan((*value, *scan), scan, scan, value)
 
     def value(self, on: Platform, x: Array, *reset: Array) -> Array:
         return running(x, self.axis, self.kind, self.reverse, self._scan(on, x), *reset)

@@ -52,7 +52,9 @@ def size_to(x: Array, p: Any) -> Array:
     if isinstance(p, float) and p == int(p) <= POLYNOMIAL:
         return lax.integer_pow(x if p % 2 == 0 else lax.abs(x), int(p))
     none = lax.abs(x) < jnp.finfo(x.dtype).tiny
-    return jnp.where(none, 0, lax.exp(p * lax.log(lax.abs(jnp.where(none, 1, x)))))
+    # Not `jnp.where`, which forgets how an array without elements varies over devices.
+    some = lax.select(none, lax.full_like(x, 1), x)
+    return lax.select(none, lax.full_like(x, 0), lax.exp(p * lax.log(lax.abs(some))))
 
 
 def exponential(*, by_heat: bool = False) -> Move:

@@ -52,11 +52,8 @@ def _least_of_batch(size: int, mapped: list[bool], grades: Array) -> tuple[Array
     return least_of(grades), False
 
 
-SURE, EMPTY, OUT = (
-    2,
-    1,
-    0,
-)  # grades: within the range; a window of zeros, which some ops treat apart; out of it
+# Grades: within the range; a window of zeros, which some ops treat apart; out of it.
+SURE, EMPTY, OUT = 2, 1, 0
 
 
 def graded(sure: Array, empty: Array | None = None) -> Array:
@@ -92,7 +89,7 @@ class RangedOp(Op):
         ways: tuple[Any, ...] = self.careful, self.careful_linear, self.careful_transpose
         if self.is_plain(*types[1:]):
             ways = self.plain, self.plain_linear, self._plain_back
-        calls = zip(ways, (types, (types, y, types), (types, y, y)), strict=True)
+        calls = zip(ways, (types, (types, y, types[: self.inputs]), (types, y, y)), strict=True)
         walked = taps(self.window, "walked")
         value, linear, back = (stages_of(on, way, *args) or walked for way, args in calls)
         why = (BEYOND,) if self.is_plain(*types[1:]) else ()
@@ -196,7 +193,7 @@ class RangedOp(Op):
             return self.careful_transpose(xs, y, dy)
 
         def careful(xs: Any, y: Array, dy: Array, _: Any = None) -> tuple[Array, ...]:
-            return in_turn(on, self.window, part, (y, dy, *xs), xs)
+            return in_turn(on, self.window, part, (y, dy, *xs), xs[: self.inputs])
 
         if not self.is_plain(*xs[1:]):
             return careful(xs, y, dy)
@@ -296,5 +293,6 @@ def _pushed(f: Any, xs: Any, dots: Any) -> Array:
 @functools.partial(jax.jit, static_argnums=0)
 def ranged(op: RangedOp, x: Array, *given: Array) -> Array:
     """What `op` computes, in both modes. What is kept is the inputs and the output before it is rounded."""
-    given = tuple(array.astype(accumulator(x.dtype)) for array in given)
+    wide = accumulator(x.dtype)
+    given = tuple(array if array.dtype == np.bool_ else array.astype(wide) for array in given)
     return applied(op, x, *given).astype(x.dtype)

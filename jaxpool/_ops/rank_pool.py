@@ -25,6 +25,7 @@ from jaxpool._ops.apply import Autodiff, apply, apply_given
 from jaxpool._ops.chosen import chosen_stages, pick, send, walk_over
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
+from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.rank_pool import by_network, places, reduced, unrolled
@@ -38,7 +39,8 @@ class RankPool(Op):
     """The element of `rank` of each window, None the median.
 
     `taps`, flat and ascending, take part; unless all do, windows are not padded. Keeps which tap it is;
-    where ties are split a bit for each that ties, or of large windows x and y.
+    where ties are split a bit for each that ties, or of large windows x and y. A median may be given a mask of what
+    counts: the others then have keys that no number has.
     """
 
     window: Window
@@ -46,7 +48,7 @@ class RankPool(Op):
     taps: Sequence[int]
     rank: int | None
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
+    def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
         window, split, written = self.window, self.ties == "split", unrolled(self.window)
         every, walked = taps(window), taps(window, "walked")
         ranked = every if by_network(len(self.taps), on) else taps(window, "walked", BY_BITS)
@@ -63,36 +65,50 @@ class RankPool(Op):
     def _fill(self, key: Array) -> np.ndarray:
         return rank.end(key.dtype, self.rank is None or self.rank >= 0)
 
-    def _terms(self, key: Array) -> list[Array]:
+    def _key(self, x: Array, *mask: Array) -> Array:
+        key = rank.keys(x)
+        for each in mask:
+            fill = lax.full_like(key, self._fill(key))
+            key = lax.select(slices.broadcast_like(each, key), key, fill)
+        return key
+
+    def _terms(self, key: Array, *mask: Array) -> list[Array]:
         padded = slices.pad_input(key, self.window, self._fill(key))
+        terms = [slices.tap_of(padded, self.window, tap) for tap in self.taps]
+        return rank.balanced(terms, self._counting_taps(*mask)) if mask else terms
+
+    def _counting_taps(self, mask: Array) -> list[Array]:
+        padded = slices.pad_input(mask, self.window, False)
         return [slices.tap_of(padded, self.window, tap) for tap in self.taps]
 
     def _walk(self, on: Platform, key: Array) -> rolled.Walk:
         taps = None if len(self.taps) == self.window.size else tuple(self.taps)
         return dataclasses.replace(walk_over(self.window, key, on), taps=taps)
 
-    def _found(self, on: Platform, key: Array) -> Array:
+    def _found(self, on: Platform, key: Array, *mask: Array) -> Array:
         """The key of each window that is wanted."""
         count, window = len(self.taps), self.window
         whole = count == window.size
         if by_network(count, on):
             some = count // 2 if self.rank is None else self.rank % count
-            ranks = places(window, self.rank) if whole else (some,)
-            return rank.by_comparators(self._terms(key), ranks, window)
+            ranks = places(window, self.rank) if whole and not mask else (some,)
+            return rank.by_comparators(self._terms(key, *mask), ranks, window)
         place: Any = count // 2 if self.rank is None else self.rank % count
-        if self.rank is None and window.padded:
+        if mask:
+            place = SumPool(window).linear(on, (), mask[0].astype(np.int32)) // 2
+        elif self.rank is None and window.padded:
             place = rank.counts(window, key.ndim) // 2
         return rolled.by_counting(self._walk(on, key), key, place, self._fill(key))
 
-    def value(self, on: Platform, x: Array) -> Array:
-        return rank.values(self._found(on, rank.keys(x)), x.dtype)
+    def value(self, on: Platform, x: Array, *mask: Array) -> Array:
+        return rank.values(self._found(on, self._key(x, *mask), *mask), x.dtype)
 
-    def primal(self, on: Platform, x: Array) -> tuple[Array, Any]:
+    def primal(self, on: Platform, x: Array, *mask: Array) -> tuple[Array, Any]:
         by, split, last = barrier_on(on), self.ties == "split", self.ties == "last"
 
-        def kernel(x: Array) -> tuple[Array, Any]:
-            key = rank.keys(x)
-            y = materialise(by, functools.partial(self._found, on), key)
+        def kernel(x: Array, *mask: Array) -> tuple[Array, Any]:
+            key = self._key(x, *mask)
+            y = materialise(by, functools.partial(self._found, on), key, *mask)
             kept: Any = ()
             if unrolled(self.window):
                 words = tied_taps(self._terms(key), y, self.window, self.taps)
@@ -102,11 +118,12 @@ class RankPool(Op):
                 kept = rolled.tap_of_key(walk, key, y, fill, last=last)
             return rank.values(y, x.dtype), kept
 
-        y, kept = materialise(by, kernel, x)
-        return y, kept if unrolled(self.window) or not split else (x, y)
+        y, kept = materialise(by, kernel, x, *mask)
+        return y, kept if unrolled(self.window) or not split else (x, y, *mask)
 
     def _level(self, on: Platform, kept: Any) -> tuple[rolled.Walk, Array, Array, np.ndarray]:
-        key, y = map(rank.keys, kept)
+        x, y, *mask = kept
+        key, y = self._key(x, *mask), rank.keys(y)
         return self._walk(on, key), key, y, self._fill(key)
 
     def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
@@ -165,29 +182,54 @@ class RankOver(Reduction):
     def value(self, on: Platform, *xs: Array) -> Array:
         key = rank.keys(xs[0])
         real = xs[1] if xs[1:] else lax.full_like(key, True, np.bool_)
-        count = jnp.sum(real, axis=self.axes, keepdims=True, dtype=np.int32)
-        place = count // 2
-        if self.rank is not None:
-            place = count + self.rank if self.rank < 0 else lax.full_like(count, self.rank)
+        place = self._place(xs[0], real)
         key = lax.select(real, key, lax.full_like(key, rank.end(key.dtype, True)))
         return rank.values(rank.by_counting(key, self.axes, place), xs[0].dtype)
 
+    def _count(self, real: Array) -> Array:
+        return jnp.sum(real, axis=self.axes, keepdims=True, dtype=np.int32)
 
-def ranked(op: RankPool, x: Array, autodiff: Autodiff = "jvp") -> Array:
-    """What the op computes of x, with its derivative."""
+    def _place(self, x: Array, real: Array) -> Array:
+        """How many of the elements that are `real` stand before the one that is wanted."""
+        count = self._count(real)
+        if self.rank is None:
+            return count // 2
+        return count + self.rank if self.rank < 0 else lax.full_like(count, self.rank)
+
+
+@dataclasses.dataclass(frozen=True)
+class LowerMedian(RankOver):
+    """PyTorch's median over whole axes: of an even number of elements the lower of the two in the middle.
+
+    A NaN is the median of what holds one; ignored, it is that of nothing but NaNs alone.
+    """
+
+    ignores_nan: bool = False
+
+    def _place(self, x: Array, real: Array) -> Array:
+        numbers, count = self._count(lax.bitwise_and(real, lax.eq(x, x))), self._count(real)
+        middle = lax.max(numbers - 1, lax.full_like(numbers, 0)) // 2
+        if self.ignores_nan:
+            return middle
+        return lax.select(lax.eq(numbers, count), middle, count - 1)  # NaNs rank last
+
+
+def ranked(op: RankPool, x: Array, *mask: Array, autodiff: Autodiff = "jvp") -> Array:
+    """What the op computes of x, with its derivative; of a median a mask may say what counts."""
     if reduced(op.window):
-        return _reduced(op, autodiff, x)
-    return apply(op, autodiff, x)
+        return _reduced(op, autodiff, x, *mask)
+    return apply(op, autodiff, x, *mask)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _reduced(op: RankPool, autodiff: Autodiff, x: Array) -> Array:
+def _reduced(op: RankPool, autodiff: Autodiff, x: Array, *mask: Array) -> Array:
     """One large window: counted by reductions over its axes."""
     window = op.window
     over = RankOver("max", op.ties, window.axes, window.window_shape, op.rank)
     wide = x.astype(accumulator(x.dtype))
     if len(op.taps) == window.size:
-        return apply(over, autodiff, wide).astype(x.dtype)
+        counts = [slices.broadcast_like(each, x) for each in mask]
+        return apply(over, autodiff, wide, *counts).astype(x.dtype)
     part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
     others = [axis for axis in range(x.ndim) if axis not in over.axes]
     part = np.expand_dims(part.transpose(np.argsort(over.axes)), others)

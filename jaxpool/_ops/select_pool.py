@@ -111,8 +111,9 @@ class InputPool(Op):
         by_tap = self._by_tap.plan(on, x)
         forward = by_tap.forward if by_tap.value is None else by_tap.value
         back = (*by_tap.forward, *by_tap.backward)  # elsewhere the tap is found first
-        if scatters(on):
-            chosen = plan_scatter(problem_of(self.window, x, on))
+        problem = problem_of(self.window, x, on)
+        if scatters(problem):
+            chosen = plan_scatter(problem)
             note = "by integers in the order of x" if chosen.keyed else ""
             back = taps(self.window, "select_and_scatter", note)
         tangent = (*by_tap.forward, *by_tap.tangent)
@@ -126,9 +127,10 @@ class InputPool(Op):
 
     def transpose(self, on: Platform, kept: tuple[Array], dy: Array) -> tuple[Array]:
         (x,) = kept
-        if not scatters(on):
+        problem = problem_of(self.window, x, on)
+        if not scatters(problem):
             return self._by_tap.transpose(on, self._by_tap.primal(on, x)[1], dy)
-        plan = plan_scatter(problem_of(self.window, x, on))
+        plan = plan_scatter(problem)
         return (select_and_scatter(x, dy, self.window.dims, self.kind, self.ties, plan),)
 
 

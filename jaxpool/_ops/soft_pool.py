@@ -26,14 +26,23 @@ from jaxpool._ops.scaled import (
 )
 
 REACH = 58  # powers of 2 that a total may be away from 1: with a cotangent as far, all is normal
+NOTHING = (
+    200  # steps below 0 from where on an exponential adds nothing to a total within that reach
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class SoftPool(RangedOp):
-    """What the exponentials of each window make; `temperature` is None if an array comes with x."""
+    """What the exponentials of each window make; `temperature` is None if an array comes with x.
+
+    If it is `masked`, x is -inf where it does not count, and two arrays of bools come last. One says in which windows
+    nothing counts: 1 added to their totals keeps these from being taken for out of range, and their values are 0.
+    The other says which elements count, and tells those that are -inf from others.
+    """
 
     window: Window
     temperature: float | None
+    masked: bool = False
 
     @property
     def inputs(self) -> int:
@@ -41,42 +50,66 @@ class SoftPool(RangedOp):
         return 1 if self.temperature is not None else 2
 
     def is_plain(self, *given: Array) -> bool:
-        return not given or not varies_along(given[0], self.window)
+        return self.temperature is not None or not varies_along(given[0], self.window)
 
     def _taken(self, x: Array, *given: Array) -> tuple[Array, Any]:
         wide = widened(x, self.window)
-        heat = given[0] if given else self.temperature
+        heat = given[0] if self.temperature is None else self.temperature
         return wide, within(heat, wide.dtype, largest=0.25)  # its inverse is normal
+
+    def _plainly(self, x: Array, *given: Array) -> tuple[Array, Any]:
+        """The same for the plain way: derivatives of what does not count are finite."""
+        wide, heat = self._taken(x, *given)
+        if self.masked:
+            floor = lax.stop_gradient(jnp.asarray(-NOTHING * heat, wide.dtype))
+            wide = jnp.where(wide < floor, floor, wide)
+        return wide, heat
+
+    def _total(self, weight: Array, *given: Array, kept: bool = False) -> Array:
+        """The sum of the exponentials of each window."""
+        total = sum_of(self.window, weight, kept=kept)
+        return total + given[-2].astype(total.dtype) if self.masked else total
 
     def _stages(self, x: Array, heat: Any) -> Stages:
         return in_stages(x, self.window, heat, -np.inf, largest(-np.inf))
 
-    def _careful_sums(self, stages: Stages, moments: int, *, by_heat: bool = False) -> State:
+    def _of_some(self, y: Array, *given: Array) -> Array:
+        """An array of the output, 0 for windows in which nothing counts."""
+        return jnp.where(given[-2], 0, y) if self.masked else y
+
+    def _careful_sums(
+        self, stages: Stages, moments: int, *given: Array, by_heat: bool = False
+    ) -> State:
         """The sum of `exp((x - m) / heat)`, and of that times (x - m) to the powers up to `moments`."""
-        sums = [1.0, *[0.0] * moments]
-        return stages.gather(sums, exponential(by_heat=by_heat))
+        sums = [0.0] * moments
+        if not self.masked:
+            return stages.gather([1.0, *sums], exponential(by_heat=by_heat))
+        ones = given[-1].astype(stages.high.dtype)
+        total, *rest = stages.gather([ones, *sums], exponential(by_heat=by_heat))
+        return total + given[-2].astype(total.dtype), *rest
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        wide, heat = self._taken(*xs)
-        found = []
+        wide, heat = self._plainly(*xs)
+        found, given = [], xs[1:]
         if dots[0] is not None:
-            found.append(self._pushed(wide, y, heat, dots[0]))
+            found.append(self._pushed(wide, y, heat, dots[0], *given))
         if dots[1:] and dots[1] is not None:
             # What x and the temperature are multiplied by, y is.
-            own = self._pushed(wide, y, heat, jnp.where(jnp.isinf(wide), 0, wide))
+            own = self._pushed(wide, y, heat, jnp.where(jnp.isinf(wide), 0, wide), *given)
             found.append((y - own) * divided(dots[1], heat))
         return sum(found[1:], found[0])
 
-    def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array) -> Array:
+    def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array, *given: Array) -> Array:
         """The tangent of y, given that of x, within the range."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
-        wide, heat = self._taken(*xs)
+        wide, heat = self._plainly(*xs)
         dx = self._pulled(wide, y, heat, shares)
         found = [dx.astype(xs[0].dtype)]
-        if len(xs) == 2:
+        if self.inputs == 2:
             own = jnp.where(jnp.isinf(wide), 0, wide) * dx  # an infinity that weighs nothing
+            dy = self._of_some(dy, *xs[1:])
             found.append(divided(summed_as(dy * y, heat) - summed_as(own, heat), heat))
         return tuple(found)
 
@@ -84,7 +117,7 @@ class SoftPool(RangedOp):
         """The cotangent of x, given the shares of the windows, within the range."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
-    def slope(self, stages: Stages) -> Array:
+    def slope(self, stages: Stages, *given: Array) -> Array:
         """The derivative of the output to the temperature."""
         raise TypeError(f"{type(self).__name__} describes no slope")
 
@@ -92,23 +125,23 @@ class SoftPool(RangedOp):
         wide, heat = self._taken(*xs)
         stages, found = self._stages(wide, heat), []
         if dots[0] is not None:
-            found.append(self._careful_pushed(stages, dots[0]))
+            found.append(self._careful_pushed(stages, dots[0], *xs[1:]))
         if dots[1:] and dots[1] is not None:
-            found.append(self.slope(stages) * dots[1])
+            found.append(self.slope(stages, *xs[1:]) * dots[1])
         return sum(found[1:], found[0])
 
-    def _careful_pushed(self, stages: Stages, x_dot: Array) -> Array:
+    def _careful_pushed(self, stages: Stages, x_dot: Array, *given: Array) -> Array:
         raise TypeError(f"{type(self).__name__} describes no careful linear map")
 
     def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
         wide, heat = self._taken(*xs)
         stages = self._stages(wide, heat)
-        found = [self._careful_pulled(stages, dy).astype(xs[0].dtype)]
-        if len(xs) == 2:
-            found.append(summed_as(dy * self.slope(stages), heat))
+        found = [self._careful_pulled(stages, dy, *xs[1:]).astype(xs[0].dtype)]
+        if self.inputs == 2:
+            found.append(summed_as(self._of_some(dy, *xs[1:]) * self.slope(stages, *xs[1:]), heat))
         return tuple(found)
 
-    def _careful_pulled(self, stages: Stages, dy: Array) -> Array:
+    def _careful_pulled(self, stages: Stages, dy: Array, *given: Array) -> Array:
         raise TypeError(f"{type(self).__name__} describes no careful transpose")
 
 
@@ -116,8 +149,8 @@ class LogSumExpPool(SoftPool):
     """`heat * log(sum of exp(x / heat))`."""
 
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
-        wide, heat = self._taken(x, *given)
-        y = heat * lax.log(sum_of(self.window, lax.exp(wide / heat)))
+        wide, heat = self._plainly(x, *given)
+        y = heat * lax.log(self._total(lax.exp(wide / heat), *given))
         right = self.right(y, x, *given)
         return y, graded(right)
 
@@ -125,7 +158,7 @@ class LogSumExpPool(SoftPool):
         heat = self._taken(x, *given)[1]
         return lax.abs(lax.stop_gradient(y / heat)) < REACH * math.log(2)
 
-    def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array) -> Array:
+    def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array, *given: Array) -> Array:
         weighed = lax.exp(divided(x, heat)) * x_dot
         return sum_of(self.window, weighed) * lax.exp(-divided(y, heat))
 
@@ -140,19 +173,19 @@ class LogSumExpPool(SoftPool):
     def careful(self, x: Array, *given: Array) -> Array:
         wide, heat = self._taken(x, *given)
         stages = self._stages(wide, heat)
-        (total,) = self._careful_sums(stages, 0)
-        return stages.high + heat * lax.log(total)
+        (total,) = self._careful_sums(stages, 0, *given)
+        return self._of_some(stages.high + heat * lax.log(total), *given)
 
-    def slope(self, stages: Stages) -> Array:
-        total, moment = self._careful_sums(stages, 1, by_heat=True)
+    def slope(self, stages: Stages, *given: Array) -> Array:
+        total, moment = self._careful_sums(stages, 1, *given, by_heat=True)
         return lax.log(total) - moment / total
 
-    def _careful_pushed(self, stages: Stages, x_dot: Array) -> Array:
-        (total,) = self._careful_sums(stages, 0)
+    def _careful_pushed(self, stages: Stages, x_dot: Array, *given: Array) -> Array:
+        (total,) = self._careful_sums(stages, 0, *given)
         return stages.gather((x_dot,), exponential())[0] / total
 
-    def _careful_pulled(self, stages: Stages, dy: Array) -> Array:
-        (total,) = self._careful_sums(stages, 0)
+    def _careful_pulled(self, stages: Stages, dy: Array, *given: Array) -> Array:
+        (total,) = self._careful_sums(stages, 0, *given)
         return stages.spread((dy / total,), exponential())[0]
 
 
@@ -160,32 +193,34 @@ class SoftmaxPool(SoftPool):
     """The mean of x, weighted by `exp(x / heat)`."""
 
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
-        wide, heat = self._taken(x, *given)
-        weight, total = self._weights(wide, heat)
+        wide, heat = self._plainly(x, *given)
+        weight, total = self._weights(wide, heat, *given)
         # What weighs nothing takes nothing, though it were infinite.
         moment = jnp.where(weight == 0, 0, wide * weight)
         return sum_of(self.window, moment) / total, graded(between(total, REACH))
 
-    def _weights(self, x: Array, heat: Any) -> tuple[Array, Array]:
+    def _weights(self, x: Array, heat: Any, *given: Array) -> tuple[Array, Array]:
         # A weight beyond the range stays finite, as its derivative does, which is multiplied by 0.
         steps = divided(x, heat)
         weight = lax.exp(lax.min(steps, lax.full_like(steps, 2 * REACH * math.log(2))))
-        return weight, sum_of(self.window, weight, kept=True)
+        return weight, self._total(weight, *given, kept=True)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
         """Where no exponent is far from 0."""
         wide, heat = self._taken(x, *given)
-        return lax.abs(lax.stop_gradient(wide / heat)) < REACH * math.log(2)
+        steps = lax.stop_gradient(wide / heat)
+        near = lax.abs(steps) < REACH * math.log(2)
+        return jnp.logical_or(near, steps <= -NOTHING) if self.masked else near
 
-    def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array) -> Array:
-        weight, total = self._weights(x, heat)
+    def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array, *given: Array) -> Array:
+        weight, total = self._weights(x, heat, *given)
         weighed = weight * x_dot
         first = sum_of(self.window, weighed * (1 + divided(x, heat)))
         return (first - divided(y, heat) * sum_of(self.window, weighed)) / total
 
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
-        wide, heat = self._taken(*xs)
-        total = self._weights(wide, heat)[1]
+        wide, heat = self._plainly(*xs)
+        total = self._weights(wide, heat, *xs[1:])[1]
         right = between(total, REACH)
         return share(dy, 1 / jnp.where(right, total, 1), right)
 
@@ -199,21 +234,21 @@ class SoftmaxPool(SoftPool):
     def careful(self, x: Array, *given: Array) -> Array:
         wide, heat = self._taken(x, *given)
         stages = self._stages(wide, heat)
-        total, moment = self._careful_sums(stages, 1)
-        return stages.high + moment / total
+        total, moment = self._careful_sums(stages, 1, *given)
+        return self._of_some(stages.high + moment / total, *given)
 
-    def slope(self, stages: Stages) -> Array:
-        total, first, second = self._careful_sums(stages, 2, by_heat=True)
+    def slope(self, stages: Stages, *given: Array) -> Array:
+        total, first, second = self._careful_sums(stages, 2, *given, by_heat=True)
         mean = first / total
         return mean * mean - second / total
 
-    def _careful_pushed(self, stages: Stages, x_dot: Array) -> Array:
-        total, moment = self._careful_sums(stages, 1, by_heat=True)
+    def _careful_pushed(self, stages: Stages, x_dot: Array, *given: Array) -> Array:
+        total, moment = self._careful_sums(stages, 1, *given, by_heat=True)
         once, first = stages.gather((x_dot, x_dot), exponential(by_heat=True))
         return (first - moment / total * once) / total
 
-    def _careful_pulled(self, stages: Stages, dy: Array) -> Array:
-        total, moment = self._careful_sums(stages, 1, by_heat=True)
+    def _careful_pulled(self, stages: Stages, dy: Array, *given: Array) -> Array:
+        total, moment = self._careful_sums(stages, 1, *given, by_heat=True)
         share = dy / total
         back = stages.spread((-share * (moment / total), share), exponential(by_heat=True))
         return back[0] + back[1]

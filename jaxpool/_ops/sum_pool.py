@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Literal
 
@@ -38,8 +39,16 @@ def element_counts(window: Window, kind: Count, y: Array) -> Array:
 
 def same_count(window: Window, kind: Count) -> int | None:
     """How many elements each window has, if all have the same number."""
-    counts = [np.unique(counts_along(dim, kind)).tolist() for dim in window.dims]
-    return math.prod(map(min, counts)) if all(len(each) == 1 for each in counts) else None
+    counts = [_same_along(dim, kind) for dim in window.dims]
+    alike = [count for count in counts if count is not None]
+    return math.prod(alike) if len(alike) == len(counts) else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _same_along(dim: Axis, kind: Count) -> int | None:
+    """Kept, as it looks at every window of what may be a long axis."""
+    counts = counts_along(dim, kind)
+    return int(counts[0]) if counts.min() == counts.max() else None
 
 
 def counts_along(dim: Axis, kind: Count, *, as_constant: bool = True) -> Any:
@@ -92,3 +101,25 @@ class SumPool(Op):
         if self.divide == "counted" or self.divide == "real":
             return element_counts(self.window, self.divide, y)
         return jnp.asarray(1 if self.divide == "not" else self.divide, y.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class CountedAverage(Op):
+    """The sum over each window divided by a count, which is given."""
+
+    window: Window
+
+    linear_in_x = True
+
+    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
+        return SumPool(self.window).plan(on, x)
+
+    def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
+        plan = plan_sum(problem_of(self.window, x, on))
+        return window_sum(x, plan, Epilogue(x.dtype, lambda total: total / given[0]))
+
+    def transpose(self, on: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
+        shape = self.window.unpooled(dy.shape)
+        plan = plan_sum(problem_of(self.window, dy, on, shape), transposed=True)
+        wide = cast(dy, accumulator(dy.dtype)) / given[0]
+        return (window_spread(wide, plan, Epilogue(dy.dtype)),)

@@ -45,6 +45,11 @@ class ScatterPlan:
     wide: bool  # adds cotangents up in float32, and compares elements in it
     keyed: bool  # compares integers in the order of the elements, an array of their own
 
+    @property
+    def rounded_apart(self) -> bool:
+        """Whether sums stay float32 until a kernel of their own rounds them to 8 or 16 bits."""
+        return self.wide and self.keyed
+
 
 def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
     """What is kept of a pool over `window`, where ties are `split` or go to one element, by a program for `platform`.
@@ -62,9 +67,9 @@ def residual(window: Window, *, split: bool, platform: Platform = "portable") ->
     return "bits" if window.size <= LIMITS.masked_taps else "arrays"
 
 
-def scatters(platform: Platform) -> bool:
-    """Whether one instruction finds chosen elements and sends their cotangents there."""
-    return TUNING[platform].scattered_taps > 0
+def scatters(problem: Problem) -> bool:
+    """Whether one instruction finds chosen elements and sends their cotangents there; there is none of 64 bits."""
+    return problem.tuning.scattered_taps > 0 and problem.bits <= 32
 
 
 def _scattered(window: Window, tuning: Tuning) -> bool:
@@ -72,9 +77,8 @@ def _scattered(window: Window, tuning: Tuning) -> bool:
     known = all(is_int(size) for dim in window.dims for size in (dim.size, dim.low, dim.tail))
     if not known or window.size > tuning.scattered_taps:
         return False
-    many = window.size > tuning.scattered_taps_an_element * math.prod(
-        dim.stride for dim in window.dims
-    )
+    an_element = tuning.scattered_taps_an_element * math.prod(dim.stride for dim in window.dims)
+    many = window.size > max(tuning.scattered_window, an_element)
     return not many and all(
         dim.dilation == 1 and dim.low >= 0 and dim.tail > -dim.stride for dim in window.dims
     )

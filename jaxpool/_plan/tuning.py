@@ -60,9 +60,10 @@ class Tuning:
     reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
     scattered_taps: int = 0  # taps of a window: up to here a maximum keeps x, and one instruction sends cotangents back
     scattered_taps_an_element: int = 9  # taps per input element: the same where windows meet
+    scattered_window: int = 16  # taps of a window: up to here the same however many windows meet at an element
     keyed_taps: float = NEVER  # taps of a window: from here on it compares keys, one array more, by one comparison
     keyed_row: int = 16  # elements next to each other: over fewer, from so many taps an input element on
-    keyed_bytes: float = 1 << 25  # bytes of x: up to here, while that array stays in fast memory
+    keyed_bytes: float = 1 << 25  # bytes of x: up to here, while such arrays, and float32 sums, stay in fast memory
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -21,36 +21,47 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels import slices
+from jaxpool._ops.masked import soft
 from jaxpool._ops.ranged import ranged
 from jaxpool._shards.halo import Shards
 
 
 @dataclasses.dataclass(frozen=True)
 class Ends:
-    """`pool(op, x, *given)` of a shard x: `op` has a window, and jax differentiates what comes out."""
+    """`pool(op, x, *given)` of a shard x: `op` has a window, and jax differentiates what comes out.
+
+    If it is `masked`, the first that is given is a mask of x, which has a halo too.
+    """
 
     shards: Shards
     pool: Callable[..., Array]
     op: Any
+    masked: bool = False
 
-    def __call__(self, x: Array, *given: Array) -> Array:
-        x, which = self.shards.extended(x, 0), jnp.zeros((), np.int32)
+    def __call__(self, *xs: Array) -> Array:
+        xs = self._each(lambda x: self.shards.extended(x, 0), xs)
+        which = jnp.zeros((), np.int32)
         every = [sorted(set(halo.beyond)) for halo in self.shards.halos]
         for halo, kinds in zip(self.shards.halos, every, strict=True):
             kind = np.asarray([kinds.index(ends) for ends in halo.beyond], np.int32)
             which = which * np.int32(len(kinds)) + jnp.asarray(kind)[halo.shard()]
         runs = [functools.partial(self._ending, ends) for ends in itertools.product(*every)]
         switch: Callable[..., Any] = functools.partial(lax.switch, which, runs)
-        if self.pool is ranged:  # else jax would keep a copy of x for each branch
+        if self.pool in (ranged, soft):  # else jax would keep a copy of x for each branch
             switch = jax.checkpoint(switch)
         # Outside of the switch: its transpose adds over devices, and not all of them take the same branch.
-        y: Array = switch(*vary_together([x, *given]))
+        y: Array = switch(*vary_together(xs))
         return y
 
-    def _ending(self, ends: tuple[tuple[int, int], ...], x: Array, *given: Array) -> Array:
-        """Where the array lacks so many rows before and after what `x` holds of each sharded axis."""
-        halos = self.shards.halos
+    def _each(self, change: Callable[[Array], Array], xs: Sequence[Array]) -> tuple[Array, ...]:
+        """The arrays, x and its mask changed."""
+        count = 2 if self.masked else 1
+        return *map(change, xs[:count]), *xs[count:]
+
+    def _ending(self, ends: tuple[tuple[int, int], ...], *xs: Array) -> Array:
+        """Where the array lacks so many rows before and after what x holds of each sharded axis."""
+        axes = [halo.dim.axis for halo in self.shards.halos]
         sides = [(-low, -high, 0) for low, high in ends]
-        x = slices.pad(x, [halo.dim.axis for halo in halos], sides, 0)
         window = self.shards.ending(ends)
-        return self.pool(dataclasses.replace(self.op, window=window), x, *given)
+        cropped = self._each(lambda x: slices.pad(x, axes, sides, 0), xs)
+        return self.pool(dataclasses.replace(self.op, window=window), *cropped)

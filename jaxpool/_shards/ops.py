@@ -7,7 +7,6 @@ split, and what an average divides by. Each is given, as an array that depends o
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any, Literal
 
@@ -15,45 +14,18 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import Axis
 from jaxpool._kernels.compare import Order, Ties
-from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float, losing
+from jaxpool._kernels.dtypes import Kind, accumulator, is_float, losing
 from jaxpool._kernels.select import flat_tap, real_end
 from jaxpool._kernels.slices import crossed
 from jaxpool._kernels.split_ties import Words, inside, real_words
-from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.apply import apply_given
-from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
-from jaxpool._ops.sum_pool import SumPool, counts_along, same_count
-from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan
-from jaxpool._plan.sum_pool import plan_sum
+from jaxpool._ops.sum_pool import CountedAverage, SumPool, counts_along, same_count
 from jaxpool._plan.tuning import LIMITS
 from jaxpool._shards.border import pool_shard
 from jaxpool._shards.halo import Shards
-
-
-@dataclasses.dataclass(frozen=True)
-class ShardAverage(Op):
-    """The sum over each window divided by its count, which is given."""
-
-    window: Window
-
-    linear_in_x = True
-
-    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        return SumPool(self.window).plan(on, x)
-
-    def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
-        plan = plan_sum(problem_of(self.window, x, on))
-        return window_sum(x, plan, Epilogue(x.dtype, lambda total: total / given[0]))
-
-    def transpose(self, on: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
-        shape = self.window.unpooled(dy.shape)
-        plan = plan_sum(problem_of(self.window, dy, on, shape), transposed=True)
-        wide = cast(dy, accumulator(dy.dtype)) / given[0]
-        return (window_spread(wide, plan, Epilogue(dy.dtype)),)
 
 
 def select_pool(shards: Shards, x: Array, kind: Kind, ties: Ties | Order) -> tuple[Array, Any]:
@@ -92,7 +64,7 @@ def sum_pool(
             values = lax.dynamic_slice_in_dim(values, first, halo.outs)
         lines.append(values)
     counts = crossed(jnp.multiply, lines, window.axes, x.ndim)
-    return fetch(ShardAverage(window), counts, dtype=dtype)[0]
+    return fetch(CountedAverage(window), counts, dtype=dtype)[0]
 
 
 def _end_of_padding(shards: Shards, ndim: int, *, last: bool) -> Array:

@@ -212,6 +212,13 @@ def gathered(place: Place, x: Array, axes: Sequence[int]) -> Array:
     return reshard(x, NamedSharding(jax.typeof(x).sharding.mesh, PartitionSpec(*parts)))
 
 
+def undivided(place: Place | None, x: Array, axes: Sequence[int]) -> Array:
+    """x with those of `axes` that lie along a mesh axis of one device along none: the ops know of no mesh."""
+    if place is None or place.manual:
+        return x
+    return gathered(place, x, [axis for axis in axes if place.count(axis) == 1])
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _mapped(body: Any, place: Place, out: PartitionSpec, *xs: Array) -> Any:
     places = [place.beside(x.shape) for x in xs]

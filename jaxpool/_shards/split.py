@@ -33,10 +33,18 @@ class Split:
         return on_shards(body(self.shards, *settings), self.place, x, autodiff=autodiff)
 
     def apply(
-        self, pool: Callable[..., Any], op: Any, *xs: Array, autodiff: Autodiff = "jvp"
+        self,
+        pool: Callable[..., Any],
+        op: Any,
+        *xs: Array,
+        autodiff: Autodiff = "jvp",
+        masked: bool = False,
     ) -> Any:
-        """Runs `pool(op, *xs)` on each shard of the first array, with the parts of the others that belong to it."""
-        return on_shards(Ends(self.shards, pool, op), self.place, *xs, autodiff=autodiff)
+        """Runs `pool(op, *xs)` on each shard of the first array, with the parts of the others that belong to it.
+
+        If it is `masked`, the second is a mask of the first, and the pool sees as much of it.
+        """
+        return on_shards(Ends(self.shards, pool, op, masked), self.place, *xs, autodiff=autodiff)
 
     def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The shape of the pool of what this device sees as `shape`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,8 +37,8 @@ def _check_filled(x: Array, axes: Sequence[int]) -> None:
         raise ArgumentError("input", rule, x.shape, "An extreme of nothing is none.", of="shape")
 
 
-def _along(function: str, kind: Kind, x: Array, dim: Any, keepdim: Any) -> Chosen:
-    """The extremes along an axis and the first positions that attain them."""
+def along(function: str, op: Callable[..., Reduction], x: Array, dim: Any, keepdim: Any) -> Chosen:
+    """What `op(ties, axes, sizes)` chooses along an axis, and the first positions at which that stands."""
     with args.call(function, x):
         axis = args.axis_of(dim, x.ndim)
         args.check_flag("keepdim", keepdim)
@@ -45,8 +46,7 @@ def _along(function: str, kind: Kind, x: Array, dim: Any, keepdim: Any) -> Chose
             return Chosen(x, jnp.zeros((), jnp.int32))
         _check_filled(x, [axis])
         check_countable("input", [x.shape[axis]])
-    op = Reduction(kind, "first", (axis,), (x.shape[axis],))
-    values, rank = apply_kept(op, "jvp", x)
+    values, rank = apply_kept(op("first", (axis,), (x.shape[axis],)), "jvp", x)
     indices = rank.astype(jnp.int32)
     if keepdim:
         return Chosen(values, indices)
@@ -71,7 +71,8 @@ def _extreme(
             hint = "Name an axis."
             raise ArgumentError("keepdim", "given with `dim`", keepdim, hint, TypeError)
     if given == ["dim"]:
-        return _along(function, kind, x, dim, False if keepdim is MISSING else keepdim)
+        op = functools.partial(Reduction, kind)
+        return along(function, op, x, dim, False if keepdim is MISSING else keepdim)
     if given == ["other"]:
         return (maximum if kind == "max" else minimum)(*pair(function, x, other))
     return _over(function, kind, x, tuple(range(x.ndim)), False)

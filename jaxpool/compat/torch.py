@@ -1,4 +1,4 @@
-"""The pools of `torch.nn.functional`, their layers of `torch.nn` and the extremes of `torch`, without PyTorch.
+"""The pools of `torch.nn.functional`, their layers of `torch.nn` and the extremes and medians of `torch`, without it.
 
 On jax arrays, channels first, a batch axis or none; arguments, defaults, ties and NaN as in PyTorch. Two things hold
 throughout: indices are int32, and integers keep the width they have in jax.
@@ -38,8 +38,10 @@ from jaxpool.compat._torch_classes import (
 )
 from jaxpool.compat._torch_elementwise import fmax, fmin, maximum, minimum
 from jaxpool.compat._torch_fractional import fractional_max_pool2d, fractional_max_pool3d
+from jaxpool.compat._torch_logcumsumexp import logcumsumexp
 from jaxpool.compat._torch_lp import lp_pool1d, lp_pool2d, lp_pool3d
 from jaxpool.compat._torch_max_pool import max_pool1d, max_pool2d, max_pool3d
+from jaxpool.compat._torch_median import median, nanmedian
 from jaxpool.compat._torch_reduce import amax, amin, cummax, cummin, max, min
 from jaxpool.compat._torch_unpool import max_unpool1d, max_unpool2d, max_unpool3d
 
@@ -82,6 +84,7 @@ __all__ = [
     "fmin",
     "fractional_max_pool2d",
     "fractional_max_pool3d",
+    "logcumsumexp",
     "lp_pool1d",
     "lp_pool2d",
     "lp_pool3d",
@@ -93,6 +96,8 @@ __all__ = [
     "max_unpool2d",
     "max_unpool3d",
     "maximum",
+    "median",
     "min",
     "minimum",
+    "nanmedian",
 ]

@@ -25,11 +25,16 @@ def side_by_side(x: Array, axes: Sequence[int], lists: Lists) -> tuple[Array, np
     ndim = x.ndim
     there = np.ones([1] * ndim, bool)
     for axis, own in zip(axes, lists, strict=True):
-        taps = max(map(len, own))
-        at = np.array([[*window, *[-1] * (taps - len(window))] for window in own])
-        x = jnp.moveaxis(jnp.take(x, np.maximum(at, 0), axis), axis + 1, -1)
+        taps = max(map(len, own), default=1)
+        rows = [[*window, *[-1] * (taps - len(window))] for window in own]
+        at = np.array(rows, int).reshape(len(own), taps)
+        taken = jnp.take(x, np.maximum(at, 0).ravel(), axis)
+        x = jnp.moveaxis(
+            taken.reshape(*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]), axis + 1, -1
+        )
         real = _placed(at >= 0, axis, ndim)
-        there = there[..., None] & real.reshape(*real.shape[:ndim], *[1] * (there.ndim - ndim), -1)
+        behind = [1] * (there.ndim - ndim)
+        there = there[..., None] & real.reshape(*real.shape[:ndim], *behind, taps)
     taps = int(np.prod(x.shape[ndim:]))
     return x.reshape(*x.shape[:ndim], taps), there.reshape(*there.shape[:ndim], taps)
 
@@ -38,16 +43,25 @@ def _placed(mask: np.ndarray, axis: int, ndim: int) -> np.ndarray:
     """A mask (outputs, taps) of an axis among `ndim`, the taps behind."""
     shape = [1] * ndim
     shape[axis] = len(mask)
-    return mask.reshape(*shape, -1)
+    return mask.reshape(*shape, mask.shape[1])
 
 
-def windows(x: Array, *geometry: Any, **options: Any) -> tuple[Array, np.ndarray]:
-    """The same of the windows of a pool."""
+def windows(x: Array, *geometry: Any, where: Any = None, **options: Any) -> tuple[Array, Any]:
+    """The same of the windows of a pool, of what `where` counts."""
     window = make_window(x.shape, *geometry, **options)
-    return side_by_side(x, window.axes, [taps_along(dim) for dim in window.dims])
+    return counted(x, where, window.axes, [taps_along(dim) for dim in window.dims])
 
 
-def pick(values: Array, there: np.ndarray, best: Callable[..., Any], worst: float) -> Array:
+def counted(x: Array, where: Any, axes: Sequence[int], lists: Lists) -> tuple[Array, Any]:
+    """The elements side by side, and which of them there are and `where` counts; None counts all."""
+    values, there = side_by_side(x, axes, lists)
+    if where is None:
+        return values, there
+    counts = jnp.broadcast_to(jnp.asarray(where), x.shape)
+    return values, there & side_by_side(counts, axes, lists)[0]
+
+
+def pick(values: Array, there: Any, best: Callable[..., Any], worst: float) -> Array:
     """The element of each window that is `best` of those that are there."""
     at = jax.nn.one_hot(
         best(jnp.where(there, values, worst), -1), values.shape[-1], dtype=values.dtype
@@ -55,21 +69,21 @@ def pick(values: Array, there: np.ndarray, best: Callable[..., Any], worst: floa
     return jnp.where(at > 0, values, 0).sum(-1)
 
 
-def largest(values: Array, there: np.ndarray) -> Array:
+def largest(values: Array, there: Any) -> Array:
     """The maximum of each window."""
-    return jnp.where(there, values, -np.inf).max(-1)
+    return jnp.where(there, values, -np.inf).max(-1, initial=-np.inf)
 
 
-def smallest(values: Array, there: np.ndarray) -> Array:
+def smallest(values: Array, there: Any) -> Array:
     """The minimum of each window."""
-    return jnp.where(there, values, np.inf).min(-1)
+    return jnp.where(there, values, np.inf).min(-1, initial=np.inf)
 
 
-def total(values: Array, there: np.ndarray) -> Array:
+def total(values: Array, there: Any) -> Array:
     """The sum of each window."""
     return jnp.where(there, values, 0).sum(-1)
 
 
-def mean(values: Array, there: np.ndarray) -> Array:
+def mean(values: Array, there: Any) -> Array:
     """The average of each window."""
-    return total(values, there) / there.sum(-1).astype(values.dtype)
+    return total(values, there) / jnp.maximum(there.sum(-1), 1).astype(values.dtype)

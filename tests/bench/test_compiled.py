@@ -1,5 +1,7 @@
 """What is read off compiled programs: by hand on small texts, and from one that XLA wrote here."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -7,7 +9,7 @@ from jax import lax
 
 from bench import compiled, report
 from bench.compiled import Access, Clock, Cost, Kernel
-from bench.target import GPUS, TARGETS, TPUS, missing
+from bench.target import GPUS, TARGETS, TPUS, WIDE, Program, beside_lax, missing
 
 MODULE = """HloModule m
 
@@ -109,3 +111,23 @@ def test_targets_are_named_and_say_what_they_need():
     assert set(TARGETS) == {*GPUS, *TPUS}
     for name in TARGETS:
         assert missing(name) == "" or "pip install" in missing(name)
+
+
+def test_cycles_beside_lax_of_each_layout():
+    program = Program(1, 1.0, 0, (), 0.1)
+
+    def of(cycles):
+        return dataclasses.replace(program, cycles=cycles)
+
+    rows = [
+        *(("a", "jaxpool", "batch", of(2.0)), ("a", "lax", "batch", of(1.0))),
+        *(("b", "jaxpool", "batch", of(1.0)), ("b", "lax", "batch", of(4.0))),
+        *(("b", WIDE, "batch", of(2.0)), ("c", "jaxpool", "batch", of(9.0))),
+        *(("c", "lax", "batch", "no program"), ("a", "jaxpool", "", of(3.0))),
+        ("a", "lax", "", of(2.0)),
+    ]
+    assert beside_lax(rows).splitlines() == [
+        "Cycles over lax's, batch, 2 rows: 1.00 in the geometric mean, 2.00 at most, a.",
+        "Cycles over lax's, default, 1 rows: 1.50 in the geometric mean, 1.50 at most, a.",
+    ]
+    assert beside_lax([("a", "jaxpool", "", program)]) == ""

@@ -87,6 +87,18 @@ def test_a_module_and_a_package(tmp_path):
     assert (status, said.count("No module named package.absent")) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    "module",
+    ["bare", "plain", "absent", "absent.main", "plain.absent", "train.py", ".plain", "sys"],
+)
+def test_a_module_that_cannot_run_is_told_in_the_words_of_python(module, tmp_path):
+    (tmp_path / "bare").mkdir()  # a namespace package
+    written(tmp_path, "", "plain/__init__.py")
+    written(tmp_path, "", "train.py")
+    status, _, said = as_python(["-m", module], tmp_path)
+    assert (status, said.count("\n")) == (1, 1)
+
+
 def test_a_package_that_lacks_another_is_not_said_to_be_missing(tmp_path):
     written(tmp_path, "import torc", "torctrain/__init__.py")
     written(tmp_path, "", "torctrain/main.py")
@@ -316,7 +328,8 @@ def test_switched_off_it_is_the_plain_program(tmp_path):
 
 @pytest.mark.slow  # each starts jax twice
 @pytest.mark.parametrize("name", ["flax", "equinox", "keras"])
-def test_a_training_gives_what_it_gave(name, tmp_path):
+def test_a_training_gives_what_it_gave(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")  # or Keras is not imported without TensorFlow
     pytest.importorskip(name)
     words = [str(SCRIPTS / f"{name}_step.py"), "4", "24"]
     plain = started(words, tmp_path)

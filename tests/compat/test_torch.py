@@ -328,6 +328,51 @@ def test_amax_and_amin(name, calls):
     compare(cases)
 
 
+@dataclasses.dataclass
+class Median(Case):
+    """Along an axis, where PyTorch leaves open which of equal elements it names: the first is ours."""
+
+    def theirs(self, *xs):
+        y, index, grads = super().theirs(*xs)
+        if index is None or grads is None or not y.size or not xs[0].ndim:
+            return y, index, grads
+        x, axis = array(tensor(xs[0])), self.args[0]
+        line, place = (each if self.args[1:] == (True,) else np.expand_dims(each, axis)
+                       for each in (y, index))  # fmt: skip
+        np.testing.assert_array_equal(np.take_along_axis(x, place, axis), line)
+        level = (x == line) | (np.isnan(x) & np.isnan(line))
+        first = level.argmax(axis)
+        sent = np.zeros_like(x)
+        share = cotangent(y).reshape(line.shape)
+        np.put_along_axis(sent, np.expand_dims(first, axis), share, axis)
+        unique = level.sum(axis, keepdims=True) == 1
+        near(np.where(unique, sent, 0), np.where(unique, grads[0], 0), 0.01, "of PyTorch")
+        return y, first.reshape(index.shape), [sent]
+
+
+@drawn_calls
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_median_and_nanmedian(name, calls):
+    cases = []
+    for rng in geometries(calls):
+        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 6)
+        args = [(), (int(rng.integers(-2, 2)),), (0, True), (-1, False)][rng.integers(4)]
+        dtype = dtype_of(rng, np.int32, np.int8, np.uint8)
+        if dtype == np.uint8 or dtype == np.int8 or dtype == np.int32:
+            cases.append(Case(name, (shape,), dtype=dtype))
+        else:
+            cases.append(Median(name, (shape,), args, dtype=dtype))
+    compare(cases)
+
+
+def test_the_median_of_a_long_axis_and_of_integers():
+    x = np.random.default_rng(0).permutation(3001).astype(np.int16).reshape(1, 3001)
+    for name in ("median", "nanmedian"):
+        got, want = getattr(ours, name)(x, 1), getattr(torch, name)(tensor(x), 1)
+        for each, theirs in zip(got, want, strict=True):
+            np.testing.assert_array_equal(each, theirs)
+
+
 @drawn_calls
 @pytest.mark.parametrize("name", ["cummax", "cummin"])
 def test_cummax_and_cummin(name, calls):
@@ -336,6 +381,16 @@ def test_cummax_and_cummin(name, calls):
         shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 6)
         args = (int(rng.integers(-2, 2)),)
         cases.append(Case(name, (shape,), args, dtype=dtype_of(rng, np.int32, np.bool_)))
+    compare(cases)
+
+
+@drawn_calls
+def test_logcumsumexp(calls):
+    cases = []
+    for rng in geometries(calls):
+        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 6)
+        args, dtype = (int(rng.integers(-2, 2)),), dtype_of(rng)
+        cases.append(Case("logcumsumexp", (shape,), args, dtype=dtype, same_at_nan=False))
     compare(cases)
 
 

@@ -60,6 +60,7 @@ SAME = {
     "fmin": "maximum",
     "amin": "amax",
     "cummin": "cummax",
+    "logcumsumexp": "cummax",
 }
 
 
@@ -109,6 +110,8 @@ def test_types(name):
     for dtype in [*DTYPES, "complex64"]:
         if name.startswith("lp") and dtype == "bool":
             continue  # refused with an int norm, as integers are: see below
+        if name == "logcumsumexp" and dtype == "complex64":
+            continue  # which PyTorch takes there alone
         with jax.enable_x64(dtype == "float64"):
             x = np.ones((1, 2, *(4,) * rank), dtype)
             args, kwargs = (2,) if "adaptive" in name else (1,), {}
@@ -180,6 +183,9 @@ def test_results_have_names():
         ("adaptive_avg_pool2d", (4,)),
         ("amax", (1,)),
         ("max", ()),
+        ("median", ()),
+        ("nanmedian", ()),
+        ("logcumsumexp", (1,)),
     ],
 )
 def test_forward_mode_and_jit(name, args):
@@ -309,7 +315,9 @@ def test_random_samples_have_no_derivative(rank):
     np.testing.assert_array_equal(none, np.zeros_like(samples))
 
 
-@pytest.mark.parametrize("name", ["max", "min", "amax", "amin", "cummax", "cummin"])
+@pytest.mark.parametrize(
+    "name", ["max", "min", "amax", "amin", "cummax", "cummin", "median", "nanmedian"]
+)
 def test_the_names_of_numpy_are_taken_where_pytorch_takes_them(name):
     torch = pytest.importorskip("torch")
     x = np.array([[1, 3, 2], [5, 4, 6]], np.float32)
@@ -332,3 +340,42 @@ def test_the_names_of_numpy_are_taken_where_pytorch_takes_them(name):
             np.testing.assert_array_equal(y, theirs.numpy())
     with pytest.raises(TypeError, match="`axis` must be missing where `dim` is given; got axis=1"):
         pool(x, axis=1, dim=1)
+
+
+def test_logcumsumexp_of_large_numbers_and_of_infinities():
+    """What PyTorch's gradient, by logarithms of cotangents, gives NaN or loses."""
+
+    def both(*x):
+        x = jnp.asarray(x, jnp.float32)
+        return ours.logcumsumexp(x, 0), jax.grad(lambda x: ours.logcumsumexp(x, 0).sum())(x)
+
+    inf = np.inf
+    y, dx = both(3e38, -3e38, 3e38, -inf)
+    np.testing.assert_allclose(y, np.float32([3e38] * 4))
+    np.testing.assert_allclose(dx, [3, 0, 1, 0])
+    y, dx = both(-inf, -inf, 0, inf)
+    np.testing.assert_array_equal(y, np.float32([-inf, -inf, 0, inf]))
+    np.testing.assert_allclose(dx, [1.5, 0.5, 1, 1])
+    y, dx = both(0, 1000, -1000, 999)
+    np.testing.assert_allclose(y, np.float32([0, 1000, 1000, 1000 + np.log1p(np.exp(-1))]))
+    np.testing.assert_allclose(dx, [1, 2 + 1 / (1 + np.exp(-1)), 0, 1 / (1 + np.e)], rtol=1e-5)
+
+
+def test_logcumsumexp_has_the_second_derivative_of_lax():
+    x = np.sin(np.arange(5, dtype=np.float32))
+    of = [
+        jax.hessian(lambda x, f=f: (f(x) ** 2).sum())(x)
+        for f in (lambda x: ours.logcumsumexp(x, 0), jax.lax.cumlogsumexp)
+    ]
+    np.testing.assert_allclose(*of, rtol=1e-4, atol=1e-5)
+
+
+def test_logcumsumexp_of_a_long_axis():
+    """Long enough for each form of the scan that a plan chooses on CPU."""
+    x = np.random.default_rng(0).normal(size=(2, 70000)).astype(np.float32)
+    y, dx = jax.value_and_grad(lambda x: ours.logcumsumexp(x, 1).sum())(x)
+    wide = x.astype(np.float64)
+    want = np.logaddexp.accumulate(wide, 1)
+    np.testing.assert_allclose(y, want.sum(), rtol=1e-5)
+    share = np.cumsum(np.exp(-want)[:, ::-1], 1)[:, ::-1] * np.exp(wide)
+    np.testing.assert_allclose(dx, share, rtol=1e-4)

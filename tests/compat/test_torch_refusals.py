@@ -195,7 +195,17 @@ def test_wrong_arguments_of_max_and_min(name):
     refused(name, np.float32(3) * np.ones(()), 1)
 
 
-@pytest.mark.parametrize("name", ["amax", "amin", "cummax", "cummin"])
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_wrong_arguments_of_medians(name):
+    for dim in [4, -5, 1.0, True, "a", None, (0,), ()]:
+        refused(name, X, dim)
+    for kwargs in ({"keepdim": True}, {"dim": 1, "keepdim": 2}):
+        refused(name, X, **kwargs)
+    for x, *args in [(3.0,), ([1.0],), (np.zeros((0, 3), np.float32), 0), (np.ones(2, bool), 0)]:
+        refused(name, x, *args)
+
+
+@pytest.mark.parametrize("name", ["amax", "amin", "cummax", "cummin", "logcumsumexp"])
 def test_wrong_axes(name):
     wrong = [4, -5, 1.0, True, "a"]
     wrong += [(1, 1), (1, -3), (True,), (1.0,)] if name[0] == "a" else [None, (0,), ()]

@@ -148,6 +148,17 @@ def test_integers_are_compared_where_that_is_faster():
         assert not is_keyed(*slower)
 
 
+def test_small_sums_of_16_bits_are_rounded_apart():
+    def apart(shape, sizes, dtype="bfloat16"):
+        problem = Problem(make_window(shape, sizes), shape, dtype, "tpu")
+        return plan_scatter(problem).rounded_apart
+
+    assert apart((8, 64, 64, 64), (3, 3))
+    assert not apart((64, 112, 112, 64), (3, 3))
+    assert not apart((8, 64, 64, 64), (3, 3), "float32")
+    assert not apart((8, 64, 64, 64), (2, 2))
+
+
 X = np.array(np.random.default_rng(0).integers(0, 3, (2, 6, 6, 2)), np.float32)
 
 
@@ -201,6 +212,12 @@ def test_what_the_instruction_does_not_know_is_as_elsewhere(options):
     with tracing_for("tpu"):
         program = jax.jit(jax.grad(lambda x: jnp.sum(pool(x, **options)))).trace(X)
     assert "select_and_scatter" not in program.lower(lowering_platforms=("tpu",)).as_text()
+
+
+def test_float64_has_no_such_instruction():
+    with jax.enable_x64(True), tracing_for("tpu"):
+        gradient = jax.jit(jax.grad(lambda x: jnp.sum(pool(x)))).trace(np.float64(X))
+        assert "select_and_scatter" not in gradient.lower(lowering_platforms=("tpu",)).as_text()
 
 
 def test_a_vmap_gives_one_instruction():

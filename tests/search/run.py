@@ -1,10 +1,9 @@
-"""Runs a spec on many arrays and holds value, cotangent and tangent to the reference."""
+"""Runs a spec on many arrays and holds value, cotangent and tangent to the oracle of `jaxpool.testing`."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import unittest.mock
 from collections.abc import Callable
 from typing import Any
@@ -15,29 +14,19 @@ import numpy as np
 from jax import Array, lax
 from jax.extend import core
 
-import jaxpool
 from jaxpool._ops.linear_map import _compute, _linear, compute_p, linear_p
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import TUNING
-from jaxpool.testing import draw_values, pools
+from jaxpool.testing import Answer, Call, draw_values
 from jaxpool.testing._check import _bound, assert_close
-from tests.search import beyond, chance, reference
-from tests.search.specs import (
-    ADAPTIVE,
-    ARRAYS,
-    ELEMENTWISE,
-    POOLS,
-    RUNNING,
-    SOFT,
-    WHOLE,
-    WORK,
-    Spec,
-)
+from jaxpool.testing._record import SEVERAL
+from tests.search.beside import drawn, hidden
+from tests.search.specs import Spec
 from tests.support.compilation import HASTY
 
 KERNELS = {compute_p: _compute, linear_p: _linear}
 WIDE = ("float32", "bfloat16")  # of the exponents of float32
-VALUES = ("ties", "normal", "special", "lowest", "subnormal", "extremes")
+EPS = float(jnp.finfo(np.float32).eps)
 
 
 def on_platform(f: Callable[..., Any], platform: Platform) -> Callable[..., Any]:
@@ -78,26 +67,34 @@ def _evaluate(program: Any, consts: Any, args: Any, platform: Platform) -> list[
     return [value(var) for var in program.outvars]
 
 
-def program(spec: Spec) -> Callable[..., Any]:
-    """Value, and of floats the value beside the derivative, the cotangents and the tangent."""
-    function, kwargs = getattr(jaxpool, spec.function), spec.kwargs
-    first = ("p",) if spec.function == "lp_pool" else ()  # stands before the window
-    one = spec.function in (*SOFT, "global_avg_pool", "maxout", *beyond.ONE_MODE)
+def given_of(spec: Spec, xs: Any, beside: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of the arrays xs."""
+    names = spec.pool.operands[: len(xs)]
+    several = names[:1] if names and names[0] in SEVERAL else ()
+    arrays = {name: tuple(xs) for name in several} or dict(zip(names, xs, strict=True))
+    return arrays | beside
 
-    def pool(autodiff: str, *xs: Array) -> Array:
-        named = kwargs | ({} if one else {"autodiff": autodiff})
-        if spec.function in beyond.BEYOND:
-            return beyond.call(spec, named, *xs)
-        positional = [named.pop(name) for name in first]
-        return function(*xs, *positional, **named)
+
+def program(spec: Spec) -> Callable[..., Any]:
+    """Value and, of floats, the value beside the derivative, the cotangents and the tangent."""
+    pool, beside = spec.pool, drawn(spec)
+
+    def call(autodiff: str, *xs: Array) -> Any:
+        mode = {"autodiff": autodiff} if pool.takes("autodiff") else {}
+        arrays = {name: hidden(value) for name, value in beside.items()}
+        found = pool.run(given_of(spec, xs, arrays) | mode)
+        return found if isinstance(found, tuple) else (found,)
+
+    def first(autodiff: str, *xs: Array) -> Any:
+        return call(autodiff, *xs)[0]
 
     def run(xs: Any, x_dots: Any, dy: Any) -> Any:
-        value = pool("vjp", *xs)
-        if not jnp.issubdtype(spec.dtype, jnp.floating):
-            return value, [], value
-        y, back = jax.vjp(functools.partial(pool, "vjp"), *xs)
-        _, tangent = jax.jvp(functools.partial(pool, "jvp"), xs, x_dots)
-        return value, [y, *back(dy)], tangent
+        values = call("vjp", *xs)
+        if pool.marks or not jnp.issubdtype(spec.dtype, jnp.floating):
+            return values, [], values[0]
+        y, back = jax.vjp(functools.partial(first, "vjp"), *xs)
+        _, tangent = jax.jvp(functools.partial(first, "jvp"), xs, x_dots)
+        return values, [y, *back(dy)], tangent
 
     return run
 
@@ -112,74 +109,42 @@ def compiled(spec: Spec) -> Callable[..., Any]:
     return jax.jit(lambda *args: lax.map(lambda each: run(*each), args), compiler_options=options)
 
 
-def table(spec: Spec) -> reference.Table:
-    """Which elements each output sees."""
-    shape, kwargs = spec.shapes[0], spec.kwargs
-    if spec.function in beyond.BEYOND:
-        return beyond.table(spec)
-    if spec.function in POOLS or spec.function in SOFT:
-        return reference.windows(shape, spec.window)
-    if spec.function in ELEMENTWISE:
-        return reference.together(list(spec.shapes))
-    if spec.function in ADAPTIVE:
-        return reference.adaptive(shape, kwargs["axes"], kwargs["output_shape"])
-    if spec.function in RUNNING:
-        return reference.running(shape, kwargs["axis"], kwargs["reverse"])
-    if spec.function in WHOLE:
-        axes = kwargs.get("axis", kwargs.get("axes"))
-        whole = reference.grid(shape, axes, [np.arange(shape[axis])[None] for axis in axes])
-        left = tuple(n for axis, n in enumerate(whole.shape) if axis not in axes)
-        return reference.Table(whole.members, left)
-    groups, axis = kwargs["groups"], kwargs["axis"]
-    at = np.arange(shape[axis]).reshape(groups, -1)
-    return reference.grid(shape, (axis,), [at])
-
-
-def wanted(spec: Spec, at: reference.Table, x: np.ndarray) -> reference.Shares:
-    """What the reference says of arrays (cases, elements)."""
-    name, kwargs = spec.function, spec.kwargs
-    if name in beyond.BEYOND:
-        return beyond.wanted(spec, at, x)
-    if name in SOFT:
-        return reference.soft(at, x, name, kwargs.get("p", kwargs.get("temperature")))
-    if name == "sum_pool":
-        return reference.add(at, x)
-    if name == "avg_pool":
-        how = "counted" if kwargs["count_include_pad"] else "real"
-        divisor = kwargs["divisor"] or reference.counts(at, spec.window, how)
-        return reference.add(at, x, divisor)
-    if name in ("adaptive_avg_pool", "global_avg_pool"):
-        return reference.add(at, x, at.real.sum(-1))
-    kind = "min" if name in ("min_pool", "min", "cummin", "minimum", "fmin") else "max"
-    nan = "loses" if name in ("fmax", "fmin") else "wins"
-    return reference.choose(at, x, kind, kwargs["ties"], nan)
-
-
-def arrays(spec: Spec, members: int) -> int:
-    """How many arrays: fewer of large ones, within what the reference can hold."""
-    return max(2, min(ARRAYS, WORK // members))
+def patterns(spec: Spec) -> tuple[str, ...]:
+    """What numbers to draw: those of which the record says something, and for what selects the ends of the type."""
+    covers = spec.pool.covers
+    if spec.pool.takes("kernel"):
+        return ("ties", "special")
+    if spec.pool.takes("padding", "key"):
+        drawing = dict(spec.arguments)["draw"] is not None
+        return ("ties", "normal", "special", "extremes") if drawing else ("ties", "normal")
+    if dict(spec.arguments).get("kind") == "max" and spec.pool.takes("samples"):
+        return ("ties",)  # of which no point between pixels is rounded
+    more = "special" in covers and not spec.adds
+    return (*covers, "subnormal", "extremes") if more else covers
 
 
 def draw(rng: np.random.Generator, shape: Any, spec: Spec, values: str) -> np.ndarray:
-    """Numbers to pool; those of soft pools and sums stay finite, those of GeM are mostly positive."""
-    dtype = np.dtype(spec.dtype)
+    """Numbers to pool, of which the record says something."""
+    dtype, pool = np.dtype(spec.dtype), spec.pool
     floating = jnp.issubdtype(dtype, jnp.floating)
-    if values == "subnormal" and floating and not spec.adds:
+    if values == "subnormal" and floating:
         tiny = float(jnp.finfo(dtype).smallest_subnormal)
         return (rng.integers(-3, 4, shape) * tiny).astype(dtype)
-    if values == "extremes" and floating and not spec.adds:
+    if values == "extremes" and floating:
         info = jnp.finfo(dtype)
-        return rng.choice(np.array([info.min, info.max, info.tiny, 0, -info.tiny], dtype), shape)
-    if spec.function in SOFT:
-        values = "normal"
-    elif values not in ("ties", "normal", "special", "lowest"):
-        values = "special"
-    drawn = draw_values(rng, shape, dtype, values)
-    if pools()[spec.function].takes("eps"):
-        drawn = np.abs(drawn) + np.asarray(0.25, dtype)
+        most = 2.0**127 if pool.takes("key") and info.maxexp == 128 else info.max
+        return rng.choice(np.array([-most, most, info.tiny, 0, -info.tiny], dtype), shape)
+    known = values if values in ("ties", "normal", "special", "lowest") else "special"
+    x = draw_values(rng, shape, dtype, known)
+    if "x" in pool.usual:
+        x = pool.usual["x"](x)
+    if pool.takes("padding", "key") and known == "normal":  # a sum that nothing rounds decides
+        x = np.round(x.astype(np.float32) * 8).astype(dtype) / np.asarray(8, dtype)
+    if pool.takes("eps"):
+        x = x + np.asarray(0.25, dtype)
     if values == "special" and floating and dtype.itemsize in (2, 4) and not spec.adds:
-        return _with_payloads(rng, drawn)
-    return drawn
+        return _with_payloads(rng, x)
+    return x
 
 
 def _with_payloads(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
@@ -192,71 +157,115 @@ def _with_payloads(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
 
 
 def check(spec: Spec, seed: int) -> int:
-    """Holds a spec to the reference on arrays drawn from a seed; how many there were."""
+    """Holds a spec to the oracle on arrays drawn from a seed; how many there were."""
     rng = np.random.default_rng(seed)
-    at = table(spec)
-    count = arrays(spec, at.members.size)
-    known = beyond.patterns(spec) or VALUES
-    patterns = [known[i % len(known)] for i in range(count)]
-    dtype = np.dtype(spec.dtype)
-    xs = [np.stack([draw(rng, s, spec, v) for v in patterns]) for s in spec.shapes]
-    if spec.function in beyond.MORPHOLOGY:  # an infinite kernel over infinite padding is NaN
+    known, dtype, count = patterns(spec), np.dtype(spec.dtype), spec.arrays
+    kinds = [known[i % len(known)] for i in range(count)]
+    xs = [np.stack([draw(rng, shape, spec, kind) for kind in kinds]) for shape in spec.shapes]
+    if spec.pool.takes("kernel"):  # an infinite kernel over infinite padding is NaN
         xs[1] = draw_values(rng, xs[1].shape, dtype, "ties")
-    if spec.function in chance.NAMES:  # zeros in place of what rounding decides
-        close = chance.unsure(spec, at, xs[0].reshape(count, -1).astype(np.float64))
-        xs[0][close] = 0
-    floating = jnp.issubdtype(dtype, jnp.floating)
-    # XLA for CPU may take subnormals for zeros: which of those wins is not determined.
-    flushed = np.array([v == "subnormal" and spec.dtype in WIDE for v in patterns])
-    small = draw_values(rng, (count, *at.shape), dtype, "ties")
-    x_dots = [draw_values(rng, x.shape, dtype, "ties") for x in xs]
-    got = jax.device_get(compiled(spec)(tuple(xs), tuple(x_dots), small))
+    beside = drawn(spec)
+    calls = [Call(spec.pool, given_of(spec, each, beside)) for each in zip(*xs, strict=True)]
     with np.errstate(all="ignore"):
-        flat = np.concatenate([x.reshape(count, -1).astype(np.float64) for x in xs], 1)
-        want = wanted(spec, at, flat)
-        _compare(spec, at, want, got, floating, small, x_dots, flushed)
+        answers = [call.answer() for call in calls]
+        y = answers[0].y
+        dys = draw_values(rng, (count, *y.shape), dtype, "ties")
+        x_dots = [draw_values(rng, x.shape, dtype, "ties") for x in xs]
+        got = jax.device_get(compiled(spec)(tuple(xs), tuple(x_dots), dys))
+        for i, (answer, each) in enumerate(zip(answers, zip(*xs, strict=True), strict=True)):
+            # XLA for CPU may take subnormals for zeros: which of those wins is not determined.
+            flushed = kinds[i] == "subnormal" and spec.dtype in WIDE
+            found = jax.tree.map(lambda array, i=i: array[i], got)
+            dots = [dot[i] for dot in x_dots]
+            _compare(spec, answer, each, found, dys[i], dots, flushed)
     return count
 
 
+class Shares:
+    """The terms of an answer as arrays, which send cotangents and tangents through them."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.shape, self.inputs = answer.y.shape, answer.inputs
+        self.share = np.array([term.share for term in answer.terms])
+        self.to = _flat([term.output for term in answer.terms], self.shape)
+        operands = np.array([term.operand for term in answer.terms], int)
+        self.own = []
+        for operand, (shape, _) in enumerate(self.inputs):
+            mine = operands == operand
+            places = [term.position for term in answer.terms if term.operand == operand]
+            self.own.append((mine, _flat(places, shape), shape))
+
+    @property
+    def most(self) -> int:
+        """The most terms that are added up for one value, or for the cotangent of one element."""
+        counts = [np.bincount(self.to), *(np.bincount(places) for _, places, _ in self.own)]
+        return max((int(count.max(initial=1)) for count in counts), default=1)
+
+    def cotangents(self, dy: np.ndarray, absolute: bool = False) -> list[np.ndarray]:
+        """Of a cotangent those of the operands, in float64; `absolute` adds up the terms without their signs."""
+        sent = self.share * np.ravel(dy).astype(np.float64)[self.to]
+        sent = np.abs(sent) if absolute else sent
+        return [
+            np.bincount(places, sent[mine], int(np.prod(shape))).reshape(shape)
+            for mine, places, shape in self.own
+        ]
+
+    def tangent(self, dots: Any, absolute: bool = False) -> np.ndarray:
+        """Of tangents that of the value."""
+        moved = np.zeros(self.share.shape)
+        for (mine, places, _), dot in zip(self.own, dots, strict=False):
+            moved[mine] = np.ravel(dot).astype(np.float64)[places]
+        moved = np.where(self.share == 0, 0, self.share * moved)
+        moved = np.abs(moved) if absolute else moved
+        return np.bincount(self.to, moved, int(np.prod(self.shape))).reshape(self.shape)
+
+
+def _flat(places: list[tuple[int, ...]], shape: tuple[int, ...]) -> np.ndarray:
+    """Positions in an array of a shape, as numbers."""
+    if not shape or not places:
+        return np.zeros(len(places), int)
+    return np.ravel_multi_index(tuple(np.array(places, int).T), shape)
+
+
 def _compare(
-    spec: Spec, at: Any, want: Any, got: Any, floating: Any, dy: Any, x_dots: Any, flushed: Any
+    spec: Spec, answer: Answer, xs: Any, got: Any, dy: Any, x_dots: Any, flushed: bool
 ) -> None:
-    value, derived, tangent = got
-    dtype, count = np.dtype(spec.dtype), len(value)
-    terms = at.members.shape[-1]
-    soft = spec.function in SOFT or chance.is_mean(spec.function, spec.kwargs)
-    loose = 256 * float(jnp.finfo(np.float32).eps) if soft else 0.0
-    out = (count, *at.shape)
-
-    def rows(n: int) -> np.ndarray:
-        return flushed.reshape(-1, *[1] * (n - 1))
-
-    y = want.y.reshape(out).astype(value.dtype if spec.adds else dtype)
-    bound: Any = 0.0
+    (value, *indices), derived, tangent = got
+    if flushed and spec.pool.marks:
+        return
+    shares, bound = Shares(answer), np.zeros(())
+    terms = shares.most
     if spec.adds:
-        bound = _bound(y, want.size.reshape(out), terms, loose)
-    elif flushed.any():
-        bound = np.where(rows(y.ndim), float(jnp.finfo(dtype).smallest_normal), 0.0)
-    assert_close(value, y, bound, f"value of {spec.text()}")
-    if not floating:
+        size = answer.size
+        size = shares.tangent(xs, absolute=True) if size is None else np.asarray(size)
+        bound = _near(spec, answer.y, size, terms)
+    elif flushed and derived:
+        bound = np.asarray(float(jnp.finfo(spec.dtype).smallest_normal))
+    assert_close(value, answer.y, bound, f"value of {spec.text()}")
+    if indices and answer.indices is not None and not flushed:
+        assert_close(indices[0], answer.indices, 0.0, f"indices of {spec.text()}")
+    if not derived:
         return
     first, *dxs = derived
-    assert_close(first, y, bound, f"primal of {spec.text()}")
-    elements = sum(math.prod(shape) for shape in spec.shapes)
-    sent = dy.reshape(count, -1).astype(np.float64)
-    absolute = want.absolute
-    exact = want.cotangents(sent, elements)
-    sizes = absolute.cotangents(np.abs(sent), elements)
-    offset = 0
-    for dx, shape in zip(dxs, spec.shapes, strict=True):
-        part = slice(offset, offset + math.prod(shape))
-        offset = part.stop
-        own, size = (each[:, part].reshape(count, *shape) for each in (exact, sizes))
-        near = _bound(own.astype(dtype), size, terms, loose)
-        near = np.where(rows(own.ndim), np.inf, near)
-        assert_close(dx, own.astype(dtype), near, f"cotangent of {spec.text()}")
-    moved = np.concatenate([t.reshape(count, -1).astype(np.float64) for t in x_dots], 1)
-    along = want.tangent(moved).reshape(out).astype(dtype)
-    size = absolute.tangent(np.abs(moved)).reshape(out)
-    near = np.where(rows(along.ndim), np.inf, _bound(along, size, terms, loose))
-    assert_close(tangent, along, near, f"tangent of {spec.text()}")
+    assert_close(first, answer.y, bound, f"primal of {spec.text()}")
+    if flushed:
+        return
+    wanted, sizes = shares.cotangents(dy), shares.cotangents(dy, absolute=True)
+    for dx, exact, size in zip(dxs, wanted, sizes, strict=False):
+        want = exact.astype(spec.dtype)
+        assert_close(dx, want, _near(spec, want, size, terms, dy), f"cotangent of {spec.text()}")
+    want, size = (shares.tangent(x_dots, absolute=signs) for signs in (False, True))
+    want = want.astype(spec.dtype)
+    near = _near(spec, want, size, terms, *x_dots)
+    assert_close(tangent, want, near, f"tangent of {spec.text()}")
+
+
+def _near(spec: Spec, want: np.ndarray, size: np.ndarray, terms: int, *sent: Any) -> np.ndarray:
+    """The error that rounding may cause: of weights that are rounded by the largest sum, and what was sent."""
+    loose = spec.pool.tolerance * EPS
+    if spec.pool.takes("samples"):  # a coordinate is rounded in float32
+        loose = 8 * (6 + max(spec.shapes[0][-3:-1])) * EPS
+    if not loose:
+        return _bound(want, size, terms, loose)
+    most = [float(np.abs(each.astype(np.float64)).max(initial=0.0)) for each in (size, *sent)]
+    return _bound(want, size, terms, loose) + loose * max(most)

@@ -21,6 +21,17 @@ SETTINGS = {
     **{"output_shape": (4, 2), "levels": (1, 4), "groups": 4},  # that four devices divide
     "kernel": np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32),
 }
+ROWS = np.broadcast_to(np.arange(8)[:, None, None], SHAPE)
+COLUMNS = np.broadcast_to(np.arange(8)[:, None], SHAPE)
+MASKED = {  # with masks of which windows at the border of shards hold nothing that counts
+    **{
+        name: {"where": ROWS % 7 < 2}
+        for name, pool in POOLS.items()
+        if name in ("logsumexp_pool", "min_pool") or (pool.topic == "rank" and pool.takes("where"))
+    },
+    "avg_pool": {"where": ROWS % 7 < 2, "count_include_pad": False},
+    "softmax_pool": {"where": COLUMNS % 5 > 0},
+}
 LAYOUTS = {  # which axis of the array lies on which axis of the mesh, and how the second axis of the mesh is
     "first": ({0: "a"}, AxisType.Explicit),
     "pooled": ({1: "a"}, AxisType.Explicit),
@@ -67,7 +78,7 @@ class Call:
 def call_of(name):
     """The call of a function, with windows that cross the border of shards."""
     pool = POOLS[name]
-    settings = dict(SETTINGS)
+    settings = SETTINGS | MASKED.get(name, {})
     if pool.takes("window_shape", "output_shape"):  # windows that chance places
         settings["window_shape"] = (2, 2)
     given = pool.given(numbers(SHAPE[1:] if pool.takes("boxes") else SHAPE), **settings)

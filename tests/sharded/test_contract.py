@@ -390,3 +390,19 @@ def test_of_nothing_there_is_nothing_to_unpool(shape):
     y, at = (jax.ShapeDtypeStruct(shape, dtype) for dtype in (np.float32, np.int32))
     x = jax.eval_shape(lambda y, at: unpool(y, at, (16,), axes=(1,)), y, at)
     assert x.shape == (shape[0], 16, shape[2])
+
+
+@pytest.mark.parametrize("ties", ["first", "split"])
+@pytest.mark.parametrize(("name", "over"), [("max", {}), ("maxout", {"groups": 1})])
+def test_a_reduction_along_a_mesh_axis_of_one_device_has_a_gradient(name, over, ties):
+    pool = sharded(getattr(jaxpool, name), mesh=rows(1), spec=P("rows"))
+    x = jax.ShapeDtypeStruct((2, 4), np.float32)
+    dx = jax.eval_shape(jax.grad(lambda x: pool(x, axis=0, ties=ties, **over).sum()), x)
+    assert dx.shape == x.shape
+
+
+def test_a_norm_of_no_images_has_a_gradient():
+    pool = sharded(jaxpool.lp_pool, mesh=rows(2), spec=P("rows"))
+    x = jax.ShapeDtypeStruct((0, 8, 4), np.float32)
+    dx = jax.eval_shape(jax.grad(lambda x: pool(x, 0.5, (2,)).sum()), x)
+    assert dx.shape == x.shape

@@ -86,7 +86,7 @@ def test_the_function_does_in_a_right_call_what_the_oracle_says(name, words):
     "name",
     [n if n in ("maxout", "cummax") else pytest.param(n, marks=pytest.mark.slow) for n in POOLS],
 )
-@examples(20)
+@examples(8)
 @given(data=st.data())
 def test_the_function_does_in_drawn_calls_what_the_oracle_says(name, data):
     assert_pool_matches(POOLS[name].function, data.draw(calls(POOLS[name])), jit=False)
@@ -176,3 +176,22 @@ def test_what_the_command_line_reads_needs_no_hypothesis():
     )
     found = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert int(found) == len(POOLS)
+
+
+NOTHING = {
+    "cummax": {"axis": -1, "reset": None},
+    "max_unpool": {"indices": np.zeros((2, 3, 4, 0), int), "spatial_shape": (5, 5)},
+    "roi_align": {"boxes": np.zeros((0, 4)), "batch_indices": np.zeros(0, int)},
+    "multilevel_roi_align": {"boxes": np.zeros((0, 4)), "batch_indices": np.zeros(0, int)},
+    "roi_max_pool": {"boxes": np.zeros((0, 4)), "batch_indices": np.zeros(0, int)},
+    "spatial_pyramid_pool": {"levels": (1, 2), "axes": (0, 1, 2, 3)},
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_the_twin_of_an_array_without_elements_has_the_shape_of_the_function(name):
+    channels = 4 if name == "spatial_pyramid_pool" else 0
+    x = np.zeros((2, 3, 4, channels), np.float32)
+    pool, arguments = POOLS[name], POOLS[name].given(x, **NOTHING[name])
+    shapes = [jax.eval_shape(lambda f=f: pool.run(arguments, f)).shape for f in (None, pool.twin)]
+    assert shapes[0] == shapes[1]

@@ -21,24 +21,28 @@ def room(pool, shape):
     return memory.temp_size_in_bytes + memory.output_size_in_bytes
 
 
+SETTINGS = [
+    ((2, 112, 112, 64), 3, 2, 1, (1, 2)),
+    ((2, 64, 64, 32), 3, 1, "SAME", (1, 2)),
+    ((2, 64, 64, 32), 5, 1, "VALID", (1, 2)),
+    ((2, 64, 64, 32), 5, 2, "SAME", (1, 2)),
+    ((2, 64, 64, 32), 5, 5, "VALID", (1, 2)),
+    ((2, 65, 64, 32), 7, 7, "SAME", (1, 2)),
+    ((2, 64, 64, 32), 13, 1, "SAME", (1, 2)),
+    ((4, 4096, 32), 64, 32, "SAME", (1,)),
+    ((2, 128, 128, 1), 3, 1, "SAME", (1, 2)),
+    ((2, 112, 112, 3), 3, 2, "SAME", (1, 2)),
+    ((2, 16, 112, 112), 3, 1, "SAME", (2, 3)),
+    ((2, 16, 112, 112), 3, 2, "SAME", (2, 3)),
+    ((16, 8, 1024), 3, 2, "SAME", (2,)),
+    ((1, 16, 32, 32, 16), 3, 2, "SAME", (1, 2, 3)),
+]
+QUICK = {SETTINGS[0], SETTINGS[6], SETTINGS[10]}  # .ci/run tests them all
+
+
 @pytest.mark.parametrize(
     ("shape", "window", "strides", "padding", "axes"),
-    [
-        ((2, 112, 112, 64), 3, 2, 1, (1, 2)),
-        ((2, 64, 64, 32), 3, 1, "SAME", (1, 2)),
-        ((2, 64, 64, 32), 5, 1, "VALID", (1, 2)),
-        ((2, 64, 64, 32), 5, 2, "SAME", (1, 2)),
-        ((2, 64, 64, 32), 5, 5, "VALID", (1, 2)),
-        ((2, 65, 64, 32), 7, 7, "SAME", (1, 2)),
-        ((2, 64, 64, 32), 13, 1, "SAME", (1, 2)),
-        ((4, 4096, 32), 64, 32, "SAME", (1,)),
-        ((2, 128, 128, 1), 3, 1, "SAME", (1, 2)),
-        ((2, 112, 112, 3), 3, 2, "SAME", (1, 2)),
-        ((2, 16, 112, 112), 3, 1, "SAME", (2, 3)),
-        ((2, 16, 112, 112), 3, 2, "SAME", (2, 3)),
-        ((16, 8, 1024), 3, 2, "SAME", (2,)),
-        ((1, 16, 32, 32, 16), 3, 2, "SAME", (1, 2, 3)),
-    ],
+    [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in SETTINGS],
 )
 @pytest.mark.parametrize("pool", ["avg_pool", "max_pool"])
 def test_no_more_memory_than_lax(shape, window, strides, padding, axes, pool):

@@ -24,17 +24,23 @@ SETTINGS = {
     "output_shape": (3, 2),
     "kernel": np.arange(6.0).reshape(3, 2) / 4,
 }
+MASK = np.arange(12).reshape(4, 3, 1) % 4 != 1
+POOLS = {name: pool for name, pool in pools().items() if pool.modes}
 MORE = {  # so that strides, dilation, masks and other axes are gone through too
-    "min_pool": {"strides": (2, 1)},
+    "min_pool": {"strides": (2, 1), "where": MASK},
+    **{
+        name: {"where": MASK}
+        for name, pool in POOLS.items()
+        if pool.topic == "rank" and pool.takes("where")
+    },
     "max_pool_with_argmax": {"window_dilation": (1, 2), "padding": 1},
-    "avg_pool": {"count_include_pad": False},
+    "avg_pool": {"count_include_pad": False, "where": MASK},
     "dilate": {"padding": "VALID"},
     "erode": {"padding": "VALID"},
     "max": {"axis": (1, 2)},
-    "min": {"axis": 1, "initial": 0.5, "where": np.arange(12).reshape(4, 3, 1) % 4 != 1},
+    "min": {"axis": 1, "initial": 0.5, "where": MASK},
     "cummin": {"axis": 2, "reverse": True},
 }
-POOLS = {name: pool for name, pool in pools().items() if pool.modes}
 
 
 def call(name, x, ties=None):

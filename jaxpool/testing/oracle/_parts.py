@@ -38,6 +38,9 @@ Lists = Sequence[
 ]  # for each axis, for each output: the positions in its window
 
 
+# Which columns count, of images and of rows alike: a right `where` of the samples. Two neighbours do not.
+COLUMNS = np.array([[True], [False], [False], [False], [True], [True]])
+
 # Rules: from the values of one window, in row-major order, to its value and the shares
 
 
@@ -94,11 +97,15 @@ def mean(values: list[Any]) -> tuple[Any, list[float]]:
     return divide(len(values))(values) if values else (0.0, [])
 
 
+def unless_empty(rule: Rule, empty: Any) -> Rule:
+    """The rule; of no values `empty`."""
+    return lambda values: rule(values) if values else (empty, [])
+
+
 def extreme_or_worst(kind: Literal["max", "min"], ties: Ties, dtype: Any) -> Rule:
     """The extreme of the values; of none the one that loses to all others."""
     best = builtins.max if kind == "max" else builtins.min
-    rule = choose(best, ties)
-    return lambda values: rule(values) if values else (worst(dtype, kind), [])
+    return unless_empty(choose(best, ties), worst(dtype, kind))
 
 
 def worst(dtype: Any, kind: Literal["max", "min"]) -> Any:
@@ -196,10 +203,14 @@ def pool(
 
 
 def windowed(
-    x: Any, window: Window, rule_of: Callable[[Position], Rule], dtype: Any = None
+    x: Any,
+    window: Window,
+    rule_of: Callable[[Position], Rule],
+    dtype: Any = None,
+    counts: Any = None,
 ) -> Answer:
     """The same of the windows of a pool."""
-    return pool(x, window.axes, [taps_along(dim) for dim in window.dims], rule_of, dtype)
+    return pool(x, window.axes, [taps_along(dim) for dim in window.dims], rule_of, dtype, counts)
 
 
 def chosen(answer: Answer, ties: Ties) -> Answer:

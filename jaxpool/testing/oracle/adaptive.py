@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,7 +75,7 @@ def adaptive_max_pool(
 def _with_position(x: Any, output_shape: Sizes, *, axes: Any = None, ties: Any = None) -> Any:
     pooled, lists = _adaptive(x, output_shape, axes)
     shape = [size if axis in pooled else 1 for axis, size in enumerate(x.shape)]
-    return _chosen(x, jnp.arange(np.prod(shape)).reshape(shape), pooled, lists)
+    return _chosen(x, jnp.arange(math.prod(shape)).reshape(shape), pooled, lists)
 
 
 @record(twin=_with_position)
@@ -107,11 +108,7 @@ def _twin_of_whole(formula: Callable[..., Any]) -> Callable[..., Any]:
         x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False, ties: Any = None
     ) -> Any:
         at = _whole(x, axes)
-        values, there = twins.side_by_side(x, *at)
-        if where is not None:
-            counts = jnp.broadcast_to(jnp.asarray(where), x.shape)
-            there = there & twins.side_by_side(counts, *at)[0]
-        y = formula(values, there)
+        y = formula(*twins.counted(x, where, *at))
         return y if keepdims else jnp.squeeze(y, at[0])
 
     return twin
@@ -143,9 +140,10 @@ def global_avg_pool(
 def _pyramid(x: Any, levels: Sequence[int], axes: Any, pool: Callable[..., Any]) -> Any:
     """What `pool(x, output_shape, axes)` gives for each level, and how its positions are laid out."""
     pooled = parts.pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
-    *left, channels = [axis for axis in range(np.ndim(x)) if axis not in pooled]
-    order = (*left, *pooled, channels)
-    return [(pool(x, (n,) * len(pooled), axes=pooled), len(left), order) for n in sorted(levels)]
+    left = [axis for axis in range(np.ndim(x)) if axis not in pooled]
+    lead, channels = left[:-1], left[-1:]
+    order = (*lead, *pooled, *channels)
+    return [(pool(x, (n,) * len(pooled), axes=pooled), len(lead), order) for n in sorted(levels)]
 
 
 def _flattened(x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = None) -> Any:
@@ -154,7 +152,7 @@ def _flattened(x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = 
     for y, lead, order in _pyramid(x, levels, axes, pool):
         moved = jnp.transpose(y, order)
         found.append(
-            moved.reshape(*moved.shape[:lead], np.prod(moved.shape[lead:-1]) * moved.shape[-1])
+            moved.reshape(*moved.shape[:lead], math.prod(moved.shape[lead:-1]) * moved.shape[-1])
         )
     return jnp.concatenate(found, -1)
 

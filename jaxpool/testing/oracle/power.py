@@ -45,22 +45,25 @@ def _norm(p: float) -> Rule:
 def _root(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
     values, there = twins.windows(x, *geometry, **options)
     if p == math.inf:
-        return twins.largest(jnp.abs(values), there)
+        return twins.largest(jnp.abs(jnp.where(there, values, 0)), True)
     powers = jnp.abs(jnp.where(there, values, 1)) ** p
-    return jnp.where(there, powers, 0).sum(-1) ** (1 / p)
+    total = jnp.where(there, powers, 0).sum(-1)
+    some = there.any(-1)
+    return jnp.where(some, jnp.where(some, total, 1) ** (1 / p), 0)
 
 
 @record(
     twin=_root,
     adds=True,
-    choices={"p": (1.0, 2.0, math.inf)},
+    choices={"p": (1.0, 2.0, math.inf), "where": (parts.COLUMNS,)},
     tolerance=256.0,
     covers=FINITE,
 )
-def lp_pool(x: Any, p: float, *geometry: Any, **options: Any) -> Answer:
+def lp_pool(x: Any, p: float, *geometry: Any, where: Any = None, **options: Any) -> Answer:
     """The p-norm of each window; `geometry` and `options` as in `jaxpool.lp_pool`."""
     window = make_window(np.shape(x), *geometry, **options)
-    answer = parts.windowed(x, window, lambda output: _norm(p), parts.float_dtype(x))
+    rule = parts.unless_empty(_norm(p), 0.0)
+    answer = parts.windowed(x, window, lambda output: rule, parts.float_dtype(x), where)
     return parts.summed(answer, np.abs(answer.y.astype(float)))
 
 

@@ -25,26 +25,35 @@ def _sorted(x: Any, rank: int | None, *geometry: Any, ties: Any = None, **option
     place = count // 2 if rank is None else rank % count
     order = jnp.sort(jnp.where(there, values, np.inf), -1)
     at = jax.nn.one_hot(jnp.broadcast_to(place, order.shape[:-1]), order.shape[-1], dtype=bool)
-    return jnp.where(at, order, 0).sum(-1)
+    return jnp.where(at & there.any(-1, keepdims=True), order, 0).sum(-1)
 
 
 def _middle(x: Any, *geometry: Any, **options: Any) -> Any:
     return _sorted(x, None, *geometry, **options)
 
 
-@record(twin=_middle)
-def median_pool(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
+@record(twin=_middle, choices={"where": (parts.COLUMNS,)})
+def median_pool(
+    x: Any, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
+) -> Answer:
     """The median of each window; `geometry` and `options` as in `jaxpool.median_pool`."""
-    return rank_pool(x, None, *geometry, ties=ties, **options)
+    return _of_rank(x, None, geometry, where, ties, options)
 
 
 @record(twin=_sorted, choices={"rank": (1, 2, -1)})
 def rank_pool(
     x: Any, rank: int | None, *geometry: Any, ties: Ties = "first", **options: Any
 ) -> Answer:
-    """The element of `rank` of each window, None the median, as in `jaxpool.rank_pool`."""
+    """The element of `rank` of each window, as in `jaxpool.rank_pool`."""
+    return _of_rank(x, rank, geometry, None, ties, options)
+
+
+def _of_rank(
+    x: Any, rank: int | None, geometry: Any, where: Any, ties: Ties, options: Any
+) -> Answer:
     window = make_window(np.shape(x), *geometry, **options)
-    return parts.chosen(parts.windowed(x, window, lambda output: parts.at_rank(rank, ties)), ties)
+    rule = parts.unless_empty(parts.at_rank(rank, ties), 0)
+    return parts.chosen(parts.windowed(x, window, lambda output: rule, counts=where), ties)
 
 
 def _largest(x: Any, k: int, *, axis: int = -2) -> Any:

@@ -32,6 +32,13 @@ def _is_missing(image: tuple[int, ...], x: Any) -> bool:
     return bool(image) and not 0 <= image[0] < x.shape[0]
 
 
+def _image(x: Any, image: tuple[int, ...]) -> Any:
+    """The image of a box; of an image that there is not zeros."""
+    if _is_missing(image, x):
+        return jnp.zeros(x.shape[1:], x.dtype)
+    return x[image] if image else x
+
+
 def _points(low: float, high: float, cells: int, samples: int, size: int) -> list[list[Any]]:
     """Of each point along an axis, which pixels it lies between, and how much each of them weighs."""
     found = []
@@ -81,15 +88,20 @@ def _twin_of_points(
     aligned: bool = True,
     kind: str = "avg",
 ) -> Any:
-    found = []
+    found = [_of_no_box(x, output_shape)]
     _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
     for box, image in zip(flat * spatial_scale, images, strict=True):
         both = _points_of_box(box, aligned, output_shape, samples, x.shape)
         down, across = (_weights(p, n) for p, n in zip(both, x.shape[-3:-1], strict=True))
-        held = jnp.einsum("ph,qw,hwc->pqc", down, across, x[image] if image else x)
+        held = jnp.einsum("ph,qw,hwc->pqc", down, across, _image(x, image))
         apart = held.reshape(output_shape[0], samples, output_shape[1], samples, -1)
-        found.append(apart.max((1, 3)) if kind == "max" else apart.mean((1, 3)))
-    return jnp.stack(found)
+        found.append((apart.max((1, 3)) if kind == "max" else apart.mean((1, 3)))[None])
+    return jnp.concatenate(found)
+
+
+def _of_no_box(x: Any, output_shape: tuple[int, int]) -> Any:
+    """What stands before the cells of all boxes: nothing, in their shape."""
+    return jnp.zeros((0, *output_shape, x.shape[-1]), x.dtype)
 
 
 @record(
@@ -156,7 +168,7 @@ def _twin_of_levels(
     canonical_level: int = 4,
     **options: Any,
 ) -> Any:
-    found = []
+    found = [_of_no_box(features[0], output_shape)]
     _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
     for box, image in zip(flat, images, strict=True):
         level = _level_of(box, len(features), spatial_scale, canonical_size, canonical_level)
@@ -197,7 +209,7 @@ def multilevel_roi_align(
 ) -> Answer:
     """The mean of points of each box in its level, arguments as in `jaxpool.multilevel_roi_align`."""
     _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
-    found, terms = [], []
+    found, terms = [np.asarray(_of_no_box(features[0], output_shape))], []
     for number, (box, image) in enumerate(zip(flat, images, strict=True)):
         level = _level_of(box, len(features), spatial_scale, canonical_size, canonical_level)
         one = roi_align(
@@ -236,16 +248,16 @@ def _twin_of_cells(
     spatial_scale: float = 1.0,
     ties: Any = None,
 ) -> Any:
-    found = []
+    found = [_of_no_box(x, output_shape)]
     _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
     for box, image in zip(flat * spatial_scale, images, strict=True):
         lists = [
             [list(pixels) for pixels in _cells(box[d], box[d + 2], n, x.shape[d - 3])]
             for d, n in enumerate(output_shape)
         ]
-        values, there = twins.side_by_side(x[image] if image else x, (0, 1), lists)
-        found.append(jnp.where(there.any(-1), twins.largest(values, there), 0))
-    return jnp.stack(found)
+        values, there = twins.side_by_side(_image(x, image), (0, 1), lists)
+        found.append(jnp.where(there.any(-1), twins.largest(values, there), 0)[None])
+    return jnp.concatenate(found)
 
 
 @record(twin=_twin_of_cells, choices={"spatial_scale": (0.5,)})

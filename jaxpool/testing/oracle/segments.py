@@ -25,9 +25,6 @@ __all__ = [
     "segment_softmax",
 ]
 
-# Which columns count, of images and of rows alike: a right `where` of the samples.
-COLUMNS = np.array([[True], [False], [True], [True], [False], [True]])
-
 
 def _places(x: np.ndarray, ids: Any, where: Any, segment: int, behind: Position) -> list[Position]:
     """The elements of a segment that count, at one position behind the axis of rows."""
@@ -66,10 +63,7 @@ def _extreme(kind: Any, x: Any, ids: Any, count: int | None, ties: Ties, where: 
 def _side_by_side(x: Any, ids: Any, count: int | None, where: Any) -> tuple[Any, Any, Any]:
     """The rows of each segment along a new last axis, which of them count, and their numbers."""
     rows = [np.flatnonzero(np.asarray(ids) == s).tolist() for s in range(_number(ids, count))]
-    values, there = twins.side_by_side(x, (0,), [rows])
-    if where is not None:
-        counts = jnp.broadcast_to(jnp.asarray(where), x.shape)
-        there = there & twins.side_by_side(counts, (0,), [rows])[0]
+    values, there = twins.counted(x, where, (0,), [rows])
     numbers = jnp.arange(x.shape[0]).reshape(-1, *[1] * (x.ndim - 1))
     return values, there, twins.side_by_side(numbers, (0,), [rows])[0]
 
@@ -89,7 +83,7 @@ def _twin(formula: Callable[..., Any]) -> Callable[..., Any]:
     return twin
 
 
-WHERE = {"where": (COLUMNS,)}
+WHERE = {"where": (parts.COLUMNS,)}
 
 
 @record(twin=_twin(twins.largest), choices=WHERE)
@@ -116,10 +110,9 @@ def _with_row(
     ties: Any = None,
 ) -> tuple[Any, Any]:
     values, there, numbers = _side_by_side(x, segment_ids, num_segments, where)
-    best = jnp.where(there, values, -np.inf).argmax(-1)[..., None]
-    row = jnp.take_along_axis(jnp.broadcast_to(numbers, values.shape), best, -1)[..., 0]
-    row = jnp.where(jnp.any(there, -1), row, len(x)).astype(np.int32)
-    return twins.largest(values, there), row
+    y = twins.largest(values, there)
+    rows = jnp.where(there & (values == y[..., None]), numbers, len(x)).min(-1, initial=len(x))
+    return y, rows.astype(np.int32)
 
 
 @record(twin=_with_row, choices=WHERE)

@@ -34,15 +34,21 @@ def _weighted_mean(t: float) -> Rule:
 
 
 def _soft(
-    rule: Callable[[float], Rule], x: Any, geometry: Any, temperature: Any, options: Any
+    rule: Callable[[float], Rule],
+    x: Any,
+    geometry: Any,
+    temperature: Any,
+    where: Any,
+    empty: Any,
+    options: Any,
 ) -> Answer:
     window = make_window(np.shape(x), *geometry, **options)
     heat = np.broadcast_to(np.asarray(temperature, np.float64), window.pooled(np.shape(x)))
 
     def rule_of(output: Position) -> Rule:
-        return rule(float(heat[output]))
+        return parts.unless_empty(rule(float(heat[output])), empty)
 
-    answer = parts.windowed(x, window, rule_of, parts.float_dtype(x))
+    answer = parts.windowed(x, window, rule_of, parts.float_dtype(x), where)
     largest = np.abs(np.asarray(x, float)).max()
     size = largest + heat * (1 + math.log(window.size))
     return parts.summed(answer, size)
@@ -57,37 +63,44 @@ def _heights(x: Any, geometry: Any, temperature: Any, options: Any) -> tuple[Any
 
 def _twin_of_sum(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
     values, there, beside, heat = _heights(x, geometry, temperature, options)
-    powers = jnp.where(there, values / beside, -np.inf)
-    return heat * jax.scipy.special.logsumexp(powers, -1)
+    some = there.any(-1)
+    powers = jnp.where(there, values / beside, jnp.where(some[..., None], -np.inf, 0))
+    return jnp.where(some, heat * jax.scipy.special.logsumexp(powers, -1), -np.inf)
 
 
 def _twin_of_mean(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
     values, there, beside, _ = _heights(x, geometry, temperature, options)
-    weights = jax.nn.softmax(jnp.where(there, values / beside, -np.inf), -1)
+    lowest = jnp.where(there.any(-1, keepdims=True), -np.inf, 0)
+    weights = jax.nn.softmax(jnp.where(there, values / beside, lowest), -1)
     return jnp.where(there, weights * values, 0).sum(-1)
 
 
 @record(
     twin=_twin_of_sum,
     adds=True,
-    choices={"temperature": (0.5, 2.0)},
+    choices={"temperature": (0.5, 2.0), "where": (parts.COLUMNS,)},
     coefficients=("temperature",),
     tolerance=256.0,
     covers=FINITE,
 )
-def logsumexp_pool(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Answer:
+def logsumexp_pool(
+    x: Any, *geometry: Any, temperature: Any = 1.0, where: Any = None, **options: Any
+) -> Answer:
     """The logarithm of the sum of exponentials, as in `jaxpool.logsumexp_pool`."""
-    return _soft(parts.log_of_sum, x, geometry, temperature, options)
+    empty = parts.worst(parts.float_dtype(x), "max")
+    return _soft(parts.log_of_sum, x, geometry, temperature, where, empty, options)
 
 
 @record(
     twin=_twin_of_mean,
     adds=True,
-    choices={"temperature": (0.5, 2.0)},
+    choices={"temperature": (0.5, 2.0), "where": (parts.COLUMNS,)},
     coefficients=("temperature",),
     tolerance=256.0,
     covers=FINITE,
 )
-def softmax_pool(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Answer:
+def softmax_pool(
+    x: Any, *geometry: Any, temperature: Any = 1.0, where: Any = None, **options: Any
+) -> Answer:
     """The mean weighted by exponentials, as in `jaxpool.softmax_pool`."""
-    return _soft(_weighted_mean, x, geometry, temperature, options)
+    return _soft(_weighted_mean, x, geometry, temperature, where, 0.0, options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from typing import Any
 
@@ -18,18 +17,23 @@ from jaxpool.testing.oracle._parts import Rule, Ties
 
 __all__ = ["avg_pool", "max_pool", "max_pool_with_argmax", "max_unpool", "min_pool", "sum_pool"]
 
+WHERE = {"where": (parts.COLUMNS,)}
 
-def _extreme(best: parts.Best, x: Any, geometry: Any, ties: Ties, options: Any) -> Answer:
+
+def _extreme(kind: Any, x: Any, geometry: Any, ties: Ties, where: Any, options: Any) -> Answer:
     window = make_window(np.shape(x), *geometry, **options)
-    return parts.chosen(parts.windowed(x, window, lambda output: parts.choose(best, ties)), ties)
+    rule = parts.extreme_or_worst(kind, ties, np.asarray(x).dtype)
+    return parts.chosen(parts.windowed(x, window, lambda output: rule, counts=where), ties)
 
 
 def _largest(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
     return twins.largest(*twins.windows(x, *geometry, **options))
 
 
-@record(twin=_largest)
-def max_pool(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
+@record(twin=_largest, choices=WHERE)
+def max_pool(
+    x: Any, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
+) -> Answer:
     """The largest element of each window; `geometry` and `options` as in `jaxpool.max_pool`.
 
     >>> import numpy as np
@@ -39,17 +43,19 @@ def max_pool(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> An
     >>> answer.cotangent(np.array([[10.0], [20.0]])).ravel()
     array([10.,  0.,  0., 20.])
     """
-    return _extreme(builtins.max, x, geometry, ties, options)
+    return _extreme("max", x, geometry, ties, where, options)
 
 
 def _smallest(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
     return twins.smallest(*twins.windows(x, *geometry, **options))
 
 
-@record(twin=_smallest)
-def min_pool(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
+@record(twin=_smallest, choices=WHERE)
+def min_pool(
+    x: Any, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
+) -> Answer:
     """The smallest element of each window; `geometry` and `options` as in `jaxpool.min_pool`."""
-    return _extreme(builtins.min, x, geometry, ties, options)
+    return _extreme("min", x, geometry, ties, where, options)
 
 
 def _with_position(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> tuple[Any, Any]:
@@ -88,11 +94,11 @@ def _total(x: Any, *geometry: Any, **options: Any) -> Any:
     return twins.total(*twins.windows(x, *geometry, **options))
 
 
-@record(twin=_total, adds=True, keeps_integers=True)
-def sum_pool(x: Any, *geometry: Any, **options: Any) -> Answer:
+@record(twin=_total, adds=True, keeps_integers=True, choices=WHERE)
+def sum_pool(x: Any, *geometry: Any, where: Any = None, **options: Any) -> Answer:
     """The sum of each window; `geometry` and `options` as in `jaxpool.sum_pool`."""
     window = make_window(np.shape(x), *geometry, **options)
-    return parts.summed(parts.windowed(x, window, lambda output: parts.add))
+    return parts.summed(parts.windowed(x, window, lambda output: parts.add, counts=where))
 
 
 def _counted(window: Window, output: Position) -> int:
@@ -112,11 +118,12 @@ def _average(
     padding: Any = "VALID",
     count_include_pad: bool = True,
     *,
+    where: Any = None,
     divisor: Any = None,
     **options: Any,
 ) -> Any:
     window = make_window(x.shape, window_shape, strides, padding, **options)
-    values, there = twins.windows(x, window_shape, strides, padding, **options)
+    values, there = twins.windows(x, window_shape, strides, padding, where=where, **options)
     if divisor is not None:
         return twins.total(values, there) / divisor
     if not count_include_pad:
@@ -132,7 +139,7 @@ def _average(
 @record(
     twin=_average,
     adds=True,
-    choices={"count_include_pad": (False,), "divisor": (3.0, -2.5)},
+    choices={"count_include_pad": (False,), "divisor": (3.0, -2.5), **WHERE},
 )
 def avg_pool(
     x: Any,
@@ -141,6 +148,7 @@ def avg_pool(
     padding: Any = "VALID",
     count_include_pad: bool = True,
     *,
+    where: Any = None,
     divisor: float | None = None,
     **options: Any,
 ) -> Answer:
@@ -152,14 +160,15 @@ def avg_pool(
             return parts.divide(divisor)
         return parts.divide(_counted(window, output)) if count_include_pad else parts.mean
 
-    return parts.summed(parts.windowed(x, window, rule_of, parts.float_dtype(x)))
+    return parts.summed(parts.windowed(x, window, rule_of, parts.float_dtype(x), where))
 
 
 def _put_back(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Any:
     pooled = parts.pooled_axes(y.ndim, len(spatial_shape), axes)
     lanes = [axis for axis in range(y.ndim) if axis not in pooled]
+    elements = math.prod(y.shape[axis] for axis in pooled)
     values, places = (
-        jnp.transpose(each, (*lanes, *pooled)).reshape(*[y.shape[a] for a in lanes], -1)
+        jnp.transpose(each, (*lanes, *pooled)).reshape(*[y.shape[a] for a in lanes], elements)
         for each in (y, indices)
     )
     at = places[..., None] == np.arange(math.prod(spatial_shape))

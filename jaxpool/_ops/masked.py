@@ -1,0 +1,131 @@
+"""Windowed pools of the elements that a mask counts: each is the pool without a mask, of an x in which the others lose.
+
+    mask     1  0  0  1     x  5  9 nan -inf
+    max      5  .  . -inf   what is left out holds -inf, and is not chosen: the tap is moved to the first that counts
+    sum      5  0  0 -inf   it holds 0
+
+Masks are of the rank of x. Along pooled axes they are as long as x, along others they may be of size 1, so that what is
+counted once for all channels is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._geometry.window import Window
+from jaxpool._kernels import slices
+from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Kind, accumulator, losing
+from jaxpool._kernels.materialise import materialise
+from jaxpool._ops.apply import Autodiff, apply
+from jaxpool._ops.op import Op
+from jaxpool._ops.ranged import ranged
+from jaxpool._ops.rank_pool import RankPool, ranked
+from jaxpool._ops.reduction import Reduction
+from jaxpool._ops.select_pool import LevelPool, SelectPool, pool_op
+from jaxpool._ops.soft_pool import LogSumExpPool, SoftPool
+from jaxpool._ops.sum_pool import CountedAverage, SumPool
+from jaxpool._plan.problem import Platform, barrier_on
+from jaxpool._plan.stages import OpPlan
+
+
+def counting(x: Array, mask: Array, fill: Any) -> Array:
+    """x, but `fill` where it does not count."""
+    return lax.select(slices.broadcast_like(mask, x), x, lax.full_like(x, fill))
+
+
+@dataclasses.dataclass(frozen=True)
+class _HoldsSome(SelectPool):
+    """The maximum of bools, computed once: else XLA pools the mask in every reader."""
+
+    def value(self, on: Platform, x: Array) -> Array:
+        own = functools.partial(SelectPool.value, self, on)
+        y: Array = materialise(barrier_on(on), own, x)
+        return y
+
+
+def holds_some(window: Window, mask: Array) -> Array:
+    """Which windows hold an element that counts, broadcastable to the output."""
+    return apply(_HoldsSome(window, "max", "first"), "jvp", mask)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedSelect(Op):
+    """A max or min pool of what counts; keeps what the pool keeps, and the mask.
+
+    Where nothing greater counts, what is left out ties with what counts: its taps are no candidates, as those of
+    padding that a shard holds as elements are none.
+    """
+
+    window: Window
+    kind: Kind
+    ties: Ties
+
+    @property
+    def _pool(self) -> Any:
+        """The pool without a mask; one of whole axes, that takes the mask itself, is none of this op: `extreme`."""
+        return pool_op(self.window, self.kind, self.ties, index=True)
+
+    def plan(self, on: Platform, x: Any, mask: Any) -> OpPlan:
+        own = self._pool.plan(on, x)
+        return dataclasses.replace(own, why=(*own.why, "of the mask too: which taps count"))
+
+    def value(self, on: Platform, x: Array, mask: Array) -> Array:
+        return self._pool.value(on, counting(x, mask, losing(x.dtype, self.kind)))
+
+    def primal(self, on: Platform, x: Array, mask: Array) -> tuple[Array, Any]:
+        pool = self._pool
+        real: Any = mask
+        if not isinstance(pool, LevelPool):  # the taps at which a maximum of bools is True
+            real = dataclasses.replace(pool, kind="max").primal(on, mask)[1]
+        given = real if isinstance(real, tuple) else (real,)
+        y, kept = pool.primal(on, counting(x, mask, losing(x.dtype, self.kind)), *given)
+        return y, (kept, mask)
+
+    def linear(self, on: Platform, residual: Any, x_dot: Array) -> Array:
+        kept, mask = residual
+        return self._pool.linear(on, kept, counting(x_dot, mask, 0))
+
+    def transpose(self, on: Platform, residual: Any, dy: Array) -> tuple[Array]:
+        kept, mask = residual
+        (dx,) = self._pool.transpose(on, kept, dy)
+        return (counting(dx, mask, 0),)
+
+
+def extreme(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
+    """The max or min pool of what counts."""
+    whole = pool_op(op.window, op.kind, op.ties, index=True)
+    return apply(whole if isinstance(whole, Reduction) else op, autodiff, x, mask)
+
+
+def averaged(op: CountedAverage, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
+    """The mean of what counts in each window, 0 of nothing."""
+    count = apply(SumPool(op.window), "jvp", mask.astype(accumulator(x.dtype)))
+    return apply(op, autodiff, counting(x, mask, 0), lax.max(count, lax.full_like(count, 1)))
+
+
+def median(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
+    """The median of what counts in each window, 0 of nothing."""
+    y = ranked(op, x, mask, autodiff=autodiff)
+    return counting(y, holds_some(op.window, mask), 0)
+
+
+def soft(op: SoftPool, x: Array, mask: Array, *heat: Array) -> Array:
+    """What `op`, which is masked, makes of what counts in each window: of nothing its identity, or 0 for a mean."""
+    dtype = x.dtype
+    lowest = losing(dtype, "max")
+    if not np.isinf(lowest):
+        x = x.astype(accumulator(dtype))
+    some = holds_some(op.window, mask)
+    nothing = jnp.logical_not(some)
+    y = ranged(op, counting(x, mask, -np.inf), *heat, nothing, mask).astype(dtype)
+    if not isinstance(op, LogSumExpPool):
+        return y
+    # Added, as y is 0 there: a select has a transpose, a pass over the cotangents that sends no element less.
+    return y + jnp.where(some, 0, lowest).astype(dtype)

@@ -1,0 +1,70 @@
+"""The logarithm of the sum of the exponentials of all elements up to each one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._kernels.dtypes import accumulator, cast
+from jaxpool._kernels.scan import fading_sums, level_difference
+from jaxpool._ops.apply import apply_given
+from jaxpool._ops.cumulative import Running, scan_of, scan_stages
+from jaxpool._ops.linear_map import value
+from jaxpool._ops.op import Op
+from jaxpool._plan.problem import Platform
+from jaxpool._plan.stages import OpPlan, linear_plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Powers(Op):
+    """`exp(x - m)`, given m, whose derivative is itself.
+
+    A sum over these does not change with m but for a factor, which the logarithm takes out again: m is constant.
+    """
+
+    differentiable_given = True
+    keeps_value = True
+
+    def value(self, on: Platform, x: Array, largest: Array) -> Array:
+        return lax.exp(level_difference(x, largest))
+
+    def linear(self, on: Platform, kept: tuple[Array], x_dot: Array) -> Array:
+        return jnp.where(lax.eq(kept[0], lax.full_like(kept[0], 0)), 0, kept[0] * x_dot)
+
+    def transpose(self, on: Platform, kept: tuple[Array], dy: Array) -> tuple[Array]:
+        return (self.linear(on, kept, dy),)
+
+
+@dataclasses.dataclass(frozen=True)
+class FadingSum(Op):
+    """The sum of all elements up to each one, that of j times `exp(m[j] - m[i])`, given m, which never falls."""
+
+    axis: int
+
+    linear_in_x = True
+
+    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
+        scan = scan_stages(scan_of(on, x, self.axis), self.axis, x.shape[self.axis])
+        return linear_plan(scan, scan)
+
+    def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
+        return fading_sums(x, given[0], self.axis, False, scan_of(on, x, self.axis))
+
+    def transpose(self, on: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
+        m = lax.neg(given[0])  # backwards it is this that never falls
+        return (fading_sums(dy, m, self.axis, True, scan_of(on, dy, self.axis)),)
+
+
+def running_log_of_sums(x: Array, axis: int) -> Array:
+    """`log(sum over j <= i of exp(x[j]))` along an axis.
+
+    Every sum is relative to the largest element in it, and what is added is at most that: nothing overflows.
+    """
+    wide = cast(x, accumulator(x.dtype))
+    largest = value(Running("max", "first", axis, False), lax.stop_gradient(wide))
+    powers = apply_given(Powers(), wide, largest)[0]
+    sums = apply_given(FadingSum(axis), powers, largest)[0]
+    return cast(largest + lax.log(sums), x.dtype)

@@ -1,0 +1,48 @@
+"""The running logsumexp of `torch`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax import Array
+
+from jaxpool._arguments.calls import public
+from jaxpool._ops.running_sums import running_log_of_sums
+from jaxpool.compat import _torch_args as args
+from jaxpool.compat._torch_args import FLOATS
+
+
+@args.also_numpy
+@public
+def logcumsumexp(input: Any, dim: int) -> Array:
+    """Computes the logarithm of the running sum of exponentials along an axis, as `torch.logcumsumexp`.
+
+    `y[i] = log(sum over j <= i of exp(x[j]))`. Every sum is relative to the largest element in it: nothing overflows.
+
+    Gradient: `dx[j] = sum over i >= j of dy[i] * exp(x[j] - y[i])`, by sums that run back and never overflow, of
+    cotangents of both signs. What differs from PyTorch: elements that are all -inf have equal shares, and so have those
+    that are +inf; there their gradient is NaN. 16-bit floats are computed in float32 and rounded once.
+
+    Args:
+      input: array of any shape; floats, not complex numbers.
+      dim: an axis.
+
+    Returns:
+      Array of the shape and dtype of input.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: `dim` is no axis of input.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.logcumsumexp(jnp.array([0.0, 0.0, 2.0]), dim=0).round(3)
+      Array([0.   , 0.693, 2.24 ], dtype=float32)
+    """
+    x = args.tensor("logcumsumexp", input, FLOATS)
+    with args.call("logcumsumexp", x):
+        axis = args.axis_of(dim, x.ndim)
+    if not x.ndim or 0 in x.shape:
+        return x
+    return running_log_of_sums(x, axis)

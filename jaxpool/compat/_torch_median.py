@@ -1,0 +1,98 @@
+"""The medians of `torch`."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._arguments.calls import public
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._kernels.dtypes import is_float
+from jaxpool._ops.apply import apply
+from jaxpool._ops.rank_pool import LowerMedian
+from jaxpool.compat import _torch_args as args
+from jaxpool.compat._torch_args import FLOATS, INTS
+from jaxpool.compat._torch_reduce import MISSING, Chosen, along
+
+
+def _median(function: str, input: Any, dim: Any, keepdim: Any, ignores_nan: bool) -> Array | Chosen:
+    x = args.tensor(function, input, (*FLOATS, *INTS))
+    op = functools.partial(LowerMedian, "max", ignores_nan=ignores_nan)
+    if dim is not MISSING:
+        return along(function, op, x, dim, False if keepdim is MISSING else keepdim)
+    with args.call(function, x):
+        if keepdim is not MISSING:
+            hint = "Name an axis."
+            raise ArgumentError("keepdim", "given with `dim`", keepdim, hint, TypeError)
+    if 0 in x.shape:
+        none = np.nan if is_float(x.dtype) else jnp.iinfo(x.dtype).min
+        return jnp.full((), none, x.dtype)
+    line = lax.reshape(x, (x.size,))
+    return lax.squeeze(apply(op("split", (0,), line.shape), "jvp", line), (0,))
+
+
+@args.also_numpy
+@public
+def median(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Chosen:
+    """Computes the median of all elements, or along an axis, as `torch.median`.
+
+    `median(input)` or `median(input, dim, keepdim=False)`. Of an even number of elements it is the lower of the two in
+    the middle; where there is a NaN, it is NaN.
+
+    Gradient: without `dim` split evenly among the elements that equal the median, NaNs among NaNs; along
+    `dim` to the element at `indices`. Of equal elements that is the first, where PyTorch leaves open which;
+    of NaNs the first, as there. Indices are int32.
+
+    Args:
+      input: array of any shape; floats or integers.
+      dim: an axis.
+      keepdim: whether the axis stays, of size 1.
+
+    Returns:
+      Array of no axes; with `dim` a named tuple `(values, indices)`. Of no elements at all it is NaN, of integers the
+      least.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or the axis has no element.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> values, indices = torch.median(jnp.array([[4.0, 1.0, 3.0, 2.0]]), dim=1)
+      >>> values, indices
+      (Array([2.], dtype=float32), Array([3], dtype=int32))
+    """
+    return _median("median", input, dim, keepdim, False)
+
+
+@args.also_numpy
+@public
+def nanmedian(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Chosen:
+    """Computes the median of what is not NaN, of all elements or along an axis, as `torch.nanmedian`.
+
+    Of nothing but NaNs it is NaN. Gradient and indices are as of `median`.
+
+    Args:
+      input: array of any shape; floats or integers.
+      dim: an axis.
+      keepdim: whether the axis stays, of size 1.
+
+    Returns:
+      Array of no axes; with `dim` a named tuple `(values, indices)`.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or the axis has no element.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.nanmedian(jnp.array([4.0, jnp.nan, 1.0, 3.0]))
+      Array(3., dtype=float32)
+    """
+    return _median("nanmedian", input, dim, keepdim, True)

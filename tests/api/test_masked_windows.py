@@ -1,0 +1,194 @@
+"""Windowed pools of the elements that a mask counts: what the record of each cannot say."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool
+from jaxpool.testing import Call, assert_pool_matches, draw_values, pools
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+INF, NAN = np.inf, np.nan
+NAMES = sorted(name for name, pool in pools().items() if pool.takes("where", "window_shape"))
+NOTHING = {"max_pool": -INF, "min_pool": INF, "logsumexp_pool": -INF}  # others give 0
+ALONE = {"count_include_pad": False}
+RNG = np.random.default_rng(3)
+SHAPE = (2, 5, 6, 3)
+MASKS = {
+    "every element": RNG.random(SHAPE) < 0.4,
+    "one for all channels": RNG.random((2, 5, 6, 1)) < 0.4,
+    "sequences": np.arange(6)[:, None] < np.array([4, 0])[:, None, None, None],
+    "rows": np.arange(5)[:, None, None] % 2 > 0,
+}
+
+
+def pooled(name, x, mask, window=(2, 3), strides=(1, 2), padding="SAME", **options):
+    """The value and the cotangent of x for one of ones."""
+    pool = pools()[name]
+    given = {"window_shape": window, "strides": strides, "padding": padding, **options}
+    given |= ALONE if pool.takes("count_include_pad") and not options else {}
+
+    @jax.jit
+    def both(x, mask):
+        y, back = jax.vjp(lambda x: pool.of(**given, where=mask)(x), x)
+        return y, back(jnp.ones_like(y))[0]
+
+    return both(x, mask)
+
+
+def test_these_take_a_mask():
+    names = ("avg", "logsumexp", "lp", "max", "median", "min", "softmax", "sum")
+    assert [f"{name}_pool" for name in names] == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_that_is_left_out_is_seen(name):
+    """Whatever stands there, value and gradient have the same bits, and nothing comes to it."""
+    mask = MASKS["sequences"]
+    x = RNG.standard_normal(SHAPE).astype(np.float32)
+    run = jax.jit(lambda x: pooled(name, x, mask))
+    want = run(np.where(mask, x, 0))
+    for value in (NAN, INF, -INF, 1e30):
+        found = run(np.where(mask, x, np.float32(value)))
+        for each, other in zip(found, want, strict=True):
+            np.testing.assert_array_equal(each, other)
+    y, dx = want
+    np.testing.assert_array_equal(y[1], np.full(y[1].shape, NOTHING.get(name, 0)))
+    np.testing.assert_array_equal(np.asarray(dx)[~np.broadcast_to(mask, SHAPE)], 0)
+    assert np.abs(dx[0]).max() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", MASKS)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_mask_is_that_of_the_loops(name, which):
+    pool = pools()[name]
+    for dtype in (np.float32, jnp.bfloat16, np.int8):
+        for window, strides in (((2, 3), (1, 2)), ((2, 2), (2, 2)), ((5, 6), (1, 1))):
+            for ties in pool.ties or (None,):
+                values = "lowest" if ties else "normal"
+                x = draw_values(RNG, SHAPE, dtype, values, greatest=name == "min_pool")
+                options = {"ties": ties} if ties else {}
+                options |= {"window_shape": window, "strides": strides, "where": MASKS[which]}
+                given = pool.given(x, **options)
+                y = Call(pool, given).answer().y
+                floats = jnp.issubdtype(dtype, jnp.floating)
+                dy = draw_values(RNG, y.shape, y.dtype, "ties") if floats else None
+                assert_pool_matches(pool.function, Call(pool, given, dy))
+
+
+@pytest.mark.parametrize("window", [(1, 4), (3, 30), (9, 9)], ids=["taps", "long", "whole"])
+@pytest.mark.parametrize("ties", ["first", "last", "split"])
+def test_where_all_that_counts_is_minus_infinity_it_gets_the_cotangent(ties, window):
+    """What is left out is chosen no more than padding is, though it were replaced by -inf too."""
+    width = 9 if window == (9, 9) else 40
+    x, mask = np.full((1, 9, width, 1), -INF, np.float32), np.zeros((1, 9, width, 1), bool)
+    mask[0, 2:4, 5:8] = True
+    for name, sign in (("max_pool", 1), ("min_pool", -1)):
+        y, dx = pooled(
+            name, np.where(mask, sign * x, NAN), mask, window, window, "VALID", ties=ties
+        )
+        some = jaxpool.max_pool(mask, window, window)
+        assert (y == -sign * INF).all()
+        assert not np.asarray(dx)[~mask].any()
+        np.testing.assert_allclose(dx.sum(), some.sum())
+        if ties != "split":
+            rows = {"first": (2, 5), "last": (3, 7)}[ties]
+            assert dx[0, rows[0], rows[1], 0] == 1
+        elif window == (9, 9):
+            np.testing.assert_allclose(dx[0, 2:4, 5:8, 0], 1 / 6)
+
+
+def test_an_average_counts_what_is_left_out_as_it_counts_padding():
+    x = jnp.array([2.0, 4.0, 6.0, NAN])[:, None]
+    pool = functools.partial(jaxpool.avg_pool, x, (2,), (2,), where=x[:, :1] == x[:, :1])
+    np.testing.assert_array_equal(pool()[:, 0], [3, 3])
+    np.testing.assert_array_equal(pool(count_include_pad=False)[:, 0], [3, 6])
+    np.testing.assert_array_equal(pool(divisor=3.0)[:, 0], [2, 2])
+
+
+@pytest.mark.parametrize("op", [LogSumExpPool, SoftmaxPool])
+def test_windows_of_nothing_send_no_array_the_careful_way(op, monkeypatch):
+    """Padded sequences hold such windows always; the careful way takes ten times as long."""
+    name = {LogSumExpPool: "logsumexp_pool", SoftmaxPool: "softmax_pool"}[op]
+    ways = ("careful", "careful_linear", "careful_transpose")
+    for way in ways:  # what a branch that is never taken gives
+        own = getattr(op, way)
+        monkeypatch.setattr(op, way, lambda self, *xs, own=own: _nan(own(self, *xs)))
+    x = RNG.standard_normal((2, 7, 4)).astype(np.float32)  # a shape of its own: traced with these
+    mask = np.arange(7)[:, None] < np.array([4, 0])[:, None, None]
+    pool = functools.partial(getattr(jaxpool, name), window_shape=(2,), where=mask)
+    y, back = jax.vjp(pool, x)
+    _, tangent = jax.jvp(pool, (x,), (x,))
+    for found in (y, back(jnp.ones_like(y))[0], tangent):
+        assert not np.isnan(found).any()
+
+
+def _nan(found):
+    return jax.tree.map(lambda each: each * NAN, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["logsumexp_pool", "softmax_pool"])
+def test_second_derivatives_of_a_soft_pool_beside_what_is_left_out(name, x64):
+    mask = jnp.array([True, False, True, True, False, False])[:, None]
+
+    def loss(x, heat):
+        x = jnp.where(mask, x, NAN)
+        y = getattr(jaxpool, name)(x, (2,), where=mask, temperature=heat)
+        return (jnp.where(jnp.isinf(y), 0, y) ** 2).sum()
+
+    x = jnp.array([0.3, 0, -1.2, 0.7, 0, 0])[:, None]
+    for scale in (1.0, 1e3):
+        for at in (0, 1):
+            args = (scale * x, jnp.array([0.5]))
+            twice = jax.jit(jax.hessian(loss, at))(*args)
+            reverse = jax.jit(jax.jacrev(jax.jacrev(loss, at), at))(*args)
+            assert np.isfinite(twice).all()
+            np.testing.assert_allclose(twice, reverse, rtol=1e-6, atol=1e-9)
+
+
+def test_a_type_without_infinity_leaves_out_what_it_should():
+    x = jnp.array([-384.0, 448.0, 1.0, 2.0]).astype(jnp.float8_e4m3fn)[:, None]
+    mask = jnp.array([True, False, False, False])[:, None]
+    pool = functools.partial(jaxpool.logsumexp_pool, window_shape=(2,), strides=(2,), where=mask)
+    y = pool(x, temperature=100.0)
+    assert y.dtype == x.dtype
+    np.testing.assert_array_equal(y.astype(np.float32)[:, 0], [-384, -448])
+
+
+def test_a_mask_of_its_own_for_each_example():
+    x = RNG.standard_normal(SHAPE).astype(np.float32)
+    mask = MASKS["every element"]
+    for name in ("max_pool", "median_pool", "avg_pool"):
+        pool = functools.partial(getattr(jaxpool, name), window_shape=(2, 2))
+        each = jax.jit(jax.vmap(lambda x, m, pool=pool: pool(x, where=m)))(x, mask)
+        np.testing.assert_array_equal(each, jax.jit(pool)(x, where=mask))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mask_may_be_sharded_where_x_is_not(name):
+    explicit = jax.sharding.AbstractMesh((2,), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
+    spec = jax.sharding.NamedSharding(explicit, jax.sharding.PartitionSpec("a"))
+    x = jax.ShapeDtypeStruct(SHAPE, np.float32)
+    mask = jax.ShapeDtypeStruct((2, 1, 6, 1), np.bool_, sharding=spec)
+    with jax.sharding.use_abstract_mesh(explicit):
+        y, dx = jax.eval_shape(functools.partial(pooled, name), x, mask)
+    assert (y.shape, dx.shape) == ((2, 5, 3, 3), SHAPE)
+
+
+def test_a_mask_that_all_channels_share_is_kept_once():
+    """Beside an index for each output: a bool for each position."""
+
+    def loss(x, mask):
+        return jaxpool.max_pool(x, (2, 2), (2, 2), where=mask)
+
+    x, mask = np.zeros((4, 8, 8, 16), np.float32), np.ones((4, 8, 8, 1), bool)
+    kept = jax.eval_shape(lambda x: jax.vjp(lambda x: loss(x, mask), x)[1], x)
+    sizes = sorted(each.size * each.dtype.itemsize for each in jax.tree.leaves(kept))
+    assert sizes == [mask.size, 4 * 4 * 4 * 16]
