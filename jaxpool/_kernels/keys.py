@@ -31,11 +31,18 @@ def to_keys(x: Array, nan: NaN) -> Array:
     """
     if x.dtype not in _AS_THEY_ARE:
         x = decode(x)
-    if not is_float(x.dtype):
-        return x
-    bits = lax.bitcast_convert_type(x, np.dtype(f"int{8 * x.dtype.itemsize}"))
+    return bits_to_keys(to_bits(x), x.dtype, nan) if is_float(x.dtype) else x
+
+
+def to_bits(x: Array) -> Array:
+    """Floats as the integers that have their bits."""
+    return lax.bitcast_convert_type(x, np.dtype(f"int{8 * x.dtype.itemsize}"))
+
+
+def bits_to_keys(bits: Array, dtype: DType, nan: NaN) -> Array:
+    """`to_keys` of the floats that have these bits."""
     limits = np.iinfo(bits.dtype)
-    infinity = np.asarray(np.inf).astype(x.dtype).view(bits.dtype)
+    infinity = np.asarray(np.inf).astype(dtype).view(bits.dtype)
     size = lax.bitwise_and(bits, lax.full_like(bits, limits.max))
     end = lax.full_like(bits, limits.max if nan == "greatest" else limits.min)
     return lax.select(lax.gt(size, lax.full_like(bits, infinity)), end, _order(bits))

@@ -1,4 +1,4 @@
-"""Extremes over whole axes, and who attained them: how many, or the index of one; and booleans as bits.
+"""Extremes over whole axes, and who attained them: how many, or the index of one.
 
 All arrays keep their reduced axes, of size 1 in results. `mask` says which elements count; it
 broadcasts to x. Reductions of XLA for CPU vectorise what lies in memory and not what they compute:
@@ -17,11 +17,17 @@ from jax import numpy as jnp
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import DType, Kind, index_dtype, is_float, losing
-from jaxpool._kernels.keys import NaN, from_keys, key_of, to_keys, zeros_level
+from jaxpool._kernels.keys import (
+    NaN,
+    bits_to_keys,
+    from_keys,
+    key_of,
+    to_bits,
+    to_keys,
+    zeros_level,
+)
 from jaxpool._kernels.materialise import materialise
 from jaxpool._plan.others import Fold
-
-BYTE = 8  # bits of a word
 
 
 def extreme(
@@ -70,14 +76,29 @@ def _starts(size: int, fold: Fold) -> tuple[list[int], int]:
     return sorted({min(start, size - length) for start in range(0, size, length)}), length
 
 
+def _has_16_bits(dtype: DType) -> bool:
+    return is_float(dtype) and np.dtype(dtype).itemsize == 2
+
+
+def _part_keys(part: Array, dtype: DType, nan: NaN) -> Array:
+    """The keys of floats of `dtype`, of which 16-bit ones may be given as their bits."""
+    return to_keys(part, nan) if is_float(part.dtype) else bits_to_keys(part, dtype, nan)
+
+
 def _in_stretches(
     fold: Fold, joined: Callable[..., Array], x: Array, *others: Array | None
 ) -> Array:
-    """`joined` of rows of stretches, one row an array, in a pass of its own; the others broadcast to x."""
+    """`joined` of rows of stretches, one row an array, in a pass of its own; the others broadcast to x.
+
+    16-bit floats are cut as the integers that have their bits: XLA for CPU makes NaNs quiet in each piece of a
+    bfloat16, for which it widens the piece to float32.
+    """
     starts, length = _starts(x.shape[fold.axis], fold)
     given = [each for each in (x, *others) if each is not None]
 
-    def run(*given: Array) -> Array:
+    def run(x: Array, *others: Array) -> Array:
+        given = (to_bits(x) if _has_16_bits(x.dtype) else x, *others)
+
         def part(each: Array, start: int) -> Array:
             if each.shape[fold.axis] == 1:
                 return each
@@ -94,7 +115,7 @@ def _folded(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold:
     fill = key_of(losing(x.dtype, kind), nan)
 
     def joined(parts: Sequence[Array], *masks: Sequence[Array]) -> Array:
-        keys = [to_keys(part, nan) for part in parts]
+        keys = [_part_keys(part, x.dtype, nan) for part in parts]
         for counts in masks:
             keys = [
                 lax.select(jnp.broadcast_to(counting, key.shape), key, lax.full_like(key, fill))
@@ -103,14 +124,20 @@ def _folded(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold:
         return functools.reduce(join, keys)
 
     keys = _in_stretches(fold, joined, x, mask)
+    while fold.then is not None:
+        fold = fold.then
+        keys = _in_stretches(fold, functools.partial(functools.reduce, join), keys)
     return from_keys(lax.expand_dims(lax.reduce(keys, fill, join, axes), axes), x.dtype)
 
 
-def _compared(x: Array, fold: Fold | None) -> Array:
-    """What is looked at to find ties. Integers of 16 bits where much is compared: they are not widened."""
-    if fold is None or not is_float(x.dtype) or x.dtype.itemsize != 2:
+def _compared(x: Array, fold: Fold | None, dtype: DType) -> Array:
+    """What is looked at to find ties. Integers of 16 bits where much is compared: they are not widened.
+
+    x is of `dtype`, or has the bits of such floats.
+    """
+    if fold is None or not _has_16_bits(dtype):
         return decode(x)
-    return zeros_level(to_keys(x, "greatest"), x.dtype)
+    return zeros_level(_part_keys(x, dtype, "greatest"), dtype)
 
 
 def _ties(value: Array, best: Array, mask: Array | None) -> Array:
@@ -120,7 +147,7 @@ def _ties(value: Array, best: Array, mask: Array | None) -> Array:
 
 def attained(x: Array, y: Array, mask: Array | None = None, fold: Fold | None = None) -> Array:
     """Where an element that counts ties with the extreme y."""
-    return _ties(_compared(x, fold), _compared(y, fold), mask)
+    return _ties(_compared(x, fold, x.dtype), _compared(y, fold, x.dtype), mask)
 
 
 def tied_count(
@@ -138,13 +165,15 @@ def tied_count(
         ) -> Array:
             counts = masks[0] if masks else [None] * len(parts)
             triples = zip(parts, bests, counts, strict=True)
-            tied = [_ties(_compared(part, fold), best, mask) for part, best, mask in triples]
+            tied = [
+                _ties(_compared(part, fold, x.dtype), best, mask) for part, best, mask in triples
+            ]
             if twice > 0:
                 place = lax.broadcasted_iota(np.int32, tied[-1].shape, fold.axis)
                 tied[-1] = lax.bitwise_and(tied[-1], lax.ge(place, lax.full_like(place, twice)))
             return functools.reduce(lax.add, [each.astype(narrow) for each in tied])
 
-        found = _in_stretches(fold, joined, x, _compared(y, fold), mask)
+        found = _in_stretches(fold, joined, x, _compared(y, fold, x.dtype), mask)
     count = jnp.sum(found, axis=tuple(axes), keepdims=True, dtype=np.int32)
     return lax.max(count, lax.full_like(count, 1))
 
@@ -224,13 +253,13 @@ def chosen_rank(
         which = lax.full_like(parts[0], -1, narrow)
         rows = [*enumerate(zip(parts, bests, counts, strict=True))]
         for number, (part, best, counting) in rows if last else rows[::-1]:
-            tied = _ties(_compared(part, fold), best, counting)
+            tied = _ties(_compared(part, fold, x.dtype), best, counting)
             which = lax.select(tied, lax.full_like(which, number), which)
         begin = lax.min(which.astype(np.int32) * np.int32(length), np.int32(size - length))
         rank = _ranks(which, axes, dtype, last, (fold.axis, size, begin))
         return lax.select(lax.ge(which, lax.full_like(which, 0)), rank, lax.full_like(rank, none))
 
-    rank = _in_stretches(fold, joined, x, _compared(y, fold), mask)
+    rank = _in_stretches(fold, joined, x, _compared(y, fold, x.dtype), mask)
     return lax.expand_dims(lax.reduce(rank, none, lax.min, axes), axes)
 
 
@@ -238,59 +267,3 @@ def has_rank(rank: Array, shape: Sequence[int], axes: Sequence[int], last: bool)
     """Where the element of that rank stands in an array of `shape`."""
     whole = jnp.broadcast_to(rank, shape)
     return lax.eq(_ranks(whole, axes, rank.dtype, last), whole)
-
-
-# One bit per element: bit b of a byte belongs to block b of eight along an axis
-
-
-def _blocks(size: int) -> list[tuple[int, int]]:
-    """Where each block begins and ends; the last ones may be short or missing."""
-    length = -(-size // BYTE)
-    return [(first, min(first + length, size)) for first in range(0, size, max(length, 1))]
-
-
-def _joined(bits: Array, axis: int, first: int, count: int) -> Array:
-    """`count` blocks of one length side by side along `axis`, joined as bits from `first` on."""
-    shape = (*bits.shape[:axis], count, bits.shape[axis] // count, *bits.shape[axis + 1 :])
-    blocks = lax.reshape(bits, shape) if count > 1 else lax.expand_dims(bits, [axis])
-    each = slices.along((1 << np.arange(first, first + count)).astype(np.uint8), axis, len(shape))
-    words = lax.select(
-        blocks, slices.broadcast_like(each, blocks), lax.full_like(blocks, 0, np.uint8)
-    )
-    return lax.reduce(
-        words, np.uint8(0), lax.add, (axis,)
-    )  # all of other bits; "or" has no all-reduce on CPU
-
-
-def pack(bits: Array, axis: int) -> Array:
-    """Booleans as bytes, an eighth as many along `axis`.
-
-    Blocks of one length are joined by a reduction, in whose loop runs what makes the bits, so that no byte per element
-    is held on any platform: joined by one operation after another they take XLA for CPU ten times as long. An axis
-    that is sharded is not split.
-    """
-    if not (size := bits.shape[axis]):
-        return bits.astype(np.uint8)
-    length = -(-size // BYTE)
-    whole = size // length
-    counts = [1] * whole if slices.is_sharded(bits) else [whole]
-    counts += [1] * (size > whole * length)
-    words, first = [], 0
-    for count in counts:
-        end = min((first + count) * length, size)
-        block = lax.slice_in_dim(bits, first * length, end, axis=axis)
-        short = (first + count) * length - end
-        word = _joined(block, axis, first, count)
-        words.append(slices.pad(word, [axis], [(0, short, 0)], 0))
-        first += count
-    return functools.reduce(lax.bitwise_or, words)
-
-
-def unpack(words: Array, size: int, axis: int) -> Array:
-    """Undoes `pack` for `size` booleans along `axis`."""
-    parts = []
-    for bit, (first, end) in enumerate(_blocks(size)):
-        block = lax.slice_in_dim(words, 0, end - first, axis=axis)
-        found = lax.bitwise_and(block, lax.full_like(block, 1 << bit))
-        parts.append(lax.ne(found, lax.full_like(found, 0)))
-    return lax.concatenate(parts, axis) if parts else words.astype(np.bool_)

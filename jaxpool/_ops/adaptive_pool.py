@@ -14,6 +14,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.adaptive import RaggedAxis, in_front
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
+from jaxpool._kernels.bits import pack, unpack
 from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import DType, accumulator, losing
 from jaxpool._kernels.materialise import materialise
@@ -27,7 +28,6 @@ from jaxpool._kernels.patches import (
     stands_at,
     tap_axes,
 )
-from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts

@@ -15,10 +15,11 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import rank, rolled, slices
+from jaxpool._kernels.bits import pack, unpack
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.reduce import attained, pack, unpack
+from jaxpool._kernels.reduce import attained
 from jaxpool._kernels.split_ties import pick_tied, route_tied, tied_taps
 from jaxpool._ops.apply import Autodiff, apply, apply_given
 from jaxpool._ops.chosen import chosen_stages, pick, send, walk_over

@@ -47,21 +47,21 @@ class Reduction(Op):
         return plan_fold(shape, self.axes, 8 * x.dtype.itemsize, on, slices.is_sharded(x), ties)
 
     def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
-        value, tied = (self._stages(self._fold(on, x, ties=ties)) for ties in (False, True))
+        size = math.prod(self.sizes)
+        value, tied = (self._stages(self._fold(on, x, ties=ties), size) for ties in (False, True))
         counted, sent = tied if self.ties == "split" else (), along(self.axes, "repeated")
-        summed = self._stages(None)
+        summed = self._stages(None, size)
         why = ("a sum tells whether there is a NaN, which XLA's maximum may lose",)
         sought = loses_nan(on) and is_float(x.dtype) and len(value) == 1
         forward = value if self.ties == "split" else (*value, *tied)
         return OpPlan(forward, (*summed, *counted), (*counted, *sent), value, why if sought else ())
 
-    def _stages(self, fold: Fold | None) -> Stages:
-        """A pass over the axes, after one that joins stretches of one of them."""
-        size = math.prod(self.sizes)
+    def _stages(self, fold: Fold | None, size: int) -> Stages:
+        """A pass over the axes of `size` elements, after those that join stretches of one of them."""
         if fold is None:
             return along(self.axes, "reduced", size)
         joined = Stage((fold.axis,), fold.ways, "elementwise", stored=True, read=fold)
-        return joined, *along(self.axes, "reduced", -(-size // fold.ways))
+        return joined, *self._stages(fold.then, -(-size // fold.ways))
 
     def value(self, on: Platform, *xs: Array) -> Array:
         x, mask = xs[0], xs[1] if xs[1:] else None

@@ -11,10 +11,10 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._kernels.bits import pack, unpack
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import Kind, accumulator, cast
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.reduce import pack, unpack
 from jaxpool._kernels.segments import masked, of_rows, scattered, total
 from jaxpool._ops.op import Op
 from jaxpool._plan.others import adds_in_order, counts_ties_if_any

@@ -1,5 +1,7 @@
 """What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, what is put in order."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -106,6 +108,7 @@ class Fold:
     axis: int
     ways: int
     barrier: Barrier = "barrier"
+    then: Fold | None = None  # of what is left
 
 
 def plan_fold(
@@ -114,21 +117,31 @@ def plan_fold(
     """The fold of a reduction of floats over `axes`, of their `ties` or of the values; None: reduced as it is.
 
     Of the axes that are long enough the first: there the rows that are joined are longest. A shorter axis
-    is joined whole.
+    is joined whole. Of 16-bit floats what is left of the values is folded again.
     """
     tuning = TUNING[platform]
     if sharded or None in shape or bits < 16 or elements(shape) < tuning.folded_elements:
         return None
+    twice = bits == 16 and not ties
     most = tuning.folded_ways // (2 if bits == 16 else 1)
     least = tuning.folded_tied_row if ties else tuning.folded_row
+    least = tuning.folded_row_of_16_bits if twice else least
+
+    def fold(axis: int, ways: int) -> Fold:
+        left = tuple(
+            -(-(size or 0) // ways) if at == axis else size for at, size in enumerate(shape)
+        )
+        then = plan_fold(left, axes, bits, platform, sharded, ties) if twice else None
+        return Fold(axis, ways, barrier_on(platform), then)
+
     for ways in (most, most // 2, most // 4):
         for axis in sorted(axes):
             size = shape[axis] or 0
             if size >= ways and size // ways * row(shape, (axis,)) * bits >= least:
-                return Fold(axis, ways, barrier_on(platform))
+                return fold(axis, ways)
         short = [axis for axis in sorted(axes) if 1 < (shape[axis] or 0) <= most]
         if short and not ties:
-            return Fold(short[0], shape[short[0]] or 0, barrier_on(platform))
+            return fold(short[0], shape[short[0]] or 0)
     return None
 
 
