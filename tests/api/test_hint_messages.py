@@ -151,7 +151,7 @@ CALLS = {
         lambda: POOL((2, 2), x=X)
     ),
     "jaxpool.max_pool: at most 4 arguments go by their place; got 5. "
-    "Pass window_dilation, ceil_mode, axes, ties, autodiff by name.": (
+    "Pass window_dilation, ceil_mode, axes, where, ties, autodiff by name.": (
         lambda: POOL((2, 2), 2, "SAME", 1)
     ),
 }
@@ -215,7 +215,8 @@ def test_functions_of_public_modules_are_named_with_them():
         ("max_pool", "dim", "Did you mean `axes`?"),
         ("max_pool", "channels_last", "Did you mean `axes`?"),
         ("max_pool", "ceil", "Did you mean `ceil_mode`?"),
-        ("max_pool", "mask", "It takes x, "),
+        ("max_pool", "mask", "Did you mean `where`?"),
+        ("blur_pool", "mask", "It takes x, "),
         ("max_pool", "return_indices", "jaxpool.max_pool_with_argmax gives the positions too."),
         ("global_max_pool", "mask", "Did you mean `where`?"),
         ("max", "keepdim", "Did you mean `keepdims`?"),
