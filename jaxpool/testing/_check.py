@@ -69,8 +69,7 @@ def assert_pool_matches(
         terms = max(terms, case.window().size)
     loose = rtol
     if is_floating(answer.y.dtype):
-        wide = np.float64 if answer.y.dtype == np.float64 else np.float32
-        loose += pool.tolerance * float(jnp.finfo(wide).eps)
+        loose += pool.looseness(answer.y.dtype)
     rounds = pool.rounds(call.given) and is_floating(answer.y.dtype)
     allowed = _bound(answer.y, _size(answer, operands), terms, loose) if rounds else 0.0
     assert_close(y, answer.y, allowed, f"value of {case!r}")

@@ -15,6 +15,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+from jax import numpy as jnp
+
 import jaxpool
 from jaxpool.testing import _usual
 from jaxpool.testing._answer import Answer
@@ -36,7 +39,8 @@ class Pool:
     - `adds`: whether values are rounded sums. Where that depends on the arguments, a function of them. A function
       that does not add selects elements, and must be exact.
     - `keeps_integers`: whether a function that adds gives integers for integers, and not float32.
-    - `tolerance`: a relative error to allow on top of the rounding of a sum, in units of the dtype's eps.
+    - `tolerance`: a relative error to allow on top of the rounding of a sum, in units of the eps of float32, or of float64 for float64.
+    - `rounds_weights`: whether the derivative is computed from the value as it was rounded to its dtype.
     - `operands`: the arrays by which the function is differentiated.
     - `coefficients`: arguments that are numbers or arrays, by which it is differentiated too, such as a `temperature`.
     - `covers`: the kinds of numbers (see `draw_values`) for which the oracle and the function have the same derivative.
@@ -52,6 +56,7 @@ class Pool:
     keeps_integers: bool = False
     coefficients: tuple[str, ...] = ()
     tolerance: float = 0.0
+    rounds_weights: bool = False
     operands: tuple[str, ...] = ()
     covers: tuple[str, ...] = ("ties", "normal", "special", "lowest")
 
@@ -94,6 +99,12 @@ class Pool:
     def rounds(self, given: Mapping[str, Any]) -> bool:
         """Whether a call gives rounded sums."""
         return self.adds(**given) if callable(self.adds) else self.adds
+
+    def looseness(self, dtype: Any) -> float:
+        """The relative error of values and weights of a floating dtype, on top of the rounding of a sum."""
+        accumulated = np.float64 if dtype == np.float64 else np.float32
+        loose = self.tolerance * float(jnp.finfo(accumulated).eps)
+        return loose + float(jnp.finfo(dtype).eps) if self.rounds_weights else loose
 
     def averages(self, given: Mapping[str, Any]) -> bool:
         """Whether a call gives float32 for integers."""

@@ -216,7 +216,7 @@ def test_functions_of_public_modules_are_named_with_them():
         ("max_pool", "channels_last", "Did you mean `axes`?"),
         ("max_pool", "ceil", "Did you mean `ceil_mode`?"),
         ("max_pool", "mask", "Did you mean `where`?"),
-        ("blur_pool", "mask", "It takes x, "),
+        ("maxout", "mask", "It takes x, "),
         ("max_pool", "return_indices", "jaxpool.max_pool_with_argmax gives the positions too."),
         ("global_max_pool", "mask", "Did you mean `where`?"),
         ("max", "keepdim", "Did you mean `keepdims`?"),

@@ -264,7 +264,7 @@ def _compare(
 
 def _near(spec: Spec, want: np.ndarray, size: np.ndarray, terms: int, *sent: Any) -> np.ndarray:
     """The error that rounding may cause: of weights that are rounded by the largest sum, and what was sent."""
-    loose = spec.pool.tolerance * EPS
+    loose = spec.pool.looseness(want.dtype)
     if spec.pool.takes("samples"):  # a coordinate is rounded in float32
         loose = 8 * (6 + max(spec.shapes[0][-3:-1])) * EPS
     if not loose:

@@ -216,7 +216,7 @@ def _shares(
     return jnp.where(sums > 0, powers / jnp.where(sums > 0, sums, 1), 0)
 
 
-@record(twin=_shares, **SOFT)
+@record(twin=_shares, rounds_weights=True, **SOFT)
 def segment_softmax(
     x: Any,
     segment_ids: Any,
