@@ -39,7 +39,7 @@ class Pool:
     - `adds`: whether values are rounded sums. Where that depends on the arguments, a function of them. A function
       that does not add selects elements, and must be exact.
     - `keeps_integers`: whether a function that adds gives integers for integers, and not float32.
-    - `tolerance`: a relative error to allow on top of the rounding of a sum, in units of the eps of float32, or of float64 for float64.
+    - `tolerance`: a relative error to allow on top of the rounding of a sum, in units of the eps of its accumulator.
     - `rounds_weights`: whether the derivative is computed from the value as it was rounded to its dtype.
     - `operands`: the arrays by which the function is differentiated.
     - `coefficients`: arguments that are numbers or arrays, by which it is differentiated too, such as a `temperature`.

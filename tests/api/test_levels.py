@@ -45,13 +45,9 @@ def every_level(levels, boxes, **options):
     return jnp.stack(found)[wanted, np.arange(len(wanted))]
 
 
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"aligned": False}, *(pytest.param(one, marks=SLOW) for one in ({}, {"samples": 6}))],
-)
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("options", [{"aligned": False}, {}, {"samples": 6}])
 def test_it_equals_every_level_and_a_choice(options):
     def ours(levels, boxes):
         return jaxpool.multilevel_roi_align(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxpool
+from tests.support.later import in_turn
 
 FUNCTIONS = ("maximum", "minimum", "fmax", "fmin")
 MODES = ("vjp", "jvp")
@@ -47,7 +48,7 @@ def test_of_an_array_and_anything(x, function, promotion):
                 assert got == kind_of(jnp.maximum, *pair), other
 
 
-@each_array
+@pytest.mark.parametrize("x", in_turn(ARRAYS.values()), ids=ARRAYS)
 def test_of_three(x):
     for second, third in itertools.product((*NUMBERS, *ARRAYS.values()), NUMBERS):
         for triple in itertools.permutations((x, second, third)):

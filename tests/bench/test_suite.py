@@ -24,6 +24,7 @@ from bench.timing import Timing, take_turns, timed_calls
 from bench.twins import Twin, twins
 from jaxpool._cli._plan import plans_of
 from jaxpool.testing import pools
+from tests.support.later import in_turn
 
 SMALL = select(["small"])
 # Windows that lax has; the other ops are in test_beyond_windows.py.
@@ -54,7 +55,7 @@ def test_the_name_of_a_case_alone_is_a_filter_that_finds_it():
         assert case in select([case.name, *["small"] * ("small" in case.tags)])
 
 
-@pytest.mark.parametrize("case", SMALL, ids=names(SMALL))
+@pytest.mark.parametrize("case", in_turn(SMALL, 4), ids=names(SMALL))
 def test_the_name_is_the_call_that_is_run(case):
     called = plans_of(case.name)
     if case.op == TRAIN_STEP:

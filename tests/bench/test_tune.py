@@ -13,6 +13,7 @@ from bench._jax_peer import jaxpool_op
 from bench.cases import CASES, pool, select
 from bench.forms import Thresholds, arrays, forms
 from jaxpool._plan.tuning import TUNING, Limits, Tuning
+from tests.support.later import in_turn
 
 NOTES = (against.ROOT / "bench" / "NOTES.md").read_text()
 FIELDS = tune.fields()
@@ -76,7 +77,7 @@ def test_both_forms_give_the_same(field):
             np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("case", select(["small"]), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", in_turn(select(["small"]), 4), ids=lambda case: case.name)
 def test_the_ways_of_a_case_can_be_traced(case):
     with jax.enable_x64(case.dtype == "float64"):
         for form in forms(case, Thresholds.of("cpu")).values():

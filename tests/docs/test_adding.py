@@ -62,7 +62,9 @@ def words_of_files():
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     files += [path for path in ROOT.glob("[!.]*") if path.is_file()]
     documentation = {ROOT / "README.md", ROOT / "CHANGELOG.md"}
-    left_out = documentation | {ROOT / "tests/search/kept.txt"}  # cases that failed once, as they were drawn
+    left_out = documentation | {
+        ROOT / "tests/search/kept.txt"
+    }  # cases that failed once, as they were drawn
     texts = [path for path in files if "__pycache__" not in path.parts and path not in left_out]
     return {path: set(re.findall(rb"\w+", path.read_bytes())) for path in texts}
 

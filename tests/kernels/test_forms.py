@@ -124,7 +124,7 @@ def check_definition(case, answer, found, dy, v):
         np.testing.assert_array_equal(ours, theirs, str(case))
 
 
-QUICK = 20
+QUICK = 12
 
 
 @pytest.mark.parametrize("seed", forms.seeds(QUICK))

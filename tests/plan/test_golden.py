@@ -8,6 +8,7 @@ from tests.plan import golden
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_no_choice_has_changed():
     """Where one should: `python -m tests.plan.golden`, and read the difference."""
     before, now = golden.PATH.read_text().splitlines(), golden.lines()

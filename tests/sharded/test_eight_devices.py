@@ -35,7 +35,8 @@ def passed(select):
     return int(re.search(r"(\d+) passed", done.stdout)[1])
 
 
-@pytest.mark.slow  # on two cores half a minute: `.ci/run` runs it by name
+@pytest.mark.slow
+@pytest.mark.ci  # on two cores half a minute
 def test_on_eight_devices():
     assert passed("not slow") > 0
 

@@ -43,7 +43,8 @@ def run(count, folder, *more):
     return codes, [log.read_text(errors="replace") for log in logs]
 
 
-@pytest.mark.slow  # `.ci/run` runs it by name
+@pytest.mark.slow
+@pytest.mark.ci
 def test_two_processes_find_the_gradients_of_one(tmp_path):
     for count in (1, 2):
         codes, said = run(count, tmp_path)
@@ -57,6 +58,7 @@ def test_two_processes_find_the_gradients_of_one(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_process_that_is_left_alone_ends_and_says_why(tmp_path):
     codes, said = run(2, tmp_path, "killed")
     assert codes[1] == -9

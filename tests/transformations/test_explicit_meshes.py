@@ -9,6 +9,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jaxpool
+from tests.support.later import in_turn
 from tests.support.transform_rows import ALIKE, POOLS, ROWS, TYPED, VARIANTS, numbers
 
 TABLE = ROWS | VARIANTS
@@ -38,7 +39,11 @@ def gradient(f):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in TABLE]
+    "name",
+    [
+        *in_turn([name for name in TABLE if name not in SLOW]),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in TABLE if name in SLOW),
+    ],
 )
 def test_gradients(name):
     """One program without a mesh and one with it, for both modes and all shardings."""

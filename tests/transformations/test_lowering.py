@@ -10,6 +10,7 @@ import pytest
 
 import jaxpool
 from jaxpool.testing import pools
+from tests.support.later import in_turn
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 SHAPE = (2, 9, 10, 3)
@@ -164,7 +165,7 @@ GRADIENTS = {name: gradient(name) for name in POOLS}
 GRADIENTS |= {name: jax.grad(square(f)) for name, f in OTHERS.items()}
 
 
-@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("name", in_turn(GRADIENTS))
 def test_nothing_that_serves_the_cpu_is_in_other_programs(name):
     for platform in ("cuda", "tpu"):
         for dtype in (np.float32, jnp.bfloat16):

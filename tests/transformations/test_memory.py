@@ -6,6 +6,7 @@ import pytest
 
 import jaxpool
 from tests.support.compilation import FUSED
+from tests.support.later import LATER
 
 
 def room(pool, shape):
@@ -42,7 +43,7 @@ QUICK = {SETTINGS[0], SETTINGS[6], SETTINGS[10]}  # .ci/run tests them all
 
 @pytest.mark.parametrize(
     ("shape", "window", "strides", "padding", "axes"),
-    [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in SETTINGS],
+    [pytest.param(*one, marks=() if one in QUICK else LATER) for one in SETTINGS],
 )
 @pytest.mark.parametrize("pool", ["avg_pool", "max_pool"])
 def test_no_more_memory_than_lax(shape, window, strides, padding, axes, pool):
