@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from tests.support.later import in_turn
+from tests.support.later import first, in_turn
 
 FUNCTIONS = ("maximum", "minimum", "fmax", "fmin")
 MODES = ("vjp", "jvp")
@@ -37,7 +37,7 @@ def kind_of(f, *xs):
         return "refused"
 
 
-@pytest.mark.parametrize("promotion", ["standard", "strict"])
+@pytest.mark.parametrize("promotion", first(1, ["standard", "strict"]))
 @each_function
 @each_array
 def test_of_an_array_and_anything(x, function, promotion):

@@ -7,17 +7,16 @@ import pytest
 LATER = (pytest.mark.slow, pytest.mark.ci)
 
 
+def later(*values: Any) -> Any:
+    """The values of the arguments of a test, to be run later."""
+    return pytest.param(*values, marks=LATER)
+
+
 def in_turn(values: Any, every: int = 2) -> list[Any]:
-    """Parameters of a test, of which each `every`th is quick and the others come later."""
-    return [
-        value if number % every == 0 else pytest.param(value, marks=LATER)
-        for number, value in enumerate(values)
-    ]
+    """Values of one argument, of which each `every`th is quick and the others come later."""
+    return [each if at % every == 0 else later(each) for at, each in enumerate(values)]
 
 
 def first(number: int, values: Any) -> list[Any]:
-    """Parameters of a test, of which the first few are quick and the others come later."""
-    return [
-        value if at < number else pytest.param(value, marks=LATER)
-        for at, value in enumerate(values)
-    ]
+    """Values of one argument, of which the first few are quick and the others come later."""
+    return [each if at < number else later(each) for at, each in enumerate(values)]

@@ -66,7 +66,7 @@ def test_the_search_finds_what_lax_lowers_to(platform):
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("name", in_turn(POOLS))
 def test_the_gradient_holds_no_scatter(name, platform):
     operations = lowered(gradient(name), platform)
     assert "add" in operations
