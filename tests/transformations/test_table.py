@@ -28,7 +28,7 @@ from tests.support.transform_table import DIFFERENCES, FORWARD, POLICIES, REVERS
 pytestmark = pytest.mark.usefixtures("x64")
 
 TABLE = ROWS | VARIANTS
-# Quick, or under CI, is the first group for each other op, and `shard_map` for one op of each way to describe a derivative.
+# Quick, or of CI, is the first group of each other op, and `shard_map` of one op for each way to describe a derivative.
 QUICK = [(name, "first") for name in ROWS if name not in ALIKE] + [
     (name, "shard_map") for name in ("max_pool", "avg_pool", "adaptive_max_pool", "max", "lp_pool")
 ]
