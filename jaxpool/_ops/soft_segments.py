@@ -17,7 +17,7 @@ from jaxpool._kernels.segments import beside_rows, masked, scattered, total
 from jaxpool._kernels.slices import holds_nothing
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.op import Op
-from jaxpool._ops.ranged import EMPTY, OUT, SURE, all_of, amended, graded, least_of, moderate, share
+from jaxpool._ops.ranged import EMPTY, SURE, all_of, amended, graded, least_of, moderate, share
 from jaxpool._ops.segments import summed
 from jaxpool._ops.soft_pool import REACH
 from jaxpool._plan.others import adds_in_order
@@ -129,31 +129,37 @@ class SegmentLogSumExp(Op):
         return OpPlan(summed(on), summed(on), back, why=(BEYOND,))
 
     def value(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        sums = self.segments.total(on, lax.exp(self._steps(x, *mask)), ids)
+        sums = self.segments.total(on, self._weights(on, x, *mask), ids)
         y = jnp.asarray(self.temperature, sums.dtype) * lax.log(sums)  # -inf of none
         if holds_nothing(y):
             return y
-        return amended(
-            on, self._grade(y, ids, *mask), lambda y: self._careful(on, x, ids, *mask), y
-        )
+        grade = self._grade(graded(*self._near(y)), ids, *mask)
+        return amended(on, grade, lambda y: self._careful(on, x, ids, *mask), y)
 
-    def _steps(self, x: Array, *mask: Array) -> Array:
-        """`x / T`, -inf where the mask is False."""
+    def _weights(self, on: Platform, x: Array, *mask: Array) -> Array:
+        """`exp(x / T)`, 0 where the mask is False."""
         wide = masked(cast(x, accumulator(x.dtype)), -jnp.inf, *mask)
-        return wide / jnp.asarray(self.temperature, wide.dtype)
+        steps = wide / jnp.asarray(self.temperature, wide.dtype)
+        if on == "portable":  # the form that jax differentiates: finite, so that 0 times it is 0
+            steps = jnp.where(steps < REACH, steps, REACH)
+        return lax.exp(steps)
 
-    def _grade(self, y: Array, ids: Array, *mask: Array) -> Array:
-        """SURE where the sum of every segment is in the range or of nothing, else OUT."""
+    def _near(self, y: Array) -> tuple[Array, Array]:
+        """Which sums are within the range, and which are 0."""
         steps = lax.stop_gradient(y) / jnp.asarray(self.temperature, y.dtype)
         near = lax.abs(steps) < REACH * math.log(2)
-        zero = lax.eq(steps, lax.full_like(steps, -jnp.inf))
-        grade = least_of(graded(near, zero))
+        return near, lax.eq(steps, lax.full_like(steps, -jnp.inf))
 
-        def told(ids: Array, *mask: Array) -> Array:
+    def _grade(self, grades: Array, ids: Array, *mask: Array) -> Array:
+        """The least grade of a segment; SURE are those of no rows too."""
+        grade = least_of(grades)
+
+        def told(grades: Array, ids: Array, *mask: Array) -> Array:
             """Rows that are -inf, or far below 0, add up to 0 as no rows do."""
-            return least_of(graded(near | zero & ~self._attained(ids, y.ndim, *mask)))
+            attained = self._attained(ids, grades.ndim, *mask)
+            return least_of(jnp.where((grades == EMPTY) & ~attained, np.int8(SURE), grades))
 
-        return lax.cond(grade == EMPTY, told, lambda *_: grade, ids, *mask)
+        return lax.cond(grade == EMPTY, told, lambda *_: grade, grades, ids, *mask)
 
     def _attained(self, ids: Array, ndim: int, *mask: Array) -> Array:
         """Whether a segment has a row that counts."""
@@ -176,11 +182,6 @@ class SegmentLogSumExp(Op):
         softmax = SegmentSoftmax(self.segments, self.temperature)
         return apply_given(softmax, decode(x), ids, *mask)[0]
 
-    def _weights(self, x: Array, *mask: Array) -> Array:
-        """The exponentials, finite where a row is of no segment: whatever stands there is multiplied by 0."""
-        steps = self._steps(x, *mask)
-        return lax.exp(jnp.where(steps < REACH, steps, 0))
-
     def _slope(self, y: Array) -> Array:
         """What makes a share of an exponential, `exp(-y / T)`; 0 of a segment of nothing."""
         steps = y / jnp.asarray(self.temperature, y.dtype)
@@ -191,45 +192,41 @@ class SegmentLogSumExp(Op):
         (x, ids, *mask), y = kept
         moves = cast(x_dot, y.dtype)
 
-        def plain(x: Array, y: Array, moves: Array, ids: Array, *mask: Array) -> Array:
-            weighed = self._weights(x, *mask) * moves
-            return self.segments.total(on, weighed, ids) * self._slope(y)
+        def plain(weights: Array, moves: Array, ids: Array, x: Array, y: Array, *_: Array) -> Array:
+            return self.segments.total(on, weights * moves, ids) * self._slope(y)
 
-        def careful(x: Array, y: Array, moves: Array, ids: Array, *mask: Array) -> Array:
+        def careful(_: Array, moves: Array, ids: Array, x: Array, y: Array, *mask: Array) -> Array:
             return self.segments.total(on, _weighed(self._shares(x, ids, *mask), moves), ids)
 
+        args = (self._weights(on, x, *mask), moves, ids, x, y, *mask)
         if holds_nothing(y):
-            return plain(x, y, moves, ids, *mask)
-        right = (self._grade(y, ids, *mask) == SURE) & all_of(moderate(moves))
-        found: Array = lax.cond(right, plain, careful, x, y, moves, ids, *mask)
+            return plain(*args)
+        grade = self._grade(graded(*self._near(y)), ids, *mask)
+        found: Array = lax.cond((grade == SURE) & all_of(moderate(moves)), plain, careful, *args)
         return found
 
     def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
         (x, ids, *mask), y = kept
         dy = cast(dy, y.dtype)
-        slope = self._slope(y)
-        attained = lax.gt(lax.stop_gradient(slope), lax.full_like(slope, 0))
-        shares, grades = share(dy, slope, attained, lax.eq(slope, lax.full_like(slope, 0)))
-
-        # XLA for CPU does not vectorise a loop over short rows that selects or finds a row's place in it:
-        # what a branch is given is stored, a row of zeros for those of no segment too.
+        shares, grades = share(dy, self._slope(y), *self._near(y))
+        # XLA for CPU does not vectorise a loop over short rows that selects by row or finds a row's place: what a
+        # branch is given is stored, exponentials that the forward has made too. A row of zeros is for rows of none.
         shares = lax.pad(shares, jnp.zeros((), y.dtype), [(0, 1, 0), *[(0, 0, 0)] * (y.ndim - 1)])
         at = jnp.where(ids < 0, np.int32(y.shape[0]), ids)
 
-        def plain(x: Array, dy: Array, shares: Array, at: Array, ids: Array, *mask: Array) -> Array:
-            return (self._weights(x, *mask) * beside_rows(shares, at)).astype(x.dtype)
+        def plain(weights: Array, shares: Array, at: Array, *_: Array) -> Array:
+            return _weighed(beside_rows(shares, at), weights).astype(x.dtype)
 
         def careful(
-            x: Array, dy: Array, shares: Array, at: Array, ids: Array, *mask: Array
+            _: Array, shares: Array, at: Array, dy: Array, ids: Array, x: Array, *mask: Array
         ) -> Array:
             weights = self._shares(x, ids, *mask)
             return _weighed(weights, beside_rows(dy, ids)).astype(x.dtype)
 
-        args = (x, dy, shares, at, ids, *mask)
+        args = (self._weights(on, x, *mask), shares, at, dy, ids, x, *mask)
         if holds_nothing(y):
             return (plain(*args),)
-        right = (self._grade(y, ids, *mask) == SURE) & (least_of(grades) > OUT)
-        return (lax.cond(right, plain, careful, *args),)
+        return (lax.cond(self._grade(grades, ids, *mask) == SURE, plain, careful, *args),)
 
 
 def log_of_sums(
