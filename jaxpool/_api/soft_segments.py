@@ -122,17 +122,17 @@ def segment_logsumexp(
 ) -> Array:
     """Computes a smooth maximum of the rows of each segment, the logarithm of their summed exponentials.
 
-    `y[s, ...] = T * log(sum over n with segment_ids[n] == s of exp(x[n, ...] / T))`, with temperature T. Every element
-    is taken relative to the largest of its segment, so nothing overflows.
+    `y[s, ...] = T * log(sum over n with segment_ids[n] == s of exp(x[n, ...] / T))`, with temperature T. Exponentials
+    are added up as they are where that keeps every sum within the range of its type; else every element is taken
+    relative to the largest of its segment, so nothing overflows.
 
-    Gradient: the cotangent of each segment is shared out by the softmax of its rows: a gather. Kept are the
-    exponentials, their sums and the ids. Forward and reverse mode, to any order. Infinities and NaN are as in
+    Gradient: the cotangent of each segment is shared out by the softmax of its rows: a gather. Kept are x, the
+    result and the ids. Forward and reverse mode, to any order. Infinities and NaN are as in
     `segment_softmax`. A segment without rows gives -inf, or the least value of a type that has none, and sends its
     cotangent nowhere. 8- and 16-bit floats are computed in float32 and rounded once.
 
     {segments}
-      temperature: a finite number above 0, as in `segment_softmax`. The gradient multiplies the cotangent by it before
-        it divides: their product has to be in the range of the type. For one that is traced or differentiated, divide
+      temperature: a finite number above 0, as in `segment_softmax`. For one that is traced or differentiated, divide
         x by it and multiply the result by it.
     {row_mask}
 

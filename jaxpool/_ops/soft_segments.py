@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
+import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import accumulator, cast, losing
-from jaxpool._kernels.segments import beside_rows, masked, of_rows, scattered, total
+from jaxpool._kernels.segments import beside_rows, masked, scattered, total
+from jaxpool._kernels.slices import holds_nothing
 from jaxpool._ops.apply import apply_given
-from jaxpool._ops.linear_map import value
 from jaxpool._ops.op import Op
-from jaxpool._ops.segments import SegmentSelect, summed
+from jaxpool._ops.ranged import EMPTY, SURE, all_of, amended, graded, least_of, moderate, share
+from jaxpool._ops.segments import summed
+from jaxpool._ops.soft_pool import REACH
 from jaxpool._plan.others import adds_in_order
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, along, linear_plan
+from jaxpool._plan.stages import OpPlan, along
+
+BEYOND = (
+    "or relative to the largest of each segment, if a sum leaves the range of its type: "
+    "tested where the program runs"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +41,16 @@ class Segments:
         """The sum of each segment."""
         return total(x, ids, self.count, self.is_sorted, one_by_one=adds_in_order(on))
 
+    def powers(self, x: Array, temperature: float, ids: Array, *mask: Array) -> tuple[Array, Array]:
+        """`exp((x - m) / T)`, and m, the largest of each segment."""
+        wide = decode(x)
+        counts = masked(wide, -jnp.inf, *mask)
+        largest = scattered(jax.ops.segment_max, counts, ids, self.count, self.is_sorted)
+        return _powers(wide, largest, temperature, ids, *mask), largest
 
-def _powers(x: Array, largest: Array, temperature: float, ids: Array, *mask: Array) -> Array:
+
+def _powers(wide: Array, largest: Array, temperature: float, ids: Array, *mask: Array) -> Array:
     """`exp((x - m) / T)`, m the largest of the segment of each row; 0 where the mask is False."""
-    wide = cast(x, accumulator(x.dtype))
     if temperature * 2**8 > float(jnp.finfo(wide.dtype).max):
         # A difference may overflow of which the exponential is not 0. Its half does not.
         wide, largest, temperature = wide * 0.5, largest * 0.5, temperature * 0.5
@@ -74,10 +90,7 @@ class SegmentSoftmax(Op):
         return OpPlan((*scattered, *gathered, *back), back, back)
 
     def value(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        counts = masked(cast(x, accumulator(x.dtype)), -jnp.inf, *mask)
-        is_sorted = self.segments.is_sorted
-        largest = scattered(jax.ops.segment_max, counts, ids, self.segments.count, is_sorted)
-        powers = _powers(x, largest, self.temperature, ids, *mask)
+        powers, _ = self.segments.powers(x, self.temperature, ids, *mask)
         sums = self.segments.total(on, powers, ids)
         # The largest element adds 1 to its sum, so a sum below 1 is of nothing.
         beside = beside_rows(lax.max(sums, lax.full_like(sums, 1)), ids)
@@ -97,60 +110,131 @@ class SegmentSoftmax(Op):
 
 
 @dataclasses.dataclass(frozen=True)
-class SegmentPowers(Op):
-    """`exp((x - m) / T)` with m of the segment of each row, whose derivative is itself over T.
+class SegmentLogSumExp(Op):
+    """`T * log(sum of exp(x / T))` over each segment, in the type to compute in; -inf of none.
 
-    Given are m, the ids and perhaps a mask. A sum over these does not change with m but for a factor, which the
-    logarithm takes out again: m is constant.
+    Given the segment of each row and perhaps a mask. Exponentials are added up as they are where every logarithm of a
+    sum is near 0, which spares the maximum and its gather. Elsewhere each is taken relative to the largest of its
+    segment. A branch decides, in the value and again in the derivative.
     """
 
+    segments: Segments
     temperature: float
 
     differentiable_given = True
-    keeps_value = True
+    keeps_inputs = True
 
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        moved = along([0], "elementwise")
-        return OpPlan(along([0], "gathered"), moved, moved)
+        back = along([0], "gathered")
+        return OpPlan(summed(on), summed(on), back, why=(BEYOND,))
 
-    def value(self, on: Platform, x: Array, largest: Array, ids: Array, *mask: Array) -> Array:
-        powers = _powers(x, largest, self.temperature, ids, *mask)
-        return masked(powers, 0, _known(ids, largest.shape[0], x.ndim))
+    def value(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
+        sums = self.segments.total(on, self._weights(on, x, *mask), ids)
+        y = jnp.asarray(self.temperature, sums.dtype) * lax.log(sums)  # -inf of none
+        if holds_nothing(y):
+            return y
+        grade = self._grade(graded(*self._near(y)), ids, *mask)
+        return amended(on, grade, lambda y: self._careful(on, x, ids, *mask), y)
 
-    def linear(self, on: Platform, kept: tuple[Array], x_dot: Array) -> Array:
-        return _weighed(kept[0], x_dot) / jnp.asarray(self.temperature, kept[0].dtype)
+    def _weights(self, on: Platform, x: Array, *mask: Array) -> Array:
+        """`exp(x / T)`, 0 where the mask is False."""
+        wide = masked(cast(x, accumulator(x.dtype)), -jnp.inf, *mask)
+        steps = wide / jnp.asarray(self.temperature, wide.dtype)
+        if on == "portable":  # the form that jax differentiates: finite, so that 0 times it is 0
+            steps = jnp.where(steps < REACH, steps, REACH)
+        return lax.exp(steps)
 
-    def transpose(self, on: Platform, kept: tuple[Array], dy: Array) -> tuple[Array]:
-        return (self.linear(on, kept, dy),)
+    def _near(self, y: Array) -> tuple[Array, Array]:
+        """Which sums are within the range, and which are 0."""
+        steps = lax.stop_gradient(y) / jnp.asarray(self.temperature, y.dtype)
+        near = lax.abs(steps) < REACH * math.log(2)
+        return near, lax.eq(steps, lax.full_like(steps, -jnp.inf))
 
+    def _grade(self, grades: Array, ids: Array, *mask: Array) -> Array:
+        """The least grade of a segment; SURE are those of no rows too."""
+        grade = least_of(grades)
 
-@dataclasses.dataclass(frozen=True)
-class SegmentSum(Op):
-    """The sum of the rows of each segment, given the segment of each row."""
+        def told(grades: Array, ids: Array, *mask: Array) -> Array:
+            """Rows that are -inf, or far below 0, add up to 0 as no rows do."""
+            attained = self._attained(ids, grades.ndim, *mask)
+            return least_of(jnp.where((grades == EMPTY) & ~attained, np.int8(SURE), grades))
 
-    segments: Segments
+        return lax.cond(grade == EMPTY, told, lambda *_: grade, grades, ids, *mask)
 
-    linear_in_x = True
+    def _attained(self, ids: Array, ndim: int, *mask: Array) -> Array:
+        """Whether a segment has a row that counts."""
+        ones = lax.full(ids.shape, 1, np.int32)
+        if mask:
+            ones = jnp.broadcast_to(mask[0], (*ids.shape, *mask[0].shape[1:])).astype(np.int32)
+        segments = self.segments
+        rows = scattered(jax.ops.segment_sum, ones, ids, segments.count, segments.is_sorted)
+        return lax.expand_dims(rows > 0, range(rows.ndim, ndim))
 
-    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        return linear_plan(summed(on), along([0], "gathered"))
+    def _careful(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
+        powers, largest = self.segments.powers(x, self.temperature, ids, *mask)
+        sums = self.segments.total(on, powers, ids)
+        empty = lax.eq(sums, lax.full_like(sums, 0))
+        y = largest + jnp.asarray(self.temperature, sums.dtype) * lax.log(jnp.where(empty, 1, sums))
+        return jnp.where(empty, -jnp.inf, y)
 
-    def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
-        return self.segments.total(on, x, given[0])
+    def _shares(self, x: Array, ids: Array, *mask: Array) -> Array:
+        """The derivative to each element, whatever the range."""
+        softmax = SegmentSoftmax(self.segments, self.temperature)
+        return apply_given(softmax, decode(x), ids, *mask)[0]
 
-    def transpose(self, on: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
-        return (of_rows(dy, given[0], 0),)
+    def _slope(self, y: Array) -> Array:
+        """What makes a share of an exponential, `exp(-y / T)`; 0 of a segment of nothing."""
+        steps = y / jnp.asarray(self.temperature, y.dtype)
+        empty = lax.eq(y, lax.full_like(y, -jnp.inf))
+        return jnp.where(empty, 0, lax.exp(-jnp.where(empty, 0, steps)))
+
+    def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
+        (x, ids, *mask), y = kept
+        moves = cast(x_dot, y.dtype)
+
+        def plain(weights: Array, moves: Array, ids: Array, x: Array, y: Array, *_: Array) -> Array:
+            return self.segments.total(on, weights * moves, ids) * self._slope(y)
+
+        def careful(_: Array, moves: Array, ids: Array, x: Array, y: Array, *mask: Array) -> Array:
+            return self.segments.total(on, _weighed(self._shares(x, ids, *mask), moves), ids)
+
+        args = (self._weights(on, x, *mask), moves, ids, x, y, *mask)
+        if holds_nothing(y):
+            return plain(*args)
+        grade = self._grade(graded(*self._near(y)), ids, *mask)
+        found: Array = lax.cond((grade == SURE) & all_of(moderate(moves)), plain, careful, *args)
+        return found
+
+    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
+        (x, ids, *mask), y = kept
+        dy = cast(dy, y.dtype)
+        shares, grades = share(dy, self._slope(y), *self._near(y))
+        # XLA for CPU does not vectorise a loop over short rows that selects by row or finds a row's place: what a
+        # branch is given is stored, exponentials that the forward has made too. A row of zeros is for rows of none.
+        shares = lax.pad(shares, jnp.zeros((), y.dtype), [(0, 1, 0), *[(0, 0, 0)] * (y.ndim - 1)])
+        at = jnp.where(ids < 0, np.int32(y.shape[0]), ids)
+
+        def plain(weights: Array, shares: Array, at: Array, *_: Array) -> Array:
+            return _weighed(beside_rows(shares, at), weights).astype(x.dtype)
+
+        def careful(
+            _: Array, shares: Array, at: Array, dy: Array, ids: Array, x: Array, *mask: Array
+        ) -> Array:
+            weights = self._shares(x, ids, *mask)
+            return _weighed(weights, beside_rows(dy, ids)).astype(x.dtype)
+
+        args = (self._weights(on, x, *mask), shares, at, dy, ids, x, *mask)
+        if holds_nothing(y):
+            return (plain(*args),)
+        return (lax.cond(self._grade(grades, ids, *mask) == SURE, plain, careful, *args),)
 
 
 def log_of_sums(
     segments: Segments, temperature: float, x: Array, ids: Array, *mask: Array
 ) -> Array:
     """`T * log(sum of exp(x / T))` over each segment; of none the identity of a maximum."""
-    wide = cast(x, accumulator(x.dtype))
-    most = SegmentSelect("max", "first", segments.count, segments.is_sorted)
-    largest = value(most, lax.stop_gradient(wide), ids, *mask)
-    powers = apply_given(SegmentPowers(temperature), wide, largest, ids, *mask)[0]
-    sums = apply_given(SegmentSum(segments), powers, ids)[0]
-    empty = lax.eq(sums, lax.full_like(sums, 0))
-    y = largest + jnp.asarray(temperature, sums.dtype) * lax.log(jnp.where(empty, 1, sums))
-    return jnp.where(empty, jnp.asarray(losing(x.dtype, "max"), x.dtype), cast(y, x.dtype))
+    y = apply_given(SegmentLogSumExp(segments, temperature), x, ids, *mask)[0]
+    identity = losing(x.dtype, "max")
+    if float(identity) == -math.inf:
+        return cast(y, x.dtype)
+    return jnp.where(lax.eq(y, lax.full_like(y, -jnp.inf)), jnp.asarray(identity), cast(y, x.dtype))

@@ -252,6 +252,33 @@ def test_infinities_nan_and_rows_of_no_segment():
     np.testing.assert_allclose(back(jnp.ones(5))[0], want, rtol=1e-6)
 
 
+@pytest.mark.parametrize("shift", [0, 30, 45, 100, -45, -100, -1000, 1e5])
+def test_sums_of_exponentials_on_both_sides_of_the_range(shift):
+    """A segment without rows, one that a shift takes out of the range, rows of no segment that overflow."""
+    ids = jnp.array([0, 0, 2, 2, 2, -1, 5])
+    steps = jnp.array([0.5, 1, 2, -1, 0.25, 1e4, nan], jnp.float32)
+    x = steps.at[:2].add(shift)
+    dy = jnp.array([2.0, 3, -1])
+
+    def pool(x):
+        return jaxpool.segment_logsumexp(x, ids, 3)
+
+    y, back = jax.vjp(pool, x)
+    whole = [np.asarray(x[:2], np.float64), np.asarray(x[2:5], np.float64)]
+    sums = [each.max() + np.log(np.exp(each - each.max()).sum()) for each in whole]
+    np.testing.assert_allclose(y, [sums[0], -inf, sums[1]], rtol=3e-7, atol=2e-7)
+    shares = [np.exp(each - total) for each, total in zip(whole, sums, strict=True)]
+    want = np.concatenate([2 * shares[0], -shares[1], [0, 0]])
+    np.testing.assert_allclose(back(dy)[0], want, rtol=1e-5)
+    dot = jnp.cos(jnp.arange(7.0))
+    moved = jax.jvp(pool, (x,), (dot,))[1]
+    np.testing.assert_allclose(moved[0], (shares[0] * dot[:2]).sum(), rtol=1e-5)
+    second = jax.grad(lambda x: jax.vjp(pool, x)[1](dy)[0] @ dot)(x)
+    mean = (shares[1] * dot[2:5]).sum()
+    np.testing.assert_allclose(second[2:5], -shares[1] * (dot[2:5] - mean), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(second[5:], 0)
+
+
 def test_nothing_overflows_nor_loses_what_is_near():
     x = jnp.array([3e38, -3e38, 1e6, 1e6 + 1, 1e-3, 0], jnp.float32)
     ids = jnp.array([0, 0, 1, 1, 2, 2])
@@ -379,7 +406,8 @@ def test_what_stands_behind_stop_gradient_keeps_nothing():
 
     def loss(x):
         marks = jaxpool.local_maxima(x, (3,), axes=(0,))
-        return jaxpool.segment_logsumexp(jnp.where(marks, x, 0), ids, 3).sum()
+        most = jaxpool.segment_max(jax.lax.stop_gradient(x), ids, 3, ties="first")
+        return jaxpool.segment_logsumexp(jnp.where(marks, x, 0), ids, 3).sum() + most[0].sum()
 
     for program, shape in ((loss, (6, 2)), (jax.grad(loss), (6, 2)), (jax.vmap(loss), (5, 6, 2))):
         x = jax.ShapeDtypeStruct(shape, np.float32)
