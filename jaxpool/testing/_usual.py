@@ -92,6 +92,8 @@ _BY_NAME = {
     "segment_ids": lambda pool, x, given: np.arange(math.prod(x.shape[:-2])) * 7 % ROWS,
     "num_segments": lambda pool, x, given: ROWS,
 }
+# Which columns count, of images and of rows alike. Windows of two may hold none.
+COLUMNS = np.array([[True], [False], [False], [False], [True], [True]])
 # Values of arguments worth a call of their own, by name, where the function takes them.
 CHOICES: dict[str, tuple[Any, ...]] = {
     "strides": ((1, 2),),
@@ -103,6 +105,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "kind": ("max", "avg"),
     "aligned": (False,),
     "indices_are_sorted": (False,),
+    "where": (COLUMNS,),
 }
 SMALL, LONG = (2, 4, 6, 4), (1, 4, 70, 2)
 
@@ -125,5 +128,7 @@ def samples(pool: Any) -> dict[str, dict[str, Any]]:
     for name, values in every.items():
         for each in values if pool.takes(name) else ():
             words = f"with {name}" if isinstance(each, np.ndarray) else f"{name}={each}"
-            found[words] = pool.given(small, **{name: each})
+            # Where a mask may leave nothing over whole axes, the value of that must be told.
+            more = {"initial": 0.5} if name == "where" and pool.takes("initial") else {}
+            found[words] = pool.given(small, **{name: each}, **more)
     return found

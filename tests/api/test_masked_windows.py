@@ -41,11 +41,6 @@ def pooled(name, x, mask, window=(2, 3), strides=(1, 2), padding="SAME", **optio
     return both(x, mask)
 
 
-def test_these_take_a_mask():
-    names = ("avg", "logsumexp", "lp", "max", "median", "min", "softmax", "sum")
-    assert [f"{name}_pool" for name in names] == NAMES
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_that_is_left_out_is_seen(name):
     """Whatever stands there, value and gradient have the same bits, and nothing comes to it."""

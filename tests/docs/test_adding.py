@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import jaxpool
+from jaxpool.testing import oracle
 from tests.support.asked import ASKED
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +52,18 @@ def test_a_function_that_no_name_leads_to_is_named(monkeypatch):
     monkeypatch.setattr(jaxpool, "__all__", known)
     with pytest.raises(AssertionError, match=r"name max_pool of max_pool.py in jaxpool/_public.py"):
         ASKED["jaxpool/_public.py"]()
+
+
+def test_a_function_that_is_named_and_not_marked_is_named(monkeypatch):
+    monkeypatch.setattr(jaxpool, "max_pool", lambda x: x)
+    with pytest.raises(AssertionError, match="put @public above max_pool"):
+        ASKED["jaxpool/_public.py"]()
+
+
+def test_a_record_that_its_module_hides_is_named(monkeypatch):
+    monkeypatch.setattr(oracle.windowed, "__all__", [])
+    with pytest.raises(AssertionError, match="`__all__` of"):
+        ASKED["jaxpool/testing/oracle"]()
 
 
 @functools.cache

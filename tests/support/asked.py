@@ -10,6 +10,7 @@ writes `tests/api/signatures.txt` anew.
 import ast
 import inspect
 import re
+import sys
 from pathlib import Path
 
 import jaxpool
@@ -21,7 +22,7 @@ SIGNATURES = ROOT / "tests" / "api" / "signatures.txt"
 
 
 def public_names():
-    """`jaxpool/_public.py` names every function that `@public` stands above."""
+    """`jaxpool/_public.py` names every function that `@public` stands above, and no other."""
     modules = sorted((Path(jaxpool.__file__).parent / "_api").glob("*.py"))
     assert modules  # of the package that is tested, which need not lie beside the tests
     for path in modules:
@@ -31,14 +32,28 @@ def public_names():
             )
             if marked and node.name not in jaxpool.__all__:
                 raise AssertionError(f"name {node.name} of {path.name} in jaxpool/_public.py")
+    for name in jaxpool.__all__:
+        function = getattr(jaxpool, name)
+        if not inspect.signature(function).parameters:
+            continue
+        try:
+            function(an_argument_that_none_has=0)
+        except TypeError as error:
+            if str(error).startswith(f"jaxpool.{name}: "):
+                continue
+        raise AssertionError(f"put @public above {name}, which jaxpool/_public.py names")
 
 
 def records():
-    """Each has its loops and its record."""
+    """Each has its loops, which its module exports, and its record."""
     try:
-        pools()
+        known = pools()
     except LookupError as error:
         raise AssertionError(str(error)) from None
+    for name, pool in known.items():
+        module = pool.meaning.__module__
+        if name not in sys.modules[module].__all__:
+            raise AssertionError(f"name {name} in `__all__` of {module}, in jaxpool/testing/oracle")
 
 
 def signature(name):

@@ -38,9 +38,6 @@ Lists = Sequence[
 ]  # for each axis, for each output: the positions in its window
 
 
-# Which columns count, of images and of rows alike: a right `where` of the samples. Two neighbours do not.
-COLUMNS = np.array([[True], [False], [False], [False], [True], [True]])
-
 # Rules: from the values of one window, in row-major order, to its value and the shares
 
 

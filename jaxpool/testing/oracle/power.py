@@ -55,7 +55,7 @@ def _root(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
 @record(
     twin=_root,
     adds=True,
-    choices={"p": (1.0, 2.0, math.inf), "where": (parts.COLUMNS,)},
+    choices={"p": (1.0, 2.0, math.inf)},
     tolerance=256.0,
     covers=FINITE,
 )

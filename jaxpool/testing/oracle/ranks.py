@@ -32,7 +32,7 @@ def _middle(x: Any, *geometry: Any, **options: Any) -> Any:
     return _sorted(x, None, *geometry, **options)
 
 
-@record(twin=_middle, choices={"where": (parts.COLUMNS,)})
+@record(twin=_middle)
 def median_pool(
     x: Any, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
 ) -> Answer:

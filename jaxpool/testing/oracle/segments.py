@@ -83,10 +83,7 @@ def _twin(formula: Callable[..., Any]) -> Callable[..., Any]:
     return twin
 
 
-WHERE = {"where": (parts.COLUMNS,)}
-
-
-@record(twin=_twin(twins.largest), choices=WHERE)
+@record(twin=_twin(twins.largest))
 def segment_max(
     x: Any,
     segment_ids: Any,
@@ -115,7 +112,7 @@ def _with_row(
     return y, rows.astype(np.int32)
 
 
-@record(twin=_with_row, choices=WHERE)
+@record(twin=_with_row)
 def segment_max_with_argmax(
     x: Any,
     segment_ids: Any,
@@ -129,7 +126,7 @@ def segment_max_with_argmax(
     return _extreme("max", x, segment_ids, num_segments, ties, where)
 
 
-@record(twin=_twin(twins.smallest), choices=WHERE)
+@record(twin=_twin(twins.smallest))
 def segment_min(
     x: Any,
     segment_ids: Any,
@@ -143,7 +140,7 @@ def segment_min(
     return parts.summed(_extreme("min", x, segment_ids, num_segments, ties, where))
 
 
-@record(twin=_twin(twins.mean), adds=True, choices=WHERE)
+@record(twin=_twin(twins.mean), adds=True)
 def segment_mean(
     x: Any,
     segment_ids: Any,
@@ -161,7 +158,7 @@ def segment_mean(
 
 SOFT: dict[str, Any] = {
     "adds": True,
-    "choices": {"temperature": (0.5, 2.0), **WHERE},
+    "choices": {"temperature": (0.5, 2.0)},
     "tolerance": 256.0,
     "covers": ("ties", "normal"),
 }

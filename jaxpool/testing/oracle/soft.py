@@ -78,7 +78,7 @@ def _twin_of_mean(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any
 @record(
     twin=_twin_of_sum,
     adds=True,
-    choices={"temperature": (0.5, 2.0), "where": (parts.COLUMNS,)},
+    choices={"temperature": (0.5, 2.0)},
     coefficients=("temperature",),
     tolerance=256.0,
     covers=FINITE,
@@ -94,7 +94,7 @@ def logsumexp_pool(
 @record(
     twin=_twin_of_mean,
     adds=True,
-    choices={"temperature": (0.5, 2.0), "where": (parts.COLUMNS,)},
+    choices={"temperature": (0.5, 2.0)},
     coefficients=("temperature",),
     tolerance=256.0,
     covers=FINITE,

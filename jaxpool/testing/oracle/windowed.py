@@ -17,8 +17,6 @@ from jaxpool.testing.oracle._parts import Rule, Ties
 
 __all__ = ["avg_pool", "max_pool", "max_pool_with_argmax", "max_unpool", "min_pool", "sum_pool"]
 
-WHERE = {"where": (parts.COLUMNS,)}
-
 
 def _extreme(kind: Any, x: Any, geometry: Any, ties: Ties, where: Any, options: Any) -> Answer:
     window = make_window(np.shape(x), *geometry, **options)
@@ -30,7 +28,7 @@ def _largest(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
     return twins.largest(*twins.windows(x, *geometry, **options))
 
 
-@record(twin=_largest, choices=WHERE)
+@record(twin=_largest)
 def max_pool(
     x: Any, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
 ) -> Answer:
@@ -50,7 +48,7 @@ def _smallest(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
     return twins.smallest(*twins.windows(x, *geometry, **options))
 
 
-@record(twin=_smallest, choices=WHERE)
+@record(twin=_smallest)
 def min_pool(
     x: Any, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
 ) -> Answer:
@@ -94,7 +92,7 @@ def _total(x: Any, *geometry: Any, **options: Any) -> Any:
     return twins.total(*twins.windows(x, *geometry, **options))
 
 
-@record(twin=_total, adds=True, keeps_integers=True, choices=WHERE)
+@record(twin=_total, adds=True, keeps_integers=True)
 def sum_pool(x: Any, *geometry: Any, where: Any = None, **options: Any) -> Answer:
     """The sum of each window; `geometry` and `options` as in `jaxpool.sum_pool`."""
     window = make_window(np.shape(x), *geometry, **options)
@@ -139,7 +137,7 @@ def _average(
 @record(
     twin=_average,
     adds=True,
-    choices={"count_include_pad": (False,), "divisor": (3.0, -2.5), **WHERE},
+    choices={"count_include_pad": (False,), "divisor": (3.0, -2.5)},
 )
 def avg_pool(
     x: Any,
