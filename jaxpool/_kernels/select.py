@@ -92,9 +92,11 @@ def _select(x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool) ->
 
 def select_value(x: Array, kind: Kind, ties: Order, plan: MaxPlan) -> Array:
     """Each window's extreme alone."""
-    if plan.value_by:
-        return window_extreme(x, kind, plan.value_by)
-    return _select(x, kind, ties, plan, index=False)[0]
+    if not plan.value_by:
+        return _select(x, kind, ties, plan, index=False)[0]
+    for group in reversed(plan.value_by):
+        x = window_extreme(x, kind, group)
+    return x
 
 
 def select(x: Array, window: Window, kind: Kind, ties: Order, plan: MaxPlan) -> tuple[Array, Array]:

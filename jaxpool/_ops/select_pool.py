@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 from jax import Array, lax
@@ -49,8 +50,8 @@ def _plan_back(window: Window, dy: Array, on: Platform) -> MaxPlan:
 
 def _value_stages(plan: MaxPlan) -> Stages | None:
     """The passes to a value without an index, if they are others."""
-    by_lax = Window(plan.value_by)
-    return (Stage(by_lax.axes, by_lax.size, "reduce_window", read=plan),) if plan.value_by else None
+    by_lax = map(Window, reversed(plan.value_by))
+    return tuple(Stage(each.axes, each.size, "reduce_window", read=plan) for each in by_lax) or None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,9 +114,10 @@ class InputPool(Op):
         back = (*by_tap.forward, *by_tap.backward)  # elsewhere the tap is found first
         problem = problem_of(self.window, x, on)
         if scatters(problem):
-            chosen = plan_scatter(problem)
-            note = "by integers in the order of x" if chosen.keyed else ""
-            back = taps(self.window, "select_and_scatter", note)
+            groups = [Window(group) for group in plan_scatter(problem).groups]
+            reduced = [Stage(g.axes, g.size, "reduce_window", stored=True) for g in groups[:0:-1]]
+            sent = [taps(group, "select_and_scatter") for group in groups]
+            back = (*reduced, *itertools.chain(*sent))
         tangent = (*by_tap.forward, *by_tap.tangent)
         return OpPlan(forward, tangent, back, why=("traced for a TPU: x is kept, and no index",))
 
