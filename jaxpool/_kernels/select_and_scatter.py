@@ -28,14 +28,7 @@ from jaxpool._plan.max_pool import ScatterPlan
 _scatter_p = core.Primitive("jaxpool_select_and_scatter")
 
 
-def select_and_scatter(
-    x: Array,
-    dy: Array,
-    dims: Sequence[Axis],
-    kind: Kind,
-    ties: Order,
-    plan: ScatterPlan,
-) -> Array:
+def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: ScatterPlan) -> Array:
     """The cotangent of x: each of dy at the element that its window chooses, and zeros elsewhere.
 
     Windows have no dilation and read all of x but less than a stride at its end. Numbers that meet

@@ -133,7 +133,7 @@ class InputPool(Op):
         if not scatters(problem):
             return self._by_tap.transpose(on, self._by_tap.primal(on, x)[1], dy)
         plan = plan_scatter(problem)
-        return (select_and_scatter(x, dy, self.window.dims, self.kind, self.ties, plan),)
+        return (select_and_scatter(x, dy, self.kind, self.ties, plan),)
 
 
 @dataclasses.dataclass(frozen=True)
