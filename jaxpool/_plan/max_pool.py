@@ -92,10 +92,11 @@ def _groups(problem: Problem) -> Groups:
     """
     window, tuning = problem.window, problem.tuning
     used = tuple(dim for dim in window.dims if not dim.idle)
-    few = window.size <= tuning.at_once_an_element * math.prod(dim.stride for dim in used)
+    an_element = tuning.at_once_an_element * math.prod(dim.stride for dim in used)
+    few = window.size <= max(tuning.at_once_taps, an_element)
     large = nbytes(problem.shape, problem.bits) > tuning.by_axis_bytes
     axes = [dim.axis for dim in used]
-    at_once = window.size <= tuning.at_once and (few or large) and axes == sorted(axes)
+    at_once = window.size <= tuning.most_at_once and (few or large) and axes == sorted(axes)
     return (used,) if used and at_once else tuple((dim,) for dim in used)
 
 

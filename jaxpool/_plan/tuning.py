@@ -59,9 +59,11 @@ class Tuning:
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is `lax.reduce_window`
     scattered_taps: int = 0  # taps along an axis: up to here a maximum keeps x, an instruction sends cotangents back
-    at_once: int = 16  # taps of a window: up to here that instruction, or a reduction, may go over all axes at once,
-    at_once_an_element: int = 4  # taps per input element: up to here it does, else over one axis after another
-    by_axis_bytes: float = 1 << 25  # bytes of x: beyond it does too, since what lies between two axes is not kept near
+    # Whether that instruction, or a reduction, goes over all axes at once; else it takes one after another.
+    at_once_taps: int = 4  # taps of a window: up to here at once, since one after another are as many comparisons
+    at_once_an_element: int = 2  # taps per input element: up to here too
+    by_axis_bytes: float = 1 << 25  # bytes of x: beyond too, since what lies between two axes leaves fast memory,
+    most_at_once: int = 16  # taps of a window: but at most so many, whose comparisons are unrolled
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps
