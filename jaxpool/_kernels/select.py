@@ -17,7 +17,7 @@ from jaxpool._kernels.compare import Order, Term, best, decode
 from jaxpool._kernels.dtypes import DType, Kind, cast, index_dtype, losing
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import Grow, Source, carry_out
-from jaxpool._kernels.reduce_window import window_extreme
+from jaxpool._kernels.reduce_window import group_extremes
 from jaxpool._plan.max_pool import MaxPlan, Pass
 from jaxpool._plan.others import constant_table
 
@@ -92,11 +92,9 @@ def _select(x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool) ->
 
 def select_value(x: Array, kind: Kind, ties: Order, plan: MaxPlan) -> Array:
     """Each window's extreme alone."""
-    if not plan.value_by:
-        return _select(x, kind, ties, plan, index=False)[0]
-    for group in reversed(plan.value_by):
-        x = window_extreme(x, kind, group)
-    return x
+    if plan.value_by:
+        return group_extremes(x, kind, plan.value_by)[-1]
+    return _select(x, kind, ties, plan, index=False)[0]
 
 
 def select(x: Array, window: Window, kind: Kind, ties: Order, plan: MaxPlan) -> tuple[Array, Array]:

@@ -22,7 +22,7 @@ from jax.interpreters import batching, mlir
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import Kind, cast
-from jaxpool._kernels.reduce_window import window_extreme
+from jaxpool._kernels.reduce_window import group_extremes
 from jaxpool._plan.max_pool import ScatterPlan
 
 _scatter_p = core.Primitive("jaxpool_select_and_scatter")
@@ -34,9 +34,7 @@ def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: Scatt
     Windows have no dilation and read all of x but less than a stride at its end. Numbers that meet
     are added in the order of their windows, an axis after another where the plan says so, of 8 and 16 bits in float32.
     """
-    reduced = [x]  # by the last group of axes, by that and the one before, ...
-    for group in plan.groups[:0:-1]:
-        reduced.append(window_extreme(reduced[-1], kind, group))
+    reduced = group_extremes(x, kind, plan.groups[1:])
     added = jnp.float32 if plan.wide else x.dtype
     sent = cast(dy, added)
     for group in plan.groups:

@@ -84,26 +84,35 @@ def _scattered(window: Window, most: float) -> bool:
     )
 
 
-def _groups(problem: Problem) -> Groups:
-    """All axes at once where a window has few taps, and few windows meet or x is large; else one after another.
+@functools.lru_cache(maxsize=4096)
+def plan_scatter(problem: Problem) -> ScatterPlan:
+    """The plan of that instruction over the array of `problem`.
 
-    An instruction goes through axes in their order in memory, and so finds the first of elements that tie only
-    where the axes of the window are in that order.
+    It goes over all axes at once where a window has few taps, and few windows meet or x is large in memory; else over
+    one after another. Axes are gone over in their order in memory, so if those of the window are in another, the
+    first of elements that tie is not found at once.
     """
     window, tuning = problem.window, problem.tuning
     used = tuple(dim for dim in window.dims if not dim.idle)
     an_element = tuning.at_once_an_element * math.prod(dim.stride for dim in used)
     few = window.size <= max(tuning.at_once_taps, an_element)
-    large = nbytes(problem.shape, problem.bits) > tuning.by_axis_bytes
+    *others, last = problem.shape
+    filled = None if last is None else -(-last // tuning.lanes) * tuning.lanes
+    large = nbytes((*others, filled), problem.sum_bits) > tuning.by_axis_bytes
     axes = [dim.axis for dim in used]
     at_once = window.size <= tuning.most_at_once and (few or large) and axes == sorted(axes)
+    return ScatterPlan(_grouped(used, at_once), problem.low_precision and window.overlapping)
+
+
+def _value_by(problem: Problem) -> Groups:
+    """The axes that XLA reduces where no index is wanted."""
+    used = tuple(dim for dim in problem.window.dims if not dim.idle)
+    most = problem.tuning.values_at_once
+    return _grouped(used, problem.window.size <= most) if problem.tuning.reduced_values else ()
+
+
+def _grouped(used: tuple[Axis, ...], at_once: bool) -> Groups:
     return (used,) if used and at_once else tuple((dim,) for dim in used)
-
-
-@functools.lru_cache(maxsize=4096)
-def plan_scatter(problem: Problem) -> ScatterPlan:
-    """The plan of that instruction over the array of `problem`."""
-    return ScatterPlan(_groups(problem), problem.low_precision and problem.window.overlapping)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -121,7 +130,7 @@ def plan_max(problem: Problem) -> MaxPlan:
         by_tables or by_steps,
         tangent,
         widen if added and not by_tables else "never",
-        _groups(problem) if problem.tuning.reduced_values else (),
+        _value_by(problem),
     )
 
 

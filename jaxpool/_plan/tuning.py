@@ -58,12 +58,14 @@ class Tuning:
     reduced_at_once: float = NEVER  # taps of a sum: one `lax.reduce_window` up to here, else one per axis
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is `lax.reduce_window`
+    values_at_once: int = 49  # taps of a window: one such reduction up to here, else one per axis
     scattered_taps: int = 0  # taps along an axis: up to here a maximum keeps x, an instruction sends cotangents back
-    # Whether that instruction, or a reduction, goes over all axes at once; else it takes one after another.
+    # Whether that instruction goes over all axes at once; else it takes one after another.
     at_once_taps: int = 4  # taps of a window: up to here at once, since one after another are as many comparisons
     at_once_an_element: int = 2  # taps per input element: up to here too
-    by_axis_bytes: float = 1 << 25  # bytes of x: beyond too, since what lies between two axes leaves fast memory,
+    by_axis_bytes: float = 52 << 20  # bytes of x in memory: beyond too, since two such arrays fill fast memory,
     most_at_once: int = 16  # taps of a window: but at most so many, whose comparisons are unrolled
+    lanes: int = 128  # elements: the last axis of an array is filled up to so many in memory
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps

@@ -132,11 +132,21 @@ def test_10_000_cotangents_are_those_of_every_platform(part):
 
 
 def groups(shape, sizes, strides=(1, 1), dtype="float32", axes=(1, 2)):
-    """The axes that one instruction goes through, backward and of the value alone."""
+    """The axes that one instruction goes through."""
     problem = Problem(make_window(shape, sizes, strides, axes=axes), shape, dtype, "tpu")
-    found = plan_scatter(problem).groups
-    assert plan_max(problem).value_by == found
-    return [[dim.axis for dim in group] for group in found]
+    return [[dim.axis for dim in group] for group in plan_scatter(problem).groups]
+
+
+def test_values_without_an_index_are_reduced_at_once_up_to_49_taps():
+    def reduced(sizes, axes=(1, 2)):
+        shape = (8, 64, 64, 64)
+        problem = Problem(make_window(shape, sizes, axes=axes), shape, "float32", "tpu")
+        return [[dim.axis for dim in group] for group in plan_max(problem).value_by]
+
+    assert reduced((7, 7)) == [[1, 2]]
+    assert reduced((7, 8)) == [[1], [2]]
+    assert reduced((3, 3), (2, 1)) == [[2, 1]]
+    assert reduced((1, 1)) == []
 
 
 def test_axes_are_taken_one_after_another_where_that_is_faster():
@@ -145,7 +155,9 @@ def test_axes_are_taken_one_after_another_where_that_is_faster():
     assert groups(small, (3, 3), (2, 2)) == [[1], [2]]
     assert groups(large, (5, 5)) == [[1], [2]]
     assert groups(small, (5, 5), (5, 5)) == [[1], [2]]
-    for at_once in [(small, (2, 2)), (small, (4, 4), (3, 3)), (large, (4, 4))]:
+    thin = (16, 128, 128, 3)  # as large in memory as one of 128 channels
+    assert groups((8, 64, 64, 3), (3, 3)) == [[1], [2]]
+    for at_once in [(small, (2, 2)), (small, (4, 4), (3, 3)), (large, (4, 4)), (thin, (3, 3))]:
         assert groups(*at_once) == [[1, 2]]
 
 
