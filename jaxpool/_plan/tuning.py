@@ -58,7 +58,7 @@ class Tuning:
     reduced_at_once: float = NEVER  # taps of a sum: one `lax.reduce_window` up to here, else one per axis
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
     reduced_values: bool = False  # a maximum without an index is `lax.reduce_window`
-    values_at_once: int = 49  # taps of a window: one such reduction up to here, else one per axis
+    values_at_once: int = 25  # taps of a window: one such reduction up to here, else one per axis
     scattered_taps: int = 0  # taps along an axis: up to here a maximum keeps x, an instruction sends cotangents back
     # Whether that instruction goes over all axes at once; else it takes one after another.
     at_once_taps: int = 4  # taps of a window: up to here at once, since one after another are as many comparisons

@@ -137,14 +137,14 @@ def groups(shape, sizes, strides=(1, 1), dtype="float32", axes=(1, 2)):
     return [[dim.axis for dim in group] for group in plan_scatter(problem).groups]
 
 
-def test_values_without_an_index_are_reduced_at_once_up_to_49_taps():
+def test_values_without_an_index_are_reduced_at_once_up_to_25_taps():
     def reduced(sizes, axes=(1, 2)):
         shape = (8, 64, 64, 64)
         problem = Problem(make_window(shape, sizes, axes=axes), shape, "float32", "tpu")
         return [[dim.axis for dim in group] for group in plan_max(problem).value_by]
 
-    assert reduced((7, 7)) == [[1, 2]]
-    assert reduced((7, 8)) == [[1], [2]]
+    assert reduced((5, 5)) == [[1, 2]]
+    assert reduced((5, 6)) == [[1], [2]]
     assert reduced((3, 3), (2, 1)) == [[2, 1]]
     assert reduced((1, 1)) == []
 
