@@ -30,6 +30,14 @@ def window_extreme(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
     return encode(_reduced(decode(x), decoded_losing(x.dtype, kind), join, dims), x.dtype)
 
 
+def group_extremes(x: Array, kind: Kind, groups: Sequence[Sequence[Axis]]) -> list[Array]:
+    """x, that reduced by the last group of axes, by the one before too, and so on to all of them."""
+    found = [x]
+    for group in reversed(groups):
+        found.append(window_extreme(found[-1], kind, group))
+    return found
+
+
 def window_total(x: Array, dims: Sequence[Axis]) -> Array:
     """The sum over each window, in the type of x."""
     return _reduced(x, np.zeros((), x.dtype), lax.add, dims)

@@ -17,7 +17,7 @@ from jaxpool._kernels.compare import Order, Term, best, decode
 from jaxpool._kernels.dtypes import DType, Kind, cast, index_dtype, losing
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import Grow, Source, carry_out
-from jaxpool._kernels.reduce_window import window_extreme
+from jaxpool._kernels.reduce_window import group_extremes
 from jaxpool._plan.max_pool import MaxPlan, Pass
 from jaxpool._plan.others import constant_table
 
@@ -93,7 +93,7 @@ def _select(x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool) ->
 def select_value(x: Array, kind: Kind, ties: Order, plan: MaxPlan) -> Array:
     """Each window's extreme alone."""
     if plan.value_by:
-        return window_extreme(x, kind, plan.value_by)
+        return group_extremes(x, kind, plan.value_by)[-1]
     return _select(x, kind, ties, plan, index=False)[0]
 
 

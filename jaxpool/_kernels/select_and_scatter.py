@@ -1,8 +1,8 @@
 """Cotangents of a maximum or minimum sent back by one instruction of XLA, which looks for the chosen element anew.
 
 A TPU has hardware for it, whatever function selects. The one of jax selects by `>=` and so loses NaN; here it
-selects as `compare.py` says: by two comparisons of floats, or by one of integers in their order, which
-stand in place of x. As a primitive it has a batching rule and no derivative: it is part of a linear map.
+selects as `compare.py` says, by two comparisons. As a primitive it has a batching rule and no derivative: it is
+part of a linear map.
 No plan asks for it but that for TPUs: what XLA for CPU makes of it takes padding for zeros.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jax import numpy as jnp
 from jax.extend import core
 from jax.extend.mlir import ir
@@ -22,58 +22,43 @@ from jax.interpreters import batching, mlir
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import Kind, cast
+from jaxpool._kernels.reduce_window import group_extremes
 from jaxpool._plan.max_pool import ScatterPlan
 
 _scatter_p = core.Primitive("jaxpool_select_and_scatter")
 
 
-def select_and_scatter(
-    x: Array,
-    dy: Array,
-    dims: Sequence[Axis],
-    kind: Kind,
-    ties: Order,
-    plan: ScatterPlan,
-) -> Array:
+def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: ScatterPlan) -> Array:
     """The cotangent of x: each of dy at the element that its window chooses, and zeros elsewhere.
 
     Windows have no dilation and read all of x but less than a stride at its end. Numbers that meet
-    are added in the order of their windows, of 8 and 16 bits in float32.
+    are added in the order of their windows, an axis after another where the plan says so, of 8 and 16 bits in float32.
     """
+    reduced = group_extremes(x, kind, plan.groups[1:])
+    added = jnp.float32 if plan.wide else x.dtype
+    sent = cast(dy, added)
+    for group in plan.groups:
+        sent = _sent(cast(reduced.pop(), added), sent, group, kind, ties)
+    return cast(sent, x.dtype)
+
+
+def _sent(x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order) -> Array:
+    """The cotangent of x over windows along `dims`."""
     sizes, strides = ([1] * x.ndim for _ in range(2))
     padding = [(0, 0)] * x.ndim
     for dim in dims:
         axis, padding[dim.axis] = dim.axis, (dim.low, max(dim.tail, 0))
         sizes[axis], strides[axis] = dim.window, dim.stride
-    compared, added = (cast(each, jnp.float32) for each in (x, dy)) if plan.wide else (x, dy)
-    dx = _scatter_p.bind(
-        _key(compared, kind) if plan.keyed else compared,
-        added,
+    sent: Array = _scatter_p.bind(
+        x,
+        dy,
         sizes=tuple(sizes),
         strides=tuple(strides),
         padding=tuple(padding),
         kind=kind,
         ties=ties,
-        keyed=plan.keyed,
     )
-    if plan.rounded_apart:
-        # As integers they keep their bits: XLA would have the instruction write the narrow type, which takes it longer.
-        bits = lax.optimization_barrier(lax.bitcast_convert_type(dx, jnp.uint32))
-        dx = lax.bitcast_convert_type(bits, jnp.float32)
-    return cast(dx, x.dtype)
-
-
-def _key(x: Array, kind: Kind) -> Array:
-    """Integers in the order of x, a float32: zeros tie, and so do NaNs, which are ahead of every number.
-
-    Their bits are called float32, since the instruction wants the type of the cotangents; nothing computes with them.
-    """
-    bits = lax.bitcast_convert_type(x, jnp.int32)
-    # Of a negative float the rest of the bits is the larger, the less it is.
-    key = jnp.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
-    key = jnp.where(lax.eq(x, np.float32(0)), np.int32(0), key)
-    ahead = np.int32(0x7FFFFFFF if kind == "max" else -0x80000000)
-    return lax.bitcast_convert_type(jnp.where(lax.ne(x, x), ahead, key), jnp.float32)
+    return sent
 
 
 def _lower(
@@ -86,7 +71,6 @@ def _lower(
     padding: tuple[tuple[int, int], ...],
     kind: Kind,
     ties: Order,
-    keyed: bool,
 ) -> Any:
     element = ir.RankedTensorType.get([], mlir.dtype_to_ir_type(context.avals_in[0].dtype))
     zero = stablehlo.constant(
@@ -108,15 +92,10 @@ def _lower(
 
     block = made.select.blocks.append(element, element)
     with ir.InsertionPoint(block):
-        elements: list[Any] = [*block.arguments]
-        if keyed:
-            integer = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
-            elements = [stablehlo.bitcast_convert(integer, each) for each in elements]
-        best, challenger = elements  # whether the best so far, which comes before, stays
+        best, challenger = block.arguments  # whether the best so far, which comes before, stays
         first, second = (challenger, best) if ties == "last" else (best, challenger)
         stays = holds(first, "GE" if kind == "max" else "LE", second)
-        if not keyed:
-            stays = stablehlo.or_(stays, holds(first, "NE", first))
+        stays = stablehlo.or_(stays, holds(first, "NE", first))
         stablehlo.return_([stablehlo.not_(stays) if ties == "last" else stays])
     block = made.scatter.blocks.append(element, element)
     with ir.InsertionPoint(block):

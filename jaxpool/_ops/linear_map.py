@@ -59,7 +59,7 @@ def traced_for() -> Platform:
 
 
 def compute(op: Op, what: str, *xs: Array) -> Any:
-    """`op.value` or `op.primal` of xs. The derivative is the op's linear map; a residual has none."""
+    """What the method `what` of `op` gives. The derivative is the op's linear map; a residual has none."""
     params = (("op", op), ("what", what), ("batch", ()))
     tree = _types(_compute, tuple(map(jax.typeof, xs)), params, jax.sharding.get_abstract_mesh())[1]
     return jax.tree.unflatten(tree, compute_p.bind(*xs, **dict(params)))
@@ -77,7 +77,7 @@ def kept(op: Op, *args: Array) -> tuple[Array, Any]:
     if op.linear_in_x:
         return linear_map(op, given, xs, given=(True,) * len(xs))[0], given
     if op.keeps_inputs:
-        y = compute(op, "value", *args)
+        y = compute(op, "value_beside", *args)
         return y, (args, y) if op.keeps_output else args
     if op.keeps_value:
         y = compute(op, "value", *args)
@@ -217,7 +217,7 @@ def _jvp_compute(primals: Any, tangents: Any, *, op: Op, what: str, batch: tuple
         y, residual = kept(op, *args[: len(primals)])
         dots = vary_together(args[len(primals) :], y)
         dot = linear_map(op, residual, dots, given=given)[0]
-        return jax.tree.leaves(y if what == "value" else (y, residual)), dot
+        return jax.tree.leaves((y, residual) if what == "primal" else y), dot
 
     lanes = tuple((*dims, *(dims[which] for which in moved)) for dims in batch)
     ys, dot = _mapped(pushed, lanes)(*primals, *[tangents[which] for which in moved])

@@ -49,6 +49,10 @@ class Op:
         """What is computed, when nobody differentiates."""
         return self.primal(on, *xs)[0]
 
+    def value_beside(self, on: Platform, *xs: Array) -> Array:
+        """What is computed of inputs that are kept: as the derivative wants it, which finds it again."""
+        return self.value(on, *xs)
+
     def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
         """What is computed, and the residual: all that the derivative needs of the inputs."""
         raise TypeError(f"{type(self).__name__} describes no primal")

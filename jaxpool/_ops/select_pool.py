@@ -13,6 +13,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind, losing
 from jaxpool._kernels.materialise import materialise
+from jaxpool._kernels.reduce_window import group_extremes
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
 from jaxpool._kernels.select_and_scatter import select_and_scatter
@@ -28,7 +29,9 @@ from jaxpool._ops.linear_map import traced_for
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import (
+    Groups,
     MaxPlan,
+    ScatterPlan,
     plan_max,
     plan_scatter,
     plan_ties,
@@ -49,8 +52,13 @@ def _plan_back(window: Window, dy: Array, on: Platform) -> MaxPlan:
 
 def _value_stages(plan: MaxPlan) -> Stages | None:
     """The passes to a value without an index, if they are others."""
-    by_lax = Window(plan.value_by)
-    return (Stage(by_lax.axes, by_lax.size, "reduce_window", read=plan),) if plan.value_by else None
+    return _reduced(plan.value_by, plan) or None
+
+
+def _reduced(groups: Groups, plan: MaxPlan | ScatterPlan) -> Stages:
+    """XLA's own reductions over groups of axes, the last first."""
+    windows = map(Window, reversed(groups))
+    return tuple(Stage(each.axes, each.size, "reduce_window", read=plan) for each in windows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,19 +116,29 @@ class InputPool(Op):
         return SelectPool(self.window, self.kind, self.ties)
 
     def plan(self, on: Platform, x: Any) -> OpPlan:
-        by_tap = self._by_tap.plan(on, x)
-        forward = by_tap.forward if by_tap.value is None else by_tap.value
-        back = (*by_tap.forward, *by_tap.backward)  # elsewhere the tap is found first
-        problem = problem_of(self.window, x, on)
+        by_tap, problem = self._by_tap.plan(on, x), problem_of(self.window, x, on)
+        value = by_tap.forward if by_tap.value is None else by_tap.value
+        forward, back = (
+            value,
+            (*by_tap.forward, *by_tap.backward),
+        )  # the tap is found in the backward
         if scatters(problem):
             chosen = plan_scatter(problem)
-            note = "by integers in the order of x" if chosen.keyed else ""
-            back = taps(self.window, "select_and_scatter", note)
+            forward, groups = _reduced(chosen.groups, chosen), map(Window, chosen.groups)
+            sent = (Stage(each.axes, each.size, "select_and_scatter") for each in groups)
+            back = (*_reduced(chosen.groups[1:], chosen), *sent)
         tangent = (*by_tap.forward, *by_tap.tangent)
-        return OpPlan(forward, tangent, back, why=("traced for a TPU: x is kept, and no index",))
+        why = ("traced for a TPU: x is kept, and no index",)
+        return OpPlan(forward, tangent, back, value if value != forward else None, why)
 
     def value(self, on: Platform, x: Array) -> Array:
         return self._by_tap.value(on, x)
+
+    def value_beside(self, on: Platform, x: Array) -> Array:
+        problem = problem_of(self.window, x, on)
+        if not scatters(problem):
+            return self.value(on, x)
+        return group_extremes(x, self.kind, plan_scatter(problem).groups)[-1]
 
     def linear(self, on: Platform, kept: tuple[Array], x_dot: Array) -> Array:
         return self._by_tap.linear(on, self._by_tap.primal(on, *kept)[1], x_dot)
@@ -131,7 +149,7 @@ class InputPool(Op):
         if not scatters(problem):
             return self._by_tap.transpose(on, self._by_tap.primal(on, x)[1], dy)
         plan = plan_scatter(problem)
-        return (select_and_scatter(x, dy, self.window.dims, self.kind, self.ties, plan),)
+        return (select_and_scatter(x, dy, self.kind, self.ties, plan),)
 
 
 @dataclasses.dataclass(frozen=True)

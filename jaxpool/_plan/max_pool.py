@@ -11,10 +11,11 @@ from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
 from jaxpool._plan.problem import Barrier, Platform, Problem, Shape, barrier_on, nbytes, row
 from jaxpool._plan.steps import Step, select_steps, step_over
-from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
+from jaxpool._plan.tuning import LIMITS, TUNING
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
 Widen = Literal["never", "fused", "apart"]  # where cotangents are cast to the type of their sums
+Groups = tuple[tuple[Axis, ...], ...]  # of axes that one instruction of XLA goes through at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,20 +36,19 @@ class MaxPlan:
     backward: tuple[Pass, ...]
     tangent: tuple[Pass, ...]
     widen: Widen
-    value_by: tuple[Axis, ...]  # axes whose windows XLA reduces itself where no index is wanted
+    value_by: Groups  # axes whose windows XLA reduces itself where no index is wanted, the last group first
 
 
 @dataclasses.dataclass(frozen=True)
 class ScatterPlan:
-    """How one instruction finds chosen elements in x and sends their cotangents there."""
+    """How an instruction finds chosen elements in x and sends their cotangents there.
 
+    Of several groups the first finds the best of what the others leave of x, and sends cotangents to that; the next
+    sends them on. So of elements that tie the first, or last, of the window is found, as in one instruction.
+    """
+
+    groups: Groups
     wide: bool  # adds cotangents up in float32, and compares elements in it
-    keyed: bool  # compares integers in the order of the elements, an array of their own
-
-    @property
-    def rounded_apart(self) -> bool:
-        """Whether sums stay float32 until a kernel of their own rounds them to 8 or 16 bits."""
-        return self.wide and self.keyed
 
 
 def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
@@ -63,7 +63,7 @@ def residual(window: Window, *, split: bool, platform: Platform = "portable") ->
     if window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims):
         return "rank"
     if not split:
-        return "input" if _scattered(window, TUNING[platform]) else "tap"
+        return "input" if _scattered(window, TUNING[platform].scattered_taps) else "tap"
     return "bits" if window.size <= LIMITS.masked_taps else "arrays"
 
 
@@ -72,38 +72,52 @@ def scatters(problem: Problem) -> bool:
     return problem.tuning.scattered_taps > 0 and problem.bits <= 32
 
 
-def _scattered(window: Window, tuning: Tuning) -> bool:
-    """Whether the instruction takes such windows, read whole but for less than a stride at the end, and is fast."""
+def _scattered(window: Window, most: float) -> bool:
+    """Whether the instruction takes such windows: of few taps along each axis, which it unrolls, and read whole.
+
+    At the end of an axis less than a stride may be left out.
+    """
     known = all(is_int(size) for dim in window.dims for size in (dim.size, dim.low, dim.tail))
-    if not known or window.size > tuning.scattered_taps:
-        return False
-    an_element = tuning.scattered_taps_an_element * math.prod(dim.stride for dim in window.dims)
-    many = window.size > max(tuning.scattered_window, an_element)
-    return not many and all(
-        dim.dilation == 1 and dim.low >= 0 and dim.tail > -dim.stride for dim in window.dims
+    return known and all(
+        dim.window <= most and dim.dilation == 1 and dim.low >= 0 and dim.tail > -dim.stride
+        for dim in window.dims
     )
 
 
 @functools.lru_cache(maxsize=4096)
 def plan_scatter(problem: Problem) -> ScatterPlan:
-    """The plan of that instruction over the array of `problem`."""
+    """The plan of that instruction over the array of `problem`.
+
+    It goes over all axes at once where a window has few taps, and few windows meet or x is large in memory; else over
+    one after another. Axes are gone over in their order in memory, so if those of the window are in another, the
+    first of elements that tie is not found at once.
+    """
     window, tuning = problem.window, problem.tuning
-    # Rows that fill few lanes make the array of keys many times as large in memory.
-    thin = row(problem.shape, window.axes) < tuning.keyed_row
-    strides = math.prod(dim.stride for dim in window.dims) if thin else 1
-    keyed = (
-        window.overlapping
-        and window.size >= tuning.keyed_taps * strides
-        and nbytes(problem.shape, problem.sum_bits) <= tuning.keyed_bytes
-        and problem.sum_bits == 32
-    )
-    return ScatterPlan(problem.low_precision and window.overlapping, keyed)
+    used = tuple(dim for dim in window.dims if not dim.idle)
+    an_element = tuning.at_once_an_element * math.prod(dim.stride for dim in used)
+    few = window.size <= max(tuning.at_once_taps, an_element)
+    *others, last = problem.shape
+    filled = None if last is None else -(-last // tuning.lanes) * tuning.lanes
+    large = nbytes((*others, filled), problem.sum_bits) > tuning.by_axis_bytes
+    axes = [dim.axis for dim in used]
+    at_once = window.size <= tuning.most_at_once and (few or large) and axes == sorted(axes)
+    return ScatterPlan(_grouped(used, at_once), problem.low_precision and window.overlapping)
+
+
+def _value_by(problem: Problem) -> Groups:
+    """The axes that XLA reduces where no index is wanted."""
+    used = tuple(dim for dim in problem.window.dims if not dim.idle)
+    most = problem.tuning.values_at_once
+    return _grouped(used, problem.window.size <= most) if problem.tuning.reduced_values else ()
+
+
+def _grouped(used: tuple[Axis, ...], at_once: bool) -> Groups:
+    return (used,) if used and at_once else tuple((dim,) for dim in used)
 
 
 @functools.lru_cache(maxsize=4096)
 def plan_max(problem: Problem) -> MaxPlan:
     """The plan of a max or min pool over the array of `problem`."""
-    used = tuple(dim for dim in problem.window.dims if not dim.idle)
     by_steps = _by_steps(problem)
     by_tables = _by_tables(problem)
     added = problem.low_precision and problem.window.overlapping
@@ -116,7 +130,7 @@ def plan_max(problem: Problem) -> MaxPlan:
         by_tables or by_steps,
         tangent,
         widen if added and not by_tables else "never",
-        used if problem.tuning.reduced_values else (),
+        _value_by(problem),
     )
 
 

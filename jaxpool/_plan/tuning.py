@@ -57,13 +57,15 @@ class Tuning:
     sum_passes: float = NEVER  # passes of a sum: one that would take more is `lax.reduce_window` instead
     reduced_at_once: float = NEVER  # taps of a sum: one `lax.reduce_window` up to here, else one per axis
     scan_ways: int = 2  # stretches joined by a pass of a running extreme: more are fewer passes, of more terms each
-    reduced_values: bool = False  # a maximum without an index is one `lax.reduce_window`
-    scattered_taps: int = 0  # taps of a window: up to here a maximum keeps x, and one instruction sends cotangents back
-    scattered_taps_an_element: int = 9  # taps per input element: the same where windows meet
-    scattered_window: int = 16  # taps of a window: up to here the same however many windows meet at an element
-    keyed_taps: float = NEVER  # taps of a window: from here on it compares keys, one array more, by one comparison
-    keyed_row: int = 16  # elements next to each other: over fewer, from so many taps an input element on
-    keyed_bytes: float = 1 << 25  # bytes of x: up to here, while such arrays, and float32 sums, stay in fast memory
+    reduced_values: bool = False  # a maximum without an index is `lax.reduce_window`
+    values_at_once: int = 25  # taps of a window: one such reduction up to here, else one per axis
+    scattered_taps: int = 0  # taps along an axis: up to here a maximum keeps x, an instruction sends cotangents back
+    # Whether that instruction goes over all axes at once; else it takes one after another.
+    at_once_taps: int = 4  # taps of a window: up to here at once, since one after another are as many comparisons
+    at_once_an_element: int = 2  # taps per input element: up to here too
+    by_axis_bytes: float = 52 << 20  # bytes of x in memory: beyond too, since two such arrays fill fast memory,
+    most_at_once: int = 16  # taps of a window: but at most so many, whose comparisons are unrolled
+    lanes: int = 128  # elements: the last axis of an array is filled up to so many in memory
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps
@@ -179,8 +181,7 @@ TPU = Tuning(
     sum_passes=0,
     reduced_at_once=25,
     reduced_values=True,
-    scattered_taps=49,
-    keyed_taps=9,
+    scattered_taps=32,
     amended_in_place=True,
 )
 TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU, "portable": PORTABLE}

@@ -215,7 +215,7 @@ def test_a_train_step_has_a_row_for_each_pool_and_its_line():
         ("value", "backward"),
         ("forward", "backward"),
         ("forward", "backward"),
-        ("value", "backward"),
+        ("forward", "backward"),
     ]
     assert [row.examples for row in rows] == [1, 1, 1, 8, 1]
     assert rows.kept_bytes == sum(row.kept_bytes for row in rows)

@@ -19,7 +19,7 @@ from jaxpool._geometry.window import make_window
 from jaxpool._ops.apply import apply
 from jaxpool._ops.linear_map import traced_for, tracing_for
 from jaxpool._ops.select_pool import InputPool, SelectPool, pool_op
-from jaxpool._plan.max_pool import plan_scatter
+from jaxpool._plan.max_pool import plan_max, plan_scatter
 from jaxpool._plan.problem import Problem
 from jaxpool._plan.tuning import TPU, TUNING
 
@@ -31,13 +31,15 @@ def drawn(seed):
     """A window, x with ties of all kinds, whole cotangents, which add up exactly, and the two choices of a pool."""
     rng = np.random.default_rng(seed)
     shape = (int(rng.integers(1, 3)), *map(int, rng.integers(1, 8, 2)), int(rng.integers(1, 3)))
-    sizes = tuple(int(rng.integers(1, 1 + min(4, n))) for n in shape[1:3])
+    axes = ((1, 2), (1, 2), (2, 1))[rng.integers(3)]
+    sizes = tuple(int(rng.integers(1, 1 + min(4, shape[axis]))) for axis in axes)
     strides = tuple(map(int, rng.integers(1, 5, 2)))
     padding = ("VALID", "SAME", "SAME_LOWER", tuple((w // 2, w // 2) for w in sizes))[
         rng.integers(4)
     ]
+    ceil_mode = bool(rng.integers(2))
     window = make_window(
-        shape, sizes, strides, padding, ceil_mode=bool(rng.integers(2)), empty="allow"
+        shape, sizes, strides, padding, ceil_mode=ceil_mode, axes=axes, empty="allow"
     )
     dtype = (np.float32, np.float32, np.float16, jnp.bfloat16)[rng.integers(4)]
     kind, ties = ("max", "min")[rng.integers(2)], ("first", "last")[rng.integers(2)]
@@ -72,10 +74,10 @@ def interpreter(function, *arrays):
 
 
 def check(seed, times):
-    """By two comparisons of floats, or by one of integers, whatever the size of x."""
-    by_keys = dataclasses.replace(TPU, keyed_taps=1 if seed % 2 else math.inf, keyed_row=0)
+    """All axes at once, or one after another, whatever the window."""
+    few = dataclasses.replace(TPU, at_once_taps=0 if seed % 2 else math.inf, at_once_an_element=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(TUNING, "tpu", by_keys)
+        patch.setitem(TUNING, "tpu", few)
         plan_scatter.cache_clear()
         try:
             check_with(seed, times)
@@ -100,9 +102,11 @@ def check_with(seed, times):
         op = pool_op(window, kind, ties)
         gradient = lambda x, dy: jax.vjp(functools.partial(apply, op, "vjp"), x)[1](dy)[0]  # noqa: E731
         on_tpu, text = interpreter(gradient, *numbers())
-    assert ("select_and_scatter" in text) == isinstance(op, InputPool)
-    if isinstance(op, InputPool):  # integers of 32 bits are those of the keys
-        assert ("xi32>" in text) == bool(seed % 2 and window.overlapping)
+    if isinstance(op, InputPool):
+        used = [dim.axis for dim in window.dims if not dim.idle]
+        by_axis = seed % 2 or used != sorted(used)
+        instructions = len(used) if by_axis else min(1, len(used))
+        assert text.count("stablehlo.select_and_scatter") == instructions
     for _ in range(times):
         x, dy = numbers()
         y, dx, tangent = by_tap(x, dy)
@@ -127,36 +131,39 @@ def test_10_000_cotangents_are_those_of_every_platform(part):
         check(1000 + seed, 10)
 
 
-def is_keyed(shape, sizes, strides=(1, 1), dtype="float32", on="tpu"):
-    return plan_scatter(Problem(make_window(shape, sizes, strides), shape, dtype, on)).keyed
+def groups(shape, sizes, strides=(1, 1), dtype="float32", axes=(1, 2)):
+    """The axes that one instruction goes through."""
+    problem = Problem(make_window(shape, sizes, strides, axes=axes), shape, dtype, "tpu")
+    return [[dim.axis for dim in group] for group in plan_scatter(problem).groups]
 
 
-def test_integers_are_compared_where_that_is_faster():
-    small, thin = (8, 64, 64, 64), (8, 64, 64, 3)
-    assert is_keyed(small, (3, 3))
-    assert is_keyed(small, (3, 3), (2, 2))
-    assert is_keyed(small, (3, 3), dtype="bfloat16")
-    assert is_keyed(thin, (3, 3))
-    for slower in [
-        (small, (2, 2)),
-        (small, (3, 3), (3, 3)),  # no window meets another
-        (thin, (3, 3), (2, 2)),
-        ((64, 112, 112, 64), (3, 3)),
-        (small, (3, 3), (1, 1), "float64"),  # has no integers of 32 bits
-        (small, (3, 3), (1, 1), "float32", "cpu"),
-    ]:
-        assert not is_keyed(*slower)
+def test_values_without_an_index_are_reduced_at_once_up_to_25_taps():
+    def reduced(sizes, axes=(1, 2)):
+        shape = (8, 64, 64, 64)
+        problem = Problem(make_window(shape, sizes, axes=axes), shape, "float32", "tpu")
+        return [[dim.axis for dim in group] for group in plan_max(problem).value_by]
+
+    assert reduced((5, 5)) == [[1, 2]]
+    assert reduced((5, 6)) == [[1], [2]]
+    assert reduced((3, 3), (2, 1)) == [[2, 1]]
+    assert reduced((1, 1)) == []
 
 
-def test_small_sums_of_16_bits_are_rounded_apart():
-    def apart(shape, sizes, dtype="bfloat16"):
-        problem = Problem(make_window(shape, sizes), shape, dtype, "tpu")
-        return plan_scatter(problem).rounded_apart
+def test_axes_are_taken_one_after_another_where_that_is_faster():
+    small, large = (8, 64, 64, 64), (64, 112, 112, 64)
+    assert groups(small, (3, 3)) == [[1], [2]]
+    assert groups(small, (3, 3), (2, 2)) == [[1], [2]]
+    assert groups(large, (5, 5)) == [[1], [2]]
+    assert groups(small, (5, 5), (5, 5)) == [[1], [2]]
+    thin = (16, 128, 128, 3)  # as large in memory as one of 128 channels
+    assert groups((8, 64, 64, 3), (3, 3)) == [[1], [2]]
+    for at_once in [(small, (2, 2)), (small, (4, 4), (3, 3)), (large, (4, 4)), (thin, (3, 3))]:
+        assert groups(*at_once) == [[1, 2]]
 
-    assert apart((8, 64, 64, 64), (3, 3))
-    assert not apart((64, 112, 112, 64), (3, 3))
-    assert not apart((8, 64, 64, 64), (3, 3), "float32")
-    assert not apart((8, 64, 64, 64), (2, 2))
+
+def test_axes_in_another_order_are_taken_one_after_another():
+    """The instruction would find the first of what ties in the order of memory."""
+    assert groups((8, 64, 64, 64), (2, 2), (2, 2), axes=(2, 1)) == [[2], [1]]
 
 
 X = np.array(np.random.default_rng(0).integers(0, 3, (2, 6, 6, 2)), np.float32)

@@ -61,6 +61,7 @@ MAX = {
     "portable": portable(),
     "portable, in short steps": portable(**SHORT_STEPS),
     "tpu": Form("tpu", TPU),
+    "tpu, an axis after another": Form("tpu", dataclasses.replace(TPU, values_at_once=0)),
     "cpu": cpu(),
     "cpu, bounds tested": cpu(**REGIONS, tested_terms=NEVER),
     "cpu, regions of copies": cpu(**REGIONS, tested_terms=0),
