@@ -63,7 +63,7 @@ def max_pool_with_argmax(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
         bool. The pooled axes hold fewer than 2**31 positions.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
-      strides: likewise; None is 1.
+      strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.

@@ -237,7 +237,7 @@ def stochastic_pool(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
         bool.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
-      strides: likewise; None is 1.
+      strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
 

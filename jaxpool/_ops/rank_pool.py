@@ -40,7 +40,7 @@ class RankPool(Op):
 
     `taps`, flat and ascending, take part; unless all do, windows are not padded. Keeps which tap it is;
     where ties are split a bit for each that ties, or of large windows x and y. A median may be given a mask of what
-    counts: the others then have keys that no number has.
+    counts: the others then have keys that no float has, so that none of them is chosen.
     """
 
     window: Window
