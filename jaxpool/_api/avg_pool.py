@@ -10,7 +10,7 @@ from jax import numpy as jnp
 
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, pooling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff, apply
@@ -86,7 +86,7 @@ def summed(
 ) -> Array:
     """The sum pool."""
     x, window, split = checked(name, x, window_shape, autodiff=autodiff, **geometry)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         if x.dtype == jnp.bool_:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
             raise ArgumentError("x", rule, x.dtype, hint, TypeError)
@@ -215,7 +215,7 @@ def averaged(
 ) -> Array:
     """The average pool."""
     x, window, split = checked(name, x, window_shape, autodiff=autodiff, **geometry)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         wide = dtypes.accumulator(x.dtype) if dtypes.is_float(x.dtype) else np.dtype(np.float32)
         divide = divisor_of(*division, wide)
     some = masked(name, x, window_shape, window, split, where)

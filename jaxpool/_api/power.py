@@ -11,7 +11,7 @@ from jax import numpy as jnp
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient, number
-from jaxpool._arguments.errors import calling
+from jaxpool._arguments.errors import pooling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.mean_pool import MeanPool
@@ -107,7 +107,7 @@ def norms(
 ) -> Array:
     """The Lp pool."""
     x, window, split = checked(name, x, window_shape, **geometry)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
     some = masked(name, x, window_shape, window, split, where)
     x = some.zeroed(x) if some else x
@@ -193,7 +193,7 @@ def gem_pool(
         "axes": axes,
     }
     x, window, split = checked("gem_pool", x, window_shape, **geometry)
-    with calling("gem_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling("gem_pool", x, window_shape):
         rule, hint = "a finite number above 0", "Leave it out for 1e-6."
         least = number("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
         rule, shape = "a finite number other than 0", (split or window).pooled(x.shape)

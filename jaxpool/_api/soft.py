@@ -11,7 +11,7 @@ from jax import numpy as jnp
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient
-from jaxpool._arguments.errors import calling
+from jaxpool._arguments.errors import pooling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import soft
@@ -29,7 +29,7 @@ def _pool(
     **geometry: Any,
 ) -> Array:
     x, window, split = checked(name, x, window_shape, **geometry)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         rule, shape = "a finite number above 0", (split or window).pooled(x.shape)
         heat = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     if not dtypes.is_float(x.dtype):

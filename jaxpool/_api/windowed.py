@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec, reshard
 from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import calling
+from jaxpool._arguments.errors import pooling
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.apply import Autodiff
@@ -35,7 +35,7 @@ def checked(
     What is wrong raises in the name of `name`.
     """
     x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
 
         def make(shape: Sequence[Any]) -> Window:
             return make_window(shape, window_shape, **geometry)
@@ -52,7 +52,7 @@ def masked(
     """The checked mask of x and how to run a pool of what it counts; None where there is no mask."""
     if where is None:
         return None
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         mask = mask_of(where, x.shape)
     shape = [size if axis in window.axes else mask.shape[axis] for axis, size in enumerate(x.shape)]
     mask = jnp.broadcast_to(mask, shape)
