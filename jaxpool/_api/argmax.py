@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, calling, pooling
 from jaxpool._arguments.sizes import (
     Ints,
     Padding,
@@ -63,7 +63,7 @@ def max_pool_with_argmax(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
         bool. The pooled axes hold fewer than 2**31 positions.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
-      strides: likewise; None is 1.
+      strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.
@@ -109,7 +109,7 @@ def chosen(
 ) -> tuple[Array, Array]:
     """Maxima and where they stand."""
     x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         check_countable("x", window.input_shape)
     if split:
         y, indices = split.run(Argmax, x, ties, autodiff=autodiff)

@@ -10,11 +10,11 @@ from jax import numpy as jnp
 
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, pooling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.masked import averaged as mean_of_some
+from jaxpool._ops.masked import mean
 from jaxpool._ops.sum_pool import CountedAverage, SumPool
 from jaxpool._shards.pools import Sum
 
@@ -45,7 +45,7 @@ def sum_pool(
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats or integers.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
-      strides: likewise; None is 1.
+      strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.
@@ -86,7 +86,7 @@ def summed(
 ) -> Array:
     """The sum pool."""
     x, window, split = checked(name, x, window_shape, autodiff=autodiff, **geometry)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         if x.dtype == jnp.bool_:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
             raise ArgumentError("x", rule, x.dtype, hint, TypeError)
@@ -153,7 +153,7 @@ def avg_pool(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
         bool.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
-      strides: likewise; None is 1.
+      strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       count_include_pad: True divides by the size of the window, padding counted but a ceil overhang
         not; False by the number of real elements, those that `where` leaves out not counted.
@@ -215,13 +215,13 @@ def averaged(
 ) -> Array:
     """The average pool."""
     x, window, split = checked(name, x, window_shape, autodiff=autodiff, **geometry)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         wide = dtypes.accumulator(x.dtype) if dtypes.is_float(x.dtype) else np.dtype(np.float32)
         divide = divisor_of(*division, wide)
     some = masked(name, x, window_shape, window, split, where)
     if some and divide == "real":
         x = x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
-        return some.run(mean_of_some, CountedAverage(window), x, autodiff=autodiff)
+        return some.run(mean, CountedAverage(window), x, autodiff=autodiff)
     x = some.zeroed(x) if some else x
     if split:
         y: Array = split.run(Sum, x, divide, autodiff=autodiff)

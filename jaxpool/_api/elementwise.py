@@ -175,7 +175,7 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
 
     Args:
       x: array of jax or NumPy, or a Python number; floats, integers or bool.
-      y: likewise.
+      y: what x may be; the shapes broadcast together.
       ties: which of two equal elements gets the cotangent: "split" both, half each, the "first", x,
         or the "last", y.
       autodiff: "vjp", or "jvp" for forward mode too.
@@ -212,7 +212,7 @@ def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
 
     Args:
       x: array of jax or NumPy, or a Python number; floats, integers or bool.
-      y: likewise.
+      y: what x may be; the shapes broadcast together.
       ties: which of two equal elements gets the cotangent: "split", "first" or "last".
       autodiff: "vjp", or "jvp" for forward mode too.
 

@@ -72,7 +72,7 @@ def max_pool(
         of size 0. If the type of x says that pooled axes are sharded, this is
         `jaxpool.sharded(jaxpool.max_pool)`, and the sizes are such as that takes.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
-      strides: likewise; None is 1.
+      strides: one positive int per pooled axis, or one for all; None is 1.
       padding: "VALID", "SAME" (what is odd goes to the end), "SAME_LOWER", a non-negative int, or
         one int or one (low, high) pair per pooled axis.
       window_dilation: distance between neighbouring taps, one positive int per pooled axis; None is
@@ -152,7 +152,7 @@ def min_pool(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
         bool (where min is "and").
       window_shape: one positive int per pooled axis; an int for all of `axes`.
-      strides: likewise; None is 1.
+      strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up.

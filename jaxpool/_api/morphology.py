@@ -116,8 +116,8 @@ def erode(
 def morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
     """The dilation or the erosion of x."""
     strides, padding, window_dilation, axes, ties, autodiff = options
-    x, entries = as_array(name, x), as_array(name, kernel, "kernel")
-    flat, kernel = _all_zero(kernel), entries
+    x, given, kernel = as_array(name, x), kernel, as_array(name, kernel, "kernel")
+    flat = _all_zero(given)
     with calling(name, **{"x.shape": x.shape, "kernel.shape": kernel.shape}):
         if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
             rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"

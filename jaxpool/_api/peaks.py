@@ -9,7 +9,7 @@ from jax import Array
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import calling
+from jaxpool._arguments.errors import pooling
 from jaxpool._arguments.sizes import Ints
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._shards.peaks import MARKED, Marked, Peaks, peaks
@@ -17,7 +17,7 @@ from jaxpool._shards.peaks import MARKED, Marked, Peaks, peaks
 
 def _peaks(name: str, kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array:
     x, window, split = checked(name, x, window_shape, padding="SAME", axes=axes)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         choice("ties", ties, MARKED)
     if split:
         found: Array = split.run(Peaks, x, kind, ties)

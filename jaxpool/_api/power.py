@@ -11,7 +11,7 @@ from jax import numpy as jnp
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient, number
-from jaxpool._arguments.errors import calling
+from jaxpool._arguments.errors import pooling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.mean_pool import MeanPool
@@ -59,7 +59,7 @@ def lp_pool(
         bool.
       p: a Python number above 0, or `math.inf`; for one that is traced use `gem_pool`.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
-      strides: likewise; None is 1.
+      strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: round the output size up; a window cut short is the norm of what it has.
@@ -107,7 +107,7 @@ def norms(
 ) -> Array:
     """The Lp pool."""
     x, window, split = checked(name, x, window_shape, **geometry)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
     some = masked(name, x, window_shape, window, split, where)
     x = some.zeroed(x) if some else x
@@ -140,11 +140,10 @@ def gem_pool(
     or |p| is below 1 / 16, elements are divided by the largest of their window before they are raised (if p is
     negative by the least), which takes ten to thirty times as long.
 
-    Gradient: of the mean for x above eps, half of it at eps, 0 below; likewise for p if it is an
-    array: learn it. Forward and reverse mode, to any order. Kept for the backward are x, p and
-    the output. An
-    output that is infinite has gradient 0. A NaN makes the output and gradient of its windows NaN.
-    8- and 16-bit floats are computed in float32 and rounded once.
+    Gradient: of the mean for x above eps, half of it at eps, 0 below; of p too if it is an
+    array, so that it can be learned. Forward and reverse mode, to any order. Kept for the backward are
+    x, p and the output. An output that is infinite has gradient 0. A NaN makes the output and gradient
+    of its windows NaN. 8- and 16-bit floats are computed in float32 and rounded once.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
@@ -153,7 +152,7 @@ def gem_pool(
         `(C,)` is one per channel. An array may be traced, its values are not checked; one for each
         output along a pooled axis takes a pass over the output for each element of a window.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
-      strides: likewise; None is 1.
+      strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       eps: a finite number above 0, the least that an element counts.
       window_dilation: distance between neighbouring taps; None is 1.
@@ -194,7 +193,7 @@ def gem_pool(
         "axes": axes,
     }
     x, window, split = checked("gem_pool", x, window_shape, **geometry)
-    with calling("gem_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling("gem_pool", x, window_shape):
         rule, hint = "a finite number above 0", "Leave it out for 1e-6."
         least = number("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
         rule, shape = "a finite number other than 0", (split or window).pooled(x.shape)

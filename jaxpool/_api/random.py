@@ -13,7 +13,7 @@ from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array, is_key
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, calling, pooling
 from jaxpool._arguments.sizes import (
     Ints,
     Padding,
@@ -94,7 +94,7 @@ def fractional_max_pool(
       `torch.nn.functional.fractional_max_pool2d`.
     """
     x, op, samples = _placed("fractional_max_pool", key, x, window_shape, output_shape, axes)
-    with calling("fractional_max_pool", **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling("fractional_max_pool", x, window_shape):
         check_countable("x", op.window.input_shape)
     return _of_shards(op, x, samples)
 
@@ -151,7 +151,7 @@ def _placed(
     with calling(name):
         check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         place = place_by_type(x)
         whole = place.whole(x.shape) if place else x.shape
         op = fractional_op(whole, window_shape, output_shape, axes)
@@ -237,7 +237,7 @@ def stochastic_pool(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
         bool.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
-      strides: likewise; None is 1.
+      strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
 

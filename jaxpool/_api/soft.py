@@ -11,7 +11,7 @@ from jax import numpy as jnp
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient
-from jaxpool._arguments.errors import calling
+from jaxpool._arguments.errors import pooling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import soft
@@ -29,7 +29,7 @@ def _pool(
     **geometry: Any,
 ) -> Array:
     x, window, split = checked(name, x, window_shape, **geometry)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         rule, shape = "a finite number above 0", (split or window).pooled(x.shape)
         heat = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     if not dtypes.is_float(x.dtype):
@@ -76,7 +76,7 @@ def logsumexp_pool(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
         bool.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
-      strides: likewise; None is 1.
+      strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       temperature: a finite number above 0 (float32 computes with one from 5e-29 to 8.5e37, and takes
         a number beyond as the nearer of these), or an array of such that broadcasts against the output,
@@ -87,7 +87,7 @@ def logsumexp_pool(
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
       where: array of bools that broadcasts to x, the elements that count; None is all. What is left
         out has no weight and no gradient, whatever stands there; a window in which nothing counts
-        gives -inf.
+        gives the least value of the type (-inf, if there is one).
 
     Returns:
       Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
@@ -164,7 +164,7 @@ def softmax_pool(
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
         bool.
       window_shape: one positive int per pooled axis; an int for all of `axes`.
-      strides: likewise; None is 1.
+      strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       temperature: a finite number above 0 (float32 computes with one from 5e-29 to 8.5e37, and takes
         a number beyond as the nearer of these), or an array of such, as in `logsumexp_pool`.

@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec, reshard
 from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import calling
+from jaxpool._arguments.errors import pooling
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.apply import Autodiff
@@ -35,7 +35,7 @@ def checked(
     What is wrong raises in the name of `name`.
     """
     x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
 
         def make(shape: Sequence[Any]) -> Window:
             return make_window(shape, window_shape, **geometry)
@@ -49,10 +49,10 @@ def checked(
 def masked(
     name: str, x: Array, window_shape: Any, window: Window, split: Split | None, where: Any
 ) -> MaskedPool | None:
-    """How a pool of what `where` counts runs; None where there is no mask."""
+    """The checked mask of x and how to run a pool of what it counts; None where there is no mask."""
     if where is None:
         return None
-    with calling(name, **{"x.shape": x.shape, "window_shape": window_shape}):
+    with pooling(name, x, window_shape):
         mask = mask_of(where, x.shape)
     shape = [size if axis in window.axes else mask.shape[axis] for axis, size in enumerate(x.shape)]
     mask = jnp.broadcast_to(mask, shape)
@@ -63,7 +63,7 @@ def masked(
 
 @dataclasses.dataclass(frozen=True)
 class MaskedPool:
-    """What counts of an array, in its shape but for axes of size 1 that are not pooled, and how the array is split."""
+    """Which elements of an array count, and how the array is split. Axes that are not pooled may be of size 1."""
 
     mask: Array
     split: Split | None
@@ -73,15 +73,9 @@ class MaskedPool:
         return counting(x, self.mask, 0)
 
     def run(
-        self,
-        pool: Callable[..., Array],
-        op: Any,
-        x: Array,
-        *given: Array,
-        autodiff: Autodiff | None = None,
+        self, pool: Callable[..., Array], op: Any, x: Array, *given: Array, **mode: Autodiff
     ) -> Array:
-        """`pool(op, x, mask, *given)`, in one of two modes if it has such; of shards where x lies so."""
-        mode = {} if autodiff is None else {"autodiff": autodiff}
+        """`pool(op, x, mask, *given)`, on the shards of x if it has some; `mode` is `autodiff`, or nothing."""
         if self.split is None:
             return pool(op, x, self.mask, *given, **mode)
         y: Array = self.split.apply(pool, op, x, self.mask, *given, masked=True, **mode)

@@ -94,3 +94,8 @@ def calling(function: str, **context: Any) -> Iterator[None]:
         message = f"jaxpool.{function}: `{error.argument}` must be {error.rule}; got {got}"
         message += f" ({beside}). " if beside else ". "
         raise error.kind(message + error.hint) from None
+
+
+def pooling(function: str, x: Any, window_shape: Any) -> contextlib.AbstractContextManager[None]:
+    """`calling`, for what a pool does with windows over x."""
+    return calling(function, **{"x.shape": x.shape, "window_shape": window_shape})

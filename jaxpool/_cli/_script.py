@@ -91,7 +91,7 @@ def _found(name: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
             importlib.import_module(package)
         except ImportError as error:
             if error.name is None or not f"{package}.".startswith(f"{error.name}."):
-                raise  # of what the package imports
+                raise  # the package is there, and what it imports is not
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, AttributeError, TypeError, ValueError) as error:

@@ -24,9 +24,8 @@ def _joined(bits: Array, axis: int, first: int, count: int) -> Array:
     words = lax.select(
         blocks, slices.broadcast_like(each, blocks), lax.full_like(blocks, 0, np.uint8)
     )
-    return lax.reduce(
-        words, np.uint8(0), lax.add, (axis,)
-    )  # all of other bits; "or" has no all-reduce on CPU
+    # The words share no bit, so adding joins them as "or" would, which has no all-reduce on CPU.
+    return lax.reduce(words, np.uint8(0), lax.add, (axis,))
 
 
 def pack(bits: Array, axis: int) -> Array:

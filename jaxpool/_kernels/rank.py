@@ -77,11 +77,12 @@ def by_comparators(terms: Sequence[Array], ranks: tuple[int, ...], window: Windo
 
 
 def balanced(terms: Sequence[Array], counting: Sequence[Array]) -> list[Array]:
-    """Terms of each window, of which those that are not `counting` stand below or above all numbers.
+    """The terms of each window, those that do not count put below or above all numbers.
 
-    As many below as it takes for the median of those that count to be that of all: of 5 terms, 2 of which count,
+    So many are put below that the median of those that count is the median of all. Of 5 terms, 2 of which count:
 
-        9 . . 3 .    -inf for the first of the others, inf for the rest    3 is the least of 4 numbers, 9 has rank 2
+        9  .   .  3  .     the median of 3 and 9, the upper one, is 9
+        9 low up  3 up     low, 3, 9, up, up: 9 is in the middle
     """
     dtype = np.dtype(np.int32)
     count = functools.reduce(lax.add, [each.astype(dtype) for each in counting])

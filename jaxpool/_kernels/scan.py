@@ -217,12 +217,12 @@ def level_difference(a: Array, b: Array) -> Array:
 
 
 def fading_sums(x: Array, level: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """The sum over each element i and those before it, each j of them times `exp(level[j] - level[i])`, at most 1."""
+    """`y[i] = sum over j <= i of x[j] * exp(level[j] - level[i])`, weights at most 1; in reverse over j >= i."""
 
     def join(x: Array, level: Array, others: Others, fars: Sequence[int]) -> Array:
         total = x
         for other, before in others:
-            # What is shifted in is 0, at a level that says nothing: its weight must be finite.
+            # A 0 that is shifted in has a level of 0, whatever the others are: its weight must be finite.
             fall = level_difference(before, level)
             total = total + other * lax.exp(lax.min(fall, lax.full_like(fall, 0)))
         return total

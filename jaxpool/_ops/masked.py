@@ -1,11 +1,14 @@
 """Windowed pools of the elements that a mask counts: each is the pool without a mask, of an x in which the others lose.
 
-    mask     1  0  0  1     x  5  9 nan -inf
-    max      5  .  . -inf   what is left out holds -inf, and is not chosen: the tap is moved to the first that counts
-    sum      5  0  0 -inf   it holds 0
+    mask     1    0    0    1
+    x        5    9   nan -inf
+    max      5  -inf -inf -inf   of the three that are level, only the last may be chosen: its tap counts
+    sum      5    0    0  -inf
 
-Masks are of the rank of x. Along pooled axes they are as long as x, along others they may be of size 1, so that what is
-counted once for all channels is.
+Soft pools read what a maximum reads, averages what a sum does; medians give what is left out keys that no float has.
+
+Masks have the rank of x. Along pooled axes they are as long as x; along others they may have size 1, so that a mask
+that all channels share is pooled once.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from jaxpool._plan.stages import OpPlan
 
 
 def counting(x: Array, mask: Array, fill: Any) -> Array:
-    """x, but `fill` where it does not count."""
+    """x where `mask` is True, `fill` elsewhere."""
     return lax.select(slices.broadcast_like(mask, x), x, lax.full_like(x, fill))
 
 
@@ -59,8 +62,8 @@ def holds_some(window: Window, mask: Array) -> Array:
 class MaskedSelect(Op):
     """A max or min pool of what counts; keeps what the pool keeps, and the mask.
 
-    Where nothing greater counts, what is left out ties with what counts: its taps are no candidates, as those of
-    padding that a shard holds as elements are none.
+    An element that is left out reads as the least value, and ties with one that counts and is as low. So the pool is
+    given which taps are real, as it is for the padding that a shard holds as elements: the others are not chosen.
     """
 
     window: Window
@@ -69,7 +72,7 @@ class MaskedSelect(Op):
 
     @property
     def _pool(self) -> Any:
-        """The pool without a mask; one of whole axes, that takes the mask itself, is none of this op: `extreme`."""
+        """The pool without a mask. `extreme` gives windows of whole axes to `Reduction`, which takes the mask."""
         return pool_op(self.window, self.kind, self.ties, index=True)
 
     def plan(self, on: Platform, x: Any, mask: Any) -> OpPlan:
@@ -104,7 +107,7 @@ def extreme(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff = "jvp")
     return apply(whole if isinstance(whole, Reduction) else op, autodiff, x, mask)
 
 
-def averaged(op: CountedAverage, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
+def mean(op: CountedAverage, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """The mean of what counts in each window, 0 of nothing."""
     count = apply(SumPool(op.window), "jvp", mask.astype(accumulator(x.dtype)))
     return apply(op, autodiff, counting(x, mask, 0), lax.max(count, lax.full_like(count, 1)))
@@ -120,12 +123,12 @@ def soft(op: SoftPool, x: Array, mask: Array, *heat: Array) -> Array:
     """What `op`, which is masked, makes of what counts in each window: of nothing its identity, or 0 for a mean."""
     dtype = x.dtype
     lowest = losing(dtype, "max")
-    if not np.isinf(lowest):
+    if not np.isinf(lowest):  # a float8 without infinities cannot hold what x is filled with
         x = x.astype(accumulator(dtype))
     some = holds_some(op.window, mask)
     nothing = jnp.logical_not(some)
     y = ranged(op, counting(x, mask, -np.inf), *heat, nothing, mask).astype(dtype)
     if not isinstance(op, LogSumExpPool):
         return y
-    # Added, as y is 0 there: a select has a transpose, a pass over the cotangents that sends no element less.
+    # Added to y, which is 0 there. The transpose of a select would be one more pass over the cotangents.
     return y + jnp.where(some, 0, lowest).astype(dtype)

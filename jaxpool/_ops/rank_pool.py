@@ -40,7 +40,7 @@ class RankPool(Op):
 
     `taps`, flat and ascending, take part; unless all do, windows are not padded. Keeps which tap it is;
     where ties are split a bit for each that ties, or of large windows x and y. A median may be given a mask of what
-    counts: the others then have keys that no number has.
+    counts: the others then have keys that no float has, so that none of them is chosen.
     """
 
     window: Window
@@ -72,14 +72,13 @@ class RankPool(Op):
             key = lax.select(slices.broadcast_like(each, key), key, fill)
         return key
 
-    def _terms(self, key: Array, *mask: Array) -> list[Array]:
-        padded = slices.pad_input(key, self.window, self._fill(key))
-        terms = [slices.tap_of(padded, self.window, tap) for tap in self.taps]
-        return rank.balanced(terms, self._counting_taps(*mask)) if mask else terms
-
-    def _counting_taps(self, mask: Array) -> list[Array]:
-        padded = slices.pad_input(mask, self.window, False)
+    def _each_tap(self, x: Array, fill: Any) -> list[Array]:
+        padded = slices.pad_input(x, self.window, fill)
         return [slices.tap_of(padded, self.window, tap) for tap in self.taps]
+
+    def _terms(self, key: Array, *mask: Array) -> list[Array]:
+        terms = self._each_tap(key, self._fill(key))
+        return rank.balanced(terms, self._each_tap(mask[0], False)) if mask else terms
 
     def _walk(self, on: Platform, key: Array) -> rolled.Walk:
         taps = None if len(self.taps) == self.window.size else tuple(self.taps)
@@ -88,12 +87,11 @@ class RankPool(Op):
     def _found(self, on: Platform, key: Array, *mask: Array) -> Array:
         """The key of each window that is wanted."""
         count, window = len(self.taps), self.window
-        whole = count == window.size
-        if by_network(count, on):
-            some = count // 2 if self.rank is None else self.rank % count
-            ranks = places(window, self.rank) if whole and not mask else (some,)
-            return rank.by_comparators(self._terms(key, *mask), ranks, window)
         place: Any = count // 2 if self.rank is None else self.rank % count
+        if by_network(count, on):
+            whole = count == window.size
+            ranks = places(window, self.rank) if whole and not mask else (place,)
+            return rank.by_comparators(self._terms(key, *mask), ranks, window)
         if mask:
             place = SumPool(window).linear(on, (), mask[0].astype(np.int32)) // 2
         elif self.rank is None and window.padded:

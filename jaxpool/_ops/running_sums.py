@@ -20,9 +20,9 @@ from jaxpool._plan.stages import OpPlan, linear_plan
 
 @dataclasses.dataclass(frozen=True)
 class Powers(Op):
-    """`exp(x - m)`, given m, whose derivative is itself.
+    """`exp(x - m)`, which is its own derivative; m is given, and held constant.
 
-    A sum over these does not change with m but for a factor, which the logarithm takes out again: m is constant.
+    It may be: m changes a sum of these by a factor, and adding m to the logarithm of the sum takes that out again.
     """
 
     differentiable_given = True
@@ -40,7 +40,7 @@ class Powers(Op):
 
 @dataclasses.dataclass(frozen=True)
 class FadingSum(Op):
-    """The sum of all elements up to each one, that of j times `exp(m[j] - m[i])`, given m, which never falls."""
+    """`y[i] = sum over j <= i of x[j] * exp(m[j] - m[i])` along an axis, given m, which never falls along it."""
 
     axis: int
 

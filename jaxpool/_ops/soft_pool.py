@@ -26,18 +26,16 @@ from jaxpool._ops.scaled import (
 )
 
 REACH = 58  # powers of 2 that a total may be away from 1: with a cotangent as far, all is normal
-NOTHING = (
-    200  # steps below 0 from where on an exponential adds nothing to a total within that reach
-)
+NOTHING = 200  # exponents of e below minus this add nothing to a total within that reach
 
 
 @dataclasses.dataclass(frozen=True)
 class SoftPool(RangedOp):
     """What the exponentials of each window make; `temperature` is None if an array comes with x.
 
-    If it is `masked`, x is -inf where it does not count, and two arrays of bools come last. One says in which windows
-    nothing counts: 1 added to their totals keeps these from being taken for out of range, and their values are 0.
-    The other says which elements count, and tells those that are -inf from others.
+    If it is `masked`, x is -inf where it does not count, and two arrays of bools come last. The first says in which
+    windows nothing counts: 1 is added to their totals, lest these be taken for out of range, and their values are 0.
+    The second says which elements count, and so tells an element that is -inf from one that is left out.
     """
 
     window: Window

@@ -56,7 +56,7 @@ def maximum(input: Any, other: Any) -> Array:
 
     Args:
       input: array; floats, integers or bool.
-      other: likewise; the shapes broadcast together.
+      other: an array of these types; the shapes broadcast together.
 
     Returns:
       Array of the broadcast shape and PyTorch's common dtype: an array without axes counts only if
@@ -81,7 +81,7 @@ def minimum(input: Any, other: Any) -> Array:
 
     Args:
       input: array; floats, integers or bool.
-      other: likewise.
+      other: an array of these types, which broadcasts with `input`.
 
     Returns:
       Array of the shape and dtype of `maximum`; the same gradient and difference.
@@ -107,7 +107,7 @@ def fmax(input: Any, other: Any) -> Array:
 
     Args:
       input: array; floats, integers or bool.
-      other: likewise.
+      other: an array of these types, which broadcasts with `input`.
 
     Returns:
       Array of the shape and dtype of `maximum`.
@@ -133,7 +133,7 @@ def fmin(input: Any, other: Any) -> Array:
 
     Args:
       input: array; floats, integers or bool.
-      other: likewise.
+      other: an array of these types, which broadcasts with `input`.
 
     Returns:
       Array of the shape and dtype of `maximum`.

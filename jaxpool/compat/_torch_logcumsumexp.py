@@ -19,9 +19,9 @@ def logcumsumexp(input: Any, dim: int) -> Array:
 
     `y[i] = log(sum over j <= i of exp(x[j]))`. Every sum is relative to the largest element in it: nothing overflows.
 
-    Gradient: `dx[j] = sum over i >= j of dy[i] * exp(x[j] - y[i])`, by sums that run back and never overflow, of
-    cotangents of both signs. What differs from PyTorch: elements that are all -inf have equal shares, and so have those
-    that are +inf; there their gradient is NaN. 16-bit floats are computed in float32 and rounded once.
+    Gradient: `dx[j] = sum over i >= j of dy[i] * exp(x[j] - y[i])`, by sums that run back and never overflow, whatever
+    the signs of the cotangents. What differs from PyTorch: where all elements of a sum are -inf, or some are +inf,
+    these have equal shares; there the gradient is NaN. 16-bit floats are computed in float32 and rounded once.
 
     Args:
       input: array of any shape; floats, not complex numbers.

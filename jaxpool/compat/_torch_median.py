@@ -10,24 +10,21 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._ops.apply import apply
 from jaxpool._ops.rank_pool import LowerMedian
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, INTS
-from jaxpool.compat._torch_reduce import MISSING, Chosen, along
+from jaxpool.compat._torch_reduce import MISSING, Chosen, along, check_named
 
 
 def _median(function: str, input: Any, dim: Any, keepdim: Any, ignores_nan: bool) -> Array | Chosen:
     x = args.tensor(function, input, (*FLOATS, *INTS))
     op = functools.partial(LowerMedian, "max", ignores_nan=ignores_nan)
     if dim is not MISSING:
-        return along(function, op, x, dim, False if keepdim is MISSING else keepdim)
+        return along(function, op, x, dim, keepdim)
     with args.call(function, x):
-        if keepdim is not MISSING:
-            hint = "Name an axis."
-            raise ArgumentError("keepdim", "given with `dim`", keepdim, hint, TypeError)
+        check_named(dim, keepdim)
     if 0 in x.shape:
         none = np.nan if is_float(x.dtype) else jnp.iinfo(x.dtype).min
         return jnp.full((), none, x.dtype)
@@ -44,8 +41,8 @@ def median(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Ch
     the middle; where there is a NaN, it is NaN.
 
     Gradient: without `dim` split evenly among the elements that equal the median, NaNs among NaNs; along
-    `dim` to the element at `indices`. Of equal elements that is the first, where PyTorch leaves open which;
-    of NaNs the first, as there. Indices are int32.
+    `dim` to the element at `indices`. Of equal elements that is the first (PyTorch leaves open which), and so
+    it is of NaNs, as in PyTorch. Indices are int32.
 
     Args:
       input: array of any shape; floats or integers.
@@ -53,8 +50,8 @@ def median(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Ch
       keepdim: whether the axis stays, of size 1.
 
     Returns:
-      Array of no axes; with `dim` a named tuple `(values, indices)`. Of no elements at all it is NaN, of integers the
-      least.
+      Array of no axes; with `dim` a named tuple `(values, indices)`. The median of no elements is NaN, or the least
+      value of a type of integers.
 
     Raises:
       TypeError: an argument is of the wrong kind.

@@ -22,6 +22,8 @@ from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import ORDERED
 from jaxpool.compat._torch_elementwise import maximum, minimum, pair
 
+MISSING: Any = object()
+
 
 class Chosen(NamedTuple):
     """Extremes and where they stand, as PyTorch's return types."""
@@ -38,7 +40,8 @@ def _check_filled(x: Array, axes: Sequence[int]) -> None:
 
 
 def along(function: str, op: Callable[..., Reduction], x: Array, dim: Any, keepdim: Any) -> Chosen:
-    """What `op(ties, axes, sizes)` chooses along an axis, and the first positions at which that stands."""
+    """What `op(ties, axes, sizes)` chooses along an axis, and the first positions at which it stands."""
+    keepdim = False if keepdim is MISSING else keepdim
     with args.call(function, x):
         axis = args.axis_of(dim, x.ndim)
         args.check_flag("keepdim", keepdim)
@@ -53,7 +56,10 @@ def along(function: str, op: Callable[..., Reduction], x: Array, dim: Any, keepd
     return Chosen(lax.squeeze(values, (axis,)), lax.squeeze(indices, (axis,)))
 
 
-MISSING: Any = object()
+def check_named(dim: Any, keepdim: Any) -> None:
+    """Raises where `keepdim` is given without an axis."""
+    if keepdim is not MISSING and dim is MISSING:
+        raise ArgumentError("keepdim", "given with `dim`", keepdim, "Name an axis.", TypeError)
 
 
 def _extreme(
@@ -67,12 +73,9 @@ def _extreme(
         if len(given) == 2:
             hint = "Pass one of the two."
             raise ArgumentError("other", "missing where `dim` is given", "both", hint, TypeError)
-        if keepdim is not MISSING and given != ["dim"]:
-            hint = "Name an axis."
-            raise ArgumentError("keepdim", "given with `dim`", keepdim, hint, TypeError)
+        check_named(dim, keepdim)
     if given == ["dim"]:
-        op = functools.partial(Reduction, kind)
-        return along(function, op, x, dim, False if keepdim is MISSING else keepdim)
+        return along(function, functools.partial(Reduction, kind), x, dim, keepdim)
     if given == ["other"]:
         return (maximum if kind == "max" else minimum)(*pair(function, x, other))
     return _over(function, kind, x, tuple(range(x.ndim)), False)

@@ -70,7 +70,7 @@ class Pool(eqx.nn.Pool):
       operation: what joins two values.
       num_spatial_dims: how many axes are pooled.
       kernel_size: the size of the window, an int or one per axis.
-      stride: likewise.
+      stride: an int or one per axis.
       padding: an int, or one int or (low, high) pair per axis; none larger than the window.
       use_ceil: whether the output size rounds up.
 

@@ -45,7 +45,7 @@ def pool(
       init: where each reduction starts.
       reduce_fn: what joins two values.
       window_shape: tuple of one positive int per pooled axis.
-      strides: likewise; None is 1.
+      strides: tuple of one positive int per pooled axis; None is 1.
       padding: "SAME", "VALID", "SAME_LOWER", or one (low, high) pair per pooled axis, with at most one
         batch axis.
 
@@ -81,7 +81,7 @@ def max_pool(
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
       window_shape: tuple of one positive int per pooled axis.
-      strides: likewise; None is 1.
+      strides: tuple of one positive int per pooled axis; None is 1.
       padding: as in `pool`.
 
     Returns:
@@ -112,7 +112,7 @@ def min_pool(
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
       window_shape: tuple of one positive int per pooled axis.
-      strides: likewise; None is 1.
+      strides: tuple of one positive int per pooled axis; None is 1.
       padding: as in `pool`.
 
     Returns:
@@ -145,7 +145,7 @@ def avg_pool(
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
       window_shape: tuple of one positive int per pooled axis.
-      strides: likewise; None is 1.
+      strides: tuple of one positive int per pooled axis; None is 1.
       padding: as in `pool`.
       count_include_pad: True divides by the size of the window, False by the number of real elements,
         which makes a window of padding alone NaN.

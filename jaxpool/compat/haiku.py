@@ -39,7 +39,7 @@ def max_pool(
       window_shape: an int for every axis but the first and `channel_axis`, or one int per axis,
         counted from the last: `(2, 2)` pools the last two axes. An int other than 1 warns, as it
         goes wrong under vmap.
-      strides: likewise.
+      strides: as `window_shape`.
       padding: "SAME" or "VALID".
       channel_axis: the axis that an int leaves alone; None for no such axis.
 

@@ -1,4 +1,4 @@
-"""The pools of `torch.nn.functional`, their layers of `torch.nn` and the extremes and medians of `torch`, without it.
+"""Pools of `torch.nn.functional`, their layers of `torch.nn`, and extremes and medians of `torch`, without PyTorch.
 
 On jax arrays, channels first, a batch axis or none; arguments, defaults, ties and NaN as in PyTorch. Two things hold
 throughout: indices are int32, and integers keep the width they have in jax.
