@@ -29,6 +29,14 @@ def of_rows(y: Array, ids: Array, fill: Any) -> Array:
     return jnp.take(y, at, axis=0, mode="fill", fill_value=fill)
 
 
+def stored_rows(y: Array, ids: Array) -> Array:
+    """What the segment of each row holds, 0 for a row in none: of rows that are stored, one of zeros among them."""
+    rows = lax.pad(y, jnp.zeros((), y.dtype), [(0, 1, 0), *[(0, 0, 0)] * (y.ndim - 1)])
+    at = jnp.where(ids < 0, np.int32(y.shape[0]), ids)
+    rows, at = lax.optimization_barrier((rows, at))
+    return rows.at[at].get(mode="promise_in_bounds")
+
+
 def beside_rows(y: Array, ids: Array) -> Array:
     """What the segment of each row holds; for a row in none what another does, which saves a select."""
     at = lax.clamp(np.int32(0), ids, np.int32(y.shape[0] - 1))

@@ -15,9 +15,9 @@ from jaxpool._kernels.bits import pack, unpack
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import Kind, accumulator, cast
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.segments import masked, of_rows, scattered, total
+from jaxpool._kernels.segments import masked, of_rows, scattered, stored_rows, total
 from jaxpool._ops.op import Op
-from jaxpool._plan.others import adds_in_order, counts_ties_if_any
+from jaxpool._plan.others import adds_in_order, counts_ties_if_any, stores_shares
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, Stages, along, linear_plan
 
@@ -154,7 +154,8 @@ class SegmentMean(Op):
 
     def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
         wide = cast(dy, accumulator(dy.dtype))
-        dx = of_rows(_divided(wide, given[1]).astype(dy.dtype), given[0], 0)
+        shares = _divided(wide, given[1]).astype(dy.dtype)
+        dx = stored_rows(shares, given[0]) if stores_shares(on) else of_rows(shares, given[0], 0)
         return (masked(dx, 0, *given[2:]),)
 
 

@@ -118,10 +118,8 @@ class InputPool(Op):
     def plan(self, on: Platform, x: Any) -> OpPlan:
         by_tap, problem = self._by_tap.plan(on, x), problem_of(self.window, x, on)
         value = by_tap.forward if by_tap.value is None else by_tap.value
-        forward, back = (
-            value,
-            (*by_tap.forward, *by_tap.backward),
-        )  # the tap is found in the backward
+        forward = value
+        back = (*by_tap.forward, *by_tap.backward)  # elsewhere the tap is found first
         if scatters(problem):
             chosen = plan_scatter(problem)
             forward, groups = _reduced(chosen.groups, chosen), map(Window, chosen.groups)

@@ -87,6 +87,14 @@ def adds_in_order(on: Platform) -> bool:
     return TUNING[on].ordered_scatters
 
 
+def stores_shares(on: Platform) -> bool:
+    """Whether the shares of segments are stored before rows gather them, with a row of zeros for rows in none.
+
+    XLA for CPU does not vectorise a gather over short rows that divides, or selects what to fill with, on its way.
+    """
+    return TUNING[on].stored_shares
+
+
 def amends_in_place(on: Platform) -> bool:
     """Whether the rare windows out of range are amended by a loop that runs once or not at all, or in a branch.
 

@@ -122,6 +122,7 @@ class Tuning:
     reflected_apart: bool = False  # a cotangent over the mirrored border is stored before that is folded back
     # NOTES: Boxes and segments
     ordered_scatters: bool = False  # a scatter writes one row after another: sums have the same bits on every run
+    stored_shares: bool = False  # shares of segments are stored, and a row of zeros, before rows gather them
     ties_tested: bool = False  # ties of segments are counted in a branch, taken only where there is one
     box_pixels: bool = False  # a cell of few points reads their pixels; else two matrix products with the whole image
     boxes_of_a_walk: int = 128  # boxes: so many are read in one loop; on CPU what a cache holds
@@ -159,6 +160,7 @@ CPU = Tuning(
     amended_in_place=True,
     reflected_apart=True,
     ordered_scatters=True,
+    stored_shares=True,
     ties_tested=True,
     box_pixels=True,
     boxes_of_a_walk=8,
