@@ -55,7 +55,7 @@ def calls(
         if name not in settings and (drawn := _argument(pool, name, shape)) is not None:
             settings[name] = draw(drawn)
     if "kernel" in settings:
-        settings["kernel"] = np.array(settings["kernel"]).astype(dtype)
+        settings["kernel"] = settings["kernel"].astype(dtype)
     call = Call(pool, pool.given(images, **settings))
     if pool.marks or not all(is_floating(np.asarray(x).dtype) for x in call.operands()):
         return call
@@ -76,13 +76,17 @@ def _placed(draw: st.DrawFn, pool: Pool) -> tuple[tuple[int, ...], dict[str, Any
             "window_shape": window,
             "output_shape": tuple(draw(st.integers(1, n)) for n in most),
         }
-    if not pool.takes("window_shape", "padding"):
+    if not (pool.takes("window_shape", "padding") or pool.takes("kernel", "padding")):
         return shape, {}
     how = {"dilation": pool.takes("window_dilation"), "ceil_mode": pool.takes("ceil_mode")}
     geometry = draw(geometries(ranks=(2,), layouts=("channels_last",), max_size=MOST, **how))
     fields = {name: getattr(geometry, name) for name in PLACED if pool.takes(name)}
     if pool.takes("blur_shape"):  # two windows after each other
         fields["padding"] = "SAME"
+    if pool.takes("kernel"):
+        size = math.prod(geometry.window_shape)
+        entries = draw(st.lists(st.integers(-2, 2), min_size=size, max_size=size))
+        fields["kernel"] = np.reshape(entries, geometry.window_shape)
     shape = (*[1] * (4 - len(geometry.shape)), *geometry.shape)
     if pool.takes("rank"):  # of the elements that every window has
         placed = make_window(geometry.shape, **{name: getattr(geometry, name) for name in PLACED})
@@ -96,7 +100,6 @@ def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[
     height, width, channels = shape[-3:]
     pair, small = st.tuples(st.integers(1, height), st.integers(1, width)), st.integers(1, 3)
     corner = st.integers(-4, 4 * MOST).map(lambda quarters: quarters / 4)
-    entries = st.lists(st.integers(-2, 2), min_size=4, max_size=4)
     rows = math.prod(shape[:-2])
     by_name: dict[str, st.SearchStrategy[Any]] = {
         "key": st.integers(0, 99).map(jax.random.key),
@@ -105,7 +108,6 @@ def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[
         "groups": st.sampled_from([n for n in (1, 2, 4) if channels % n == 0]),
         "k": st.integers(1, height),
         "blur_shape": st.tuples(small, small),
-        "kernel": entries.map(lambda flat: [flat[:2], flat[2:]]),
         "boxes": st.lists(st.tuples(*[corner] * 4), min_size=3, max_size=3).map(
             lambda rows: np.array(rows, np.float32)
         ),
@@ -118,7 +120,7 @@ def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[
         "segment_ids": st.lists(st.integers(-1, 4), min_size=rows, max_size=rows).map(np.array),
     }
     choices = {"ties": pool.ties, **_usual.CHOICES, **pool.choices}.get(name, ())
-    if name == "where" and not choices:
+    if name == "where" and (not choices or pool.takes("initial")):  # it may leave nothing
         return None
     if name in ("rank", "axis", *PLACED):  # drawn by `_placed`, or left at their usual value
         return None
