@@ -7,7 +7,7 @@ that cross its ends are pooled again, over strips of the few rows that they read
     pooled by itself                              . d e   d e f   e f .
     strips, with a row of each neighbour          c d e           e f g
 
-The residual is put together likewise: it then says of all windows what they chose, and taps count from the first of a
+The residual is concatenated too: it then says of all windows what they chose, and taps count from the first of a
 window wherever it lies. Backward the shard's own rows get their cotangents from all windows at once, as if there were
 padding beside it, and the rows of neighbours get theirs from the strips.
 """

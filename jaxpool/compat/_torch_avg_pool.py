@@ -39,8 +39,8 @@ floats are added in float32 and rounded once, forward and backward.
 Args:
   input: array {shape}; floats, or int64, which is rounded towards zero.
   kernel_size: {sizes}; in 3d at most the input's size.
-  stride: likewise; None is `kernel_size`.
-  padding: likewise, on both sides; at most half the window.
+  stride: {sizes}; None is `kernel_size`.
+  padding: {sizes}, on both sides; at most half the window.
   ceil_mode: round the output size up; a window that would begin in the high padding is dropped.
   count_include_pad: True divides by the window, padding counted but a ceil overhang not; False
     by the number of real elements.

@@ -28,9 +28,9 @@ Args:
   input: array {shape}; floats, and integers but for uint16 and wider, in 1d with
     `return_indices` alone.
   kernel_size: {sizes}.
-  stride: likewise; None is `kernel_size`.
-  padding: likewise, on both sides; at most half the window.
-  dilation: likewise, the distance between neighbouring taps.
+  stride: {sizes}; None is `kernel_size`.
+  padding: {sizes}, on both sides; at most half the window.
+  dilation: {sizes}: the distance between neighbouring taps.
   ceil_mode: round the output size up; a window that would begin in the high padding is dropped.
   return_indices: whether to return positions too, flat in `{flat}`, for `max_unpool{nd}`.
 
