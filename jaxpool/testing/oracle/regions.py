@@ -226,7 +226,7 @@ def multilevel_roi_align(
             Term((number, *each.output[1:]), level, each.position, each.share) for each in one.terms
         ]
     inputs = tuple((x.shape, x.dtype) for x in map(np.asarray, features))
-    return Answer(np.concatenate(found), inputs, tuple(terms))
+    return Answer(np.concatenate(found, dtype=parts.float_dtype(features[0])), inputs, tuple(terms))
 
 
 def _cells(low: float, high: float, cells: int, size: int) -> Iterator[range]:
