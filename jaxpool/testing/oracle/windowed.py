@@ -171,8 +171,10 @@ def _put_back(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> 
         jnp.transpose(each, (*lanes, *pooled)).reshape(*[y.shape[a] for a in lanes], elements)
         for each in (y, indices)
     )
-    at = places[..., None] == np.arange(math.prod(spatial_shape))
-    flat = (values[..., None] * at).sum(-2)
+    size = math.prod(spatial_shape)
+    flat = jnp.zeros((*values.shape[:-1], size), values.dtype)
+    places = jnp.where(places < 0, size, places)  # nowhere
+    flat = jnp.put_along_axis(flat, places, values, -1, inplace=False, mode="drop")
     found = flat.reshape(*flat.shape[:-1], *spatial_shape)
     return jnp.transpose(found, tuple(np.argsort((*lanes, *pooled)).tolist()))
 
