@@ -17,14 +17,14 @@ from jaxpool.testing import pools
 # What the op gives (y, or y and positions), and one dx per input that has a gradient.
 Results = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]
 
+_POOLS = pools()  # of the library at hand: later another version may be imported (`bench.against`)
+
 
 class Reference:
     """The right results of one case on the given arrays, computed when first asked for."""
 
     def __init__(self, case: Case, xs: Sequence[np.ndarray], dy: np.ndarray | None) -> None:
         self._case = case
-        # At once: when it is asked for, another version of the library may be imported (`bench.against`).
-        self._pool = pools().get(case.op)
         self._xs = [x[case.sample].astype(np.float64) for x in xs[: case.arity]]
         self._positions = [x[case.sample].astype(np.int64) for x in xs[case.arity :]]
         self._dy = None if dy is None else dy[case.sample].astype(np.float64)
@@ -32,29 +32,15 @@ class Reference:
 
     def expected(self, count_include_pad: bool = True) -> Results:
         if count_include_pad not in self._results:
-            self._results[count_include_pad] = self._compute(count_include_pad)
+            ties = _POOLS[self._case.op].parameters.get("ties")
+            untied = self._xs
+            if ties and ties.default == "first":
+                untied = [_untied(x, smallest=self._case.op == "min_pool") for x in self._xs]
+            given = self._xs, untied, self._positions, self._dy
+            with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+                found = _program(self._case, count_include_pad)(*given)
+            self._results[count_include_pad] = jax.tree.map(np.asarray, found)
         return self._results[count_include_pad]
-
-    def _compute(self, count_include_pad: bool) -> Results:
-        pool = self._pool
-        assert pool is not None, "a whole step is held against lax's own"
-        without = not count_include_pad and pool.takes("count_include_pad")
-        options = {"count_include_pad": False} if without else {}
-        op = self._case.bound(functools.partial(pool.twin, **options))
-
-        def outputs(*xs: Any) -> Any:
-            return jax.tree.leaves(op(*xs, *self._positions))
-
-        def results(xs: Any, untied: Any, dy: Any) -> Any:
-            if dy is None:
-                return outputs(*xs), ()
-            return outputs(*xs), jax.vjp(lambda *xs: outputs(*xs)[0], *untied)[1](dy)
-
-        untied = self._xs
-        if pool.takes("ties") and pool.parameters["ties"].default == "first":
-            untied = [_untied(x, smallest=self._case.op == "min_pool") for x in untied]
-        with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
-            return jax.tree.map(np.asarray, jax.jit(results)(self._xs, untied, self._dy))
 
     def difference(
         self, outputs: Sequence[Any], dxs: Sequence[Any] = (), *, count_include_pad: bool = True
@@ -71,6 +57,25 @@ class Reference:
         (y, *_), dxs = self.expected()
         largest = max(float(np.abs(a).max(initial=1.0)) for a in (y, *(dxs if with_dx else ())))
         return 16 * float(ml_dtypes.finfo(numpy_dtype(self._case.dtype)).eps) * largest
+
+
+@functools.lru_cache(maxsize=1)  # each mode and peer asks anew
+def _program(case: Case, count_include_pad: bool) -> Any:
+    """The results of the twin for xs, with the derivative at `untied` if there is a dy."""
+    pool = _POOLS[case.op]
+    without = not count_include_pad and pool.takes("count_include_pad")
+    options = {"count_include_pad": False} if without else {}
+    op = case.bound(functools.partial(pool.twin, **options))
+
+    @jax.jit
+    def results(xs: Any, untied: Any, positions: Any, dy: Any) -> Any:
+        outputs = jax.tree.leaves(op(*xs, *positions))
+        if dy is None:
+            return outputs, ()
+        _, pullback = jax.vjp(lambda *xs: jax.tree.leaves(op(*xs, *positions))[0], *untied)
+        return outputs, pullback(dy)
+
+    return results
 
 
 def _untied(x: np.ndarray, *, smallest: bool) -> np.ndarray:
