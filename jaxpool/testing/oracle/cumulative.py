@@ -42,7 +42,7 @@ def _cumulative(x: Any, axis: int, reverse: bool, reset: Any, rule: Rule) -> Ans
 
 
 def _twin(stays: Callable[..., Any], *, with_position: bool = False) -> Callable[..., Any]:
-    """A scan of what has been seen: whether an episode begins there, the best since, and where that stands."""
+    """Of 1, 2, 4, ... steps the best, and where it stands: that of the half before, where it `stays` beside the own."""
 
     def twin(
         x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Any = None
@@ -51,14 +51,17 @@ def _twin(stays: Callable[..., Any], *, with_position: bool = False) -> Callable
         begins = jnp.broadcast_to(False if reset is None else jnp.asarray(reset), x.shape)
         if reverse:  # what runs backwards begins anew behind the first step of the next episode
             begins = jnp.roll(begins, -1, at)
-
-        def join(before: Any, own: Any) -> Any:
-            kept = stays(before[1], own[1]) & ~own[0]
-            value, place = (jnp.where(kept, before[i], own[i]) for i in (1, 2))
-            return before[0] | own[0], value, place
-
-        seen = begins, x, lax.broadcasted_iota(np.int32, x.shape, at)
-        _, y, index = lax.associative_scan(join, seen, reverse, at)
+        index = lax.broadcasted_iota(np.int32, x.shape, at)
+        number = x.shape[at] - 1 - index if reverse else index
+        y, steps = x, 1
+        while steps < x.shape[at]:
+            found = [
+                jnp.roll(each, -steps if reverse else steps, at) for each in (y, index, begins)
+            ]
+            there = (number >= steps) & ~begins
+            kept = there & stays(found[0], y)
+            y, index = jnp.where(kept, found[0], y), jnp.where(kept, found[1], index)
+            begins, steps = begins | (there & found[2]), 2 * steps
         return (y, index) if with_position else y
 
     return twin

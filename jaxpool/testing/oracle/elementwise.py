@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,30 +17,23 @@ from jaxpool.testing.oracle._parts import Best, Rule, Ties
 __all__ = ["fmax", "fmin", "maximum", "minimum"]
 
 
-def _twin(of_several: Callable[..., Any]) -> Callable[..., Any]:
-    def twin(*xs: Any, ties: Any = None) -> Any:
-        return of_several(jnp.stack(jnp.broadcast_arrays(*xs)), 0)
+def _twin(of_two: Callable[..., Any]) -> Callable[..., Any]:
+    def twin(*xs: Any, ties: Any = None, **named: Any) -> Any:
+        return functools.reduce(of_two, (*xs, *named.values()))
 
     return twin
 
 
-@record(twin=_twin(jnp.max), operands=("xs",))
+@record(twin=_twin(jnp.maximum), operands=("xs",))
 def maximum(*xs: Any, ties: Ties = "split") -> Answer:
     """The largest of the elements of `xs` that share a position, as in `jaxpool.maximum`."""
     return parts.elementwise(xs, parts.choose(builtins.max, ties))
 
 
-@record(twin=_twin(jnp.min), operands=("xs",))
+@record(twin=_twin(jnp.minimum), operands=("xs",))
 def minimum(*xs: Any, ties: Ties = "split") -> Answer:
     """The smallest of the elements of `xs` that share a position, as in `jaxpool.minimum`."""
     return parts.elementwise(xs, parts.choose(builtins.min, ties))
-
-
-def _of_two(function: Callable[..., Any]) -> Callable[..., Any]:
-    def twin(x: Any, y: Any, *, ties: Any = None) -> Any:
-        return function(x, y)
-
-    return twin
 
 
 def _numbers_first(best: Best, ties: Ties) -> Rule:
@@ -58,13 +52,13 @@ def _numbers_first(best: Best, ties: Ties) -> Rule:
     return rule
 
 
-@record(twin=_of_two(jnp.fmax), operands=("x", "y"))
+@record(twin=_twin(jnp.fmax), operands=("x", "y"))
 def fmax(x: Any, y: Any, *, ties: Ties = "split") -> Answer:
     """The larger element, a NaN losing to a number, as in `jaxpool.fmax`."""
     return parts.elementwise((x, y), _numbers_first(builtins.max, ties))
 
 
-@record(twin=_of_two(jnp.fmin), operands=("x", "y"))
+@record(twin=_twin(jnp.fmin), operands=("x", "y"))
 def fmin(x: Any, y: Any, *, ties: Ties = "split") -> Answer:
     """The smaller element, a NaN losing to a number, as in `jaxpool.fmin`."""
     return parts.elementwise((x, y), _numbers_first(builtins.min, ties))

@@ -173,8 +173,10 @@ def _put_back(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> 
     )
     size = math.prod(spatial_shape)
     flat = jnp.zeros((*values.shape[:-1], size), values.dtype)
-    places = jnp.where(places < 0, size, places)  # nowhere
-    flat = jnp.put_along_axis(flat, places, values, -1, inplace=False, mode="drop")
+    put = jnp.vectorize(
+        lambda to, at, y: to.at[at].set(y, mode="drop"), signature="(m),(n),(n)->(m)"
+    )
+    flat = put(flat, jnp.where(places < 0, size, places), values)  # negative is nowhere
     found = flat.reshape(*flat.shape[:-1], *spatial_shape)
     return jnp.transpose(found, tuple(np.argsort((*lanes, *pooled)).tolist()))
 
