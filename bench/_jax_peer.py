@@ -26,7 +26,6 @@ from bench._case import (
     Case,
 )
 from bench._peer import Device, Prepared, Unsupported, Work
-from bench.oracle import sample_index
 from bench.timing import timed_calls
 
 Op = Callable[..., Any]  # gives y, or y and positions
@@ -63,10 +62,9 @@ class JaxPeer:
 
         results = compiled(*arguments)
         outputs, dxs = (results, ()) if dy is None else results
-        index = sample_index(case)
         difference = work.reference.difference(
-            [np.asarray(y)[index] for y in outputs_of(outputs)],
-            [np.asarray(dx)[index] for dx in dxs],
+            [np.asarray(y)[case.sample] for y in outputs_of(outputs)],
+            [np.asarray(dx)[case.sample] for dx in dxs],
         )
         return Prepared(
             timed_calls(lambda: compiled(*arguments), jax.block_until_ready, burst(self._device)),

@@ -38,7 +38,8 @@ class TensorFlowPeer:
     def prepare(self, work: Work) -> Prepared:
         request = {"case": work.case.to_json(), "mode": work.mode}
         answer = self._ask("prepare", **request)
-        return Prepared(self._calls, answer["compile_s"], answer["difference"])
+        compile_s = answer.pop("compile_s")
+        return Prepared(self._calls, compile_s, work.reference.difference(**answer))
 
     def close(self) -> None:
         if self._process is not None:

@@ -22,7 +22,6 @@ from bench._case import (
     Case,
 )
 from bench._peer import Device, Prepared, Unsupported, Work
-from bench.oracle import sample_index
 from bench.timing import timed_calls
 
 
@@ -226,14 +225,13 @@ def _native(
 
 def _samples(torch: Any, case: Case, outputs: Any, dxs: Any) -> tuple[list[Any], list[Any]]:
     """Results in the case's own axis order, cut to what the oracle looks at."""
-    index = sample_index(case)
 
     def sample(t: Any) -> Any:
         if _as_channels_first(case):
             if t.ndim > len(case.shape):
                 t = t.squeeze(2)
             t = t.permute(np.argsort((0, case.channel_axis, *case.axes)).tolist())
-        return t.detach()[index].to("cpu", torch.float64).numpy()
+        return t.detach()[case.sample].to("cpu", torch.float64).numpy()
 
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     return [sample(y) for y in outputs], [sample(dx) for dx in dxs]

@@ -1,7 +1,7 @@
 """The table of benchmark cases: calls with tags. A case is named by the call that a user would write.
 
-They are of functions that other libraries have too: a new one is a row (or a loop) here, a branch in each peer, and one
-in `bench.oracle`. `python -m bench --plain` times every public function beside what a user would write instead.
+They are of functions that other libraries have too: a new one is a row (or a loop) here, and a branch in each peer.
+`python -m bench --plain` times every public function beside what a user would write instead.
 """
 
 from __future__ import annotations

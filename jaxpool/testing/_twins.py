@@ -28,7 +28,7 @@ def side_by_side(x: Array, axes: Sequence[int], lists: Lists) -> tuple[Array, np
         taps = max(map(len, own), default=1)
         rows = [[*window, *[-1] * (taps - len(window))] for window in own]
         at = np.array(rows, int).reshape(len(own), taps)
-        taken = jnp.take(x, np.maximum(at, 0).ravel(), axis)
+        taken = jnp.take(x, np.maximum(at, 0).ravel(), axis, mode="clip")
         x = jnp.moveaxis(
             taken.reshape(*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]), axis + 1, -1
         )

@@ -18,7 +18,6 @@ from bench._jax_peer import jaxpool_op, outputs_of
 from bench._lax_pools import LAX_POOLS
 from bench._peer import Work
 from bench.cases import MODES, adaptive, over, pool, select, unpool
-from bench.oracle import Reference
 from bench.peers import OURS, RIVALS, peers
 from bench.results import CaseResult, Row, Run
 from bench.run import run_case
@@ -131,50 +130,6 @@ def test_names_tell_sizes_and_axes(case, name):
 )
 def test_floor_counts_every_array_once(case, forward, both):
     assert [case.floor_bytes(mode) for mode in MODES] == [forward, both]
-
-
-def expected(case, x, dy):
-    """The oracle's outputs and dx as flat lists, for one batch entry and channel."""
-    outputs, (dx,) = Reference(
-        case,
-        [np.float64(a).reshape(case.shape) for a in x],
-        np.float64(dy).reshape(case.output_shape),
-    ).expected()
-    return [y.ravel().tolist() for y in outputs], dx.ravel().tolist()
-
-
-def test_oracle_adds_what_overlapping_adaptive_windows_send_and_takes_the_first():
-    case = adaptive("adaptive_max_pool", (1, 3, 1), 2)
-    assert expected(case, [[5, 7, 7]], [1, 2]) == ([[7, 7]], [0, 3, 0])
-    case = adaptive("adaptive_avg_pool", (1, 3, 1), 2)
-    assert expected(case, [[1, 3, 8]], [2, 4]) == ([[2, 5.5]], [1, 3, 2])
-
-
-def test_oracle_counts_positions_without_the_padding():
-    case = pool(ARGMAX, (1, 2, 2, 1), 2, 2, 1)
-    outputs, dx = expected(case, [[4, 3, 2, 1]], [1, 2, 3, 4])
-    assert outputs == [[4, 3, 2, 1], [0, 1, 2, 3]]
-    assert dx == [1, 2, 3, 4]
-
-
-def test_oracle_unpools_to_positions_and_reads_the_cotangent_there():
-    case = unpool((1, 1, 2, 1), 2)
-    outputs, dx = expected(case, [[5, 6], [4, 3]], range(8))
-    assert outputs == [[0, 0, 0, 6, 5, 0, 0, 0]]
-    assert dx == [4, 3]
-
-
-def test_oracle_sends_running_maxima_to_the_first_of_the_tied():
-    case = over("cummax", (1, 5, 1), (1,))
-    assert expected(case, [[1, 3, 3, 2, 4]], [1, 2, 4, 8, 16]) == (
-        [[1, 3, 3, 3, 4]],
-        [1, 14, 0, 0, 16],
-    )
-
-
-def test_oracle_divides_among_the_tied_of_whole_axes():
-    case = over("max", (1, 2, 2, 1), (1, 2))
-    assert expected(case, [[7, 1, 7, 0]], [3]) == ([[7]], [1.5, 0, 1.5, 0])
 
 
 def test_wrong_positions_are_marked():

@@ -1,9 +1,12 @@
 """The benchmark suite: its table, its oracle, its timer and its report."""
 
+import functools
 import itertools
 import json
 import math
 import re
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -29,6 +32,7 @@ from tests.support.later import in_turn
 SMALL = select(["small"])
 # Windows that lax has; the other ops are in test_beyond_windows.py.
 WINDOWS = [case for case in SMALL if not set(case.tags) & {"adaptive", "argmax", "train"}]
+POOLED = [case for case in SMALL if case.op != TRAIN_STEP]
 
 
 def names(cases):
@@ -107,11 +111,50 @@ def test_every_public_function_is_compiled_for_a_target():
     assert names == set(pools())
 
 
-def test_oracle_sends_the_cotangent_to_the_first_of_a_tie():
-    case = pool("max_pool", (1, 3, 1), 3)
-    reference = Reference(case, (np.ones((1, 3, 1)),), np.full((1, 1, 1), 2.0))
-    _, (dx,) = reference.expected()
-    assert dx.ravel().tolist() == [2.0, 0.0, 0.0]
+@pytest.mark.parametrize("case", in_turn(POOLED), ids=names(POOLED))
+def test_the_reference_is_what_the_loops_say_of_numbers_that_tie(case):
+    rng = np.random.default_rng(0)
+    most = (
+        3 if case.arity < 3 else 1000
+    )  # jnp.maximum in turn halves a tie of two, and no tie of three
+    xs = [rng.integers(-2, most, case.shape) for _ in range(case.arity)]
+    given, dy = [*xs, *case.inputs()[case.arity :]], rng.integers(-4, 5, case.output_shape)
+    reference, pool = Reference(case, given, dy), pools()[case.op]
+    for counts in (True, False):
+        options = (
+            {} if counts or not pool.takes("count_include_pad") else {"count_include_pad": False}
+        )
+        loops = case.bound(functools.partial(pool.meaning, **options))
+        answer = loops(
+            *(x[case.sample].astype(float) for x in xs),
+            *(x[case.sample] for x in given[case.arity :]),
+        )
+        (y, *positions), dxs = reference.expected(counts)
+        np.testing.assert_allclose(y, answer.y, rtol=1e-14)
+        for found in positions:
+            np.testing.assert_array_equal(found, answer.indices)
+        for dx, want in zip(dxs, answer.cotangents(dy[case.sample]), strict=True):
+            np.testing.assert_allclose(dx, want, rtol=1e-14, atol=1e-14)
+
+
+def test_the_process_of_tensorflow_needs_no_jax():
+    stubs = "import sys; sys.modules |= {'jax': None, 'tensorflow': sys}"
+    subprocess.run([sys.executable, "-c", f"{stubs}; import bench._tf_worker"], check=True)
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_what_tensorflow_sends_is_held_against_the_reference(monkeypatch, wrong):
+    work = Work(pool("avg_pool", (1, 3, 1), 2, 2, "SAME"), "forward_and_vjp")
+    outputs, dxs = work.reference.expected(count_include_pad=False)
+    answer = {
+        "compile_s": 1.0,
+        "outputs": [(y + wrong).tolist() for y in outputs],
+        "dxs": [dx.tolist() for dx in dxs],
+        "count_include_pad": False,
+    }
+    peer = TensorFlowPeer("cpu", 2, None)
+    monkeypatch.setattr(peer, "_ask", lambda do, **arguments: answer)
+    assert peer.prepare(work).difference == wrong
 
 
 def test_a_wrong_result_is_marked():

@@ -7,8 +7,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from jaxpool.testing import _twins as twins
 from jaxpool.testing._answer import Answer, Term, exact_values, rounded
 from jaxpool.testing._record import record
 from jaxpool.testing.oracle import _parts as parts
@@ -41,36 +41,28 @@ def _cumulative(x: Any, axis: int, reverse: bool, reset: Any, rule: Rule) -> Ans
     return Answer(rounded(y, x.dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
 
-def _twin(formula: Callable[..., Any]) -> Callable[..., Any]:
+def _twin(stays: Callable[..., Any], *, with_position: bool = False) -> Callable[..., Any]:
+    """Of 1, 2, 4, ... steps the best, and where it stands: that of the half before, where it `stays` beside the own."""
+
     def twin(
         x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Any = None
     ) -> Any:
-        return formula(*_seen(x, axis, reverse, reset)[:2])
-
-    return twin
-
-
-def _seen(x: Any, axis: int, reverse: bool, reset: Any) -> tuple[Any, Any, Any]:
-    """What the run has seen at each element along a new last axis, which counts, and where it stands."""
-    at = axis % x.ndim
-    every = range(x.shape[at])
-    seen = [list(range(i, len(every))) if reverse else list(range(i + 1)) for i in every]
-    values, there = twins.side_by_side(x, (at,), [seen])
-    number = jnp.arange(len(every)).reshape([-1 if axis == at else 1 for axis in range(x.ndim)])
-    if reset is not None:
-        episode = jnp.cumsum(jnp.broadcast_to(jnp.asarray(reset), x.shape), at)
-        there = there & (twins.side_by_side(episode, (at,), [seen])[0] == episode[..., None])
-    return values, there, twins.side_by_side(number, (at,), [seen])[0]
-
-
-def _with_position(best: Any, worst: float, extreme: Any) -> Callable[..., Any]:
-    def twin(
-        x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Any = None
-    ) -> Any:
-        values, there, number = _seen(x, axis, reverse, reset)
-        at = best(jnp.where(there, values, worst), -1)[..., None]
-        index = jnp.take_along_axis(jnp.broadcast_to(number, values.shape), at, -1)[..., 0]
-        return extreme(values, there), index.astype(np.int32)
+        at = axis % x.ndim
+        begins = jnp.broadcast_to(False if reset is None else jnp.asarray(reset), x.shape)
+        if reverse:  # what runs backwards begins anew behind the first step of the next episode
+            begins = jnp.roll(begins, -1, at)
+        index = lax.broadcasted_iota(np.int32, x.shape, at)
+        number = x.shape[at] - 1 - index if reverse else index
+        y, steps = x, 1
+        while steps < x.shape[at]:
+            found = [
+                jnp.roll(each, -steps if reverse else steps, at) for each in (y, index, begins)
+            ]
+            there = (number >= steps) & ~begins
+            kept = there & stays(found[0], y)
+            y, index = jnp.where(kept, found[0], y), jnp.where(kept, found[1], index)
+            begins, steps = begins | (there & found[2]), 2 * steps
+        return (y, index) if with_position else y
 
     return twin
 
@@ -81,7 +73,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@record(twin=_twin(twins.largest), **SETTINGS)
+@record(twin=_twin(jnp.greater_equal), **SETTINGS)
 def cummax(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
@@ -94,7 +86,7 @@ def cummax(
     return _cumulative(x, axis, reverse, reset, parts.choose(max, ties))
 
 
-@record(twin=_twin(twins.smallest), **SETTINGS)
+@record(twin=_twin(jnp.less_equal), **SETTINGS)
 def cummin(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
@@ -102,7 +94,7 @@ def cummin(
     return _cumulative(x, axis, reverse, reset, parts.choose(min, ties))
 
 
-@record(twin=_with_position(jnp.argmax, -np.inf, twins.largest), **SETTINGS)
+@record(twin=_twin(jnp.greater_equal, with_position=True), **SETTINGS)
 def cummax_with_argmax(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
@@ -110,7 +102,7 @@ def cummax_with_argmax(
     return cummax(x, axis, reverse=reverse, reset=reset, ties=ties)
 
 
-@record(twin=_with_position(jnp.argmin, np.inf, twins.smallest), **SETTINGS)
+@record(twin=_twin(jnp.less_equal, with_position=True), **SETTINGS)
 def cummin_with_argmax(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:

@@ -169,8 +169,12 @@ def _put_back(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> 
         jnp.transpose(each, (*lanes, *pooled)).reshape(*[y.shape[a] for a in lanes], elements)
         for each in (y, indices)
     )
-    at = places[..., None] == np.arange(math.prod(spatial_shape))
-    flat = (values[..., None] * at).sum(-2)
+    size = math.prod(spatial_shape)
+    flat = jnp.zeros((*values.shape[:-1], size), values.dtype)
+    put = jnp.vectorize(
+        lambda to, at, y: to.at[at].set(y, mode="drop"), signature="(m),(n),(n)->(m)"
+    )
+    flat = put(flat, jnp.where(places < 0, size, places), values)  # negative is nowhere
     found = flat.reshape(*flat.shape[:-1], *spatial_shape)
     return jnp.transpose(found, tuple(np.argsort((*lanes, *pooled)).tolist()))
 
