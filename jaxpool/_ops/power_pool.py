@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jax import Array, lax
@@ -52,6 +52,17 @@ def _slope(x: Array, p: float) -> Array:
 def _norm_slopes(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
     """Terms weighed by the derivative of `|low / high|^p / p`, low with its sign."""
     return tuple(_slope(ratio(low, high), p) * each for each in sums)
+
+
+def _still(x: Array) -> Array:
+    """Where an element gets nothing, whatever the rest of its window is."""
+    return jnp.logical_or(jnp.isinf(x), x == 0)
+
+
+def _where_beyond(y: Array, more: Callable[[Array], Array], found: Array) -> Array:
+    """`more(found)` if a norm is beyond the range of its type, else `found`."""
+    kept: Array = lax.cond(all_of(jnp.logical_not(jnp.isinf(y))), lambda found: found, more, found)
+    return kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,17 +145,37 @@ class NormPool(RangedOp):
         if not self.is_plain():
             return super().careful_linear(xs, y, dots)
         wide, p = self._taken(xs[0])
-        dot = jnp.where(jnp.isinf(wide), 0, dots[0])
-        (found,) = self._relative(wide, y, p).gather((dot,), self._later, first=_norm_slopes)
-        return jnp.where(self._flat(y), 0, found)
+        dot = jnp.where(_still(wide), 0, dots[0])
+
+        def more(found: Array) -> Array:
+            return jnp.where(jnp.isinf(y), self._moved(*self._smaller(wide), p, dot), found)
+
+        return _where_beyond(y, more, self._moved(wide, y, p, dot))
 
     def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
         if not self.is_plain():
             return super().careful_transpose(xs, y, dy)
         wide, p = self._taken(xs[0])
+
+        def more(dx: Array) -> Array:
+            return dx + self._sent(*self._smaller(wide), p, jnp.where(jnp.isinf(y), dy, 0))
+
+        dx = _where_beyond(y, more, self._sent(wide, y, p, dy))
+        return (jnp.where(_still(wide), 0, dx).astype(xs[0].dtype),)
+
+    def _moved(self, wide: Array, y: Array, p: float, dot: Array) -> Array:
+        (found,) = self._relative(wide, y, p).gather((dot,), self._later, first=_norm_slopes)
+        return jnp.where(self._flat(y), 0, found)
+
+    def _sent(self, wide: Array, y: Array, p: float, dy: Array) -> Array:
         steep = jnp.where(self._flat(y), 0, dy)
         (dx,) = self._relative(wide, y, p).spread((steep,), self._later, first=_norm_slopes)
-        return (jnp.where(jnp.isinf(wide), 0, dx).astype(xs[0].dtype),)
+        return dx
+
+    def _smaller(self, wide: Array) -> tuple[Array, Array]:
+        """Inputs and norms so much smaller that a norm of finite numbers is finite; derivatives are the same."""
+        small = wide * 2.0**-32
+        return small, self.careful(small)
 
     def _flat(self, y: Array) -> Array:
         return jnp.logical_or(y == 0, jnp.isinf(y))

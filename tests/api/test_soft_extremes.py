@@ -246,3 +246,19 @@ def test_a_large_window_is_a_short_program(name):
     assert length((63, 63), padding="SAME") < 8 * small
     assert length((80, 80)) < small
     assert length((40, 40), strides=40) < 3 * small
+
+
+@pytest.mark.parametrize("p", [1.5, 2, 3])
+def test_a_norm_beyond_its_type_has_the_derivative_of_a_smaller_one(p):
+    x = jnp.array([3e38, -3e38, 1e-30, 1e-30, np.nan, 0, np.inf, 1], jnp.float32)[:, None]
+
+    def pool(x):
+        return jaxpool.lp_pool(x, p, (2,), strides=(2,))
+
+    half = 0.5 ** ((p - 1) / p)
+    want = np.array([half, -half, half, half, np.nan, 0, 0, 0])
+    y, back = jax.vjp(pool, x)
+    assert np.isinf(y[0, 0])
+    np.testing.assert_allclose(back(jnp.ones_like(y))[0].ravel(), want, 1e-5)
+    tangent = jax.jvp(pool, (x,), (jnp.arange(8.0)[:, None],))[1]
+    np.testing.assert_allclose(tangent.ravel(), [-half, 5 * half, np.nan, 0], 1e-5)
