@@ -60,11 +60,12 @@ def max_pool(
 
     Gradient: the cotangent of each output, the derivative of the result with respect to it, goes to
     the element that was chosen, overlapping windows add up, all others get zeros. The residual is
-    one unsigned index per output element (with `ties="split"` one bit per tap). NaN is larger than
+    one unsigned index per output element (with `ties="split"` one bit per tap; traced for a TPU x itself, of
+    windows that one instruction of it takes). NaN is larger than
     every number: the output is NaN and the cotangent goes to the NaN that `ties` chooses. -inf is
     an ordinary value. Padding is never chosen, whatever the type. Overlapping cotangents of 8- and
-    16-bit floats add in float32 and are rounded once. The backward holds no scatter: the same bits
-    on every run.
+    16-bit floats add in float32 and are rounded once. The backward holds no scatter (that of a TPU is in a fixed
+    order): the same bits on every run.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
