@@ -157,8 +157,8 @@ function norm(values, p) {
   }
   if (largest === 0 || largest === Infinity) return { value: largest, shares: values.map(() => 0) };
   if (Number.isNaN(largest)) {
-    const lost = (size) => size === Infinity || (size === 0 && !Number.isInteger(p));
-    return { value: NaN, shares: sizes.map((size) => (lost(size) ? 0 : NaN)) };
+    const still = (size) => size === Infinity || size === 0;
+    return { value: NaN, shares: sizes.map((size) => (still(size) ? 0 : NaN)) };
   }
   const total = sizes.reduce((sum, size) => sum + (size / largest) ** p, 0);
   const value = largest * total ** (1 / p);
