@@ -121,13 +121,22 @@ def _folded(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold:
                 lax.select(jnp.broadcast_to(counting, key.shape), key, lax.full_like(key, fill))
                 for counting, key in zip(counts, keys, strict=True)
             ]
-        return functools.reduce(join, keys)
+        return finished(functools.reduce(join, keys))
 
-    keys = _in_stretches(fold, joined, x, mask)
-    while fold.then is not None:
-        fold = fold.then
-        keys = _in_stretches(fold, functools.partial(functools.reduce, join), keys)
-    return from_keys(lax.expand_dims(lax.reduce(keys, fill, join, axes), axes), x.dtype)
+    def finished(keys: Array) -> Array:
+        """The values, in the pass that leaves nothing to be reduced."""
+        done = all(keys.shape[axis] == 1 for axis in axes)
+        return from_keys(keys, x.dtype) if done else keys
+
+    def joined_again(keys: Sequence[Array]) -> Array:
+        return finished(functools.reduce(join, keys))
+
+    y = _in_stretches(fold, joined, x, mask)
+    for then in fold.later():
+        y = _in_stretches(then, joined_again, y)
+    if y.dtype == x.dtype:
+        return y
+    return from_keys(lax.expand_dims(lax.reduce(y, fill, join, axes), axes), x.dtype)
 
 
 def _compared(x: Array, fold: Fold | None, dtype: DType) -> Array:
@@ -150,30 +159,39 @@ def attained(x: Array, y: Array, mask: Array | None = None, fold: Fold | None = 
     return _ties(_compared(x, fold, x.dtype), _compared(y, fold, x.dtype), mask)
 
 
+def _counts(x: Array, y: Array, mask: Array | None, fold: Fold) -> Array:
+    """How many elements of stretches tie with the extreme."""
+    narrow = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
+
+    def added(parts: list[Array], fold: Fold, size: int, dtype: DType) -> Array:
+        """The sum of parts; of what the last two stretches share the last has nothing."""
+        starts, length = _starts(size, fold)
+        twice = starts[-2] + length - starts[-1]
+        if twice > 0:
+            last = parts[-1]
+            place = lax.broadcasted_iota(np.int32, last.shape, fold.axis)
+            is_own = lax.ge(place, lax.full_like(place, twice))
+            parts[-1] = lax.select(is_own, last, lax.full_like(last, 0))
+        return functools.reduce(lax.add, [part.astype(dtype) for part in parts])
+
+    def tied(parts: Sequence[Array], bests: Sequence[Array], *masks: Sequence[Array]) -> Array:
+        counts = masks[0] if masks else [None] * len(parts)
+        triples = zip(parts, bests, counts, strict=True)
+        ties = [_ties(_compared(part, fold, x.dtype), best, mask) for part, best, mask in triples]
+        return added(ties, fold, x.shape[fold.axis], narrow)
+
+    found = _in_stretches(fold, tied, x, _compared(y, fold, x.dtype), mask)
+    for then in fold.later():
+        again = functools.partial(added, fold=then, size=found.shape[then.axis], dtype=np.int32)
+        found = _in_stretches(then, again, found)
+    return found
+
+
 def tied_count(
     x: Array, y: Array, axes: Sequence[int], mask: Array | None = None, fold: Fold | None = None
 ) -> Array:
     """How many elements that count tie with the extreme y, as int32; at least 1."""
-    found = attained(x, y, mask)
-    if fold is not None:
-        narrow = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
-        starts, length = _starts(x.shape[fold.axis], fold)
-        twice = starts[-2] + length - starts[-1]  # elements that the last two stretches share
-
-        def joined(
-            parts: Sequence[Array], bests: Sequence[Array], *masks: Sequence[Array]
-        ) -> Array:
-            counts = masks[0] if masks else [None] * len(parts)
-            triples = zip(parts, bests, counts, strict=True)
-            tied = [
-                _ties(_compared(part, fold, x.dtype), best, mask) for part, best, mask in triples
-            ]
-            if twice > 0:
-                place = lax.broadcasted_iota(np.int32, tied[-1].shape, fold.axis)
-                tied[-1] = lax.bitwise_and(tied[-1], lax.ge(place, lax.full_like(place, twice)))
-            return functools.reduce(lax.add, [each.astype(narrow) for each in tied])
-
-        found = _in_stretches(fold, joined, x, _compared(y, fold, x.dtype), mask)
+    found = attained(x, y, mask) if fold is None else _counts(x, y, mask, fold)
     count = jnp.sum(found, axis=tuple(axes), keepdims=True, dtype=np.int32)
     return lax.max(count, lax.full_like(count, 1))
 
@@ -260,6 +278,8 @@ def chosen_rank(
         return lax.select(lax.ge(which, lax.full_like(which, 0)), rank, lax.full_like(rank, none))
 
     rank = _in_stretches(fold, joined, x, _compared(y, fold, x.dtype), mask)
+    for then in fold.later():
+        rank = _in_stretches(then, functools.partial(functools.reduce, lax.min), rank)
     return lax.expand_dims(lax.reduce(rank, none, lax.min, axes), axes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
@@ -118,6 +118,12 @@ class Fold:
     barrier: Barrier = "barrier"
     then: Fold | None = None  # of what is left
 
+    def later(self) -> Iterator[Fold]:
+        """The folds of what is left, one after another."""
+        if self.then is not None:
+            yield self.then
+            yield from self.then.later()
+
 
 def plan_fold(
     shape: Shape, axes: Sequence[int], bits: int, platform: Platform, sharded: bool, ties: bool
@@ -125,29 +131,28 @@ def plan_fold(
     """The fold of a reduction of floats over `axes`, of their `ties` or of the values; None: reduced as it is.
 
     Of the axes that are long enough the first: there the rows that are joined are longest. A shorter axis
-    is joined whole. Of 16-bit floats what is left of the values is folded again.
+    is joined whole. What is left is folded again.
     """
     tuning = TUNING[platform]
     if sharded or None in shape or bits < 16 or elements(shape) < tuning.folded_elements:
         return None
-    twice = bits == 16 and not ties
-    most = tuning.folded_ways // (2 if bits == 16 else 1)
+    most = tuning.folded_ways
     least = tuning.folded_tied_row if ties else tuning.folded_row
-    least = tuning.folded_row_of_16_bits if twice else least
 
     def fold(axis: int, ways: int) -> Fold:
         left = tuple(
             -(-(size or 0) // ways) if at == axis else size for at, size in enumerate(shape)
         )
-        then = plan_fold(left, axes, bits, platform, sharded, ties) if twice else None
+        then = plan_fold(left, axes, bits, platform, sharded, ties)
         return Fold(axis, ways, barrier_on(platform), then)
 
+    whole = tuning.folded_whole // (2 if bits == 16 else 1)
     for ways in (most, most // 2, most // 4):
         for axis in sorted(axes):
             size = shape[axis] or 0
             if size >= ways and size // ways * row(shape, (axis,)) * bits >= least:
                 return fold(axis, ways)
-        short = [axis for axis in sorted(axes) if 1 < (shape[axis] or 0) <= most]
+        short = [axis for axis in sorted(axes) if 1 < (shape[axis] or 0) <= whole]
         if short and not ties:
             return fold(short[0], shape[short[0]] or 0)
     return None

@@ -108,9 +108,9 @@ class Tuning:
     # NOTES: Reductions that lose NaN
     loses_nan: bool = False  # a maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12): look for it
     folded_elements: float = NEVER  # elements: from here on stretches of an axis are joined before it is reduced
-    folded_ways: int = 16  # stretches: of 32 and 64 bits; half as many of 16 bits, of which more do not vectorise
-    folded_row: int = 128  # bits next to each other: of shorter stretches the pass does not vectorise
-    folded_row_of_16_bits: int = 32  # bits next to each other: the same of 16-bit floats, folded twice
+    folded_ways: int = 8  # stretches: more are slower
+    folded_whole: int = 16  # elements along an axis: joined whole up to here; half as many of 16 bits
+    folded_row: int = 32  # bits next to each other: of shorter stretches the pass does not vectorise
     folded_tied_row: int = 256  # bits next to each other: the same where ties are counted or the first is found
     # NOTES: Subnormal numbers
     scan_row: float = NEVER  # elements: rows of a running extreme are joined by a loop once they are so long

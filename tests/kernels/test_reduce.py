@@ -66,17 +66,13 @@ def test_what_is_folded():
     large = (16, 112, 112, 64)
     assert [plan(large, (1, 2), bits) for bits in (8, 16, 32)] == [
         None,
-        fold(1, 8, then=fold(1, 8, then=fold(2, 8))),
-        fold(1, 16),
+        *2 * [fold(1, 8, then=fold(1, 8, then=fold(2, 8)))],
     ]
-    assert plan((4, 32, 112, 64), (0, 1, 2, 3)) == fold(1, 16)  # not the four elements before it
-    assert plan((64, 7, 7, 512), (1, 2)) == fold(1, 7)  # seven elements are fewer than sixteen
-    assert plan((64, 7, 7, 512), (1, 2), ties=True) == fold(1, 4)
-    assert [plan(large, (3,), ties=ties) for ties in (False, True)] == [fold(3, 16), fold(3, 8)]
-    assert [plan(large, (3,), 16, ties=ties) for ties in (False, True)] == [
-        fold(3, 8, then=fold(3, 8)),
-        fold(3, 4),
-    ]
+    # Not the four elements before it.
+    assert plan((4, 32, 112, 64), (0, 1, 2, 3)) == fold(1, 8, then=fold(2, 8))
+    assert plan((64, 7, 7, 512), (1, 2)) == fold(1, 7, then=fold(2, 7))
+    assert plan(large, (3,)) == fold(3, 8, then=fold(3, 8))
+    assert plan(large, (3,), 16, ties=True) == fold(3, 4)
     groups = (4, 64, 64, 32, 2)  # of a maxout
     assert [plan(groups, (4,), ties=ties) for ties in (False, True)] == [fold(4, 2), None]
     assert plan((1, 16, 16, 48), (1, 2)) is None
