@@ -29,11 +29,15 @@ def of_rows(y: Array, ids: Array, fill: Any) -> Array:
     return jnp.take(y, at, axis=0, mode="fill", fill_value=fill)
 
 
+def with_zeros(y: Array, ids: Array) -> tuple[Array, Array]:
+    """y and a row of zeros after it, and which of them is that of each segment's row: the zeros for a row in none."""
+    rows = lax.pad(y, jnp.zeros((), y.dtype), [(0, 1, 0), *[(0, 0, 0)] * (y.ndim - 1)])
+    return rows, jnp.where(ids < 0, np.int32(y.shape[0]), ids)
+
+
 def stored_rows(y: Array, ids: Array) -> Array:
     """What the segment of each row holds, 0 for a row in none: of rows that are stored, one of zeros among them."""
-    rows = lax.pad(y, jnp.zeros((), y.dtype), [(0, 1, 0), *[(0, 0, 0)] * (y.ndim - 1)])
-    at = jnp.where(ids < 0, np.int32(y.shape[0]), ids)
-    rows, at = lax.optimization_barrier((rows, at))
+    rows, at = lax.optimization_barrier(with_zeros(y, ids))
     return rows.at[at].get(mode="promise_in_bounds")
 
 

@@ -13,14 +13,21 @@ from jax import numpy as jnp
 
 from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import accumulator, cast, losing
-from jaxpool._kernels.segments import beside_rows, masked, scattered, total
+from jaxpool._kernels.segments import (
+    beside_rows,
+    masked,
+    of_rows,
+    scattered,
+    total,
+    with_zeros,
+)
 from jaxpool._kernels.slices import holds_nothing
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import EMPTY, SURE, all_of, amended, graded, least_of, moderate, share
 from jaxpool._ops.segments import summed
 from jaxpool._ops.soft_pool import REACH
-from jaxpool._plan.others import adds_in_order
+from jaxpool._plan.others import adds_in_order, stores_shares
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, along
 
@@ -209,13 +216,13 @@ class SegmentLogSumExp(Op):
         (x, ids, *mask), y = kept
         dy = cast(dy, y.dtype)
         shares, grades = share(dy, self._slope(y), *self._near(y))
-        # XLA for CPU does not vectorise a loop over short rows that selects by row or finds a row's place: what a
-        # branch is given is stored, exponentials that the forward has made too. A row of zeros is for rows of none.
-        shares = lax.pad(shares, jnp.zeros((), y.dtype), [(0, 1, 0), *[(0, 0, 0)] * (y.ndim - 1)])
-        at = jnp.where(ids < 0, np.int32(y.shape[0]), ids)
+        stored = stores_shares(on)
+        # What a branch is given is stored, the exponentials that the forward has made too.
+        shares, at = with_zeros(shares, ids) if stored else (shares, ids)
 
         def plain(weights: Array, shares: Array, at: Array, *_: Array) -> Array:
-            return _weighed(beside_rows(shares, at), weights).astype(x.dtype)
+            mine = beside_rows(shares, at) if stored else of_rows(shares, at, 0)
+            return _weighed(mine, weights).astype(x.dtype)
 
         def careful(
             _: Array, shares: Array, at: Array, dy: Array, ids: Array, x: Array, *mask: Array
