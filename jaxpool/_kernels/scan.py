@@ -5,8 +5,9 @@ element lie next to each other: a run that begins at that element. Sums over run
 them go in the same steps, and need no more than the index. Forward, reach grows towards the
 start of the axis; in reverse, towards its end.
 
-Where a plan says so, a loop follows when every element has seen `far` of them: it goes along the axis in rows of `far`
-positions, each of which needs what the one before it came to.
+Where a plan says so, the axis is cut into blocks, each of which has passes of its own. What whole blocks come
+to is a shorter axis, along which they are joined in the same way. A last pass joins what the elements of a block
+have seen to what all blocks before it have.
 """
 
 import functools
@@ -39,12 +40,16 @@ def _scan(
     reverse: bool,
     plan: ScanPlan,
     *given: Array,
+    apart: int = 1,
 ) -> Array:
     """Every element joined to all before it, by `join(x, *given, others=..., fars=...)`.
 
-    Of `others` each is `(far_x, *far_given)`, as many positions away as `fars` says.
+    Of `others` each is `(far_x, *far_given)`, as many elements away as `fars` says; those of x are `apart`.
     """
-    passes, far = plan.passes(x.shape[axis])
+    size = x.shape[axis]
+    length = plan.block(size)
+    if length is not None:
+        return _by_blocks(join, x, fill, axis, reverse, plan, length, *given, apart=apart)
 
     def joined(x: Array, *given: Array, fars: Sequence[int]) -> Array:
         signed = [-far if reverse else far for far in fars]
@@ -52,44 +57,55 @@ def _scan(
             (_shift(x, axis, far, fill), *[_shift(each, axis, far, 0) for each in given])
             for far in signed
         ]
-        return join(x, *given, others=others, fars=fars)
+        return join(x, *given, others=others, fars=[apart * far for far in fars])
 
-    for fars in passes:
+    for fars in plan.passes(size):
         x = materialise(plan.barrier, functools.partial(joined, fars=fars), x, *given)
-    return x if far is None else _by_rows(join, x, axis, reverse, far, *given)
+    return x
 
 
-def _by_rows(
-    join: Callable[..., Array], x: Array, axis: int, reverse: bool, far: int, *given: Array
+def _by_blocks(
+    join: Callable[..., Array],
+    x: Array,
+    fill: object,
+    axis: int,
+    reverse: bool,
+    plan: ScanPlan,
+    length: int,
+    *given: Array,
+    apart: int,
 ) -> Array:
-    """Every row of `far` positions joined to the one before it; if the axis is no multiple, the last one is short."""
-    arrays, size = (x, *given), x.shape[axis]
-    count, rest = divmod(size, far)
+    """`_scan` by blocks of `length`; if the axis is no multiple, the last is filled up."""
+    size = x.shape[axis]
+    count = -(-size // length)
 
-    def start(row: Any) -> Any:
-        return size - far - row * far if reverse else row * far
+    def cut(x: Array, fill: object) -> Array:
+        whole = slices.pad(x, [axis], [(0, count * length - size, 0)], fill)
+        return lax.reshape(whole, (*x.shape[:axis], count, length, *x.shape[axis + 1 :]))
 
-    def rows(row: Any) -> list[Array]:
-        return [lax.dynamic_slice_in_dim(each, start(row), far, axis) for each in arrays]
+    blocks, cut_given = cut(x, fill), [cut(each, 0) for each in given]
+    within = _scan(join, blocks, fill, axis + 1, reverse, plan, *cut_given, apart=apart)
+    end = 0 if reverse else length - 1
+    ends = [lax.index_in_dim(each, end, axis + 1, keepdims=False) for each in (within, *cut_given)]
+    past = _scan(join, ends[0], fill, axis, reverse, plan, *ends[1:], apart=apart * length)
 
-    def step(row: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-        y, before, *known = state
-        here, *others = rows(row)
-        here = join(here, *others, others=[(before, *known)], fars=[far])
-        return lax.dynamic_update_slice_in_dim(y, here, start(row), axis), here, *others
-
-    first = rows(0)
-    y = lax.dynamic_update_slice_in_dim(lax.full_like(x, 0), first[0], start(0), axis)
-    y, *last = lax.fori_loop(1, count, step, (y, *first))
-    if not rest:
-        return y
-    ends = [(0, rest), (far - rest, far)] if reverse else [(size - rest, size), (0, rest)]
-    (begin, end), (near, until) = ends
-    here = [lax.slice_in_dim(each, begin, end, axis=axis) for each in arrays]
-    before = [lax.slice_in_dim(each, near, until, axis=axis) for each in last]
-    return lax.dynamic_update_slice_in_dim(
-        y, join(*here, others=[tuple(before)], fars=[far]), begin, axis
+    to = -1 if reverse else 1
+    before = [_shift(past, axis, to, fill), *[_shift(each, axis, to, 0) for each in ends[1:]]]
+    line = slices.along(
+        np.arange(length, 0, -1) if reverse else np.arange(1, length + 1), axis + 1, x.ndim + 1
     )
+
+    def with_past(within: Array, *arrays: Array) -> Array:
+        here = (within, *arrays[: len(given)])
+        others = [
+            slices.broadcast_like(lax.expand_dims(each, [axis + 1]), like)
+            for each, like in zip(arrays[len(given) :], here, strict=True)
+        ]
+        y = join(*here, others=[tuple(others)], fars=[apart * line.astype(np.int32)])
+        y = lax.reshape(y, (*x.shape[:axis], count * length, *x.shape[axis + 1 :]))
+        return slices.pad(y, [axis], [(0, size - count * length, 0)], fill)
+
+    return materialise(plan.barrier, with_past, within, *cut_given, *before)
 
 
 def _run(
@@ -107,10 +123,10 @@ def _run(
     """
     best = lax.max if kind == "max" else lax.min
 
-    def join(x: Array, *behind: Array, others: Others, fars: Sequence[int]) -> Array:
+    def join(x: Array, *behind: Array, others: Others, fars: Sequence[Any]) -> Array:
         terms = [other for other, *_ in others]
         for count in behind:
-            reached = [lax.ge(count, lax.full_like(count, far)) for far in fars]
+            reached = [lax.ge(count, slices.broadcast_like(far, count)) for far in fars]
             terms = [
                 lax.select(slices.broadcast_like(seen, term), term, lax.full_like(term, fill))
                 for seen, term in zip(reached, terms, strict=True)

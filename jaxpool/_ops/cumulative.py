@@ -19,25 +19,30 @@ from jaxpool._plan.stages import OpPlan, Stage, Stages
 Which = Literal["first", "last"]
 
 
-def scan_of(on: Platform, x: Any, axis: int) -> ScanPlan:
-    """The passes of a scan of x along an axis."""
+def scan_of(on: Platform, x: Any) -> ScanPlan:
+    """The passes of a scan of x."""
     known = problem_of(Window(()), x, on)
-    return plan_scan(on, known.shape, axis, known.sharded)
+    return plan_scan(on, known.shape, known.sharded)
 
 
 def scan_stages(chosen: ScanPlan, axis: int, size: Any) -> Stages:
-    """What a scan along an axis does, and the loop that may follow it."""
-    reaches, far = chosen.passes(size) if is_int(size) else ([], None)
-    note = (
-        f"{len(reaches)} times, each {chosen.ways} times as far"
-        if reaches
-        else "as far as the axis is long"
-    )
-    scan = Stage((axis,), chosen.ways, "running", stored=True, note=note, read=chosen)
-    if far is None:
-        return (scan,)
-    along = f"a loop over rows of {far} positions"
-    return scan, Stage((axis,), 2, "running", stored=True, note=along, read=chosen)
+    """What a scan along an axis does, and along the ends of its blocks."""
+    if not is_int(size):
+        note = "as far as the axis is long"
+        return (Stage((axis,), chosen.ways, "running", stored=True, note=note, read=chosen),)
+
+    def scan(size: int, of: str) -> Stages:
+        block = chosen.block(size)
+        times = len(chosen.passes(block or size))
+        note = f"{of}{times} times, each {chosen.ways} times as far"
+        first = Stage((axis,), chosen.ways, "running", stored=True, note=note, read=chosen)
+        if block is None:
+            return (first,)
+        last = "what all blocks before have seen is joined to each element"
+        ends = scan(-(-size // block), f"of the ends of blocks of {block}, ")
+        return first, *ends, Stage((axis,), 2, "running", stored=True, note=last, read=chosen)
+
+    return scan(size, "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Running(Op):
     reverse: bool
 
     def _scan(self, on: Platform, x: Any) -> ScanPlan:
-        return scan_of(on, x, self.axis)
+        return scan_of(on, x)
 
     def plan(self, on: Platform, x: Any, *reset: Any) -> OpPlan:
         scan = scan_stages(self._scan(on, x), self.axis, x.shape[self.axis])

@@ -47,15 +47,15 @@ class FadingSum(Op):
     linear_in_x = True
 
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        scan = scan_stages(scan_of(on, x, self.axis), self.axis, x.shape[self.axis])
+        scan = scan_stages(scan_of(on, x), self.axis, x.shape[self.axis])
         return linear_plan(scan, scan)
 
     def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
-        return fading_sums(x, given[0], self.axis, False, scan_of(on, x, self.axis))
+        return fading_sums(x, given[0], self.axis, False, scan_of(on, x))
 
     def transpose(self, on: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
         m = lax.neg(given[0])  # backwards it is this that never falls
-        return (fading_sums(dy, m, self.axis, True, scan_of(on, dy, self.axis)),)
+        return (fading_sums(dy, m, self.axis, True, scan_of(on, dy)),)
 
 
 def running_log_of_sums(x: Array, axis: int) -> Array:

@@ -11,13 +11,27 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._geometry.window import Window
 from jaxpool._kernels.bits import pack, unpack
-from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
-from jaxpool._kernels.dtypes import Kind, accumulator, cast
+from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode
+from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.segments import masked, of_rows, scattered, stored_rows, total
-from jaxpool._ops.op import Op
-from jaxpool._plan.others import adds_in_order, counts_ties_if_any, stores_shares
+from jaxpool._kernels.positions import put_in_order
+from jaxpool._kernels.segments import (
+    beside_rows,
+    masked,
+    of_rows,
+    scattered,
+    stored_rows,
+    total,
+)
+from jaxpool._ops.op import Op, problem_of
+from jaxpool._plan.others import (
+    adds_in_order,
+    counts_ties_if_any,
+    sends_to_chosen_rows,
+    stores_shares,
+)
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, Stages, along, linear_plan
 
@@ -45,7 +59,9 @@ class SegmentSelect(Op):
     def plan(self, on: Platform, x: Any, *ids: Any) -> OpPlan:
         scattered, gathered = along([0], "scattered"), along([0], "gathered")
         if self.ties != "split":
-            return OpPlan((*scattered, *gathered, *scattered), gathered, gathered, scattered)
+            forward = (*scattered, *gathered, *scattered)
+            sends = self._sends_to_chosen(on, x, x.shape[0])
+            return OpPlan(forward, gathered, scattered if sends else gathered, scattered)
         counted = along([0], "scattered", note=IF_TIED if counts_ties_if_any(on, x.shape) else "")
         forward = (*scattered, *gathered, *counted)
         return OpPlan(forward, summed(on), gathered, scattered)
@@ -62,9 +78,11 @@ class SegmentSelect(Op):
         return encode((lax.max if largest else lax.min)(y, identity), x.dtype)
 
     def _tied(self, x: Array, y: Array, ids: Array, *mask: Array) -> Array:
-        """Whether each element of x is the extreme of its segment; no row of none is, nor what the mask leaves out."""
-        known = ((ids >= 0) & (ids < self.count)).reshape(-1, *[1] * (x.ndim - 1))
-        tied = level(decode(x), of_rows(decode(y), ids, 0)) & known
+        """Whether each element of x is the extreme of its segment, and counts; of rows in no segment any answer."""
+        wide = decode(x)
+        tied = lax.eq(wide, beside_rows(decode(y), ids))
+        if is_float(wide.dtype):  # a NaN that counts is its segment's extreme
+            tied = tied | lax.ne(wide, wide)
         return tied & mask[0] if mask else tied
 
     def primal(self, on: Platform, x: Array, ids: Array, *mask: Array) -> tuple[Array, Any]:
@@ -79,7 +97,8 @@ class SegmentSelect(Op):
         return y, (ids, self._joined(join, number, ids))
 
     def _tie_bits(self, x: Array, y: Array, ids: Array, *mask: Array) -> Array:
-        return pack(self._tied(x, y, ids, *mask), 0)
+        known = lax.expand_dims((ids >= 0) & (ids < self.count), range(1, x.ndim))
+        return pack(self._tied(x, y, ids, *mask) & known, 0)
 
     def _ways(self, on: Platform, x: Array, y: Array, bits: Array, ids: Array) -> Array:
         """How many rows attain the extreme of each segment.
@@ -100,6 +119,10 @@ class SegmentSelect(Op):
         total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
         attained = lax.ne(decode(y), lax.full_like(decode(y), decoded_losing(x.dtype, self.kind)))
         return lax.cond(total == jnp.sum(attained, dtype=np.uint32), ones, counted, bits, ids)
+
+    def _sends_to_chosen(self, on: Platform, like: Any, rows: Any) -> bool:
+        known = problem_of(Window(()), like, on)
+        return sends_to_chosen_rows(on, (rows, *known.shape[1:]), self.count, known.sharded)
 
     def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
         wide = x_dot.astype(accumulator(x_dot.dtype))
@@ -127,9 +150,11 @@ class SegmentSelect(Op):
             share = materialise(barrier_on(on), _divided, wide, ways).astype(dy.dtype)
             return (jnp.where(tied, of_rows(share, ids, 0), 0),)
         ids, chosen = kept
-        mine = of_rows(chosen, ids, -1)
+        if self._sends_to_chosen(on, dy, ids.shape[0]):
+            return (put_in_order(dy, chosen, [0], [ids.shape[0]]),)
+        mine = beside_rows(chosen, ids)  # a row in no segment is never chosen
         number = lax.broadcasted_iota(np.int32, mine.shape, 0)
-        return (jnp.where(mine == number, of_rows(dy, ids, 0), 0),)
+        return (jnp.where(mine == number, beside_rows(dy, ids), 0),)
 
 
 @dataclasses.dataclass(frozen=True)

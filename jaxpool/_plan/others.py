@@ -196,32 +196,37 @@ class ScanPlan:
     ways: int
     barrier: Barrier
     keys: bool = False  # floats are compared as integers of the same order
-    walked: float = NEVER  # positions: once passes reach so far, a loop joins rows of as many, one after another
+    blocks: float = NEVER  # elements: once passes reach so far, the axis is cut into blocks, and their ends are joined
 
-    def passes(self, size: int) -> tuple[list[range], int | None]:
-        """How far from an element those stand that each pass joins to it, over an axis of `size`; and the loop's rows.
-
-        A loop takes as long as one pass or two: it spares two at least.
-        """
+    def passes(self, size: int) -> list[range]:
+        """How far from an element those stand that each pass joins to it, over an axis or a block of `size`."""
         reach = 1
         found: list[range] = []
         while reach < size:
-            if reach >= self.walked and reach * self.ways < size:
-                return found, reach
             found.append(range(reach, min(self.ways * reach, size), reach))
             reach *= self.ways
-        return found, None
+        return found
+
+    def block(self, size: int) -> int | None:
+        """The length of the blocks that an axis of `size` is cut into, a divisor if there is one; None: it is not.
+
+        Blocks spare a pass at least, as they take one more.
+        """
+        reach = 1
+        while reach < self.blocks and reach < size:
+            reach *= self.ways
+        if reach * self.ways >= size:
+            return None
+        divisors = [length for length in range(reach // 2 + 1, reach + 1) if size % length == 0]
+        return max(divisors, default=reach)
 
 
-def plan_scan(on: Platform, shape: Shape = (), axis: int = 0, sharded: bool = True) -> ScanPlan:
-    """The plan of a running extreme along an axis; one that is sharded as its type says has no loop along it."""
+def plan_scan(on: Platform, shape: Shape = (), sharded: bool = True) -> ScanPlan:
+    """The plan of a running extreme; of an array that is sharded as its type says no axis is cut into blocks."""
     tuning = TUNING[on]
     known = not sharded and None not in shape and elements(shape) > 0
-    walked = NEVER
-    if known:
-        long_enough = tuning.scan_row * (shape[axis] or 0) / elements(shape)
-        walked = max(long_enough, tuning.scan_beside / row(shape, (axis,)))
-    return ScanPlan(tuning.scan_ways, barrier_on(on), tuning.subnormals_are_zero, walked)
+    blocks = tuning.scan_block if known else NEVER
+    return ScanPlan(tuning.scan_ways, barrier_on(on), tuning.subnormals_are_zero, blocks)
 
 
 def puts_in_order(on: Platform, shape: Shape, sharded: bool) -> bool:
@@ -231,6 +236,16 @@ def puts_in_order(on: Platform, shape: Shape, sharded: bool) -> bool:
     """
     flat = not sharded and None not in shape and elements(shape) < 2**31
     return flat and TUNING[on].ordered_scatters
+
+
+def sends_to_chosen_rows(on: Platform, shape: Shape, segments: int, sharded: bool) -> bool:
+    """Whether a scatter in order sends cotangents of segments to their chosen rows, of an array of `shape`.
+
+    Else each row looks up whether it was chosen.
+    """
+    if not puts_in_order(on, shape, sharded):
+        return False
+    return segments * TUNING[on].scattered_rows <= int(shape[0] or 0)
 
 
 def turns_of_batch(shape: Shape, on: Platform) -> int:

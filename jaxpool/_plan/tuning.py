@@ -113,8 +113,7 @@ class Tuning:
     folded_row: int = 32  # bits next to each other: of shorter stretches the pass does not vectorise
     folded_tied_row: int = 256  # bits next to each other: the same where ties are counted or the first is found
     # NOTES: Subnormal numbers
-    scan_row: float = NEVER  # elements: rows of a running extreme are joined by a loop once they are so long
-    scan_beside: int = 4  # elements next to each other in such a row: of single ones a step takes far too long
+    scan_block: float = NEVER  # elements: the axis of a running extreme is cut into blocks of about so many
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
@@ -123,6 +122,7 @@ class Tuning:
     # NOTES: Boxes and segments
     ordered_scatters: bool = False  # a scatter writes one row after another: sums have the same bits on every run
     stored_shares: bool = False  # shares of segments are stored, and a row of zeros, before rows gather them
+    scattered_rows: int = 16  # rows a segment: of as many or more a scatter in order sends cotangents to the chosen
     ties_tested: bool = False  # ties of segments are counted in a branch, taken only where there is one
     box_pixels: bool = False  # a cell of few points reads their pixels; else two matrix products with the whole image
     boxes_of_a_walk: int = 128  # boxes: so many are read in one loop; on CPU what a cache holds
@@ -150,8 +150,8 @@ CPU = Tuning(
     route_row=12,
     loses_nan=True,
     folded_elements=1 << 15,
-    scan_ways=6,
-    scan_row=1 << 9,
+    scan_ways=5,
+    scan_block=25,
     subnormals_are_zero=True,
     blur_taps=1,
     network_taps=128,

@@ -97,7 +97,7 @@ def test_a_report_says_what_was_chosen_and_whether_it_holds():
 
 def test_a_threshold_that_no_case_is_near():
     lines = []
-    tune.tune(FIELDS["scan_row"], "cpu", SMALL, 0.0, lines.append)
+    tune.tune(FIELDS["scan_block"], "cpu", SMALL, 0.0, lines.append)
     assert "No case changes with it" in lines[-1]
 
 

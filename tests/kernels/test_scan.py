@@ -12,7 +12,7 @@ from tests.support.later import first
 
 PLANS = [
     *(ScanPlan(ways, "barrier") for ways in (2, 3, 16)),
-    *(ScanPlan(ways, "barrier", walked=reach) for ways, reach in ((2, 1), (2, 2), (3, 3))),
+    *(ScanPlan(ways, "barrier", blocks=reach) for ways, reach in ((2, 2), (2, 4), (3, 3))),
 ]
 SLOW = [pytest.param(size, marks=pytest.mark.slow) for size in (16, 40)]
 
@@ -54,7 +54,10 @@ def test_more_ways_are_fewer_passes():
     assert [passes(ways) for ways in (2, 16)] == [12, 3]
 
 
-def test_rows_are_joined_by_a_loop_where_it_spares_two_passes():
-    plan = ScanPlan(6, "barrier", walked=30)
-    assert plan.passes(217) == ([range(1, 6), range(6, 36, 6)], 36)
-    assert plan.passes(216)[1] is None
+def test_blocks_spare_a_pass():
+    """They have the greatest length that divides the axis and is within the reach of their passes."""
+    plan = ScanPlan(6, "barrier", blocks=30)
+    assert plan.passes(36) == [range(1, 6), range(6, 36, 6)]
+    assert plan.passes(32)[1] == range(6, 32, 6)
+    assert [plan.block(size) for size in (216, 217, 256, 1000, 36**2)] == [None, 31, 32, 25, 36]
+    assert plan.block(227) == 36  # a prime

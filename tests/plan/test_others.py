@@ -70,16 +70,11 @@ def test_a_scan_is_kept_as_its_platform_keeps(on):
 
 
 @pytest.mark.parametrize("on", TUNING)
-def test_a_scan_is_walked_along_rows_that_are_long_enough(on):
-    """On CPU; not along an axis whose type says that it is sharded, nor where a size is not known."""
-    row = TUNING[on].scan_row
-    assert others.plan_scan(on, (4, 1000, 2), 1, sharded=False).walked == row / 8
-    beside = TUNING[on].scan_beside
-    assert others.plan_scan(on, (1 << 16, 1000), 1, sharded=False).walked == max(
-        row / 2**16, beside
-    )
+def test_the_axis_of_a_scan_is_cut_into_blocks(on):
+    """On CPU; not one whose type says that it is sharded, nor where a size is not known."""
+    assert others.plan_scan(on, (4, 1000, 2), sharded=False).blocks == TUNING[on].scan_block
     for shape, sharded in (((4, 1000, 2), True), ((None, 1000, 2), False)):
-        assert others.plan_scan(on, shape, 1, sharded).walked == NEVER
+        assert others.plan_scan(on, shape, sharded).blocks == NEVER
 
 
 def blurred(window, strides=None, on="cpu"):
