@@ -1,0 +1,47 @@
+"""Cotangents of the extreme of a segment: by a scatter to the chosen rows, or looked up by each row."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+from jaxpool._ops.segments import SegmentSelect
+from jaxpool._plan import tuning
+from jaxpool._plan.others import sends_to_chosen_rows
+
+
+@pytest.mark.parametrize("ties", ["first", "last"])
+def test_both_ways_give_the_same(monkeypatch, ties):
+    """Rows in no segment, a segment without rows, NaN and ties included."""
+    rng = np.random.default_rng(0)
+    x = rng.choice([0.0, 1, 2, np.nan], (40, 3), p=[0.4, 0.3, 0.2, 0.1]).astype(np.float32)
+    ids = jnp.asarray(rng.choice([-1, 0, 1, 3, 4], 40), jnp.int32)  # of 4: none in 2, none of 4
+    dy = jnp.asarray(rng.standard_normal((4, 3)), jnp.float32)
+    op = SegmentSelect("max", ties, 4, is_sorted=False)
+
+    def dx(least):
+        rows = dataclasses.replace(tuning.CPU, scattered_rows=least)
+        monkeypatch.setitem(tuning.TUNING, "cpu", rows)
+        program = jax.jit(
+            lambda x, ids, dy: op.transpose("cpu", op.primal("cpu", x, ids)[1], dy)[0]
+        )
+        return program.lower(x, ids, dy).as_text(), program(x, ids, dy)
+
+    (scattered, sent), (looked_up, found) = dx(10), dx(11)
+    counts = [text.count('"stablehlo.scatter"') for text in (scattered, looked_up)]
+    assert counts[0] == counts[1] + 1
+    np.testing.assert_array_equal(sent, found)
+    np.testing.assert_allclose(sent.sum(0), dy[jnp.array([0, 1, 3])].sum(0), rtol=1e-6)
+
+
+def test_what_is_sent_to_chosen_rows():
+    least = tuning.CPU.scattered_rows
+    for on in ("cpu", "gpu", "tpu", "portable"):
+        chosen = [
+            sends_to_chosen_rows(on, (n, 8), 4, sharded=False) for n in (4 * least - 1, 4 * least)
+        ]
+        assert chosen == [False, on == "cpu"]
+    assert not sends_to_chosen_rows("cpu", (100 * least, 8), 4, sharded=True)
+    assert not sends_to_chosen_rows("cpu", (None, 8), 4, sharded=False)
