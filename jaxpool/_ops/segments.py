@@ -16,7 +16,7 @@ from jaxpool._kernels.bits import pack, unpack
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import put_in_order
+from jaxpool._kernels.positions import checked_position, put_in_order
 from jaxpool._kernels.segments import (
     beside_rows,
     masked,
@@ -151,7 +151,8 @@ class SegmentSelect(Op):
             return (jnp.where(tied, of_rows(share, ids, 0), 0),)
         ids, chosen = kept
         if self._sends_to_chosen(on, dy, ids.shape[0]):
-            return (put_in_order(dy, chosen, [0], [ids.shape[0]]),)
+            rows = ids.shape[0]
+            return (put_in_order(dy, checked_position(chosen, rows), [0], [rows]),)
         mine = beside_rows(chosen, ids)  # a row in no segment is never chosen
         number = lax.broadcasted_iota(np.int32, mine.shape, 0)
         return (jnp.where(mine == number, beside_rows(dy, ids), 0),)
