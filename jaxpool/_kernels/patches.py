@@ -25,7 +25,7 @@ from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import is_float
-from jaxpool._plan.others import constant_table, one_by_one
+from jaxpool._plan.others import Fold, constant_table, one_by_one
 
 
 def _ascending(window: Window) -> list[Axis]:
@@ -155,10 +155,10 @@ def _real(dim: Axis) -> Any:
     return tap <= _bounds(xp, dim, number[:, None])[1]
 
 
-def greatest(laid: Array, window: Window, *, loses_nan: bool) -> Array:
+def greatest(laid: Array, window: Window, *, loses_nan: bool, fold: Fold | None) -> Array:
     """The maximum of each window."""
     taps = tap_axes(window)
-    return lax.squeeze(reducing.extreme(laid, taps, "max", loses_nan=loses_nan), taps)
+    return lax.squeeze(reducing.extreme(laid, taps, "max", loses_nan=loses_nan, fold=fold), taps)
 
 
 def attained(laid: Array, y: Array, window: Window) -> Array:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from jax import Array, lax
+from jax import numpy as jnp
 
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
@@ -126,7 +127,10 @@ def _run(
     def join(x: Array, *behind: Array, others: Others, fars: Sequence[Any]) -> Array:
         terms = [other for other, *_ in others]
         for count in behind:
-            reached = [lax.ge(count, slices.broadcast_like(far, count)) for far in fars]
+            reached = [
+                lax.ge(count, slices.broadcast_like(jnp.asarray(far, count.dtype), count))
+                for far in fars
+            ]
             terms = [
                 lax.select(slices.broadcast_like(seen, term), term, lax.full_like(term, fill))
                 for seen, term in zip(reached, terms, strict=True)

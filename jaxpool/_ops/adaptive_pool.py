@@ -29,6 +29,7 @@ from jaxpool._kernels.patches import (
     tap_axes,
 )
 from jaxpool._ops.op import Op
+from jaxpool._ops.reduction import fold_of
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
 from jaxpool._plan.others import loses_nan, needs_no_grid, one_by_one
@@ -91,8 +92,7 @@ class LaidOut(Op):
         """The windows of x laid out and the maximum of each, both kept, and how they lie."""
         by, window = barrier_on(on), self.turned_window(x.ndim)
         laid = materialise(by, lambda x: lay_out(*self.turned(x), losing(x.dtype, "max")), x)
-        best = functools.partial(greatest, window=window, loses_nan=loses_nan(on))
-        return laid, materialise(by, best, laid), window
+        return laid, materialise(by, functools.partial(_greatest, on, window), laid), window
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ class AdaptiveSelect(LaidOut):
     def value(self, on: Platform, x: Array) -> Array:
         turned, window = self.turned(x)
         laid = lay_out(turned, window, losing(x.dtype, "max"))
-        return self.returned(greatest(laid, window, loses_nan=loses_nan(on)))
+        return self.returned(_greatest(on, window, laid))
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         laid, y, window = self.found(on, x)
@@ -167,6 +167,12 @@ class AdaptiveMean(LaidOut):
 
     def _divided(self, y: Array) -> Array:
         return y / element_counts(self.window, "real", y)
+
+
+def _greatest(on: Platform, window: Window, laid: Array) -> Array:
+    """The maximum of each of windows that are laid out."""
+    fold = fold_of(on, laid, tap_axes(window), ties=False)
+    return greatest(laid, window, loses_nan=loses_nan(on), fold=fold)
 
 
 def _longest(window: Window) -> int:

@@ -27,6 +27,14 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, Stage, Stages, along, linear_plan
 
 
+def fold_of(on: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) -> Fold | None:
+    """How stretches of x are joined before its axes are reduced."""
+    if not is_float(x.dtype):
+        return None
+    shape = tuple(int(size) if is_int(size) else None for size in x.shape)
+    return plan_fold(shape, axes, 8 * x.dtype.itemsize, on, slices.is_sharded(x), ties)
+
+
 @dataclasses.dataclass(frozen=True)
 class Reduction(Op):
     """The extreme over `axes` of `sizes`, kept as axes of size 1; may be given a mask of what counts.
@@ -41,10 +49,7 @@ class Reduction(Op):
     sizes: tuple[int, ...]
 
     def _fold(self, on: Platform, x: Array, *, ties: bool) -> Fold | None:
-        if not is_float(x.dtype):
-            return None
-        shape = tuple(int(size) if is_int(size) else None for size in x.shape)
-        return plan_fold(shape, self.axes, 8 * x.dtype.itemsize, on, slices.is_sharded(x), ties)
+        return fold_of(on, x, self.axes, ties=ties)
 
     def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
         size = math.prod(self.sizes)
