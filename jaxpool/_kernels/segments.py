@@ -3,7 +3,7 @@
 A maximum does not depend on the order in which it is taken, nor does a sum of integers: those are
 scattered. Floats are too on CPU, where XLA runs one update of a scatter after another; elsewhere,
 where they may come in any order, they are sorted and added in pairs, pairs of pairs and so on, each
-sum beginning anew where a segment does. Ids are those that `within` gives.
+sum beginning anew where a segment does. Ids are int32; those of rows in no segment are below 0, or `count` and more.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def of_rows(y: Array, ids: Array, fill: Any) -> Array:
 def with_zeros(y: Array, ids: Array) -> tuple[Array, Array]:
     """y and a row of zeros after it, and which of them is that of each segment's row: the zeros for a row in none."""
     rows = lax.pad(y, jnp.zeros((), y.dtype), [(0, 1, 0), *[(0, 0, 0)] * (y.ndim - 1)])
-    return rows, jnp.where(ids < 0, np.int32(y.shape[0]), ids)
+    return rows, jnp.where((ids >= 0) & (ids < y.shape[0]), ids, np.int32(y.shape[0]))
 
 
 def stored_rows(y: Array, ids: Array) -> Array:

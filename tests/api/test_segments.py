@@ -319,7 +319,8 @@ def test_a_masked_element_is_as_one_of_no_segment(name):
         return y if isinstance(y, tuple) else (y, jnp.zeros(0))
 
     every = jnp.ones((6, 2), bool)
-    want = both(x, jnp.where(kept, ids, -1), every)
+    none = jnp.array([0, 0, -(2**31), 2**31 - 1, 0, 3], jnp.int32)
+    want = both(x, jnp.where(kept, ids, none), every)
     junk = jnp.where(kept[:, None], x, nan)
     got = both(junk, ids, kept[:, None] & every)
     jax.tree.map(np.testing.assert_array_equal, got, want)
