@@ -8,11 +8,12 @@ No plan asks for it but that for TPUs: what XLA for CPU makes of it takes paddin
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax import numpy as jnp
 from jax.extend import core
 from jax.extend.mlir import ir
@@ -23,9 +24,16 @@ from jaxpool._geometry.window import Axis
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import Kind, cast
 from jaxpool._kernels.reduce_window import group_extremes
-from jaxpool._plan.max_pool import ScatterPlan
+from jaxpool._plan.max_pool import Groups, ScatterPlan
 
 _scatter_p = core.Primitive("jaxpool_select_and_scatter")
+
+
+def window_extremes(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
+    """The largest or smallest element of each window, by the passes whose results the instruction needs too."""
+    groups = _turned(plan)
+    y = group_extremes(_in_order(x, plan.order), kind, groups)[-1]
+    return _as_given(y, plan.order)
 
 
 def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: ScatterPlan) -> Array:
@@ -34,12 +42,40 @@ def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: Scatt
     Windows have no dilation and read all of x but less than a stride at its end. Numbers that meet
     are added in the order of their windows, an axis after another where the plan says so, of 8 and 16 bits in float32.
     """
-    reduced = group_extremes(x, kind, plan.groups[1:])
+    groups = _turned(plan)
+    reduced = group_extremes(_in_order(x, plan.order), kind, groups[1:])
     added = jnp.float32 if plan.wide else x.dtype
-    sent = cast(dy, added)
-    for group in plan.groups:
+    sent = cast(_in_order(dy, plan.order), added)
+    for group in groups:
         sent = _sent(cast(reduced.pop(), added), sent, group, kind, ties)
-    return cast(sent, x.dtype)
+    return _as_given(cast(sent, x.dtype), plan.order)
+
+
+def _turned(plan: ScatterPlan) -> Groups:
+    """The groups of a plan as axes of what is in its order."""
+    if not plan.order:
+        return plan.groups
+    axis = {given: new for new, given in enumerate(plan.order)}
+    turned = [
+        [dataclasses.replace(dim, axis=axis[dim.axis]) for dim in group] for group in plan.groups
+    ]
+    return tuple(map(tuple, turned))
+
+
+def _in_order(x: Array, order: Sequence[int]) -> Array:
+    """x with its axes in `order`, in memory too.
+
+    XLA would leave them where they are, and count them in another order. A matrix behind a barrier
+    has its rows one after another.
+    """
+    if not order:
+        return x
+    turned = lax.transpose(x, order)
+    return lax.optimization_barrier(turned.reshape(-1, turned.shape[-1])).reshape(turned.shape)
+
+
+def _as_given(x: Array, order: Sequence[int]) -> Array:
+    return lax.transpose(x, np.argsort(order)) if order else x
 
 
 def _sent(x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order) -> Array:

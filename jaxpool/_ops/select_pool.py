@@ -13,10 +13,9 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind, losing
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.reduce_window import group_extremes
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
-from jaxpool._kernels.select_and_scatter import select_and_scatter
+from jaxpool._kernels.select_and_scatter import select_and_scatter, window_extremes
 from jaxpool._kernels.split_ties import (
     Words,
     pick_level,
@@ -136,7 +135,7 @@ class InputPool(Op):
         problem = problem_of(self.window, x, on)
         if not scatters(problem):
             return self.value(on, x)
-        return group_extremes(x, self.kind, plan_scatter(problem).groups)[-1]
+        return window_extremes(x, self.kind, plan_scatter(problem))
 
     def linear(self, on: Platform, kept: tuple[Array], x_dot: Array) -> Array:
         return self._by_tap.linear(on, self._by_tap.primal(on, *kept)[1], x_dot)
