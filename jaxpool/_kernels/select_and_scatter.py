@@ -47,7 +47,7 @@ def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: Scatt
     added = jnp.float32 if plan.wide else x.dtype
     sent = cast(_in_order(dy, plan.order), added)
     for group in groups:
-        sent = _sent(cast(reduced.pop(), added), sent, group, kind, ties)
+        sent = _sent(cast(reduced.pop(), added), sent, group, kind, ties, plan.picks)
     return _as_given(cast(sent, x.dtype), plan.order)
 
 
@@ -78,7 +78,7 @@ def _as_given(x: Array, order: Sequence[int]) -> Array:
     return lax.transpose(x, np.argsort(order)) if order else x
 
 
-def _sent(x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order) -> Array:
+def _sent(x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order, picks: bool) -> Array:
     """The cotangent of x over windows along `dims`."""
     sizes, strides = ([1] * x.ndim for _ in range(2))
     padding = [(0, 0)] * x.ndim
@@ -93,6 +93,7 @@ def _sent(x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order) ->
         padding=tuple(padding),
         kind=kind,
         ties=ties,
+        picks=picks,
     )
     return sent
 
@@ -107,6 +108,7 @@ def _lower(
     padding: tuple[tuple[int, int], ...],
     kind: Kind,
     ties: Order,
+    picks: bool,
 ) -> Any:
     element = ir.RankedTensorType.get([], mlir.dtype_to_ir_type(context.avals_in[0].dtype))
     zero = stablehlo.constant(
@@ -131,7 +133,8 @@ def _lower(
         best, challenger = block.arguments  # whether the best so far, which comes before, stays
         first, second = (challenger, best) if ties == "last" else (best, challenger)
         stays = holds(first, "GE" if kind == "max" else "LE", second)
-        stays = stablehlo.or_(stays, holds(first, "NE", first))
+        is_nan = holds(first, "NE", first)
+        stays = stablehlo.select(is_nan, is_nan, stays) if picks else stablehlo.or_(stays, is_nan)
         stablehlo.return_([stablehlo.not_(stays) if ties == "last" else stays])
     block = made.scatter.blocks.append(element, element)
     with ir.InsertionPoint(block):

@@ -60,6 +60,9 @@ class ScatterPlan:
     groups: Groups
     wide: bool  # adds cotangents up in float32, and compares elements in it
     order: tuple[int, ...] = ()  # in which the axes are brought in memory first; none: as they are
+    picks: bool = (
+        False  # one of its two comparisons picks whether the other counts; else both are joined
+    )
 
 
 def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
@@ -106,7 +109,8 @@ def plan_scatter(problem: Problem) -> ScatterPlan:
     axes, order = [dim.axis for dim in used], _compact(problem)
     at_once = not order and axes == sorted(axes) and _at_once(problem, used)
     wide = problem.low_precision and problem.window.overlapping
-    return ScatterPlan(_grouped(used, at_once), wide, order)
+    picks = at_once and problem.window.size > problem.tuning.joined_taps
+    return ScatterPlan(_grouped(used, at_once), wide, order, picks)
 
 
 def _compact(problem: Problem) -> tuple[int, ...]:

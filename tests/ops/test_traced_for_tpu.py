@@ -74,8 +74,14 @@ def interpreter(function, *arrays):
 
 
 def check(seed, times):
-    """All axes at once, or one after another, whatever the window."""
-    few = dataclasses.replace(TPU, at_once_taps=0 if seed % 2 else math.inf, at_once_an_element=0)
+    """All axes at once, or one after another, whatever the window; or with its axes last in memory."""
+    few = dataclasses.replace(
+        TPU,
+        at_once_taps=0 if seed % 2 else math.inf,
+        at_once_an_element=0,
+        compact_times=math.inf if seed % 3 else 0,
+        joined_taps=9 if seed % 4 else 0,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TUNING, "tpu", few)
         plan_scatter.cache_clear()
@@ -104,7 +110,9 @@ def check_with(seed, times):
         on_tpu, text = interpreter(gradient, *numbers())
     if isinstance(op, InputPool):
         used = [dim.axis for dim in window.dims if not dim.idle]
-        by_axis = seed % 2 or used != sorted(used)
+        x = numbers()[0]
+        turned = plan_scatter(Problem(window, x.shape, x.dtype.name, "tpu")).order
+        by_axis = seed % 2 or used != sorted(used) or turned
         instructions = len(used) if by_axis else min(1, len(used))
         assert text.count("stablehlo.select_and_scatter") == instructions
     for _ in range(times):
@@ -150,15 +158,44 @@ def test_values_without_an_index_are_reduced_at_once_up_to_25_taps():
 
 
 def test_axes_are_taken_one_after_another_where_that_is_faster():
-    small, large = (8, 64, 64, 64), (64, 112, 112, 64)
+    small, large, few = (8, 64, 64, 64), (64, 112, 112, 64), (4, 64, 64, 64)
     assert groups(small, (3, 3)) == [[1], [2]]
-    assert groups(small, (3, 3), (2, 2)) == [[1], [2]]
+    assert groups(few, (3, 3), (2, 2)) == [[1], [2]]
     assert groups(large, (5, 5)) == [[1], [2]]
-    assert groups(small, (5, 5), (5, 5)) == [[1], [2]]
-    thin = (16, 128, 128, 3)  # as large in memory as one of 128 channels
-    assert groups((8, 64, 64, 3), (3, 3)) == [[1], [2]]
-    for at_once in [(small, (2, 2)), (small, (4, 4), (3, 3)), (large, (4, 4)), (thin, (3, 3))]:
+    assert groups(few, (5, 5), (5, 5)) == [[1], [2]]
+    for at_once in [(few, (2, 2)), (few, (4, 4), (3, 3)), (large, (4, 4))]:
         assert groups(*at_once) == [[1, 2]]
+
+
+def test_strided_windows_of_a_batch_that_fills_sublanes_are_taken_at_once():
+    full = (8, 64, 64, 64)
+    for sizes, strides in [((3, 3), (2, 2)), ((4, 4), (2, 2)), ((5, 5), (3, 3))]:
+        assert groups(full, sizes, strides) == [[1, 2]]
+    for by_axis in [((5, 5), (2, 2)), ((3, 3), (2, 1)), ((7, 7), (4, 4))]:
+        assert groups(full, *by_axis) == [[1], [2]]
+    assert groups(full, (3, 3), (2, 2), axes=(0, 1)) == [[0], [1]]  # the first axis is no batch
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "order"),
+    [
+        ((16, 128, 128, 3), (1, 2), (0, 3, 1, 2)),
+        ((2, 64, 16), (1,), ()),  # 64 of 128 lanes in place of 16
+        ((2, 65, 16), (1,), (0, 2, 1)),
+        ((2, 9, 28, 9, 1), (1, 3), (0, 2, 4, 1, 3)),
+        ((16, 1, 128, 128), (2, 3), ()),
+        ((8, 64, 64, 64), (1, 2), ()),
+        ((None, 128, 128, 3), (1, 2), ()),
+    ],
+)
+def test_arrays_of_few_channels_are_brought_in_another_order(shape, axes, order):
+    known = tuple(size or 8 for size in shape)
+    window = make_window(known, (2,) * len(axes), (2,) * len(axes), axes=axes)
+    plan = plan_scatter(Problem(window, shape, "float32", "tpu"))
+    assert plan.order == order
+    if order:
+        assert [len(group) for group in plan.groups] == [1] * len(axes)
+        assert not plan_scatter(Problem(window, shape, "float32", "tpu", sharded=True)).order
 
 
 def test_axes_in_another_order_are_taken_one_after_another():
