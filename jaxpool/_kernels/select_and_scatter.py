@@ -134,7 +134,14 @@ def _lower(
         first, second = (challenger, best) if ties == "last" else (best, challenger)
         stays = holds(first, "GE" if kind == "max" else "LE", second)
         is_nan = holds(first, "NE", first)
-        stays = stablehlo.select(is_nan, is_nan, stays) if picks else stablehlo.or_(stays, is_nan)
+        if picks:
+            bit = ir.IntegerType.get_signless(1)
+            true = ir.DenseElementsAttr.get_splat(
+                ir.RankedTensorType.get([], bit), ir.BoolAttr.get(True)
+            )
+            stays = stablehlo.select(is_nan, stablehlo.constant(true), stays)
+        else:
+            stays = stablehlo.or_(stays, is_nan)
         stablehlo.return_([stablehlo.not_(stays) if ties == "last" else stays])
     block = made.scatter.blocks.append(element, element)
     with ir.InsertionPoint(block):

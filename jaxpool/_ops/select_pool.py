@@ -124,9 +124,13 @@ class InputPool(Op):
             forward, groups = _reduced(chosen.groups, chosen), map(Window, chosen.groups)
             sent = (Stage(each.axes, each.size, "select_and_scatter") for each in groups)
             back = (*_reduced(chosen.groups[1:], chosen), *sent)
+            if chosen.order:
+                why.append(
+                    f"few channels: in memory the axes are brought in the order {chosen.order}"
+                )
         tangent = (*by_tap.forward, *by_tap.tangent)
-        why = ("traced for a TPU: x is kept, and no index",)
-        return OpPlan(forward, tangent, back, value if value != forward else None, why)
+        why = ["traced for a TPU: x is kept, and no index"]
+        return OpPlan(forward, tangent, back, value if value != forward else None, tuple(why))
 
     def value(self, on: Platform, x: Array) -> Array:
         return self._by_tap.value(on, x)

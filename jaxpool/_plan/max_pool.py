@@ -60,9 +60,7 @@ class ScatterPlan:
     groups: Groups
     wide: bool  # adds cotangents up in float32, and compares elements in it
     order: tuple[int, ...] = ()  # in which the axes are brought in memory first; none: as they are
-    picks: bool = (
-        False  # one of its two comparisons picks whether the other counts; else both are joined
-    )
+    picks: bool = False  # what two comparisons say is joined by a select, else by an "or"
 
 
 def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
