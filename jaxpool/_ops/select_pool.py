@@ -118,6 +118,7 @@ class InputPool(Op):
         by_tap, problem = self._by_tap.plan(on, x), problem_of(self.window, x, on)
         value = by_tap.forward if by_tap.value is None else by_tap.value
         forward = value
+        why = ["traced for a TPU: x is kept, and no index"]
         back = (*by_tap.forward, *by_tap.backward)  # elsewhere the tap is found first
         if scatters(problem):
             chosen = plan_scatter(problem)
@@ -125,11 +126,8 @@ class InputPool(Op):
             sent = (Stage(each.axes, each.size, "select_and_scatter") for each in groups)
             back = (*_reduced(chosen.groups[1:], chosen), *sent)
             if chosen.order:
-                why.append(
-                    f"few channels: in memory the axes are brought in the order {chosen.order}"
-                )
+                why.append(f"few channels: axes are brought in the order {chosen.order} in memory")
         tangent = (*by_tap.forward, *by_tap.tangent)
-        why = ["traced for a TPU: x is kept, and no index"]
         return OpPlan(forward, tangent, back, value if value != forward else None, tuple(why))
 
     def value(self, on: Platform, x: Array) -> Array:
