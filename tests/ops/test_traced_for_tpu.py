@@ -271,6 +271,42 @@ def test_a_vmap_gives_one_instruction():
     assert text.count("stablehlo.select_and_scatter") == 1
 
 
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("ties", ["first", "last"])
+def test_many_taps_at_once(kind, ties):
+    rng = np.random.default_rng(4)
+    x = rng.choice(VALUES, (8, 8, 8, 1), p=OFTEN).astype(np.float32)
+    dy = rng.integers(-4, 5, (8, 3, 3, 1)).astype(np.float32)
+
+    def gradient(x, dy):
+        call = getattr(jaxpool, f"{kind}_pool")
+        return jax.vjp(lambda x: call(x, (4, 4), (2, 2), ties=ties), x)[1](dy)[0]
+
+    here = jax.jit(gradient)(x, dy)
+    with pytest.MonkeyPatch.context() as patch, tracing_for("tpu"):
+        patch.setitem(TUNING, "tpu", dataclasses.replace(TPU, compact_times=math.inf))
+        plan_scatter.cache_clear()
+        there, text = interpreter(gradient, x, dy)
+        plan_scatter.cache_clear()
+    assert text.count("stablehlo.select_and_scatter") == 1 == text.count("stablehlo.select ")
+    same(there(x, dy), here)
+
+
+def test_a_vmap_of_few_channels():
+    rng = np.random.default_rng(3)
+    x, dy = rng.integers(0, 3, (3, 2, 9, 9, 1)), rng.integers(-4, 5, (3, 2, 5, 5, 1))
+
+    def gradient(x, dy):
+        return jax.vjp(pool, x)[1](dy)[0]
+
+    arrays = [np.float32(each) for each in (x, dy)]
+    here = jax.jit(jax.vmap(gradient))(*arrays)
+    with tracing_for("tpu"):
+        there, text = interpreter(jax.vmap(gradient), *arrays)
+    assert "tensor<3x18x9xf32>" in text  # rows of 9 next to each other
+    same(there(*arrays), here)
+
+
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
 @pytest.mark.parametrize("call", ["adaptive_max_pool_with_argmax", "max_pool_with_argmax"])
 def test_positions_are_those_of_every_platform(call, ties):
