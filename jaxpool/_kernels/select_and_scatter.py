@@ -63,19 +63,21 @@ def _turned(plan: ScatterPlan) -> Groups:
 
 
 def _in_order(x: Array, order: Sequence[int]) -> Array:
-    """x with its axes in `order`, in memory too.
-
-    XLA would leave them where they are, and count them in another order. A matrix behind a barrier
-    has its rows one after another.
-    """
-    if not order:
-        return x
-    turned = lax.transpose(x, order)
-    return lax.optimization_barrier(turned.reshape(-1, turned.shape[-1])).reshape(turned.shape)
+    """x with its axes in `order`, in memory too."""
+    return _rows(lax.transpose(x, order)) if order else x
 
 
 def _as_given(x: Array, order: Sequence[int]) -> Array:
-    return lax.transpose(x, np.argsort(order)) if order else x
+    """What is in `order`, with its axes as they were."""
+    return lax.transpose(_rows(x), np.argsort(order)) if order else x
+
+
+def _rows(x: Array) -> Array:
+    """x, one row of its last axis after another in memory.
+
+    XLA would take a transpose for another name of the same bytes; a matrix behind a barrier it lays out so.
+    """
+    return lax.optimization_barrier(x.reshape(-1, x.shape[-1])).reshape(x.shape)
 
 
 def _sent(x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order, picks: bool) -> Array:
