@@ -8,11 +8,12 @@ No plan asks for it but that for TPUs: what XLA for CPU makes of it takes paddin
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax import numpy as jnp
 from jax.extend import core
 from jax.extend.mlir import ir
@@ -23,9 +24,16 @@ from jaxpool._geometry.window import Axis
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import Kind, cast
 from jaxpool._kernels.reduce_window import group_extremes
-from jaxpool._plan.max_pool import ScatterPlan
+from jaxpool._plan.max_pool import Groups, ScatterPlan
 
 _scatter_p = core.Primitive("jaxpool_select_and_scatter")
+
+
+def window_extremes(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
+    """The largest or smallest element of each window, by the passes whose results the instruction needs too."""
+    groups = _turned(plan)
+    y = group_extremes(_in_order(x, plan.order), kind, groups)[-1]
+    return _as_given(y, plan.order)
 
 
 def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: ScatterPlan) -> Array:
@@ -34,15 +42,45 @@ def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: Scatt
     Windows have no dilation and read all of x but less than a stride at its end. Numbers that meet
     are added in the order of their windows, an axis after another where the plan says so, of 8 and 16 bits in float32.
     """
-    reduced = group_extremes(x, kind, plan.groups[1:])
+    groups = _turned(plan)
+    reduced = group_extremes(_in_order(x, plan.order), kind, groups[1:])
     added = jnp.float32 if plan.wide else x.dtype
-    sent = cast(dy, added)
-    for group in plan.groups:
-        sent = _sent(cast(reduced.pop(), added), sent, group, kind, ties)
-    return cast(sent, x.dtype)
+    sent = cast(_in_order(dy, plan.order), added)
+    for group in groups:
+        sent = _sent(cast(reduced.pop(), added), sent, group, kind, ties, plan.picks)
+    return _as_given(cast(sent, x.dtype), plan.order)
 
 
-def _sent(x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order) -> Array:
+def _turned(plan: ScatterPlan) -> Groups:
+    """The groups of a plan as axes of what is in its order."""
+    if not plan.order:
+        return plan.groups
+    axis = {given: new for new, given in enumerate(plan.order)}
+    turned = [
+        [dataclasses.replace(dim, axis=axis[dim.axis]) for dim in group] for group in plan.groups
+    ]
+    return tuple(map(tuple, turned))
+
+
+def _in_order(x: Array, order: Sequence[int]) -> Array:
+    """x with its axes in `order`, in memory too."""
+    return _rows(lax.transpose(x, order)) if order else x
+
+
+def _as_given(x: Array, order: Sequence[int]) -> Array:
+    """What is in `order`, with its axes as they were."""
+    return lax.transpose(_rows(x), np.argsort(order)) if order else x
+
+
+def _rows(x: Array) -> Array:
+    """x, one row of its last axis after another in memory.
+
+    XLA would take a transpose for another name of the same bytes; a matrix behind a barrier it lays out so.
+    """
+    return lax.optimization_barrier(x.reshape(-1, x.shape[-1])).reshape(x.shape)
+
+
+def _sent(x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order, picks: bool) -> Array:
     """The cotangent of x over windows along `dims`."""
     sizes, strides = ([1] * x.ndim for _ in range(2))
     padding = [(0, 0)] * x.ndim
@@ -57,6 +95,7 @@ def _sent(x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order) ->
         padding=tuple(padding),
         kind=kind,
         ties=ties,
+        picks=picks,
     )
     return sent
 
@@ -71,6 +110,7 @@ def _lower(
     padding: tuple[tuple[int, int], ...],
     kind: Kind,
     ties: Order,
+    picks: bool,
 ) -> Any:
     element = ir.RankedTensorType.get([], mlir.dtype_to_ir_type(context.avals_in[0].dtype))
     zero = stablehlo.constant(
@@ -95,7 +135,15 @@ def _lower(
         best, challenger = block.arguments  # whether the best so far, which comes before, stays
         first, second = (challenger, best) if ties == "last" else (best, challenger)
         stays = holds(first, "GE" if kind == "max" else "LE", second)
-        stays = stablehlo.or_(stays, holds(first, "NE", first))
+        is_nan = holds(first, "NE", first)
+        if picks:
+            bit = ir.IntegerType.get_signless(1)
+            true = ir.DenseElementsAttr.get_splat(
+                ir.RankedTensorType.get([], bit), ir.BoolAttr.get(True)
+            )
+            stays = stablehlo.select(is_nan, stablehlo.constant(true), stays)
+        else:
+            stays = stablehlo.or_(stays, is_nan)
         stablehlo.return_([stablehlo.not_(stays) if ties == "last" else stays])
     block = made.scatter.blocks.append(element, element)
     with ir.InsertionPoint(block):

@@ -13,10 +13,9 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind, losing
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.reduce_window import group_extremes
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
-from jaxpool._kernels.select_and_scatter import select_and_scatter
+from jaxpool._kernels.select_and_scatter import select_and_scatter, window_extremes
 from jaxpool._kernels.split_ties import (
     Words,
     pick_level,
@@ -119,15 +118,17 @@ class InputPool(Op):
         by_tap, problem = self._by_tap.plan(on, x), problem_of(self.window, x, on)
         value = by_tap.forward if by_tap.value is None else by_tap.value
         forward = value
+        why = ["traced for a TPU: x is kept, and no index"]
         back = (*by_tap.forward, *by_tap.backward)  # elsewhere the tap is found first
         if scatters(problem):
             chosen = plan_scatter(problem)
             forward, groups = _reduced(chosen.groups, chosen), map(Window, chosen.groups)
             sent = (Stage(each.axes, each.size, "select_and_scatter") for each in groups)
             back = (*_reduced(chosen.groups[1:], chosen), *sent)
+            if chosen.order:
+                why.append(f"few channels: axes are brought in the order {chosen.order} in memory")
         tangent = (*by_tap.forward, *by_tap.tangent)
-        why = ("traced for a TPU: x is kept, and no index",)
-        return OpPlan(forward, tangent, back, value if value != forward else None, why)
+        return OpPlan(forward, tangent, back, value if value != forward else None, tuple(why))
 
     def value(self, on: Platform, x: Array) -> Array:
         return self._by_tap.value(on, x)
@@ -136,7 +137,7 @@ class InputPool(Op):
         problem = problem_of(self.window, x, on)
         if not scatters(problem):
             return self.value(on, x)
-        return group_extremes(x, self.kind, plan_scatter(problem).groups)[-1]
+        return window_extremes(x, self.kind, plan_scatter(problem))
 
     def linear(self, on: Platform, kept: tuple[Array], x_dot: Array) -> Array:
         return self._by_tap.linear(on, self._by_tap.primal(on, *kept)[1], x_dot)

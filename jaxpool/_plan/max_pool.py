@@ -3,13 +3,23 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.access import terms, windows_to_elements
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
-from jaxpool._plan.problem import Barrier, Platform, Problem, Shape, barrier_on, nbytes, row
+from jaxpool._plan.problem import (
+    Barrier,
+    Platform,
+    Problem,
+    Shape,
+    barrier_on,
+    elements,
+    nbytes,
+    row,
+)
 from jaxpool._plan.steps import Step, select_steps, step_over
 from jaxpool._plan.tuning import LIMITS, TUNING
 
@@ -49,6 +59,8 @@ class ScatterPlan:
 
     groups: Groups
     wide: bool  # adds cotangents up in float32, and compares elements in it
+    order: tuple[int, ...] = ()  # in which the axes are brought in memory first; none: as they are
+    picks: bool = False  # what two comparisons say is joined by a select, else by an "or"
 
 
 def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
@@ -88,20 +100,55 @@ def _scattered(window: Window, most: float) -> bool:
 def plan_scatter(problem: Problem) -> ScatterPlan:
     """The plan of that instruction over the array of `problem`.
 
-    It goes over all axes at once where a window has few taps, and few windows meet or x is large in memory; else over
-    one after another. Axes are gone over in their order in memory, so if those of the window are in another, the
+    Axes are gone over in their order in memory, so if those of the window are in another, the
     first of elements that tie is not found at once.
     """
-    window, tuning = problem.window, problem.tuning
-    used = tuple(dim for dim in window.dims if not dim.idle)
-    an_element = tuning.at_once_an_element * math.prod(dim.stride for dim in used)
-    few = window.size <= max(tuning.at_once_taps, an_element)
-    *others, last = problem.shape
-    filled = None if last is None else -(-last // tuning.lanes) * tuning.lanes
-    large = nbytes((*others, filled), problem.sum_bits) > tuning.by_axis_bytes
-    axes = [dim.axis for dim in used]
-    at_once = window.size <= tuning.most_at_once and (few or large) and axes == sorted(axes)
-    return ScatterPlan(_grouped(used, at_once), problem.low_precision and window.overlapping)
+    used = tuple(dim for dim in problem.window.dims if not dim.idle)
+    axes, order = [dim.axis for dim in used], _compact(problem)
+    at_once = not order and axes == sorted(axes) and _at_once(problem, used)
+    wide = problem.low_precision and problem.window.overlapping
+    picks = at_once and problem.window.size > problem.tuning.joined_taps
+    return ScatterPlan(_grouped(used, at_once), wide, order, picks)
+
+
+def _compact(problem: Problem) -> tuple[int, ...]:
+    """The order of axes, those of the window last, that takes much less memory; none if it does not.
+
+    A minor axis of few elements, such as one channel, fills as much memory as one of 128.
+    """
+    axes = sorted(dim.axis for dim in problem.window.dims if not dim.idle)
+    shape = [size for size in problem.shape if size is not None]
+    if len(shape) < len(problem.shape) or problem.sharded or not axes:
+        return ()
+    others = [axis for axis in range(len(shape)) if axis not in axes]
+    order = (*others, *axes)
+    less = problem.tuning.compact_times * _filled([shape[axis] for axis in order], problem)
+    return order if less < _filled(shape, problem) else ()
+
+
+def _filled(shape: Sequence[int | None], problem: Problem) -> float:
+    """Elements in memory, where the last axis is filled up."""
+    *others, last = shape
+    lanes = problem.tuning.lanes
+    return elements((*others, None if last is None else -(-last // lanes) * lanes))
+
+
+def _at_once(problem: Problem, used: Sequence[Axis]) -> bool:
+    """Whether the instruction goes over all axes at once, not one after another.
+
+    It does where a window has few taps, and few windows meet or x is large in memory. With strides more
+    may meet: where the batch fills sublanes, the instruction has it there, and one axis at a time x may not lie so.
+    """
+    tuning, size = problem.tuning, problem.window.size
+    apart = math.prod(dim.stride for dim in used)
+    few = size <= max(tuning.at_once_taps, tuning.at_once_an_element * apart)
+    large = _filled(problem.shape, problem) * problem.sum_bits / 8 > tuning.by_axis_bytes
+    first, inner = problem.shape[0], all(dim.axis > 0 for dim in used)
+    batch = inner and first is not None and first >= tuning.sublanes
+    strided = batch and all(dim.stride > 1 for dim in used)
+    if strided and size <= min(tuning.most_at_once_strided, tuning.at_once_strided * apart):
+        return True
+    return size <= tuning.most_at_once and (few or large)
 
 
 def _value_by(problem: Problem) -> Groups:

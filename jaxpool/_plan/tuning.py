@@ -65,7 +65,12 @@ class Tuning:
     at_once_an_element: int = 2  # taps per input element: up to here too
     by_axis_bytes: float = 52 << 20  # bytes of x in memory: beyond too, since two such arrays fill fast memory,
     most_at_once: int = 16  # taps of a window: but at most so many, whose comparisons are unrolled
+    at_once_strided: int = 4  # taps per input element: with strides up to here too, of a batch that fills sublanes
+    most_at_once_strided: int = 25  # taps of a window: the same with such strides
+    joined_taps: int = 9  # taps of a window at once: of more a select of two comparisons is faster than their "or"
+    sublanes: int = 8  # elements of the first axis: so many fill them
     lanes: int = 128  # elements: the last axis of an array is filled up to so many in memory
+    compact_times: int = 4  # times less memory: x is brought into another order that needs more than so many times less
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps

@@ -74,8 +74,14 @@ def interpreter(function, *arrays):
 
 
 def check(seed, times):
-    """All axes at once, or one after another, whatever the window."""
-    few = dataclasses.replace(TPU, at_once_taps=0 if seed % 2 else math.inf, at_once_an_element=0)
+    """All axes at once, or one after another, whatever the window; or with its axes last in memory."""
+    few = dataclasses.replace(
+        TPU,
+        at_once_taps=0 if seed % 2 else math.inf,
+        at_once_an_element=0,
+        compact_times=math.inf if seed % 3 else 0,
+        joined_taps=9 if seed % 4 else 0,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TUNING, "tpu", few)
         plan_scatter.cache_clear()
@@ -104,7 +110,9 @@ def check_with(seed, times):
         on_tpu, text = interpreter(gradient, *numbers())
     if isinstance(op, InputPool):
         used = [dim.axis for dim in window.dims if not dim.idle]
-        by_axis = seed % 2 or used != sorted(used)
+        x = numbers()[0]
+        turned = plan_scatter(Problem(window, x.shape, x.dtype.name, "tpu")).order
+        by_axis = seed % 2 or used != sorted(used) or turned
         instructions = len(used) if by_axis else min(1, len(used))
         assert text.count("stablehlo.select_and_scatter") == instructions
     for _ in range(times):
@@ -150,15 +158,44 @@ def test_values_without_an_index_are_reduced_at_once_up_to_25_taps():
 
 
 def test_axes_are_taken_one_after_another_where_that_is_faster():
-    small, large = (8, 64, 64, 64), (64, 112, 112, 64)
+    small, large, few = (8, 64, 64, 64), (64, 112, 112, 64), (4, 64, 64, 64)
     assert groups(small, (3, 3)) == [[1], [2]]
-    assert groups(small, (3, 3), (2, 2)) == [[1], [2]]
+    assert groups(few, (3, 3), (2, 2)) == [[1], [2]]
     assert groups(large, (5, 5)) == [[1], [2]]
-    assert groups(small, (5, 5), (5, 5)) == [[1], [2]]
-    thin = (16, 128, 128, 3)  # as large in memory as one of 128 channels
-    assert groups((8, 64, 64, 3), (3, 3)) == [[1], [2]]
-    for at_once in [(small, (2, 2)), (small, (4, 4), (3, 3)), (large, (4, 4)), (thin, (3, 3))]:
+    assert groups(few, (5, 5), (5, 5)) == [[1], [2]]
+    for at_once in [(few, (2, 2)), (few, (4, 4), (3, 3)), (large, (4, 4))]:
         assert groups(*at_once) == [[1, 2]]
+
+
+def test_strided_windows_of_a_batch_that_fills_sublanes_are_taken_at_once():
+    full = (8, 64, 64, 64)
+    for sizes, strides in [((3, 3), (2, 2)), ((4, 4), (2, 2)), ((5, 5), (3, 3))]:
+        assert groups(full, sizes, strides) == [[1, 2]]
+    for by_axis in [((5, 5), (2, 2)), ((3, 3), (2, 1)), ((7, 7), (4, 4))]:
+        assert groups(full, *by_axis) == [[1], [2]]
+    assert groups(full, (3, 3), (2, 2), axes=(0, 1)) == [[0], [1]]  # the first axis is no batch
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "order"),
+    [
+        ((16, 128, 128, 3), (1, 2), (0, 3, 1, 2)),
+        ((2, 64, 16), (1,), ()),  # 64 of 128 lanes in place of 16
+        ((2, 65, 16), (1,), (0, 2, 1)),
+        ((2, 9, 28, 9, 1), (1, 3), (0, 2, 4, 1, 3)),
+        ((16, 1, 128, 128), (2, 3), ()),
+        ((8, 64, 64, 64), (1, 2), ()),
+        ((None, 128, 128, 3), (1, 2), ()),
+    ],
+)
+def test_arrays_of_few_channels_are_brought_in_another_order(shape, axes, order):
+    known = tuple(size or 8 for size in shape)
+    window = make_window(known, (2,) * len(axes), (2,) * len(axes), axes=axes)
+    plan = plan_scatter(Problem(window, shape, "float32", "tpu"))
+    assert plan.order == order
+    if order:
+        assert [len(group) for group in plan.groups] == [1] * len(axes)
+        assert not plan_scatter(Problem(window, shape, "float32", "tpu", sharded=True)).order
 
 
 def test_axes_in_another_order_are_taken_one_after_another():
@@ -232,6 +269,42 @@ def test_a_vmap_gives_one_instruction():
         program = jax.jit(jax.vmap(jax.grad(lambda x: jnp.sum(jaxpool.max_pool(x, (2, 2))))))
         text = program.trace(X).lower(lowering_platforms=("tpu",)).as_text()
     assert text.count("stablehlo.select_and_scatter") == 1
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("ties", ["first", "last"])
+def test_many_taps_at_once(kind, ties):
+    rng = np.random.default_rng(4)
+    x = rng.choice(VALUES, (8, 8, 8, 1), p=OFTEN).astype(np.float32)
+    dy = rng.integers(-4, 5, (8, 3, 3, 1)).astype(np.float32)
+
+    def gradient(x, dy):
+        call = getattr(jaxpool, f"{kind}_pool")
+        return jax.vjp(lambda x: call(x, (4, 4), (2, 2), ties=ties), x)[1](dy)[0]
+
+    here = jax.jit(gradient)(x, dy)
+    with pytest.MonkeyPatch.context() as patch, tracing_for("tpu"):
+        patch.setitem(TUNING, "tpu", dataclasses.replace(TPU, compact_times=math.inf))
+        plan_scatter.cache_clear()
+        there, text = interpreter(gradient, x, dy)
+        plan_scatter.cache_clear()
+    assert text.count("stablehlo.select_and_scatter") == 1 == text.count("stablehlo.select ")
+    same(there(x, dy), here)
+
+
+def test_a_vmap_of_few_channels():
+    rng = np.random.default_rng(3)
+    x, dy = rng.integers(0, 3, (3, 2, 9, 9, 1)), rng.integers(-4, 5, (3, 2, 5, 5, 1))
+
+    def gradient(x, dy):
+        return jax.vjp(pool, x)[1](dy)[0]
+
+    arrays = [np.float32(each) for each in (x, dy)]
+    here = jax.jit(jax.vmap(gradient))(*arrays)
+    with tracing_for("tpu"):
+        there, text = interpreter(jax.vmap(gradient), *arrays)
+    assert "tensor<3x18x9xf32>" in text  # rows of 9 next to each other
+    same(there(*arrays), here)
 
 
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
