@@ -118,6 +118,11 @@ def _windowed(draw: Any, pool: Pool, sizes: Any) -> Drawn:
     if pool.takes("blur_shape"):
         kwargs["blur_shape"] = draw(st.tuples(*[st.integers(1, 4)] * len(axes)))
         kwargs["strides"] = kwargs.get("strides", (1,) * len(axes))
+        padding, first = kwargs["padding"], {**kwargs, "strides": None}
+        between = make_window(shape, **{n: v for n, v in first.items() if n != "blur_shape"})
+        make_window(
+            between.pooled(shape), kwargs["blur_shape"], kwargs["strides"], padding, axes=axes
+        )
         members *= 4
     if pool.takes("rank"):
         real = math.prod(min(map(dim.real, range(dim.out))) for dim in found.dims)
