@@ -5,6 +5,7 @@ Needs the `demo` extra. The photograph is a part of scikit-learn's `flower.jpg`.
 python docs/pictures/gallery.py
 """
 
+import functools
 from pathlib import Path
 
 import jax
@@ -18,10 +19,13 @@ import jaxpool
 
 HERE = Path(__file__).parent / "gallery"
 SIDE, SHOWN = 96, 288  # pixels of the photograph, and of each panel
+DISC = np.hypot(*np.mgrid[-47.5:48, -47.5:48])[..., None] < 40
+STARTS = (np.arange(SIDE) % 24 == 0)[:, None]  # an episode every 24 columns
 KEY = jax.random.key(0)
 WINDOW = {"window_shape": (6, 6), "strides": (3, 3)}
 CONE = -0.05 * np.hypot(*np.mgrid[-3:4, -3:4])  # 0 in the middle, falling to all sides
 BOX = jnp.array([[20.0, 30.0, 60.0, 70.0]])  # y0, x0, y1, x1
+BOXES = jnp.array([[10.0, 10.0, 34.0, 34.0], [30.0, 20.0, 90.0, 80.0]])
 RINGS = np.int32(np.hypot(*np.mgrid[-47.5:48, -47.5:48]) // 6).ravel()  # a number for each pixel
 
 
@@ -53,6 +57,14 @@ def rings(pool):
     return bars
 
 
+def of_two_levels(x):
+    """A small box from the photograph and a large one from its half, side by side."""
+    half = jaxpool.avg_pool(x, (2, 2), (2, 2))
+    sizes = {"spatial_scale": 1.0, "canonical_size": 48, "canonical_level": 0}
+    y = jaxpool.multilevel_roi_align((x, half), BOXES, (12, 12), **sizes)
+    return jnp.concatenate([*y], 1)
+
+
 # A pool each: what it does to an image (H, W, 3) of values from 0 to 1.
 POOLS = {
     "max_pool": lambda x: jaxpool.max_pool(x, **WINDOW),
@@ -79,6 +91,11 @@ POOLS = {
     "roi_max_pool": lambda x: jaxpool.roi_max_pool(x, BOX, (12, 12))[0],
     "segment_max": rings(jaxpool.segment_max),
     "segment_mean": rings(jaxpool.segment_mean),
+    "segment_logsumexp": rings(functools.partial(jaxpool.segment_logsumexp, temperature=0.1)),
+    "max_pool_masked": lambda x: jnp.maximum(jaxpool.max_pool(x, **WINDOW, where=DISC), 0),
+    "avg_pool_masked": lambda x: jaxpool.avg_pool(x, **WINDOW, where=DISC, count_include_pad=False),
+    "local_maxima": lambda x: jnp.where(jaxpool.local_maxima(x, (9, 9)), x, 0),
+    "multilevel_roi_align": of_two_levels,
     "adaptive_max_pool": lambda x: jaxpool.adaptive_max_pool(x, (20, 20)),
     "adaptive_avg_pool": lambda x: jaxpool.adaptive_avg_pool(x, (20, 20)),
     "global_max_pool": lambda x: jaxpool.global_max_pool(x, axes=(0, 1), keepdims=True),
@@ -86,6 +103,7 @@ POOLS = {
     "spatial_pyramid_pool": pyramid,
     "maximum": lambda x: jaxpool.maximum(x, x[:, ::-1]),
     "cummax": lambda x: jaxpool.cummax(x, axis=1),
+    "cummax_of_episodes": lambda x: jaxpool.cummax(x, axis=1, reset=STARTS),
 }
 
 
