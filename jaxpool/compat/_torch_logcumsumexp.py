@@ -7,6 +7,7 @@ from typing import Any
 from jax import Array
 
 from jaxpool._arguments.calls import public
+from jaxpool._arguments.sizes import known_sizes
 from jaxpool._ops.running_sums import running_log_of_sums
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS
@@ -32,7 +33,7 @@ def logcumsumexp(input: Any, dim: int) -> Array:
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: `dim` is no axis of input.
+      ValueError: `dim` is no axis of input, or one of symbolic size.
 
     Example:
       >>> import jax.numpy as jnp
@@ -43,6 +44,8 @@ def logcumsumexp(input: Any, dim: int) -> Array:
     x = args.tensor("logcumsumexp", input, FLOATS)
     with args.call("logcumsumexp", x):
         axis = args.axis_of(dim, x.ndim)
+        if x.ndim:
+            known_sizes(x.shape, (axis,), least=0)
     if not x.ndim or 0 in x.shape:
         return x
     return running_log_of_sums(x, axis)

@@ -237,3 +237,11 @@ def test_sizes_that_no_array_has():
 def test_an_extreme_of_a_number():
     values, indices = ours.max(jnp.float32(3), 0)
     assert (values, indices) == (3, 0)
+
+
+@pytest.mark.parametrize("name", ["max", "median", "cummax", "logcumsumexp"])
+def test_an_axis_of_symbolic_size(name):
+    (size,) = jax.export.symbolic_shape("b")
+    x = jax.ShapeDtypeStruct((3, size), np.float32)
+    with pytest.raises(ValueError, match=r"of known size along \w* ?axis 1; got .*b"):
+        jax.eval_shape(lambda x: getattr(ours, name)(x, 1), x)
