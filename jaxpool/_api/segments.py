@@ -52,7 +52,9 @@ def arguments(
     count = operator.index(num_segments)
     if not 0 <= count < 2**31:
         raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
-    rows = ids if ids.dtype == np.int32 else within(ids, count)  # a pass less
+    rows = (
+        ids if ids.dtype == np.int32 else within(ids, count)
+    )  # all kernels drop other ids: a pass less
     return count, (rows,) if where is None else (rows, mask_of(where, x.shape))
 
 

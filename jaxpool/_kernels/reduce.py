@@ -168,10 +168,10 @@ def _counts(x: Array, y: Array, mask: Array | None, fold: Fold) -> Array:
         starts, length = _starts(size, fold)
         twice = starts[-2] + length - starts[-1]
         if twice > 0:
-            last = parts[-1]
+            *parts, last = parts
             place = lax.broadcasted_iota(np.int32, last.shape, fold.axis)
             is_own = lax.ge(place, lax.full_like(place, twice))
-            parts[-1] = lax.select(is_own, last, lax.full_like(last, 0))
+            parts = [*parts, lax.select(is_own, last, lax.full_like(last, 0))]
         return functools.reduce(lax.add, [part.astype(dtype) for part in parts])
 
     def tied(parts: Sequence[Array], bests: Sequence[Array], *masks: Sequence[Array]) -> Array:

@@ -7,7 +7,9 @@ start of the axis; in reverse, towards its end.
 
 Where a plan says so, the axis is cut into blocks, each of which has passes of its own. What whole blocks come
 to is a shorter axis, along which they are joined in the same way. A last pass joins what the elements of a block
-have seen to what all blocks before it have.
+have seen to what all blocks before it have:
+
+    1 2 0 | 1 3 1 | 0 2 1      maxima 1 2 2 | 1 3 3 | 0 2 2, of ends 2 3 3, joined 1 2 2 | 2 3 3 | 3 3 3
 """
 
 import functools
@@ -45,7 +47,8 @@ def _scan(
 ) -> Array:
     """Every element joined to all before it, by `join(x, *given, others=..., fars=...)`.
 
-    Of `others` each is `(far_x, *far_given)`, as many elements away as `fars` says; those of x are `apart`.
+    Of `others` each is `(far_x, *far_given)`, as many elements away as `fars` says. Neighbours in x stand
+    `apart` elements apart in the array that is run.
     """
     size = x.shape[axis]
     length = plan.block(size)
@@ -104,7 +107,7 @@ def _by_blocks(
         ]
         y = join(*here, others=[tuple(others)], fars=[apart * line.astype(np.int32)])
         y = lax.reshape(y, (*x.shape[:axis], count * length, *x.shape[axis + 1 :]))
-        return slices.pad(y, [axis], [(0, size - count * length, 0)], fill)
+        return lax.slice_in_dim(y, 0, size, axis=axis)
 
     return materialise(plan.barrier, with_past, within, *cut_given, *before)
 

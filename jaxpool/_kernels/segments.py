@@ -30,7 +30,7 @@ def of_rows(y: Array, ids: Array, fill: Any) -> Array:
 
 
 def with_zeros(y: Array, ids: Array) -> tuple[Array, Array]:
-    """y and a row of zeros after it, and which of them is that of each segment's row: the zeros for a row in none."""
+    """y with a row of zeros after it, and which row of that each id reads: the zeros for an id of no segment."""
     rows = lax.pad(y, jnp.zeros((), y.dtype), [(0, 1, 0), *[(0, 0, 0)] * (y.ndim - 1)])
     return rows, jnp.where((ids >= 0) & (ids < y.shape[0]), ids, np.int32(y.shape[0]))
 

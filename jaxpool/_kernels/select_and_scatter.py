@@ -77,7 +77,7 @@ def _rows(x: Array) -> Array:
 
     XLA would take a transpose for another name of the same bytes; a matrix behind a barrier it lays out so.
     """
-    return lax.optimization_barrier(x.reshape(-1, x.shape[-1])).reshape(x.shape)
+    return lax.reshape(lax.optimization_barrier(lax.collapse(x, 0, x.ndim - 1)), x.shape)
 
 
 def _sent(x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order, picks: bool) -> Array:

@@ -58,23 +58,20 @@ class Running(Op):
     axis: int
     reverse: bool
 
-    def _scan(self, on: Platform, x: Any) -> ScanPlan:
-        return scan_of(on, x)
-
     def plan(self, on: Platform, x: Any, *reset: Any) -> OpPlan:
-        scan = scan_stages(self._scan(on, x), self.axis, x.shape[self.axis])
+        scan = scan_stages(scan_of(on, x), self.axis, x.shape[self.axis])
         value = (*scan * len(reset), *scan)  # one for where each episode begins
         return OpPlan((*value, *scan), scan, scan, value)
 
     def value(self, on: Platform, x: Array, *reset: Array) -> Array:
-        return running(x, self.axis, self.kind, self.reverse, self._scan(on, x), *reset)
+        return running(x, self.axis, self.kind, self.reverse, scan_of(on, x), *reset)
 
     def primal(self, on: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
-        plan = self._scan(on, x)
+        plan = scan_of(on, x)
         return running_select(x, self.axis, self.kind, self.ties, self.reverse, plan, *reset)
 
     def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
-        return run_copies(x_dot, index, self.axis, self.reverse, self._scan(on, x_dot))
+        return run_copies(x_dot, index, self.axis, self.reverse, scan_of(on, x_dot))
 
     def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (run_sums(dy, index, self.axis, self.reverse, self._scan(on, dy)),)
+        return (run_sums(dy, index, self.axis, self.reverse, scan_of(on, dy)),)

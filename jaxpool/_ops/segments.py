@@ -81,7 +81,7 @@ class SegmentSelect(Op):
         """Whether each element of x is the extreme of its segment, and counts; of rows in no segment any answer."""
         wide = decode(x)
         tied = lax.eq(wide, beside_rows(decode(y), ids))
-        if is_float(wide.dtype):  # a NaN that counts is its segment's extreme
+        if is_float(wide.dtype):  # one that counts is its segment's extreme: a scatter keeps NaN
             tied = tied | lax.ne(wide, wide)
         return tied & mask[0] if mask else tied
 

@@ -126,7 +126,9 @@ class InputPool(Op):
             sent = (Stage(each.axes, each.size, "select_and_scatter") for each in groups)
             back = (*_reduced(chosen.groups[1:], chosen), *sent)
             if chosen.order:
-                why.append(f"few channels: axes are brought in the order {chosen.order} in memory")
+                why.append(
+                    f"its last axis fills few of a TPU's lanes: x is transposed by {chosen.order} first"
+                )
         tangent = (*by_tap.forward, *by_tap.tangent)
         return OpPlan(forward, tangent, back, value if value != forward else None, tuple(why))
 

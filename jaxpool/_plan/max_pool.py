@@ -59,7 +59,7 @@ class ScatterPlan:
 
     groups: Groups
     wide: bool  # adds cotangents up in float32, and compares elements in it
-    order: tuple[int, ...] = ()  # in which the axes are brought in memory first; none: as they are
+    order: tuple[int, ...] = ()  # by which x is transposed first; () leaves it
     picks: bool = False  # what two comparisons say is joined by a select, else by an "or"
 
 
@@ -112,24 +112,23 @@ def plan_scatter(problem: Problem) -> ScatterPlan:
 
 
 def _compact(problem: Problem) -> tuple[int, ...]:
-    """The order of axes, those of the window last, that takes much less memory; none if it does not.
+    """A permutation that puts the window's axes last, if x then takes much less memory; else ().
 
     A minor axis of few elements, such as one channel, fills as much memory as one of 128.
     """
     axes = sorted(dim.axis for dim in problem.window.dims if not dim.idle)
-    shape = [size for size in problem.shape if size is not None]
-    if len(shape) < len(problem.shape) or problem.sharded or not axes:
+    shape, lanes = problem.shape, problem.tuning.lanes
+    if None in shape or problem.sharded or not axes:
         return ()
     others = [axis for axis in range(len(shape)) if axis not in axes]
     order = (*others, *axes)
-    less = problem.tuning.compact_times * _filled([shape[axis] for axis in order], problem)
-    return order if less < _filled(shape, problem) else ()
+    less = problem.tuning.compact_times * _filled([shape[axis] for axis in order], lanes)
+    return order if less < _filled(shape, lanes) else ()
 
 
-def _filled(shape: Sequence[int | None], problem: Problem) -> float:
+def _filled(shape: Sequence[int | None], lanes: int) -> float:
     """Elements in memory, where the last axis is filled up."""
     *others, last = shape
-    lanes = problem.tuning.lanes
     return elements((*others, None if last is None else -(-last // lanes) * lanes))
 
 
@@ -137,12 +136,12 @@ def _at_once(problem: Problem, used: Sequence[Axis]) -> bool:
     """Whether the instruction goes over all axes at once, not one after another.
 
     It does where a window has few taps, and few windows meet or x is large in memory. With strides more
-    may meet: where the batch fills sublanes, the instruction has it there, and one axis at a time x may not lie so.
+    may meet if the batch fills sublanes: there XLA keeps it for the instruction over all axes, but not for one axis.
     """
     tuning, size = problem.tuning, problem.window.size
     apart = math.prod(dim.stride for dim in used)
     few = size <= max(tuning.at_once_taps, tuning.at_once_an_element * apart)
-    large = _filled(problem.shape, problem) * problem.sum_bits / 8 > tuning.by_axis_bytes
+    large = _filled(problem.shape, tuning.lanes) * problem.sum_bits / 8 > tuning.by_axis_bytes
     first, inner = problem.shape[0], all(dim.axis > 0 for dim in used)
     batch = inner and first is not None and first >= tuning.sublanes
     strided = batch and all(dim.stride > 1 for dim in used)

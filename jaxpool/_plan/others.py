@@ -210,9 +210,9 @@ class ScanPlan:
     def block(self, size: int) -> int | None:
         """The length of the blocks that an axis of `size` is cut into, a divisor if there is one; None: it is not.
 
-        Blocks spare a pass at least, as they take one more.
+        As far as passes reach once they reach `blocks` elements. They spare a pass at least, and take one more.
         """
-        reach = 1
+        reach = self.ways
         while reach < self.blocks and reach < size:
             reach *= self.ways
         if reach * self.ways >= size:

@@ -67,10 +67,10 @@ class Tuning:
     most_at_once: int = 16  # taps of a window: but at most so many, whose comparisons are unrolled
     at_once_strided: int = 4  # taps per input element: with strides up to here too, of a batch that fills sublanes
     most_at_once_strided: int = 25  # taps of a window: the same with such strides
-    joined_taps: int = 9  # taps of a window at once: of more a select of two comparisons is faster than their "or"
-    sublanes: int = 8  # elements of the first axis: so many fill them
+    joined_taps: int = 9  # taps of a window at once: NaN and order are joined by an "or" up to here, else by a select
+    sublanes: int = 8  # rows of a register of 32 bits: a batch of as many fills them
     lanes: int = 128  # elements: the last axis of an array is filled up to so many in memory
-    compact_times: int = 4  # times less memory: x is brought into another order that needs more than so many times less
+    compact_times: int = 4  # times: x is transposed first where it then takes more than so many times less memory
 
     # NOTES: Ranks
     network_taps: int = 64  # taps of a window: ranked by comparators up to here, else counted in a loop over the taps
@@ -113,12 +113,12 @@ class Tuning:
     # NOTES: Reductions that lose NaN
     loses_nan: bool = False  # a maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12): look for it
     folded_elements: float = NEVER  # elements: from here on stretches of an axis are joined before it is reduced
-    folded_ways: int = 8  # stretches: more are slower
+    folded_ways: int = 8  # stretches joined in one pass: 16 take half as long again
     folded_whole: int = 16  # elements along an axis: joined whole up to here; half as many of 16 bits
     folded_row: int = 32  # bits next to each other: of shorter stretches the pass does not vectorise
     folded_tied_row: int = 256  # bits next to each other: the same where ties are counted or the first is found
     # NOTES: Subnormal numbers
-    scan_block: float = NEVER  # elements: the axis of a running extreme is cut into blocks of about so many
+    scan_block: float = NEVER  # elements: running extremes go by blocks, of the reach of passes once it is so far
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
@@ -127,7 +127,7 @@ class Tuning:
     # NOTES: Boxes and segments
     ordered_scatters: bool = False  # a scatter writes one row after another: sums have the same bits on every run
     stored_shares: bool = False  # shares of segments are stored, and a row of zeros, before rows gather them
-    scattered_rows: int = 16  # rows a segment: of as many or more a scatter in order sends cotangents to the chosen
+    scattered_rows: int = 16  # rows per segment: from here on a scatter sends cotangents, else rows look up the chosen
     ties_tested: bool = False  # ties of segments are counted in a branch, taken only where there is one
     box_pixels: bool = False  # a cell of few points reads their pixels; else two matrix products with the whole image
     boxes_of_a_walk: int = 128  # boxes: so many are read in one loop; on CPU what a cache holds

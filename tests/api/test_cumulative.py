@@ -357,9 +357,9 @@ def test_the_index_is_that_of_pytorch():
 
 @pytest.mark.parametrize(("reverse", "x64"), [(False, False), (True, True)])
 def test_episodes_in_an_array_that_is_cut_into_blocks(reverse, x64):
-    x = np.random.default_rng(4).standard_normal((2051, 64)).astype(np.float32)
-    bounds = [0, 7, 8, 40, 900, 1999, 2051]
-    starts = np.isin(np.arange(2051), bounds)[:, None]
+    x = np.random.default_rng(4).standard_normal((3301, 16)).astype(np.float32)  # blocks of blocks
+    bounds = [0, 7, 8, 40, 900, 2999, 3301]
+    starts = np.isin(np.arange(3301), bounds)[:, None]
     with jax.enable_x64(x64):
         y, index = jaxpool.cummax_with_argmax(x, 0, reset=starts, reverse=reverse)
     order = -1 if reverse else 1

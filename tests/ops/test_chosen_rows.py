@@ -12,28 +12,32 @@ from jaxpool._plan import tuning
 from jaxpool._plan.others import sends_to_chosen_rows
 
 
-@pytest.mark.parametrize("ties", ["first", "last"])
-def test_both_ways_give_the_same(monkeypatch, ties):
-    """Rows in no segment, a segment without rows, NaN and ties included."""
+@pytest.mark.parametrize(("ties", "kind"), [("first", "max"), ("last", "min")])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_both_ways_give_the_same(monkeypatch, ties, kind, dtype):
+    """Rows in no segment, a segment without rows, NaN, ties and a mask included."""
     rng = np.random.default_rng(0)
-    x = rng.choice([0.0, 1, 2, np.nan], (40, 3), p=[0.4, 0.3, 0.2, 0.1]).astype(np.float32)
-    ids = jnp.asarray(rng.choice([-1, 0, 1, 3, 4], 40), jnp.int32)  # of 4: none in 2, none of 4
-    dy = jnp.asarray(rng.standard_normal((4, 3)), jnp.float32)
-    op = SegmentSelect("max", ties, 4, is_sorted=False)
+    x = jnp.asarray(rng.choice([0.0, 1, 2, np.nan], (40, 3), p=[0.4, 0.3, 0.2, 0.1]), dtype)
+    others = [-(2**31), -1, 4, 2**31 - 1]
+    ids = jnp.asarray(rng.choice([0, 0, 1, 1, 3, 3, *others], 40), jnp.int32)  # none in 2
+    mask = jnp.asarray(rng.random((40, 1)) < 0.8)
+    dy = jnp.asarray(rng.standard_normal((4, 3)), dtype)
+    op = SegmentSelect(kind, ties, 4, is_sorted=False)
 
     def dx(least):
         rows = dataclasses.replace(tuning.CPU, scattered_rows=least)
         monkeypatch.setitem(tuning.TUNING, "cpu", rows)
         program = jax.jit(
-            lambda x, ids, dy: op.transpose("cpu", op.primal("cpu", x, ids)[1], dy)[0]
+            lambda x, ids, mask, dy: op.transpose("cpu", op.primal("cpu", x, ids, mask)[1], dy)[0]
         )
-        return program.lower(x, ids, dy).as_text(), program(x, ids, dy)
+        return program.lower(x, ids, mask, dy).as_text(), program(x, ids, mask, dy)
 
     (scattered, sent), (looked_up, found) = dx(10), dx(11)
     counts = [text.count('"stablehlo.scatter"') for text in (scattered, looked_up)]
     assert counts[0] == counts[1] + 1
     np.testing.assert_array_equal(sent, found)
-    np.testing.assert_allclose(sent.sum(0), dy[jnp.array([0, 1, 3])].sum(0), rtol=1e-6)
+    wide = np.asarray(dy, np.float32)[[0, 1, 3]]
+    np.testing.assert_allclose(np.asarray(sent, np.float32).sum(0), wide.sum(0), rtol=1e-6)
 
 
 def test_what_is_sent_to_chosen_rows():
