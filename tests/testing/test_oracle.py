@@ -102,3 +102,8 @@ def test_the_oracle_knows_three_rules_of_ties():
 def test_integers_of_4_bits_are_numbers():
     got = exact_values(np.array([-8, 7], jnp.int4))
     assert got.tolist() == [-8, 7]
+
+
+def test_narrow_indices_into_more_elements_than_their_type_counts():
+    answer = oracle.max_unpool(np.array([3.0]), np.array([5], np.int8), (200,))
+    np.testing.assert_array_equal(answer.y, np.where(np.arange(200) == 5, 3.0, 0))

@@ -195,8 +195,9 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) ->
     for lane in parts.lanes(y.shape, pooled):
         for element in np.ndindex(*inner):
             own = parts.at(lane, pooled, element)
-            if 0 <= indices[own] < math.prod(spatial_shape):
-                place = tuple(map(int, np.unravel_index(indices[own], spatial_shape)))
+            index = int(indices[own])
+            if 0 <= index < math.prod(spatial_shape):
+                place = tuple(map(int, np.unravel_index(index, spatial_shape)))
                 target = parts.at(lane, pooled, place)
                 x[target] = values[own]
                 terms.append(Term(target, 0, own, 1.0))
