@@ -170,6 +170,8 @@ def _put_back(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> 
         for each in (y, indices)
     )
     size = math.prod(spatial_shape)
+    if places.dtype.itemsize < 4:
+        places = places.astype(jnp.int32)  # which holds `size`
     flat = jnp.zeros((*values.shape[:-1], size), values.dtype)
     put = jnp.vectorize(
         lambda to, at, y: to.at[at].set(y, mode="drop"), signature="(m),(n),(n)->(m)"
@@ -195,9 +197,8 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) ->
     for lane in parts.lanes(y.shape, pooled):
         for element in np.ndindex(*inner):
             own = parts.at(lane, pooled, element)
-            index = int(indices[own])
-            if 0 <= index < math.prod(spatial_shape):
-                place = tuple(map(int, np.unravel_index(index, spatial_shape)))
+            if 0 <= indices[own] < math.prod(spatial_shape):
+                place = tuple(map(int, np.unravel_index(indices[own], spatial_shape)))
                 target = parts.at(lane, pooled, place)
                 x[target] = values[own]
                 terms.append(Term(target, 0, own, 1.0))
