@@ -215,7 +215,7 @@ def _at_begins(x: Array, index: Array, axis: int) -> Array:
 def _sums(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """The sum over each element and those before it in its run."""
 
-    def join(x: Array, index: Array, others: Others, fars: Sequence[int]) -> Array:
+    def join(x: Array, index: Array, others: Others, fars: Sequence[Any]) -> Array:
         terms = [slices.only(lax.eq(index, run), other) for other, run in others]
         return functools.reduce(lax.add, terms, x)
 
@@ -242,7 +242,7 @@ def level_difference(a: Array, b: Array) -> Array:
 def fading_sums(x: Array, level: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """`y[i] = sum over j <= i of x[j] * exp(level[j] - level[i])`, weights at most 1; in reverse over j >= i."""
 
-    def join(x: Array, level: Array, others: Others, fars: Sequence[int]) -> Array:
+    def join(x: Array, level: Array, others: Others, fars: Sequence[Any]) -> Array:
         total = x
         for other, before in others:
             # A 0 that is shifted in has a level of 0, whatever the others are: its weight must be finite.
