@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window, resized
 from jaxpool._kernels import slices
 from jaxpool._ops.moves import State, ratio
-from jaxpool._ops.ranged import EMPTY, RangedOp, amended, between, graded, share
+from jaxpool._ops.ranged import EMPTY, RangedOp, Shares, amended, between, graded, share
 from jaxpool._ops.scaled import Stages, in_stages, largest, spread_of, sum_of, widened
 from jaxpool._plan.problem import Platform
 
@@ -81,24 +81,25 @@ class ExpectedPool(RangedOp):
         mean = (2 * first - y * once) / jnp.where(total == 0, 1, total)
         return jnp.where(total == 0, self._first(dots[0]), mean)
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         total = sum_of(self.window, self._weights(xs[0])[2], kept=True)
         sure = between(total, REACH)
-        return share(dy, 1 / jnp.where(sure, total, 1), sure, total == 0)
+        part, grades = share(dy, 1 / jnp.where(sure, total, 1), sure, total == 0)
+        return (part, part * y), grades
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         _, step, weight = self._weights(xs[0])
-        once = spread_of(self.window, shares, kept=True)
-        dx = 2 * weight * once - step * spread_of(self.window, shares * y)
+        once = spread_of(self.window, shares[0], kept=True)
+        dx = 2 * weight * once - step * spread_of(self.window, shares[1])
         return (dx.astype(xs[0].dtype),)
 
     def completed(
-        self, on: Platform, grade: Array, dy: Array, shares: Array, dxs: tuple[Array, ...]
+        self, on: Platform, grade: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
         """Windows in which nothing weighs share nothing, but their first element gets all."""
 
         def more(dx: Array) -> Array:
-            return dx + self._first_back(jnp.where(shares == 0, dy, 0)).astype(dx.dtype)
+            return dx + self._first_back(jnp.where(shares[0] == 0, dy, 0).astype(shares[0].dtype)).astype(dx.dtype)
 
         return (amended(on, grade, more, dxs[0]),)
 

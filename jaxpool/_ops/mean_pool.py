@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._ops.moves import State, departure, divided, moved
 from jaxpool._ops.power_pool import to
-from jaxpool._ops.ranged import RangedOp, between, graded, share
+from jaxpool._ops.ranged import RangedOp, Shares, between, graded, share
 from jaxpool._ops.scaled import (
     Highest,
     Stages,
@@ -132,14 +132,15 @@ class MeanPool(RangedOp):
             found.append((heights - y * lax.log(y)) * divided(dots[1], p))
         return sum(found[1:], found[0])
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         p = within(xs[1] if xs[1:] else self.p, y.dtype)
         right = self.right(y, *xs)
-        return share(dy, self._descent(jnp.where(right, y, 1), p), right)
+        part, grades = share(dy, self._descent(jnp.where(right, y, 1), p), right)
+        return (part,), grades
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         wide, p = self._taken(*xs)
-        whole = _power(wide, p - 1) * spread_of(self.window, shares)
+        whole = _power(wide, p - 1) * spread_of(self.window, *shares)
         found = [(whole * self._share(xs[0], wide)).astype(xs[0].dtype)]
         if len(xs) == 2:
             # log(x) and 1 / p are to log(y) what x and a temperature are to logsumexp.

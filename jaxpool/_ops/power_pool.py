@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._ops.apply import apply
 from jaxpool._ops.moves import POLYNOMIAL, State, power, ratio, size, size_to
-from jaxpool._ops.ranged import EMPTY, RangedOp, all_of, between, graded, share
+from jaxpool._ops.ranged import EMPTY, RangedOp, Shares, all_of, between, graded, share
 from jaxpool._ops.scaled import (
     Stages,
     in_stages,
@@ -111,14 +111,15 @@ class NormPool(RangedOp):
         wide, p = self._taken(xs[0])
         return sum_of(self.window, _slope(wide, p) * dots[0]) * self._descent(y, p)
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         sure = self._steady(y)
         slope = self._descent(jnp.where(sure, y, 1), within(self.p, y.dtype))
-        return share(dy, slope, sure, y == 0)
+        part, grades = share(dy, slope, sure, y == 0)
+        return (part,), grades
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         wide, p = self._taken(xs[0])
-        return ((_slope(wide, p) * spread_of(self.window, shares)).astype(xs[0].dtype),)
+        return ((_slope(wide, p) * spread_of(self.window, *shares)).astype(xs[0].dtype),)
 
     def careful(self, x: Array) -> Array:
         if self.p == math.inf:

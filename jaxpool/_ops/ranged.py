@@ -9,6 +9,7 @@ linear map of its own: what is kept is the inputs and the output, in the type to
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from jaxpool._kernels.slices import holds_nothing, is_sharded
 from jaxpool._ops.apply import applied
 from jaxpool._ops.equations import stages_of
 from jaxpool._ops.op import Op
-from jaxpool._plan.others import amends_in_place, turns_of_batch
+from jaxpool._plan.others import amends_in_place, parts_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, taps
 
@@ -51,6 +52,8 @@ def least_of(grades: Array) -> Array:
 def _least_of_batch(size: int, mapped: list[bool], grades: Array) -> tuple[Array, bool]:
     return least_of(grades), False
 
+
+Shares = tuple[Array, ...]
 
 # Grades: within the range; a window of zeros, which some ops treat apart; out of it.
 SURE, EMPTY, OUT = 2, 1, 0
@@ -115,7 +118,7 @@ class RangedOp(Op):
         return self.carefully(on, *xs)
 
     def carefully(self, on: Platform, *xs: Array) -> Array:
-        """What `careful` gives, in parts of the batch."""
+        """What `careful` gives, in parts."""
         y: Array = in_turn(on, self.window, lambda *xs: (self.careful(*xs),), xs, xs[:1])[0]
         return y
 
@@ -131,11 +134,11 @@ class RangedOp(Op):
         """The tangent of y whatever the inputs."""
         return _pushed(self.careful, xs, dots)
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         """What `plain_transpose` spreads over the windows, and the grade of each."""
         raise TypeError(f"{type(self).__name__} describes no shares")
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         """The cotangents of the inputs, if no window is OUT."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
@@ -190,7 +193,7 @@ class RangedOp(Op):
         (dy,) = dys
 
         def part(y: Array, dy: Array, *xs: Array) -> tuple[Array, ...]:
-            return self.careful_transpose(xs, y, dy)
+            return self.careful_transpose(xs, y, dy.astype(y.dtype))
 
         def careful(xs: Any, y: Array, dy: Array, _: Any = None) -> tuple[Array, ...]:
             return in_turn(on, self.window, part, (y, dy, *xs), xs[: self.inputs])
@@ -199,9 +202,10 @@ class RangedOp(Op):
             return careful(xs, y, dy)
         shares, grades = self.shares(xs, y, dy)
         grade = least_of(grades)
+        dy = dy.astype(xs[0].dtype)  # as it came: `ranged` rounds the output
 
-        def plain(xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
-            dxs = self.plain_transpose(xs, y, dy, shares)
+        def plain(xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
+            dxs = self.plain_transpose(xs, y, dy.astype(y.dtype), shares)
             return self.completed(on, grade, dy, shares, dxs)
 
         if holds_nothing(y):
@@ -210,9 +214,9 @@ class RangedOp(Op):
         return found
 
     def completed(
-        self, on: Platform, grade: Array, dy: Array, shares: Array, dxs: tuple[Array, ...]
+        self, on: Platform, grade: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
-        """What `plain_transpose` gave and, if `grade` is EMPTY, what windows of zeros add."""
+        """What `plain_transpose` gave and, if `grade` is EMPTY, what windows of zeros add; dy is not widened."""
         return dxs
 
 
@@ -247,31 +251,48 @@ def in_turn(
     arrays: Sequence[Array],
     likes: Sequence[Array],
 ) -> tuple[Array, ...]:
-    """`f(*arrays)`, of a part of the batch after the other where that saves memory.
+    """`f(*arrays)`, of one part after the other along axes that are not pooled, where that saves memory.
 
-    Each result is as long as its like along the first axis; one as short as 1 is a sum over the batch.
+    Each result is as long as its like along those axes; one as short as 1 is a sum over the parts.
     """
     first = arrays[0]
     shape = tuple(int(n) if is_int(n) else None for n in first.shape)
-    turns = 1 if 0 in window.axes or is_sharded(first) else turns_of_batch(shape, on)
-    if turns == 1:
+    parts = {} if is_sharded(first) else parts_of(shape, window.axes, on)
+    if not parts:
         return f(*arrays)
-    length = first.shape[0] // turns
 
     def part(turn: Array) -> tuple[Array, ...]:
-        start = turn * np.int32(length)
-        return f(
-            *[
-                lax.dynamic_slice_in_dim(x, start, length) if x.shape[0] == first.shape[0] else x
-                for x in arrays
-            ]
-        )
+        which = dict(zip(parts, jnp.unravel_index(turn, tuple(parts.values())), strict=True))
+        return f(*[_part(x, first.shape, parts, which) for x in arrays])
 
-    found = lax.map(part, jnp.arange(turns, dtype=np.int32))
-    return tuple(
-        jnp.sum(y, axis=0) if like.shape[0] == 1 else lax.collapse(y, 0, 2)
-        for y, like in zip(found, likes, strict=True)
-    )
+    turns = jnp.arange(math.prod(parts.values()), dtype=np.int32)
+    found = lax.map(part, turns)
+    return tuple(_joined(y, like, parts) for y, like in zip(found, likes, strict=True))
+
+
+def _part(x: Array, whole: Sequence[int], parts: dict[int, int], which: dict[int, Array]) -> Array:
+    """One part of x, along those axes along which it is as long as the whole."""
+    starts, sizes = [np.int32(0)] * x.ndim, list(x.shape)
+    for axis, count in parts.items():
+        if x.shape[axis] == whole[axis]:
+            sizes[axis] //= count
+            starts[axis] = which[axis] * np.int32(sizes[axis])
+    if x.dtype.itemsize != 2:
+        return lax.dynamic_slice(x, starts, sizes)
+    # As integers: XLA for CPU would first widen all of an array of 16-bit floats.
+    found = lax.dynamic_slice(lax.bitcast_convert_type(x, np.uint16), starts, sizes)
+    return lax.bitcast_convert_type(found, x.dtype)
+
+
+def _joined(y: Array, like: Array, parts: dict[int, int]) -> Array:
+    """Parts that lie behind one another, put in place, or added up where their like has a length of 1."""
+    y = y.reshape(*parts.values(), *y.shape[1:])
+    for at, axis in reversed(list(enumerate(parts))):
+        if like.shape[axis] == 1:
+            y = jnp.sum(y, axis=at)
+        else:
+            y = lax.collapse(jnp.moveaxis(y, at, at + axis), at + axis, at + axis + 2)
+    return y
 
 
 def _pushed(f: Any, xs: Any, dots: Any) -> Array:

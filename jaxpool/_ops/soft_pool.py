@@ -12,7 +12,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._ops.moves import State, divided, exponential
-from jaxpool._ops.ranged import RangedOp, between, graded, share
+from jaxpool._ops.ranged import RangedOp, Shares, between, graded, share
 from jaxpool._ops.scaled import (
     Stages,
     in_stages,
@@ -101,9 +101,9 @@ class SoftPool(RangedOp):
         """The tangent of y, given that of x, within the range."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
+    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         wide, heat = self._plainly(*xs)
-        dx = self._pulled(wide, y, heat, shares)
+        dx = self._pulled(wide, heat, shares)
         found = [dx.astype(xs[0].dtype)]
         if self.inputs == 2:
             own = jnp.where(jnp.isinf(wide), 0, wide) * dx  # an infinity that weighs nothing
@@ -111,7 +111,7 @@ class SoftPool(RangedOp):
             found.append(divided(summed_as(dy * y, heat) - summed_as(own, heat), heat))
         return tuple(found)
 
-    def _pulled(self, x: Array, y: Array, heat: Any, shares: Array) -> Array:
+    def _pulled(self, x: Array, heat: Any, shares: Shares) -> Array:
         """The cotangent of x, given the shares of the windows, within the range."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
@@ -160,13 +160,14 @@ class LogSumExpPool(SoftPool):
         weighed = lax.exp(divided(x, heat)) * x_dot
         return sum_of(self.window, weighed) * lax.exp(-divided(y, heat))
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         right = self.right(y, *xs)
         slope = lax.exp(-divided(jnp.where(right, y, 0), self._taken(*xs)[1]))
-        return share(dy, slope, right)
+        part, grades = share(dy, slope, right)
+        return (part,), grades
 
-    def _pulled(self, x: Array, y: Array, heat: Any, shares: Array) -> Array:
-        return lax.exp(divided(x, heat)) * spread_of(self.window, shares)
+    def _pulled(self, x: Array, heat: Any, shares: Shares) -> Array:
+        return lax.exp(divided(x, heat)) * spread_of(self.window, *shares)
 
     def careful(self, x: Array, *given: Array) -> Array:
         wide, heat = self._taken(x, *given)
@@ -216,15 +217,16 @@ class SoftmaxPool(SoftPool):
         first = sum_of(self.window, weighed * (1 + divided(x, heat)))
         return (first - divided(y, heat) * sum_of(self.window, weighed)) / total
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Array, Array]:
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         wide, heat = self._plainly(*xs)
         total = self._weights(wide, heat, *xs[1:])[1]
         right = between(total, REACH)
-        return share(dy, 1 / jnp.where(right, total, 1), right)
+        part, grades = share(dy, 1 / jnp.where(right, total, 1), right)
+        return (part, part * (1 - divided(y, heat))), grades
 
-    def _pulled(self, x: Array, y: Array, heat: Any, shares: Array) -> Array:
-        once = spread_of(self.window, shares, kept=True)
-        moment = spread_of(self.window, shares * (1 - divided(y, heat)))
+    def _pulled(self, x: Array, heat: Any, shares: Shares) -> Array:
+        once = spread_of(self.window, shares[0], kept=True)
+        moment = spread_of(self.window, shares[1])
         steps = divided(x, heat)
         weight = lax.exp(steps)
         return weight * (moment + jnp.where(weight == 0, 0, steps) * once)
