@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window, resized
 from jaxpool._kernels import slices
 from jaxpool._ops.moves import State, ratio
-from jaxpool._ops.ranged import EMPTY, RangedOp, Shares, amended, between, graded, share
+from jaxpool._ops.ranged import EMPTY, SURE, RangedOp, Shares, amended, between, graded, share
 from jaxpool._ops.scaled import Stages, in_stages, largest, spread_of, sum_of, widened
 from jaxpool._plan.problem import Platform
 
@@ -101,7 +101,7 @@ class ExpectedPool(RangedOp):
         def more(dx: Array) -> Array:
             return dx + self._first_back(jnp.where(shares[0] == 0, dy, 0).astype(shares[0].dtype)).astype(dx.dtype)
 
-        return (amended(on, grade, more, dxs[0]),)
+        return (amended(on, grade == SURE, more, dxs[0]),)
 
     def careful(self, x: Array) -> Array:
         wide, _, weight = self._weights(x)

@@ -121,14 +121,10 @@ def median(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> A
 
 def soft(op: SoftPool, x: Array, mask: Array, *heat: Array) -> Array:
     """What `op`, which is masked, makes of what counts in each window: of nothing its identity, or 0 for a mean."""
-    dtype = x.dtype
-    lowest = losing(dtype, "max")
-    if not np.isinf(lowest):  # a float8 without infinities cannot hold what x is filled with
-        x = x.astype(accumulator(dtype))
     some = holds_some(op.window, mask)
     nothing = jnp.logical_not(some)
-    y = ranged(op, counting(x, mask, -np.inf), *heat, nothing, mask).astype(dtype)
+    y = ranged(op, x, *heat, nothing, mask)
     if not isinstance(op, LogSumExpPool):
         return y
     # Added to y, which is 0 there. The transpose of a select would be one more pass over the cotangents.
-    return y + jnp.where(some, 0, lowest).astype(dtype)
+    return y + jnp.where(some, 0, losing(x.dtype, "max")).astype(x.dtype)

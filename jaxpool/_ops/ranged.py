@@ -153,7 +153,7 @@ class RangedOp(Op):
         if holds_nothing(y):
             return y
         grade = least_of(grades)
-        return amended(on, grade, lambda y: self.outside(on, grade, y, *xs), y)
+        return amended(on, grade == SURE, lambda y: self.outside(on, grade, y, *xs), y)
 
     def linear(self, on: Platform, residual: Any, *dots: Array | None) -> Array:
         xs, y = residual
@@ -195,22 +195,24 @@ class RangedOp(Op):
         def part(y: Array, dy: Array, *xs: Array) -> tuple[Array, ...]:
             return self.careful_transpose(xs, y, dy.astype(y.dtype))
 
-        def careful(xs: Any, y: Array, dy: Array, _: Any = None) -> tuple[Array, ...]:
+        def careful(_: Any = None) -> tuple[Array, ...]:
             return in_turn(on, self.window, part, (y, dy, *xs), xs[: self.inputs])
 
         if not self.is_plain(*xs[1:]):
-            return careful(xs, y, dy)
+            return careful()
         shares, grades = self.shares(xs, y, dy)
         grade = least_of(grades)
         dy = dy.astype(xs[0].dtype)  # as it came: `ranged` rounds the output
 
-        def plain(xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
+        def plain(_: Any = None) -> tuple[Array, ...]:
             dxs = self.plain_transpose(xs, y, dy.astype(y.dtype), shares)
             return self.completed(on, grade, dy, shares, dxs)
 
         if holds_nothing(y):
-            return plain(xs, y, dy, shares)
-        found: tuple[Array, ...] = lax.cond(grade > OUT, plain, careful, xs, y, dy, shares)
+            return plain()
+        if amends_in_place(on):
+            return amended(on, grade > OUT, careful, plain())
+        found: tuple[Array, ...] = lax.cond(grade > OUT, plain, careful, None)
         return found
 
     def completed(
@@ -220,21 +222,18 @@ class RangedOp(Op):
         return dxs
 
 
-def amended(on: Platform, grade: Array, amend: Callable[[Array], Array], y: Array) -> Array:
-    """y, or what `amend` makes of it where `grade` is not SURE.
+def amended(on: Platform, right: Array, amend: Callable[[Any], Any], y: Any) -> Any:
+    """y, an array or several, or what `amend` makes of it if it is not `right`.
 
     A branch copies the y that it is given. A loop that runs once or not at all has it in place.
     """
-    sure = grade == SURE
     if not amends_in_place(on):
-        branched: Array = lax.cond(sure, lambda y: y, amend, y)
-        return branched
+        return lax.cond(right, lambda y: y, amend, y)
 
-    def again(state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def again(state: tuple[Any, Array]) -> tuple[Any, Array]:
         return amend(state[0]), lax.full_like(state[1], True)
 
-    looped: Array = lax.while_loop(lambda state: jnp.logical_not(state[1]), again, (y, sure))[0]
-    return looped
+    return lax.while_loop(lambda state: jnp.logical_not(state[1]), again, (y, right))[0]
 
 
 def share(dy: Array, slope: Array, sure: Array, empty: Array | None = None) -> tuple[Array, Array]:

@@ -51,9 +51,13 @@ class SoftPool(RangedOp):
         return self.temperature is not None or not varies_along(given[0], self.window)
 
     def _taken(self, x: Array, *given: Array) -> tuple[Array, Any]:
-        wide = widened(x, self.window)
+        wide = self._counted(widened(x, self.window), -np.inf, *given)
         heat = given[0] if self.temperature is None else self.temperature
         return wide, within(heat, wide.dtype, largest=0.25)  # its inverse is normal
+
+    def _counted(self, x: Array, fill: float, *given: Array) -> Array:
+        """x, or what of it counts; elsewhere `fill`."""
+        return jnp.where(given[-1], x, fill) if self.masked else x
 
     def _plainly(self, x: Array, *given: Array) -> tuple[Array, Any]:
         """The same for the plain way: derivatives of what does not count are finite."""
@@ -90,7 +94,8 @@ class SoftPool(RangedOp):
         wide, heat = self._plainly(*xs)
         found, given = [], xs[1:]
         if dots[0] is not None:
-            found.append(self._pushed(wide, y, heat, dots[0], *given))
+            x_dot = self._counted(dots[0], 0, *given)
+            found.append(self._pushed(wide, y, heat, x_dot, *given))
         if dots[1:] and dots[1] is not None:
             # What x and the temperature are multiplied by, y is.
             own = self._pushed(wide, y, heat, jnp.where(jnp.isinf(wide), 0, wide), *given)
@@ -103,7 +108,7 @@ class SoftPool(RangedOp):
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         wide, heat = self._plainly(*xs)
-        dx = self._pulled(wide, heat, shares)
+        dx = self._counted(self._pulled(wide, heat, shares), 0, *xs[1:])
         found = [dx.astype(xs[0].dtype)]
         if self.inputs == 2:
             own = jnp.where(jnp.isinf(wide), 0, wide) * dx  # an infinity that weighs nothing
@@ -123,7 +128,8 @@ class SoftPool(RangedOp):
         wide, heat = self._taken(*xs)
         stages, found = self._stages(wide, heat), []
         if dots[0] is not None:
-            found.append(self._careful_pushed(stages, dots[0], *xs[1:]))
+            x_dot = self._counted(dots[0], 0, *xs[1:])
+            found.append(self._careful_pushed(stages, x_dot, *xs[1:]))
         if dots[1:] and dots[1] is not None:
             found.append(self.slope(stages, *xs[1:]) * dots[1])
         return sum(found[1:], found[0])
@@ -134,7 +140,8 @@ class SoftPool(RangedOp):
     def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
         wide, heat = self._taken(*xs)
         stages = self._stages(wide, heat)
-        found = [self._careful_pulled(stages, dy, *xs[1:]).astype(xs[0].dtype)]
+        dx = self._counted(self._careful_pulled(stages, dy, *xs[1:]), 0, *xs[1:])
+        found = [dx.astype(xs[0].dtype)]
         if self.inputs == 2:
             found.append(summed_as(self._of_some(dy, *xs[1:]) * self.slope(stages, *xs[1:]), heat))
         return tuple(found)
