@@ -99,7 +99,9 @@ class ExpectedPool(RangedOp):
         """Windows in which nothing weighs share nothing, but their first element gets all."""
 
         def more(dx: Array) -> Array:
-            return dx + self._first_back(jnp.where(shares[0] == 0, dy, 0).astype(shares[0].dtype)).astype(dx.dtype)
+            return dx + self._first_back(
+                jnp.where(shares[0] == 0, dy, 0).astype(shares[0].dtype)
+            ).astype(dx.dtype)
 
         return (amended(on, grade == SURE, more, dxs[0]),)
 

@@ -17,7 +17,6 @@ import dataclasses
 import functools
 from typing import Any
 
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 

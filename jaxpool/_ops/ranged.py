@@ -271,7 +271,8 @@ def in_turn(
 
 def _part(x: Array, whole: Sequence[int], parts: dict[int, int], which: dict[int, Array]) -> Array:
     """One part of x, along those axes along which it is as long as the whole."""
-    starts, sizes = [np.int32(0)] * x.ndim, list(x.shape)
+    starts: list[Any] = [np.int32(0)] * x.ndim
+    sizes = list(x.shape)
     for axis, count in parts.items():
         if x.shape[axis] == whole[axis]:
             sizes[axis] //= count
