@@ -1,12 +1,15 @@
 """Peak memory of forward and backward, by what XLA says of the compiled program: that of lax's autodiff or less."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxpool
 from tests.support.compilation import FUSED
-from tests.support.later import LATER
+from tests.support.later import LATER, later
 
 
 def room(pool, shape):
@@ -88,3 +91,36 @@ def test_a_large_array_is_not_copied_to_be_padded(pool):
     loss = jax.grad(lambda x: getattr(jaxpool, pool)(x, (3, 3), (2, 2), "SAME").sum())
     memory = jax.jit(loss).lower(x).compile(FUSED).memory_analysis()
     assert memory.temp_size_in_bytes < 0.9 * 4 * x.size
+
+
+EVERY = np.ones((4, 64, 64, 64), bool)
+SOFT = [
+    ("logsumexp_pool", {}),
+    ("logsumexp_pool", {"where": EVERY}),
+    ("lp_pool", {"p": 2}),
+    ("lp_pool", {"p": 2, "where": EVERY}),
+    ("gem_pool", {"p": 3.0}),
+    ("softmax_pool", {}),
+    ("softmax_pool", {"where": EVERY}),
+    ("stochastic_pool", {"key": None}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [SOFT[0], *(later(*one) for one in SOFT[1:])],
+    ids=[f"{name}-{'-'.join(options)}" for name, options in SOFT],
+)
+def test_soft_pools_hold_four_arrays_in_between(name, options):
+    """With what they hold when they go tap by tap, which they do in parts."""
+    x = jax.ShapeDtypeStruct((4, 64, 64, 64), jnp.float32)
+    pool = functools.partial(
+        getattr(jaxpool, name), window_shape=(3, 3), strides=(1, 1), padding="SAME", **options
+    )
+
+    def both(x, dy):
+        y, back = jax.vjp(lambda x: pool(x=x), x)
+        return y, back(dy)
+
+    memory = jax.jit(both).lower(x, x).compile(FUSED).memory_analysis()
+    assert memory.temp_size_in_bytes <= 4.01 * 4 * x.size
