@@ -9,7 +9,6 @@ linear map of its own: what is kept is the inputs and the output, in the type to
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ from jaxpool._kernels.slices import holds_nothing, is_sharded
 from jaxpool._ops.apply import applied
 from jaxpool._ops.equations import stages_of
 from jaxpool._ops.op import Op
-from jaxpool._plan.others import amends_in_place, parts_of
+from jaxpool._plan.others import amends_in_place, turns_of_batch
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, taps
 
@@ -118,7 +117,7 @@ class RangedOp(Op):
         return self.carefully(on, *xs)
 
     def carefully(self, on: Platform, *xs: Array) -> Array:
-        """What `careful` gives, in parts."""
+        """What `careful` gives, in parts of the batch."""
         y: Array = in_turn(on, self.window, lambda *xs: (self.careful(*xs),), xs, xs[:1])[0]
         return y
 
@@ -250,49 +249,34 @@ def in_turn(
     arrays: Sequence[Array],
     likes: Sequence[Array],
 ) -> tuple[Array, ...]:
-    """`f(*arrays)`, of one part after the other along axes that are not pooled, where that saves memory.
+    """`f(*arrays)`, of a part of the batch after the other where that saves memory.
 
-    Each result is as long as its like along those axes; one as short as 1 is a sum over the parts.
+    Each result is as long as its like along the first axis; one as short as 1 is a sum over the batch.
     """
     first = arrays[0]
     shape = tuple(int(n) if is_int(n) else None for n in first.shape)
-    parts = {} if is_sharded(first) else parts_of(shape, window.axes, on)
-    if not parts:
+    turns = 1 if 0 in window.axes or is_sharded(first) else turns_of_batch(shape, on)
+    if turns == 1:
         return f(*arrays)
+    length = first.shape[0] // turns
 
     def part(turn: Array) -> tuple[Array, ...]:
-        which = dict(zip(parts, jnp.unravel_index(turn, tuple(parts.values())), strict=True))
-        return f(*[_part(x, first.shape, parts, which) for x in arrays])
+        start = turn * np.int32(length)
+        return f(*[_part(x, start, length) if x.shape[0] == first.shape[0] else x for x in arrays])
 
-    turns = jnp.arange(math.prod(parts.values()), dtype=np.int32)
-    found = lax.map(part, turns)
-    return tuple(_joined(y, like, parts) for y, like in zip(found, likes, strict=True))
+    found = lax.map(part, jnp.arange(turns, dtype=np.int32))
+    return tuple(
+        jnp.sum(y, axis=0) if like.shape[0] == 1 else lax.collapse(y, 0, 2)
+        for y, like in zip(found, likes, strict=True)
+    )
 
 
-def _part(x: Array, whole: Sequence[int], parts: dict[int, int], which: dict[int, Array]) -> Array:
-    """One part of x, along those axes along which it is as long as the whole."""
-    starts: list[Any] = [np.int32(0)] * x.ndim
-    sizes = list(x.shape)
-    for axis, count in parts.items():
-        if x.shape[axis] == whole[axis]:
-            sizes[axis] //= count
-            starts[axis] = which[axis] * np.int32(sizes[axis])
+def _part(x: Array, start: Array, length: int) -> Array:
+    """`length` examples of x. 16 bits are cut out as integers: XLA for CPU would first widen all floats of x."""
     if x.dtype.itemsize != 2:
-        return lax.dynamic_slice(x, starts, sizes)
-    # As integers: XLA for CPU would first widen all of an array of 16-bit floats.
-    found = lax.dynamic_slice(lax.bitcast_convert_type(x, np.uint16), starts, sizes)
-    return lax.bitcast_convert_type(found, x.dtype)
-
-
-def _joined(y: Array, like: Array, parts: dict[int, int]) -> Array:
-    """Parts that lie behind one another, put in place, or added up where their like has a length of 1."""
-    y = y.reshape(*parts.values(), *y.shape[1:])
-    for at, axis in reversed(list(enumerate(parts))):
-        if like.shape[axis] == 1:
-            y = jnp.sum(y, axis=at)
-        else:
-            y = lax.collapse(jnp.moveaxis(y, at, at + axis), at + axis, at + axis + 2)
-    return y
+        return lax.dynamic_slice_in_dim(x, start, length)
+    bits = lax.bitcast_convert_type(x, np.uint16)
+    return lax.bitcast_convert_type(lax.dynamic_slice_in_dim(bits, start, length), x.dtype)
 
 
 def _pushed(f: Any, xs: Any, dots: Any) -> Array:

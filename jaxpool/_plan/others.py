@@ -248,19 +248,11 @@ def sends_to_chosen_rows(on: Platform, shape: Shape, segments: int, sharded: boo
     return segments * TUNING[on].scattered_rows <= int(shape[0] or 0)
 
 
-def parts_of(shape: Shape, pooled: Sequence[int], on: Platform) -> dict[int, int]:
-    """In how many parts of each axis, one after another, rolled loops over taps take an array; none of those `pooled`.
-
-    The axes in order, the batch first. Of the last axis a part is no shorter than a vector.
-    """
-    rest = 1.0 if None in shape else elements(shape) / TUNING[on].looped_elements
-    parts: dict[int, int] = {}
-    for axis in sorted(set(range(len(shape))) - set(pooled)):
-        length = int(shape[axis] or 0)
-        least = TUNING[on].vector if axis == len(shape) - 1 else 1
-        counts = [n for n in range(2, length + 1) if length % n == 0 and length // n >= least]
-        if rest <= 1 or not counts:
-            continue
-        parts[axis] = next((n for n in counts if n >= rest), counts[-1])
-        rest /= parts[axis]
-    return parts
+def turns_of_batch(shape: Shape, on: Platform) -> int:
+    """In how many parts of the first axis, one after another, rolled loops over taps take an array."""
+    most = TUNING[on].looped_elements
+    if None in shape or elements(shape) <= most:
+        return 1
+    batch, example = int(shape[0] or 0), elements(shape[1:])
+    fitting = [part for part in range(1, batch) if batch % part == 0 and part * example <= most]
+    return batch // max(fitting, default=1)

@@ -121,7 +121,7 @@ class Tuning:
     scan_block: float = NEVER  # elements: running extremes go by blocks, of the reach of passes once it is so far
     subnormals_are_zero: bool = False  # comparisons take subnormal floats for zeros: compare integers of their order
     # NOTES: Soft pools: plain sums within a range
-    looped_elements: float = NEVER  # elements: loops over taps take a larger array in parts, to hold less
+    looped_elements: float = NEVER  # elements: loops over taps take a larger batch in parts, to hold less
     # NOTES: Blurs
     reflected_apart: bool = False  # a cotangent over the mirrored border is stored before that is folded back
     # NOTES: Boxes and segments
@@ -161,7 +161,7 @@ CPU = Tuning(
     blur_taps=1,
     network_taps=128,
     walked_row=32,
-    looped_elements=1 << 16,
+    looped_elements=1 << 18,
     amended_in_place=True,
     reflected_apart=True,
     ordered_scatters=True,

@@ -152,23 +152,3 @@ def test_a_spare_turn_is_of_the_first_axis_that_has_phases():
     ends = [[cut.stop for cut in cuts] for cuts in in_one_region(phases).cuts]
     assert ends == [[8], [4], [4]]
     assert Layout("tables").regions == 1
-
-
-@pytest.mark.parametrize(
-    ("shape", "pooled", "parts"),
-    [
-        ((4, 64, 64, 64), (1, 2), {0: 4, 3: 4}),
-        ((32, 64, 64, 64), (1, 2), {0: 32, 3: 4}),
-        ((32, 16, 16, 64), (1, 2), {0: 8}),
-        ((1, 224, 224, 3), (1, 2), {}),  # three channels are no vector
-        ((6, 64, 64, 48), (1, 2), {0: 6, 3: 3}),
-        ((4, 64, 64, 64), (0, 1, 2, 3), {}),
-        ((16, 8, 64, 64), (2, 3), {0: 8}),
-        ((4, 8, 256, 256), (2, 3), {0: 4, 1: 8}),
-        ((4, 32, 32, 16), (1, 2), {}),
-        ((None, 64, 64, 64), (1, 2), {}),
-    ],
-)
-def test_parts_of_at_most_so_many_elements(shape, pooled, parts):
-    assert others.parts_of(shape, pooled, "cpu") == parts
-    assert others.parts_of(shape, pooled, "portable") == {}
