@@ -25,6 +25,9 @@ from jaxpool._plan.tuning import LIMITS, TUNING
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
 Widen = Literal["never", "fused", "apart"]  # where cotangents are cast to the type of their sums
+# How the instruction that sends cotangents back compares: by one comparison, where elements are brought in an order in
+# which NaN is ahead of all; else by two, NaN and order, joined by an "or" or by a select.
+Compared = Literal["in order", "joined", "picked"]
 Groups = tuple[tuple[Axis, ...], ...]  # of axes that one instruction of XLA goes through at once
 
 
@@ -58,9 +61,8 @@ class ScatterPlan:
     """
 
     groups: Groups
-    wide: bool  # adds cotangents up in float32, and compares elements in it
+    compared: Compared  # "in order" in float32, in which cotangents are then added up; else in the type of x
     order: tuple[int, ...] = ()  # by which x is transposed first; () leaves it
-    picks: bool = False  # what two comparisons say is joined by a select, else by an "or"
 
 
 def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
@@ -106,9 +108,11 @@ def plan_scatter(problem: Problem) -> ScatterPlan:
     used = tuple(dim for dim in problem.window.dims if not dim.idle)
     axes, order = [dim.axis for dim in used], _compact(problem)
     at_once = not order and axes == sorted(axes) and _at_once(problem, used)
-    wide = problem.low_precision and problem.window.overlapping
-    picks = at_once and problem.window.size > problem.tuning.joined_taps
-    return ScatterPlan(_grouped(used, at_once), wide, order, picks)
+    many = at_once and problem.window.size > problem.tuning.joined_taps
+    compared: Compared = "picked" if many else "joined"
+    if problem.low_precision and problem.window.overlapping:
+        compared = "in order"
+    return ScatterPlan(_grouped(used, at_once), compared, order)
 
 
 def _compact(problem: Problem) -> tuple[int, ...]:

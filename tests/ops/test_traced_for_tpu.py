@@ -292,6 +292,28 @@ def test_many_taps_at_once(kind, ties):
     same(there(x, dy), here)
 
 
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("ties", ["first", "last"])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16])
+def test_16_bit_floats_whose_windows_meet_are_compared_once(kind, ties, dtype):
+    """XLA divides among devices only what is compared once."""
+    rng = np.random.default_rng(5)
+    most = float(jnp.finfo(dtype).max)
+    x = rng.choice([np.nan, np.inf, most, 0.0, -most, -np.inf], (2, 9, 9, 8)).astype(dtype)
+    dy = rng.integers(-4, 5, (2, 8, 8, 8)).astype(dtype)
+
+    def gradient(x, dy):
+        call = getattr(jaxpool, f"{kind}_pool")
+        return jax.vjp(lambda x: call(x, (2, 2), ties=ties), x)[1](dy)[0]
+
+    here = jax.jit(gradient)(x, dy)
+    with tracing_for("tpu"):
+        there, text = interpreter(gradient, x, dy)
+    _, instruction = text.split('"stablehlo.select_and_scatter"')
+    assert instruction.partition("stablehlo.return")[0].count("stablehlo.compare") == 1
+    same(there(x, dy), here)
+
+
 def test_a_vmap_of_few_channels():
     rng = np.random.default_rng(3)
     x, dy = rng.integers(0, 3, (3, 2, 9, 9, 1)), rng.integers(-4, 5, (3, 2, 5, 5, 1))
