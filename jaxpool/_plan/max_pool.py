@@ -139,8 +139,9 @@ def _filled(shape: Sequence[int | None], lanes: int) -> float:
 def _at_once(problem: Problem, used: Sequence[Axis]) -> bool:
     """Whether the instruction goes over all axes at once, not one after another.
 
-    It does where a window has few taps, and few windows meet or x is large in memory. With strides more
-    may meet if the batch fills sublanes: there XLA keeps it for the instruction over all axes, but not for one axis.
+    It does where a window has few taps, and few windows meet or x is large in memory; of windows that do not meet
+    it takes more taps. With strides more may meet if the batch fills sublanes: there XLA keeps it for the instruction
+    over all axes, but not for one axis.
     """
     tuning, size = problem.tuning, problem.window.size
     apart = math.prod(dim.stride for dim in used)
@@ -151,7 +152,8 @@ def _at_once(problem: Problem, used: Sequence[Axis]) -> bool:
     strided = batch and all(dim.stride > 1 for dim in used)
     if strided and size <= min(tuning.most_at_once_strided, tuning.at_once_strided * apart):
         return True
-    return size <= tuning.most_at_once and (few or large)
+    most = tuning.most_at_once if problem.window.overlapping else tuning.most_at_once_apart
+    return size <= most and (few or large)
 
 
 def _value_by(problem: Problem) -> Groups:

@@ -162,8 +162,8 @@ def test_axes_are_taken_one_after_another_where_that_is_faster():
     assert groups(small, (3, 3)) == [[1], [2]]
     assert groups(few, (3, 3), (2, 2)) == [[1], [2]]
     assert groups(large, (5, 5)) == [[1], [2]]
-    assert groups(few, (5, 5), (5, 5)) == [[1], [2]]
-    for at_once in [(few, (2, 2)), (few, (4, 4), (3, 3)), (large, (4, 4))]:
+    assert groups(few, (8, 8), (8, 8)) == [[1], [2]]
+    for at_once in [(few, (2, 2)), (few, (4, 4), (3, 3)), (large, (4, 4)), (few, (7, 7), (7, 7))]:
         assert groups(*at_once) == [[1, 2]]
 
 
