@@ -1,8 +1,8 @@
 """Cotangents of a maximum or minimum sent back by one instruction of XLA, which looks for the chosen element anew.
 
 A TPU has hardware for it, whatever function selects. The one of jax selects by `>=` and so loses NaN; here it
-selects as `compare.py` says, by two comparisons. As a primitive it has a batching rule and no derivative: it is
-part of a linear map.
+selects as `compare.py` says, by two comparisons, or of 16-bit floats that are widened by one, in whose order NaN is
+the largest. As a primitive it has a batching rule and no derivative: it is part of a linear map.
 No plan asks for it but that for TPUs: what XLA for CPU makes of it takes padding for zeros.
 """
 
@@ -24,7 +24,7 @@ from jaxpool._geometry.window import Axis
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import Kind, cast
 from jaxpool._kernels.reduce_window import group_extremes
-from jaxpool._plan.max_pool import Groups, ScatterPlan
+from jaxpool._plan.max_pool import Compared, Groups, ScatterPlan
 
 _scatter_p = core.Primitive("jaxpool_select_and_scatter")
 
@@ -44,10 +44,12 @@ def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: Scatt
     """
     groups = _turned(plan)
     reduced = group_extremes(_in_order(x, plan.order), kind, groups[1:])
-    added = jnp.float32 if plan.wide else x.dtype
+    added = jnp.float32 if plan.compared == "in order" else x.dtype
     sent = cast(_in_order(dy, plan.order), added)
     for group in groups:
-        sent = _sent(cast(reduced.pop(), added), sent, group, kind, ties, plan.picks)
+        best = reduced.pop()
+        best = _ordered(cast(best, added), kind) if plan.compared == "in order" else best
+        sent = _sent(best, sent, group, kind, ties, plan.compared)
     return _as_given(cast(sent, x.dtype), plan.order)
 
 
@@ -80,7 +82,19 @@ def _rows(x: Array) -> Array:
     return lax.reshape(lax.optimization_barrier(lax.collapse(x, 0, x.ndim - 1)), x.shape)
 
 
-def _sent(x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order, picks: bool) -> Array:
+def _ordered(x: Array, kind: Kind) -> Array:
+    """float32 elements, which a narrower type holds too, in an order in which NaN is ahead of all: as infinity.
+
+    Infinity is then the largest number of float32, which no narrower type holds.
+    """
+    most = lax.full_like(x, np.finfo(np.float32).max)
+    held = lax.min(x, most) if kind == "max" else lax.max(x, lax.neg(most))
+    return lax.select(lax.ne(x, x), lax.full_like(x, np.inf if kind == "max" else -np.inf), held)
+
+
+def _sent(
+    x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order, compared: Compared
+) -> Array:
     """The cotangent of x over windows along `dims`."""
     sizes, strides = ([1] * x.ndim for _ in range(2))
     padding = [(0, 0)] * x.ndim
@@ -95,7 +109,7 @@ def _sent(x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order, pi
         padding=tuple(padding),
         kind=kind,
         ties=ties,
-        picks=picks,
+        compared=compared,
     )
     return sent
 
@@ -110,7 +124,7 @@ def _lower(
     padding: tuple[tuple[int, int], ...],
     kind: Kind,
     ties: Order,
-    picks: bool,
+    compared: Compared,
 ) -> Any:
     element = ir.RankedTensorType.get([], mlir.dtype_to_ir_type(context.avals_in[0].dtype))
     zero = stablehlo.constant(
@@ -130,21 +144,27 @@ def _lower(
     def holds(left: Any, direction: str, right: Any) -> Any:
         return stablehlo.compare(left, right, stablehlo.ComparisonDirectionAttr.get(direction))
 
+    def join(is_nan: Any, stays: Any) -> Any:
+        if compared == "joined":
+            return stablehlo.or_(stays, is_nan)
+        bit = ir.IntegerType.get_signless(1)
+        true = ir.DenseElementsAttr.get_splat(
+            ir.RankedTensorType.get([], bit), ir.BoolAttr.get(True)
+        )
+        return stablehlo.select(is_nan, stablehlo.constant(true), stays)
+
     block = made.select.blocks.append(element, element)
     with ir.InsertionPoint(block):
         best, challenger = block.arguments  # whether the best so far, which comes before, stays
-        first, second = (challenger, best) if ties == "last" else (best, challenger)
-        stays = holds(first, "GE" if kind == "max" else "LE", second)
-        is_nan = holds(first, "NE", first)
-        if picks:
-            bit = ir.IntegerType.get_signless(1)
-            true = ir.DenseElementsAttr.get_splat(
-                ir.RankedTensorType.get([], bit), ir.BoolAttr.get(True)
-            )
-            stays = stablehlo.select(is_nan, stablehlo.constant(true), stays)
+        if compared == "in order":
+            ahead = {"max": "GT", "min": "LT"} if ties == "last" else {"max": "GE", "min": "LE"}
+            stays = holds(best, ahead[kind], challenger)
         else:
-            stays = stablehlo.or_(stays, is_nan)
-        stablehlo.return_([stablehlo.not_(stays) if ties == "last" else stays])
+            first, second = (challenger, best) if ties == "last" else (best, challenger)
+            stays = holds(first, "GE" if kind == "max" else "LE", second)
+            stays = join(holds(first, "NE", first), stays)
+            stays = stablehlo.not_(stays) if ties == "last" else stays
+        stablehlo.return_([stays])
     block = made.scatter.blocks.append(element, element)
     with ir.InsertionPoint(block):
         stablehlo.return_([stablehlo.add(*block.arguments)])

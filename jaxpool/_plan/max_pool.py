@@ -25,6 +25,9 @@ from jaxpool._plan.tuning import LIMITS, TUNING
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
 Widen = Literal["never", "fused", "apart"]  # where cotangents are cast to the type of their sums
+# How the instruction that sends cotangents back compares: by one comparison, where elements are brought in an order in
+# which NaN is ahead of all; else by two, NaN and order, joined by an "or" or by a select.
+Compared = Literal["in order", "joined", "picked"]
 Groups = tuple[tuple[Axis, ...], ...]  # of axes that one instruction of XLA goes through at once
 
 
@@ -58,9 +61,8 @@ class ScatterPlan:
     """
 
     groups: Groups
-    wide: bool  # adds cotangents up in float32, and compares elements in it
+    compared: Compared  # "in order" in float32, in which cotangents are then added up; else in the type of x
     order: tuple[int, ...] = ()  # by which x is transposed first; () leaves it
-    picks: bool = False  # what two comparisons say is joined by a select, else by an "or"
 
 
 def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
@@ -106,9 +108,11 @@ def plan_scatter(problem: Problem) -> ScatterPlan:
     used = tuple(dim for dim in problem.window.dims if not dim.idle)
     axes, order = [dim.axis for dim in used], _compact(problem)
     at_once = not order and axes == sorted(axes) and _at_once(problem, used)
-    wide = problem.low_precision and problem.window.overlapping
-    picks = at_once and problem.window.size > problem.tuning.joined_taps
-    return ScatterPlan(_grouped(used, at_once), wide, order, picks)
+    many = at_once and problem.window.size > problem.tuning.joined_taps
+    compared: Compared = "picked" if many else "joined"
+    if problem.low_precision and problem.window.overlapping:
+        compared = "in order"
+    return ScatterPlan(_grouped(used, at_once), compared, order)
 
 
 def _compact(problem: Problem) -> tuple[int, ...]:
@@ -135,8 +139,9 @@ def _filled(shape: Sequence[int | None], lanes: int) -> float:
 def _at_once(problem: Problem, used: Sequence[Axis]) -> bool:
     """Whether the instruction goes over all axes at once, not one after another.
 
-    It does where a window has few taps, and few windows meet or x is large in memory. With strides more
-    may meet if the batch fills sublanes: there XLA keeps it for the instruction over all axes, but not for one axis.
+    It does where a window has few taps, and few windows meet or x is large in memory; of windows that do not meet
+    it takes more taps. With strides more may meet if the batch fills sublanes: there XLA keeps it for the instruction
+    over all axes, but not for one axis.
     """
     tuning, size = problem.tuning, problem.window.size
     apart = math.prod(dim.stride for dim in used)
@@ -147,7 +152,8 @@ def _at_once(problem: Problem, used: Sequence[Axis]) -> bool:
     strided = batch and all(dim.stride > 1 for dim in used)
     if strided and size <= min(tuning.most_at_once_strided, tuning.at_once_strided * apart):
         return True
-    return size <= tuning.most_at_once and (few or large)
+    most = tuning.most_at_once if problem.window.overlapping else tuning.most_at_once_apart
+    return size <= most and (few or large)
 
 
 def _value_by(problem: Problem) -> Groups:

@@ -65,6 +65,7 @@ class Tuning:
     at_once_an_element: int = 2  # taps per input element: up to here too
     by_axis_bytes: float = 52 << 20  # bytes of x in memory: beyond too, since two such arrays fill fast memory,
     most_at_once: int = 16  # taps of a window: but at most so many, whose comparisons are unrolled
+    most_at_once_apart: int = 49  # taps of a window: the same where windows do not meet
     at_once_strided: int = 4  # taps per input element: with strides up to here too, of a batch that fills sublanes
     most_at_once_strided: int = 25  # taps of a window: the same with such strides
     joined_taps: int = 9  # taps of a window at once: NaN and order are joined by an "or" up to here, else by a select
