@@ -18,8 +18,8 @@ from jaxpool._kernels.segments import (
     masked,
     of_rows,
     scattered,
+    stored_rows,
     total,
-    with_zeros,
 )
 from jaxpool._kernels.slices import holds_nothing
 from jaxpool._ops.apply import apply_given
@@ -216,24 +216,16 @@ class SegmentLogSumExp(Op):
         (x, ids, *mask), y = kept
         dy = cast(dy, y.dtype)
         shares, grades = share(dy, self._slope(y), *self._near(y))
-        stored = stores_shares(on)
-        # What a branch is given is stored, the exponentials that the forward has made too.
-        shares, at = with_zeros(shares, ids) if stored else (shares, ids)
+        mine = stored_rows(shares, ids) if stores_shares(on) else of_rows(shares, ids, 0)
+        dx = _weighed(mine, self._weights(on, x, *mask)).astype(x.dtype)
+        if holds_nothing(y):
+            return (dx,)
 
-        def plain(weights: Array, shares: Array, at: Array, *_: Array) -> Array:
-            mine = beside_rows(shares, at) if stored else of_rows(shares, at, 0)
-            return _weighed(mine, weights).astype(x.dtype)
-
-        def careful(
-            _: Array, shares: Array, at: Array, dy: Array, ids: Array, x: Array, *mask: Array
-        ) -> Array:
+        def careful(_: Array) -> Array:
             weights = self._shares(x, ids, *mask)
             return _weighed(weights, beside_rows(dy, ids)).astype(x.dtype)
 
-        args = (self._weights(on, x, *mask), shares, at, dy, ids, x, *mask)
-        if holds_nothing(y):
-            return (plain(*args),)
-        return (lax.cond(self._grade(grades, ids, *mask) == SURE, plain, careful, *args),)
+        return (amended(on, self._grade(grades, ids, *mask), careful, dx),)
 
 
 def log_of_sums(

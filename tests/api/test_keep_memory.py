@@ -32,6 +32,8 @@ def printed(program, **environment):
     return done.stdout.split()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.skipif(not GLIBC, reason="glibc's allocator alone has the setting")
 def test_results_cost_hardly_a_page_fault():
     program = f"import jaxpool\nprint(jaxpool.keep_memory())\n{RESULTS}"

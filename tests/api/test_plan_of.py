@@ -21,6 +21,7 @@ from jaxpool._plan.problem import PLATFORMS
 from jaxpool._plan.stages import How
 from jaxpool.testing import pools
 from tests.support.junk import RIGHT
+from tests.support.later import by_turns
 
 LOWERED = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
 SIDE = {"window_shape": (2, 2), "strides": (2, 2)}
@@ -113,8 +114,7 @@ def plan_and_pull(call, shape):
     return row, lambda x, dy: jax.vjp(call, x)[1](dy), (shape, jax.eval_shape(call, x).shape)
 
 
-@pytest.mark.parametrize("on", PLATFORMS)
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(("name", "on"), by_turns(CALLS, PLATFORMS))
 def test_programs_do_what_is_told(name, on):
     call, shape = CALLS[name]
     row, pulled, shapes = plan_and_pull(call, shape)

@@ -12,6 +12,7 @@ import pytest
 import jaxpool
 from tests.support.by_loops import GEOMETRIES, by_loops, slope
 from tests.support.compilation import HASTY
+from tests.support.later import first, in_turn, later
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -253,7 +254,7 @@ def test_a_mean_of_power_one_is_the_average():
 # Dtypes
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", in_turn(NAMES))
 @pytest.mark.parametrize(
     "dtype", [jnp.bfloat16, *map(slow, (np.float16, jnp.float8_e4m3fn, jnp.float8_e5m2))]
 )
@@ -375,7 +376,7 @@ def test_windows_of_zeros_stand_beside_others(largest):
         np.testing.assert_allclose(dx[:, 0], [0, 0, 0, 1, 1, 0, 0, 0, *slopes], rtol=1e-6)
 
 
-@pytest.mark.parametrize("scale", [1, 1e30])
+@pytest.mark.parametrize("scale", first(1, [1, 1e30]))
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_bits_under_jit_and_without(name, scale):
     x = (np.abs(numbers((2, 9, 9, 5))) * scale).astype(np.float32)
@@ -484,7 +485,7 @@ def test_a_window_that_holds_infinity_says_nothing_of_p():
     assert jax.grad(lambda p: jaxpool.gem_pool(x, p, (2,), (2,)).sum())(jnp.float32(3)) == 0
 
 
-@pytest.mark.parametrize(("name", "p"), [("lp_pool", 3), ("gem_pool", 3), slow("lp_pool", 1)])
+@pytest.mark.parametrize(("name", "p"), [("lp_pool", 3), later("gem_pool", 3), slow("lp_pool", 1)])
 def test_without_channels_inside_a_shard_map(name, p):
     """Both ways to a gradient are of the type that says over which devices it differs."""
     mesh = jax.make_mesh((1,), ("b",), axis_types=(jax.sharding.AxisType.Auto,))

@@ -11,7 +11,7 @@ import jaxpool
 from jaxpool._kernels.segments import total
 from jaxpool.testing import assert_close, draw_values, oracle, pools
 from tests.support.compilation import HASTY
-from tests.support.later import first
+from tests.support.later import first, in_turn
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -351,7 +351,7 @@ def test_what_softmax_keeps_is_its_result_and_the_ids():
     assert sorted(kept) == [(64,), (64, 8)]
 
 
-@pytest.mark.parametrize("temperature", [1e-35, 1e-30, 1e30, 8e37])
+@pytest.mark.parametrize("temperature", in_turn([1e-35, 1e-30, 8e37, 1e30]))
 def test_temperatures_near_the_ends_of_float32(temperature):
     """Their inverse is a normal number, and where a difference of rows overflows, its share does not."""
     ids, steps = jnp.array([0, 0, 1, 1]), np.array([1, 2, -2, 2.5])

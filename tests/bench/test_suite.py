@@ -95,7 +95,7 @@ def test_floor_counts_every_array_once(case, mode, expected):
     assert case.floor_bytes(mode) == expected
 
 
-@pytest.mark.parametrize("case", WINDOWS, ids=names(WINDOWS))
+@pytest.mark.parametrize("case", in_turn(WINDOWS, 3), ids=names(WINDOWS))
 def test_oracle_agrees_with_lax(case):
     mode = case.modes[-1]
     if any(d > 1 for d in case.dilation):
@@ -111,7 +111,7 @@ def test_every_public_function_is_compiled_for_a_target():
     assert names == set(pools())
 
 
-@pytest.mark.parametrize("case", in_turn(POOLED), ids=names(POOLED))
+@pytest.mark.parametrize("case", in_turn(POOLED, 4), ids=names(POOLED))
 def test_the_reference_is_what_the_loops_say_of_numbers_that_tie(case):
     rng = np.random.default_rng(0)
     most = (

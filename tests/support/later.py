@@ -20,3 +20,13 @@ def in_turn(values: Any, every: int = 2) -> list[Any]:
 def first(number: int, values: Any) -> list[Any]:
     """Values of one argument, of which the first few are quick and the others come later."""
     return [each if at < number else later(each) for at, each in enumerate(values)]
+
+
+def by_turns(rows: Any, columns: Any) -> list[Any]:
+    """Pairs of two arguments: each row is quick with one column, one after another, and with the others later."""
+    columns = list(columns)
+    return [
+        (row, column) if at % len(columns) == turn else later(row, column)
+        for at, row in enumerate(rows)
+        for turn, column in enumerate(columns)
+    ]

@@ -21,14 +21,15 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from tests.support.compilation import HASTY
-from tests.support.later import LATER
+from tests.support.later import LATER, in_turn
 from tests.support.transform_rows import ALIKE, MODES, ROWS, SHAPE, VARIANTS, numbers
 from tests.support.transform_table import DIFFERENCES, FORWARD, POLICIES, REVERSE, weights
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 TABLE = ROWS | VARIANTS
-# Quick, or of CI, is the first group of each other op, and `shard_map` of one op for each way to describe a derivative.
+# Of CI is the first group of each other op, and `shard_map` of one op for each way to describe a derivative. Each
+# third of them is quick.
 QUICK = [(name, "first") for name in ROWS if name not in ALIKE] + [
     (name, "shard_map") for name in ("max_pool", "avg_pool", "adaptive_max_pool", "max", "lp_pool")
 ]
@@ -72,7 +73,7 @@ def rows_by_groups():
     for name in TABLE:
         for group in REVERSE:
             turn = QUICK.index((name, group)) if (name, group) in QUICK else None
-            marks = pytest.mark.slow if turn is None else LATER if turn % 2 else ()
+            marks = pytest.mark.slow if turn is None else LATER if turn % 3 else ()
             yield pytest.param(name, group, id=f"{name}-{group}", marks=marks)
 
 
@@ -148,9 +149,12 @@ def test_every_transformation_of_the_contract_is_in_the_table():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in VARIANTS else ())
-        for name, row in TABLE.items()
-        if row.answer
+        *in_turn([name for name, row in ROWS.items() if row.answer]),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name, row in VARIANTS.items()
+            if row.answer
+        ),
     ],
 )
 def test_a_twin_is_what_the_oracle_says(name):
