@@ -194,7 +194,7 @@ class RangedOp(Op):
         def part(y: Array, dy: Array, *xs: Array) -> tuple[Array, ...]:
             return self.careful_transpose(xs, y, dy.astype(y.dtype))
 
-        def careful(_: Any = None) -> tuple[Array, ...]:
+        def careful() -> tuple[Array, ...]:
             return in_turn(on, self.window, part, (y, dy, *xs), xs[: self.inputs])
 
         if not self.is_plain(*xs[1:]):
@@ -203,15 +203,13 @@ class RangedOp(Op):
         grade = least_of(grades)
         dy = dy.astype(xs[0].dtype)  # as it came: `ranged` rounds the output
 
-        def plain(_: Any = None) -> tuple[Array, ...]:
+        def plain() -> tuple[Array, ...]:
             dxs = self.plain_transpose(xs, y, dy.astype(y.dtype), shares)
             return self.completed(on, grade, dy, shares, dxs)
 
         if holds_nothing(y):
             return plain()
-        if amends_in_place(on):
-            return amended(on, grade > OUT, careful, plain())
-        found: tuple[Array, ...] = lax.cond(grade > OUT, plain, careful, None)
+        found: tuple[Array, ...] = one_of(on, grade > OUT, plain, careful)
         return found
 
     def completed(
@@ -233,6 +231,17 @@ def amended(on: Platform, right: Array, amend: Callable[[Any], Any], y: Any) -> 
         return amend(state[0]), lax.full_like(state[1], True)
 
     return lax.while_loop(lambda state: jnp.logical_not(state[1]), again, (y, right))[0]
+
+
+def one_of(on: Platform, right: Array, plain: Callable[[], Any], careful: Callable[[], Any]) -> Any:
+    """`plain()` if that is `right`, else `careful()`.
+
+    What branches read is stored until they end. In the open, and amended where it is not right, each array is freed
+    when it has been read.
+    """
+    if not amends_in_place(on):
+        return lax.cond(right, plain, careful)
+    return amended(on, right, lambda _: careful(), plain())
 
 
 def share(dy: Array, slope: Array, sure: Array, empty: Array | None = None) -> tuple[Array, Array]:

@@ -24,7 +24,17 @@ from jaxpool._kernels.segments import (
 from jaxpool._kernels.slices import holds_nothing
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.op import Op
-from jaxpool._ops.ranged import EMPTY, SURE, all_of, amended, graded, least_of, moderate, share
+from jaxpool._ops.ranged import (
+    EMPTY,
+    SURE,
+    all_of,
+    amended,
+    graded,
+    least_of,
+    moderate,
+    one_of,
+    share,
+)
 from jaxpool._ops.segments import summed
 from jaxpool._ops.soft_pool import REACH
 from jaxpool._plan.others import adds_in_order, stores_shares
@@ -141,7 +151,7 @@ class SegmentLogSumExp(Op):
         if holds_nothing(y):
             return y
         grade = self._grade(graded(*self._near(y)), ids, *mask)
-        return amended(on, grade, lambda y: self._careful(on, x, ids, *mask), y)
+        return amended(on, grade == SURE, lambda y: self._careful(on, x, ids, *mask), y)
 
     def _weights(self, on: Platform, x: Array, *mask: Array) -> Array:
         """`exp(x / T)`, 0 where the mask is False."""
@@ -216,16 +226,19 @@ class SegmentLogSumExp(Op):
         (x, ids, *mask), y = kept
         dy = cast(dy, y.dtype)
         shares, grades = share(dy, self._slope(y), *self._near(y))
-        mine = stored_rows(shares, ids) if stores_shares(on) else of_rows(shares, ids, 0)
-        dx = _weighed(mine, self._weights(on, x, *mask)).astype(x.dtype)
-        if holds_nothing(y):
-            return (dx,)
 
-        def careful(_: Array) -> Array:
+        def plain() -> Array:
+            mine = stored_rows(shares, ids) if stores_shares(on) else of_rows(shares, ids, 0)
+            return _weighed(mine, self._weights(on, x, *mask)).astype(x.dtype)
+
+        def careful() -> Array:
             weights = self._shares(x, ids, *mask)
             return _weighed(weights, beside_rows(dy, ids)).astype(x.dtype)
 
-        return (amended(on, self._grade(grades, ids, *mask), careful, dx),)
+        if holds_nothing(y):
+            return (plain(),)
+        right = self._grade(grades, ids, *mask) == SURE
+        return (one_of(on, right, plain, careful),)
 
 
 def log_of_sums(

@@ -127,6 +127,7 @@ def roi_align(
     values, rows, columns = exact_values(x), *output_shape
     y = np.zeros((len(flat), rows, columns, x.shape[-1]))
     choose, terms = parts.choose(builtins.max, "first"), []
+    dtype = x.dtype if is_floating(x.dtype) else np.dtype(np.float32)
     for k, box in enumerate(flat * spatial_scale):
         if _is_missing(images[k], x):
             continue
@@ -140,11 +141,10 @@ def roi_align(
             held = [exact_sum([w * values[at] for at, w in p]) for p in points]
             shares = [1 / len(points)] * len(points)
             y[k, i, j, c] = exact_sum(held) / len(points)
-            if kind == "max":
-                y[k, i, j, c], shares = choose(held)
+            if kind == "max":  # of points as they are rounded
+                y[k, i, j, c], shares = choose(list(exact_values(rounded(np.array(held), dtype))))
             for share, point in zip(shares, points, strict=True):
                 terms += [Term((k, i, j, c), 0, at, share * w) for at, w in point if share]
-    dtype = x.dtype if is_floating(x.dtype) else np.dtype(np.float32)
     return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms))
 
 
