@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window, resized
 from jaxpool._kernels import slices
 from jaxpool._ops.moves import State, ratio
-from jaxpool._ops.ranged import EMPTY, SURE, RangedOp, Shares, amended, between, graded, share
+from jaxpool._ops.ranged import EMPTY, RangedOp, Shares, amended, between, graded, share
 from jaxpool._ops.scaled import Stages, in_stages, largest, spread_of, sum_of, widened
 from jaxpool._plan.problem import Platform
 
@@ -84,7 +84,7 @@ class ExpectedPool(RangedOp):
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         total = sum_of(self.window, self._weights(xs[0])[2], kept=True)
         sure = between(total, REACH)
-        part, grades = share(dy, 1 / jnp.where(sure, total, 1), sure, total == 0)
+        (part,), grades = share(dy, 1 / jnp.where(sure, total, 1), sure, total == 0)
         return (part, part * y), grades
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
@@ -103,7 +103,7 @@ class ExpectedPool(RangedOp):
                 jnp.where(shares[0] == 0, dy, 0).astype(shares[0].dtype)
             ).astype(dx.dtype)
 
-        return (amended(on, grade == SURE, more, dxs[0]),)
+        return (amended(on, grade != EMPTY, more, dxs[0]),)
 
     def careful(self, x: Array) -> Array:
         wide, _, weight = self._weights(x)

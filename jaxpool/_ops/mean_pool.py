@@ -135,8 +135,7 @@ class MeanPool(RangedOp):
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         p = within(xs[1] if xs[1:] else self.p, y.dtype)
         right = self.right(y, *xs)
-        part, grades = share(dy, self._descent(jnp.where(right, y, 1), p), right)
-        return (part,), grades
+        return share(dy, self._descent(jnp.where(right, y, 1), p), right)
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         wide, p = self._taken(*xs)

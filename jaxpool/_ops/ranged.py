@@ -9,7 +9,7 @@ linear map of its own: what is kept is the inputs and the output, in the type to
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,14 +18,14 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import accumulator
-from jaxpool._kernels.slices import holds_nothing, is_sharded
+from jaxpool._kernels.slices import holds_nothing
 from jaxpool._ops.apply import applied
 from jaxpool._ops.equations import stages_of
 from jaxpool._ops.op import Op
-from jaxpool._plan.others import amends_in_place, turns_of_batch
+from jaxpool._ops.turns import in_turn
+from jaxpool._plan.others import amends_in_place
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, taps
 
@@ -201,7 +201,9 @@ class RangedOp(Op):
             return careful()
         shares, grades = self.shares(xs, y, dy)
         grade = least_of(grades)
-        dy = dy.astype(xs[0].dtype)  # as it came: `ranged` rounds the output
+        dy = dy.astype(
+            xs[0].dtype
+        )  # exact: `ranged` rounds y, so dy had this type before it was widened
 
         def plain() -> tuple[Array, ...]:
             dxs = self.plain_transpose(xs, y, dy.astype(y.dtype), shares)
@@ -236,56 +238,19 @@ def amended(on: Platform, right: Array, amend: Callable[[Any], Any], y: Any) -> 
 def one_of(on: Platform, right: Array, plain: Callable[[], Any], careful: Callable[[], Any]) -> Any:
     """`plain()` if that is `right`, else `careful()`.
 
-    What branches read is stored until they end. In the open, and amended where it is not right, each array is freed
-    when it has been read.
+    What a branch reads is stored until it ends. So `plain` runs outside of one, which frees each array once it has been
+    read, and `careful` overwrites what it gave if that is not right.
     """
     if not amends_in_place(on):
         return lax.cond(right, plain, careful)
     return amended(on, right, lambda _: careful(), plain())
 
 
-def share(dy: Array, slope: Array, sure: Array, empty: Array | None = None) -> tuple[Array, Array]:
+def share(dy: Array, slope: Array, sure: Array, empty: Array | None = None) -> tuple[Shares, Array]:
     """`dy * slope` where a window is `sure`, else 0; and its grade, OUT if the product leaves the range of the type."""
     product = jnp.where(sure, dy * slope, 0)
     kept = jnp.logical_or(between(product, 100), dy == 0)
-    return product, graded(jnp.logical_and(sure, kept), empty)
-
-
-def in_turn(
-    on: Platform,
-    window: Window,
-    f: Callable[..., tuple[Array, ...]],
-    arrays: Sequence[Array],
-    likes: Sequence[Array],
-) -> tuple[Array, ...]:
-    """`f(*arrays)`, of a part of the batch after the other where that saves memory.
-
-    Each result is as long as its like along the first axis; one as short as 1 is a sum over the batch.
-    """
-    first = arrays[0]
-    shape = tuple(int(n) if is_int(n) else None for n in first.shape)
-    turns = 1 if 0 in window.axes or is_sharded(first) else turns_of_batch(shape, on)
-    if turns == 1:
-        return f(*arrays)
-    length = first.shape[0] // turns
-
-    def part(turn: Array) -> tuple[Array, ...]:
-        start = turn * np.int32(length)
-        return f(*[_part(x, start, length) if x.shape[0] == first.shape[0] else x for x in arrays])
-
-    found = lax.map(part, jnp.arange(turns, dtype=np.int32))
-    return tuple(
-        jnp.sum(y, axis=0) if like.shape[0] == 1 else lax.collapse(y, 0, 2)
-        for y, like in zip(found, likes, strict=True)
-    )
-
-
-def _part(x: Array, start: Array, length: int) -> Array:
-    """`length` examples of x. 16 bits are cut out as integers: XLA for CPU would first widen all floats of x."""
-    if x.dtype.itemsize != 2:
-        return lax.dynamic_slice_in_dim(x, start, length)
-    bits = lax.bitcast_convert_type(x, np.uint16)
-    return lax.bitcast_convert_type(lax.dynamic_slice_in_dim(bits, start, length), x.dtype)
+    return (product,), graded(jnp.logical_and(sure, kept), empty)
 
 
 def _pushed(f: Any, xs: Any, dots: Any) -> Array:

@@ -170,8 +170,7 @@ class LogSumExpPool(SoftPool):
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         right = self.right(y, *xs)
         slope = lax.exp(-divided(jnp.where(right, y, 0), self._taken(*xs)[1]))
-        part, grades = share(dy, slope, right)
-        return (part,), grades
+        return share(dy, slope, right)
 
     def _pulled(self, x: Array, heat: Any, shares: Shares) -> Array:
         return lax.exp(divided(x, heat)) * spread_of(self.window, *shares)
@@ -228,7 +227,7 @@ class SoftmaxPool(SoftPool):
         wide, heat = self._plainly(*xs)
         total = self._weights(wide, heat, *xs[1:])[1]
         right = between(total, REACH)
-        part, grades = share(dy, 1 / jnp.where(right, total, 1), right)
+        (part,), grades = share(dy, 1 / jnp.where(right, total, 1), right)
         return (part, part * (1 - divided(y, heat))), grades
 
     def _pulled(self, x: Array, heat: Any, shares: Shares) -> Array:

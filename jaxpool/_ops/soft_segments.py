@@ -225,7 +225,7 @@ class SegmentLogSumExp(Op):
     def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
         (x, ids, *mask), y = kept
         dy = cast(dy, y.dtype)
-        shares, grades = share(dy, self._slope(y), *self._near(y))
+        (shares,), grades = share(dy, self._slope(y), *self._near(y))
 
         def plain() -> Array:
             mine = stored_rows(shares, ids) if stores_shares(on) else of_rows(shares, ids, 0)
