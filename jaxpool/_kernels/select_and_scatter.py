@@ -1,8 +1,8 @@
 """Cotangents of a maximum or minimum sent back by one instruction of XLA, which looks for the chosen element anew.
 
 A TPU has hardware for it, whatever function selects. The one of jax selects by `>=` and so loses NaN; here it
-selects as `compare.py` says, by two comparisons, or of 16-bit floats that are widened by one, in whose order NaN is
-the largest. As a primitive it has a batching rule and no derivative: it is part of a linear map.
+selects as `compare.py` says, by two comparisons. Of 16-bit floats that are widened it takes one, of numbers among
+which NaN is the largest. As a primitive it has a batching rule and no derivative: it is part of a linear map.
 No plan asks for it but that for TPUs: what XLA for CPU makes of it takes padding for zeros.
 """
 

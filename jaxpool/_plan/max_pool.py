@@ -109,9 +109,11 @@ def plan_scatter(problem: Problem) -> ScatterPlan:
     axes, order = [dim.axis for dim in used], _compact(problem)
     at_once = not order and axes == sorted(axes) and _at_once(problem, used)
     many = at_once and problem.window.size > problem.tuning.joined_taps
-    compared: Compared = "picked" if many else "joined"
+    compared: Compared
     if problem.low_precision and problem.window.overlapping:
         compared = "in order"
+    else:
+        compared = "picked" if many else "joined"
     return ScatterPlan(_grouped(used, at_once), compared, order)
 
 
@@ -139,11 +141,13 @@ def _filled(shape: Sequence[int | None], lanes: int) -> float:
 def _at_once(problem: Problem, used: Sequence[Axis]) -> bool:
     """Whether the instruction goes over all axes at once, not one after another.
 
-    It does where a window has few taps, and few windows meet or x is large in memory; of windows that do not meet
-    it takes more taps. With strides more may meet if the batch fills sublanes: there XLA keeps it for the instruction
+    It does where windows do not meet, up to many taps. Where they meet, it does up to few, and to more if x is large
+    in memory. With strides more may meet if the batch fills sublanes: there XLA keeps it for the instruction
     over all axes, but not for one axis.
     """
     tuning, size = problem.tuning, problem.window.size
+    if not problem.window.overlapping:
+        return size <= tuning.most_at_once_apart
     apart = math.prod(dim.stride for dim in used)
     few = size <= max(tuning.at_once_taps, tuning.at_once_an_element * apart)
     large = _filled(problem.shape, tuning.lanes) * problem.sum_bits / 8 > tuning.by_axis_bytes
@@ -152,8 +156,7 @@ def _at_once(problem: Problem, used: Sequence[Axis]) -> bool:
     strided = batch and all(dim.stride > 1 for dim in used)
     if strided and size <= min(tuning.most_at_once_strided, tuning.at_once_strided * apart):
         return True
-    most = tuning.most_at_once if problem.window.overlapping else tuning.most_at_once_apart
-    return size <= most and (few or large)
+    return size <= tuning.most_at_once and (few or large)
 
 
 def _value_by(problem: Problem) -> Groups:

@@ -63,11 +63,11 @@ class Tuning:
     # Whether that instruction goes over all axes at once; else it takes one after another.
     at_once_taps: int = 4  # taps of a window: up to here at once, since one after another are as many comparisons
     at_once_an_element: int = 2  # taps per input element: up to here too
-    by_axis_bytes: float = 52 << 20  # bytes of x in memory: beyond too, since two such arrays fill fast memory,
-    most_at_once: int = 16  # taps of a window: but at most so many, whose comparisons are unrolled
-    most_at_once_apart: int = 49  # taps of a window: the same where windows do not meet
-    at_once_strided: int = 4  # taps per input element: with strides up to here too, of a batch that fills sublanes
-    most_at_once_strided: int = 25  # taps of a window: the same with such strides
+    by_axis_bytes: float = 52 << 20  # bytes of x in memory: from here on at once, as two such arrays fill fast memory
+    most_at_once: int = 16  # taps of a window: of more, none of these is taken at once, as comparisons are unrolled
+    most_at_once_apart: int = 49  # taps of a window: where windows do not meet, at once up to here
+    at_once_strided: int = 4  # taps per input element: with strides, of a batch that fills sublanes, at once up to here
+    most_at_once_strided: int = 25  # taps of a window: with such strides, at once at most so many
     joined_taps: int = 9  # taps of a window at once: NaN and order are joined by an "or" up to here, else by a select
     sublanes: int = 8  # rows of a register of 32 bits: a batch of as many fills them
     lanes: int = 128  # elements: the last axis of an array is filled up to so many in memory
