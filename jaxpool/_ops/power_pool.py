@@ -104,8 +104,8 @@ class NormPool(RangedOp):
         return jnp.logical_and(self._near(y, p), between(slope, 60))
 
     def _descent(self, y: Array, p: float) -> Array:
-        """`y^(1 - p)`, 0 at 0, where x is 0 too."""
-        return jnp.where(y == 0, 0, to(jnp.where(y == 0, 1, y), 1 - p))
+        """`y^(1 - p)`, of a y of 0, to whose elements no slope leads, 1."""
+        return to(jnp.where(y == 0, 1, y), 1 - p)
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, p = self._taken(xs[0])

@@ -110,3 +110,19 @@ def test_no_scatter_and_no_box_are_right():
 
     assert "scatter" not in jax.jit(jax.grad(total)).lower(LEVELS).as_text()
     assert jaxpool.multilevel_roi_align([LEVELS[0][0]], BOXES[:0], 2).shape == (0, 2, 2, 3)
+
+
+@pytest.mark.parametrize("image", [-1, 2])
+def test_a_box_of_no_image_gives_nothing(image):
+    """Under a jit, where the index of an image is not known before."""
+
+    @jax.jit
+    def pool(levels, image):
+        images = jnp.full(len(BOXES), image)
+        return jaxpool.multilevel_roi_align(levels, BOXES, 2, batch_indices=images, **SETTINGS)
+
+    levels = [jnp.ones((2, 64 >> k, 64 >> k, 1)) for k in range(3)]
+    assert pool(levels, 1).any()
+    assert not pool(levels, image).any()
+    dx = jax.jit(jax.grad(lambda levels: pool(levels, image).sum()))(levels)
+    assert not any(each.any() for each in dx)
