@@ -59,6 +59,8 @@ GEOMETRY = [
     ("strides", np.array([1, 0]), ValueError, INTS, TUPLE),
     ("strides", np.array([1.0, 1.0]), TypeError, INTS, TUPLE),
     ("strides", (1, 2, 2, 1), ValueError, INTS, "Sizes stand for pooled axes alone: pass (2, 2)."),
+    ("strides", (1, 2, 2, 3), ValueError, INTS, TUPLE),
+    ("strides", (3, 2, 2, 1), ValueError, INTS, TUPLE),
     ("window_dilation", (1, 0), ValueError, INTS, TUPLE),
     ("window_dilation", (1, 1, 1), ValueError, INTS, TUPLE),
     ("window_dilation", True, TypeError, INTS, TUPLE),
