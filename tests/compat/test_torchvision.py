@@ -161,14 +161,14 @@ def test_messages(name, args, error, message):
     assert str(raised.value).startswith(f"jaxpool.compat.torchvision.{name}: {message}")
 
 
-@pytest.mark.slow
-@pytest.mark.ci
-def test_as_many_samples_as_a_cell_is_pixels_long():
+@pytest.mark.parametrize(
+    ("length", "samples"), [(5.0, 3), *(later(*each) for each in ((3.2, 2), (9.5, 5)))]
+)
+def test_as_many_samples_as_a_cell_is_pixels_long(length, samples):
     x = jnp.sin(jnp.arange(2 * 10 * 10.0)).reshape(1, 2, 10, 10)
-    for length, samples in ((5.0, 3), (3.2, 2), (9.5, 5)):
-        boxes = jnp.array([[0, 0.25, 0.5, 0.25 + length, 0.5 + length]])
-        got, want = (ours.roi_align(x, boxes, 2, 1.0, each) for each in (-1, samples))
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    boxes = jnp.array([[0, 0.25, 0.5, 0.25 + length, 0.5 + length]])
+    got, want = (ours.roi_align(x, boxes, 2, 1.0, each) for each in (-1, samples))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("samples", first(1, [-1, 2]))
