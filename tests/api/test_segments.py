@@ -147,6 +147,8 @@ def test_types_and_shapes():
     assert jaxpool.segment_max(empty, np.zeros(0, np.int32)).shape == (0, 2)
     assert (jaxpool.segment_min(empty, np.zeros(0, np.int32), 2) == np.inf).all()
     assert (jaxpool.segment_mean(empty, np.zeros(0, np.int32), 2) == 0).all()
+    assert jaxpool.segment_logsumexp(empty, np.zeros(0, np.int32), 2).shape == (2, 2)
+    assert (jaxpool.segment_logsumexp(empty, np.zeros(0, np.int32), 2) == -np.inf).all()
 
 
 def test_the_number_of_segments_is_read_off_known_ids_inside_a_jit():
