@@ -109,11 +109,9 @@ def plan_scatter(problem: Problem) -> ScatterPlan:
     axes, order = [dim.axis for dim in used], _compact(problem)
     at_once = not order and axes == sorted(axes) and _at_once(problem, used)
     many = at_once and problem.window.size > problem.tuning.joined_taps
-    compared: Compared
-    if problem.low_precision and problem.window.overlapping:
-        compared = "in order"
-    else:
-        compared = "picked" if many else "joined"
+    twice: Compared = "picked" if many else "joined"
+    widened = problem.low_precision and problem.window.overlapping
+    compared: Compared = "in order" if widened else twice
     return ScatterPlan(_grouped(used, at_once), compared, order)
 
 
