@@ -361,6 +361,8 @@ def test_logcumsumexp_of_large_numbers_and_of_infinities():
     np.testing.assert_allclose(dx, [1, 2 + 1 / (1 + np.exp(-1)), 0, 1 / (1 + np.e)], rtol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_logcumsumexp_has_the_second_derivative_of_lax():
     x = np.sin(np.arange(5, dtype=np.float32))
     of = [

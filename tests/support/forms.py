@@ -12,14 +12,16 @@ from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties
 from jaxpool._plan.problem import Platform, Problem
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import CPU, NEVER, PORTABLE, TPU, Tuning
+from tests.support.later import later
 
 MANY = 200
 
 
-def seeds(quick):
-    """A drawn problem each; those beyond the first few are slow."""
-    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, MANY)]
-    return [*range(quick), *slow]
+def seeds(number):
+    """A drawn problem each: of the first `number` two thirds are quick and the others come later, what is beyond is slow."""
+    quick = number - number // 3
+    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(number, MANY)]
+    return [*range(quick), *map(later, range(quick, number)), *slow]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ AREA = 256 * 256
 
 
 @pytest.mark.parametrize("platform", first(1, ["cpu", "cuda"]))
-@pytest.mark.parametrize("name", in_turn(OPS, 3))
+@pytest.mark.parametrize("name", in_turn(OPS, 4))
 def test_no_constant_is_as_large_as_an_image(name, platform):
     traced = jax.jit(lambda x: value_and_gradient(OPS[name], x, jnp.float32(1))).trace(X)
     text = traced.lower(lowering_platforms=(platform,)).as_text()
