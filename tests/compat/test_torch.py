@@ -114,8 +114,8 @@ def compare(cases, values=VALUES):
         else:
             taken.append(case)
     assert taken
-    for first in range(0, len(taken), 8):
-        some = taken[first : first + 8]
+    for start in range(0, len(taken), 8):
+        some = taken[start : start + 8]
         run = jax.jit(
             lambda each, some=some: [case.run(*xs) for case, xs in zip(some, each, strict=True)],
             compiler_options=HASTY,

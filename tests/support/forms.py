@@ -18,7 +18,7 @@ MANY = 200
 
 
 def seeds(number):
-    """A drawn problem each: of the first `number` two thirds are quick and the others come later, what is beyond is slow."""
+    """A drawn problem each: of the first `number` two thirds are quick and the others come later; the rest is slow."""
     quick = number - number // 3
     slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(number, MANY)]
     return [*range(quick), *map(later, range(quick, number)), *slow]
