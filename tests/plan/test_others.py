@@ -6,7 +6,7 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import full_window, make_window
 from jaxpool._plan import others
 from jaxpool._plan.layout import Layout, fits_tables, in_one_region
-from jaxpool._plan.max_pool import plan_max, residual
+from jaxpool._plan.max_pool import plan_max, plan_scatter, residual
 from jaxpool._plan.problem import Problem, barrier_on, elements, nbytes, row
 from jaxpool._plan.tuning import CPU, LIMITS, NEVER, PORTABLE, TUNING
 
@@ -152,3 +152,29 @@ def test_a_spare_turn_is_of_the_first_axis_that_has_phases():
     ends = [[cut.stop for cut in cuts] for cuts in in_one_region(phases).cuts]
     assert ends == [[8], [4], [4]]
     assert Layout("tables").regions == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "strides", "groups"),
+    [
+        ((1, 416, 256, 128), (4, 4), (1, 1), [[1], [2]]),  # 52 MiB, which fast memory holds twice
+        ((1, 417, 256, 128), (4, 4), (1, 1), [[1, 2]]),
+        ((8, 32, 32, 128), (2, 3), (2, 2), [[1, 2]]),
+        ((8, 32, 32, 128), (2, 3), (2, 1), [[1], [2]]),  # not strided along both axes
+        ((1, 49, 49, 128), (7, 7), (7, 7), [[1, 2]]),
+        ((1, 50, 50, 128), (2, 25), (2, 25), [[1], [2]]),  # 50 taps
+    ],
+)
+def test_the_instruction_goes_over_all_axes_at_once_or_one_after_another(
+    shape, window, strides, groups
+):
+    problem = Problem(make_window(shape, window, strides), shape, "float32", "tpu")
+    found = plan_scatter(problem).groups
+    assert [[dim.axis for dim in group] for group in found] == groups
+
+
+def test_ties_of_segments_are_counted_by_a_sum_of_32_bits():
+    assert others.counts_ties_if_any("cpu", (2**31, 1))
+    assert others.counts_ties_if_any("cpu", (2**32 - 1,))
+    assert not others.counts_ties_if_any("cpu", (2**32,))
+    assert not others.counts_ties_if_any("portable", (2,))
