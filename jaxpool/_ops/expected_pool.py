@@ -99,9 +99,8 @@ class ExpectedPool(RangedOp):
         """Windows in which nothing weighs share nothing, but their first element gets all."""
 
         def more(dx: Array) -> Array:
-            return dx + self._first_back(
-                jnp.where(shares[0] == 0, dy, 0).astype(shares[0].dtype)
-            ).astype(dx.dtype)
+            alone = jnp.where(shares[0] == 0, dy.astype(shares[0].dtype), 0)
+            return dx + self._first_back(alone).astype(dx.dtype)
 
         return (amended(on, grade != EMPTY, more, dxs[0]),)
 

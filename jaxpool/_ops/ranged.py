@@ -201,9 +201,8 @@ class RangedOp(Op):
             return careful()
         shares, grades = self.shares(xs, y, dy)
         grade = least_of(grades)
-        dy = dy.astype(
-            xs[0].dtype
-        )  # exact: `ranged` rounds y, so dy had this type before it was widened
+        # Exact: `ranged` rounds y to the type of x, so dy had this type before it was widened.
+        dy = dy.astype(xs[0].dtype)
 
         def plain() -> tuple[Array, ...]:
             dxs = self.plain_transpose(xs, y, dy.astype(y.dtype), shares)
