@@ -4,15 +4,21 @@
 
 golden.txt has the benchmark cases, and after them, by the name of the op, what is planned for ops that no case has,
 where `bench.every_op` calls a public function that uses them. drawn.txt has maxima and sums of windows drawn at
-random, on both sides of the thresholds.
+random, on both sides of the thresholds, and what their passes read.
 
 V, F, T and B are the passes to a value alone, to the output and what is kept for its derivative, of a tangent and of a
 cotangent. `1,2: 9 bounded /4 stored` is a pass along axes 1 and 2 of 9 terms, read in place, in 4 regions, whose result
 is stored; `x4` says that there are 4 phases. `1: 1 repeated` is no pass: windows do not meet along axis 1, so each
 element takes its one cotangent as it is. `reduced` are axes that one window covers, and `reduce_window` is lax's. V
 and T are left out where they are F.
+
+`{64 2p-1..1 31}` says that of 64 elements along an axis position p of 31 reads those at 2p-1, 2p and 2p+1; a cotangent
+goes from p to these. `#0..6 by 3` are the flat taps there, and `each of 3` that an element stands for 3 taps. `;`
+is between phases, `x` between axes, `and` between what a sum reads of the pass before and of the one before that. `cut
+1 30` is where regions begin.
 """
 
+import itertools
 import random
 from pathlib import Path
 
@@ -27,11 +33,11 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._cli._plan import plans_of as plans_of_call
 from jaxpool._geometry.window import make_window
 from jaxpool._ops.equations import ops_in
-from jaxpool._plan.max_pool import plan_max, plan_ties
+from jaxpool._plan.max_pool import Pass, plan_max, plan_scatter, plan_ties, residual, scatters
 from jaxpool._plan.problem import PLATFORMS, Problem
 from jaxpool._plan.rank_pool import plan_rank
 from jaxpool._plan.stages import of_steps, of_sums
-from jaxpool._plan.sum_pool import plan_sum
+from jaxpool._plan.sum_pool import SumPass, plan_sum
 
 PATH = Path(__file__).with_name("golden.txt")
 DRAWN = Path(__file__).with_name("drawn.txt")
@@ -126,6 +132,48 @@ def _has_spare_turn(read, *, back):
     return any(cuts[-1].stop > max(access.out for access in along) for cuts, along in ends)
 
 
+def _reads(stage):
+    """What a pass reads along each of its axes, and where it is cut."""
+    read, words = stage.read, []
+    if isinstance(read, Pass):
+        words += [" x ".join(_access(each, taps=True) for each in read.step.accesses)]
+        words += [f"each of {read.step.reach}"] * (read.step.reach > 1)
+    elif isinstance(read, SumPass):
+        sources = (" x ".join(map(_phases, source)) for source in read.sources)
+        words += [" and ".join(sources)]
+    else:
+        return ""
+    starts = [" ".join(str(cut.first) for cut in cuts[1:]) for cuts in read.layout.cuts]
+    words += [f"cut {each}" for each in starts if each]
+    return " {" + ", ".join(words) + "}"
+
+
+def _phases(phases):
+    """The phases of an axis; neighbours that read alike are told once."""
+    groups = itertools.groupby(_access(each) for each in phases)
+    counted = [(text, len([*same])) for text, same in groups]
+    return "; ".join(text + f" (of {count})" * (count > 1) for text, count in counted)
+
+
+def _access(access, *, taps=False):
+    offsets, flat = ([each[which] for each in access.pairs] for which in (0, 1))
+    numbers = f" #{_numbers(flat)}" * taps
+    by = str(access.stride) * (access.stride != 1)
+    return f"{access.size} {by}p{_numbers(offsets, sign='+')}{numbers} {access.out}"
+
+
+def _numbers(numbers, sign=""):
+    """Numbers in a row; equal steps as the first, the last and the step."""
+    if not numbers:
+        return " nothing"
+    steps = {after - before for before, after in itertools.pairwise(numbers)}
+    first = f"{numbers[0]:{sign}}"
+    if len(numbers) == 1 or len(steps) > 1:
+        return ",".join([first, *map(str, numbers[1:])])
+    (step,) = steps
+    return f"{first}..{numbers[-1]}" + f" by {step}" * (step != 1)
+
+
 def drawn_lines():
     """All lines of drawn.txt: what is planned for each problem, maxima and sums."""
     chance = random.Random(0)
@@ -170,37 +218,58 @@ def _drawn(shape, window, strides, padding, options, dtype, sharded):
     geometry = make_window(shape, window, strides, padding, **options, empty="allow")
     words = [*map(str, (shape, window, strides, padding, *options.values())), dtype]
     title = " ".join([*words, *["sharded"] * sharded]).replace(", ", ",")
-    problems = {on: Problem(geometry, shape, dtype, on, sharded) for on in PLATFORMS}
-    maxima = _lines(title, {on: _of_maxima(problem) for on, problem in problems.items()})
-    return maxima + _lines(title, {on: _of_sums(problem) for on, problem in problems.items()})[1:]
+    found = {}  # what each platform does, by the way it is for
+    for on in PLATFORMS:
+        problem = Problem(geometry, shape, dtype, on, sharded)
+        for way, said in [*_of_maxima(problem), *_of_sums(problem)]:
+            found.setdefault(way, {})[on] = f"{way} {said}"
+    return [title, *[line for plans in found.values() for line in _lines("", plans)[1:]]]
 
 
 def _of_maxima(problem):
-    """F, T and B as above; S where the cotangent is split among ties, R of a rank, each where it is not B."""
+    """F, T and B as above; S where ties share a cotangent, unless it is B; R of a rank, unless it is S."""
     plan, ranked = plan_max(problem), plan_rank(problem)
     ways = {
-        "F": _passes(of_steps(plan.forward)),
-        "T": _passes(of_steps(plan.tangent[::-1])),
-        "B": _passes(of_steps(plan.backward, back=True), back=True),
-        "S": _passes(of_steps([plan_ties(problem)], back=True), back=True),
-        "R": _passes(of_steps(ranked.backward, back=True), back=True),
+        "F": _read(of_steps(plan.forward)),
+        "T": _read(of_steps(plan.tangent[::-1])),
+        "B": _read(of_steps(plan.backward, back=True), back=True),
+        "S": _read(of_steps([plan_ties(problem)], back=True), back=True),
+        "R": _read(of_steps(ranked.backward, back=True), back=True),
     }
-    same = {"T": "F", "S": "B", "R": "B"}
-    said = [f"{way} {text}" for way, text in ways.items() if text != ways.get(same.get(way))]
+    same = {"T": "F", "S": "B", "R": "S"}
     widened = dict.fromkeys(each.widen for each in (plan, ranked) if each.widen != "never")
     notes = [f"cotangents widened, {', '.join(widened)}"] if widened else []
     notes += ["NaN in a chain of its own"] * (plan.nan == "alone")
-    notes += ["values by reduce_window"] * bool(plan.value_by)
-    return " | ".join(["max", *said, *notes])
+    notes += [f"values by reduce_window over {_groups(plan.value_by)}"] * bool(plan.value_by)
+    if (
+        scatters(problem)
+        and residual(problem.window, split=False, platform=problem.platform) == "input"
+    ):
+        sent = plan_scatter(problem)
+        notes += [f"sent by select_and_scatter over {_groups(sent.groups)}, {sent.compared}"]
+        notes += [f"transposed by {sent.order}"] * bool(sent.order)
+    said = [(way, text) for way, text in ways.items() if text != ways.get(same.get(way))]
+    return [(f"max {way}", text) for way, text in said] + [("max:", ", ".join(notes))] * bool(notes)
 
 
 def _of_sums(problem):
-    forward, back = (of_sums(plan_sum(problem, transposed=way)) for way in (False, True))
-    return f"sum | F {_passes(forward)} | B {_passes(back, back=True)}"
+    for way, transposed in (("F", False), ("B", True)):
+        yield (
+            f"sum {way}",
+            _read(of_sums(plan_sum(problem, transposed=transposed)), back=transposed),
+        )
+
+
+def _groups(groups):
+    return ", then ".join(",".join(str(dim.axis) for dim in group) for group in groups)
 
 
 def _passes(stages, *, back=False):
     return ", ".join(_pass(stage, back=back) for stage in stages)
+
+
+def _read(stages, *, back=False):
+    return ", ".join(_pass(stage, back=back) + _reads(stage) for stage in stages)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import full_window, make_window
 from jaxpool._plan import others
 from jaxpool._plan.layout import Layout, fits_tables, in_one_region
-from jaxpool._plan.max_pool import plan_max, plan_scatter, residual
+from jaxpool._plan.max_pool import plan_max, plan_scatter, residual, scatters
 from jaxpool._plan.problem import Problem, barrier_on, elements, nbytes, row
 from jaxpool._plan.tuning import CPU, LIMITS, NEVER, PORTABLE, TUNING
 
@@ -59,6 +59,9 @@ def test_limits_are_the_last_that_are_read_one_by_one():
     places, taps = LIMITS.adaptive_places, LIMITS.fold_taps
     assert [others.one_by_one(places + more) for more in (0, 1)] == [True, False]
     assert [others.in_one_go(taps + more, 1) for more in (0, 1)] == [True, False]
+    table, taps_of_kernel = LIMITS.constant_table, LIMITS.morphology_taps
+    assert [others.constant_table(table + more) for more in (0, 1)] == [True, False]
+    assert [others.joins_taps_in_a_loop(taps_of_kernel + more) for more in (0, 1)] == [False, True]
     assert [others.in_one_go(taps + 9 + more, taps + 9) for more in (0, 1)] == [True, False]
 
 
@@ -75,6 +78,42 @@ def test_the_axis_of_a_scan_is_cut_into_blocks(on):
     assert others.plan_scan(on, (4, 1000, 2), sharded=False).blocks == TUNING[on].scan_block
     for shape, sharded in (((4, 1000, 2), True), ((None, 1000, 2), False)):
         assert others.plan_scan(on, shape, sharded).blocks == NEVER
+
+
+def test_blocks_are_as_long_as_passes_reach():
+    """On CPU a pass joins 5, and from 25 elements on there are blocks: of 25, or of more than half that divide."""
+    plan = others.plan_scan("cpu", (1000, 2), sharded=False)
+    assert (plan.ways, plan.blocks) == (5, 25)
+    lengths = {
+        24: None,
+        125: None,
+        126: 21,
+        127: 25,
+        130: 13,
+        1000: 25,
+        144: 24,
+        121 * 3: 25,
+        156: 13,
+    }
+    assert {size: plan.block(size) for size in lengths} == lengths
+    assert [len(plan.passes(size)) for size in (1, 2, 5, 6, 25, 26)] == [0, 1, 1, 2, 2, 3]
+    assert others.plan_scan("gpu", (1000, 2), sharded=False).block(1000) is None
+
+
+@pytest.mark.parametrize(
+    ("levels", "sizes", "looped"),
+    [
+        (range(1, 13), (30, 30), False),
+        (range(1, 14), (30, 30), True),
+        ([1] * 12 + [2**15 - 1], (2**15 - 1, 8), True),
+        ([1] * 12 + [2**15 - 1], (2**15, 8), False),  # twice 2^15 times 2^15 is beyond 32 bits
+        ([1] * 12 + [1289] * 2, (30, 30, 3), False),  # so are all bins of three axes
+        ([1] * 12 + [1023] * 2, (30, 30, 3), True),
+    ],
+)
+def test_many_levels_are_pooled_in_a_loop(levels, sizes, looped):
+    assert LIMITS.pyramid_levels == 12
+    assert others.levels_in_a_loop(levels, sizes) is looped
 
 
 def blurred(window, strides=None, on="cpu"):
@@ -171,6 +210,112 @@ def test_the_instruction_goes_over_all_axes_at_once_or_one_after_another(
     problem = Problem(make_window(shape, window, strides), shape, "float32", "tpu")
     found = plan_scatter(problem).groups
     assert [[dim.axis for dim in group] for group in found] == groups
+
+
+def test_a_batch_that_is_pooled_fills_no_sublanes():
+    shape = (32, 32, 8, 128)
+    for axes, together in (((0, 1), False), ((1, 2), True)):
+        window = make_window(shape, (4, 4), (2, 2), axes=axes)
+        found = plan_scatter(Problem(window, shape, "float32", "tpu")).groups
+        assert (len(found) == 1) is together, axes
+
+
+def test_many_taps_at_once_join_nan_and_order_by_a_select():
+    def compared(size, dtype="float32", on="tpu"):
+        shape = (1, 8 * size, 256, 128)
+        window = make_window(shape, (size, 1), (size, 1))
+        return plan_scatter(Problem(window, shape, dtype, on)).compared
+
+    most = TUNING["tpu"].joined_taps
+    assert [compared(size) for size in (most, most + 1)] == ["joined", "picked"]
+    assert compared(most, "bfloat16") == "joined"
+
+
+def test_no_instruction_sends_64_bits():
+    def found(dtype, on):
+        return scatters(Problem(make_window((1, 9, 8), (3,)), (1, 9, 8), dtype, on))
+
+    assert [found(dtype, "tpu") for dtype in ("bfloat16", "float32", "float64")] == [
+        True,
+        True,
+        False,
+    ]
+    assert not any(found("float32", on) for on in ("cpu", "gpu", "portable"))
+
+
+@pytest.mark.parametrize(("rows", "regions"), [(16, 1), (17, 3)])
+def test_a_maximum_is_cut_where_at_more_than_half_nothing_is_missing(rows, regions):
+    """Of 9 taps, 4 before and 4 after: at 8 of 16 positions, and at 9 of 17."""
+    shape = (1, rows, 1, CPU.region_bytes // 64)
+    problem = Problem(make_window(shape, (9, 1), padding="SAME"), shape, "float32", "cpu")
+    assert plan_max(problem).forward[0].layout.regions == regions
+
+
+def test_turns_of_a_loop_over_taps():
+    assert (LIMITS.taps_at_once, LIMITS.weighted_taps_at_once) == (16, 8)
+    assert others.turns(35, weighted=False) == (2, 16, 3)
+    assert others.turns(35, weighted=True) == (4, 8, 3)
+
+
+def test_parts_of_a_batch_divide_it():
+    half = int(CPU.looped_elements) // 2
+    parts = {
+        (1, 2 * half): 1,
+        (2, half): 1,
+        (4, half): 2,
+        (3, half): 3,
+        (6, half): 3,
+        (3, 2 * half + 1): 3,
+    }
+    for shape, count in parts.items():
+        assert others.turns_of_batch(shape, "cpu") == count, shape
+    assert others.turns_of_batch((4, None), "cpu") == others.turns_of_batch((4, half), "gpu") == 1
+
+
+def test_a_scatter_sends_to_chosen_rows_of_long_segments():
+    per_segment = TUNING["cpu"].scattered_rows
+    for rows, segments, sent in ((3 * per_segment, 3, True), (3 * per_segment - 1, 3, False)):
+        assert others.sends_to_chosen_rows("cpu", (rows, 8), segments, False) is sent
+    assert not others.sends_to_chosen_rows("cpu", (3 * per_segment, 8), 3, True)
+    assert not others.sends_to_chosen_rows("gpu", (3 * per_segment, 8), 3, False)
+
+
+def folded(shape, axes, bits=32, *, ties=False, on="cpu", sharded=False):
+    """The axis and the stretches of each fold, one after another."""
+    first = others.plan_fold(shape, axes, bits, on, sharded, ties)
+    found = [] if first is None else [first, *first.later()]
+    return [(each.axis, each.ways) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "options", "folds"),
+    [
+        ((1 << 15,), (0,), {}, [(0, 8)]),
+        ((1 << 18,), (0,), {}, [(0, 8), (0, 8)]),
+        ((1 << 18,), (0,), {"ties": True}, [(0, 8), (0, 8)]),
+        (((1 << 15) - 1,), (0,), {}, []),
+        ((1 << 15,), (0,), {"on": "gpu"}, []),
+        ((1 << 15,), (0,), {"sharded": True}, []),
+        ((1 << 15,), (0,), {"bits": 16}, [(0, 8)]),
+        ((1 << 15,), (0,), {"bits": 8}, []),
+        ((None, 1 << 15), (1,), {}, []),
+        ((7, 1 << 13), (0,), {}, [(0, 7)]),  # joined whole
+        ((4, 1 << 13), (0,), {"ties": True}, [(0, 4)]),  # stretches of one row
+        ((3, 1 << 14), (0,), {"ties": True}, [(0, 2), (0, 2)]),  # not joined whole
+        ((1 << 12, 16), (1,), {}, [(1, 8)]),
+        ((1 << 12, 15), (1,), {}, [(1, 8)]),
+        ((1 << 12, 15), (1,), {"bits": 16}, [(1, 4)]),  # 8 stretches had 16 bits each
+        ((1 << 13, 8), (1,), {"bits": 16}, [(1, 8)]),
+        ((1 << 13, 9), (1,), {"bits": 16}, [(1, 4)]),
+        ((1 << 12, 32), (1,), {"ties": True}, [(1, 4)]),  # 8 stretches had 4 elements each
+        ((1 << 12, 64), (1,), {"ties": True}, [(1, 8)]),
+        ((1 << 12, 63), (1,), {"ties": True}, [(1, 4), (1, 2)]),
+        ((1 << 15, 1), (1,), {}, []),
+        ((5, 64, 1 << 10), (0, 1), {}, [(1, 8), (1, 8)]),
+    ],
+)
+def test_stretches_of_an_axis_are_joined_first(shape, axes, options, folds):
+    assert folded(shape, axes, **options) == folds
 
 
 def test_ties_of_segments_are_counted_by_a_sum_of_32_bits():

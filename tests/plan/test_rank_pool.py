@@ -15,6 +15,7 @@ from jaxpool._plan.rank_pool import (
     places,
     plan_rank,
     reduced,
+    rows_joined,
     walked_back,
 )
 from jaxpool._plan.tuning import LIMITS, TUNING
@@ -109,3 +110,15 @@ def test_windows_apart_go_by_the_plan_of_a_maximum():
     shape = (1, 40, 40, 3)
     problem = Problem(make_window(shape, (5, 5), (5, 5)), shape, "float32", "cpu")
     assert plan_rank(problem) is plan_max(problem)
+
+
+def test_short_rows_are_made_one_with_their_axis():
+    def joined(row, on="cpu", *, sharded=False):
+        shape = (1, 40, 9, row)
+        window = make_window(shape, (3, 3))
+        return rows_joined(Problem(window, shape, "float32", on, sharded))
+
+    most = int(TUNING["cpu"].walked_row)
+    assert [joined(row) for row in (1, 2, most - 1, most)] == [False, True, True, False]
+    assert not joined(2, sharded=True)
+    assert not joined(2, "gpu")

@@ -146,3 +146,14 @@ def test_a_small_array_is_padded_and_a_large_one_cut():
     for rows, regions in ((small - 1, 1), (small, 2)):
         found = passes((1, rows, 1, 64), (11, 1), (1, 1), "SAME")
         assert found == [((1,), "bounded", regions)], rows
+
+
+@pytest.mark.parametrize("on", ["cpu", "portable"])
+def test_parts_of_a_sum_are_as_long_as_one_pass_at_most(on):
+    longest = TUNING[on].longest_sum
+    tall = (1, 40 * longest, 1, 64)
+    assert [len(passes(tall, (longest + more, 1), on=on)) for more in (0, 1)] == [1, 2]
+    window = make_window(tall, (2 * longest, 1), (longest, 1))
+    first, second = plan_sum(Problem(window, tall, "float32", on)).passes
+    (parts,), (joined,) = first.sources[0][0], second.sources[0][0]
+    assert (len(parts.pairs), parts.stride, len(joined.pairs)) == (longest, longest, 2)
