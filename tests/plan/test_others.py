@@ -1,5 +1,7 @@
 """What is chosen for all but windowed extremes and sums, on both sides of each limit."""
 
+import dataclasses
+
 import pytest
 
 from jaxpool._geometry.adaptive import adaptive_window
@@ -66,10 +68,18 @@ def test_limits_are_the_last_that_are_read_one_by_one():
 
 
 @pytest.mark.parametrize("on", TUNING)
+def test_each_element_is_compared_with_a_few_positions(on):
+    most = TUNING[on].compared_positions
+    found = [others.compares_positions(on, most + more) for more in (0, 1)]
+    assert found == [True, False]
+
+
+@pytest.mark.parametrize("on", TUNING)
 def test_a_scan_is_kept_as_its_platform_keeps(on):
     plan = others.plan_scan(on)
     assert (plan.ways, plan.barrier) == (TUNING[on].scan_ways, barrier_on(on))
     assert plan.barrier == ("conditional" if on == "cpu" else "barrier")
+    assert plan.keys is (on == "cpu")  # where comparisons lose subnormal numbers
 
 
 @pytest.mark.parametrize("on", TUNING)
@@ -137,6 +147,15 @@ def test_the_passes_of_a_blur():
     assert blurred((1, most, 2), on="gpu") == [(2,), (3,)]
 
 
+@pytest.mark.parametrize(("taps", "reading"), [(9, "bounded"), (10, "padded")])
+def test_cotangents_of_a_blur_of_many_taps_are_padded(taps, reading):
+    shape = (1, 40, 40, 64)
+    problem = Problem(make_window(shape, (taps, 1)), shape, "float32", "cpu")
+    assert CPU.tested_taps == 9
+    assert others.blur_layout(problem, turned=True).reading == reading
+    assert others.blur_layout(problem, turned=False).reading == "padded"
+
+
 def test_what_is_put_in_order():
     """By one scatter on CPU, into a flat array whose places 32 bits hold."""
     shape = (2, 8, 16, 5)
@@ -175,6 +194,7 @@ def test_no_tables_where_sizes_or_devices_are_not_known():
     assert not fits_tables(Problem(window, (None, 8, 9, 16), "float32", "cpu"), reads)
     assert not fits_tables(Problem(window, shape, "float32", "cpu", sharded=True), reads)
     assert not fits_tables(Problem(window, shape, "float32", "gpu"), reads)
+    assert not fits_tables(one, [(dataclasses.replace(reads[0][0], out=0),)])
     far = (1, CPU.longest_table + 2, 1, 16)
     long = make_window(far, (3, 1))
     step = plan_max(Problem(long, far, "float32", "portable")).forward[0].step
