@@ -4,7 +4,7 @@ import difflib
 
 import pytest
 
-from tests.plan import golden
+from tests.plan import drawn, golden
 
 
 @pytest.mark.slow
@@ -17,5 +17,5 @@ def test_no_choice_has_changed():
 
 def test_nor_for_problems_drawn_at_random():
     """Where one should: as above."""
-    before, now = golden.DRAWN.read_text().splitlines(), golden.drawn_lines()
+    before, now = drawn.PATH.read_text().splitlines(), drawn.lines()
     assert list(difflib.unified_diff(before, now, "drawn.txt", "now", lineterm="", n=0)) == []

@@ -1,7 +1,5 @@
 """What is chosen for all but windowed extremes and sums, on both sides of each limit."""
 
-import dataclasses
-
 import pytest
 
 from jaxpool._geometry.adaptive import adaptive_window
@@ -61,10 +59,13 @@ def test_limits_are_the_last_that_are_read_one_by_one():
     places, taps = LIMITS.adaptive_places, LIMITS.fold_taps
     assert [others.one_by_one(places + more) for more in (0, 1)] == [True, False]
     assert [others.in_one_go(taps + more, 1) for more in (0, 1)] == [True, False]
-    table, taps_of_kernel = LIMITS.constant_table, LIMITS.morphology_taps
-    assert [others.constant_table(table + more) for more in (0, 1)] == [True, False]
-    assert [others.joins_taps_in_a_loop(taps_of_kernel + more) for more in (0, 1)] == [False, True]
     assert [others.in_one_go(taps + 9 + more, taps + 9) for more in (0, 1)] == [True, False]
+
+
+def test_long_tables_are_computed_and_large_kernels_loop():
+    table, taps = LIMITS.constant_table, LIMITS.morphology_taps
+    assert [others.constant_table(table + more) for more in (0, 1)] == [True, False]
+    assert [others.joins_taps_in_a_loop(taps + more) for more in (0, 1)] == [False, True]
 
 
 @pytest.mark.parametrize("on", TUNING)
@@ -79,7 +80,7 @@ def test_a_scan_is_kept_as_its_platform_keeps(on):
     plan = others.plan_scan(on)
     assert (plan.ways, plan.barrier) == (TUNING[on].scan_ways, barrier_on(on))
     assert plan.barrier == ("conditional" if on == "cpu" else "barrier")
-    assert plan.keys is (on == "cpu")  # where comparisons lose subnormal numbers
+    assert plan.keys is (on == "cpu")  # there comparisons take subnormal floats for zeros
 
 
 @pytest.mark.parametrize("on", TUNING)
@@ -90,24 +91,19 @@ def test_the_axis_of_a_scan_is_cut_into_blocks(on):
         assert others.plan_scan(on, shape, sharded).blocks == NEVER
 
 
-def test_blocks_are_as_long_as_passes_reach():
-    """On CPU a pass joins 5, and from 25 elements on there are blocks: of 25, or of more than half that divide."""
+def test_an_axis_is_cut_into_blocks_that_divide_it_where_they_can():
+    """On CPU one of more than 125: of its longest divisor from 13 to 25, else of 25."""
     plan = others.plan_scan("cpu", (1000, 2), sharded=False)
     assert (plan.ways, plan.blocks) == (5, 25)
-    lengths = {
-        24: None,
-        125: None,
-        126: 21,
-        127: 25,
-        130: 13,
-        1000: 25,
-        144: 24,
-        121 * 3: 25,
-        156: 13,
-    }
+    lengths = {125: None, 126: 21, 127: 25, 130: 13, 144: 24, 156: 13, 363: 25, 1000: 25}
     assert {size: plan.block(size) for size in lengths} == lengths
-    assert [len(plan.passes(size)) for size in (1, 2, 5, 6, 25, 26)] == [0, 1, 1, 2, 2, 3]
     assert others.plan_scan("gpu", (1000, 2), sharded=False).block(1000) is None
+
+
+def test_a_pass_of_a_scan_reaches_so_many_times_as_far():
+    plan = others.plan_scan("cpu", (1000, 2), sharded=False)
+    assert [len(plan.passes(size)) for size in (1, 2, 5, 6, 25, 26)] == [0, 1, 1, 2, 2, 3]
+    assert plan.passes(12) == [range(1, 5), range(5, 12, 5)]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +112,8 @@ def test_blocks_are_as_long_as_passes_reach():
         (range(1, 13), (30, 30), False),
         (range(1, 14), (30, 30), True),
         ([1] * 12 + [2**15 - 1], (2**15 - 1, 8), True),
-        ([1] * 12 + [2**15 - 1], (2**15, 8), False),  # twice 2^15 times 2^15 is beyond 32 bits
-        ([1] * 12 + [1289] * 2, (30, 30, 3), False),  # so are all bins of three axes
+        ([1] * 12 + [2**15 - 1], (2**15, 8), False),  # twice 2^15 times 2^15 is 2^31
+        ([1] * 12 + [1024] * 2, (30, 30, 3), False),  # 2^31 bins and more
         ([1] * 12 + [1023] * 2, (30, 30, 3), True),
     ],
 )
@@ -148,12 +144,11 @@ def test_the_passes_of_a_blur():
 
 
 @pytest.mark.parametrize(("taps", "reading"), [(9, "bounded"), (10, "padded")])
-def test_cotangents_of_a_blur_of_many_taps_are_padded(taps, reading):
+def test_a_blur_of_many_taps_sends_padded_cotangents_back(taps, reading):
     shape = (1, 40, 40, 64)
     problem = Problem(make_window(shape, (taps, 1)), shape, "float32", "cpu")
     assert CPU.tested_taps == 9
     assert others.blur_layout(problem, turned=True).reading == reading
-    assert others.blur_layout(problem, turned=False).reading == "padded"
 
 
 def test_what_is_put_in_order():
@@ -194,12 +189,18 @@ def test_no_tables_where_sizes_or_devices_are_not_known():
     assert not fits_tables(Problem(window, (None, 8, 9, 16), "float32", "cpu"), reads)
     assert not fits_tables(Problem(window, shape, "float32", "cpu", sharded=True), reads)
     assert not fits_tables(Problem(window, shape, "float32", "gpu"), reads)
-    assert not fits_tables(one, [(dataclasses.replace(reads[0][0], out=0),)])
     far = (1, CPU.longest_table + 2, 1, 16)
     long = make_window(far, (3, 1))
     step = plan_max(Problem(long, far, "float32", "portable")).forward[0].step
     assert fits_tables(Problem(long, far, "float32", "cpu"), step.phases)
     assert not fits_tables(Problem(long, far, "float32", "cpu"), step.transposed)
+
+
+def test_no_tables_of_no_positions():
+    shape = (1, 8, 9, 16)
+    problem = Problem(make_window(shape, (3, 3)), shape, "float32", "cpu")
+    assert fits_tables(problem, [])
+    assert not fits_tables(problem, [()])
 
 
 def test_a_spare_turn_is_of_the_first_axis_that_has_phases():
@@ -232,7 +233,7 @@ def test_the_instruction_goes_over_all_axes_at_once_or_one_after_another(
     assert [[dim.axis for dim in group] for group in found] == groups
 
 
-def test_a_batch_that_is_pooled_fills_no_sublanes():
+def test_an_axis_that_is_pooled_does_not_count_as_a_batch():
     shape = (32, 32, 8, 128)
     for axes, together in (((0, 1), False), ((1, 2), True)):
         window = make_window(shape, (4, 4), (2, 2), axes=axes)
@@ -240,33 +241,36 @@ def test_a_batch_that_is_pooled_fills_no_sublanes():
         assert (len(found) == 1) is together, axes
 
 
-def test_many_taps_at_once_join_nan_and_order_by_a_select():
-    def compared(size, dtype="float32", on="tpu"):
-        shape = (1, 8 * size, 256, 128)
-        window = make_window(shape, (size, 1), (size, 1))
-        return plan_scatter(Problem(window, shape, dtype, on)).compared
+def compared(window, strides, dtype="float32"):
+    """How the instruction of a TPU compares."""
+    shape = (1, 160, 160, 128)
+    return plan_scatter(Problem(make_window(shape, window, strides), shape, dtype, "tpu")).compared
 
+
+def test_nan_and_order_are_joined_by_an_or_of_few_taps_at_once_and_by_a_select_of_more():
     most = TUNING["tpu"].joined_taps
-    assert [compared(size) for size in (most, most + 1)] == ["joined", "picked"]
-    assert compared(most, "bfloat16") == "joined"
+    assert [compared((size, 1), (size, 1)) for size in (most, most + 1)] == ["joined", "picked"]
+    assert compared((5, 5), (1, 1)) == "joined"  # an axis after another
 
 
-def test_no_instruction_sends_64_bits():
+def test_bfloat16_is_compared_in_an_order_where_windows_meet():
+    assert compared((3, 3), (2, 2), "bfloat16") == "in order"
+    assert compared((3, 3), (3, 3), "bfloat16") == "joined"
+
+
+def test_only_a_tpu_has_an_instruction_that_sends_and_none_of_64_bits():
     def found(dtype, on):
         return scatters(Problem(make_window((1, 9, 8), (3,)), (1, 9, 8), dtype, on))
 
-    assert [found(dtype, "tpu") for dtype in ("bfloat16", "float32", "float64")] == [
-        True,
-        True,
-        False,
-    ]
+    types = ("bfloat16", "float32", "float64")
+    assert [found(dtype, "tpu") for dtype in types] == [True, True, False]
     assert not any(found("float32", on) for on in ("cpu", "gpu", "portable"))
 
 
 @pytest.mark.parametrize(("rows", "regions"), [(16, 1), (17, 3)])
 def test_a_maximum_is_cut_where_at_more_than_half_nothing_is_missing(rows, regions):
-    """Of 9 taps, 4 before and 4 after: at 8 of 16 positions, and at 9 of 17."""
-    shape = (1, rows, 1, CPU.region_bytes // 64)
+    """Of 9 taps, 4 before and 4 after, nothing is missing at 8 of 16 positions, and at 9 of 17."""
+    shape = (1, rows, 1, CPU.region_bytes // 32)
     problem = Problem(make_window(shape, (9, 1), padding="SAME"), shape, "float32", "cpu")
     assert plan_max(problem).forward[0].layout.regions == regions
 
@@ -275,6 +279,7 @@ def test_turns_of_a_loop_over_taps():
     assert (LIMITS.taps_at_once, LIMITS.weighted_taps_at_once) == (16, 8)
     assert others.turns(35, weighted=False) == (2, 16, 3)
     assert others.turns(35, weighted=True) == (4, 8, 3)
+    assert others.turns(32, weighted=False) == (2, 16, 0)
 
 
 def test_parts_of_a_batch_divide_it():
@@ -286,10 +291,12 @@ def test_parts_of_a_batch_divide_it():
         (3, half): 3,
         (6, half): 3,
         (3, 2 * half + 1): 3,
+        (1, 2 * half + 1): 1,
     }
     for shape, count in parts.items():
         assert others.turns_of_batch(shape, "cpu") == count, shape
-    assert others.turns_of_batch((4, None), "cpu") == others.turns_of_batch((4, half), "gpu") == 1
+    assert others.turns_of_batch((4, None), "cpu") == 1
+    assert others.turns_of_batch((4, half), "gpu") == 1
 
 
 def test_a_scatter_sends_to_chosen_rows_of_long_segments():
@@ -324,13 +331,16 @@ def folded(shape, axes, bits=32, *, ties=False, on="cpu", sharded=False):
         ((3, 1 << 14), (0,), {"ties": True}, [(0, 2), (0, 2)]),  # not joined whole
         ((1 << 12, 16), (1,), {}, [(1, 8)]),
         ((1 << 12, 15), (1,), {}, [(1, 8)]),
-        ((1 << 12, 15), (1,), {"bits": 16}, [(1, 4)]),  # 8 stretches had 16 bits each
+        ((1 << 12, 15), (1,), {"bits": 16}, [(1, 4)]),  # 8 stretches would have 16 bits each
         ((1 << 13, 8), (1,), {"bits": 16}, [(1, 8)]),
         ((1 << 13, 9), (1,), {"bits": 16}, [(1, 4)]),
-        ((1 << 12, 32), (1,), {"ties": True}, [(1, 4)]),  # 8 stretches had 4 elements each
+        ((1 << 12, 32), (1,), {"ties": True}, [(1, 4)]),  # 8 would have 4 elements each
         ((1 << 12, 64), (1,), {"ties": True}, [(1, 8)]),
         ((1 << 12, 63), (1,), {"ties": True}, [(1, 4), (1, 2)]),
         ((1 << 15, 1), (1,), {}, []),
+        ((16, 1 << 11), (0,), {}, [(0, 8)]),
+        ((17, 1 << 11), (0,), {}, [(0, 8)]),
+        ((64, 64, 8), (1, 0), {}, [(0, 8)]),  # the first of two
         ((5, 64, 1 << 10), (0, 1), {}, [(1, 8), (1, 8)]),
     ],
 )

@@ -118,7 +118,7 @@ def test_short_rows_are_made_one_with_their_axis():
         window = make_window(shape, (3, 3))
         return rows_joined(Problem(window, shape, "float32", on, sharded))
 
-    most = int(TUNING["cpu"].walked_row)
-    assert [joined(row) for row in (1, 2, most - 1, most)] == [False, True, True, False]
+    first = int(TUNING["cpu"].walked_row)
+    assert [joined(row) for row in (1, 2, first - 1, first)] == [False, True, True, False]
     assert not joined(2, sharded=True)
     assert not joined(2, "gpu")

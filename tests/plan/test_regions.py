@@ -3,35 +3,45 @@
 import pytest
 
 from jaxpool._plan.regions import (
+    CellPlan,
     boxes_at_once,
     boxes_of_a_product,
     few_points,
     plan_cells,
     reads_pixels,
 )
-from jaxpool._plan.tuning import CPU, LIMITS, NEVER, TUNING
+from jaxpool._plan.tuning import LIMITS
 
 
-@pytest.mark.parametrize("on", TUNING)
-def test_boxes_of_a_loop_and_tiles_of_an_image(on):
+@pytest.mark.parametrize(
+    ("on", "boxes", "tile"),
+    [
+        ("cpu", 8, (8, 16)),
+        ("gpu", 128, (30, 40)),
+        ("tpu", 128, (30, 40)),
+        ("portable", 128, (30, 40)),
+    ],
+)
+def test_boxes_of_a_loop_and_tiles_of_an_image(on, boxes, tile):
     """All of an image where no tile is set."""
-    plan, tuning = plan_cells(on, (5, 30, 40)), TUNING[on]
-    assert plan.together == tuning.boxes_of_a_walk
-    tile = (CPU.tile_rows, CPU.tile_columns) if on == "cpu" else (30, 40)
-    assert plan.tile == tile
-    assert (tuning.tile_rows == NEVER) is (on != "cpu")
+    assert plan_cells(on, (5, 30, 40)) == CellPlan(boxes, tile)
 
 
-def test_few_points_are_gathered_and_on_cpu_their_pixels():
+def test_cells_of_few_points_gather_them_and_on_cpu_read_pixels_one_by_one():
+    """None: how many there are differs from cell to cell."""
     few = LIMITS.box_samples
     assert [few_points(count) for count in (few, few + 1, None)] == [True, False, False]
     assert [reads_pixels("cpu", count) for count in (few, few + 1)] == [True, False]
     assert not reads_pixels("gpu", few)
 
 
-def test_boxes_of_a_product_and_of_points_held_at_once():
-    most, points = LIMITS.boxes_of_a_product, LIMITS.box_points
+def test_how_many_boxes_are_in_a_product():
+    most = LIMITS.boxes_of_a_product
     assert [boxes_of_a_product(count) for count in (1, most, most + 1)] == [1, most, most]
+
+
+def test_of_how_many_boxes_points_are_held():
+    points = LIMITS.box_points
     assert boxes_at_once((2, 4), points // 16) == 2
     assert boxes_at_once((2, 4), points // 16 + 1) == 1
     assert boxes_at_once((2, 4), points) == 1

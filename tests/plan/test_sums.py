@@ -149,11 +149,16 @@ def test_a_small_array_is_padded_and_a_large_one_cut():
 
 
 @pytest.mark.parametrize("on", ["cpu", "portable"])
-def test_parts_of_a_sum_are_as_long_as_one_pass_at_most(on):
+def test_parts_of_a_sum_have_as_many_taps_as_one_pass_at_most(on):
     longest = TUNING[on].longest_sum
     tall = (1, 40 * longest, 1, 64)
     assert [len(passes(tall, (longest + more, 1), on=on)) for more in (0, 1)] == [1, 2]
-    window = make_window(tall, (2 * longest, 1), (longest, 1))
-    first, second = plan_sum(Problem(window, tall, "float32", on)).passes
-    (parts,), (joined,) = first.sources[0][0], second.sources[0][0]
-    assert (len(parts.pairs), parts.stride, len(joined.pairs)) == (longest, longest, 2)
+    assert parts(tall, longest, on) == (longest, 2)
+    assert parts(tall, longest + 1, on) == (11, 6)  # 33 would take fewer terms per element
+
+
+def parts(shape, taps, on):
+    """Taps of a part and how many parts a window has: two times `taps`, `taps` apart."""
+    window = make_window(shape, (2 * taps, 1), (taps, 1))
+    first, second = plan_sum(Problem(window, shape, "float32", on)).passes
+    return tuple(len(each.sources[0][0][0].pairs) for each in (first, second))

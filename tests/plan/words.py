@@ -1,0 +1,34 @@
+"""How `golden.txt` and `drawn.txt` tell a pass, and plans that platforms share."""
+
+
+def by_platform(plans):
+    """A line for each plan; platforms with the same plan share one."""
+    shared = {}
+    for on, words in plans.items():
+        shared.setdefault(words, []).append(on)
+    return [f"  {' '.join(on):11} {plan}" for plan, on in shared.items()]
+
+
+def passes(stages, *, back=False):
+    return ", ".join(a_pass(stage, back=back) for stage in stages)
+
+
+def a_pass(stage, *, back):
+    words = [f"{','.join(map(str, stage.axes))}:", str(stage.terms)]
+    words += [f"x{stage.phases}"] * (stage.phases > 1) + [stage.how]
+    words += [f"/{stage.regions}"] * (stage.regions > 1)
+    notes = [stage.note] if stage.note else []
+    layout = getattr(stage.read, "layout", None)
+    if layout is not None and layout.minor_last and stage.phases > 1:
+        notes.append("phases of the minor axis joined last")
+    if layout is not None and _has_spare_turn(stage.read, back=back):
+        notes.append("a turn of phases too many, cut off")
+    return " ".join([*words, *[f"({note})" for note in notes], *["stored"] * stage.stored])
+
+
+def _has_spare_turn(read, *, back):
+    """Whether a pass computes more of the phases of an axis than there are elements."""
+    step = getattr(read, "step", None)
+    reads = read.sources[0] if step is None else step.transposed if back else step.phases
+    ends = zip(read.layout.cuts, reads, strict=bool(read.layout.cuts))
+    return any(cuts[-1].stop > max(access.out for access in along) for cuts, along in ends)
