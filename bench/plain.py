@@ -19,7 +19,7 @@ from bench import report
 from bench._case import MODES, Mode
 from bench._jax_peer import compile_timed
 from bench.filters import matches
-from bench.plain_ways import Setting, settings
+from bench.plain_ways import SIZES, Setting, settings
 from bench.timing import take_turns, timed_calls
 
 SLOW = 0.8  # of the plain way's speed: rows below are named
@@ -46,6 +46,11 @@ class Line:
     @property
     def speed(self) -> float:
         return self.ms[1] / self.ms[0]
+
+    @property
+    def size(self) -> str:
+        """One of `SIZES`."""
+        return self.name.rpartition("[")[2].removesuffix("]")
 
 
 def chosen(filters: Sequence[str]) -> list[Setting]:
@@ -216,14 +221,37 @@ def _means(lines: Iterable[Line]) -> dict[str, dict[Mode, float]]:
 
 def means_table(lines: Iterable[Line]) -> str:
     """The means of each function with gradient and forward, three functions per row."""
+    means = _means(lines)
     cells = [
-        [f"`{name}`", *(_times(found[mode]) if mode in found else "-" for mode in _WITH_FIRST)]
-        for name, found in sorted(_means(lines).items())
+        [f"`{name}`", *[_time_of(means, name, mode) for mode in _WITH_FIRST]]
+        for name in sorted(means)
     ]
     third = -(-len(cells) // 3)
     cells += [["", "", ""]] * (3 * third - len(cells))
     rows = [[*cells[at], *cells[at + third], *cells[at + 2 * third]] for at in range(third)]
     return report.table(["function", "with gradient", "forward"] * 3, rows)
+
+
+def table_by_size(lines: Iterable[Line]) -> str:
+    """The means of each function with gradient and forward, by size and of all sizes."""
+    lines = list(lines)
+    sizes = [size for size in SIZES if any(line.size == size for line in lines)]
+    parts = [_means(line for line in lines if line.size == size) for size in sizes]
+    parts += [_means(lines)] * (len(sizes) > 1)
+    names = [*sizes, "all"][: len(parts)]
+    head = ["function"]
+    for mode in ("with gradient", "forward"):
+        head += [f"{mode}: {names[0]}", *names[1:]]
+    rows = [
+        [f"`{name}`", *[_time_of(part, name, mode) for mode in _WITH_FIRST for part in parts]]
+        for name in sorted(_means(lines))
+    ]
+    return report.table(head, rows)
+
+
+def _time_of(means: dict[str, dict[Mode, float]], name: str, mode: Mode) -> str:
+    found = means.get(name, {})
+    return _times(found[mode]) if mode in found else "-"
 
 
 def _times(mean: float) -> str:
@@ -252,5 +280,6 @@ def markdown(lines: Iterable[Line]) -> str:
     return (
         "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_ways.py`: geometric means over\n"
         "the rows below. An exclamation mark says that the results differ.\n\n"
-        f"{means_table(lines)}\n\n{report.table(titles, rows)}\n"
+        f"{means_table(lines)}\n\nBy the size of the arrays, some 50 KB, 4 MB and 50 MB:\n\n"
+        f"{table_by_size(lines)}\n\n{report.table(titles, rows)}\n"
     )

@@ -114,6 +114,20 @@ def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int
     return _unflat(_gather(elements, winner), axes, sizes)
 
 
+def _runs(axes: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """The last axis and the size of each run of axes that follow each other in memory too, the last run first."""
+    runs: list[tuple[int, int]] = []
+    before = None
+    for axis, size in reversed([*zip(axes, sizes, strict=True)]):
+        if axis + 1 == before:
+            last, length = runs.pop()
+            runs.append((last, length * size))
+        else:
+            runs.append((axis, size))
+        before = axis
+    return runs
+
+
 def put_in_order(
     y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], *, adds: bool = False
 ) -> Array:
@@ -130,17 +144,19 @@ def put_in_order(
         shape[axis] = size
     front = min(axes)
     steps = [math.prod(shape[axis + 1 :]) for axis in range(y.ndim)]
-    place, unit = lax.full_like(position, 0), 1
-    for axis, size in reversed([*zip(axes, sizes, strict=True)]):
-        along = position // np.int32(unit) % np.int32(size)
-        place, unit = place + along * np.int32(steps[axis]), unit * size
+    *inner, (outer, _) = _runs(axes, sizes)
+    place, rest = lax.full_like(position, 0), position
+    for axis, size in inner:
+        width = lax.full_like(rest, size)
+        place = place + lax.rem(rest, width) * np.int32(steps[axis])
+        rest = lax.div(rest, width)
+    place = place + rest * np.int32(steps[outer])
     for axis in {*range(front, y.ndim)} - {*axes}:
         lane = lax.broadcasted_iota(np.int32, y.shape, axis)
         place = place + lane * np.int32(steps[axis])
     count = math.prod(shape[front:])
-    place = lax.select(
-        lax.lt(position, lax.full_like(position, unit)), place, lax.full_like(place, count)
-    )
+    inside = lax.lt(position, lax.full_like(position, math.prod(sizes)))
+    place = lax.select(inside, place, lax.full_like(place, count))
     narrow = not adds and y.dtype.itemsize == 2
     value = y
     if adds:

@@ -96,3 +96,15 @@ def test_means_stand_between_the_marks_of_a_page(tmp_path):
     assert "| `maxout` | 1.00 | 4.00 |" in text
     assert text.endswith(f"{plain.END}\n\nafter\n")
     assert "old" not in text
+
+
+def test_means_by_size_and_of_all_sizes():
+    line = plain.Line("maxout", "a [small]", MODES[1], (1.0, 1.0), (0.1, 0.1), (0, 0), None, False)
+    lines = [line, dataclasses.replace(line, name="a [large]", ms=(1.0, 4.0))]
+    lines += [dataclasses.replace(line, name="a [large]", mode=MODES[0], ms=(1.0, 3.0))]
+    head, _, row = plain.table_by_size(lines).splitlines()
+    assert (
+        head == "| function | with gradient: small | large | all | forward: small | large | all |"
+    )
+    assert row == "| `maxout` | 1.00 | 4.00 | 2.00 | - | 3.00 | 3.00 |"
+    assert plain.table_by_size([line]).splitlines()[-1] == "| `maxout` | 1.00 | - |"
