@@ -57,7 +57,7 @@ class Setting:
         return f"{self.function} {self.words}{kind}, {shapes}"
 
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """Numbers between 0.1 and 3, none of which stands twice in arrays of float32."""
+        """Numbers between 0.1 and 3, none of which stands twice in arrays of float32 that are not large."""
         found = []
         for seed, shape in enumerate(self.shapes):
             count = int(np.prod(shape))
