@@ -18,6 +18,7 @@ from jaxpool._geometry.adaptive import in_front
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator
+from jaxpool._plan.layout import grouped
 
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
 
@@ -114,24 +115,12 @@ def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int
     return _unflat(_gather(elements, winner), axes, sizes)
 
 
-def _runs(axes: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """The last axis and the size of each run of axes that follow each other in memory too, the last run first."""
-    runs: list[tuple[int, int]] = []
-    before = None
-    for axis, size in reversed([*zip(axes, sizes, strict=True)]):
-        if axis + 1 == before:
-            last, length = runs.pop()
-            runs.append((last, length * size))
-        else:
-            runs.append((axis, size))
-        before = axis
-    return runs
-
-
 def put_in_order(
     y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], *, adds: bool = False
 ) -> Array:
     """What `put_last` and `add_at` give, where a platform writes one element of a scatter after another.
+
+    `position` is as `checked_position` gives it.
 
     What lies behind the batch is one axis: nothing is transposed, and elements that collide come in their row-major
     order. A batch that XLA shards stays where it is. The numbers of the places are int32.
@@ -144,13 +133,19 @@ def put_in_order(
         shape[axis] = size
     front = min(axes)
     steps = [math.prod(shape[axis + 1 :]) for axis in range(y.ndim)]
-    *inner, (outer, _) = _runs(axes, sizes)
+
+    def adjoin(run: tuple[tuple[int, int], ...]) -> bool:
+        """Whether axes follow each other in memory too, so that a position along them need not be divided."""
+        (before, _), (axis, _) = run[-2:]
+        return axis == before + 1
+
+    first, *later = grouped(zip(axes, sizes, strict=True), adjoin)
     place, rest = lax.full_like(position, 0), position
-    for axis, size in inner:
-        width = lax.full_like(rest, size)
-        place = place + lax.rem(rest, width) * np.int32(steps[axis])
+    for run in reversed(later):
+        width = lax.full_like(rest, math.prod(size for _, size in run))
+        place = place + lax.rem(rest, width) * np.int32(steps[run[-1][0]])
         rest = lax.div(rest, width)
-    place = place + rest * np.int32(steps[outer])
+    place = place + rest * np.int32(steps[first[-1][0]])
     for axis in {*range(front, y.ndim)} - {*axes}:
         lane = lax.broadcasted_iota(np.int32, y.shape, axis)
         place = place + lane * np.int32(steps[axis])

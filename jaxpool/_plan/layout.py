@@ -3,11 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from jaxpool._geometry.access import Cut, Phases, cuts, length, one_cut
-from jaxpool._geometry.window import Axis
 from jaxpool._plan.problem import Problem
+
+_Dim = TypeVar("_Dim")  # an axis, as an `Axis` or however the caller tells it
 
 # "padded": what a region lacks is padded once, then every term is a plain slice.
 # "bounded": every term is a slice of what exists, and padded itself: no copy, but a bound to test in the loop.
@@ -60,10 +61,10 @@ def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
 
 
 def grouped(
-    dims: Iterable[Axis], together: Callable[[tuple[Axis, ...]], bool]
-) -> list[tuple[Axis, ...]]:
+    dims: Iterable[_Dim], together: Callable[[tuple[_Dim, ...]], bool]
+) -> list[tuple[_Dim, ...]]:
     """The axes in order, each in the group of the one before it where they may be `together`."""
-    groups: list[tuple[Axis, ...]] = []
+    groups: list[tuple[_Dim, ...]] = []
     for dim in dims:
         if groups and together((*groups[-1], dim)):
             groups[-1] = (*groups[-1], dim)

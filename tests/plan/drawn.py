@@ -34,10 +34,10 @@ PROBLEMS = 250
 def lines():
     """All lines of drawn.txt: what is planned for each problem, maxima and sums."""
     chance = random.Random(0)
-    return [line for _ in range(PROBLEMS) for line in _of(*problem(chance))]
+    return [line for _ in range(PROBLEMS) for line in _of(*drawn_problem(chance))]
 
 
-def problem(chance):
+def drawn_problem(chance):
     """Arguments of `make_window`, a dtype and whether the array is sharded."""
     while True:
         rank = chance.choice((1, 1, 2, 2, 2, 3))
@@ -77,8 +77,8 @@ def _of(shape, window, strides, padding, options, dtype, sharded):
     title = " ".join([*words, *["sharded"] * sharded]).replace(", ", ",")
     found = {}  # what each platform does, by the way it is for
     for on in PLATFORMS:
-        posed = Problem(geometry, shape, dtype, on, sharded)
-        for way, said in [*_of_maxima(posed), *_of_sums(posed)]:
+        problem = Problem(geometry, shape, dtype, on, sharded)
+        for way, said in [*_of_maxima(problem), *_of_sums(problem)]:
             found.setdefault(way, {})[on] = f"{way} {said}"
     return [title, *[line for plans in found.values() for line in by_platform(plans)]]
 
