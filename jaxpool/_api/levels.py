@@ -49,10 +49,11 @@ def multilevel_roi_align(
     image. Each box is pooled once.
 
     Gradient: that of `roi_align` in the level that was chosen, to the features and to the boxes, in
-    forward and reverse mode and to any order; which level it is has none. No scatter, the same bits on
-    every run. On CPU, with up to 4 samples, a cell reads the pixels around its points from one array of
-    all levels, which is a copy of the features; else, and for the gradient of boxes, each level is
-    multiplied with the weights of its boxes.
+    forward and reverse mode and to any order; which level it is has none. The same bits on
+    every run. On CPU, with up to 4 samples, a cell reads the pixels around its points, and backward adds
+    to them, one after another; many boxes on small features read one array of all levels, a copy of
+    these. Else, and for the gradient of boxes, each level is multiplied with the weights of its boxes,
+    and nothing scatters.
 
     Args:
       features: arrays (B, H, W, C), or (H, W, C) without `batch_indices`, one per level, the finest

@@ -129,11 +129,11 @@ def roi_align(
 
     Gradient: that of the formula, to x and to the boxes, in forward and reverse mode and to any
     order; at a pixel's centre, where the weights have a corner, to the boxes from the right. For
-    "max" the cotangent goes to the first of the largest points, which are rounded first. No scatter,
-    the same bits on every run, and memory that grows with the result, `down` and `across`. On CPU,
-    with up to 4 samples, a cell reads the pixels around its points, and backward a tile of the image
-    collects from the boxes that reach it; else, and for the gradient of boxes, both directions are
-    matrix products of whole images, a group of boxes at a time. Products are taken and added in
+    "max" the cotangent goes to the first of the largest points, which are rounded first. The same
+    bits on every run, and memory that grows with the result, `down` and `across`. On CPU, with up to
+    4 samples, a cell reads the pixels around its points, and backward adds to them, one after
+    another; else, and for the gradient of boxes, both directions are matrix products of whole images,
+    a group of boxes at a time, and nothing scatters. Products are taken and added in
     float32, or in float64 for float64, and rounded once. NaN and infinities of x reach the cells
     whose points have them as neighbours; in the gradient of boxes they count as 0.
 
@@ -225,8 +225,8 @@ def roi_max_pool(
     Gradient: the cotangent of a cell goes to the pixel that attains its maximum, as `ties` says, and
     that of a cell without pixels nowhere; none goes to the boxes. NaN is larger than every number.
     The residual is an unsigned position an output; x and y with "split". Cotangents add in float32,
-    or in float64 for float64, one box after another: no scatter, the same bits on every run. Forward
-    and reverse mode, to any order.
+    or in float64 for float64, one box after another: the same bits on every run. On CPU by a scatter,
+    which adds in order there, and else by none. Forward and reverse mode, to any order.
 
     {boxes}
       ties: which of equal pixels gets the cotangent, in row-major order: the "first", the "last", or

@@ -100,50 +100,19 @@ def _line(low: Array, high: Array, tiles: int, length: int) -> _Line:
     return _Line(*[jnp.swapaxes(a.reshape(-1, tiles, length), 0, 1) for a in found])
 
 
-class Line(NamedTuple):
-    """The pixels of a tile along an axis: where they are, and of a box the cell that is asked about at each."""
-
-    position: Array
-    cell: Array
-
-
-def matching(marks: Array) -> Callable[..., Array]:
-    """For `spread`: a pixel gets what is sent where its `field` equals the mark of the cell; marks as dy."""
-    flat = marks.reshape(-1, marks.shape[-1])
-
-    def share(value: Array, at: Array, field: Array, *_: Any) -> Array:
-        return jnp.where(level(jnp.take(flat, at, axis=0, mode="clip"), field), value, 0)
-
-    return share
-
-
-def weighted(down: Array, across: Array) -> Callable[..., Array]:
-    """For `spread`: a pixel gets what is sent times its weights, (K, cells, H) and (K, cells, W)."""
-
-    def share(value: Array, at: Array, field: Array, box: Array, row: Line, column: Line) -> Array:
-        weights = [
-            table[box].at[line.cell, line.position].get(mode="clip")
-            for table, line in ((down, row), (across, column))
-        ]
-        weight = (weights[0][:, None] * weights[1][None])[..., None]
-        return jnp.where(weight != 0, value * weight, 0)
-
-    return share
-
-
 def spread(
     dy: Array,
+    marks: Array,
     field: Array,
-    share: Callable[..., Array],
     cells: Cells,
     tile: Sequence[int],
     sizes: Sequence[int],
 ) -> Array:
-    """dx (B, H, W, C): each pixel gets, of the dy of every cell that holds it, what `share` returns, added up.
+    """dx (B, H, W, C): each pixel gets the dy of every cell that holds it and whose mark is the pixel's, added up.
 
-    dy is (K, cells, cells, C); `share` also gets the pixel's `field`, (B, H, W, C) or of one channel:
-    see `matching`. Each tile of `tile` pixels adds one box after another, in an order that the boxes
-    alone decide, so sums are the same bits on every run.
+    dy and the marks are (K, cells, cells, C), the `field` of pixels (B, H, W, C) or of one channel. Each
+    tile of `tile` pixels adds one box after another, in an order that the boxes alone decide, so sums
+    are the same bits on every run.
     """
     batch, height, width = sizes
     high, wide = tile
@@ -152,7 +121,7 @@ def spread(
     columns = _line(cells.left, cells.right, across, wide)
     per_row, channels = dy.shape[2:]
     size = dy.shape[1] * per_row
-    sent = dy.reshape(-1, channels)
+    sent, marks = dy.reshape(-1, channels), marks.reshape(-1, channels)
     ends = ((0, 0), (0, down * high - height), (0, across * wide - width), (0, 0))
     fields = jnp.pad(field, ends).reshape(batch, down, high, across, wide, -1)
     fields = jnp.swapaxes(fields, 2, 3).reshape(batch * down * across, high, wide, -1)
@@ -172,15 +141,11 @@ def spread(
                 for u, v in np.ndindex(SHARED, SHARED):
                     p, q = skip[0] + u, skip[1] + v
                     here = (p < row.held[box])[:, None] & (q < column.held[box])[None, :]
-                    lines = [
-                        Line(
-                            which * length + np.arange(length, dtype=np.int32), each.first[box] + k
-                        )
-                        for which, length, each, k in ((i, high, row, p), (j, wide, column, q))
-                    ]
-                    at = box * size + lines[0].cell[:, None] * per_row + lines[1].cell[None]
-                    value = jnp.take(sent, at, axis=0, mode="clip")
-                    dx = dx + jnp.where(here[..., None], share(value, at, field, box, *lines), 0)
+                    first = row.first[box] + p, column.first[box] + q
+                    at = box * size + first[0][:, None] * per_row + first[1][None]
+                    value, mark = (jnp.take(x, at, axis=0, mode="clip") for x in (sent, marks))
+                    chosen = here[..., None] & level(mark, field)
+                    dx = dx + jnp.where(chosen, value, 0)
                 return dx
 
             return lax.fori_loop(0, jnp.sum(rounds > turn, dtype=np.int32), one_box, dx)

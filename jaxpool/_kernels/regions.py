@@ -1,7 +1,7 @@
 """Regions of images: where samples lie, how much each pixel weighs, and boxes in groups of one image.
 
 Everything is separable: a box has a matrix for its rows and one for its columns. What jax makes of
-their products in either direction is products again, so no derivative here scatters.
+their products in either direction is products again, so no derivative of them scatters.
 """
 
 import functools
@@ -12,8 +12,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.compare import decode
-from jaxpool._kernels.dtypes import DType, is_float
+from jaxpool._kernels.dtypes import DType
 
 # Points that are looked at for each pixel where a cell has ceil(length) of them, which are more than half
 # a pixel apart: 4 may lie less than a pixel from its centre, and one at each end is for rounding.
@@ -89,17 +88,6 @@ def points(
     pixel = jnp.concatenate([low, jnp.minimum(low + 1, size - 1)], 2).astype(np.int32)
     weight = jnp.concatenate([1 - (point - low), point - low], 2) / samples
     return pixel, jnp.where(jnp.concatenate([counts, counts], 2), weight, 0)
-
-
-def pixels(flat: Array, at: Array) -> Array:
-    """The rows of `flat` at `at`; 16-bit floats as float32.
-
-    Those are looked up as integers: XLA for CPU casts all of an array of floats before it looks some up.
-    """
-    small = is_float(flat.dtype) and flat.dtype.itemsize == 2
-    bits = lax.bitcast_convert_type(flat, np.uint16) if small else flat
-    found = jnp.take(bits, at, axis=0, mode="clip")
-    return decode(lax.bitcast_convert_type(found, flat.dtype)) if small else found
 
 
 def cell_bounds(start: Array, length: Array, cells: int, size: int) -> tuple[Array, Array]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._geometry.window import Window
 from jaxpool._kernels import regions
-from jaxpool._kernels.cells import Cells, matching, spread, walk
+from jaxpool._kernels.cells import Cells, spread, walk
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
 from jaxpool._kernels.dtypes import accumulator, index_dtype
-from jaxpool._ops.op import Op
-from jaxpool._ops.regions import TILES, are_numbers, away_from_zero, in_pixels
+from jaxpool._kernels.positions import put_in_order
+from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.regions import are_numbers, away_from_zero, in_pixels
+from jaxpool._plan.others import puts_in_order
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.regions import plan_cells
 from jaxpool._plan.stages import OpPlan, along
@@ -36,7 +40,10 @@ class BoxMax(Op):
 
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
         walked = along((1, 2), "walked", note="a pixel of each cell at a time")
-        sent = along((1, 2), "walked", note=TILES)
+        note = "a part of the image after another, and of each the boxes that reach it"
+        sent = along((1, 2), "walked", note=note)
+        if self._in_order(on, x):
+            sent = along((1, 2), "scattered")
         if self.ties == "split":
             return OpPlan(walked, (*walked, *walked), (*walked, *sent))
         return OpPlan((*walked, *walked), along((1, 2), "gathered"), sent, walked)
@@ -101,26 +108,41 @@ class BoxMax(Op):
         wide = x_dot.astype(accumulator(x_dot.dtype))
         if self.ties == "split":
             return self._shared(on, kept, self._collected(on, kept, wide)).astype(x_dot.dtype)
-        (_, *images), where = kept
-        batch, height, width = self.sizes
-        where = where.astype(np.int32)
-        first = images[0][:, None, None, None] * (height * width) if images else 0
-        at = jnp.where(where < height * width, first + where, batch * height * width)
-        flat = wide.reshape(batch * height * width, -1)
-        found = jnp.take_along_axis(
-            flat, at.reshape(-1, at.shape[-1]), 0, mode="fill", fill_value=0
-        )
-        return found.reshape(at.shape).astype(x_dot.dtype)
+        given, where = kept
+        flat = wide.reshape(math.prod(self.sizes), -1)
+        at = self._rows(where, *given).reshape(-1, where.shape[-1])
+        found = jnp.take_along_axis(flat, at, 0, mode="fill", fill_value=0)
+        return found.reshape(where.shape).astype(x_dot.dtype)
+
+    def _rows(self, where: Array, boxes: Array, *images: Array) -> Array:
+        """Which of the pixels of all images stand at positions of those of the boxes; a cell without any has none."""
+        size, where = math.prod(self.sizes[1:]), where.astype(np.int32)
+        first = images[0][:, None, None, None] * size if images else 0
+        return jnp.where(where < size, first + where, math.prod(self.sizes))
+
+    def _in_order(self, on: Platform, x: Any) -> bool:
+        """Whether cotangents go by one scatter to the pixels that were chosen, of images with the channels of x."""
+        if self.ties == "split":
+            return False
+        known = problem_of(Window(()), x, on)
+        return puts_in_order(on, (math.prod(self.sizes), known.shape[-1]), known.sharded)
 
     def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
         share = dy.astype(accumulator(dy.dtype))
+        given, *more = kept
+        if self._in_order(on, dy):
+            channels = dy.shape[-1]
+            rows = self._rows(*more, *given).reshape(-1, channels)
+            count = math.prod(self.sizes)
+            dx = put_in_order(share.reshape(-1, channels), rows, (0,), (count,), adds=True)
+            return (dx.reshape(*self.sizes, channels).astype(dy.dtype),)
         if self.ties == "split":
-            given, x, y = kept
-            share, marks, field = self._shared(on, kept, share), decode(y), decode(x)
+            field, marks = map(decode, more)
+            share = self._shared(on, kept, share)
         else:
-            given, marks = kept
-            field = lax.iota(marks.dtype, self.sizes[1] * self.sizes[2])
+            (marks,) = more
+            field = lax.iota(marks.dtype, math.prod(self.sizes[1:]))
             field = jnp.broadcast_to(field.reshape(*self.sizes[1:], 1), (*self.sizes, 1))
         tile = plan_cells(on, self.sizes).tile
-        dx = spread(share, field, matching(marks), self._cells(*given), tile, self.sizes)
+        dx = spread(share, marks, field, self._cells(*given), tile, self.sizes)
         return (dx.astype(dy.dtype),)

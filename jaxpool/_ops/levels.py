@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
+from jaxpool._kernels.dtypes import accumulator
+from jaxpool._kernels.weighted import Weighted, read_one_of, send
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.op import Op
-from jaxpool._ops.regions import BoxMean, mean_dtype, read_cells
+from jaxpool._ops.regions import BoxMean, mean_dtype
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, linear_plan
+from jaxpool._plan.regions import joins_levels
+from jaxpool._plan.stages import OpPlan, along, linear_plan
 
 
 @dataclasses.dataclass(frozen=True)
 class LevelMean(Op):
-    """`BoxMean` of boxes that each lie in one level of a pyramid, which are one after another the rows of x.
+    """`BoxMean` of boxes that each lie in one level of a pyramid of images.
 
     Given are the boxes (K, 4) in pixels of their levels, the level of each, and its image. What cells read pixel by
-    pixel they read once, from one level; as products every level is read, with those of its boxes alone.
+    pixel they read from their level alone; as products every level is read, with those of its boxes alone.
     """
 
     one: BoxMean  # of any of the levels
@@ -34,11 +37,17 @@ class LevelMean(Op):
     linear_in_x = True
     differentiable_given = True
 
-    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        images = [jax.ShapeDtypeStruct((*sizes, x.shape[-1]), x.dtype) for sizes in self.levels]
-        plans = [self.one.plan(on, image, *given) for image in images]
+    @property
+    def inputs(self) -> int:
+        return len(self.levels)
+
+    def plan(self, on: Platform, *types: Any) -> OpPlan:
+        xs, given = types[: self.inputs], types[self.inputs :]
+        plans = [self.one.plan(on, x, *given) for x in xs]
         if self.one.by_pixels(on):
-            return plans[0]
+            note = "all levels made one array" if self._joined(given[0]) else "a box at a time"
+            read = along((1, 2), "gathered", self.one.pixels_of_a_cell, note)
+            return linear_plan(read, plans[0].backward)
         forward = [stage for plan in plans for stage in plan.forward]
         return linear_plan(forward, [stage for plan in plans for stage in plan.backward])
 
@@ -49,34 +58,45 @@ class LevelMean(Op):
             there = jnp.where(level == number, image, np.int32(-1))
             yield dataclasses.replace(self.one, sizes=sizes), (boxes, there)
 
-    def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
-        if self.one.by_pixels(on):
-            return self._read(x, *given).astype(x.dtype)
-        ends = np.cumsum([math.prod(sizes) for sizes in self.levels]).tolist()
-        y: Any = 0
-        for (op, boxes), end in zip(self._of_levels(given), ends, strict=True):
-            image = x[end - math.prod(op.sizes) : end].reshape(*op.sizes, x.shape[-1])
-            y = y + op.linear(on, boxes, image)
-        return jnp.asarray(y)
+    def linear(self, on: Platform, given: tuple[Array, ...], *xs: Array | None) -> Array:
+        if not self.one.by_pixels(on):
+            pairs = zip(self._of_levels(given), xs, strict=True)
+            found = [op.linear(on, boxes, x) for (op, boxes), x in pairs if x is not None]
+            return functools.reduce(lax.add, found)
+        known = {n: x for n, x in enumerate(xs) if x is not None and 0 not in x.shape[:3]}
+        flats = [x.reshape(-1, x.shape[-1]) for x in known.values()]
+        which, of = self._weighted([*known], *given)
+        joined = self._joined(given[0])
+        return read_one_of(flats, which, of, joined=joined).astype(flats[0].dtype)
 
-    def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
-        dxs = [op.transpose(on, boxes, dy)[0] for op, boxes in self._of_levels(given)]
-        return (jnp.concatenate([dx.reshape(-1, dx.shape[-1]) for dx in dxs]),)
+    def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array, ...]:
+        if not self.one.by_pixels(on):
+            return tuple(op.transpose(on, boxes, dy)[0] for op, boxes in self._of_levels(given))
+        which, of = self._weighted(range(len(self.levels)), *given)
+        counts = [math.prod(sizes) for sizes in self.levels]
+        dxs = send(dy.astype(accumulator(dy.dtype)), which, of, counts)
+        pairs = zip(dxs, self.levels, strict=True)
+        return tuple(dx.reshape(*sizes, -1).astype(dy.dtype) for dx, sizes in pairs)
 
-    def _read(self, x: Array, boxes: Array, level: Array, image: Array) -> Array:
-        """The sum over the pixels of each cell, of the level and the image of its box."""
-        sizes = np.asarray(self.levels, np.int32)
-        begins = np.cumsum([0, *(math.prod(each) for each in self.levels[:-1])], dtype=np.int32)
-        of = jnp.clip(level, 0, len(sizes) - 1)
-        batch, heights, widths = jnp.asarray(sizes)[of].T
-        known = (level == of) & (image >= 0) & (image < batch)
-        first = jnp.asarray(begins)[of] + jnp.clip(image, 0, batch - 1) * heights * widths
-        return read_cells(x, first, widths, *self.one.points_in(boxes, known, (heights, widths)))
+    def _joined(self, boxes: Any) -> bool:
+        """Whether boxes (K, 4) are read from one array of all levels."""
+        cells = boxes.shape[0] * math.prod(self.one.output_shape)
+        return joins_levels(cells * self.one.pixels_of_a_cell, sum(map(math.prod, self.levels)))
+
+    def _weighted(
+        self, numbers: Sequence[int], boxes: Array, level: Array, image: Array
+    ) -> tuple[Array, Weighted]:
+        """In which of the levels with these `numbers` each box lies, and its pixels there; none where it does not."""
+        found = level[:, None] == np.asarray(numbers, np.int32)
+        which = jnp.argmax(found, 1).astype(np.int32)
+        sizes = jnp.asarray([self.levels[n] for n in numbers], np.int32)[which]
+        image = jnp.where(found.any(1), image, np.int32(-1))
+        return which, self.one.weighted([*sizes.T], boxes, image)
 
 
 def level_mean(op: BoxMean, xs: Sequence[Array], *given: Array) -> Array:
     """What `LevelMean` gives for the levels `xs` of a pyramid, in both modes."""
-    flat = jnp.concatenate([x.reshape(-1, x.shape[-1]) for x in xs])
-    flat = vary_together([flat.astype(mean_dtype(flat.dtype))], *given)[0]
+    dtype = mean_dtype(xs[0].dtype)
+    xs = vary_together([x.astype(dtype) for x in xs], *given)
     levels: Any = tuple(x.shape[:3] for x in xs)
-    return apply_given(LevelMean(op, levels), flat, *given)[0]
+    return apply_given(LevelMean(op, levels), *xs, *given)[0]

@@ -15,8 +15,8 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels import regions
-from jaxpool._kernels.cells import Cells, spread, weighted
 from jaxpool._kernels.dtypes import DType, accumulator, is_float
+from jaxpool._kernels.weighted import Weighted, read, send
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.op import Op
 from jaxpool._plan import regions as plans
@@ -38,7 +38,6 @@ class Rows(Op):
         return (regions.rows(dy, given[1]),)
 
 
-TILES = "a part of the image after another, and of each the boxes that reach it"
 BY_GROUPS = "some boxes of one image at a time"
 
 
@@ -88,9 +87,9 @@ class BoxMean(Op):
 
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
         if self.by_pixels(on):
-            points = (2 * (self.samples or 1)) ** 2  # each lies between two pixels of an axis
-            sent = along((1, 2), "walked", note=TILES)
-            return linear_plan(along((1, 2), "gathered", points), sent)
+            count = self.pixels_of_a_cell
+            read, sent = (along((1, 2), way, count) for way in ("gathered", "scattered"))
+            return linear_plan(read, sent)
         ways = [along((axis,), "multiplied", x.shape[axis], BY_GROUPS) for axis in (1, 2)]
         return linear_plan((*ways[0], *ways[1]), (*ways[1], *ways[0]))
 
@@ -101,7 +100,7 @@ class BoxMean(Op):
     def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
         wide = dy.astype(accumulator(dy.dtype))
         if self.by_pixels(on):
-            return (self._sent(on, wide, *given).astype(dy.dtype),)
+            return (self._sent(wide, *given).astype(dy.dtype),)
         summed, matrices = self._products(wide.dtype, *given)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
         (like,) = vary_together([jnp.zeros((*self.sizes, channels), wide.dtype)], wide)
@@ -133,52 +132,36 @@ class BoxMean(Op):
         known = are_numbers(boxes)
         return known & full if self.empty_is_zero else known
 
-    def _image(self, boxes: Array, *images: Array) -> tuple[Array, Array]:
-        """The image of each box, and whether it exists."""
-        if not images:
-            return jnp.zeros(boxes.shape[0], np.int32), jnp.ones(boxes.shape[0], bool)
-        known = (images[0] >= 0) & (images[0] < self.sizes[0])
-        return jnp.clip(images[0], 0, self.sizes[0] - 1), known
+    @property
+    def pixels_of_a_cell(self) -> int:
+        """How many it reads: each of its points lies between two of an axis."""
+        return (2 * (self.samples or 1)) ** 2
 
-    def points_in(
-        self, boxes: Array, known: Array, sizes: Sequence[Any]
-    ) -> list[tuple[Array, Array]]:
-        """The pixels of each cell and their weights, down and across; of boxes that count, in images of these sizes."""
+    def weighted(self, sizes: Sequence[Any], boxes: Array, *images: Array) -> Weighted:
+        """The pixels of each cell and their weights. Images have the `sizes` B, H, W, or those of each box, (K,)."""
+        batch, height, width = sizes
+        image = images[0] if images else jnp.zeros(boxes.shape[0], np.int32)
         spans = self._spans(boxes)
+        full = self._full(boxes, spans) & (image >= 0) & (image < batch)
         found = [
             regions.points(*span, count, size, self.samples or 1)
-            for span, count, size in zip(spans, self.output_shape, sizes, strict=True)
+            for span, count, size in zip(spans, self.output_shape, (height, width), strict=True)
         ]
-        full = (self._full(boxes, spans) & known)[:, None, None]
-        return [(pixel, jnp.where(full, weight, 0)) for pixel, weight in found]
+        (row, down), (column, across) = found
+        first = jnp.clip(image, 0, batch - 1) * (height * width)
+        width = jnp.broadcast_to(jnp.asarray(width, np.int32), image.shape)
+        row = first[:, None, None] + row * width[:, None, None]
+        return Weighted((row, jnp.where(full[:, None, None], down, 0)), (column, across))
 
-    def _points(self, boxes: Array, known: Array) -> list[tuple[Array, Array]]:
-        return self.points_in(boxes, known, self.sizes[1:])
-
-    def _read(self, x: Array, boxes: Array, *images: Array) -> Array:
+    def _read(self, x: Array, *given: Array) -> Array:
         """The sum over the pixels of each cell, one after another."""
-        image, known = self._image(boxes, *images)
-        first = image * np.int32(self.sizes[1] * self.sizes[2])
-        return read_cells(
-            x.reshape(-1, x.shape[-1]), first, self.sizes[2], *self._points(boxes, known)
-        )
+        return read(x.reshape(-1, x.shape[-1]), self.weighted(self.sizes, *given))
 
-    def _sent(self, on: Platform, dy: Array, boxes: Array, *images: Array) -> Array:
-        """The transpose of `_read`: a tile of the image gets what the cells that reach it send."""
-        image, known = self._image(boxes, *images)
-        bounds, tables = [], []
-        for (pixel, weight), size in zip(self._points(boxes, known), self.sizes[1:], strict=True):
-            low = jnp.min(jnp.where(weight != 0, pixel, np.int32(size)), 2)
-            high = jnp.max(jnp.where(weight != 0, pixel + 1, np.int32(0)), 2)
-            bounds += [low, high]
-            here = pixel[:, :, None] == np.arange(size, dtype=np.int32)[None, None, :, None]
-            table = jnp.sum(jnp.where(here, weight[:, :, None], 0), 3).astype(dy.dtype)
-            tables.append(table)
-
-        field = jnp.zeros((*self.sizes, 1), bool)  # none is needed
-        cells = Cells(image, *bounds)
-        tile = plans.plan_cells(on, self.sizes).tile
-        return spread(dy, field, weighted(*tables), cells, tile, self.sizes)
+    def _sent(self, dy: Array, boxes: Array, *images: Array) -> Array:
+        """The transpose of `_read`."""
+        of = self.weighted(self.sizes, boxes, *images)
+        (dx,) = send(dy, jnp.zeros(len(boxes), np.int32), of, [math.prod(self.sizes)])
+        return dx.reshape(*self.sizes, -1)
 
     def _multiplied(self, x: Array, boxes: Array, *images: Array) -> Array:
         """By a product with the weights of the rows, and one with those of the columns."""
@@ -228,22 +211,6 @@ class BoxMean(Op):
                 matrices.append(weights.astype(dtype))
         matrices[0] = jnp.where(self._full(boxes, spans)[:, None, None], matrices[0], 0)
         return matrices[0], matrices[1]
-
-
-def read_cells(
-    flat: Array, first: Array, width: Any, down: tuple[Array, Array], across: tuple[Array, Array]
-) -> Array:
-    """The sums over the pixels of cells in rows of `flat`: the image of a box begins `first`, a row has `width`."""
-    dtype = accumulator(flat.dtype)
-    first, width = first[:, None, None], jnp.asarray(width, np.int32).reshape(-1, 1, 1)
-    total = jnp.zeros((), dtype)
-    for u, v in np.ndindex(down[0].shape[2], across[0].shape[2]):
-        at = first + down[0][:, :, None, u] * width + across[0][:, None, :, v]
-        weight = (down[1][:, :, None, u] * across[1][:, None, :, v]).astype(dtype)[..., None]
-        pixel = regions.pixels(flat, at).astype(dtype)
-        # A weight of 0 does not undo an infinity or a NaN.
-        total = total + jnp.where(weight != 0, pixel * weight, jnp.zeros((), dtype))
-    return total
 
 
 def box_mean(op: BoxMean, x: Array, boxes: Array, *images: Array) -> Array:

@@ -34,6 +34,11 @@ def few_points(samples: int | None) -> bool:
     return samples is not None and samples <= LIMITS.box_samples
 
 
+def joins_levels(lookups: int, pixels: int) -> bool:
+    """Whether the levels of a pyramid are made one array for so many lookups of their pixels."""
+    return lookups >= LIMITS.lookups_of_a_pixel * pixels
+
+
 def boxes_of_a_product(count: int) -> int:
     """How many of `count` boxes are in one matrix product."""
     return min(LIMITS.boxes_of_a_product, count)

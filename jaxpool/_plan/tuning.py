@@ -29,6 +29,7 @@ class Limits:
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
     # NOTES: Boxes and segments
     box_samples: int = 4  # points along an axis of a cell: read one by one up to here; n are 4 n^2 gathers in a program
+    lookups_of_a_pixel: int = 4  # lookups per pixel of all levels: from here on these are made one array
     box_points: int = 1 << 20  # numbers: of cells of more points, many times the result, so many are held at once
     boxes_of_a_product: int = 16  # boxes: rows enough for a matrix product, few free slots where an image has few boxes
 

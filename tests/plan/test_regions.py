@@ -7,6 +7,7 @@ from jaxpool._plan.regions import (
     boxes_at_once,
     boxes_of_a_product,
     few_points,
+    joins_levels,
     plan_cells,
     reads_pixels,
 )
@@ -33,6 +34,11 @@ def test_cells_of_few_points_gather_them_and_on_cpu_read_pixels_one_by_one():
     assert [few_points(count) for count in (few, few + 1, None)] == [True, False, False]
     assert [reads_pixels("cpu", count) for count in (few, few + 1)] == [True, False]
     assert not reads_pixels("gpu", few)
+
+
+def test_levels_are_joined_for_many_lookups():
+    lookups = LIMITS.lookups_of_a_pixel * 30
+    assert [joins_levels(n, 30) for n in (lookups - 1, lookups)] == [False, True]
 
 
 def test_how_many_boxes_are_in_a_product():

@@ -1,0 +1,89 @@
+"""The weighted pixels of boxes: read from one array or several, and sent cotangents in one order, bit by bit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool._kernels.weighted import Weighted, read, read_one_of, send
+from tests.support import forms
+from tests.support.compilation import FUSED
+
+RNG = np.random.default_rng(0)
+
+
+def drawn(boxes, cells, pixels, height, width):
+    """Pixels of boxes anywhere in an image, as in an array of all its pixels, some of no weight."""
+    shapes = [(boxes, cells, pixels)] * 2
+    rows, columns = (RNG.integers(0, n, s) for n, s in zip((height, width), shapes, strict=True))
+    weights = [RNG.random(s) * (RNG.random(s) < 0.8) for s in shapes]
+    down, across = (
+        (at.astype(np.int32), w.astype(np.float32))
+        for at, w in zip((rows * width, columns), weights, strict=True)
+    )
+    return jax.tree.map(jnp.asarray, Weighted(down, across))
+
+
+def in_numpy(dy, of, count):
+    """What each pixel is sent, one term after another in float32."""
+    at, weight = (np.asarray(a) for a in of.every())
+    terms = np.asarray(dy)[:, :, :, None, None] * weight[..., None]
+    dx = np.zeros((count, dy.shape[-1]), np.float32)
+    np.add.at(dx, at.ravel(), terms.reshape(-1, dy.shape[-1]))
+    return dx
+
+
+@pytest.mark.parametrize(
+    ("boxes", "cells", "pixels", "height", "width", "channels"),
+    [(5, 3, 2, 4, 6, 3), (9, 7, 4, 5, 7, 256)],
+    ids=["few", "of which XLA divides the scatter among threads"],
+)
+def test_cotangents_add_up_one_after_another(boxes, cells, pixels, height, width, channels):
+    """A scatter of XLA for CPU writes in order: the sums are those of a loop over its terms."""
+    of = drawn(boxes, cells, pixels, height, width)
+    dy = jnp.asarray(RNG.standard_normal((boxes, cells, cells, channels)), jnp.float32)
+    which = jnp.zeros(boxes, np.int32)
+    count = height * width
+    run = jax.jit(lambda dy, of: send(dy, which, of, [count])).lower(dy, of).compile(FUSED)
+    (dx,) = run(dy, of)
+    forms.same_bits([dx], [in_numpy(dy, of, count)], "in order")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_boxes_are_read_from_their_array_and_sent_to_it(dtype):
+    of, which = drawn(8, 3, 4, 4, 6), jnp.asarray([0, 1, 2, 1, 0, 2, 2, 1])
+    flats = [jnp.asarray(RNG.standard_normal((24, 5)), dtype) for _ in range(3)]
+    want = jnp.stack([read(flats[n], of)[k] for k, n in enumerate(which)])
+    for joined in (False, True):
+        y = jax.jit(lambda flats, j=joined: read_one_of(flats, which, of, joined=j))(flats)
+        forms.same_bits([y], [want], f"{joined=}")
+    dy = jnp.sin(jnp.arange(want.size, dtype=jnp.float32)).reshape(want.shape)
+    dxs = jax.jit(lambda dy: send(dy, which, of, [24, 24, 24]))(dy)
+    for n, dx in enumerate(dxs):
+        alone = jax.tree.map(lambda a, n=n: a[which == n], of)
+        forms.same_bits([dx], [in_numpy(dy[which == n], alone, 24)], f"to {n}")
+
+
+def test_a_pixel_without_weight_is_none():
+    of = Weighted(*[(jnp.zeros((1, 1, 2), np.int32), jnp.asarray([[[1.0, 0.0]]]))] * 2)
+    of = of._replace(down=(jnp.asarray([[[0, 1]]], np.int32), of.down[1]))
+    flat = jnp.asarray([[2.0], [np.nan]])
+    assert read(flat, of).ravel() == 2
+    dx = send(jnp.full((1, 1, 1, 1), np.inf), jnp.zeros(1, np.int32), of, [2])[0]
+    np.testing.assert_array_equal(dx, [[np.inf], [0]])
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_image_of_16_bits_is_not_copied(apart):
+    """XLA for CPU would, of what it looks up 16 times."""
+    of = drawn(8, 3, 4, 50, 60)
+    flat = jax.ShapeDtypeStruct((3000, 256), jnp.bfloat16)
+    which = jax.ShapeDtypeStruct((8,), np.int32)
+
+    def way(flat, which):
+        if not apart:
+            return read(flat, of)
+        return read_one_of([flat, flat[:2]], which, of, joined=False)
+
+    held = jax.jit(way).lower(flat, which).compile(FUSED).memory_analysis().temp_size_in_bytes
+    assert held < flat.size

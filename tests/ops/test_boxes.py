@@ -1,0 +1,49 @@
+"""Maxima over boxes: a scatter in order and tiles that collect send the same to the same pixels."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool._ops.boxes import BoxMax
+
+RNG = np.random.default_rng(0)
+X = RNG.integers(0, 5, (3, 9, 11, 4)).astype(np.float32)  # of which many are level
+BOXES = np.concatenate([RNG.uniform(-4, 8, (20, 2)), RNG.uniform(-2, 14, (20, 2))], 1)
+BOXES[0] = np.nan
+BOXES[1] = [30, 30, 40, 40]  # outside of every image
+IMAGES = np.asarray([0, 1, 2, 3] * 5, np.int32)  # the last of which is none
+
+
+@pytest.mark.parametrize("images", [(), (IMAGES,)], ids=["one image", "several"])
+@pytest.mark.parametrize("ties", ["first", "last"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_in_order_as_by_tiles(ties, images, dtype):
+    x = jnp.asarray(X if images else X[:1], dtype)
+    op = BoxMax((3, 4), 1.0, ties, x.shape[:3])
+    given = tuple(map(jnp.asarray, (BOXES.astype(np.float32), *images)))
+    dy = jnp.asarray(RNG.integers(-9, 10, (20, 3, 4, 4)), dtype)
+
+    @jax.jit
+    def sent(x, dy):
+        _, kept = op.primal("cpu", x, *given)
+        return [op.transpose(on, kept, dy)[0] for on in ("cpu", "portable")]
+
+    in_order, by_tiles = sent(x, dy)
+    assert in_order.any()
+    assert (in_order.shape, in_order.dtype) == (x.shape, x.dtype)
+    np.testing.assert_array_equal(in_order, by_tiles)
+
+
+def test_where_a_scatter_is_in_order():
+    """Of one place for each cotangent, in an array that 32 bits number."""
+    x = jax.ShapeDtypeStruct((3, 9, 11, 4), np.float32)
+
+    def way(on, ties="first", sizes=(3, 9, 11)):
+        plan = BoxMax((3, 4), 1.0, ties, sizes).plan(on, x)
+        return [stage.how for stage in plan.backward]
+
+    assert way("cpu") == ["scattered"]
+    assert way("gpu") == way("tpu") == ["walked"]
+    assert "scattered" not in way("cpu", "split")
+    assert way("cpu", sizes=(2**15, 2**7, 2**7)) == ["walked"]
