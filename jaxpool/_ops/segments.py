@@ -70,37 +70,43 @@ class SegmentSelect(Op):
         return scattered(join, x, ids, self.count, self.is_sorted)
 
     def value(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
+        return encode(self._decoded(x, ids, *mask), x.dtype)
+
+    def _decoded(self, x: Array, ids: Array, *mask: Array) -> Array:
+        """The extremes, in the type in which they are compared."""
         largest = self.kind == "max"
         worst = decoded_losing(x.dtype, self.kind)
         wide = masked(decode(x), worst, *mask)
         y = self._joined(jax.ops.segment_max if largest else jax.ops.segment_min, wide, ids)
         identity = lax.full_like(y, worst)  # not -inf if x has none
-        return encode((lax.max if largest else lax.min)(y, identity), x.dtype)
+        return (lax.max if largest else lax.min)(y, identity)
 
-    def _tied(self, x: Array, y: Array, ids: Array, *mask: Array) -> Array:
+    def _tied(self, x: Array, decoded: Array, ids: Array, *mask: Array) -> Array:
         """Whether each element of x is the extreme of its segment, and counts; of rows in no segment any answer."""
-        wide = decode(x)
-        tied = lax.eq(wide, beside_rows(decode(y), ids))
+        # Of bfloat16 a cast is one operation and `decode` three: of small arrays XLA then wakes no second thread.
+        wide = cast(x, decoded.dtype) if x.dtype == jnp.bfloat16 else decode(x)
+        tied = lax.eq(wide, beside_rows(decoded, ids))
         if is_float(wide.dtype):  # one that counts is its segment's extreme: a scatter keeps NaN
             tied = tied | lax.ne(wide, wide)
         return tied & mask[0] if mask else tied
 
     def primal(self, on: Platform, x: Array, ids: Array, *mask: Array) -> tuple[Array, Any]:
-        y = self.value(on, x, ids, *mask)
+        decoded = self._decoded(x, ids, *mask)
+        y = encode(decoded, x.dtype)
         if self.ties == "split":
-            bits = materialise(barrier_on(on), self._tie_bits, x, y, ids, *mask)
-            return y, (ids, bits, self._ways(on, x, y, bits, ids))
+            bits = materialise(barrier_on(on), self._tie_bits, x, decoded, ids, *mask)
+            return y, (ids, bits, self._ways(on, x, decoded, bits, ids))
         none = -1 if self.ties == "last" else x.shape[0]
-        tied = self._tied(x, y, ids, *mask)
+        tied = self._tied(x, decoded, ids, *mask)
         number = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), none)
         join = jax.ops.segment_max if self.ties == "last" else jax.ops.segment_min
         return y, (ids, self._joined(join, number, ids))
 
-    def _tie_bits(self, x: Array, y: Array, ids: Array, *mask: Array) -> Array:
+    def _tie_bits(self, x: Array, decoded: Array, ids: Array, *mask: Array) -> Array:
         known = lax.expand_dims((ids >= 0) & (ids < self.count), range(1, x.ndim))
-        return pack(self._tied(x, y, ids, *mask) & known, 0)
+        return pack(self._tied(x, decoded, ids, *mask) & known, 0)
 
-    def _ways(self, on: Platform, x: Array, y: Array, bits: Array, ids: Array) -> Array:
+    def _ways(self, on: Platform, x: Array, decoded: Array, bits: Array, ids: Array) -> Array:
         """How many rows attain the extreme of each segment.
 
         A segment that has a row has a bit, and one whose extreme is not the identity has a row: where there are as
@@ -112,12 +118,12 @@ class SegmentSelect(Op):
             return self._joined(jax.ops.segment_sum, tied.astype(np.int32), ids)
 
         def ones(bits: Array, ids: Array) -> Array:
-            return lax.full_like(y, 1, np.int32)
+            return lax.full_like(decoded, 1, np.int32)
 
         if not counts_ties_if_any(on, x.shape):
             return counted(bits, ids)
         total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
-        attained = lax.ne(decode(y), lax.full_like(decode(y), decoded_losing(x.dtype, self.kind)))
+        attained = lax.ne(decoded, lax.full_like(decoded, decoded_losing(x.dtype, self.kind)))
         return lax.cond(total == jnp.sum(attained, dtype=np.uint32), ones, counted, bits, ids)
 
     def _sends_to_chosen(self, on: Platform, like: Any, rows: Any) -> bool:
