@@ -16,7 +16,7 @@ from jax import numpy as jnp
 
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, encode, level
-from jaxpool._kernels.dtypes import DType, Kind, index_dtype, is_float, losing
+from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, index_dtype, is_float, losing
 from jaxpool._kernels.keys import (
     NaN,
     bits_to_keys,
@@ -62,7 +62,10 @@ def extreme(
         return lax.select(found, lax.full_like(y, np.nan), y)
 
     if loses_nan and is_float(value.dtype):
-        total = lax.reduce(value, np.zeros((), value.dtype), lax.add, axes)
+        wide = cast(
+            value, accumulator(value.dtype)
+        )  # as which XLA for CPU adds in a library's kernel
+        total = lax.reduce(wide, np.zeros((), wide.dtype), lax.add, axes)
         y = lax.cond(jnp.any(lax.ne(total, total)), with_nan, reduced, value)
     else:
         y = reduced(value)
