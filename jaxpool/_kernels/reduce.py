@@ -62,10 +62,8 @@ def extreme(
         return lax.select(found, lax.full_like(y, np.nan), y)
 
     if loses_nan and is_float(value.dtype):
-        wide = cast(
-            value, accumulator(value.dtype)
-        )  # as which XLA for CPU adds in a library's kernel
-        total = lax.reduce(wide, np.zeros((), wide.dtype), lax.add, axes)
+        # As float32 XLA for CPU adds 16-bit floats in a library's kernel.
+        total = jnp.sum(cast(value, accumulator(value.dtype)), axis=tuple(axes))
         y = lax.cond(jnp.any(lax.ne(total, total)), with_nan, reduced, value)
     else:
         y = reduced(value)
@@ -191,11 +189,17 @@ def _counts(x: Array, y: Array, mask: Array | None, fold: Fold) -> Array:
 
 
 def tied_count(
-    x: Array, y: Array, axes: Sequence[int], mask: Array | None = None, fold: Fold | None = None
+    x: Array,
+    y: Array,
+    axes: Sequence[int],
+    mask: Array | None = None,
+    fold: Fold | None = None,
+    as_floats: bool = False,
 ) -> Array:
-    """How many elements that count tie with the extreme y, as int32; at least 1."""
+    """How many elements that count tie with y, as int32; at least 1. If added `as_floats` they are few."""
     found = attained(x, y, mask) if fold is None else _counts(x, y, mask, fold)
-    count = jnp.sum(found, axis=tuple(axes), keepdims=True, dtype=np.int32)
+    dtype = np.float32 if as_floats else np.int32
+    count = jnp.sum(found, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.int32)
     return lax.max(count, lax.full_like(count, 1))
 
 
@@ -236,16 +240,19 @@ def _rank_type(sizes: Sequence[int], masked: bool) -> np.dtype:
     return np.dtype(index_dtype(count))
 
 
-def first_rank(tied: Array, axes: Sequence[int], last: bool, masked: bool) -> Array:
-    """The least rank of a tied element; where no element is, the greatest value of the type."""
+def first_rank(
+    tied: Array, axes: Sequence[int], last: bool, masked: bool, *, as_floats: bool = False
+) -> Array:
+    """The least rank of a tied element; where no element is, the greatest value of the type.
+
+    If ranks are compared `as_floats`, there are fewer than 2**16.
+    """
     dtype = _rank_type([tied.shape[axis] for axis in axes], masked)
-    return _least(tied, _ranks(tied, axes, dtype, last), axes)
-
-
-def _least(tied: Array, rank: Array, axes: Sequence[int]) -> Array:
-    none = np.asarray(np.iinfo(rank.dtype).max, rank.dtype)
+    compared = np.dtype(np.float32) if as_floats else dtype
+    none = np.asarray(np.iinfo(dtype).max, compared)
+    rank = _ranks(tied, axes, compared, last)
     chosen = lax.select(tied, rank, lax.full_like(rank, none))
-    return lax.expand_dims(lax.reduce(chosen, none, lax.min, axes), axes)
+    return lax.expand_dims(lax.reduce(chosen, none, lax.min, axes), axes).astype(dtype)
 
 
 def chosen_rank(
@@ -255,6 +262,7 @@ def chosen_rank(
     last: bool,
     mask: Array | None = None,
     fold: Fold | None = None,
+    as_floats: bool = False,
 ) -> Array:
     """The least rank of an element that counts and ties with the extreme y, or the greatest value of the type.
 
@@ -262,7 +270,7 @@ def chosen_rank(
     """
     masked = mask is not None
     if fold is None:
-        return first_rank(attained(x, y, mask), axes, last, masked)
+        return first_rank(attained(x, y, mask), axes, last, masked, as_floats=as_floats)
     dtype = _rank_type([x.shape[axis] for axis in axes], masked)
     size = x.shape[fold.axis]
     length = _starts(size, fold)[1]

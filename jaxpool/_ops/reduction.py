@@ -22,7 +22,7 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, is_float
 from jaxpool._ops.apply import Autodiff, apply, apply_given
 from jaxpool._ops.op import Op
-from jaxpool._plan.others import Fold, loses_nan, plan_fold
+from jaxpool._plan.others import Fold, counts_as_floats, loses_nan, plan_fold
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, Stage, Stages, along, linear_plan
 
@@ -50,6 +50,11 @@ class Reduction(Op):
 
     def _fold(self, on: Platform, x: Array, *, ties: bool) -> Fold | None:
         return fold_of(on, x, self.axes, ties=ties)
+
+    def _as_floats(self, on: Platform, fold: Fold | None) -> bool:
+        """Whether elements that tie are counted, or the first is found, in float32."""
+        known = all(map(is_int, self.sizes))
+        return fold is None and known and counts_as_floats(on, math.prod(self.sizes))
 
     def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
         size = math.prod(self.sizes)
@@ -79,7 +84,8 @@ class Reduction(Op):
         if self.ties == "split":
             return y, (x, y, mask)
         last, fold = self.ties == "last", self._fold(on, x, ties=True)
-        return y, reducing.chosen_rank(x, y, self.axes, last, mask, fold)
+        floats = self._as_floats(on, fold)
+        return y, reducing.chosen_rank(x, y, self.axes, last, mask, fold, as_floats=floats)
 
     def won(self, on: Platform, kept: Any, shape: Sequence[Any]) -> Array:
         """Which elements have a share, of an array of `shape`."""
@@ -91,7 +97,9 @@ class Reduction(Op):
     def count(self, on: Platform, kept: Any) -> Array:
         """How many elements share a cotangent; 1 where nothing counts."""
         x, y, mask = kept
-        return reducing.tied_count(x, y, self.axes, mask, self._fold(on, x, ties=True))
+        fold = self._fold(on, x, ties=True)
+        floats = self._as_floats(on, fold)
+        return reducing.tied_count(x, y, self.axes, mask, fold, as_floats=floats)
 
     def _share(self, on: Platform, total: Array, kept: Any) -> Array:
         """The total, divided by how many won."""

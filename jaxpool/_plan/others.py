@@ -109,6 +109,11 @@ def loses_nan(on: Platform) -> bool:
     return TUNING[on].loses_nan
 
 
+def counts_as_floats(on: Platform, elements: int) -> bool:
+    """Whether so many elements are counted, or the least of their ranks found, in float32, which holds them all."""
+    return elements < TUNING[on].counted_as_floats
+
+
 @dataclasses.dataclass(frozen=True)
 class Fold:
     """How many stretches of an axis are joined, element by element, before an array is reduced."""

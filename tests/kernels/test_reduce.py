@@ -10,10 +10,11 @@ import pytest
 
 import jaxpool
 from jaxpool._kernels.bits import pack, unpack
-from jaxpool._kernels.reduce import extreme
+from jaxpool._kernels.reduce import attained, extreme, first_rank, tied_count
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan import tuning
 from jaxpool._plan.others import Fold, plan_fold
+from tests.support import forms
 from tests.support.later import later
 
 SHAPES = [  # found by a search; `jax.numpy.max` loses NaNs over most of them
@@ -27,14 +28,38 @@ SHAPES = [  # found by a search; `jax.numpy.max` loses NaNs over most of them
 ]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize(("shape", "axes"), SHAPES)
-def test_no_nan_is_lost(shape, axes, kind):
+def test_no_nan_is_lost(shape, axes, kind, dtype):
     rng = np.random.default_rng(0)
     values = np.array([1, 2, np.inf, -np.inf, np.nan], np.float32)
     x = rng.choice(values, shape, p=[0.4, 0.2, 0.1, 0.25, 0.05])
-    y = jax.jit(lambda x: getattr(jaxpool, kind)(x, axes))(x)
-    np.testing.assert_array_equal(y, getattr(np, kind)(x, axis=axes))
+    y = jax.jit(lambda x: getattr(jaxpool, kind)(x, axes))(x.astype(jnp.dtype(dtype)))
+    np.testing.assert_array_equal(y.astype(np.float32), getattr(np, kind)(x, axis=axes))
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 2**16 - 1])
+def test_counts_and_ranks_as_floats_are_those_of_integers(size):
+    """On both sides of what one byte holds, and of as many as two bytes hold."""
+    x = np.zeros((4, size), np.float32)
+    x[0, -1] = x[1, 0] = x[2] = 1  # the last, the first, all and none
+    y = jnp.ones((4, 1), np.float32)
+
+    @jax.jit
+    def found(x, y):
+        tied = attained(x, y)
+        ranks = [
+            [first_rank(tied, (1,), last, True, as_floats=floats) for last in (False, True)]
+            for floats in (False, True)
+        ]
+        return ranks, [tied_count(x, y, (1,), as_floats=floats) for floats in (False, True)]
+
+    (ranks, floats), counts = found(x, y)
+    forms.same_bits(floats, ranks, "ranks")
+    forms.same_bits([counts[1]], [counts[0]], "counts")
+    assert counts[0].ravel().tolist() == [1, 1, size, 1]
+    assert ranks[0].ravel()[:3].tolist() == [size - 1, 0, 0]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

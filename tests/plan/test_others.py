@@ -307,6 +307,12 @@ def test_a_scatter_sends_to_chosen_rows_of_long_segments():
     assert not others.sends_to_chosen_rows("gpu", (3 * per_segment, 8), 3, False)
 
 
+def test_few_elements_are_counted_as_floats():
+    """Of 2**16 with a mask the index of none takes 32 bits, which float32 does not hold."""
+    assert [others.counts_as_floats("cpu", n) for n in (2**16 - 1, 2**16)] == [True, False]
+    assert not others.counts_as_floats("gpu", 2)
+
+
 def folded(shape, axes, bits=32, *, ties=False, on="cpu", sharded=False):
     """The axis and the stretches of each fold, one after another."""
     first = others.plan_fold(shape, axes, bits, on, sharded, ties)
