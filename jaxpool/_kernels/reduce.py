@@ -1,9 +1,9 @@
 """Extremes over whole axes, and who attained them: how many, or the index of one.
 
 All arrays keep their reduced axes, of size 1 in results. `mask` says which elements count; it
-broadcasts to x. Reductions of XLA for CPU vectorise what lies in memory and not what they compute:
-with a `fold` the stretches of an axis are joined element by element in a pass of its own, whose result is stored, and
-what is left is reduced.
+broadcasts to x. Reductions of XLA for CPU vectorise what lies in memory and not what they compute, and a
+library takes those of float32: with a `fold` the stretches of an axis are joined in a pass of its own, which is stored,
+and what is left is reduced; of a small array, `as_floats`, what is added, counted or ranked is float32.
 """
 
 import functools
@@ -38,11 +38,12 @@ def extreme(
     *,
     loses_nan: bool,
     fold: Fold | None = None,
+    as_floats: bool = False,
 ) -> Array:
     """The largest or smallest element; where none counts, the least or greatest value of the type.
 
-    Where a platform's reduction `loses_nan`, a sum tells whether there is one, as sums do not lose it.
-    Folded, keys are compared: integers do not lose it.
+    Where a platform's reduction `loses_nan`, a sum, perhaps `as_floats`, tells whether there is one.
+    Folded, keys are compared: neither loses it.
     """
     if fold is not None:
         return _folded(x, axes, kind, mask, fold)
@@ -62,8 +63,8 @@ def extreme(
         return lax.select(found, lax.full_like(y, np.nan), y)
 
     if loses_nan and is_float(value.dtype):
-        # As float32 XLA for CPU adds 16-bit floats in a library's kernel.
-        total = jnp.sum(cast(value, accumulator(value.dtype)), axis=tuple(axes))
+        terms = cast(value, accumulator(value.dtype)) if as_floats else value
+        total = lax.reduce(terms, np.zeros((), terms.dtype), lax.add, axes)
         y = lax.cond(jnp.any(lax.ne(total, total)), with_nan, reduced, value)
     else:
         y = reduced(value)
@@ -196,7 +197,7 @@ def tied_count(
     fold: Fold | None = None,
     as_floats: bool = False,
 ) -> Array:
-    """How many elements that count tie with y, as int32; at least 1. If added `as_floats` they are few."""
+    """How many elements that count tie with y, as int32; at least 1. Few are added `as_floats`."""
     found = attained(x, y, mask) if fold is None else _counts(x, y, mask, fold)
     dtype = np.float32 if as_floats else np.int32
     count = jnp.sum(found, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.int32)
@@ -243,10 +244,7 @@ def _rank_type(sizes: Sequence[int], masked: bool) -> np.dtype:
 def first_rank(
     tied: Array, axes: Sequence[int], last: bool, masked: bool, *, as_floats: bool = False
 ) -> Array:
-    """The least rank of a tied element; where no element is, the greatest value of the type.
-
-    If ranks are compared `as_floats`, there are fewer than 2**16.
-    """
+    """The least rank of a tied element, of fewer than 2**16 as floats; of none the greatest value of the type."""
     dtype = _rank_type([tied.shape[axis] for axis in axes], masked)
     compared = np.dtype(np.float32) if as_floats else dtype
     none = np.asarray(np.iinfo(dtype).max, compared)

@@ -14,15 +14,14 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.sizes import is_int
-from jaxpool._geometry.window import resized
+from jaxpool._geometry.window import Window, resized
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, is_float
 from jaxpool._ops.apply import Autodiff, apply, apply_given
-from jaxpool._ops.op import Op
-from jaxpool._plan.others import Fold, counts_as_floats, loses_nan, plan_fold
+from jaxpool._ops.op import Op, problem_of
+from jaxpool._plan.others import Fold, loses_nan, plan_fold, reduces_as_floats
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, Stage, Stages, along, linear_plan
 
@@ -31,8 +30,8 @@ def fold_of(on: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) -> Fol
     """How stretches of x are joined before its axes are reduced."""
     if not is_float(x.dtype):
         return None
-    shape = tuple(int(size) if is_int(size) else None for size in x.shape)
-    return plan_fold(shape, axes, 8 * x.dtype.itemsize, on, slices.is_sharded(x), ties)
+    known = problem_of(Window(()), x, on)
+    return plan_fold(known.shape, axes, 8 * x.dtype.itemsize, on, known.sharded, ties)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +50,9 @@ class Reduction(Op):
     def _fold(self, on: Platform, x: Array, *, ties: bool) -> Fold | None:
         return fold_of(on, x, self.axes, ties=ties)
 
-    def _as_floats(self, on: Platform, fold: Fold | None) -> bool:
-        """Whether elements that tie are counted, or the first is found, in float32."""
-        known = all(map(is_int, self.sizes))
-        return fold is None and known and counts_as_floats(on, math.prod(self.sizes))
+    def _as_floats(self, on: Platform, x: Array) -> bool:
+        """Whether what is added, and who ties, is reduced in float32."""
+        return reduces_as_floats(on, problem_of(Window(()), x, on).shape, self.axes)
 
     def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
         size = math.prod(self.sizes)
@@ -76,7 +74,10 @@ class Reduction(Op):
     def value(self, on: Platform, *xs: Array) -> Array:
         x, mask = xs[0], xs[1] if xs[1:] else None
         lost, fold = loses_nan(on), self._fold(on, x, ties=False)
-        return reducing.extreme(x, self.axes, self.kind, mask, loses_nan=lost, fold=fold)
+        floats = self._as_floats(on, x)
+        return reducing.extreme(
+            x, self.axes, self.kind, mask, loses_nan=lost, fold=fold, as_floats=floats
+        )
 
     def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
         x, mask = xs[0], xs[1] if xs[1:] else None
@@ -84,7 +85,7 @@ class Reduction(Op):
         if self.ties == "split":
             return y, (x, y, mask)
         last, fold = self.ties == "last", self._fold(on, x, ties=True)
-        floats = self._as_floats(on, fold)
+        floats = self._as_floats(on, x)
         return y, reducing.chosen_rank(x, y, self.axes, last, mask, fold, as_floats=floats)
 
     def won(self, on: Platform, kept: Any, shape: Sequence[Any]) -> Array:
@@ -98,7 +99,7 @@ class Reduction(Op):
         """How many elements share a cotangent; 1 where nothing counts."""
         x, y, mask = kept
         fold = self._fold(on, x, ties=True)
-        floats = self._as_floats(on, fold)
+        floats = self._as_floats(on, x)
         return reducing.tied_count(x, y, self.axes, mask, fold, as_floats=floats)
 
     def _share(self, on: Platform, total: Array, kept: Any) -> Array:

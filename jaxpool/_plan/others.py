@@ -109,9 +109,12 @@ def loses_nan(on: Platform) -> bool:
     return TUNING[on].loses_nan
 
 
-def counts_as_floats(on: Platform, elements: int) -> bool:
-    """Whether so many elements are counted, or the least of their ranks found, in float32, which holds them all."""
-    return elements < TUNING[on].counted_as_floats
+def reduces_as_floats(on: Platform, shape: Shape, axes: Sequence[int]) -> bool:
+    """Whether sums, counts and ranks over `axes` of a small array are taken in float32, which holds all its numbers."""
+    tuning = TUNING[on]
+    if None in shape or elements(shape) >= tuning.folded_elements:
+        return False
+    return elements(tuple(shape[axis] for axis in axes)) >= tuning.reduced_as_floats
 
 
 @dataclasses.dataclass(frozen=True)

@@ -114,8 +114,8 @@ class Tuning:
     separate_taps: int = 8  # taps of windows that do not meet: phase by phase as fast as through tables up to here
     # NOTES: Reductions that lose NaN
     loses_nan: bool = False  # a maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12): look for it
-    counted_as_floats: int = 0  # elements: of fewer, ties are counted and ranked as float32, by a library's kernel
     folded_elements: float = NEVER  # elements: from here on stretches of an axis are joined before it is reduced
+    reduced_as_floats: float = NEVER  # elements an output: what is not folded is added, counted and ranked in float32
     folded_ways: int = 8  # stretches joined in one pass: 16 take half as long again
     folded_whole: int = 16  # elements along an axis: joined whole up to here; half as many of 16 bits
     folded_row: int = 32  # bits next to each other: of shorter stretches the pass does not vectorise
@@ -157,7 +157,7 @@ CPU = Tuning(
     table_row=12,
     route_row=12,
     loses_nan=True,
-    counted_as_floats=1 << 16,
+    reduced_as_floats=16,
     folded_elements=1 << 15,
     scan_ways=5,
     scan_block=25,

@@ -307,10 +307,19 @@ def test_a_scatter_sends_to_chosen_rows_of_long_segments():
     assert not others.sends_to_chosen_rows("gpu", (3 * per_segment, 8), 3, False)
 
 
-def test_few_elements_are_counted_as_floats():
-    """Of 2**16 with a mask the index of none takes 32 bits, which float32 does not hold."""
-    assert [others.counts_as_floats("cpu", n) for n in (2**16 - 1, 2**16)] == [True, False]
-    assert not others.counts_as_floats("gpu", 2)
+def test_small_arrays_are_reduced_as_floats():
+    """Where many elements are one, and an array is too small to be folded."""
+    least, most = int(CPU.reduced_as_floats), int(CPU.folded_elements)
+    assert most <= 2**16  # of which float32 holds all numbers, and two bytes all indices
+
+    def as_floats(*shape, axes=(1,), on="cpu"):
+        return others.reduces_as_floats(on, shape, axes)
+
+    assert [as_floats(3, n) for n in (least - 1, least)] == [False, True]
+    assert [as_floats(1, n) for n in (most - 1, most)] == [True, False]
+    assert [as_floats(4, least // 4, axes=axes) for axes in ((0,), (0, 1))] == [False, True]
+    assert not as_floats(None, least)
+    assert not as_floats(3, least, on="gpu")
 
 
 def folded(shape, axes, bits=32, *, ties=False, on="cpu", sharded=False):
