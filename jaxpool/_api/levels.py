@@ -18,6 +18,7 @@ from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, is_sequence
 from jaxpool._kernels.dtypes import accumulator
+from jaxpool._kernels.segments import within
 from jaxpool._ops.levels import level_mean
 from jaxpool._ops.regions import BoxMean, mean_dtype
 from jaxpool._shards.split import check_whole
@@ -51,9 +52,9 @@ def multilevel_roi_align(
     Gradient: that of `roi_align` in the level that was chosen, to the features and to the boxes, in
     forward and reverse mode and to any order; which level it is has none. The same bits on
     every run. On CPU, with up to 4 samples, a cell reads the pixels around its points, and backward adds
-    to them, one after another; many boxes on small features read one array of all levels, a copy of
-    these. Else, and for the gradient of boxes, each level is multiplied with the weights of its boxes,
-    and nothing scatters.
+    to them, one after another. There many boxes on small features read one array of all levels, a copy,
+    and if `jax.vmap` maps boxes, each reads every level. Else, and for the gradient of boxes, each level
+    is multiplied with the weights of its boxes, and nothing scatters.
 
     Args:
       features: arrays (B, H, W, C), or (H, W, C) without `batch_indices`, one per level, the finest
@@ -151,7 +152,7 @@ def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Arr
     if batch_indices is None:
         return [x[None] for x in xs], flat, jnp.zeros(flat.shape[0], np.int32)
     images = integers("batch_indices", batch_indices, boxes.shape[:-1], xs[0].shape[0])
-    return xs, flat, images.reshape(-1).astype(np.int32)
+    return xs, flat, within(images.reshape(-1), xs[0].shape[0])
 
 
 def level_of(boxes: Array, bounds: tuple[int, int], size: float, level: int) -> Array:
@@ -179,12 +180,13 @@ def pooled(
     dtype = mean_dtype(xs[0].dtype)
     if boxes.shape[0] == 0 or 0 in xs[0].shape:
         return jnp.zeros((boxes.shape[0], *cells, xs[0].shape[-1]), dtype)
-    wide = boxes.astype(accumulator(mean_dtype(boxes.dtype)))
-    factors = jnp.asarray(np.asarray(scales, wide.dtype))[jnp.clip(level, 0, len(scales) - 1)]
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
     op = BoxMean(cells, 1.0, samples, offset, least, empty_is_zero=empty_is_zero)
 
     def mean(*arrays: Array) -> Array:
-        return level_mean(op, arrays[: len(xs)], *arrays[len(xs) :])
+        boxes, level, images = arrays[len(xs) :]
+        wide = boxes.astype(accumulator(mean_dtype(boxes.dtype)))
+        factors = jnp.asarray(np.asarray(scales, wide.dtype))[jnp.clip(level, 0, len(scales) - 1)]
+        return level_mean(op, arrays[: len(xs)], wide * factors[:, None], level, images)
 
-    return gathered(mean, 3, 1, *xs, wide * factors[:, None], level, images)
+    return gathered(mean, 3, 1, *xs, boxes, level, images)

@@ -131,7 +131,7 @@ def roi_align(
     order; at a pixel's centre, where the weights have a corner, to the boxes from the right. For
     "max" the cotangent goes to the first of the largest points, which are rounded first. The same
     bits on every run, and memory that grows with the result, `down` and `across`. On CPU, with up to
-    4 samples, a cell reads the pixels around its points, and backward adds to them, one after
+    4 samples or "max", a cell reads the pixels around its points, and backward adds to them, one after
     another; else, and for the gradient of boxes, both directions are matrix products of whole images,
     a group of boxes at a time, and nothing scatters. Products are taken and added in
     float32, or in float64 for float64, and rounded once. NaN and infinities of x reach the cells

@@ -81,7 +81,7 @@ class _Line(NamedTuple):
     """Which cells of each box hold each position of an axis: the `first` one, and how many (`held`).
 
     The axis is cut into tiles: both arrays have the shape (tiles, boxes, positions of a tile). The cells that hold a
-    position are neighbours; their numbers ascend along the axis, or descend in a box of negative length.
+    position are neighbours, and their numbers ascend along the axis.
     """
 
     first: Array

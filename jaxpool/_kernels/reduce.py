@@ -1,9 +1,9 @@
 """Extremes over whole axes, and who attained them: how many, or the index of one.
 
 All arrays keep their reduced axes, of size 1 in results. `mask` says which elements count; it
-broadcasts to x. Reductions of XLA for CPU vectorise what lies in memory and not what they compute, and a
-library takes those of float32: with a `fold` the stretches of an axis are joined in a pass of its own, which is stored,
-and what is left is reduced; of a small array, `as_floats`, what is added, counted or ranked is float32.
+broadcasts to x. Reductions of XLA for CPU vectorise what lies in memory and not what they compute. With a
+`fold` the stretches of an axis are joined in a pass of its own, which is stored, and what is left is reduced. With
+`as_floats`, for small arrays, sums, counts and ranks are float32, whose reductions XLA hands to a library.
 """
 
 import functools
@@ -43,7 +43,7 @@ def extreme(
     """The largest or smallest element; where none counts, the least or greatest value of the type.
 
     Where a platform's reduction `loses_nan`, a sum, perhaps `as_floats`, tells whether there is one.
-    Folded, keys are compared: neither loses it.
+    Folded, keys are compared, which are integers: their maximum does not lose it.
     """
     if fold is not None:
         return _folded(x, axes, kind, mask, fold)

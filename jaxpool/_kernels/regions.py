@@ -129,7 +129,7 @@ def group(images: Array | None, boxes: int, count: int, size: int) -> Groups:
         return Groups(jnp.zeros(groups, np.int32), jnp.minimum(number, boxes), jnp.arange(boxes))
     groups = min(boxes, -(-boxes // size) + count)
     order = jnp.argsort(images, stable=True)
-    first = jnp.searchsorted(images[order], jnp.arange(count + 1))
+    first = jnp.searchsorted(images[order], jnp.arange(count + 1, dtype=images.dtype))
     groups_of = -(-jnp.diff(first) // size)  # how many groups each image has
     last_group = jnp.cumsum(groups_of)
     image = jnp.searchsorted(last_group, jnp.arange(groups), side="right")

@@ -41,9 +41,8 @@ class BoxMax(Op):
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
         walked = along((1, 2), "walked", note="a pixel of each cell at a time")
         note = "a part of the image after another, and of each the boxes that reach it"
-        sent = along((1, 2), "walked", note=note)
-        if self._in_order(on, x):
-            sent = along((1, 2), "scattered")
+        in_order = self._in_order(on, x)
+        sent = along((1, 2), "scattered" if in_order else "walked", note="" if in_order else note)
         if self.ties == "split":
             return OpPlan(walked, (*walked, *walked), (*walked, *sent))
         return OpPlan((*walked, *walked), along((1, 2), "gathered"), sent, walked)
@@ -110,11 +109,11 @@ class BoxMax(Op):
             return self._shared(on, kept, self._collected(on, kept, wide)).astype(x_dot.dtype)
         given, where = kept
         flat = wide.reshape(math.prod(self.sizes), -1)
-        at = self._rows(where, *given).reshape(-1, where.shape[-1])
+        at = self._rows(where, *given[1:]).reshape(-1, where.shape[-1])
         found = jnp.take_along_axis(flat, at, 0, mode="fill", fill_value=0)
         return found.reshape(where.shape).astype(x_dot.dtype)
 
-    def _rows(self, where: Array, boxes: Array, *images: Array) -> Array:
+    def _rows(self, where: Array, *images: Array) -> Array:
         """Which of the pixels of all images stand at positions of those of the boxes; a cell without any has none."""
         size, where = math.prod(self.sizes[1:]), where.astype(np.int32)
         first = images[0][:, None, None, None] * size if images else 0
@@ -132,7 +131,7 @@ class BoxMax(Op):
         given, *more = kept
         if self._in_order(on, dy):
             channels = dy.shape[-1]
-            rows = self._rows(*more, *given).reshape(-1, channels)
+            rows = self._rows(*more, *given[1:]).reshape(-1, channels)
             count = math.prod(self.sizes)
             dx = put_in_order(share.reshape(-1, channels), rows, (0,), (count,), adds=True)
             return (dx.reshape(*self.sizes, channels).astype(dy.dtype),)

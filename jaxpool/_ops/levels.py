@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels.dtypes import accumulator
-from jaxpool._kernels.weighted import Weighted, read_one_of, send
+from jaxpool._kernels.weighted import Weighted, read_one_of
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.op import Op
 from jaxpool._ops.regions import BoxMean, mean_dtype
@@ -44,8 +45,9 @@ class LevelMean(Op):
     def plan(self, on: Platform, *types: Any) -> OpPlan:
         xs, given = types[: self.inputs], types[self.inputs :]
         plans = [self.one.plan(on, x, *given) for x in xs]
-        if self.one.by_pixels(on):
-            note = "all levels made one array" if self._joined(given[0]) else "a box at a time"
+        if self._by_pixels(on):
+            joined = self._joined(on, xs, given[0])
+            note = "all levels made one array" if joined else "a box at a time"
             read = along((1, 2), "gathered", self.one.pixels_of_a_cell, note)
             return linear_plan(read, plans[0].backward)
         forward = [stage for plan in plans for stage in plan.forward]
@@ -59,35 +61,39 @@ class LevelMean(Op):
             yield dataclasses.replace(self.one, sizes=sizes), (boxes, there)
 
     def linear(self, on: Platform, given: tuple[Array, ...], *xs: Array | None) -> Array:
-        if not self.one.by_pixels(on):
+        if not self._by_pixels(on):
             pairs = zip(self._of_levels(given), xs, strict=True)
             found = [op.linear(on, boxes, x) for (op, boxes), x in pairs if x is not None]
             return functools.reduce(lax.add, found)
-        known = {n: x for n, x in enumerate(xs) if x is not None and 0 not in x.shape[:3]}
+        known = {n: x for n, x in enumerate(xs) if x is not None}
         flats = [x.reshape(-1, x.shape[-1]) for x in known.values()]
         which, of = self._weighted([*known], *given)
-        joined = self._joined(given[0])
+        joined = self._joined(on, known.values(), given[0])
         return read_one_of(flats, which, of, joined=joined).astype(flats[0].dtype)
 
     def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array, ...]:
-        if not self.one.by_pixels(on):
+        if not self._by_pixels(on):
             return tuple(op.transpose(on, boxes, dy)[0] for op, boxes in self._of_levels(given))
         which, of = self._weighted(range(len(self.levels)), *given)
         counts = [math.prod(sizes) for sizes in self.levels]
-        dxs = send(dy.astype(accumulator(dy.dtype)), which, of, counts)
+        dxs = self.one.sent(dy.astype(accumulator(dy.dtype)), which, of, counts)
         pairs = zip(dxs, self.levels, strict=True)
-        return tuple(dx.reshape(*sizes, -1).astype(dy.dtype) for dx, sizes in pairs)
+        return tuple(dx.reshape(*sizes, dy.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 
-    def _joined(self, boxes: Any) -> bool:
-        """Whether boxes (K, 4) are read from one array of all levels."""
-        cells = boxes.shape[0] * math.prod(self.one.output_shape)
-        return joins_levels(cells * self.one.pixels_of_a_cell, sum(map(math.prod, self.levels)))
+    def _by_pixels(self, on: Platform) -> bool:
+        return all(dataclasses.replace(self.one, sizes=each).by_pixels(on) for each in self.levels)
+
+    def _joined(self, on: Platform, xs: Iterable[Any], boxes: Any) -> bool:
+        """Whether boxes (K, 4) are read from one array of all these levels."""
+        sizes = [x.size if is_int(x.size) else None for x in xs]
+        itemsize = next(iter(xs)).dtype.itemsize
+        return joins_levels(on, sizes, itemsize, boxes.shape[0])
 
     def _weighted(
         self, numbers: Sequence[int], boxes: Array, level: Array, image: Array
     ) -> tuple[Array, Weighted]:
         """In which of the levels with these `numbers` each box lies, and its pixels there; none where it does not."""
-        found = level[:, None] == np.asarray(numbers, np.int32)
+        found = level[:, None] == np.asarray(numbers, np.int32)[None]
         which = jnp.argmax(found, 1).astype(np.int32)
         sizes = jnp.asarray([self.levels[n] for n in numbers], np.int32)[which]
         image = jnp.where(found.any(1), image, np.int32(-1))

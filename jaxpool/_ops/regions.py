@@ -88,8 +88,8 @@ class BoxMean(Op):
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
         if self.by_pixels(on):
             count = self.pixels_of_a_cell
-            read, sent = (along((1, 2), way, count) for way in ("gathered", "scattered"))
-            return linear_plan(read, sent)
+            sent = along((1, 2), "scattered", note=f"each cell to {count} pixels")
+            return linear_plan(along((1, 2), "gathered", count), sent)
         ways = [along((axis,), "multiplied", x.shape[axis], BY_GROUPS) for axis in (1, 2)]
         return linear_plan((*ways[0], *ways[1]), (*ways[1], *ways[0]))
 
@@ -109,7 +109,8 @@ class BoxMean(Op):
 
     def by_pixels(self, on: Platform) -> bool:
         """Whether cells read the few pixels that they need: far fewer products, if XLA vectorises that, as on CPU."""
-        return plans.reads_pixels(on, self.samples) and not self.own and not self.whole
+        numbered = math.prod(self.sizes) < 2**31  # by int32
+        return numbered and plans.reads_pixels(on, self.samples) and not (self.own or self.whole)
 
     def _spans(self, boxes: Array) -> list[tuple[Array, Array]]:
         """Where each box begins and how long it is, down and across."""
@@ -160,8 +161,14 @@ class BoxMean(Op):
     def _sent(self, dy: Array, boxes: Array, *images: Array) -> Array:
         """The transpose of `_read`."""
         of = self.weighted(self.sizes, boxes, *images)
-        (dx,) = send(dy, jnp.zeros(len(boxes), np.int32), of, [math.prod(self.sizes)])
-        return dx.reshape(*self.sizes, -1)
+        (dx,) = self.sent(dy, jnp.zeros(len(boxes), np.int32), of, [math.prod(self.sizes)])
+        return dx.reshape(*self.sizes, dy.shape[-1])
+
+    def sent(self, dy: Array, which: Array, of: Weighted, counts: Sequence[int]) -> list[Array]:
+        """What cells send to arrays of so many pixels, of which each box lies in one."""
+        down, across = self.output_shape
+        parts = plans.parts_of_a_box((down, across), self.pixels_of_a_cell, dy.shape[-1])
+        return send(dy, which, of, counts, parts)
 
     def _multiplied(self, x: Array, boxes: Array, *images: Array) -> Array:
         """By a product with the weights of the rows, and one with those of the columns."""

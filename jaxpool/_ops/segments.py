@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,7 @@ from jaxpool._kernels.segments import (
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.others import (
     adds_in_order,
+    casts_to_compare,
     counts_ties_if_any,
     sends_to_chosen_rows,
     stores_shares,
@@ -81,10 +83,10 @@ class SegmentSelect(Op):
         identity = lax.full_like(y, worst)  # not -inf if x has none
         return (lax.max if largest else lax.min)(y, identity)
 
-    def _tied(self, x: Array, decoded: Array, ids: Array, *mask: Array) -> Array:
+    def _tied(self, on: Platform, x: Array, decoded: Array, ids: Array, *mask: Array) -> Array:
         """Whether each element of x is the extreme of its segment, and counts; of rows in no segment any answer."""
-        # Of bfloat16 a cast is one operation and `decode` three: of small arrays XLA then wakes no second thread.
-        wide = cast(x, decoded.dtype) if x.dtype == jnp.bfloat16 else decode(x)
+        cast_is_enough = casts_to_compare(on) and x.dtype == jnp.bfloat16
+        wide = x.astype(np.float32) if cast_is_enough else decode(x)
         tied = lax.eq(wide, beside_rows(decoded, ids))
         if is_float(wide.dtype):  # one that counts is its segment's extreme: a scatter keeps NaN
             tied = tied | lax.ne(wide, wide)
@@ -94,17 +96,18 @@ class SegmentSelect(Op):
         decoded = self._decoded(x, ids, *mask)
         y = encode(decoded, x.dtype)
         if self.ties == "split":
-            bits = materialise(barrier_on(on), self._tie_bits, x, decoded, ids, *mask)
+            found = functools.partial(self._tie_bits, on)
+            bits = materialise(barrier_on(on), found, x, decoded, ids, *mask)
             return y, (ids, bits, self._ways(on, x, decoded, bits, ids))
         none = -1 if self.ties == "last" else x.shape[0]
-        tied = self._tied(x, decoded, ids, *mask)
+        tied = self._tied(on, x, decoded, ids, *mask)
         number = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), none)
         join = jax.ops.segment_max if self.ties == "last" else jax.ops.segment_min
         return y, (ids, self._joined(join, number, ids))
 
-    def _tie_bits(self, x: Array, decoded: Array, ids: Array, *mask: Array) -> Array:
+    def _tie_bits(self, on: Platform, x: Array, decoded: Array, ids: Array, *mask: Array) -> Array:
         known = lax.expand_dims((ids >= 0) & (ids < self.count), range(1, x.ndim))
-        return pack(self._tied(x, decoded, ids, *mask) & known, 0)
+        return pack(self._tied(on, x, decoded, ids, *mask) & known, 0)
 
     def _ways(self, on: Platform, x: Array, decoded: Array, bits: Array, ids: Array) -> Array:
         """How many rows attain the extreme of each segment.

@@ -117,6 +117,11 @@ def reduces_as_floats(on: Platform, shape: Shape, axes: Sequence[int]) -> bool:
     return elements(tuple(shape[axis] for axis in axes)) >= tuning.reduced_as_floats
 
 
+def casts_to_compare(on: Platform) -> bool:
+    """Whether a bfloat16 that is compared with what is gathered is cast: one operation where its bits take three."""
+    return TUNING[on].cast_to_compare
+
+
 @dataclasses.dataclass(frozen=True)
 class Fold:
     """How many stretches of an axis are joined, element by element, before an array is reduced."""

@@ -2,8 +2,10 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
+from jaxpool._arguments.sizes import is_int
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 
@@ -34,9 +36,18 @@ def few_points(samples: int | None) -> bool:
     return samples is not None and samples <= LIMITS.box_samples
 
 
-def joins_levels(lookups: int, pixels: int) -> bool:
-    """Whether the levels of a pyramid are made one array for so many lookups of their pixels."""
-    return lookups >= LIMITS.lookups_of_a_pixel * pixels
+def joins_levels(on: Platform, sizes: Sequence[int | None], itemsize: int, boxes: int) -> bool:
+    """Whether levels of so many numbers of `itemsize` bytes are made one array, for so many boxes to be read of it."""
+    known = [size for size in sizes if size is not None]
+    return len(known) == len(sizes) and itemsize * sum(known) <= TUNING[on].joined_bytes * boxes
+
+
+def parts_of_a_box(cells: tuple[int, int], pixels: int, channels: Any) -> int:
+    """In how many parts, of as many rows each, the cells of a box send their cotangents to so many pixels each."""
+    rows, columns = cells
+    most = boxes_at_once((columns, pixels), channels) if is_int(channels) else rows
+    divisors = [parts for parts in range(1, rows + 1) if rows % parts == 0]
+    return next((parts for parts in divisors if rows <= parts * most), rows)
 
 
 def boxes_of_a_product(count: int) -> int:

@@ -29,7 +29,6 @@ class Limits:
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
     # NOTES: Boxes and segments
     box_samples: int = 4  # points along an axis of a cell: read one by one up to here; n are 4 n^2 gathers in a program
-    lookups_of_a_pixel: int = 4  # lookups per pixel of all levels: from here on these are made one array
     box_points: int = 1 << 20  # numbers: of cells of more points, many times the result, so many are held at once
     boxes_of_a_product: int = 16  # boxes: rows enough for a matrix product, few free slots where an image has few boxes
 
@@ -115,7 +114,7 @@ class Tuning:
     # NOTES: Reductions that lose NaN
     loses_nan: bool = False  # a maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12): look for it
     folded_elements: float = NEVER  # elements: from here on stretches of an axis are joined before it is reduced
-    reduced_as_floats: float = NEVER  # elements an output: what is not folded is added, counted and ranked in float32
+    reduced_as_floats: float = NEVER  # elements an output: smaller arrays are added, counted and ranked in float32
     folded_ways: int = 8  # stretches joined in one pass: 16 take half as long again
     folded_whole: int = 16  # elements along an axis: joined whole up to here; half as many of 16 bits
     folded_row: int = 32  # bits next to each other: of shorter stretches the pass does not vectorise
@@ -133,6 +132,8 @@ class Tuning:
     scattered_rows: int = 16  # rows per segment: from here on a scatter sends cotangents, else rows look up the chosen
     ties_tested: bool = False  # ties of segments are counted in a branch, taken only where there is one
     box_pixels: bool = False  # a cell of few points reads their pixels; else two matrix products with the whole image
+    joined_bytes: int = 0  # bytes a box: levels of up to so many are made one array, else a loop goes over boxes
+    cast_to_compare: bool = False  # a bfloat16 that is compared with what is gathered is cast: fewer operations
     boxes_of_a_walk: int = 128  # boxes: so many are read in one loop; on CPU what a cache holds
     tile_rows: float = NEVER  # rows of an image: one loop sends cotangents to so many; all where nothing was measured
     tile_columns: float = NEVER  # columns of an image: one loop sends cotangents to so many
@@ -172,6 +173,8 @@ CPU = Tuning(
     stored_shares=True,
     ties_tested=True,
     box_pixels=True,
+    joined_bytes=1 << 17,
+    cast_to_compare=True,
     boxes_of_a_walk=8,
     tile_rows=8,
     tile_columns=16,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +81,23 @@ def test_folded_extremes_are_those_of_numpy(shape, axes, dtype):
         along = tuple(axis + 1 for axis in axes)
         expected = getattr(np, kind)(x.astype(np.float32), axis=along, keepdims=True)
         np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize(("size", "small"), [(48, True), (15, False)])
+def test_small_arrays_are_counted_and_ranked_as_floats_on_cpu(size, small):
+    """In the programs: nothing is reduced as integers."""
+    x = jnp.ones((4, size))
+
+    def reduces_integers(ties, platform):
+        both = jax.jit(jax.grad(lambda x: jaxpool.max(x, axis=1, ties=ties).sum()))
+        text = both.trace(x).lower(lowering_platforms=(platform,)).as_text()
+        kinds = re.findall(r"stablehlo.reduce.*?: \(tensor<[0-9x]*x(\w+)>", text)
+        assert kinds
+        return any(kind not in ("f32", "i1") for kind in kinds)
+
+    for ties in ("split", "first"):
+        assert reduces_integers(ties, "cpu") is not small
+        assert reduces_integers(ties, "cuda")
 
 
 def test_what_is_folded():

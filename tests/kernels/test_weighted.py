@@ -34,17 +34,17 @@ def in_numpy(dy, of, count):
 
 
 @pytest.mark.parametrize(
-    ("boxes", "cells", "pixels", "height", "width", "channels"),
-    [(5, 3, 2, 4, 6, 3), (9, 7, 4, 5, 7, 256)],
-    ids=["few", "of which XLA divides the scatter among threads"],
+    ("boxes", "cells", "pixels", "height", "width", "channels", "parts"),
+    [(5, 3, 2, 4, 6, 3, 1), (5, 4, 2, 4, 6, 3, 2), (9, 7, 4, 5, 7, 256, 1)],
+    ids=["few", "in parts", "of which XLA divides the scatter among threads"],
 )
-def test_cotangents_add_up_one_after_another(boxes, cells, pixels, height, width, channels):
+def test_cotangents_add_up_one_after_another(boxes, cells, pixels, height, width, channels, parts):
     """A scatter of XLA for CPU writes in order: the sums are those of a loop over its terms."""
     of = drawn(boxes, cells, pixels, height, width)
     dy = jnp.asarray(RNG.standard_normal((boxes, cells, cells, channels)), jnp.float32)
     which = jnp.zeros(boxes, np.int32)
     count = height * width
-    run = jax.jit(lambda dy, of: send(dy, which, of, [count])).lower(dy, of).compile(FUSED)
+    run = jax.jit(lambda dy, of: send(dy, which, of, [count], parts)).lower(dy, of).compile(FUSED)
     (dx,) = run(dy, of)
     forms.same_bits([dx], [in_numpy(dy, of, count)], "in order")
 
@@ -58,7 +58,7 @@ def test_boxes_are_read_from_their_array_and_sent_to_it(dtype):
         y = jax.jit(lambda flats, j=joined: read_one_of(flats, which, of, joined=j))(flats)
         forms.same_bits([y], [want], f"{joined=}")
     dy = jnp.sin(jnp.arange(want.size, dtype=jnp.float32)).reshape(want.shape)
-    dxs = jax.jit(lambda dy: send(dy, which, of, [24, 24, 24]))(dy)
+    dxs = jax.jit(lambda dy: send(dy, which, of, [24, 24, 24], 3))(dy)
     for n, dx in enumerate(dxs):
         alone = jax.tree.map(lambda a, n=n: a[which == n], of)
         forms.same_bits([dx], [in_numpy(dy[which == n], alone, 24)], f"to {n}")
@@ -69,7 +69,7 @@ def test_a_pixel_without_weight_is_none():
     of = of._replace(down=(jnp.asarray([[[0, 1]]], np.int32), of.down[1]))
     flat = jnp.asarray([[2.0], [np.nan]])
     assert read(flat, of).ravel() == 2
-    dx = send(jnp.full((1, 1, 1, 1), np.inf), jnp.zeros(1, np.int32), of, [2])[0]
+    dx = send(jnp.full((1, 1, 1, 1), np.inf), jnp.zeros(1, np.int32), of, [2], 1)[0]
     np.testing.assert_array_equal(dx, [[np.inf], [0]])
 
 

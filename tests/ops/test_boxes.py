@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxpool._ops.boxes import BoxMax
+from tests.support.compilation import FUSED
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 5, (3, 9, 11, 4)).astype(np.float32)  # of which many are level
@@ -33,6 +34,21 @@ def test_in_order_as_by_tiles(ties, images, dtype):
     assert in_order.any()
     assert (in_order.shape, in_order.dtype) == (x.shape, x.dtype)
     np.testing.assert_array_equal(in_order, by_tiles)
+
+
+def test_sums_are_added_in_order():
+    """Where XLA for CPU divides the scatter among threads."""
+    x = jnp.asarray(RNG.standard_normal((2, 9, 11, 64)), np.float32)
+    op = BoxMax((7, 7), 1.0, "first", x.shape[:3])
+    boxes, images = np.tile(BOXES[2:], (4, 1)).astype(np.float32), np.arange(72) % 2
+    given = jnp.asarray(boxes), jnp.asarray(images, np.int32)
+    _, kept = op.primal("cpu", x, *given)
+    dy = jnp.asarray(RNG.standard_normal((72, 7, 7, 64)), np.float32)
+    (dx,) = jax.jit(lambda dy: op.transpose("cpu", kept, dy)).lower(dy).compile(FUSED)(dy)
+    want, where = np.zeros((2 * 99 + 1, 64), np.float32), np.asarray(kept[1]).astype(int)
+    rows = np.where(where < 99, where + 99 * images[:, None, None, None], 2 * 99)
+    np.add.at(want, (rows, np.broadcast_to(np.arange(64), rows.shape)), np.asarray(dy))
+    np.testing.assert_array_equal(dx.reshape(-1, 64), want[:-1])
 
 
 def test_where_a_scatter_is_in_order():

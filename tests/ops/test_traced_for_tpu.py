@@ -79,6 +79,7 @@ def check(seed, times):
         TPU,
         at_once_taps=0 if seed % 2 else math.inf,
         at_once_an_element=0,
+        most_at_once_apart=0 if seed % 2 else math.inf,
         compact_times=math.inf if seed % 3 else 0,
         joined_taps=9 if seed % 4 else 0,
     )

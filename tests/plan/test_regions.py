@@ -8,10 +8,11 @@ from jaxpool._plan.regions import (
     boxes_of_a_product,
     few_points,
     joins_levels,
+    parts_of_a_box,
     plan_cells,
     reads_pixels,
 )
-from jaxpool._plan.tuning import LIMITS
+from jaxpool._plan.tuning import LIMITS, TUNING
 
 
 @pytest.mark.parametrize(
@@ -36,9 +37,22 @@ def test_cells_of_few_points_gather_them_and_on_cpu_read_pixels_one_by_one():
     assert not reads_pixels("gpu", few)
 
 
-def test_levels_are_joined_for_many_lookups():
-    lookups = LIMITS.lookups_of_a_pixel * 30
-    assert [joins_levels(n, 30) for n in (lookups - 1, lookups)] == [False, True]
+def test_small_levels_are_joined():
+    most = 10 * TUNING["cpu"].joined_bytes // 4
+    assert [joins_levels("cpu", [n, 5], 4, 10) for n in (most - 5, most - 4)] == [True, False]
+    assert not joins_levels("cpu", [5, None], 4, 10)
+    assert not joins_levels("gpu", [1], 4, 10)
+
+
+def test_in_how_many_parts_the_cells_of_a_box_are_sent():
+    row = LIMITS.box_points // (5 * 16)  # channels, of which a row of five cells is taken at once
+    assert parts_of_a_box((1, 5), 16, row) == 1
+    assert parts_of_a_box((6, 5), 16, row // 3) == 2
+    assert parts_of_a_box((6, 5), 16, row // 4) == 2
+    assert parts_of_a_box((6, 5), 16, row // 6) == 1
+    assert parts_of_a_box((6, 5), 16, row) == 6
+    assert parts_of_a_box((6, 5), 16, 2 * row) == 6
+    assert parts_of_a_box((6, 5), 16, "C") == 1
 
 
 def test_how_many_boxes_are_in_a_product():
