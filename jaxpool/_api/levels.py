@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -146,6 +147,14 @@ def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Arr
         got = [f"{x.dtype}{list(x.shape)}" for x in xs]
         rule = "of one dtype, and of as many images and channels each"
         raise ArgumentError("features", rule, got, "Project each level to as many channels.")
+    planes = [shape[-3:-1] for shape in shapes]
+    if any(
+        b > a
+        for fine, coarse in itertools.pairwise(planes)
+        for a, b in zip(fine, coarse, strict=True)
+    ):
+        rule = "the finest first, none longer along an axis than the one before"
+        raise ArgumentError("features", rule, shapes, "Pass features[::-1].")
     for x in xs:
         check_whole(x, *range(rank - 1), by_type=False, argument="features")
     flat = boxes.reshape(-1, 4)

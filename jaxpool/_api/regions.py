@@ -129,7 +129,7 @@ def roi_align(
 
     Gradient: that of the formula, to x and to the boxes, in forward and reverse mode and to any
     order; at a pixel's centre, where the weights have a corner, to the boxes from the right. For
-    "max" the cotangent goes to the first of the largest points, which are rounded first. The same
+    "max" the cotangent goes to the first of the largest points, rounded to the type of x. The same
     bits on every run, and memory that grows with the result, `down` and `across`. On CPU, with up to
     4 samples or "max", a cell reads the pixels around its points, and backward adds to them, one after
     another; else, and for the gradient of boxes, both directions are matrix products of whole images,

@@ -113,7 +113,7 @@ class BoxMean(Op):
         return numbered and plans.reads_pixels(on, self.samples) and not (self.own or self.whole)
 
     def _spans(self, boxes: Array) -> list[tuple[Array, Array]]:
-        """Where each box begins and how long it is, down and across."""
+        """Where each box begins and how long it is, down and across; one that is infinitely long has no area."""
         scaled = in_pixels(boxes, self.scale)
         ends = (away_from_zero(scaled) if self.whole else scaled).T
         spans = []
@@ -124,6 +124,7 @@ class BoxMean(Op):
             if self.least is not None:
                 # jnp.maximum has half a derivative at a tie, this the one from the right.
                 length = jnp.where(length < self.least, self.least, length)
+            length = jnp.where(jnp.isfinite(length), length, 0)
             spans.append((start, length))
         return spans
 

@@ -325,6 +325,27 @@ def test_the_largest_of_many_points_a_few_boxes_at_a_time(at_once, monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-5), found, want)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"aligned": False}, {"samples": 5}, {"kind": "max"}, {"spatial_scale": 2.0}]
+)
+@pytest.mark.parametrize("end", [np.inf, 3e38])
+def test_a_box_of_infinite_length_gives_nothing(end, options):
+    """Nor takes it anything: of a box that an exponential made, no NaN reaches the image."""
+    boxes = jnp.array(
+        [[-end, -end, end, end], [-end, 0, end, 4], [0, -end, 4, end], [0, 0, 4, 4.0]]
+    )
+    x = jnp.ones((6, 6, 1))
+
+    def pool(x, boxes):
+        return jaxpool.roi_align(x, boxes, 1, **options).ravel()
+
+    (y, pull) = jax.vjp(pool, x, boxes)
+    np.testing.assert_allclose(y, [0, 0, 0, 1], rtol=1e-6)
+    dx, d_boxes = pull(y)
+    np.testing.assert_allclose(dx.sum(), 1, rtol=1e-6)
+    assert jnp.isfinite(d_boxes).all()
+
+
 @pytest.mark.parametrize("name", first(1, ["roi_align", "roi_max_pool"]))
 def test_no_scatter_but_on_cpu_and_one_order(name):
     """The gradient is the same however boxes are grouped with others of other images."""

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
+from jaxpool._ops.levels import LevelMean
 from jaxpool._ops.regions import BoxMean
+from jaxpool._plan.tuning import TUNING
+from tests.support import forms
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 9, 20, 3)).astype(np.float32)
@@ -77,3 +80,25 @@ def test_of_more_points_and_of_cells_with_channels_of_their_own_products_are_tak
     assert not op.by_pixels("gpu")
     for changed in ({"samples": 5}, {"samples": None}, {"own": True}, {"whole": True}):
         assert not dataclasses.replace(op, **changed).by_pixels("cpu")
+
+
+@pytest.mark.parametrize("wanted", [[0, 1, 2], [0, 2], [1]])
+def test_levels_of_one_array_and_apart_are_the_same_bits(wanted):
+    """Of all levels, and the tangents of some; what they are sent is what each is alone."""
+    levels = [RNG.standard_normal((2, n, n, 3)).astype(np.float32) for n in (12, 6, 3)]
+    op = LevelMean(BoxMean((3, 4), 0.3, 2), tuple(x.shape[:3] for x in levels))
+    level = jnp.asarray([0, 1, 2, 1, 0, 2, 7, -1] + [0, 2] * 2)  # two of no level
+    given = (jnp.asarray(BOXES), level, jnp.asarray(IMAGES))
+    tangents = [x if n in wanted else None for n, x in enumerate(levels)]
+    found = []
+    for boxes in (0, 1 << 20):
+        limits = dataclasses.replace(TUNING["cpu"], joined_bytes=boxes)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(TUNING, "cpu", limits)
+            found.append(jax.jit(lambda: op.linear("cpu", given, *tangents))())
+    forms.same_bits(found[:1], found[1:], "apart")
+    want = op.linear("portable", given, *tangents)
+    np.testing.assert_allclose(found[0], want, rtol=1e-5, atol=1e-5)
+    sent = op.transpose("cpu", given, want)
+    for dx, expected in zip(sent, op.transpose("portable", given, want), strict=True):
+        np.testing.assert_allclose(dx, expected, rtol=1e-5, atol=1e-5)
