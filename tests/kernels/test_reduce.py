@@ -16,7 +16,7 @@ from jaxpool._ops.reduction import Reduction
 from jaxpool._plan import tuning
 from jaxpool._plan.others import Fold, plan_fold
 from tests.support import forms
-from tests.support.later import later
+from tests.support.later import first, later
 
 SHAPES = [  # found by a search; `jax.numpy.max` loses NaNs over most of them
     ((17, 16, 8, 17), (3,)),
@@ -29,7 +29,7 @@ SHAPES = [  # found by a search; `jax.numpy.max` loses NaNs over most of them
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", first(1, ["float32", "bfloat16", "float16"]))
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize(("shape", "axes"), SHAPES)
 def test_no_nan_is_lost(shape, axes, kind, dtype):
