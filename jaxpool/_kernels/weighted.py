@@ -16,9 +16,9 @@ from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import accumulator, is_float
 
-# XLA for CPU fuses what an array is made of into its lookups, if these are no more than 15; else it copies the array.
-# Looked up as uint16 and as int16 in turn, bfloat16 and float16 images are two arrays, each of half the lookups: 16
-# pixels of a cell copy neither.
+# XLA for CPU computes the bits of a 16-bit image inside each lookup, if there are at most 15; for more it stores them all
+# first, a copy of the image. As uint16 and as int16 in turn they are two arrays, each of 8 lookups where a cell has 16
+# pixels: neither is stored.
 _BITS = (np.uint16, np.int16)
 
 
@@ -50,7 +50,7 @@ class Weighted(NamedTuple):
         return at, down[:, :, None, u] * across[:, None, :, v]
 
     def behind(self, others: Array) -> "Weighted":
-        """The same, where before the pixels that each box is counted from there are so many others, (K,)."""
+        """The same pixels, numbered in an array that holds so many others, (K,), before those of each box."""
         (rows, down), across = self
         return Weighted((rows + others[:, None, None], down), across)
 

@@ -81,7 +81,9 @@ class LevelMean(Op):
         return tuple(dx.reshape(*sizes, dy.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 
     def _by_pixels(self, on: Platform) -> bool:
-        return all(dataclasses.replace(self.one, sizes=each).by_pixels(on) for each in self.levels)
+        """`BoxMean.by_pixels`, of an array of the pixels of all levels."""
+        pixels = sum(map(math.prod, self.levels))
+        return dataclasses.replace(self.one, sizes=(pixels,)).by_pixels(on)
 
     def _joined(self, on: Platform, xs: Iterable[Any], boxes: Any) -> bool:
         """Whether boxes (K, 4) are read from one array of all these levels."""

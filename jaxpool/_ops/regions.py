@@ -109,7 +109,7 @@ class BoxMean(Op):
 
     def by_pixels(self, on: Platform) -> bool:
         """Whether cells read the few pixels that they need: far fewer products, if XLA vectorises that, as on CPU."""
-        numbered = math.prod(self.sizes) < 2**31  # by int32
+        numbered = math.prod(self.sizes) < 2**31  # pixels have numbers of int32
         return numbered and plans.reads_pixels(on, self.samples) and not (self.own or self.whole)
 
     def _spans(self, boxes: Array) -> list[tuple[Array, Array]]:

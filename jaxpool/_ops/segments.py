@@ -85,8 +85,8 @@ class SegmentSelect(Op):
 
     def _tied(self, on: Platform, x: Array, decoded: Array, ids: Array, *mask: Array) -> Array:
         """Whether each element of x is the extreme of its segment, and counts; of rows in no segment any answer."""
-        cast_is_enough = casts_to_compare(on) and x.dtype == jnp.bfloat16
-        wide = x.astype(np.float32) if cast_is_enough else decode(x)
+        casts = casts_to_compare(on) and x.dtype == jnp.bfloat16
+        wide = x.astype(np.float32) if casts else decode(x)
         tied = lax.eq(wide, beside_rows(decoded, ids))
         if is_float(wide.dtype):  # one that counts is its segment's extreme: a scatter keeps NaN
             tied = tied | lax.ne(wide, wide)

@@ -114,7 +114,7 @@ class Tuning:
     # NOTES: Reductions that lose NaN
     loses_nan: bool = False  # a maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12): look for it
     folded_elements: float = NEVER  # elements: from here on stretches of an axis are joined before it is reduced
-    reduced_as_floats: float = NEVER  # elements an output: smaller arrays are added, counted and ranked in float32
+    reduced_as_floats: float = NEVER  # elements of an output: from here on float32 sums, counts and ranks small arrays
     folded_ways: int = 8  # stretches joined in one pass: 16 take half as long again
     folded_whole: int = 16  # elements along an axis: joined whole up to here; half as many of 16 bits
     folded_row: int = 32  # bits next to each other: of shorter stretches the pass does not vectorise
@@ -132,8 +132,8 @@ class Tuning:
     scattered_rows: int = 16  # rows per segment: from here on a scatter sends cotangents, else rows look up the chosen
     ties_tested: bool = False  # ties of segments are counted in a branch, taken only where there is one
     box_pixels: bool = False  # a cell of few points reads their pixels; else two matrix products with the whole image
-    joined_bytes: int = 0  # bytes a box: levels of up to so many are made one array, else a loop goes over boxes
-    cast_to_compare: bool = False  # a bfloat16 that is compared with what is gathered is cast: fewer operations
+    joined_bytes: int = 0  # bytes of all levels per box: up to here they are made one array, else a loop reads boxes
+    cast_to_compare: bool = False  # bfloat16 is cast to be compared with what is gathered; its bits take three operations
     boxes_of_a_walk: int = 128  # boxes: so many are read in one loop; on CPU what a cache holds
     tile_rows: float = NEVER  # rows of an image: one loop sends cotangents to so many; all where nothing was measured
     tile_columns: float = NEVER  # columns of an image: one loop sends cotangents to so many
