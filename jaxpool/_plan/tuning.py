@@ -133,7 +133,7 @@ class Tuning:
     ties_tested: bool = False  # ties of segments are counted in a branch, taken only where there is one
     box_pixels: bool = False  # a cell of few points reads their pixels; else two matrix products with the whole image
     joined_bytes: int = 0  # bytes of all levels per box: up to here they are made one array, else a loop reads boxes
-    cast_to_compare: bool = False  # bfloat16 is cast to compare it with what is gathered; its bits take three operations
+    cast_to_compare: bool = False  # bfloat16 is cast to compare it with what is gathered: its bits take more operations
     boxes_of_a_walk: int = 128  # boxes: so many are read in one loop; on CPU what a cache holds
     tile_rows: float = NEVER  # rows of an image: one loop sends cotangents to so many; all where nothing was measured
     tile_columns: float = NEVER  # columns of an image: one loop sends cotangents to so many
