@@ -16,9 +16,9 @@ from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import accumulator, is_float
 
-# XLA for CPU computes the bits of a 16-bit image inside each lookup, if there are at most 15; for more it stores all bits
-# first, a copy of the image. As uint16 and int16 in turn they are two arrays, each of 8 lookups where a cell has 16
-# pixels: neither is stored.
+# XLA for CPU computes the bits of a 16-bit image inside each lookup, if there are at most 15; for more it stores all
+# bits first, a copy of the image. As uint16 and int16 in turn they are two arrays, each of 8 lookups where a cell has
+# 16 pixels: neither is stored.
 _BITS = (np.uint16, np.int16)
 
 
