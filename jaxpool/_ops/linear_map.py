@@ -28,8 +28,10 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.sizes import is_int
+from jaxpool._kernels.materialise import inlines_calls, store_arguments
 from jaxpool._ops.op import Op
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, barrier_on
 
 PLATFORMS: dict[str | None, Platform] = {
     "cpu": "cpu",
@@ -104,7 +106,10 @@ def _mapped(run: Callable[..., Any], batch: tuple[Dims, ...]) -> Callable[..., A
 
 
 def _compute(*args: Array, op: Op, what: str, batch: tuple[Dims, ...], on: Platform) -> Any:
-    return _mapped(functools.partial(getattr(op, what), on), batch)(*args)
+    run: Callable[..., Any] = functools.partial(getattr(op, what), on)
+    if op.stores_arguments and what == "primal":
+        run = store_arguments(barrier_on(on), run)
+    return _mapped(run, batch)(*args)
 
 
 def _linear(
@@ -128,7 +133,8 @@ def _linear(
         return y
 
     lanes = (0,) * (len(args) - count)
-    return _mapped(run, tuple((*dims, *lanes) for dims in batch))(*args)
+    kernel = store_arguments(barrier_on(on), run) if op.stores_arguments else run
+    return _mapped(kernel, tuple((*dims, *lanes) for dims in batch))(*args)
 
 
 # Rules of jax
@@ -169,8 +175,19 @@ def _define(primitive: Any, run: Callable[..., Any]) -> None:
     primitive.def_abstract_eval(typed)
     for name, platform in PLATFORMS.items():
         kernel = functools.partial(leaves, on=platform)
-        rule = mlir.lower_fun(kernel, multiple_results=True)
+        rule = _lowering(mlir.lower_fun(kernel, multiple_results=True))
         mlir.register_lowering(primitive, rule, platform=name)
+
+
+def _lowering(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule, with `inlines_calls` set for programs for several platforms or of symbolic sizes."""
+
+    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        symbolic = any(not is_int(size) for aval in ctx.avals_in for size in aval.shape)
+        with inlines_calls(symbolic or len(ctx.module_context.platforms) > 1):
+            return rule(ctx, *args, **params)
+
+    return lower
 
 
 def _batch_compute(args: Any, dims: Any, *, batch: tuple[Dims, ...], **params: Any) -> Any:

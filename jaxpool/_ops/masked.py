@@ -69,6 +69,8 @@ class MaskedSelect(Op):
     kind: Kind
     ties: Ties
 
+    stores_arguments = True
+
     @property
     def _pool(self) -> Any:
         """The pool without a mask. `extreme` gives windows of whole axes to `Reduction`, which takes the mask."""

@@ -50,6 +50,7 @@ class Morphology(Op):
     kind: Kind
     channels: int | None  # the axis along which kernels differ
     inputs = 2
+    stores_arguments = True
 
     def plan(self, on: Platform, x: Any, *kernel: Any) -> OpPlan:
         every, problem = taps(self.window), problem_of(self.window, x, on)

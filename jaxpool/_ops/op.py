@@ -36,6 +36,9 @@ class Op:
     # given. For derivatives of the derivative it needs `differentiable_given`.
     keeps_value = False
     given_kept = 0
+    # Whether `primal`, `linear` and `transpose` need each argument computed once and stored, since one pass compares
+    # an argument with the result of another pass over it (see `_kernels/materialise.py`).
+    stores_arguments = False
     is_pool = True  # or moves elements about for one, which no plan of a program names
 
     def plan(self, on: Platform, *types: Any) -> OpPlan:

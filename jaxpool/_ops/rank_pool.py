@@ -48,6 +48,8 @@ class RankPool(Op):
     taps: Sequence[int]
     rank: int | None
 
+    stores_arguments = True
+
     def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
         window, split, written = self.window, self.ties == "split", unrolled(self.window)
         every, walked = taps(window), taps(window, "walked")

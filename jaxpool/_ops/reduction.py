@@ -47,6 +47,8 @@ class Reduction(Op):
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
 
+    stores_arguments = True
+
     def _fold(self, on: Platform, x: Array, *, ties: bool) -> Fold | None:
         return fold_of(on, x, self.axes, ties=ties)
 

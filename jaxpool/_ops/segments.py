@@ -58,6 +58,8 @@ class SegmentSelect(Op):
     count: int
     is_sorted: bool
 
+    stores_arguments = True
+
     def plan(self, on: Platform, x: Any, *ids: Any) -> OpPlan:
         scattered, gathered = along([0], "scattered"), along([0], "gathered")
         if self.ties != "split":

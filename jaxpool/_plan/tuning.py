@@ -88,7 +88,7 @@ class Tuning:
     # NOTES: Value and index
     nan_apart: bool = False  # a NaN is looked for apart from the best number: half the latency of a term
     # NOTES: What keeps a result apart
-    conditional: bool = False  # materialise results in a branch: XLA for CPU drops optimization barriers too early
+    drops_barriers: bool = False  # XLA for CPU removes optimization barriers before it fuses: calls store results
     # NOTES: Regions
     in_place: bool = False  # pads term by term, and cuts phases off once joined
     widened_apart: bool = False  # cotangents of 8 and 16 bits are widened before they are added, not in each term
@@ -145,7 +145,7 @@ LIMITS = Limits()
 PORTABLE = Tuning()
 CPU = Tuning(
     nan_apart=True,
-    conditional=True,
+    drops_barriers=True,
     in_place=True,
     widened_apart=True,
     region_bytes=1 << 18,

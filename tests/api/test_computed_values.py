@@ -1,0 +1,66 @@
+"""Selections of values that the same program computes: XLA may compute such an array again for each pass over it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool.testing import pools
+from tests.support.compilation import AS_USERS
+from tests.support.later import later
+
+SHAPE = (2, 64, 64, 16)  # enough elements for the forms of large arrays
+PRODUCERS = {
+    "product": lambda a, b: a * b,
+    "product and sum": lambda a, b: a * b + a,
+    "normalised": lambda a, b: a / jnp.sqrt((a * a).mean(-1, keepdims=True) + 1e-3),
+    "exponential": lambda a, b: jnp.exp(a) * b,
+    "gelu": lambda a, b: jax.nn.gelu(a) + b,
+    "matrix product": lambda a, b: jax.nn.relu(a @ b[0, 0, :16] * 3 + a),
+}
+# Values of `max_unpool` are not selected, and those of the others that are left out are sums or have no derivative.
+SELECTIONS = {
+    name: pool
+    for name, pool in pools().items()
+    if not pool.marks and name != "max_unpool" and not pool.rounds(pool.given(np.ones(SHAPE)))
+}
+
+
+def cases():
+    for name, pool in SELECTIONS.items():
+        for ties in pool.ties or (None,):
+            for dtype in ("bfloat16", "float16", "float32"):
+                quick = dtype == "bfloat16" and name in ("segment_max", "max") and ties != "last"
+                yield (name, ties, dtype) if quick else later(name, ties, dtype)
+
+
+@pytest.mark.parametrize(("name", "ties", "dtype"), list(cases()))
+def test_every_cotangent_reaches_an_element(name, ties, dtype):
+    """The cotangents of x sum to those of y: in no window do all comparisons with the maximum fail."""
+    pool = SELECTIONS[name]
+    settings = {} if ties is None else {"ties": ties}
+    if name in ("max", "min"):
+        settings["axis"] = (1, 2)
+
+    def run(x):
+        given = pool.given(x, **settings)
+        if "x" in pool.usual:  # the absolute values of x
+            given["x"] = x
+        y = pool.run(given)
+        return y[0] if isinstance(y, tuple) else y
+
+    def gradients(a, b):
+        def total(d, producer):
+            return run(producer(a, b) + d).astype(jnp.float32).sum()
+
+        zeros = jnp.zeros(SHAPE, dtype)
+        return {name: jax.grad(total)(zeros, producer) for name, producer in PRODUCERS.items()}
+
+    rng = np.random.default_rng(0)
+    given = [jnp.asarray(rng.normal(size=SHAPE), dtype) for _ in range(2)]
+    program = jax.jit(gradients).lower(*given).compile(compiler_options=AS_USERS)
+    outputs = jax.eval_shape(run, given[0]).size
+    # Of a split each share is rounded to the dtype.
+    error = outputs * float(jnp.finfo(dtype).eps) if ties == "split" else 0
+    for producer, dx in program(*given).items():
+        assert abs(np.asarray(dx, np.float64).sum() - outputs) <= error, producer
