@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxpool
 from jaxpool.testing import pools
 from tests.support.compilation import AS_USERS
 from tests.support.later import later
@@ -64,3 +65,18 @@ def test_every_cotangent_reaches_an_element(name, ties, dtype):
     error = outputs * float(jnp.finfo(dtype).eps) if ties == "split" else 0
     for producer, dx in program(*given).items():
         assert abs(np.asarray(dx, np.float64).sum() - outputs) <= error, producer
+
+
+def test_every_cotangent_reaches_an_element_in_a_program_for_several_platforms():
+    """jax inlines the calls of such a program."""
+
+    def total(d, a):
+        rows = PRODUCERS["normalised"](a, a) + d
+        ids = np.arange(rows.shape[0]) * 7 % 90
+        return jaxpool.segment_max(rows, ids, 90, ties="first").astype(jnp.float32).sum()
+
+    a = jnp.asarray(np.random.default_rng(0).normal(size=(4096, 16)), jnp.bfloat16)
+    gradient = jax.jit(jax.grad(total))
+    exported = jax.export.export(gradient, platforms=("cpu", "cuda", "tpu"))(a, a)
+    program = jax.jit(exported.call).lower(jnp.zeros_like(a), a).compile(compiler_options=AS_USERS)
+    assert np.asarray(program(jnp.zeros_like(a), a), np.float32).sum() == 90 * 16
