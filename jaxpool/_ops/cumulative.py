@@ -58,7 +58,7 @@ class Running(Op):
     axis: int
     reverse: bool
 
-    stores_arguments = True
+    stores_inputs = True
 
     def plan(self, on: Platform, x: Any, *reset: Any) -> OpPlan:
         scan = scan_stages(scan_of(on, x), self.axis, x.shape[self.axis])

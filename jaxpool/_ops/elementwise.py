@@ -63,7 +63,7 @@ class Extreme(Op):
         return len(self.shapes)
 
     @property
-    def stores_arguments(self) -> bool:
+    def stores_inputs(self) -> bool:
         """Whether the bits that tell which arrays tie are several arrays, each of them found in a pass of its own."""
         return self.ties == "split" and len(self.shapes) > WORD
 

@@ -107,7 +107,7 @@ def _mapped(run: Callable[..., Any], batch: tuple[Dims, ...]) -> Callable[..., A
 
 def _compute(*args: Array, op: Op, what: str, batch: tuple[Dims, ...], on: Platform) -> Any:
     run: Callable[..., Any] = functools.partial(getattr(op, what), on)
-    if op.stores_arguments and what == "primal":
+    if op.stores_inputs and what == "primal":
         run = store_arguments(barrier_on(on), run)
     return _mapped(run, batch)(*args)
 
@@ -133,7 +133,7 @@ def _linear(
         return y
 
     lanes = (0,) * (len(args) - count)
-    kernel = store_arguments(barrier_on(on), run) if op.stores_arguments else run
+    kernel = store_arguments(barrier_on(on), run) if op.stores_residual else run
     return _mapped(kernel, tuple((*dims, *lanes) for dims in batch))(*args)
 
 

@@ -69,7 +69,12 @@ class MaskedSelect(Op):
     kind: Kind
     ties: Ties
 
-    stores_arguments = True
+    stores_inputs = True
+
+    @property
+    def stores_residual(self) -> bool:
+        """Whether the pool does."""
+        return bool(self._pool.stores_residual)
 
     @property
     def _pool(self) -> Any:

@@ -58,7 +58,7 @@ class SegmentSelect(Op):
     count: int
     is_sorted: bool
 
-    stores_arguments = True
+    stores_inputs = True
 
     def plan(self, on: Platform, x: Any, *ids: Any) -> OpPlan:
         scattered, gathered = along([0], "scattered"), along([0], "gathered")

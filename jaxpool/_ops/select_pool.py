@@ -163,7 +163,7 @@ class MaskPool(Op):
     window: Window
     kind: Kind
 
-    stores_arguments = True
+    stores_inputs = True
 
     def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
         chosen, every = _plan(self.window, x, on), taps(self.window)
@@ -203,7 +203,8 @@ class LevelPool(Op):
     window: Window
     kind: Kind
 
-    stores_arguments = True
+    stores_inputs = True
+    stores_residual = True
 
     def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
         chosen, folded = _plan(self.window, x, on), folds(self.window)

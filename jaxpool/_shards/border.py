@@ -108,9 +108,9 @@ class Bordered(Op):
         return bool(self.pool.linear_in_x)
 
     @property
-    def stores_arguments(self) -> bool:
+    def stores_inputs(self) -> bool:
         """Whether the pool does."""
-        return bool(self.pool.stores_arguments)
+        return bool(self.pool.stores_inputs)
 
     def plan(self, on: Platform, x: Any, *others: Any) -> OpPlan:
         own: OpPlan = self.pool.plan(on, x)
