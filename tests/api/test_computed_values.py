@@ -1,5 +1,7 @@
 """Selections of values that the same program computes: XLA may compute such an array again for each pass over it."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -80,3 +82,26 @@ def test_every_cotangent_reaches_an_element_in_a_program_for_several_platforms()
     exported = jax.export.export(gradient, platforms=("cpu", "cuda", "tpu"))(a, a)
     program = jax.jit(exported.call).lower(jnp.zeros_like(a), a).compile(compiler_options=AS_USERS)
     assert np.asarray(program(jnp.zeros_like(a), a), np.float32).sum() == 90 * 16
+
+
+COMPARED = {
+    "segment_max": lambda x: jaxpool.segment_max(x, np.arange(8) % 3, 3, ties="first"),
+    "max": lambda x: jaxpool.max(x, (1, 2)),
+    "max_pool": lambda x: jaxpool.max_pool(x, (2, 2), ties="split"),
+    "cummax": lambda x: jaxpool.cummax(x, 1),
+    "median_pool": lambda x: jaxpool.median_pool(x, (3, 3)),
+    "dilate": lambda x: jaxpool.dilate(x, np.ones((2, 2), np.float32)),
+}
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+@pytest.mark.parametrize("name", COMPARED)
+def test_what_two_passes_compare_goes_through_a_barrier(name, platform):
+    """Both compilers keep barriers until they have fused: no pass computes the operand of the barrier again."""
+    x = jax.ShapeDtypeStruct((8, 8, 8, 4), np.float32)
+    gradient = jax.jit(jax.grad(lambda x: COMPARED[name](x).sum()))
+    program = gradient.trace(x).lower(lowering_platforms=(platform,)).as_text()
+    main = program.split("func.func private")[0].splitlines()
+    readers = [line for line in main if re.search(r"%arg0\b(?!:)", line)]
+    assert readers
+    assert all("optimization_barrier" in line for line in readers)
