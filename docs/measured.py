@@ -95,8 +95,8 @@ def max_pools():
     both = [mean(t, "max pools", BEST_OF_BOTH) for t in (DEFAULT, KEPT)]
     return (
         f"The {pools} max pools alone are {lax:.0f} × and {lax_kept:.0f} × as fast as `jax.lax`.\n"
-        f"Compared with the faster of PyTorch and TensorFlow, they are {both[0][1]:.2f} × and {both[1][1]:.2f} × as fast,\n"
-        f"and slower in {both[0][2]} and {both[1][2]} of the {pools} cases.\n"
+        f"Compared with the faster of PyTorch and TensorFlow, they are {both[0][1]:.2f} × and {both[1][1]:.2f} × as fast.\n"
+        f"They are slower in {both[0][2]} of the {pools} cases with default settings and in {both[1][2]} with `keep_memory()`.\n"
     )
 
 
@@ -119,8 +119,8 @@ def bfloat16():
     kept = table(section(KEPT), "jaxpool")
     half, full = (kept[case.format(dtype)]["jaxpool"] for dtype in ("bfloat16", "float32"))
     return (
-        f"On a CPU, a 2x2 max pool of bfloat16 takes {float(half) / float(full):.2f} times as long as the same pool of float32\n"
-        f"({half} and {full} ms with `keep_memory()`, see [speed](../speed.md)).\n"
+        f"On a CPU, a 2x2 max pool of bfloat16 takes {float(half) / float(full):.2f} times as long as the same pool of float32.\n"
+        f"The times are {half} and {full} ms, with [`keep_memory()`](../memory.md).\n"
     )
 
 
