@@ -145,7 +145,7 @@ def explained():
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Links to files of the repository become links to their pages or downloads. Doctests lose their marks and are coloured."""
+    """Links to files of the repository lead to their pages or downloads. Doctests lose their marks and are coloured."""
     home = "../" * page.file.src_uri.count("/")
     for source, path in PAGES.items():
         markdown = re.sub(rf"\]\((\.\./)*{re.escape(source)}(#|\))", rf"]({home}{path}\2", markdown)
