@@ -101,7 +101,9 @@ def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
     labels = [above.axes[row * demo.DRAWN].get_ylabel() for row in range(3)]
     assert all(labels)
     assert above.get_supxlabel().startswith("Forward, a 2x2 max pool with stride 2 keeps ")
-    for axes in above.axes[: 3 * demo.DRAWN : demo.DRAWN]:  # the lines part windows, in the pool too
+    for axes in above.axes[
+        : 3 * demo.DRAWN : demo.DRAWN
+    ]:  # the lines part windows, in the pool too
         (pixels,) = (len(image.get_array()) for image in axes.images)
         assert list(axes.get_xticks()) == [pixels / 4 * part - 0.5 for part in (1, 2, 3)]
     scales = [axes.get_ylabel() for axes in above.axes[3 * demo.DRAWN :]]
