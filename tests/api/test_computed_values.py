@@ -89,7 +89,6 @@ COMPARED = {
     "max": lambda x: jaxpool.max(x, (1, 2)),
     "max_pool": lambda x: jaxpool.max_pool(x, (2, 2), ties="split"),
     "cummax": lambda x: jaxpool.cummax(x, 1),
-    "median_pool": lambda x: jaxpool.median_pool(x, (3, 3)),
     "dilate": lambda x: jaxpool.dilate(x, np.ones((2, 2), np.float32)),
 }
 
