@@ -71,14 +71,14 @@ def _sampled(ids: Array, count: int, start: int, plan: PartialSums) -> Placed:
     The segment itself and its partial sums take chunks of consecutive rows in the order of a hash. Where no segment is
     long, the loop that places rows does not run. A branch would, under `jax.vmap` over ids.
     """
-    rows, chunk = ids.shape[0], plan.rows_per_sample
+    rows, chunk = ids.shape[0], plan.chunk
     chunks = lax.iota(np.uint32, rows // chunk)
     at = chunks * np.uint32(chunk) + lax.shift_right_logical(
         _hash(chunks), np.uint32(16)
     ) % np.uint32(chunk)
     sample = ids.at[at.astype(np.int32)].get(mode="promise_in_bounds")
     seen = jax.ops.segment_sum(lax.full_like(sample, 1), sample, count, mode="drop")
-    is_long = seen >= plan.long // chunk
+    is_long = seen >= plan.least // chunk
 
     def placed(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         more, ids, _ = state

@@ -21,8 +21,8 @@ class PartialSums:
     form: Literal["runs", "blocks", "sampled"]
     length: int
     number: int
-    rows_per_sample: int = LIMITS.rows_per_sample
-    long: int = LIMITS.rows_of_long_segment
+    chunk: int = LIMITS.rows_per_sample  # rows per sampled id
+    least: int = LIMITS.rows_of_long_segment  # rows of a long segment
 
 
 @functools.cache

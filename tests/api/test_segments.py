@@ -461,16 +461,17 @@ def test_rounding_errors_do_not_grow_with_the_rows(layout, count):
     is_sorted = layout == "sorted"
     settings = {"num_segments": count, "indices_are_sorted": is_sorted}
     x = jnp.full(rows, 0.1)
+    scores = x.at[3::128].set(2.5)
 
     @jax.jit
-    def run(x, ids):
+    def run(x, scores, ids):
         mean, mean_dot = jax.jvp(lambda x: jaxpool.segment_mean(x, ids, **settings), (x,), (x,))
-        shares, back = jax.vjp(lambda x: jaxpool.segment_softmax(x, ids, **settings), x)
+        shares, back = jax.vjp(lambda x: jaxpool.segment_softmax(x, ids, **settings), scores)
         logs, log_dot = jax.jvp(lambda x: jaxpool.segment_logsumexp(x, ids, **settings), (x,), (x,))
         sums = jaxpool.segment_sum(x, ids, **settings)
         return sums, mean, mean_dot, shares, back(x)[0], logs, log_dot
 
-    sums, mean, mean_dot, shares, dx, logs, log_dot = run(x, ids)
+    sums, mean, mean_dot, shares, dx, logs, log_dot = run(x, scores, ids)
     # Blocks of 128 rows; of a long segment among many, whose ids are in no order, thousands of rows.
     error = 5e-6 if layout in ("sorted", "even") else 2e-4
     some = sizes > 0
@@ -480,8 +481,11 @@ def test_rounding_errors_do_not_grow_with_the_rows(layout, count):
     np.testing.assert_allclose(log_dot[some], tenth, rtol=error)
     np.testing.assert_allclose(logs[some], np.log(sizes[some]) + tenth, rtol=error)
     known = (ids >= 0) & (ids < count)
-    np.testing.assert_allclose(shares[known], 1 / sizes[ids[known]], rtol=error)
-    np.testing.assert_allclose(dx[known], 0, atol=error * tenth / sizes[ids[known]].min())
+    powers = np.exp(np.asarray(scores, np.float64)[known])
+    want = powers / np.bincount(ids[known], powers, count)[ids[known]]
+    np.testing.assert_allclose(shares[known], want, rtol=error)
+    # All cotangents of a segment are equal.
+    np.testing.assert_allclose(dx[known] / want, 0, atol=error * tenth)
     assert not np.asarray(shares)[~known].any()
 
 
