@@ -30,6 +30,10 @@ class Limits:
     # NOTES: Boxes and segments
     box_samples: int = 4  # points along an axis of a cell: read one by one up to here; n are 4 n^2 gathers in a program
     box_points: int = 1 << 20  # numbers: of cells of more points, many times the result, so many are held at once
+    rows_of_partial_sum: int = 128  # rows: float32 sums of segments are made of sums of so many where that is cheap
+    rows_per_partial_sum: int = 16  # rows per partial sum: more of these would take time and memory
+    rows_of_long_segment: int = 2048  # rows: a segment of more is added in parts wherever its rows stand
+    rows_per_sample: int = 64  # rows: one of so many ids is counted to find segments that long
     boxes_of_a_product: int = 16  # boxes: rows enough for a matrix product, few free slots where an image has few boxes
 
 
