@@ -165,7 +165,8 @@ def pool(
 ) -> Answer:
     """Apply `rule_of(output)` to every window of every lane of x, or to its elements that are True in `where`.
 
-    `lists_of(lane)` holds the positions of each of the `outputs[i]` windows along each of `axes[i]`.
+    `lists_of(lane)` holds the positions of each of the `outputs[i]` windows along each of `axes[i]`. `indices` of the
+    answer are those of the first element in each window that has a share.
     """
     x = np.asarray(x)
     values = exact_values(x)
@@ -181,10 +182,10 @@ def pool(
             pairs = [(each, position) for each, position in pairs if mask[position]]
             target = at(lane, axes, output)
             y[target], shares = rule_of(target)([values[position] for _, position in pairs])
-            for (element, position), share in zip(pairs, shares, strict=True):
-                if share:
-                    terms.append(Term(target, 0, position, share))
-                    indices[target] = np.ravel_multi_index(element, sizes)
+            chosen = [(*pair, s) for pair, s in zip(pairs, shares, strict=True) if s]
+            terms += [Term(target, 0, position, share) for _, position, share in chosen]
+            if chosen:
+                indices[target] = np.ravel_multi_index(chosen[0][0], sizes)
     dtype = x.dtype if dtype is None else dtype
     return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
@@ -201,8 +202,16 @@ def windowed(
     return pool(x, windows.axes, windows.output_shape, lambda lane: lists, rule_of, dtype, where)
 
 
+def extremum(
+    kind: Literal["max", "min"], x: Any, windows: Windows, ties: Ties, where: Any = None
+) -> Answer:
+    """The maximum or minimum of each window, with the index of the first element that shares the cotangent."""
+    rule = extreme_or_worst(kind, ties, np.asarray(x).dtype)
+    return windowed(x, windows, lambda output: rule, where=where)
+
+
 def chosen(answer: Answer, ties: Ties) -> Answer:
-    """An answer without indices where no one element is chosen."""
+    """The answer, without indices if tied elements share the cotangent."""
     return dataclasses.replace(answer, indices=None) if ties == "split" else answer
 
 

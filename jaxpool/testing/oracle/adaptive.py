@@ -29,11 +29,6 @@ __all__ = [
 Sizes = Sequence[int | None]
 
 
-def _extreme(x: Any, windows: Windows, ties: Ties, where: Any = None) -> Answer:
-    rule = parts.extreme_or_worst("max", ties, np.asarray(x).dtype)
-    return parts.chosen(parts.windowed(x, windows, lambda output: rule, where=where), ties)
-
-
 def _average(x: Any, windows: Windows, where: Any = None) -> Answer:
     dtype = parts.float_dtype(x)
     return parts.summed(parts.windowed(x, windows, lambda output: parts.mean, dtype, where))
@@ -52,7 +47,8 @@ def adaptive_max_pool(
     x: Any, output_shape: Sizes, *, axes: Any = None, ties: Ties = "first"
 ) -> Answer:
     """The largest element of each window, as in `jaxpool.adaptive_max_pool`."""
-    return _extreme(x, adaptive_windows(np.shape(x), output_shape, axes), ties)
+    windows = adaptive_windows(np.shape(x), output_shape, axes)
+    return parts.chosen(parts.extremum("max", x, windows, ties), ties)
 
 
 def _with_position(x: Any, output_shape: Sizes, *, axes: Any = None, ties: Any = None) -> Any:
@@ -63,11 +59,8 @@ def _with_position(x: Any, output_shape: Sizes, *, axes: Any = None, ties: Any =
 def adaptive_max_pool_with_argmax(
     x: Any, output_shape: Sizes, *, axes: Any = None, ties: Ties = "first"
 ) -> Answer:
-    """The same, and where it stands: of the tied the first where all of them share the cotangent."""
-    windows = adaptive_windows(np.shape(x), output_shape, axes)
-    answer = _extreme(x, windows, ties)
-    indices = answer.indices if ties != "split" else _extreme(x, windows, "first").indices
-    return Answer(answer.y, answer.inputs, answer.terms, indices)
+    """The largest element of each window and its position, as in `jaxpool.adaptive_max_pool_with_argmax`."""
+    return parts.extremum("max", x, adaptive_windows(np.shape(x), output_shape, axes), ties)
 
 
 @record(twin=_twin(twins.mean), adds=True)
@@ -102,7 +95,7 @@ def global_max_pool(
 ) -> Answer:
     """The largest element that counts, as in `jaxpool.global_max_pool`."""
     windows = _whole(x, axes)
-    answer = _extreme(x, windows, ties, where)
+    answer = parts.chosen(parts.extremum("max", x, windows, ties, where), ties)
     return answer if keepdims else parts.squeezed(answer, windows.axes)
 
 

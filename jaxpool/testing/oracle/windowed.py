@@ -20,8 +20,7 @@ __all__ = ["avg_pool", "max_pool", "max_pool_with_argmax", "max_unpool", "min_po
 
 def _extreme(kind: Any, x: Any, geometry: Any, ties: Ties, where: Any, options: Any) -> Answer:
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    rule = parts.extreme_or_worst(kind, ties, np.asarray(x).dtype)
-    return parts.chosen(parts.windowed(x, windows, lambda output: rule, where=where), ties)
+    return parts.chosen(parts.extremum(kind, x, windows, ties, where), ties)
 
 
 def _largest(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
@@ -74,15 +73,8 @@ def _chosen(x: Any, windows: Windows) -> tuple[Any, Any]:
 
 @record(twin=_with_position)
 def max_pool_with_argmax(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
-    """The largest element of each window, and where it stands, as in `jaxpool.max_pool_with_argmax`.
-
-    Of the tied the position is that of the first where all of them share the cotangent.
-    """
-    answer = max_pool(x, *geometry, ties=ties, **options)
-    if ties == "split":
-        first = max_pool(x, *geometry, ties="first", **options)
-        return Answer(answer.y, answer.inputs, answer.terms, first.indices)
-    return answer
+    """The largest element of each window and its position, as in `jaxpool.max_pool_with_argmax`."""
+    return parts.extremum("max", x, sliding_windows(np.shape(x), *geometry, **options), ties)
 
 
 def _total(x: Any, *geometry: Any, **options: Any) -> Any:
