@@ -1,7 +1,7 @@
-"""Positions of the windows of a pool, from the definitions in `docs/conventions.md` ("Where the windows lie").
+"""Positions of the windows of a pool, from the definitions in `docs/conventions.md` ("Positions of the windows").
 
 The oracle and the twins read them. This module imports nothing from the library, so that a wrong size in the library's
-own geometry differs from the size here. It expects the arguments of a valid call and does not check each of them.
+own geometry differs from the size here. It expects the arguments of a valid call and does not check them.
 """
 
 from __future__ import annotations
@@ -151,6 +151,14 @@ def adaptive_windows(shape: Sequence[int], output_shape: Any, axes: Any) -> Wind
         n = size if count is None else count
         taps.append(tuple(range(i * size // n, -(-(i + 1) * size // n)) for i in range(n)))
     return Windows(pooled, sizes, sizes, tuple(taps))
+
+
+def fractional_windows(sample: Any, size: int, window: int, outputs: int) -> list[range]:
+    """The windows of the fractional pools along an axis, for a random number in [0, 1), computed in its type."""
+    number = type(sample)
+    a = number(size - window) / number(max(1, outputs - 1))
+    starts = [int((number(i) + sample) * a) - int(sample * a) for i in range(outputs - 1)]
+    return [range(start, start + window) for start in [*starts, size - window]]
 
 
 def pooled_axes(ndim: int, count: int, axes: Sequence[int] | None) -> tuple[int, ...]:

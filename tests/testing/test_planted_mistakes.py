@@ -1,4 +1,4 @@
-"""Mistakes planted in `jaxpool/_geometry`: with each of them a public function differs from the oracle."""
+"""Mistakes planted in `jaxpool/_geometry`. Each makes a public function differ from the oracle."""
 
 import ast
 import dataclasses

@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxpool.testing._windows import NoWindow, adaptive_windows, sliding_windows
-from jaxpool.testing.oracle.chance import starts
+from jaxpool.testing._windows import (
+    NoWindow,
+    adaptive_windows,
+    fractional_windows,
+    sliding_windows,
+)
 
 try:
     import torch
@@ -158,10 +162,8 @@ def test_fractional_windows_are_those_of_torch():
         each = torch.tensor(samples[::-1].copy()).expand(shape[0] * shape[1], 1, 2)
         pool = torch.nn.FractionalMaxPool2d(window, outs, _random_samples=each)
         rows, columns = (
-            np.array(
-                [[begin <= at < begin + k for begin in starts(u, size, k, n)] for at in range(size)]
-            )
-            for u, size, k, n in zip(samples, shape, window, outs, strict=True)
+            np.array([[at in own for own in fractional_windows(*along)] for at in range(along[1])])
+            for along in zip(samples, shape, window, outs, strict=True)
         )
         want = rows[:, None, :, None] & columns[None, :, None, :]
         np.testing.assert_array_equal(pooled(pool, shape) == 1, want)

@@ -1,4 +1,4 @@
-"""What pools with a key should give: the same numbers of chance as theirs, drawn again."""
+"""Expected results of the pools with a key. The oracle draws the same random numbers from the key as the pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ import numpy as np
 from jaxpool.testing import _twins as twins
 from jaxpool.testing._answer import Answer
 from jaxpool.testing._record import record
-from jaxpool.testing._windows import Lists, Windows, pooled_axes, sliding_windows
+from jaxpool.testing._windows import (
+    Lists,
+    Windows,
+    fractional_windows,
+    pooled_axes,
+    sliding_windows,
+)
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Rule
 
@@ -29,14 +35,6 @@ def _chance_dtype(x: Any) -> Any:
 # Windows that chance places
 
 
-def starts(sample: Any, size: int, width: int, out: int) -> list[int]:
-    """Where `out` windows of `width` begin over `size` positions, in the type of the sample."""
-    kind = type(sample)
-    alpha = kind(size - width) / kind(max(1, out - 1))
-    begun = [int((kind(i) + sample) * alpha) - int(sample * alpha) for i in range(out - 1)]
-    return [*begun, size - width]
-
-
 def _samples(key: Any, x: Any, axes: Sequence[int]) -> Any:
     """A number in [0, 1) for each pooled axis of each lane."""
     lanes = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
@@ -49,11 +47,8 @@ def _placed(rule: Rule, dtype: Any, key: Any, x: Any, window: Any, outs: Any, ax
     samples = np.asarray(_samples(key, x, pooled))
 
     def lists_of(lane: Sequence[int]) -> Lists:
-        along = zip(samples, pooled, window, outs, strict=True)
-        begun = [starts(s[tuple(lane)], x.shape[axis], k, n) for s, axis, k, n in along]
-        return [
-            [range(start, start + k) for start in own] for own, k in zip(begun, window, strict=True)
-        ]
+        each = zip(samples, pooled, window, outs, strict=True)
+        return [fractional_windows(s[tuple(lane)], x.shape[axis], k, n) for s, axis, k, n in each]
 
     return parts.pool(x, pooled, outs, lists_of, lambda output: rule, dtype)
 
@@ -105,7 +100,7 @@ def fractional_avg_pool(
 
 
 def _chance(key: Any, x: Any, windows: Windows) -> Any:
-    """The share of its total weight at which each window draws."""
+    """A number in [0, 1) for each window: the fraction of its total weight at which it draws an element."""
     return jax.random.uniform(key, windows.pooled(x.shape), _chance_dtype(x))
 
 
