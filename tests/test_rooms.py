@@ -49,6 +49,16 @@ def test_only_public_functions_and_entrances_import_the_package_itself(room):
     assert [file for file, name in imports_of(room) if name == "jaxpool"] == []
 
 
+def test_the_oracle_shares_no_code_with_the_library():
+    """A mistake that both make would be seen by no test. Messages alone are shared, and `_record` reads signatures."""
+    imports = {(file, name) for file, name in imports_of("testing") if name.startswith("jaxpool")}
+    shared = {(file, name) for file, name in imports if not name.startswith("jaxpool.testing")}
+    assert shared == {
+        ("testing/_check.py", "jaxpool._arguments.errors"),
+        ("testing/_record.py", "jaxpool"),
+    }
+
+
 @pytest.mark.parametrize("room", ["_geometry", "_plan"])
 def test_geometry_and_plans_are_pure_python(room):
     assert [pair for pair in imports_of(room) if pair[1].split(".")[0] == "jax"] == []

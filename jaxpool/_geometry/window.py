@@ -1,7 +1,7 @@
 """Geometry of windowed pooling: what was asked, checked and turned into numbers. No jax.
 
 A `Window` knows the pooled axes, the sizes in and out and where each tap of each output window
-lies. Forward, backward, oracle and sharding all read it, so that they cannot disagree about a size.
+lies. Forward, backward and sharding all read it, so that they cannot disagree about a size.
 """
 
 import dataclasses

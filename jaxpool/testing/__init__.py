@@ -4,9 +4,9 @@
 Strategies need hypothesis, which the extra `testing` brings (`pip install jaxpool[testing]`); all else needs jax and
 NumPy alone, and `import jaxpool` leaves it alone.
 
-The oracle shares the geometry of windows with the library and computes with loops over NumPy arrays, so
-that what it says does not depend on how a kernel computes. Helpers of this repository's own tests are in
-`tests/`.
+The oracle shares no code with the kernels, nor with their geometry: it finds the positions of each window from the
+definitions in `docs/conventions.md`, and computes with loops over NumPy arrays. Helpers of this repository's own tests
+are in `tests/`.
 """
 
 import importlib

@@ -10,8 +10,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._geometry.window import Axis
-
 Position = tuple[int, ...]
 
 
@@ -120,18 +118,3 @@ def rounded(values: Any, dtype: Any) -> np.ndarray:
     wide = np.uint64 if info.min == 0 else np.int64
     flat = [(int(value) - int(info.min)) % span + int(info.min) for value in np.ravel(values)]
     return np.array(flat, wide).reshape(np.shape(values)).astype(dtype)
-
-
-# Which elements
-
-
-def taps_along(dim: Axis) -> list[list[int]]:
-    """Along one axis, for each window the positions of its taps that are elements."""
-    return [
-        [
-            at
-            for at in (o * dim.stride - dim.low + t * dim.dilation for t in range(dim.window))
-            if 0 <= at < dim.size
-        ]
-        for o in range(dim.out)
-    ]

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxpool._geometry.window import Window, make_window
 from jaxpool.testing._answer import Answer
 from jaxpool.testing._record import SEVERAL, Pool, pools
+from jaxpool.testing._windows import Windows, sliding_windows
 from jaxpool.testing.oracle._parts import Ties
 
 Kind = Literal["max", "min", "avg", "sum", "median", "rank"]
@@ -98,9 +98,9 @@ class PoolCase:
             chosen["rank"] = self.rank
         return chosen
 
-    def window(self) -> Window:
-        """The geometry in numbers."""
-        return make_window(self.x.shape, **self.geometry())
+    def window(self) -> Windows:
+        """The windows: shapes, and the position of each tap."""
+        return sliding_windows(self.x.shape, **self.geometry())
 
     def answer(self) -> Answer:
         """What the oracle makes of the case."""

@@ -10,13 +10,13 @@ import jax
 import numpy as np
 from hypothesis import strategies as st
 
-from jaxpool._geometry.window import make_window
 from jaxpool.testing import _usual
 from jaxpool.testing._answer import is_floating
 from jaxpool.testing._case import Call
 from jaxpool.testing._record import Pool
 from jaxpool.testing._strategies import geometries
 from jaxpool.testing._values import Values, draw_values
+from jaxpool.testing._windows import sliding_windows
 
 PLACED = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode")  # by `geometries`
 MOST = 6  # elements of a pooled axis
@@ -89,8 +89,8 @@ def _placed(draw: st.DrawFn, pool: Pool) -> tuple[tuple[int, ...], dict[str, Any
         fields["kernel"] = np.reshape(entries, geometry.window_shape)
     shape = (*[1] * (4 - len(geometry.shape)), *geometry.shape)
     if pool.takes("rank"):  # of the elements that every window has
-        placed = make_window(geometry.shape, **{name: getattr(geometry, name) for name in PLACED})
-        fewest = math.prod(min(map(dim.real, range(dim.out))) for dim in placed.dims)
+        arguments = {name: getattr(geometry, name) for name in PLACED}
+        fewest = sliding_windows(geometry.shape, **arguments).least
         fields["rank"] = draw(st.integers(-fewest, fewest - 1))
     return shape[-4:], {name: value for name, value in fields.items() if value is not None}
 

@@ -10,11 +10,10 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from jaxpool._arguments.errors import ArgumentError
-from jaxpool._geometry.window import make_window
 from jaxpool.testing._answer import is_floating
 from jaxpool.testing._case import Geometry, Kind, PoolCase
 from jaxpool.testing._values import Values, draw_values
+from jaxpool.testing._windows import NoWindow, sliding_windows
 from jaxpool.testing.oracle._parts import Ties
 
 Layout = Literal["channels_last", "channels_first", "any"]
@@ -63,8 +62,8 @@ def geometries(
 def _valid(geometry: Geometry) -> bool:
     fields = dataclasses.asdict(geometry)
     try:
-        make_window(fields.pop("shape"), **fields)
-    except ArgumentError:
+        sliding_windows(fields.pop("shape"), **fields)
+    except NoWindow:
         return False
     return True
 
@@ -113,8 +112,7 @@ def pool_cases(
         extra["divisor"] = draw(st.sampled_from([None, None, 3, -2.5]))
     case = PoolCase(kind, x, None, **fields, **extra)
     if kind == "rank":
-        real = [min(map(dim.real, range(dim.out))) for dim in case.window().dims]
-        fewest = int(np.prod(real))
+        fewest = case.window().least
         case = dataclasses.replace(case, rank=draw(st.integers(-fewest, fewest - 1)))
     if not is_floating(dtype):
         return case

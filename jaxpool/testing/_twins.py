@@ -13,11 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._geometry.window import make_window
-from jaxpool.testing._answer import taps_along
+from jaxpool.testing._windows import Lists, sliding_windows
 
 Array = Any
-Lists = Sequence[Sequence[Sequence[int]]]  # per axis, per output: the positions in its window
 
 
 def side_by_side(x: Array, axes: Sequence[int], lists: Lists) -> tuple[Array, np.ndarray]:
@@ -47,9 +45,9 @@ def _placed(mask: np.ndarray, axis: int, ndim: int) -> np.ndarray:
 
 
 def windows(x: Array, *geometry: Any, where: Any = None, **options: Any) -> tuple[Array, Any]:
-    """The same of the windows of a pool, of what `where` counts."""
-    window = make_window(x.shape, *geometry, **options)
-    return counted(x, where, window.axes, [taps_along(dim) for dim in window.dims])
+    """The elements of each window of a pool, and which of them exist and are True in `where`."""
+    placed = sliding_windows(x.shape, *geometry, **options)
+    return counted(x, where, placed.axes, placed.elements)
 
 
 def counted(x: Array, where: Any, axes: Sequence[int], lists: Lists) -> tuple[Array, Any]:

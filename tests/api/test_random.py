@@ -17,7 +17,7 @@ from jaxpool._geometry.window import make_window
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.random_pool import StochasticPool
 from jaxpool.testing import oracle
-from jaxpool.testing._answer import taps_along
+from jaxpool.testing._windows import sliding_windows
 from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, column
 from tests.support.later import first
 
@@ -26,17 +26,17 @@ pytestmark = pytest.mark.usefixtures("strict")
 INF, NAN = np.inf, np.nan
 
 
-def elements_of(window):
+def elements_of(shape, geometry):
     """Each window, and the positions of its elements."""
-    each = [taps_along(dim) for dim in window.dims]
-    for output in np.ndindex(*window.output_shape):
-        yield output, [*itertools.product(*(own[o] for own, o in zip(each, output, strict=True)))]
+    windows = sliding_windows(shape, **geometry)
+    for output in np.ndindex(*windows.output_shape):
+        along = (own[o] for own, o in zip(windows.elements, output, strict=True))
+        yield output, [*itertools.product(*along)]
 
 
 def weights_of(x, geometry):
     """For each window of one lane, the flat positions of its elements and their probabilities."""
-    window = make_window(x.shape, **geometry)
-    for output, elements in elements_of(window):
+    for output, elements in elements_of(x.shape, geometry):
         values = np.array([x[(*element, 0)] for element in elements], np.float64)
         weight = np.maximum(values, 0)
         if weight.sum() == 0:
@@ -80,7 +80,7 @@ def test_the_share_of_a_window_falls_on_the_element_that_is_drawn(geometry, scal
     y, _ = jax.jit(lambda x: apply_given(op, x, chance))(np.float32(x) * np.float32(scale))
     want = np.empty(y.shape)
     for channel in range(3):
-        for output, elements in elements_of(op.window):
+        for output, elements in elements_of(x.shape, geometry):
             values = [x[(*element, channel)] for element in elements]
             sums = np.cumsum(np.maximum(values, 0))
             falls = np.searchsorted(sums, chance[(*output, channel)] * sums[-1], side="right")

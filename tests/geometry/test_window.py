@@ -14,6 +14,7 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Axis, Window, full_window, make_window, resized
 from jaxpool.testing import Geometry, geometries
+from jaxpool.testing._windows import NoWindow, sliding_windows
 from tests.support import lax_pools
 
 
@@ -24,6 +25,30 @@ def window_of(geometry: Geometry) -> Window:
 
 def tap_positions(dim, output):
     return [output * dim.stride - dim.low + tap * dim.dilation for tap in range(dim.window)]
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize(
+    "padding", ["VALID", "SAME", "SAME_LOWER", *[[(low, 3 - low)] for low in range(4)]], ids=str
+)
+def test_windows_are_those_of_the_oracle(padding, ceil_mode):
+    """Sizes, the position of each tap, and the taps that an average counts."""
+    for size, window, stride, dilation in itertools.product(*[range(1, n) for n in (9, 5, 5, 4)]):
+        given = (size,), window, stride, padding
+        options = {"window_dilation": dilation, "ceil_mode": ceil_mode, "axes": (0,)}
+        try:
+            wanted = sliding_windows(*given, **options, allow_empty=True)
+        except NoWindow:
+            with pytest.raises(ArgumentError):
+                make_window(*given, **options, empty="allow")
+            continue
+        found = make_window(*given, **options, empty="allow")
+        (dim,), (elements,) = found.dims, wanted.elements
+        assert (found.output_shape, found.size) == (wanted.output_shape, wanted.size)
+        assert (dim.first_empty() is None) == bool(wanted.least)
+        for output, row in enumerate(dim.sources().tolist()):
+            assert [at for at in row if at < size] == elements[output]
+            assert dim.counted(output) == wanted.divisor((output,))
 
 
 @given(geometries())

@@ -48,7 +48,7 @@ def drawn(seed):
         rng.choice(["max", "min"]),
         rng.choice(["first", "last", "last_nan"], p=[0.4, 0.4, 0.2]),
     )
-    return Case(window.shape, window.window, dtype, sent, str(kind), str(ties)), rng
+    return Case(window.shape, window.window, window.windows, dtype, sent, str(kind), str(ties)), rng
 
 
 def plans_of(case, rng):
@@ -88,7 +88,7 @@ def answer_of(case, x):
         return lambda values: choose(values) if values else (least, [])
 
     def answer(ties):
-        return _parts.windowed(x, case.window, lambda output: rule(ties))
+        return _parts.windowed(x, case.windows, lambda output: rule(ties))
 
     if case.ties != "last_nan":
         return answer(case.ties)

@@ -44,7 +44,7 @@ def test_every_form_shares_as_the_portable_one(seed):
 
     for values in ("ties", "special", "lowest"):
         x = draw_values(rng, drawn.shape, dtype, values, greatest=kind == "min")
-        answer = _parts.windowed(x, window, lambda output: rule)
+        answer = _parts.windowed(x, drawn.windows, lambda output: rule)
         dy = (ALL * rng.integers(-3, 4, answer.y.shape)).astype(dtype)
         v = (ALL * rng.integers(-3, 4, drawn.shape)).astype(dtype)
         routed, picked = jax.device_get(compiled(x, dy, v))

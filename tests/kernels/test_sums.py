@@ -48,12 +48,12 @@ def drawn(seed):
     window = forms.drawn_window(rng)
     dtype = np.dtype(DTYPES[rng.integers(len(DTYPES))])
     scale = float(rng.choice([1, 0.375])) if oracle.is_floating(dtype) else 1
-    return Case(window.shape, window.window, dtype, scale), rng
+    return Case(window.shape, window.window, window.windows, dtype, scale), rng
 
 
 def answers(case, x, dy):
     """The sums over windows and what the transpose sends back, exact, scaled and rounded once."""
-    exact = _parts.windowed(x, case.window, lambda output: _parts.add, np.dtype(np.float64))
+    exact = _parts.windowed(x, case.windows, lambda output: _parts.add, np.dtype(np.float64))
     both = exact.y, exact.exact_cotangents(dy)[0]
     return [oracle.rounded(case.scale * sums, case.dtype) for sums in both]
 

@@ -13,8 +13,8 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from jaxpool._geometry.window import Window, make_window
 from jaxpool.testing import Pool
+from jaxpool.testing._windows import sliding_windows
 
 Shape = tuple[int, ...]
 Drawn = tuple[tuple[Shape, ...], dict[str, Any], int]
@@ -98,7 +98,7 @@ def _geometry(draw: Any, sizes: Any) -> tuple[Shape, dict[str, Any]]:
 
 
 def _windowed(draw: Any, pool: Pool, sizes: Any) -> Drawn:
-    """Of a pool over windows, some of which `make_window` refuses."""
+    """Of a pool over windows. Some arguments raise `NoWindow`."""
     shape, kwargs = _geometry(draw, sizes)
     window_shape, axes = kwargs["window_shape"], kwargs["axes"]
     known = [name for name in PLACED if pool.takes(name) or name == "window_shape"]
@@ -111,7 +111,7 @@ def _windowed(draw: Any, pool: Pool, sizes: Any) -> Drawn:
         given = {"window_shape": window_shape, "output_shape": outs, "axes": axes}
         given["draw"] = draw(st.integers(0, 99))
         return (shape,), given, lanes * math.prod(outs) * math.prod(window_shape)
-    found = make_window(
+    found = sliding_windows(
         shape, **(kwargs if pool.takes("padding") else kwargs | {"padding": "SAME"})
     )
     members = math.prod(found.pooled(shape)) * found.size
@@ -119,15 +119,13 @@ def _windowed(draw: Any, pool: Pool, sizes: Any) -> Drawn:
         kwargs["blur_shape"] = draw(st.tuples(*[st.integers(1, 4)] * len(axes)))
         kwargs["strides"] = kwargs.get("strides", (1,) * len(axes))
         padding, first = kwargs["padding"], {**kwargs, "strides": None}
-        between = make_window(shape, **{n: v for n, v in first.items() if n != "blur_shape"})
-        make_window(
+        between = sliding_windows(shape, **{n: v for n, v in first.items() if n != "blur_shape"})
+        sliding_windows(
             between.pooled(shape), kwargs["blur_shape"], kwargs["strides"], padding, axes=axes
         )
         members *= 4
     if pool.takes("rank"):
-        real = math.prod(min(map(dim.real, range(dim.out))) for dim in found.dims)
-        assume(real)
-        kwargs["rank"] = draw(st.integers(-real, real - 1))
+        kwargs["rank"] = draw(st.integers(-found.least, found.least - 1))
     if pool.takes("key"):
         seed = draw(st.integers(0, 99))
         kwargs["draw"] = draw(st.sampled_from([seed, seed, seed, None]))
@@ -206,8 +204,3 @@ def _along(draw: Any, pool: Pool, sizes: Any) -> Drawn:
     groups = draw(st.integers(1, 4))
     shape = tuple(n * groups if a == axis else n for a, n in enumerate(shape))
     return (shape,), {"groups": groups, "axis": axis}, members * groups
-
-
-def window_of(shape: Shape, kwargs: dict[str, Any]) -> Window:
-    """The windows of a windowed pool."""
-    return make_window(shape, **{name: kwargs[name] for name in PLACED if name in kwargs})

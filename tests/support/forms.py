@@ -12,6 +12,7 @@ from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties
 from jaxpool._plan.problem import Platform, Problem
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import CPU, NEVER, PORTABLE, TPU, Tuning
+from jaxpool.testing._windows import Windows, sliding_windows
 from tests.support.later import later
 
 MANY = 200
@@ -137,10 +138,11 @@ WITHOUT_ELEMENTS = [((1, 0, 3), 2), ((0, 9, 3), 2), ((2, 9, 0), 0)]
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """A window over an array of `shape`."""
+    """A window over an array of `shape`: as the library places it, and as the oracle does."""
 
     shape: tuple[int, ...]
     window: Window
+    windows: Windows
 
 
 def drawn_window(rng: np.random.Generator) -> Drawn:
@@ -162,21 +164,19 @@ def drawn_window(rng: np.random.Generator) -> Drawn:
         shape = tuple(
             lengths[axis] if axis in lengths else next(rest) for axis in range(rank + len(others))
         )
+        padding = ["VALID", "SAME", "SAME_LOWER", pairs][int(rng.integers(0, 4))]
+        options = {
+            "window_dilation": tuple(dilation),
+            "ceil_mode": bool(rng.random() < 0.3),
+            "axes": tuple(axes),
+        }
+        given = (shape, tuple(taps), tuple(strides), padding)
         try:
-            window = make_window(
-                shape,
-                tuple(taps),
-                tuple(strides),
-                ["VALID", "SAME", "SAME_LOWER", pairs][int(rng.integers(0, 4))],
-                window_dilation=tuple(dilation),
-                ceil_mode=bool(rng.random() < 0.3),
-                axes=tuple(axes),
-                empty="allow",
-            )
+            window = make_window(*given, **options, empty="allow")
         except ArgumentError:
             continue
         if window.size <= 100:
-            return Drawn(shape, window)
+            return Drawn(shape, window, sliding_windows(*given, **options, allow_empty=True))
 
 
 def numbers(rng, shape, dtype, special):

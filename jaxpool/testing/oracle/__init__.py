@@ -2,7 +2,7 @@
 
 The loops of a function have its name and its arguments, without `autodiff`, and give an `Answer`: the value, and which
 elements each output comes from with what share. Above them stands the record of the function (`jaxpool.testing.pools`).
-They share the geometry of windows with the library, and compute nothing as a kernel does.
+They share no code with the kernels, nor the geometry of windows, which is that of `jaxpool.testing._windows`.
 """
 
 # ruff: noqa: F401, F403

@@ -2,7 +2,7 @@
 
 Every op is two choices: which input elements one output element looks at, and a rule that turns their values into one
 value and into shares, how much of the output's cotangent each of them gets. A pool over windows is a list of positions
-for each output along each pooled axis, and a rule; `pool` does the rest.
+for each output along each pooled axis, and a rule; `pool` does the rest. `jaxpool.testing._windows` has the positions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._geometry.window import Window
 from jaxpool.testing._answer import (
     Answer,
     Position,
@@ -27,15 +26,12 @@ from jaxpool.testing._answer import (
     exact_values,
     is_floating,
     rounded,
-    taps_along,
 )
+from jaxpool.testing._windows import Lists, Windows
 
 Ties = Literal["first", "last", "split"]
 Rule = Callable[[list[Any]], tuple[Any, list[float]]]
 Best = Callable[[list[Any]], Any]
-Lists = Sequence[
-    Sequence[Sequence[int]]
-]  # for each axis, for each output: the positions in its window
 
 
 # Rules: from the values of one window, in row-major order, to its value and the shares
@@ -152,13 +148,6 @@ def at(lane: list[int], axes: Sequence[int], position: Position) -> Position:
     return tuple(full)
 
 
-def pooled_axes(ndim: int, count: int, axes: Sequence[int] | None) -> tuple[int, ...]:
-    """The axes that are pooled: `count` before the last one, unless others are named."""
-    if axes is None:
-        return tuple(range(ndim - 1 - count, ndim - 1))
-    return tuple(axis % ndim for axis in axes)
-
-
 def float_dtype(x: Any) -> Any:
     """The type of an average of x."""
     dtype = np.asarray(x).dtype
@@ -168,50 +157,61 @@ def float_dtype(x: Any) -> Any:
 def pool(
     x: Any,
     axes: Sequence[int],
-    lists: Lists,
+    outputs: Sequence[int],
+    lists_of: Callable[[list[int]], Lists],
     rule_of: Callable[[Position], Rule],
     dtype: Any = None,
-    counts: Any = None,
+    where: Any = None,
 ) -> Answer:
-    """Applies `rule_of(output)` to every window of every lane of x, to what `counts` where a mask says it."""
+    """Apply `rule_of(output)` to every window of every lane of x, or to its elements that are True in `where`.
+
+    `lists_of(lane)` holds the positions of each of the `outputs[i]` windows along each of `axes[i]`. `indices` of the
+    answer are those of the first element in each window that has a share.
+    """
     x = np.asarray(x)
     values = exact_values(x)
-    held = None if counts is None else np.broadcast_to(counts, x.shape)
-    shape = list(x.shape)
-    for axis, own in zip(axes, lists, strict=True):
-        shape[axis] = len(own)
-    y, indices = np.zeros(shape, object), np.zeros(shape, np.int32)
+    mask = np.broadcast_to(True if where is None else where, x.shape)
     sizes = [x.shape[axis] for axis in axes]
-    terms = []
+    shape = at(list(x.shape), axes, tuple(outputs))
+    y, indices, terms = np.zeros(shape, object), np.zeros(shape, np.int32), []
     for lane in lanes(x.shape, axes):
-        for output in itertools.product(*[range(len(own)) for own in lists]):
-            here = itertools.product(*[own[o] for own, o in zip(lists, output, strict=True)])
-            pairs = [(element, at(lane, axes, element)) for element in here]
-            if held is not None:
-                pairs = [pair for pair in pairs if held[pair[1]]]
+        lists = lists_of(lane)
+        for output in np.ndindex(*outputs):
+            window = [own[o] for own, o in zip(lists, output, strict=True)]
+            pairs = [(each, at(lane, axes, each)) for each in itertools.product(*window)]
+            pairs = [(each, position) for each, position in pairs if mask[position]]
             target = at(lane, axes, output)
             y[target], shares = rule_of(target)([values[position] for _, position in pairs])
-            for (element, position), share in zip(pairs, shares, strict=True):
-                if share:
-                    terms.append(Term(target, 0, position, share))
-                    indices[target] = np.ravel_multi_index(element, sizes)
+            chosen = [(*pair, s) for pair, s in zip(pairs, shares, strict=True) if s]
+            terms += [Term(target, 0, position, share) for _, position, share in chosen]
+            if chosen:
+                indices[target] = np.ravel_multi_index(chosen[0][0], sizes)
     dtype = x.dtype if dtype is None else dtype
     return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
 
 def windowed(
     x: Any,
-    window: Window,
+    windows: Windows,
     rule_of: Callable[[Position], Rule],
     dtype: Any = None,
-    counts: Any = None,
+    where: Any = None,
 ) -> Answer:
-    """The same of the windows of a pool."""
-    return pool(x, window.axes, [taps_along(dim) for dim in window.dims], rule_of, dtype, counts)
+    """Apply `rule_of(output)` to windows that are the same in every lane."""
+    lists = windows.elements
+    return pool(x, windows.axes, windows.output_shape, lambda lane: lists, rule_of, dtype, where)
+
+
+def extremum(
+    kind: Literal["max", "min"], x: Any, windows: Windows, ties: Ties, where: Any = None
+) -> Answer:
+    """The maximum or minimum of each window, with the index of the first element that shares the cotangent."""
+    rule = extreme_or_worst(kind, ties, np.asarray(x).dtype)
+    return windowed(x, windows, lambda output: rule, where=where)
 
 
 def chosen(answer: Answer, ties: Ties) -> Answer:
-    """An answer without indices where no one element is chosen."""
+    """The answer, without indices if tied elements share the cotangent."""
     return dataclasses.replace(answer, indices=None) if ties == "split" else answer
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxpool.testing import _twins as twins
 from jaxpool.testing._answer import Answer, Term
 from jaxpool.testing._record import record
+from jaxpool.testing._windows import Windows, adaptive_windows, pooled_axes
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 from jaxpool.testing.oracle.windowed import _chosen
@@ -28,38 +29,15 @@ __all__ = [
 Sizes = Sequence[int | None]
 
 
-def adaptive_windows(length: int, outputs: int) -> list[list[int]]:
-    """From the definition: the floor of where a window begins, the ceiling of where it ends.
-
-    >>> adaptive_windows(5, 3)
-    [[0, 1], [1, 2, 3], [3, 4]]
-    """
-    starts = [i * length // outputs for i in range(outputs)]
-    stops = [((i + 1) * length + outputs - 1) // outputs for i in range(outputs)]
-    return [list(range(*ends)) for ends in zip(starts, stops, strict=True)]
-
-
-def _adaptive(x: Any, output_shape: Sizes, axes: Any) -> tuple[Any, Any]:
-    """The pooled axes, and the windows along each."""
-    pooled = parts.pooled_axes(np.ndim(x), len(output_shape), axes)
-    sizes = [np.shape(x)[axis] for axis in pooled]
-    pairs = zip(sizes, output_shape, strict=True)
-    return pooled, [adaptive_windows(size, size if n is None else n) for size, n in pairs]
-
-
-def _extreme(x: Any, windows: tuple[Any, Any], ties: Ties, counts: Any = None) -> Answer:
-    rule = parts.extreme_or_worst("max", ties, np.asarray(x).dtype)
-    return parts.chosen(parts.pool(x, *windows, lambda output: rule, counts=counts), ties)
-
-
-def _average(x: Any, windows: tuple[Any, Any], counts: Any = None) -> Answer:
+def _average(x: Any, windows: Windows, where: Any = None) -> Answer:
     dtype = parts.float_dtype(x)
-    return parts.summed(parts.pool(x, *windows, lambda output: parts.mean, dtype, counts))
+    return parts.summed(parts.windowed(x, windows, lambda output: parts.mean, dtype, where))
 
 
 def _twin(formula: Callable[..., Any]) -> Callable[..., Any]:
     def twin(x: Any, output_shape: Sizes, *, axes: Any = None, ties: Any = None) -> Any:
-        return formula(*twins.side_by_side(x, *_adaptive(x, output_shape, axes)))
+        windows = adaptive_windows(x.shape, output_shape, axes)
+        return formula(*twins.side_by_side(x, windows.axes, windows.elements))
 
     return twin
 
@@ -69,47 +47,44 @@ def adaptive_max_pool(
     x: Any, output_shape: Sizes, *, axes: Any = None, ties: Ties = "first"
 ) -> Answer:
     """The largest element of each window, as in `jaxpool.adaptive_max_pool`."""
-    return _extreme(x, _adaptive(x, output_shape, axes), ties)
+    windows = adaptive_windows(np.shape(x), output_shape, axes)
+    return parts.chosen(parts.extremum("max", x, windows, ties), ties)
 
 
 def _with_position(x: Any, output_shape: Sizes, *, axes: Any = None, ties: Any = None) -> Any:
-    pooled, lists = _adaptive(x, output_shape, axes)
-    shape = [size if axis in pooled else 1 for axis, size in enumerate(x.shape)]
-    return _chosen(x, jnp.arange(math.prod(shape)).reshape(shape), pooled, lists)
+    return _chosen(x, adaptive_windows(x.shape, output_shape, axes))
 
 
 @record(twin=_with_position)
 def adaptive_max_pool_with_argmax(
     x: Any, output_shape: Sizes, *, axes: Any = None, ties: Ties = "first"
 ) -> Answer:
-    """The same, and where it stands: of the tied the first where all of them share the cotangent."""
-    where = _adaptive(x, output_shape, axes)
-    answer = _extreme(x, where, ties)
-    indices = answer.indices if ties != "split" else _extreme(x, where, "first").indices
-    return Answer(answer.y, answer.inputs, answer.terms, indices)
+    """The largest element of each window and its position, as in `jaxpool.adaptive_max_pool_with_argmax`."""
+    return parts.extremum("max", x, adaptive_windows(np.shape(x), output_shape, axes), ties)
 
 
 @record(twin=_twin(twins.mean), adds=True)
 def adaptive_avg_pool(x: Any, output_shape: Sizes, *, axes: Any = None) -> Answer:
     """The mean of each window, as in `jaxpool.adaptive_avg_pool`."""
-    return _average(x, _adaptive(x, output_shape, axes))
+    return _average(x, adaptive_windows(np.shape(x), output_shape, axes))
 
 
 # Whole axes
 
 
-def _whole(x: Any, axes: Any) -> tuple[Any, Any]:
-    pooled = parts.pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
-    return pooled, [[list(range(np.shape(x)[axis]))] for axis in pooled]
+def _whole(x: Any, axes: Any) -> Windows:
+    """One window over all of `axes`, or over all axes but the first and the last."""
+    pooled = pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
+    return adaptive_windows(np.shape(x), (1,) * len(pooled), pooled)
 
 
 def _twin_of_whole(formula: Callable[..., Any]) -> Callable[..., Any]:
     def twin(
         x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False, ties: Any = None
     ) -> Any:
-        at = _whole(x, axes)
-        y = formula(*twins.counted(x, where, *at))
-        return y if keepdims else jnp.squeeze(y, at[0])
+        windows = _whole(x, axes)
+        y = formula(*twins.counted(x, where, windows.axes, windows.elements))
+        return y if keepdims else jnp.squeeze(y, windows.axes)
 
     return twin
 
@@ -119,9 +94,9 @@ def global_max_pool(
     x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False, ties: Ties = "first"
 ) -> Answer:
     """The largest element that counts, as in `jaxpool.global_max_pool`."""
-    at = _whole(x, axes)
-    answer = _extreme(x, at, ties, where)
-    return answer if keepdims else parts.squeezed(answer, at[0])
+    windows = _whole(x, axes)
+    answer = parts.chosen(parts.extremum("max", x, windows, ties, where), ties)
+    return answer if keepdims else parts.squeezed(answer, windows.axes)
 
 
 @record(twin=_twin_of_whole(twins.mean), adds=True)
@@ -129,9 +104,9 @@ def global_avg_pool(
     x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False
 ) -> Answer:
     """The mean of what counts, as in `jaxpool.global_avg_pool`."""
-    at = _whole(x, axes)
-    answer = _average(x, at, where)
-    return answer if keepdims else parts.squeezed(answer, at[0])
+    windows = _whole(x, axes)
+    answer = _average(x, windows, where)
+    return answer if keepdims else parts.squeezed(answer, windows.axes)
 
 
 # Pyramids
@@ -139,7 +114,7 @@ def global_avg_pool(
 
 def _pyramid(x: Any, levels: Sequence[int], axes: Any, pool: Callable[..., Any]) -> Any:
     """What `pool(x, output_shape, axes)` gives for each level, and how its positions are laid out."""
-    pooled = parts.pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
+    pooled = pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
     left = [axis for axis in range(np.ndim(x)) if axis not in pooled]
     lead, channels = left[:-1], left[-1:]
     order = (*lead, *pooled, *channels)

@@ -7,29 +7,33 @@ from typing import Any
 
 import numpy as np
 
-from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool.testing import _twins as twins
 from jaxpool.testing._answer import Answer, exact_sum
 from jaxpool.testing._record import record
+from jaxpool.testing._windows import Lists, Windows, sliding_windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle.windowed import max_pool
 
 __all__ = ["blur_pool", "max_blur_pool"]
 
 
-def _reflected(dim: Axis) -> list[list[int]]:
-    """Along an axis, the element that each tap of each window falls on: the array is reflected at its ends."""
-    turn = max(1, 2 * dim.size - 2)
-    windows = [
-        [(o * dim.stride - dim.low + t) % turn for t in range(dim.window)] for o in range(dim.out)
+def _reflected(windows: Windows) -> Lists:
+    """The element at each tap of each window. The array is reflected at its ends, which are not repeated."""
+
+    def reflect(at: int, size: int) -> int:
+        at = abs(at) % max(1, 2 * size - 2)
+        return min(at, 2 * size - 2 - at) if size > 1 else 0
+
+    return [
+        [[reflect(at, size) for at in taps] for taps in along]
+        for size, along in zip(windows.input_shape, windows.taps, strict=True)
     ]
-    return [[min(at, turn - at) if dim.size > 1 else 0 for at in own] for own in windows]
 
 
-def _binomial(window: Window) -> np.ndarray:
+def _binomial(windows: Windows) -> np.ndarray:
     """The weight of each tap, in row-major order."""
     weights = np.ones(1)
-    for n in window.window_shape:
+    for n in windows.window_shape:
         row = [math.comb(n - 1, tap) / 2 ** (n - 1) for tap in range(n)]
         weights = np.multiply.outer(weights, row).ravel()
     return weights
@@ -38,9 +42,9 @@ def _binomial(window: Window) -> np.ndarray:
 def _blurred(
     x: Any, window_shape: Any, strides: Any = None, padding: Any = "SAME", *, axes: Any = None
 ) -> Any:
-    window = make_window(x.shape, window_shape, strides, padding, axes=axes)
-    lists = [_reflected(dim) for dim in window.dims]
-    return (twins.side_by_side(x, window.axes, lists)[0] * _binomial(window)).sum(-1)
+    windows = sliding_windows(x.shape, window_shape, strides, padding, axes=axes)
+    values, _ = twins.side_by_side(x, windows.axes, _reflected(windows))
+    return (values * _binomial(windows)).sum(-1)
 
 
 @record(twin=_blurred, adds=True, covers=("ties", "normal"))
@@ -48,16 +52,16 @@ def blur_pool(
     x: Any, window_shape: Any, strides: Any = None, padding: Any = "SAME", *, axes: Any = None
 ) -> Answer:
     """The binomial average of each window of the reflected x, as in `jaxpool.blur_pool`."""
-    window = make_window(np.shape(x), window_shape, strides, padding, axes=axes)
-    weights = _binomial(window).tolist()
+    windows = sliding_windows(np.shape(x), window_shape, strides, padding, axes=axes)
+    lists, weights = _reflected(windows), _binomial(windows).tolist()
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
         pairs = zip(weights, values, strict=True)
         return exact_sum([share * float(value) for share, value in pairs]), weights
 
-    lists = [_reflected(dim) for dim in window.dims]
-    answer = parts.pool(x, window.axes, lists, lambda output: rule, parts.float_dtype(x))
-    return parts.summed(answer)
+    axes, outputs = windows.axes, windows.output_shape
+    dtype = parts.float_dtype(x)
+    return parts.summed(parts.pool(x, axes, outputs, lambda _: lists, lambda _: rule, dtype))
 
 
 def _sharpest(

@@ -1,4 +1,4 @@
-"""What pools with a key should give: the same numbers of chance as theirs, drawn again."""
+"""Expected results of the pools with a key. The oracle draws the same random numbers from the key as the pool."""
 
 from __future__ import annotations
 
@@ -11,66 +11,52 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._geometry.window import make_window
-from jaxpool._ops.random_pool import chance_dtype, weight_dtype
 from jaxpool.testing import _twins as twins
-from jaxpool.testing._answer import Answer, Term, exact_values, rounded, taps_along
+from jaxpool.testing._answer import Answer
 from jaxpool.testing._record import record
+from jaxpool.testing._windows import (
+    Lists,
+    Windows,
+    fractional_windows,
+    pooled_axes,
+    sliding_windows,
+)
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Rule
 
 __all__ = ["fractional_avg_pool", "fractional_max_pool", "stochastic_pool"]
 
 
+def _chance_dtype(x: Any) -> Any:
+    """The type of the random numbers: float64 for a float64 x, else float32."""
+    return np.float64 if x.dtype == np.float64 else np.float32
+
+
 # Windows that chance places
 
 
-def starts(sample: Any, size: int, width: int, out: int) -> list[int]:
-    """Where `out` windows of `width` begin over `size` positions, in the type of the sample."""
-    kind = type(sample)
-    alpha = kind(size - width) / kind(max(1, out - 1))
-    begun = [int((kind(i) + sample) * alpha) - int(sample * alpha) for i in range(out - 1)]
-    return [*begun, size - width]
-
-
-def _samples(key: Any, shape: Sequence[Any], axes: Sequence[int], dtype: Any) -> Any:
-    """A number for each pooled axis of each lane."""
-    lanes = [1 if axis in axes else size for axis, size in enumerate(shape)]
-    return jax.random.uniform(key, (len(axes), *lanes), chance_dtype(dtype))
+def _samples(key: Any, x: Any, axes: Sequence[int]) -> Any:
+    """A number in [0, 1) for each pooled axis of each lane."""
+    lanes = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+    return jax.random.uniform(key, (len(axes), *lanes), _chance_dtype(x))
 
 
 def _placed(rule: Rule, dtype: Any, key: Any, x: Any, window: Any, outs: Any, axes: Any) -> Answer:
     x = np.asarray(x)
-    pooled = parts.pooled_axes(x.ndim, len(window), axes)
-    samples = np.asarray(_samples(key, x.shape, pooled, x.dtype))
-    values, shape, terms = exact_values(x), list(x.shape), []
-    for axis, out in zip(pooled, outs, strict=True):
-        shape[axis] = x.shape[axis] if out is None else out
-    y, indices = np.zeros(shape, object), np.zeros(shape, np.int32)
-    sizes = [x.shape[axis] for axis in pooled]
-    for lane in parts.lanes(x.shape, pooled):
-        begun = [
-            starts(sample[tuple(lane)], x.shape[axis], width, shape[axis])
-            for sample, axis, width in zip(samples, pooled, window, strict=True)
-        ]
-        for output in itertools.product(*[range(shape[axis]) for axis in pooled]):
-            first = [own[o] for own, o in zip(begun, output, strict=True)]
-            spans = [range(at, at + width) for at, width in zip(first, window, strict=True)]
-            elements = list(itertools.product(*spans))
-            positions = [parts.at(lane, pooled, element) for element in elements]
-            target = parts.at(lane, pooled, output)
-            y[target], shares = rule([values[position] for position in positions])
-            for element, position, share in zip(elements, positions, shares, strict=True):
-                if share:
-                    terms.append(Term(target, 0, position, share))
-                    indices[target] = np.ravel_multi_index(element, sizes)
-    return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
+    pooled = pooled_axes(x.ndim, len(outs), axes)
+    samples = np.asarray(_samples(key, x, pooled))
+
+    def lists_of(lane: Sequence[int]) -> Lists:
+        each = zip(samples, pooled, window, outs, strict=True)
+        return [fractional_windows(s[tuple(lane)], x.shape[axis], k, n) for s, axis, k, n in each]
+
+    return parts.pool(x, pooled, outs, lists_of, lambda output: rule, dtype)
 
 
 def _gathered(key: Any, x: Any, window: Any, outs: Any, axes: Any) -> Any:
     """The elements of each window along a new last axis."""
-    pooled = parts.pooled_axes(x.ndim, len(window), axes)
-    samples = _samples(key, x.shape, pooled, x.dtype)
+    pooled = pooled_axes(x.ndim, len(outs), axes)
+    samples = _samples(key, x, pooled)
     for sample, axis, width, out in zip(samples, pooled, window, outs, strict=True):
         size, kind = x.shape[axis], sample.dtype.type
         alpha = kind(size - width) / kind(max(1, out - 1))
@@ -113,9 +99,9 @@ def fractional_avg_pool(
 # Elements that chance draws
 
 
-def _chance(key: Any, x: Any, window: Any) -> Any:
-    """The share of its total weight at which each window draws."""
-    return jax.random.uniform(key, window.pooled(x.shape), weight_dtype(x.dtype))
+def _chance(key: Any, x: Any, windows: Windows) -> Any:
+    """A number in [0, 1) for each window: the fraction of its total weight at which it draws an element."""
+    return jax.random.uniform(key, windows.pooled(x.shape), _chance_dtype(x))
 
 
 def _drawn(chance: Any) -> Rule:
@@ -153,13 +139,12 @@ def _expected(values: list[Any]) -> tuple[Any, list[float]]:
 
 
 def _twin(key: Any, x: Any, *geometry: Any, **options: Any) -> Any:
-    window = make_window(x.shape, *geometry, **options)
-    lists = [taps_along(dim) for dim in window.dims]
-    values, there = twins.side_by_side(x, window.axes, lists)
+    windows = sliding_windows(x.shape, *geometry, **options)
+    values, there = twins.side_by_side(x, windows.axes, windows.elements)
     weights = jnp.where(there, jnp.maximum(values, 0), 0)
     if key is None:
         return (weights * weights).sum(-1) / weights.sum(-1)
-    chance = _chance(key, x, window)[..., None]
+    chance = _chance(key, x, windows)[..., None]
     reach = jax.lax.stop_gradient(weights).astype(chance.dtype).cumsum(-1)
     best = jnp.where(reach[..., -1:] == 0, there, reach > chance * reach[..., -1:]).argmax(-1)
     at = jax.nn.one_hot(best, values.shape[-1], dtype=values.dtype)
@@ -181,9 +166,9 @@ def _is_mean(key: Any, **given: Any) -> bool:
 def stochastic_pool(key: Any, x: Any, *geometry: Any, **options: Any) -> Answer:
     """An element of each window in proportion to its value, or the mean of all, as in `jaxpool.stochastic_pool`."""
     x = np.asarray(x)
-    window = make_window(x.shape, *geometry, **options)
+    windows = sliding_windows(x.shape, *geometry, **options)
     if key is None:
-        answer = parts.windowed(x, window, lambda output: _expected, parts.float_dtype(x))
+        answer = parts.windowed(x, windows, lambda output: _expected, parts.float_dtype(x))
         return parts.summed(answer, np.abs(answer.y.astype(float)))
-    chance = np.asarray(_chance(key, x, window))
-    return parts.windowed(x, window, lambda output: _drawn(chance[tuple(output)]))
+    chance = np.asarray(_chance(key, x, windows))
+    return parts.windowed(x, windows, lambda output: _drawn(chance[output]))

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._geometry.window import Window, make_window
 from jaxpool.testing import _twins as twins
 from jaxpool.testing._answer import Answer, Term, exact_values, rounded
 from jaxpool.testing._record import record
+from jaxpool.testing._windows import Lists, Windows, sliding_windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 
@@ -28,12 +28,12 @@ def _twin(kind: str) -> Callable[..., Any]:
         kernel = jnp.asarray(kernel)
         rank = kernel.ndim - (kernel.ndim == x.ndim - 1) if axes is None else len(axes)
         shape = kernel.shape[:rank]
-        window = make_window(x.shape, shape, *args, axes=axes, **options)
-        values, there = twins.windows(x, shape, *args, axes=axes, **options)
-        taps = twins.side_by_side(_numbers(window, x.ndim), window.axes, _places(window))[0]
+        windows = sliding_windows(x.shape, shape, *args, axes=axes, **options)
+        values, there = twins.side_by_side(x, windows.axes, windows.elements)
+        taps = twins.side_by_side(_numbers(windows, x.ndim), windows.axes, _places(windows))[0]
         weights = kernel.reshape(math.prod(shape), -1)[taps]  # (..., taps, channels or 1)
         if rank < kernel.ndim:
-            channels = max(set(range(x.ndim)) - set(window.axes))
+            channels = max(set(range(x.ndim)) - set(windows.axes))
             weights = jnp.moveaxis(jnp.squeeze(weights, channels), -1, channels)
         else:
             weights = weights[..., 0]
@@ -42,27 +42,18 @@ def _twin(kind: str) -> Callable[..., Any]:
     return twin
 
 
-def _numbers(window: Window, ndim: int) -> np.ndarray:
-    """The number of each tap, where `_places` looks for those of each window."""
-    shape = [1] * ndim
-    for dim in window.dims:
-        shape[dim.axis] = dim.window
-    flat = np.arange(window.size).reshape(window.window_shape)
-    return flat.transpose(np.argsort(window.axes)).reshape(shape)
+def _numbers(windows: Windows, ndim: int) -> np.ndarray:
+    """The flat, row-major number of each tap, in an array with a tap along each pooled axis."""
+    flat = np.arange(windows.size).reshape(windows.window_shape)
+    shape = parts.at([1] * ndim, windows.axes, windows.window_shape)
+    return flat.transpose(np.argsort(windows.axes)).reshape(shape)
 
 
-def _places(window: Window) -> list[list[list[int]]]:
-    """Along each axis the taps of each window that are elements."""
+def _places(windows: Windows) -> Lists:
+    """The taps of each window that are elements, numbered along their axis."""
     return [
-        [
-            [
-                t
-                for t in range(dim.window)
-                if 0 <= o * dim.stride - dim.low + t * dim.dilation < dim.size
-            ]
-            for o in range(dim.out)
-        ]
-        for dim in window.dims
+        [[t for t, at in enumerate(taps) if 0 <= at < size] for taps in along]
+        for size, along in zip(windows.input_shape, windows.taps, strict=True)
     ]
 
 
@@ -91,20 +82,20 @@ def _morphology(
 ) -> Answer:
     x, kernel = np.asarray(x), np.asarray(kernel)
     rank = kernel.ndim - (kernel.ndim == x.ndim - 1) if axes is None else len(axes)
-    window = make_window(x.shape, kernel.shape[:rank], *args, axes=axes, **options)
-    channels = max(set(range(x.ndim)) - set(window.axes), default=0)
+    windows = sliding_windows(x.shape, kernel.shape[:rank], *args, axes=axes, **options)
+    channels = max(set(range(x.ndim)) - set(windows.axes), default=0)
     best, sign = (max, 1) if kind == "max" else (min, -1)
     values, weights = exact_values(x), exact_values(kernel)
-    y, terms = np.zeros(window.pooled(x.shape), object), []
+    y, terms = np.zeros(windows.pooled(x.shape), object), []
     for target in np.ndindex(*y.shape):
+        along = [own[target[axis]] for axis, own in zip(windows.axes, windows.taps, strict=True)]
         found = []
-        for tap in np.ndindex(*window.window_shape):
-            at = list(target)
-            for dim, t in zip(window.dims, tap, strict=True):
-                at[dim.axis] = target[dim.axis] * dim.stride - dim.low + t * dim.dilation
+        for tap in np.ndindex(*windows.window_shape):
+            place = tuple(own[t] for own, t in zip(along, tap, strict=True))
+            at = parts.at(list(target), windows.axes, place)
             if all(0 <= i < size for i, size in zip(at, x.shape, strict=True)):
                 entry = tap if rank == kernel.ndim else (*tap, target[channels])
-                found.append((tuple(at), entry, values[tuple(at)] + sign * weights[entry]))
+                found.append((at, entry, values[at] + sign * weights[entry]))
         y[target], shares = parts.choose(best, ties)([value for *_, value in found])
         for (position, entry, _), share in zip(found, shares, strict=True):
             terms += [Term(target, 0, position, share), Term(target, 1, entry, sign * share)]

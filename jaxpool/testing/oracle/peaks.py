@@ -8,10 +8,10 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._geometry.window import make_window
 from jaxpool.testing import _twins as twins
 from jaxpool.testing._answer import Answer
 from jaxpool.testing._record import record
+from jaxpool.testing._windows import sliding_windows
 from jaxpool.testing.oracle import _parts as parts
 
 __all__ = ["local_maxima", "local_minima"]
@@ -19,9 +19,9 @@ __all__ = ["local_maxima", "local_minima"]
 
 def _marked(best: parts.Best, x: Any, window_shape: Any, axes: Any, ties: Any) -> Answer:
     x = np.asarray(x)
-    window = make_window(x.shape, window_shape, padding="SAME", axes=axes)
+    windows = sliding_windows(x.shape, window_shape, padding="SAME", axes=axes)
     rule = parts.choose(best, "split" if ties == "all" else ties)
-    chosen = parts.windowed(x, window, lambda output: rule)
+    chosen = parts.windowed(x, windows, lambda output: rule)
     y = np.zeros(x.shape, bool)
     for term in chosen.terms:
         y[term.output] |= term.position == term.output

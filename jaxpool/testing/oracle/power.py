@@ -8,10 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._geometry.window import make_window
 from jaxpool.testing import _twins as twins
 from jaxpool.testing._answer import Answer, Position
 from jaxpool.testing._record import record
+from jaxpool.testing._windows import sliding_windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Rule
 
@@ -61,9 +61,9 @@ def _root(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
 )
 def lp_pool(x: Any, p: float, *geometry: Any, where: Any = None, **options: Any) -> Answer:
     """The p-norm of each window; `geometry` and `options` as in `jaxpool.lp_pool`."""
-    window = make_window(np.shape(x), *geometry, **options)
+    windows = sliding_windows(np.shape(x), *geometry, **options)
     rule = parts.unless_empty(_norm(p), 0.0)
-    answer = parts.windowed(x, window, lambda output: rule, parts.float_dtype(x), where)
+    answer = parts.windowed(x, windows, lambda output: rule, parts.float_dtype(x), where)
     return parts.summed(answer, np.abs(answer.y.astype(float)))
 
 
@@ -103,11 +103,11 @@ def _of_powers(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any
 )
 def gem_pool(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any) -> Answer:
     """The generalised mean of each window; `geometry` and `options` as in `jaxpool.gem_pool`."""
-    window = make_window(np.shape(x), *geometry, **options)
-    powers = np.broadcast_to(np.asarray(p, np.float64), window.pooled(np.shape(x)))
+    windows = sliding_windows(np.shape(x), *geometry, **options)
+    powers = np.broadcast_to(np.asarray(p, np.float64), windows.pooled(np.shape(x)))
 
     def rule_of(output: Position) -> Rule:
         return _generalised(float(powers[output]), eps)
 
-    answer = parts.windowed(x, window, rule_of, parts.float_dtype(x))
+    answer = parts.windowed(x, windows, rule_of, parts.float_dtype(x))
     return parts.summed(answer, np.abs(answer.y.astype(float)))

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._geometry.window import make_window
 from jaxpool.testing import _twins as twins
 from jaxpool.testing._answer import Answer, Term, exact_values
 from jaxpool.testing._record import record
+from jaxpool.testing._windows import sliding_windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 
@@ -51,9 +51,9 @@ def rank_pool(
 def _of_rank(
     x: Any, rank: int | None, geometry: Any, where: Any, ties: Ties, options: Any
 ) -> Answer:
-    window = make_window(np.shape(x), *geometry, **options)
+    windows = sliding_windows(np.shape(x), *geometry, **options)
     rule = parts.unless_empty(parts.at_rank(rank, ties), 0)
-    return parts.chosen(parts.windowed(x, window, lambda output: rule, counts=where), ties)
+    return parts.chosen(parts.windowed(x, windows, lambda output: rule, where=where), ties)
 
 
 def _largest(x: Any, k: int, *, axis: int = -2) -> Any:

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._geometry.window import make_window
 from jaxpool.testing import _twins as twins
 from jaxpool.testing._answer import Answer, Position
 from jaxpool.testing._record import record
+from jaxpool.testing._windows import sliding_windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Rule
 
@@ -42,15 +42,15 @@ def _soft(
     empty: Any,
     options: Any,
 ) -> Answer:
-    window = make_window(np.shape(x), *geometry, **options)
-    heat = np.broadcast_to(np.asarray(temperature, np.float64), window.pooled(np.shape(x)))
+    windows = sliding_windows(np.shape(x), *geometry, **options)
+    heat = np.broadcast_to(np.asarray(temperature, np.float64), windows.pooled(np.shape(x)))
 
     def rule_of(output: Position) -> Rule:
         return parts.unless_empty(rule(float(heat[output])), empty)
 
-    answer = parts.windowed(x, window, rule_of, parts.float_dtype(x), where)
+    answer = parts.windowed(x, windows, rule_of, parts.float_dtype(x), where)
     largest = np.abs(np.asarray(x, float)).max()
-    size = largest + heat * (1 + math.log(window.size))
+    size = largest + heat * (1 + math.log(windows.size))
     return parts.summed(answer, size)
 
 

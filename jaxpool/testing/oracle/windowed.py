@@ -8,10 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._geometry.window import Window, make_window
 from jaxpool.testing import _twins as twins
-from jaxpool.testing._answer import Answer, Position, Term, exact_values, rounded, taps_along
+from jaxpool.testing._answer import Answer, Position, Term, exact_values, rounded
 from jaxpool.testing._record import record
+from jaxpool.testing._windows import Windows, pooled_axes, sliding_windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Rule, Ties
 
@@ -19,9 +19,8 @@ __all__ = ["avg_pool", "max_pool", "max_pool_with_argmax", "max_unpool", "min_po
 
 
 def _extreme(kind: Any, x: Any, geometry: Any, ties: Ties, where: Any, options: Any) -> Answer:
-    window = make_window(np.shape(x), *geometry, **options)
-    rule = parts.extreme_or_worst(kind, ties, np.asarray(x).dtype)
-    return parts.chosen(parts.windowed(x, window, lambda output: rule, counts=where), ties)
+    windows = sliding_windows(np.shape(x), *geometry, **options)
+    return parts.chosen(parts.extremum(kind, x, windows, ties, where), ties)
 
 
 def _largest(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
@@ -57,18 +56,15 @@ def min_pool(
 
 
 def _with_position(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> tuple[Any, Any]:
-    window = make_window(x.shape, *geometry, **options)
-    flat = jnp.arange(math.prod(window.input_shape)).reshape(
-        [size if i in window.axes else 1 for i, size in enumerate(x.shape)]
-    )
-    lists = [taps_along(dim) for dim in window.dims]
-    return _chosen(x, flat, window.axes, lists)
+    return _chosen(x, sliding_windows(x.shape, *geometry, **options))
 
 
-def _chosen(x: Any, flat: Any, axes: Any, lists: Any) -> tuple[Any, Any]:
-    """The maximum of windows, and where it stands among the `flat` positions."""
+def _chosen(x: Any, windows: Windows) -> tuple[Any, Any]:
+    """The maximum of windows, and its flat position over the pooled axes."""
+    axes, lists = windows.axes, windows.elements
+    sizes = [size if axis in axes else 1 for axis, size in enumerate(x.shape)]
     values, there = twins.side_by_side(x, axes, lists)
-    places, _ = twins.side_by_side(flat, axes, lists)
+    places, _ = twins.side_by_side(jnp.arange(math.prod(sizes)).reshape(sizes), axes, lists)
     best = jnp.where(there, values, -np.inf).argmax(-1)
     places = jnp.broadcast_to(places, values.shape)
     taken = jnp.take_along_axis(places, best[..., None], -1)[..., 0]
@@ -77,15 +73,8 @@ def _chosen(x: Any, flat: Any, axes: Any, lists: Any) -> tuple[Any, Any]:
 
 @record(twin=_with_position)
 def max_pool_with_argmax(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
-    """The largest element of each window, and where it stands, as in `jaxpool.max_pool_with_argmax`.
-
-    Of the tied the position is that of the first where all of them share the cotangent.
-    """
-    answer = max_pool(x, *geometry, ties=ties, **options)
-    if ties == "split":
-        first = max_pool(x, *geometry, ties="first", **options)
-        return Answer(answer.y, answer.inputs, answer.terms, first.indices)
-    return answer
+    """The largest element of each window and its position, as in `jaxpool.max_pool_with_argmax`."""
+    return parts.extremum("max", x, sliding_windows(np.shape(x), *geometry, **options), ties)
 
 
 def _total(x: Any, *geometry: Any, **options: Any) -> Any:
@@ -95,18 +84,8 @@ def _total(x: Any, *geometry: Any, **options: Any) -> Any:
 @record(twin=_total, adds=True, keeps_integers=True)
 def sum_pool(x: Any, *geometry: Any, where: Any = None, **options: Any) -> Answer:
     """The sum of each window; `geometry` and `options` as in `jaxpool.sum_pool`."""
-    window = make_window(np.shape(x), *geometry, **options)
-    return parts.summed(parts.windowed(x, window, lambda output: parts.add, counts=where))
-
-
-def _counted(window: Window, output: Position) -> int:
-    """Taps of a window in the input or its explicit padding, a ceil overhang left out."""
-    count = 1
-    for dim in window.dims:
-        first = output[dim.axis] * dim.stride - dim.low
-        taps = range(first, first + dim.window * dim.dilation, dim.dilation)
-        count *= sum(at < dim.size + dim.high for at in taps)
-    return count
+    windows = sliding_windows(np.shape(x), *geometry, **options)
+    return parts.summed(parts.windowed(x, windows, lambda output: parts.add, where=where))
 
 
 def _average(
@@ -120,18 +99,15 @@ def _average(
     divisor: Any = None,
     **options: Any,
 ) -> Any:
-    window = make_window(x.shape, window_shape, strides, padding, **options)
     values, there = twins.windows(x, window_shape, strides, padding, where=where, **options)
     if divisor is not None:
         return twins.total(values, there) / divisor
     if not count_include_pad:
         return twins.mean(values, there)
-    sizes = [dim.out if i == dim.axis else 1 for dim in window.dims for i in [dim.axis]]
-    shape = [1] * x.ndim
-    for axis, size in zip(window.axes, sizes, strict=True):
-        shape[axis] = size
-    counts = [float(_counted(window, output)) for output in np.ndindex(*shape)]
-    return twins.total(values, there) / np.reshape(counts, shape)
+    windows = sliding_windows(x.shape, window_shape, strides, padding, **options)
+    shape = windows.pooled([1] * x.ndim)
+    divisors = [float(windows.divisor(output)) for output in np.ndindex(*shape)]
+    return twins.total(values, there) / np.reshape(divisors, shape)
 
 
 @record(
@@ -151,18 +127,18 @@ def avg_pool(
     **options: Any,
 ) -> Answer:
     """The mean of each window, arguments as in `jaxpool.avg_pool`; integers give float32."""
-    window = make_window(np.shape(x), window_shape, strides, padding, **options)
+    windows = sliding_windows(np.shape(x), window_shape, strides, padding, **options)
 
     def rule_of(output: Position) -> Rule:
         if divisor is not None:
             return parts.divide(divisor)
-        return parts.divide(_counted(window, output)) if count_include_pad else parts.mean
+        return parts.divide(windows.divisor(output)) if count_include_pad else parts.mean
 
-    return parts.summed(parts.windowed(x, window, rule_of, parts.float_dtype(x), where))
+    return parts.summed(parts.windowed(x, windows, rule_of, parts.float_dtype(x), where))
 
 
 def _put_back(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Any:
-    pooled = parts.pooled_axes(y.ndim, len(spatial_shape), axes)
+    pooled = pooled_axes(y.ndim, len(spatial_shape), axes)
     lanes = [axis for axis in range(y.ndim) if axis not in pooled]
     elements = math.prod(y.shape[axis] for axis in pooled)
     values, places = (
@@ -188,7 +164,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) ->
     Of several at one position the last stays; the cotangent found there goes to all of them.
     """
     y, indices = np.asarray(y), np.asarray(indices)
-    pooled = parts.pooled_axes(y.ndim, len(spatial_shape), axes)
+    pooled = pooled_axes(y.ndim, len(spatial_shape), axes)
     values, shape, terms = exact_values(y), list(y.shape), []
     for axis, size in zip(pooled, spatial_shape, strict=True):
         shape[axis] = size

@@ -1,0 +1,182 @@
+"""Positions of the windows of a pool, from the definitions in `docs/conventions.md` ("Positions of the windows").
+
+The oracle and the twins read them. This module imports nothing from the library, so that a wrong size in the library's
+own geometry differs from the size here. It expects the arguments of a valid call and does not check them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Lists = Sequence[Sequence[Sequence[int]]]  # for each axis, for each window: positions
+
+
+class NoWindow(ValueError):
+    """The arguments leave no window along an axis, or a window without elements."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """The windows of a pool. `taps[i][o]` holds the position of each tap of window `o` along axis `axes[i]`.
+
+    An axis has the elements 0 to `input_shape[i] - 1`. Taps at other positions are padding, and taps from `ends[i]` on
+    are the overhang of `ceil_mode`, after the explicit padding.
+    """
+
+    axes: tuple[int, ...]
+    input_shape: tuple[int, ...]
+    ends: tuple[int, ...]
+    taps: tuple[tuple[range, ...], ...]
+
+    @functools.cached_property
+    def elements(self) -> list[list[list[int]]]:
+        """The taps of each window that are elements of the array."""
+        return [
+            [[at for at in taps if 0 <= at < size] for taps in windows]
+            for size, windows in zip(self.input_shape, self.taps, strict=True)
+        ]
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The number of windows along each pooled axis."""
+        return tuple(map(len, self.taps))
+
+    @property
+    def window_shape(self) -> tuple[int, ...]:
+        """The number of taps along each pooled axis; the largest number where windows differ in length."""
+        return tuple(max(map(len, windows), default=0) for windows in self.taps)
+
+    @property
+    def size(self) -> int:
+        """The number of taps of a window."""
+        return math.prod(self.window_shape)
+
+    @property
+    def least(self) -> int:
+        """The number of elements in the window that has the fewest; 0 if there is no window."""
+        return math.prod(min(map(len, windows), default=0) for windows in self.elements)
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether an element belongs to more than one window."""
+        return any(
+            len(set(itertools.chain(*windows))) < sum(map(len, windows))
+            for windows in self.elements
+        )
+
+    def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """The shape of the output for an input of `shape`."""
+        sizes = dict(zip(self.axes, self.output_shape, strict=True))
+        return tuple(sizes.get(axis, size) for axis, size in enumerate(shape))
+
+    def divisor(self, output: Sequence[int]) -> int:
+        """The number of taps in the input or its explicit padding, of the window at position `output` of y."""
+        counts = [
+            sum(at < end for at in windows[output[axis]])
+            for axis, end, windows in zip(self.axes, self.ends, self.taps, strict=True)
+        ]
+        return math.prod(counts)
+
+
+def sliding_windows(
+    shape: Sequence[Any],
+    window_shape: Any,
+    strides: Any = None,
+    padding: Any = "VALID",
+    *,
+    window_dilation: Any = None,
+    ceil_mode: bool = False,
+    axes: Sequence[int] | None = None,
+    allow_empty: bool = False,
+) -> Windows:
+    """The windows of `max_pool` and the other windowed pools over an array of `shape`.
+
+    Raises `NoWindow` if there is no window along an axis or, unless `allow_empty`, if a window has no element.
+    """
+    pooled = pooled_axes(len(shape), np.size(window_shape), axes)
+    sizes = tuple(shape[axis] for axis in pooled)
+    widths, steps, dilations = (
+        _for_each(1 if number is None else number, len(pooled))
+        for number in (window_shape, strides, window_dilation)
+    )
+    pads = _paddings(padding, len(pooled))
+    rows = zip(sizes, widths, steps, dilations, pads, strict=True)
+    ends, taps = zip(*[_slide(*row, ceil_mode) for row in rows], strict=True)
+    windows = Windows(pooled, sizes, ends, taps)
+    if not all(taps) or not (allow_empty or windows.least):
+        raise NoWindow(
+            f"shape={tuple(shape)}, {window_shape=}, {strides=}, {padding=}, {window_dilation=}"
+        )
+    return windows
+
+
+@functools.lru_cache(maxsize=4096)
+def _slide(
+    size: int, window: int, stride: int, dilation: int, padding: Any, ceil_mode: bool
+) -> tuple[int, tuple[range, ...]]:
+    """The end of the padded axis, and the taps of each window along it."""
+    span = (window - 1) * dilation + 1
+    outputs = -(-size // stride)
+    total = max((outputs - 1) * stride + span - size, 0)
+    less, more = total // 2, total - total // 2
+    words = {"VALID": (0, 0), "SAME": (less, more), "SAME_LOWER": (more, less)}
+    low, high = words.get(padding, padding)
+    # With `ceil_mode` a last window may hang over by less than a stride, if it starts before the end of the input.
+    overhang = stride - 1 if ceil_mode else 0
+    starts = list(range(-low, size + high + overhang - span + 1, stride))
+    if ceil_mode and starts and starts[-1] >= size:
+        starts.pop()
+    return size + high, tuple(range(start, start + span, dilation) for start in starts)
+
+
+def adaptive_windows(shape: Sequence[int], output_shape: Any, axes: Any) -> Windows:
+    """The windows of the adaptive pools; None in `output_shape` keeps the size of an axis.
+
+    >>> adaptive_windows((5,), 3, (0,)).elements
+    [[[0, 1], [1, 2, 3], [3, 4]]]
+    """
+    pooled = pooled_axes(len(shape), np.size(output_shape), axes)
+    sizes = tuple(shape[axis] for axis in pooled)
+    outputs = np.broadcast_to(np.asarray(output_shape, object), len(pooled))
+    taps = []
+    for size, count in zip(sizes, outputs, strict=True):
+        n = size if count is None else count
+        taps.append(tuple(range(i * size // n, -(-(i + 1) * size // n)) for i in range(n)))
+    return Windows(pooled, sizes, sizes, tuple(taps))
+
+
+def fractional_windows(sample: Any, size: int, window: int, outputs: int) -> list[range]:
+    """The windows of the fractional pools along an axis, for a random number in [0, 1), computed in its type."""
+    number = type(sample)
+    a = number(size - window) / number(max(1, outputs - 1))
+    starts = [int((number(i) + sample) * a) - int(sample * a) for i in range(outputs - 1)]
+    return [range(start, start + window) for start in [*starts, size - window]]
+
+
+def pooled_axes(ndim: int, count: int, axes: Sequence[int] | None) -> tuple[int, ...]:
+    """The axes that are pooled: `count` before the last one, unless `axes` names others."""
+    if axes is None:
+        return tuple(range(ndim - 1 - count, ndim - 1))
+    return tuple(axis % ndim for axis in axes)
+
+
+def _for_each(value: Any, count: int) -> list[int]:
+    """`value` as one int for each of `count` axes."""
+    return [operator.index(n) for n in np.broadcast_to(np.asarray(value, object), count)]
+
+
+def _paddings(padding: Any, count: int) -> list[Any]:
+    """`padding` as a word or as a pair (low, high) for each of `count` axes."""
+    if isinstance(padding, str):
+        return [padding] * count
+    pairs = np.asarray(padding, object)
+    pairs = pairs[:, None] if pairs.ndim == 1 else pairs
+    return [tuple(map(operator.index, pair)) for pair in np.broadcast_to(pairs, (count, 2))]

@@ -1,0 +1,197 @@
+"""Mistakes planted in `jaxpool/_geometry`. Each makes a public function differ from the oracle."""
+
+import ast
+import dataclasses
+import inspect
+import sys
+import textwrap
+
+import jax
+import numpy as np
+import pytest
+
+from jaxpool._geometry import access, adaptive, window
+from jaxpool.testing import Call, PoolCase, assert_pool_matches, pools
+
+X = np.random.default_rng(0).standard_normal((9, 1)).astype(np.float32)
+
+
+def sliding(size, width, stride, padding="VALID", kind="sum", **options):
+    return PoolCase(kind, X[:size], None, (width,), (stride,), padding, **options)
+
+
+def adapted(size, outputs, name="adaptive_avg_pool"):
+    return Call(pools()[name], {"x": X[:size], "output_shape": (outputs,)})
+
+
+VALID = sliding(9, 3, 2)
+SAME = sliding(7, 4, 1, "SAME")
+PAIR = sliding(7, 3, 2, ((2, 0),))
+DILATED = sliding(8, 3, 2, ((1, 2),), window_dilation=(2,))
+CEIL = sliding(8, 3, 2, ((1, 1),), "avg", ceil_mode=True)
+DROPPED = sliding(5, 2, 3, ((1, 1),), ceil_mode=True)
+EXCLUDED = sliding(6, 4, 2, ((2, 2),), "avg", count_include_pad=False)
+MEDIAN = sliding(6, 4, 2, ((2, 1),), "median")
+LARGEST = sliding(7, 4, 1, "SAME", "max")
+Axis = window.Axis
+
+# The function, what it says, the mistake, and a call that shows it.
+MISTAKES = {
+    "one window less": (
+        window._output_size,
+        "return (total - span) // stride + 1",
+        "return (total - span) // stride",
+        VALID,
+    ),
+    "one window more in ceil mode": (
+        window._output_size,
+        "return out - 1 if (out - 1) * stride >= reach else out",
+        "return out",
+        DROPPED,
+    ),
+    "ceil mode rounds down": (
+        window._output_size,
+        "out = -(-(total - span) // stride) + 1",
+        "out = (total - span) // stride + 1",
+        CEIL,
+    ),
+    "padding after the end counts where a window may start": (
+        window._axis,
+        "stride, size + low, ceil)",
+        "stride, size + low + high, ceil)",
+        DROPPED,
+    ),
+    "SAME is SAME_LOWER": (
+        window._axis,
+        'total // 2 if pads == "SAME" else total - total // 2',
+        'total - total // 2 if pads == "SAME" else total // 2',
+        SAME,
+    ),
+    "SAME_LOWER is SAME": (
+        window._axis,
+        'if pads == "SAME" else total - total // 2',
+        'if pads == "SAME" else total // 2',
+        dataclasses.replace(SAME, padding="SAME_LOWER"),
+    ),
+    "SAME does not count dilation": (
+        window._axis,
+        "* stride + span - size, 0)",
+        "* stride + window - size, 0)",
+        dataclasses.replace(DILATED, padding="SAME"),
+    ),
+    "SAME rounds its size down": (
+        window._axis,
+        "(-(-size // stride) - 1)",
+        "(size // stride - 1)",
+        sliding(7, 3, 2, "SAME"),
+    ),
+    "low and high padding swapped": (window._axis, "low, high = pads", "high, low = pads", PAIR),
+    "a dilated window too long by its dilation": (
+        window._axis,
+        "span = (window - 1) * dilation + 1",
+        "span = window * dilation",
+        DILATED,
+    ),
+    "an overhang counts in the divisor": (
+        Axis.counted,
+        "min(self.size + self.low + self.high, self.needed)",
+        "self.needed",
+        CEIL,
+    ),
+    "padding counts in the divisor": (
+        Axis.last_real,
+        "self.size - 1 + self.low",
+        "self.size + self.low",
+        EXCLUDED,
+    ),
+    "low padding counts in the divisor": (
+        Axis.first_real,
+        "-((output * self.stride - self.low) // self.dilation)",
+        "0 * output",
+        EXCLUDED,
+    ),
+    "offsets of taps without dilation": (
+        access.windows_to_elements,
+        "tap * dim.dilation - dim.low",
+        "tap - dim.low",
+        DILATED,
+    ),
+    "offsets of taps on the other side": (
+        access.windows_to_elements,
+        "- dim.low, tap * unit",
+        "+ dim.low, tap * unit",
+        PAIR,
+    ),
+    "the last element is not read": (
+        access.Access.inside,
+        "min(stop, last + 1)",
+        "min(stop, last)",
+        SAME,
+    ),
+    "elements read by the windows before": (
+        access.Access.transposed,
+        "by // self.stride, tap",
+        "by // self.stride - 1, tap",
+        LARGEST,
+    ),
+    "adaptive windows start at a ceiling": (
+        adaptive.RaggedAxis.starts,
+        "np.arange(self.out) * self.size // self.out",
+        "-(-np.arange(self.out) * self.size // self.out)",
+        adapted(7, 3, "adaptive_max_pool_with_argmax"),
+    ),
+    "adaptive windows end at a floor": (
+        adaptive.RaggedAxis.last_real,
+        "-((output + 1) * -self.size // self.out)",
+        "(output + 1) * self.size // self.out",
+        adapted(7, 3),
+    ),
+    "adaptive windows of one size too wide": (
+        adaptive._adaptive_axis.__wrapped__,
+        "width, width, 1, 0, 0, out)\n    common",
+        "width + 1, width, 1, 0, 0, out)\n    common",
+        adapted(8, 4),
+    ),
+}
+
+
+def forget():
+    """Clear what jax and the library remember of functions that change."""
+    jax.clear_caches()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("jaxpool."):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
+@pytest.fixture
+def plant(monkeypatch):
+    """A function that replaces text in the body of a function, for one test."""
+
+    def planted(function, right, wrong):
+        source = textwrap.dedent(inspect.getsource(function))
+        assert source.count(right) == 1
+        tree = ast.parse(source.replace(right, wrong))
+        tree.body[0].decorator_list = []
+        found = {}
+        exec(compile(tree, "planted", "exec"), function.__globals__, found)
+        monkeypatch.setattr(function, "__code__", found[function.__name__].__code__)
+        forget()
+
+    yield planted
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_geometry_is_noticed(mistake, plant):
+    function, right, wrong, case = MISTAKES[mistake]
+    call = case.call() if isinstance(case, PoolCase) else case
+    y = call.answer().y
+    dy = np.arange(1, 1 + y.size, dtype=np.float32).reshape(y.shape)
+    case = dataclasses.replace(case, dy=dy)
+    assert_pool_matches(call.pool.function, case)
+    plant(function, right, wrong)
+    with pytest.raises((AssertionError, ValueError)):
+        assert_pool_matches(call.pool.function, case)

@@ -1,0 +1,169 @@
+"""The oracle's geometry: worked examples, and the sizes and windows of PyTorch and lax."""
+
+import itertools
+
+import numpy as np
+import pytest
+from jax import lax
+
+from jaxpool.testing._windows import (
+    NoWindow,
+    adaptive_windows,
+    fractional_windows,
+    sliding_windows,
+)
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+with_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
+
+
+def elements(size, window, strides=1, padding="VALID", **options):
+    return sliding_windows((size,), window, strides, padding, axes=(0,), **options).elements[0]
+
+
+@pytest.mark.parametrize(
+    ("windows", "wanted"),
+    [
+        (elements(5, 2, 2), [[0, 1], [2, 3]]),
+        (elements(5, 2, 2, ceil_mode=True), [[0, 1], [2, 3], [4]]),
+        (elements(4, 1, 3, ceil_mode=True), [[0], [3]]),
+        (elements(4, 1, 2, ceil_mode=True), [[0], [2]]),  # a third would start at the end
+        (elements(5, 2, 3, 1, ceil_mode=True), [[0], [2, 3]]),  # or in the padding after the end
+        (elements(3, 4, 1, "SAME"), [[0, 1, 2], [0, 1, 2], [1, 2]]),
+        (elements(3, 4, 1, "SAME_LOWER"), [[0, 1], [0, 1, 2], [0, 1, 2]]),
+        (elements(4, 2, 1, [(2, 0)], window_dilation=2), [[0], [1], [0, 2], [1, 3]]),
+        (elements(4, 2, 1, [(0, 2)], window_dilation=2), [[0, 2], [1, 3], [2], [3]]),
+        (adaptive_windows((5,), (3,), (0,)).elements[0], [[0, 1], [1, 2, 3], [3, 4]]),
+        (adaptive_windows((2,), (3,), (0,)).elements[0], [[0], [0, 1], [1]]),
+    ],
+)
+def test_worked_examples(windows, wanted):
+    assert windows == wanted
+
+
+def test_the_window_at_the_end_counts_its_padding_and_not_its_overhang():
+    windows = sliding_windows((5, 1), (4,), (3,), ((0, 1),), ceil_mode=True)
+    assert windows.elements == [[[0, 1, 2, 3], [3, 4]]]
+    assert [windows.divisor((o, 0)) for o in range(2)] == [4, 3]
+
+
+@pytest.mark.parametrize("two", [2, np.int8(2), (2, 2), [2, 2], np.array([2, 2])])
+def test_forms_of_arguments(two):
+    shape, axes = (9, 9), (-2, -1)
+    pads, empty = ((2, 2), (2, 2)), {"allow_empty": True}
+    wanted = sliding_windows(shape, (2, 2), (2, 2), pads, axes=(0, 1), **empty)
+    assert sliding_windows(shape, two, two, two, axes=axes, **empty) == wanted
+    assert sliding_windows((9, 9, 1), (2, 2), None).output_shape == (8, 8)
+    assert adaptive_windows(shape, two, axes).output_shape == (2, 2)
+    assert adaptive_windows(shape, (None, 2), axes).output_shape == (9, 2)
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "padding", "dilation"),
+    [(3, 4, 0, 1), (3, 2, 0, 3), (2, 1, 1, 1), (2, 2, ((1, 1),), 3)],
+)
+def test_no_window_or_one_without_elements(size, window, padding, dilation):
+    with pytest.raises(NoWindow):
+        elements(size, window, 1, padding, window_dilation=dilation)
+
+
+@pytest.mark.parametrize("padding", ["SAME", "SAME_LOWER"])
+def test_same_padding_is_that_of_lax(padding):
+    for size, window, stride, dilation in itertools.product(*[range(1, n) for n in (13, 5, 5, 4)]):
+        span = (window - 1) * dilation + 1
+        ((low, high),) = lax.padtype_to_pads((size,), (span,), (stride,), padding)
+        options = {"window_dilation": dilation, "axes": (0,), "allow_empty": True}
+        windows = sliding_windows((size,), window, stride, padding, **options)
+        assert (-windows.taps[0][0].start, windows.ends[0] - size) == (low, high)
+        assert windows.output_shape == (-(-size // stride),)
+
+
+def members(windows):
+    """A matrix of bools for each pooled axis: whether an element belongs to a window."""
+    return [
+        np.array([[at in own for own in along] for at in range(size)])
+        for size, along in zip(windows.input_shape, windows.elements, strict=True)
+    ]
+
+
+def pooled(pool, shape):
+    """What a pool of PyTorch gives for every array of zeros with a single one."""
+    size = int(np.prod(shape))
+    y = pool(torch.eye(size, dtype=torch.float64).reshape(size, 1, *shape)).numpy()
+    return y.reshape(*shape, *y.shape[2:])
+
+
+ARGUMENTS = [
+    (*four, padding)
+    for four in itertools.product(*[range(1, n) for n in (10, 5, 6, 4)])
+    for padding in range(four[1] // 2 + 1)
+]
+
+
+@with_torch
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_windows_of_maxima_are_those_of_torch(ceil_mode):
+    compared = 0
+    for size, window, stride, dilation, padding in ARGUMENTS:
+        geometry = (window, stride, padding)
+        pool = torch.nn.MaxPool1d(window, stride, padding, dilation, ceil_mode=ceil_mode)
+        try:
+            y = pooled(pool, (size,))
+        except RuntimeError:  # PyTorch has no window either
+            with pytest.raises(NoWindow):
+                elements(size, *geometry, window_dilation=dilation, ceil_mode=ceil_mode)
+            continue
+        options = {"window_dilation": dilation, "ceil_mode": ceil_mode, "axes": (0,)}
+        windows = sliding_windows((size,), *geometry, **options, allow_empty=True)
+        np.testing.assert_array_equal(members(windows)[0], y == 1, str((size, geometry, options)))
+        compared += 1
+    assert compared > 700
+
+
+@with_torch
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_windows_and_divisors_of_averages_are_those_of_torch(ceil_mode):
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        shape, window, strides = (tuple(map(int, rng.integers(1, n, 2))) for n in (9, 5, 5))
+        padding = tuple(int(rng.integers(0, k // 2 + 1)) for k in window)
+        pads = [(n, n) for n in padding]
+        if any(n + 2 * p < k for n, k, p in zip(shape, window, padding, strict=True)):
+            continue
+        windows = sliding_windows((*shape, 1), window, strides, pads, ceil_mode=ceil_mode)
+        y = pooled(torch.nn.AvgPool2d(window, strides, padding, ceil_mode), shape)
+        rows, columns = members(windows)
+        divisors = [[windows.divisor((i, j)) for j in range(y.shape[3])] for i in range(y.shape[2])]
+        want = rows[:, None, :, None] & columns[None, :, None, :]
+        np.testing.assert_allclose(y, want / np.array(divisors), rtol=1e-12)
+
+
+@with_torch
+def test_adaptive_windows_are_those_of_torch():
+    for size, n in itertools.product(range(1, 14), range(1, 17)):
+        (own,) = members(adaptive_windows((size,), (n,), (0,)))
+        y = pooled(torch.nn.AdaptiveAvgPool1d(n), (size,))
+        np.testing.assert_allclose(y, own / own.sum(0), rtol=1e-12)
+
+
+@with_torch
+def test_fractional_windows_are_those_of_torch():
+    """PyTorch's random numbers for two dimensions come last axis first."""
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        shape = tuple(map(int, rng.integers(1, 9, 2)))
+        window = tuple(int(rng.integers(1, n + 1)) for n in shape)
+        outs = tuple(int(rng.integers(1, n - k + 2)) for n, k in zip(shape, window, strict=True))
+        samples = rng.random(2)
+        each = torch.tensor(samples[::-1].copy()).expand(shape[0] * shape[1], 1, 2)
+        pool = torch.nn.FractionalMaxPool2d(window, outs, _random_samples=each)
+        rows, columns = (
+            np.array([[at in own for own in fractional_windows(*along)] for at in range(along[1])])
+            for along in zip(samples, shape, window, outs, strict=True)
+        )
+        want = rows[:, None, :, None] & columns[None, :, None, :]
+        np.testing.assert_array_equal(pooled(pool, shape) == 1, want)
