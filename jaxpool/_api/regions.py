@@ -23,10 +23,11 @@ from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes, per_axis
 from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import float_dtype
 from jaxpool._kernels.segments import within
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.boxes import BoxMax
-from jaxpool._ops.regions import BoxMean, box_mean, boxes_at_once, mean_dtype
+from jaxpool._ops.regions import BoxMean, box_mean, boxes_at_once
 from jaxpool._shards.place import told
 from jaxpool._shards.split import check_whole
 
@@ -101,7 +102,7 @@ def _pooled(op: BoxMean, boxes: Array, cells: tuple[int, ...], xs: tuple[Array, 
     """What the op gives, with the axes of `boxes` in front."""
     x, flat = xs[:2]
     if flat.shape[0] == 0 or 0 in x.shape:
-        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
+        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), float_dtype(x.dtype))
     y = gathered(functools.partial(box_mean, op), 3, 1, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
@@ -144,7 +145,7 @@ def roi_align(
       kind: "avg" or "max" of the points of a cell.
 
     Returns:
-      Array (..., K, *output_shape, C) of the dtype of x; of integers and bools float32.
+      Array (..., K, *output_shape, C) of the dtype of x; of integers and bools that of `jnp.mean`.
 
     {wrong}
 
@@ -177,7 +178,7 @@ def roi_align(
     points = (cells[0] * samples, cells[1] * samples)
     op = BoxMean(points, scale, 1, offset, least)
     if xs[1].shape[0] == 0 or 0 in x.shape:
-        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
+        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), float_dtype(x.dtype))
     y = gathered(functools.partial(_largest_points, op, samples), 3, 1, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 

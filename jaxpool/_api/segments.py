@@ -19,7 +19,7 @@ from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, is_float, losing
+from jaxpool._kernels.dtypes import Kind, as_float, losing
 from jaxpool._kernels.segments import scattered, within
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.segments import SegmentMean, SegmentSelect
@@ -253,7 +253,7 @@ def segment_mean(
     {row_mask}
 
     Returns:
-      Array (num_segments, ...) of the dtype of x; of integers and bools float32.
+      Array (num_segments, ...) of the dtype of x; of integers and bools that of `jnp.mean`.
 
     {wrong}
 
@@ -269,7 +269,7 @@ def segment_mean(
     x = as_array("segment_mean", x)
     with calling("segment_mean", **{"x.shape": x.shape}):
         count, given = arguments(x, segment_ids, num_segments, where, indices_are_sorted)
-    wide = x if is_float(x.dtype) else x.astype(np.float32)
+    wide = as_float(x)
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), wide.dtype)
 

@@ -150,7 +150,7 @@ def avg_pool(
     divisor: float | None = None,
     **options: Any,
 ) -> Answer:
-    """The mean of each window, arguments as in `jaxpool.avg_pool`; integers give float32."""
+    """The mean of each window, arguments as in `jaxpool.avg_pool`; integers give the dtype of `jnp.mean`."""
     window = make_window(np.shape(x), window_shape, strides, padding, **options)
 
     def rule_of(output: Position) -> Rule:
