@@ -91,6 +91,34 @@ def read_at(x: Array, position: Array, axes: Sequence[int]) -> Array:
     return _unflat(read, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
 
 
+def element_of_rank(x: Array, rank: Array, axes: Sequence[int], last: bool) -> Array:
+    """The element of x at the row-major `rank` along `axes`, which have size 1 in it; `last` counts from the end.
+
+    Nothing is transposed. A rank beyond the last gives some element.
+    """
+    sizes = [x.shape[axis] for axis in axes]
+    lanes = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    rest = lax.squeeze(rank, axes).astype(np.uint32)
+    along = []
+    for size in reversed(sizes):
+        width = lax.full_like(rest, size)
+        place = lax.rem(rest, width).astype(np.int32)
+        along.append(lax.full_like(place, size - 1) - place if last else place)
+        rest = lax.div(rest, width)
+    behind = tuple(range(len(lanes)))
+    order = tuple(sorted(axes))
+    indices = [along[::-1][axes.index(axis)] for axis in order]
+    numbers = lax.GatherDimensionNumbers((), order, order, lanes, behind)
+    found = lax.gather(
+        x,
+        jnp.stack(indices, -1),
+        numbers,
+        (1,) * x.ndim,
+        mode=lax.GatherScatterMode.CLIP,
+    )
+    return lax.expand_dims(found, axes)
+
+
 def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
     """The transpose of `read_at`: elements of y at their position in an array of `sizes`, added."""
     x = slices.zeros_like(y, axes, sizes)

@@ -17,7 +17,8 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import rank, rolled, slices
 from jaxpool._kernels.bits import pack, unpack
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import accumulator
+from jaxpool._kernels.dtypes import accumulator, is_float
+from jaxpool._kernels.keys import is_negative, zeros_signed
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.reduce import attained
 from jaxpool._kernels.split_ties import pick_tied, route_tied, tied_taps
@@ -36,7 +37,7 @@ BY_BITS = "once for each bit of a number"
 
 @dataclasses.dataclass(frozen=True)
 class RankPool(Op):
-    """The element of `rank` of each window, None the median.
+    """The element of `rank` of each window, None the median. A zero that is found without its tap is +0.
 
     `taps`, flat and ascending, take part; unless all do, windows are not padded. Keeps which tap it is;
     where ties are split a bit for each that ties, or of large windows x and y. A median may be given a mask of what
@@ -117,7 +118,17 @@ class RankPool(Op):
             return rank.values(y, x.dtype), kept
 
         y, kept = materialise(by, kernel, x, *mask)
-        return y, kept if unrolled(self.window) or not split else (x, y, *mask)
+        if split:
+            return y, kept if unrolled(self.window) else (x, y, *mask)
+        if is_float(x.dtype):
+            negative = is_negative(x)
+            for each in mask:
+                negative = lax.bitwise_and(negative, slices.broadcast_like(each, negative))
+            picked = pick(
+                self.window, negative.astype(x.dtype), kept, on
+            )  # a sum: it loses the sign of x
+            y = zeros_signed(y, lax.ne(picked, lax.full_like(picked, 0)))
+        return y, kept
 
     def _level(self, on: Platform, kept: Any) -> tuple[rolled.Walk, Array, Array, np.ndarray]:
         x, y, *mask = kept
