@@ -216,10 +216,12 @@ def check_indices(
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
         hint = f"Pass what {pool} gave."
-        raise ArgumentError("indices", "an array of integers", indices.dtype, hint, TypeError)
+        raise ArgumentError(
+            "indices", "an array of integers", indices.dtype, hint, TypeError, of="dtype"
+        )
     if indices.shape != y.shape:
         hint = f"Pass what {pool} gave beside {name}."
-        raise ArgumentError("indices", f"of the shape of {name}", indices.shape, hint)
+        raise ArgumentError("indices", f"of the shape of {name}", indices.shape, hint, of="shape")
     known = given if isinstance(given, np.ndarray) else indices
     if isinstance(known, jax.core.Tracer) or not getattr(known, "is_fully_addressable", True):
         return

@@ -89,7 +89,7 @@ def summed(
     with pooling(name, x, window_shape):
         if x.dtype == jnp.bool_:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
-            raise ArgumentError("x", rule, x.dtype, hint, TypeError)
+            raise ArgumentError("x", rule, x.dtype, hint, TypeError, of="dtype")
     some = masked(name, x, window_shape, window, split, where)
     x = some.zeroed(x) if some else x
     if split:

@@ -38,11 +38,15 @@ Result = TypeVar("Result")  # an array or several
 def integers(argument: str, value: Any, shape: Sequence[int], count: int | None) -> Array:
     """`value` as an array of integers of `shape`, from 0 to below `count` where they are known."""
     array = value if isinstance(value, (jax.Array, np.ndarray)) else None
-    if array is None or not jnp.issubdtype(array.dtype, jnp.integer):
-        got = value if array is None else array.dtype
-        raise ArgumentError(argument, "an array of integers", got, "Pass int32, say.", TypeError)
+    rule, hint = "an array of integers", "Pass int32, say."
+    if array is None:
+        raise ArgumentError(argument, rule, value, hint, TypeError)
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise ArgumentError(argument, rule, array.dtype, hint, TypeError, of="dtype")
     if tuple(array.shape) != tuple(shape):
-        raise ArgumentError(argument, f"of shape {tuple(shape)}", array.shape, "Give one for each.")
+        raise ArgumentError(
+            argument, f"of shape {tuple(shape)}", array.shape, "Give one for each.", of="shape"
+        )
     known = not isinstance(array, jax.core.Tracer)
     if known and count is not None and array.size:
         least, most = int(np.min(np.asarray(array))), int(np.max(np.asarray(array)))
