@@ -30,7 +30,7 @@ from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.rank_pool import by_network, places, reduced, unrolled
-from jaxpool._plan.stages import OpPlan, along, of_steps, taps
+from jaxpool._plan.stages import OpPlan, Stages, along, of_steps, taps
 
 BY_BITS = "once for each bit of a number"
 
@@ -54,14 +54,16 @@ class RankPool(Op):
         every, walked = taps(window), taps(window, "walked")
         ranked = every if by_network(len(self.taps), on) else taps(window, "walked", BY_BITS)
         told = every if written else () if split else walked
+        signed: Stages = ()
         if not split:
             tangent, back = chosen_stages(window, x, on)
+            signed = tangent if is_float(x.dtype) else ()
         elif written:
             tangent = every
             back = of_steps([plan_ties(problem_of(window, x, on))], back=True)
         else:
             tangent, back = walked, (*walked, *walked)
-        return OpPlan((*ranked, *told), tangent, back, ranked)
+        return OpPlan((*ranked, *told, *signed), tangent, back, ranked)
 
     def _fill(self, key: Array) -> np.ndarray:
         return rank.end(key.dtype, self.rank is None or self.rank >= 0)
@@ -165,7 +167,8 @@ class RankOver(Reduction):
         value, told = (along(self.axes, "reduced", size, note) for note in (BY_BITS, ""))
         counted = told if self.ties == "split" else ()
         back = (*counted, *along(self.axes, "repeated"))
-        return OpPlan((*value, *told), (*told, *counted), back, value)
+        signed = () if self.ties == "split" else self._signed(x)
+        return OpPlan((*value, *told, *signed), (*told, *counted), back, value)
 
     @property
     def _packed(self) -> int:

@@ -63,8 +63,12 @@ class Reduction(Op):
         summed = self._stages(None, size)
         why = ("a sum tells whether there is a NaN, which XLA's maximum may lose",)
         sought = loses_nan(on) and is_float(x.dtype) and len(value) == 1
-        forward = value if self.ties == "split" else (*value, *tied)
+        forward = value if self.ties == "split" else (*value, *tied, *self._signed(x))
         return OpPlan(forward, (*summed, *counted), (*counted, *sent), value, why if sought else ())
+
+    def _signed(self, x: Any) -> Stages:
+        """The pass that reads the chosen elements, for the signs of zeros."""
+        return along(self.axes, "gathered") if is_float(x.dtype) else ()
 
     def _stages(self, fold: Fold | None, size: int) -> Stages:
         """A pass over the axes of `size` elements, after those that join stretches of one of them."""

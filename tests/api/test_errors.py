@@ -313,7 +313,7 @@ ELEMENTWISE = {
     "keys": (
         ((ONES, jax.random.key(0)), {}),
         TypeError,
-        f"`xs[1]` must be {ORDERED}; got xs[1]=key<fry>. Convert it first.",
+        f"`xs[1]` must be {ORDERED}; got xs[1].dtype=key<fry>. Convert it first.",
     ),
     "shapes": (
         ((ONES, np.ones(2)), {}),
