@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from jax import Array, lax
-from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
@@ -196,7 +195,7 @@ def adaptive_avg_pool(
 
     Returns:
       Array of the shape of x but for the pooled axes, which have the sizes `output_shape`; the
-      dtype of x for floats, float32 for integers and bool.
+      dtype of x for floats, that of `jnp.mean` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -220,6 +219,4 @@ def adaptive_avg_pool(
         with calling("adaptive_avg_pool", **{"x.shape": x.shape, "output_shape": output_shape}):
             y: Array = adaptive_pool("mean", place, x, window, "first", autodiff)
         return y
-    if not dtypes.is_float(x.dtype):
-        x = x.astype(jnp.float32)
-    return apply(adaptive_avg_op(window), autodiff, x)
+    return apply(adaptive_avg_op(window), autodiff, dtypes.as_float(x))

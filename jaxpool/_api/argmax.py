@@ -27,7 +27,7 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.positions import window_position
-from jaxpool._ops.apply import Autodiff, apply, apply_given, apply_kept
+from jaxpool._ops.apply import Autodiff, applied, apply, apply_kept
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.place import place_by_type
@@ -133,11 +133,9 @@ def max_unpool(
     channels; any number of pooled axes works alike. Which of the elements that collide stays is the
     same on every platform.
 
-    Gradient: each element of y gets the cotangent found at its index, those that lost a collision
-    too; one whose index was dropped gets 0. Forward mode is the transpose of that: it agrees with
-    the values where indices are distinct, and adds the tangents of elements that collide. Where
-    windows are not known to be apart, values are put by a scatter of integers that are joined by
-    maximum: the same bits on every run, whatever the order. The backward holds no scatter.
+    Gradient: an element of y that stays gets the cotangent at its index. An element that a later one
+    overwrites, or whose index was dropped, gets 0. Forward mode agrees: the tangent of x holds those of
+    the elements that stay. Values and derivatives have the same bits on every run.
 
     Args:
       y: array of shape `(..., *pooled, C)`, or any shape with `axes` given; floats, integers or
@@ -167,8 +165,8 @@ def max_unpool(
              [7, 5, 0]], dtype=int32)
 
     References:
-      `torch.nn.functional.max_unpool2d`. Its result is not determined where indices collide, its
-      gradient is the one above.
+      `torch.nn.functional.max_unpool2d`. Where indices collide its result is not determined, and its
+      gradient goes to overwritten elements too.
     """
     known = indices if isinstance(indices, np.ndarray) else None
     y, indices, where, sizes = checked_unpool("max_unpool", y, indices, spatial_shape, axes)
@@ -176,7 +174,7 @@ def max_unpool(
         place = place_by_type(y)
         if place:
             return unpool(place, y, indices, where, sizes, known)
-    return apply_given(Unpool(where, sizes), y, indices)[0]
+    return applied(Unpool(where, sizes), y, indices)
 
 
 def checked_unpool(
@@ -218,10 +216,12 @@ def check_indices(
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
         hint = f"Pass what {pool} gave."
-        raise ArgumentError("indices", "an array of integers", indices.dtype, hint, TypeError)
+        raise ArgumentError(
+            "indices", "an array of integers", indices.dtype, hint, TypeError, of="dtype"
+        )
     if indices.shape != y.shape:
         hint = f"Pass what {pool} gave beside {name}."
-        raise ArgumentError("indices", f"of the shape of {name}", indices.shape, hint)
+        raise ArgumentError("indices", f"of the shape of {name}", indices.shape, hint, of="shape")
     known = given if isinstance(given, np.ndarray) else indices
     if isinstance(known, jax.core.Tracer) or not getattr(known, "is_fully_addressable", True):
         return

@@ -89,7 +89,7 @@ def summed(
     with pooling(name, x, window_shape):
         if x.dtype == jnp.bool_:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
-            raise ArgumentError("x", rule, x.dtype, hint, TypeError)
+            raise ArgumentError("x", rule, x.dtype, hint, TypeError, of="dtype")
     some = masked(name, x, window_shape, window, split, where)
     x = some.zeroed(x) if some else x
     if split:
@@ -167,8 +167,8 @@ def avg_pool(
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
-      bool.
+      Array of the shape that `max_pool` gives; the dtype of x for floats, that of
+      `jnp.mean` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -216,16 +216,12 @@ def averaged(
     """The average pool."""
     x, window, split = checked(name, x, window_shape, autodiff=autodiff, **geometry)
     with pooling(name, x, window_shape):
-        wide = dtypes.accumulator(x.dtype) if dtypes.is_float(x.dtype) else np.dtype(np.float32)
-        divide = divisor_of(*division, wide)
+        divide = divisor_of(*division, dtypes.accumulator(dtypes.float_dtype(x.dtype)))
     some = masked(name, x, window_shape, window, split, where)
     if some and divide == "real":
-        x = x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
-        return some.run(mean, CountedAverage(window), x, autodiff=autodiff)
+        return some.run(mean, CountedAverage(window), dtypes.as_float(x), autodiff=autodiff)
     x = some.zeroed(x) if some else x
     if split:
         y: Array = split.run(Sum, x, divide, autodiff=autodiff)
         return y
-    if not dtypes.is_float(x.dtype):
-        x = x.astype(jnp.float32)
-    return apply(SumPool(window, divide), autodiff, x)
+    return apply(SumPool(window, divide), autodiff, dtypes.as_float(x))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from jax import Array
-from jax import numpy as jnp
 
 from jaxpool._api.max_pool import extreme_pool
 from jaxpool._api.shared_text import filled
@@ -13,7 +12,7 @@ from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, per_axis
-from jaxpool._kernels.dtypes import is_float
+from jaxpool._kernels.dtypes import as_float
 from jaxpool._ops.apply import applied
 from jaxpool._ops.blur import BlurPool
 
@@ -45,7 +44,7 @@ def blur_pool(
     {x}
     {sizes}
 
-    {result} Integers and bool give float32.
+    {result} Integers and bool give the dtype of `jnp.mean`.
 
     {errors}
 
@@ -85,7 +84,7 @@ def max_blur_pool(
         `window_shape` is that of the maximum.
     {strides}
 
-    {result} Integers and bool give float32.
+    {result} Integers and bool give the dtype of `jnp.mean`.
 
     {errors}
 
@@ -132,7 +131,7 @@ def blurred(name: str, x: Any, shape: Any, strides: Any, padding: Any, axes: Any
             raise ArgumentError(argument, rule, shape, hint)
         if split:
             split.check_reflected()
-    op, x = BlurPool(window), x if is_float(x.dtype) else x.astype(jnp.float32)
+    op, x = BlurPool(window), as_float(x)
     if not split:
         return applied(op, x)
     y: Array = split.apply(applied, op, x)

@@ -37,7 +37,7 @@ def _cumulative(
     with calling(name, **{"x.shape": x.shape}):
         if not x.ndim:
             hint = "Add one with x[None]."
-            raise ArgumentError("x", "an array of at least one axis", x.shape, hint)
+            raise ArgumentError("x", "an array of at least one axis", x.shape, hint, of="shape")
         rule = f"an int from {-x.ndim} to {x.ndim - 1}"
         if not is_int(axis):
             raise ArgumentError("axis", rule, axis, "Reshape x to run along several.", TypeError)

@@ -18,10 +18,10 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, is_sequence
-from jaxpool._kernels.dtypes import accumulator
+from jaxpool._kernels.dtypes import accumulator, float_dtype
 from jaxpool._kernels.segments import within
 from jaxpool._ops.levels import level_mean
-from jaxpool._ops.regions import BoxMean, mean_dtype
+from jaxpool._ops.regions import BoxMean
 from jaxpool._shards.split import check_whole
 
 # Levels; torchvision adds as much, so that a box of exactly a level's size reaches it.
@@ -72,7 +72,7 @@ def multilevel_roi_align(
       aligned: as in `roi_align`.
 
     Returns:
-      Array (..., K, *output_shape, C) of the dtype of the features; of integers and bools float32.
+      Array (..., K, *output_shape, C) of the dtype of the features; of integers and bools that of `jnp.mean`.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -166,7 +166,7 @@ def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Arr
 
 def level_of(boxes: Array, bounds: tuple[int, int], size: float, level: int) -> Array:
     """The level of each box (K, 4), counted from the first of `bounds`; the finest for one without area."""
-    wide = lax.stop_gradient(boxes).astype(accumulator(mean_dtype(boxes.dtype)))
+    wide = lax.stop_gradient(boxes).astype(accumulator(float_dtype(boxes.dtype)))
     area = (wide[:, 2] - wide[:, 0]) * (wide[:, 3] - wide[:, 1])
     exact = level + jnp.log2(jnp.sqrt(area) / np.asarray(size, area.dtype))
     found = jnp.clip(jnp.floor(exact + np.asarray(_ROUNDING, area.dtype)), *bounds)
@@ -186,7 +186,7 @@ def pooled(
     empty_is_zero: bool = True,
 ) -> Array:
     """The cells (K, *cells, C) of boxes in pixels of the image; 0 for one whose level or image there is not."""
-    dtype = mean_dtype(xs[0].dtype)
+    dtype = float_dtype(xs[0].dtype)
     if boxes.shape[0] == 0 or 0 in xs[0].shape:
         return jnp.zeros((boxes.shape[0], *cells, xs[0].shape[-1]), dtype)
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
@@ -194,7 +194,7 @@ def pooled(
 
     def mean(*arrays: Array) -> Array:
         boxes, level, images = arrays[len(xs) :]
-        wide = boxes.astype(accumulator(mean_dtype(boxes.dtype)))
+        wide = boxes.astype(accumulator(float_dtype(boxes.dtype)))
         factors = jnp.asarray(np.asarray(scales, wide.dtype))[jnp.clip(level, 0, len(scales) - 1)]
         return level_mean(op, arrays[: len(xs)], wide * factors[:, None], level, images)
 

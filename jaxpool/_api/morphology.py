@@ -121,7 +121,9 @@ def morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Arr
     with calling(name, **{"x.shape": x.shape, "kernel.shape": kernel.shape}):
         if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
             rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
-            raise ArgumentError("kernel", rule, kernel.dtype, "Convert one of them.", TypeError)
+            raise ArgumentError(
+                "kernel", rule, kernel.dtype, "Convert one of them.", TypeError, of="dtype"
+            )
         axes = None if axes is None else normalise_axes(axes, x.ndim, None)
         many = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
         shape = kernel.shape[: kernel.ndim - many]

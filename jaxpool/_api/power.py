@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from jax import Array
-from jax import numpy as jnp
 
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
@@ -18,11 +17,6 @@ from jaxpool._ops.mean_pool import MeanPool
 from jaxpool._ops.power_pool import NormPool
 from jaxpool._ops.ranged import ranged
 from jaxpool._shards.pools import Norm
-
-
-def as_floats(x: Array) -> Array:
-    """x, as float32 where it holds integers or bools."""
-    return x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
 
 
 @public
@@ -68,8 +62,8 @@ def lp_pool(
         out counts as 0 and gets no gradient, whatever stands there.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
-      bool.
+      Array of the shape that `max_pool` gives; the dtype of x for floats, that of
+      `jnp.mean` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -114,7 +108,7 @@ def norms(
     if split:
         y: Array = split.run(Norm, x, exponent)
         return y
-    return ranged(NormPool(window, exponent), as_floats(x))
+    return ranged(NormPool(window, exponent), dtypes.as_float(x))
 
 
 @public
@@ -160,8 +154,8 @@ def gem_pool(
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
-      bool.
+      Array of the shape that `max_pool` gives; the dtype of x for floats, that of
+      `jnp.mean` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -198,7 +192,7 @@ def gem_pool(
         least = number("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
         rule, shape = "a finite number other than 0", (split or window).pooled(x.shape)
         exponent = coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
-    x = as_floats(x)
+    x = dtypes.as_float(x)
     power, arrays = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))
     if split:
         z: Array = split.apply(ranged, MeanPool(window, power, least), x, *arrays)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import numpy as np
 from jax import Array
 from jax.sharding import reshard
 
@@ -24,7 +23,7 @@ from jaxpool._arguments.sizes import (
     normalise_axes,
     per_axis,
 )
-from jaxpool._kernels.dtypes import is_float
+from jaxpool._kernels.dtypes import as_float
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.fractional import Fractional, FractionalMean, FractionalPool, RandomAxis
 from jaxpool._ops.random_pool import (
@@ -122,7 +121,7 @@ def fractional_avg_pool(
 
     Returns:
       Array of the shape of x but for the pooled axes, of the sizes `output_shape`; the dtype of x,
-      but float32 for integers or bool.
+      but that of `jnp.mean` for integers or bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -140,7 +139,7 @@ def fractional_avg_pool(
       of different lengths and the same for all channels.
     """
     x, op, samples = _placed("fractional_avg_pool", key, x, window_shape, output_shape, axes)
-    x = x if is_float(x.dtype) else x.astype(np.float32)
+    x = as_float(x)
     return _of_shards(FractionalMean(op.dims), x, samples)
 
 
@@ -242,8 +241,8 @@ def stochastic_pool(
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x, but float32 for the mean of integers
-      or bool.
+      Array of the shape that `max_pool` gives; the dtype of x, but that of `jnp.mean`
+      for the mean of integers or bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.

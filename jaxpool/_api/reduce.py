@@ -55,14 +55,14 @@ def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
     mask = converted(argument, where)
     if mask.dtype != jnp.bool_:
         hint = f"Pass {argument} != 0."
-        raise ArgumentError(argument, "an array of bools", mask.dtype, hint, TypeError)
+        raise ArgumentError(argument, "an array of bools", mask.dtype, hint, TypeError, of="dtype")
     try:
         fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
     except ValueError:
         fits = False
     if not fits:
         rule = "of a shape that broadcasts to that of x"
-        raise ArgumentError(argument, rule, mask.shape, "Reshape it first.")
+        raise ArgumentError(argument, rule, mask.shape, "Reshape it first.", of="shape")
     return lax.expand_dims(mask, range(len(shape) - mask.ndim))
 
 
@@ -86,12 +86,14 @@ def _initial(initial: Any, dtype: Any) -> Array:
         raise ArgumentError("initial", rule, initial, "Pass a number.", TypeError)
     if not number and np.ndim(initial):
         hint = "For an array use jaxpool.maximum or jaxpool.minimum on the result."
-        raise ArgumentError("initial", rule, np.shape(initial), hint)
+        raise ArgumentError("initial", rule, np.shape(initial), hint, of="shape")
     known = initial.item() if isinstance(initial, (np.ndarray, np.generic)) else initial
     if not isinstance(known, (bool, int, float)):
         array = real_array("initial", initial)
         if dtypes.is_float(array.dtype) and not dtypes.is_float(dtype):
-            raise ArgumentError("initial", f"of a type that {dtype} holds", array.dtype, "Cast it.")
+            raise ArgumentError(
+                "initial", f"of a type that {dtype} holds", array.dtype, "Cast it.", of="dtype"
+            )
         return array.astype(dtype)
     try:
         held = _holds(dtype, known)

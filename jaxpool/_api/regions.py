@@ -23,10 +23,11 @@ from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes, per_axis
 from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import float_dtype
 from jaxpool._kernels.segments import within
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.boxes import BoxMax
-from jaxpool._ops.regions import BoxMean, box_mean, boxes_at_once, mean_dtype
+from jaxpool._ops.regions import BoxMean, box_mean, boxes_at_once
 from jaxpool._shards.place import told
 from jaxpool._shards.split import check_whole
 
@@ -37,11 +38,15 @@ Result = TypeVar("Result")  # an array or several
 def integers(argument: str, value: Any, shape: Sequence[int], count: int | None) -> Array:
     """`value` as an array of integers of `shape`, from 0 to below `count` where they are known."""
     array = value if isinstance(value, (jax.Array, np.ndarray)) else None
-    if array is None or not jnp.issubdtype(array.dtype, jnp.integer):
-        got = value if array is None else array.dtype
-        raise ArgumentError(argument, "an array of integers", got, "Pass int32, say.", TypeError)
+    rule, hint = "an array of integers", "Pass int32, say."
+    if array is None:
+        raise ArgumentError(argument, rule, value, hint, TypeError)
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise ArgumentError(argument, rule, array.dtype, hint, TypeError, of="dtype")
     if tuple(array.shape) != tuple(shape):
-        raise ArgumentError(argument, f"of shape {tuple(shape)}", array.shape, "Give one for each.")
+        raise ArgumentError(
+            argument, f"of shape {tuple(shape)}", array.shape, "Give one for each.", of="shape"
+        )
     known = not isinstance(array, jax.core.Tracer)
     if known and count is not None and array.size:
         least, most = int(np.min(np.asarray(array))), int(np.max(np.asarray(array)))
@@ -101,7 +106,7 @@ def _pooled(op: BoxMean, boxes: Array, cells: tuple[int, ...], xs: tuple[Array, 
     """What the op gives, with the axes of `boxes` in front."""
     x, flat = xs[:2]
     if flat.shape[0] == 0 or 0 in x.shape:
-        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
+        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), float_dtype(x.dtype))
     y = gathered(functools.partial(box_mean, op), 3, 1, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
@@ -144,7 +149,7 @@ def roi_align(
       kind: "avg" or "max" of the points of a cell.
 
     Returns:
-      Array (..., K, *output_shape, C) of the dtype of x; of integers and bools float32.
+      Array (..., K, *output_shape, C) of the dtype of x; of integers and bools that of `jnp.mean`.
 
     {wrong}
 
@@ -177,7 +182,7 @@ def roi_align(
     points = (cells[0] * samples, cells[1] * samples)
     op = BoxMean(points, scale, 1, offset, least)
     if xs[1].shape[0] == 0 or 0 in x.shape:
-        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), mean_dtype(x.dtype))
+        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), float_dtype(x.dtype))
     y = gathered(functools.partial(_largest_points, op, samples), 3, 1, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 

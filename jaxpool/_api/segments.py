@@ -19,7 +19,7 @@ from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, known_sizes
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, is_float, losing
+from jaxpool._kernels.dtypes import Kind, as_float, losing
 from jaxpool._kernels.segments import scattered, within
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
@@ -251,7 +251,7 @@ def segment_mean(
     {row_mask}
 
     Returns:
-      Array (num_segments, ...) of the dtype of x; of integers and bools float32.
+      Array (num_segments, ...) of the dtype of x; of integers and bools that of `jnp.mean`.
 
     {wrong}
 
@@ -316,9 +316,9 @@ def _sum(
     with calling(name, **{"x.shape": x.shape}):
         if x.dtype == jnp.bool_ and not mean:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
-            raise ArgumentError("x", rule, x.dtype, hint, TypeError)
+            raise ArgumentError("x", rule, x.dtype, hint, TypeError, of="dtype")
         count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
-    wide = x if is_float(x.dtype) or not mean else x.astype(np.float32)
+    wide = as_float(x) if mean else x
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), wide.dtype)
 

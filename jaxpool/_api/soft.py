@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from jax import Array
-from jax import numpy as jnp
 
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
@@ -32,8 +31,7 @@ def _pool(
     with pooling(name, x, window_shape):
         rule, shape = "a finite number above 0", (split or window).pooled(x.shape)
         heat = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
-    if not dtypes.is_float(x.dtype):
-        x = x.astype(jnp.float32)
+    x = dtypes.as_float(x)
     number, arrays = (heat, ()) if isinstance(heat, float) else (None, (heat,))
     some = masked(name, x, window_shape, window, split, where)
     if some:
@@ -90,8 +88,8 @@ def logsumexp_pool(
         gives the least value of the type (-inf, if there is one).
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
-      bool.
+      Array of the shape that `max_pool` gives; the dtype of x for floats, that of
+      `jnp.mean` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -176,8 +174,8 @@ def softmax_pool(
         gives 0.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x for floats, float32 for integers and
-      bool.
+      Array of the shape that `max_pool` gives; the dtype of x for floats, that of
+      `jnp.mean` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.

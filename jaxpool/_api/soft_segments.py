@@ -17,7 +17,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._kernels.dtypes import accumulator, is_float, losing
+from jaxpool._kernels.dtypes import accumulator, as_float, losing
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, log_of_sums
 
@@ -49,7 +49,7 @@ def _arguments(
     with calling(name, **{"x.shape": x.shape}):
         heat = _heat(temperature, scaled)
         count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
-    wide = x if is_float(x.dtype) else x.astype(np.float32)
+    wide = as_float(x)
     # XLA multiplies by the inverse of a constant: both have to be normal numbers.
     info = jnp.finfo(accumulator(wide.dtype))
     heat = min(max(heat, float(info.tiny)), float(info.max) / 4)
@@ -85,7 +85,8 @@ def segment_softmax(
     {row_mask} The result there is 0.
 
     Returns:
-      Array of the shape of x; the dtype of x for floats, float32 for integers and bool. A row of no segment is 0.
+      Array of the shape of x; the dtype of x for floats, that of `jnp.mean` for integers and bool.
+      A row of no segment is 0.
 
     {wrong}
 
@@ -137,7 +138,7 @@ def segment_logsumexp(
     {row_mask}
 
     Returns:
-      Array (num_segments, ...) of the dtype of x; of integers and bools float32.
+      Array (num_segments, ...) of the dtype of x; of integers and bools that of `jnp.mean`.
 
     {wrong}
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import jax
 from jax import Array, lax
-from jax import numpy as jnp
 
 from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
@@ -139,7 +138,7 @@ def global_avg_pool(
 
     Returns:
       Array of shape `(B, C)`, or that of x without the pooled axes, or with each of size 1; the
-      dtype of x for floats, float32 for integers and bool.
+      dtype of x for floats, that of `jnp.mean` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -162,11 +161,9 @@ def global_avg_pool(
     x, pooled, mask, place = checked("global_avg_pool", x, axes, where, keepdims)
     if place:
         return whole_pool("mean", place, x, pooled, mask, keepdims)
-    dtype = x.dtype if dtypes.is_float(x.dtype) else jnp.dtype(jnp.float32)
     given = () if mask is None else (mask,)
-    y = apply_given(
-        MeanOver(pooled, tuple(x.shape[axis] for axis in pooled)), x.astype(dtype), *given
-    )[0]
+    op = MeanOver(pooled, tuple(x.shape[axis] for axis in pooled))
+    y = apply_given(op, dtypes.as_float(x), *given)[0]
     return y if keepdims else lax.squeeze(y, pooled)
 
 
@@ -198,8 +195,8 @@ def spatial_pyramid_pool(
         the channel axis.
 
     Returns:
-      Array of shape `(..., C * sum of n_l**k)`, k the number of pooled axes; the dtype of x, float32
-      for averages of integers and bool.
+      Array of shape `(..., C * sum of n_l**k)`, k the number of pooled axes; the dtype of x, that of
+      `jnp.mean` for averages of integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -243,7 +240,7 @@ def spatial_pyramid_pool(
     x, whole = lax.transpose(x, order), [whole[axis] for axis in order]
     place = place.permuted(order) if place else None
     spatial = tuple(range(len(rest) - len(channels), x.ndim - len(channels)))
-    dtype = jnp.dtype(jnp.float32) if kind == "avg" and not dtypes.is_float(x.dtype) else x.dtype
+    dtype = dtypes.float_dtype(x.dtype) if kind == "avg" else x.dtype
     x = dtypes.cast(x, dtypes.accumulator(dtype))  # where the cotangents of the levels add up
     sizes = [whole[axis] for axis in spatial]
     if place is None and levels_in_a_loop(counts, sizes):

@@ -42,6 +42,7 @@ def check_real(argument: str, x: Array) -> None:
             x.dtype,
             "Convert it first.",
             TypeError,
+            of="dtype",
         )
 
 
@@ -67,9 +68,10 @@ def converted(argument: str, x: Any) -> Array:
         array = None
     if not isinstance(array, jax.Array):
         hint = f"Pass jnp.asarray({argument}) of what jax can hold."
-        value = x.dtype if isinstance(x, (np.ndarray, np.generic)) else x
         rule = "an array that jax can hold"
-        raise ArgumentError(argument, rule, value, hint, TypeError, static=False)
+        if isinstance(x, (np.ndarray, np.generic)):
+            raise ArgumentError(argument, rule, x.dtype, hint, TypeError, of="dtype")
+        raise ArgumentError(argument, rule, x, hint, TypeError, static=False)
     return array
 
 
@@ -77,7 +79,7 @@ def real_array(argument: str, x: Any) -> Array:
     """x as a jax array whose elements can be ordered."""
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
         rule = "an array of floats, integers or bools"
-        raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError)
+        raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError, of="dtype")
     array = converted(argument, x)
     check_real(argument, array)
     return array

@@ -47,12 +47,14 @@ def coefficient(
     array = converted(argument, value)
     if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer)):
         hint = "Convert it first."
-        raise ArgumentError(argument, "of floats or integers", array.dtype, hint, TypeError)
+        raise ArgumentError(
+            argument, "of floats or integers", array.dtype, hint, TypeError, of="dtype"
+        )
     full = (1,) * (len(shape) - array.ndim) + array.shape
     if len(full) != len(shape) or any(
         size not in (1, whole) for size, whole in zip(full, shape, strict=True)
     ):
         hint = "An array of shape (C,) is one number per channel where channels come last."
         shown = f"of a shape that broadcasts against the output, {shape}"
-        raise ArgumentError(argument, shown, array.shape, hint)
+        raise ArgumentError(argument, shown, array.shape, hint, of="shape")
     return array.reshape(full)

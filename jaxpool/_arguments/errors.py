@@ -59,7 +59,10 @@ def _is_tracer(value: Any) -> bool:
 
 
 def _words(value: Any) -> str:
-    """`value` as it is written, but for traced numbers, of which nobody writes the repr."""
+    """`value` as it is written: a dtype by its name, and traced numbers by their type and shape."""
+    numpy = sys.modules.get("numpy")  # where it was not imported, nothing is a dtype
+    if numpy is not None and isinstance(value, numpy.dtype):
+        return str(value)
     if _is_tracer(value):
         return f"traced {value.dtype}{list(value.shape)}"
     if type(value) in (tuple, list) and _traced(value):

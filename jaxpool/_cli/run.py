@@ -142,6 +142,8 @@ class _Met:
         lines += map(self._row, rows[:shown])
         if len(rows) > shown:
             lines.append(f"  and {len(rows) - shown} more, which --report FILE lists")
+        if any(each.taken_over and each.kind == "sum" for each in self._reductions):
+            lines.append("  sums and averages may differ from lax's in the last bit")
         return lines
 
     def _differing(self) -> list[str]:

@@ -21,6 +21,18 @@ def accumulator(dtype: DType) -> DType:
     return jnp.dtype(jnp.float32) if low_precision else jnp.dtype(dtype)
 
 
+def float_dtype(dtype: DType) -> DType:
+    """The type of a mean of `dtype`, as in `jnp.mean`: a float's own, float64 for 64-bit integers, else float32."""
+    if is_float(dtype):
+        return jnp.dtype(dtype)
+    return jnp.dtype(np.float64 if jnp.dtype(dtype).itemsize == 8 else np.float32)
+
+
+def as_float(x: Array) -> Array:
+    """x if it holds floats; integers and bools in the type of their mean."""
+    return x if is_float(x.dtype) else x.astype(float_dtype(x.dtype))
+
+
 def cast(x: Array, dtype: DType) -> Array:
     """x in `dtype`; as it is, weak types included, where that is its own."""
     return x if x.dtype == dtype else x.astype(dtype)

@@ -65,6 +65,27 @@ def zeros_level(keys: Array, dtype: DType) -> Array:
     return lax.sub(keys, lax.shift_right_arithmetic(keys, last))
 
 
+def is_negative(x: Array) -> Array:
+    """Where floats have their sign bit set: of -0 too."""
+    bits = to_bits(x if x.dtype in _AS_THEY_ARE else decode(x))
+    return lax.lt(bits, lax.full_like(bits, 0))
+
+
+def zeros_signed(y: Array, negative: Array) -> Array:
+    """y with -0 for each zero that is `negative`, and +0 for all other zeros.
+
+    Zeros are told by their bits: XLA for CPU takes subnormal floats for zeros.
+    """
+    wide = y if y.dtype in _AS_THEY_ARE else decode(y)
+    bits = to_bits(wide)
+    limits = np.iinfo(bits.dtype)
+    size = lax.bitwise_and(bits, lax.full_like(bits, limits.max))
+    zero = lax.select(negative, lax.full_like(bits, limits.min), lax.full_like(bits, 0))
+    signed = lax.select(lax.eq(size, lax.full_like(size, 0)), zero, bits)
+    signed = lax.bitcast_convert_type(signed, wide.dtype)
+    return signed if y.dtype == wide.dtype else encode(signed, y.dtype)
+
+
 def key_of(value: np.ndarray, nan: NaN) -> np.ndarray:
     """The key of one number: a constant of the program."""
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))

@@ -91,48 +91,99 @@ def read_at(x: Array, position: Array, axes: Sequence[int]) -> Array:
     return _unflat(read, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
 
 
+def element_of_rank(x: Array, rank: Array, axes: Sequence[int], last: bool) -> Array:
+    """The element of x at the row-major `rank` along `axes`, which have size 1 in it; `last` counts from the end.
+
+    Nothing is transposed. A rank beyond the last gives some element.
+    """
+    sizes = [x.shape[axis] for axis in axes]
+    lanes = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    rest = lax.squeeze(rank, axes).astype(np.uint32)
+    along = []
+    for size in reversed(sizes):
+        width = lax.full_like(rest, size)
+        place = lax.rem(rest, width).astype(np.int32)
+        along.append(lax.full_like(place, size - 1) - place if last else place)
+        rest = lax.div(rest, width)
+    behind = tuple(range(len(lanes)))
+    order = tuple(sorted(axes))
+    indices = [along[::-1][axes.index(axis)] for axis in order]
+    numbers = lax.GatherDimensionNumbers((), order, order, lanes, behind)
+    found = lax.gather(
+        x,
+        jnp.stack(indices, -1),
+        numbers,
+        (1,) * x.ndim,
+        mode=lax.GatherScatterMode.CLIP,
+    )
+    return lax.expand_dims(found, axes)
+
+
 def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
     """The transpose of `read_at`: elements of y at their position in an array of `sizes`, added."""
     x = slices.zeros_like(y, axes, sizes)
     return jax.linear_transpose(lambda x: read_at(x, position, axes), x)(y)[0]
 
 
+def _last_wanting(where: Array, count: int) -> Array:
+    """The number of the last element of each lane that wants a place, for each of `count` places; -1 for none.
+
+    A scatter writes in no particular order. So it joins element numbers by maximum, which gives the same in any order.
+    """
+    order = lax.broadcasted_iota(np.int32, where.shape, where.ndim - 1)
+    nobody = jnp.full((*where.shape[:-1], count), -1, np.int32)
+    numbers = _numbers(lax.ScatterDimensionNumbers, where.ndim)
+    return lax.scatter_max(nobody, where[..., None], order, numbers, mode=_DROP)
+
+
 def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
     """Elements of y at their position in zeros of `sizes`; the last of those that collide stays.
 
-    A scatter writes in no particular order. So what is scattered is not y but which element of y
-    wants the position, joined by maximum: the greatest number is the last in row-major order, and
-    a maximum of integers is the same in whatever order it is taken. A gather then fetches winners;
-    a position that nobody wants holds -1, for which it gives 0.
+    Each place fetches the last element that wants it; a place that no element wants holds 0.
     """
     elements, where = _flat(y, axes), _flat(position, axes)
     if elements.shape[-1] == 0:
         return slices.zeros_like(y, axes, sizes)
-    order = lax.broadcasted_iota(np.int32, where.shape, where.ndim - 1)
-    nobody = jnp.full((*where.shape[:-1], math.prod(sizes)), -1, np.int32)
-    numbers = _numbers(lax.ScatterDimensionNumbers, where.ndim)
-    winner = lax.scatter_max(nobody, where[..., None], order, numbers, mode=_DROP)
-    return _unflat(_gather(elements, winner), axes, sizes)
+    return _unflat(_gather(elements, _last_wanting(where, math.prod(sizes))), axes, sizes)
 
 
-def put_in_order(
-    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], *, adds: bool = False
+def surviving(
+    position: Array, axes: Sequence[int], sizes: Sequence[int], *, in_order: bool
 ) -> Array:
-    """What `put_last` and `add_at` give, where a platform writes one element of a scatter after another.
+    """`position`, with the product of `sizes` in place of each one that a later element has too.
 
-    `position` is as `checked_position` gives it.
-
-    What lies behind the batch is one axis: nothing is transposed, and elements that collide come in their row-major
-    order. A batch that XLA shards stays where it is. The numbers of the places are int32.
+    Positions within `sizes` are distinct then. `in_order` says that scatters write one element after another.
     """
-    order = list(range(y.ndim))
+    count = math.prod(sizes)
+    if position.size == 0:
+        return position
+    if in_order:
+        number = lax.iota(np.int32, position.size).reshape(position.shape)
+        written = put_in_order(number, position, axes, sizes)
+        stays = lax.eq(read_in_order(written, position, axes), number)
+    else:
+        where = _flat(position, axes)
+        last = _gather(_last_wanting(where, count), where)
+        number = lax.broadcasted_iota(np.int32, where.shape, where.ndim - 1)
+        stays = _unflat(lax.eq(last, number), axes, [position.shape[axis] for axis in axes])
+    return lax.select(stays, position, lax.full_like(position, count))
+
+
+def _row_major(ndim: int, axes: Sequence[int]) -> list[int]:
+    """The order of all axes in which elements of a lane come in row-major order of `axes`."""
+    order = list(range(ndim))
     for slot, axis in zip(sorted(axes), axes, strict=True):
         order[slot] = axis
-    shape = list(y.shape)
-    for axis, size in zip(axes, sizes, strict=True):
-        shape[axis] = size
-    front = min(axes)
-    steps = [math.prod(shape[axis + 1 :]) for axis in range(y.ndim)]
+    return order
+
+
+def _places(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array:
+    """The place of each element in an array of `shape` in which all axes from the first of `axes` on are one.
+
+    Places follow each other in row-major order of `axes`; their last axis has size 1.
+    """
+    sizes, front = [shape[axis] for axis in axes], min(axes)
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
     def adjoin(run: tuple[tuple[int, int], ...]) -> bool:
         """Whether axes follow each other in memory too, so that a position along them need not be divided."""
@@ -146,12 +197,30 @@ def put_in_order(
         place = place + lax.rem(rest, width) * np.int32(steps[run[-1][0]])
         rest = lax.div(rest, width)
     place = place + rest * np.int32(steps[first[-1][0]])
-    for axis in {*range(front, y.ndim)} - {*axes}:
-        lane = lax.broadcasted_iota(np.int32, y.shape, axis)
+    for axis in {*range(front, position.ndim)} - {*axes}:
+        lane = lax.broadcasted_iota(np.int32, position.shape, axis)
         place = place + lane * np.int32(steps[axis])
-    count = math.prod(shape[front:])
     inside = lax.lt(position, lax.full_like(position, math.prod(sizes)))
-    place = lax.select(inside, place, lax.full_like(place, count))
+    place = lax.select(inside, place, lax.full_like(place, math.prod(shape[front:])))
+    many = math.prod(position.shape[front:])
+    ordered = lax.transpose(place, _row_major(place.ndim, axes))
+    return lax.reshape(ordered, (*shape[:front], many, 1))
+
+
+def put_in_order(
+    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], *, adds: bool = False
+) -> Array:
+    """What `put_last` and `add_at` give, where a platform writes one element of a scatter after another.
+
+    `position` is as `checked_position` gives it.
+
+    What lies behind the batch is one axis: nothing is transposed, and elements that collide come in their row-major
+    order. A batch that XLA shards stays where it is. The numbers of the places are int32.
+    """
+    shape = list(y.shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        shape[axis] = size
+    front = min(axes)
     narrow = not adds and y.dtype.itemsize == 2
     value = y
     if adds:
@@ -159,16 +228,34 @@ def put_in_order(
     elif narrow:  # as integers, or XLA widens the scatter to float32
         value = lax.bitcast_convert_type(y, np.uint16)
     scatter = lax.scatter_add if adds else lax.scatter
-    batch, many = tuple(range(front)), math.prod(y.shape[front:])
+    batch = tuple(range(front))
+    place = _places(position, axes, shape)
     found = scatter(
-        lax.full((*shape[:front], count), 0, value.dtype),
-        lax.reshape(lax.transpose(place, order), (*shape[:front], many, 1)),
-        lax.reshape(lax.transpose(value, order), (*shape[:front], many)),
+        lax.full((*shape[:front], math.prod(shape[front:])), 0, value.dtype),
+        place,
+        lax.reshape(lax.transpose(value, _row_major(y.ndim, axes)), place.shape[:-1]),
         lax.ScatterDimensionNumbers((), (front,), (front,), batch, batch),
         mode=_DROP,
     )
     x = lax.reshape(found, shape)
     return lax.bitcast_convert_type(x, y.dtype) if narrow else x.astype(y.dtype)
+
+
+def read_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:
+    """The elements of x at `position`, in its shape, of an array that is flat behind the batch as in `put_in_order`."""
+    front, order = min(axes), _row_major(x.ndim, axes)
+    batch = tuple(range(front))
+    flat = lax.reshape(x, (*x.shape[:front], math.prod(x.shape[front:])))
+    read = lax.gather(
+        flat,
+        _places(position, axes, x.shape),
+        lax.GatherDimensionNumbers((), (front,), (front,), batch, batch),
+        (1,) * flat.ndim,
+        mode=_DROP,
+        fill_value=0,
+    )
+    ordered = lax.reshape(read, [position.shape[axis] for axis in order])
+    return lax.transpose(ordered, np.argsort(order).tolist())
 
 
 def put_apart(y: Array, position: Array, axis: int, size: int) -> Array:

@@ -22,8 +22,16 @@ from jax import numpy as jnp
 
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
-from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype, losing
-from jaxpool._kernels.keys import NaN, from_keys, key_of, to_keys, zeros_level
+from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype, is_float, losing
+from jaxpool._kernels.keys import (
+    NaN,
+    from_keys,
+    is_negative,
+    key_of,
+    to_keys,
+    zeros_level,
+    zeros_signed,
+)
 from jaxpool._kernels.materialise import materialise
 from jaxpool._plan.others import ScanPlan
 
@@ -183,7 +191,8 @@ def running_select(
 
     An element takes over if it beats what ran before it or, if later ones win ties, if it is level
     with what runs at it; that with which an episode is entered does anyway. The index is the latest position that took
-    over: by value alone, whatever the tree of the scan.
+    over: by value alone, whatever the tree of the scan. The run of positions carries the sign of each element, so that
+    a zero has the sign of the zero that was chosen.
     """
     value, fill = _read(x, kind, plan)
     behind = [elements_behind(mask, axis, reverse, plan) for mask in reset]
@@ -198,12 +207,21 @@ def running_select(
     else:
         takes_over = level(tying(value), tying(best))
     last = max(x.shape[axis] - 1, 0)
-    places = lax.broadcasted_iota(index_dtype(last + 1), x.shape, axis)
+    signed = is_float(x.dtype)
+    places = lax.broadcasted_iota(index_dtype((last + 1) << signed), x.shape, axis)
     position = lax.full_like(takes_over, 0, places.dtype) + places  # sharded as x
     start = np.asarray(last if reverse else 0, position.dtype)
+    if signed:
+        two, negative = np.asarray(2, position.dtype), is_negative(x).astype(position.dtype)
+        position, start = position * two + negative, start * two + np.asarray(reverse, two.dtype)
     taken = lax.select(takes_over, position, lax.full_like(position, start))
     index = _run(taken, axis, "min" if reverse else "max", start, reverse, plan)
-    return _written(best, x.dtype, plan), index
+    y = _written(best, x.dtype, plan)
+    if not signed:
+        return y, index
+    one = lax.full_like(index, 1)
+    y = zeros_signed(y, lax.eq(lax.bitwise_and(index, one), one))
+    return y, lax.shift_right_logical(index, one).astype(index_dtype(last + 1))
 
 
 def _at_begins(x: Array, index: Array, axis: int) -> Array:

@@ -14,7 +14,8 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import regions
 from jaxpool._kernels.cells import Cells, spread, walk
 from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
-from jaxpool._kernels.dtypes import accumulator, index_dtype
+from jaxpool._kernels.dtypes import accumulator, index_dtype, is_float
+from jaxpool._kernels.keys import is_negative, zeros_signed
 from jaxpool._kernels.positions import put_in_order
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.regions import are_numbers, away_from_zero, in_pixels
@@ -92,7 +93,10 @@ class BoxMax(Op):
             tied = here & level(value, y)
             return jnp.where(tied if self.ties == "last" else tied & (where == none), at, where)
 
-        return y, (given, self._walk(on, found, none, [decode(x)], given, decode(y)))
+        kept = given, self._walk(on, found, none, [decode(x)], given, decode(y))
+        if is_float(x.dtype):
+            y = zeros_signed(y, is_negative(self.linear(on, kept, x)))
+        return y, kept
 
     def _collected(self, on: Platform, kept: Any, *xs: Array) -> Array:
         """The sum of x (B, H, W, C), or else of ones, over the pixels that each cell chose."""

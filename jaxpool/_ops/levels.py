@@ -14,11 +14,11 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._arguments.sizes import is_int
-from jaxpool._kernels.dtypes import accumulator
+from jaxpool._kernels.dtypes import accumulator, float_dtype
 from jaxpool._kernels.weighted import Weighted, read_one_of
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.op import Op
-from jaxpool._ops.regions import BoxMean, mean_dtype
+from jaxpool._ops.regions import BoxMean
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.regions import joins_levels
 from jaxpool._plan.stages import OpPlan, along, linear_plan
@@ -104,7 +104,7 @@ class LevelMean(Op):
 
 def level_mean(op: BoxMean, xs: Sequence[Array], *given: Array) -> Array:
     """What `LevelMean` gives for the levels `xs` of a pyramid, in both modes."""
-    dtype = mean_dtype(xs[0].dtype)
+    dtype = float_dtype(xs[0].dtype)
     xs = vary_together([x.astype(dtype) for x in xs], *given)
     levels: Any = tuple(x.shape[:3] for x in xs)
     return apply_given(LevelMean(op, levels), *xs, *given)[0]

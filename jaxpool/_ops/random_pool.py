@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, encode
-from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype, is_float
+from jaxpool._kernels.dtypes import DType, accumulator, as_float, cast, float_dtype, index_dtype
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import first_taps
@@ -34,7 +34,7 @@ def chance_dtype(dtype: DType) -> DType:
 
 def weight_dtype(dtype: DType) -> DType:
     """The type in which elements of `dtype` are weighed."""
-    return accumulator(dtype) if is_float(dtype) else jnp.dtype(np.float32)
+    return accumulator(float_dtype(dtype))
 
 
 def _weight(x: Array) -> Array:
@@ -108,4 +108,4 @@ def drawn(op: StochasticPool, x: Array, *chance: Array) -> Array:
     """The elements that `chance` draws; without any, what a draw gives on average."""
     if chance:
         return apply_given(op, x, *chance)[0]
-    return ranged(ExpectedPool(op.window), x if is_float(x.dtype) else x.astype(np.float32))
+    return ranged(ExpectedPool(op.window), as_float(x))

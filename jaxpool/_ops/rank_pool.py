@@ -17,7 +17,8 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import rank, rolled, slices
 from jaxpool._kernels.bits import pack, unpack
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import accumulator
+from jaxpool._kernels.dtypes import accumulator, is_float
+from jaxpool._kernels.keys import is_negative, zeros_signed
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.reduce import attained
 from jaxpool._kernels.split_ties import pick_tied, route_tied, tied_taps
@@ -29,14 +30,14 @@ from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.rank_pool import by_network, places, reduced, unrolled
-from jaxpool._plan.stages import OpPlan, along, of_steps, taps
+from jaxpool._plan.stages import OpPlan, Stages, along, of_steps, taps
 
 BY_BITS = "once for each bit of a number"
 
 
 @dataclasses.dataclass(frozen=True)
 class RankPool(Op):
-    """The element of `rank` of each window, None the median.
+    """The element of `rank` of each window, None the median. A zero that is found without its tap is +0.
 
     `taps`, flat and ascending, take part; unless all do, windows are not padded. Keeps which tap it is;
     where ties are split a bit for each that ties, or of large windows x and y. A median may be given a mask of what
@@ -60,14 +61,16 @@ class RankPool(Op):
         every, walked = taps(window), taps(window, "walked")
         ranked = every if by_network(len(self.taps), on) else taps(window, "walked", BY_BITS)
         told = every if written else () if split else walked
+        signed: Stages = ()
         if not split:
             tangent, back = chosen_stages(window, x, on)
+            signed = tangent if is_float(x.dtype) else ()
         elif written:
             tangent = every
             back = of_steps([plan_ties(problem_of(window, x, on))], back=True)
         else:
             tangent, back = walked, (*walked, *walked)
-        return OpPlan((*ranked, *told), tangent, back, ranked)
+        return OpPlan((*ranked, *told, *signed), tangent, back, ranked)
 
     def _fill(self, key: Array) -> np.ndarray:
         return rank.end(key.dtype, self.rank is None or self.rank >= 0)
@@ -124,7 +127,17 @@ class RankPool(Op):
             return rank.values(y, x.dtype), kept
 
         y, kept = materialise(by, kernel, x, *mask)
-        return y, kept if unrolled(self.window) or not split else (x, y, *mask)
+        if split:
+            return y, kept if unrolled(self.window) else (x, y, *mask)
+        if is_float(x.dtype):
+            negative = is_negative(x)
+            for each in mask:
+                negative = lax.bitwise_and(negative, slices.broadcast_like(each, negative))
+            picked = pick(
+                self.window, negative.astype(x.dtype), kept, on
+            )  # a sum: it loses the sign of x
+            y = zeros_signed(y, lax.ne(picked, lax.full_like(picked, 0)))
+        return y, kept
 
     def _level(self, on: Platform, kept: Any) -> tuple[rolled.Walk, Array, Array, np.ndarray]:
         x, y, *mask = kept
@@ -163,7 +176,8 @@ class RankOver(Reduction):
         value, told = (along(self.axes, "reduced", size, note) for note in (BY_BITS, ""))
         counted = told if self.ties == "split" else ()
         back = (*counted, *along(self.axes, "repeated"))
-        return OpPlan((*value, *told), (*told, *counted), back, value)
+        signed = () if self.ties == "split" else self._signed(x)
+        return OpPlan((*value, *told, *signed), (*told, *counted), back, value)
 
     @property
     def _packed(self) -> int:

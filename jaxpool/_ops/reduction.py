@@ -19,6 +19,8 @@ from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, is_float
+from jaxpool._kernels.keys import is_negative, zeros_signed
+from jaxpool._kernels.positions import element_of_rank
 from jaxpool._ops.apply import Autodiff, apply, apply_given
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.others import Fold, loses_nan, plan_fold, reduces_as_floats
@@ -38,8 +40,8 @@ def fold_of(on: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) -> Fol
 class Reduction(Op):
     """The extreme over `axes` of `sizes`, kept as axes of size 1; may be given a mask of what counts.
 
-    Keeps the chosen element's index, or with "split" x, y and the mask. Zeros of both signs tie, and
-    which sign the result has is not determined.
+    Keeps the chosen element's index, or with "split" x, y and the mask. Zeros of both signs tie. A zero has the sign of
+    the chosen element; without an index, as with "split", its sign is not determined.
     """
 
     kind: Kind
@@ -68,8 +70,12 @@ class Reduction(Op):
         summed = self._stages(None, size)
         why = ("a sum tells whether there is a NaN, which XLA's maximum may lose",)
         sought = loses_nan(on) and is_float(x.dtype) and len(value) == 1
-        forward = value if self.ties == "split" else (*value, *tied)
+        forward = value if self.ties == "split" else (*value, *tied, *self._signed(x))
         return OpPlan(forward, (*summed, *counted), (*counted, *sent), value, why if sought else ())
+
+    def _signed(self, x: Any) -> Stages:
+        """The pass that reads the chosen elements, for the signs of zeros."""
+        return along(self.axes, "gathered") if is_float(x.dtype) else ()
 
     def _stages(self, fold: Fold | None, size: int) -> Stages:
         """A pass over the axes of `size` elements, after those that join stretches of one of them."""
@@ -93,7 +99,11 @@ class Reduction(Op):
             return y, (x, y, mask)
         last, fold = self.ties == "last", self._fold(on, x, ties=True)
         floats = self._as_floats(on, x)
-        return y, reducing.chosen_rank(x, y, self.axes, last, mask, fold, as_floats=floats)
+        rank = reducing.chosen_rank(x, y, self.axes, last, mask, fold, as_floats=floats)
+        if is_float(x.dtype) and x.size:
+            chosen = element_of_rank(x, rank, self.axes, last)
+            y = zeros_signed(y, is_negative(chosen))
+        return y, rank
 
     def won(self, on: Platform, kept: Any, shape: Sequence[Any]) -> Array:
         """Which elements have a share, of an array of `shape`."""

@@ -15,7 +15,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels import regions
-from jaxpool._kernels.dtypes import DType, accumulator, is_float
+from jaxpool._kernels.dtypes import DType, accumulator, float_dtype
 from jaxpool._kernels.weighted import Weighted, read, send
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.op import Op
@@ -46,14 +46,9 @@ def rows(x: Array, at: Array, back: Array) -> Array:
     return apply_given(Rows(), x, at, back)[0]
 
 
-def mean_dtype(dtype: DType) -> DType:
-    """The type of an average of elements of `dtype`."""
-    return jnp.dtype(dtype) if is_float(dtype) else jnp.dtype(np.float32)
-
-
 def in_pixels(boxes: Array, scale: float) -> Array:
     """Boxes (K, 4) in pixels of the image, in the type in which they are computed; 0 for one with a NaN."""
-    dtype = accumulator(mean_dtype(boxes.dtype))
+    dtype = accumulator(float_dtype(boxes.dtype))
     wide = jnp.where(are_numbers(boxes)[:, None], boxes.astype(dtype), 0)
     return regions.rounded(wide * np.asarray(scale, dtype))
 
@@ -223,7 +218,7 @@ class BoxMean(Op):
 
 def box_mean(op: BoxMean, x: Array, boxes: Array, *images: Array) -> Array:
     """What the op gives for images of the sizes of x, in both modes."""
-    x = vary_together([x.astype(mean_dtype(x.dtype))], boxes, *images)[0]
+    x = vary_together([x.astype(float_dtype(x.dtype))], boxes, *images)[0]
     return apply_given(dataclasses.replace(op, sizes=x.shape[:3]), x, boxes, *images)[0]
 
 

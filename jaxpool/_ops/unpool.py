@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import Any
 
 from jax import Array
 
 from jaxpool._geometry.window import Window, resized
-from jaxpool._kernels.positions import add_at, checked_position, put_in_order, put_last, read_at
+from jaxpool._kernels.positions import (
+    add_at,
+    checked_position,
+    put_in_order,
+    put_last,
+    read_at,
+    read_in_order,
+    surviving,
+)
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.others import puts_in_order
 from jaxpool._plan.problem import Platform
@@ -19,10 +26,10 @@ from jaxpool._plan.stages import OpPlan, along
 
 @dataclasses.dataclass(frozen=True)
 class Unpool(Op):
-    """Elements put at their positions along `axes`, of `sizes` after; keeps the positions.
+    """Elements put at their positions along `axes`, of `sizes` after.
 
-    The linear map adds where positions collide, though of the values the last one stays: so its
-    transpose reads, for every element, the cotangent at its position.
+    The residual is the position of each element. An overwritten element has a position beyond `sizes` there:
+    it has no tangent and gets no cotangent. All other positions are distinct.
     """
 
     axes: tuple[int, ...]
@@ -30,21 +37,34 @@ class Unpool(Op):
 
     def plan(self, on: Platform, y: Any, *indices: Any) -> OpPlan:
         scattered, gathered = along(self.axes, "scattered"), along(self.axes, "gathered")
-        value = scattered if self._in_order(on, y) else (*scattered, *gathered)
-        return OpPlan(value, scattered, gathered)
+        if self._in_order(on, y):
+            return OpPlan((*scattered, *scattered, *gathered), scattered, gathered, scattered)
+        value = (*scattered, *gathered)
+        return OpPlan((*value, *gathered), scattered, gathered, value)
+
+    def value(self, on: Platform, y: Array, indices: Array) -> Array:
+        return self._put(on, y, self._position(indices))
 
     def primal(self, on: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
-        position = checked_position(indices, math.prod(self.sizes))
-        put = put_in_order if self._in_order(on, y) else put_last
-        return put(y, position, self.axes, self.sizes), position
+        position = self._position(indices)
+        in_order = self._in_order(on, y)
+        kept = surviving(position, self.axes, self.sizes, in_order=in_order)
+        return self._put(on, y, position), kept
 
     def linear(self, on: Platform, position: Array, y_dot: Array) -> Array:
-        in_order = self._in_order(on, y_dot)
-        add = functools.partial(put_in_order, adds=True) if in_order else add_at
-        return add(y_dot, position, self.axes, self.sizes)
+        put = put_in_order if self._in_order(on, y_dot) else add_at
+        return put(y_dot, position, self.axes, self.sizes)
 
     def transpose(self, on: Platform, position: Array, dx: Array) -> tuple[Array]:
-        return (read_at(dx, position, self.axes),)
+        read = read_in_order if self._in_order(on, dx) else read_at
+        return (read(dx, position, self.axes),)
+
+    def _position(self, indices: Array) -> Array:
+        return checked_position(indices, math.prod(self.sizes))
+
+    def _put(self, on: Platform, y: Array, position: Array) -> Array:
+        put = put_in_order if self._in_order(on, y) else put_last
+        return put(y, position, self.axes, self.sizes)
 
     def _in_order(self, on: Platform, y: Any) -> bool:
         known = problem_of(Window(()), y, on)

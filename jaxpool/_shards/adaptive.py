@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 from jax import Array, lax
-from jax import numpy as jnp
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.adaptive import adaptive_window
@@ -53,8 +52,7 @@ class _Max(_Adaptive):
 @dataclasses.dataclass(frozen=True)
 class _Mean(_Adaptive):
     def __call__(self, x: Array) -> Array:
-        x = x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
-        return apply(adaptive_avg_op(self.local(x)), "jvp", x)
+        return apply(adaptive_avg_op(self.local(x)), "jvp", dtypes.as_float(x))
 
 
 @dataclasses.dataclass(frozen=True)

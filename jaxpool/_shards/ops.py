@@ -16,7 +16,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.compare import Order, Ties
-from jaxpool._kernels.dtypes import Kind, accumulator, is_float, losing
+from jaxpool._kernels.dtypes import Kind, accumulator, float_dtype, losing
 from jaxpool._kernels.select import flat_tap, real_end
 from jaxpool._kernels.slices import crossed
 from jaxpool._kernels.split_ties import Words, inside, real_words
@@ -47,7 +47,7 @@ def sum_pool(
 ) -> Array:
     """The sum over each window of a shard x, divided by what `divide` says of the whole array."""
     window, fetch = shards.inside, functools.partial(pool_shard, shards, x, 0)
-    dtype = x.dtype if divide == "not" or is_float(x.dtype) else np.dtype(np.float32)
+    dtype = x.dtype if divide == "not" else float_dtype(x.dtype)
     if divide not in ("counted", "real"):
         op = SumPool(window, divide)
         return fetch(op, dtype=dtype)[0]

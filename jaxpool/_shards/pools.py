@@ -72,7 +72,7 @@ class Sum:
 
     def __call__(self, x: Array) -> Array:
         if self.shards.strips == ():
-            x = x if self.divide == "not" or dtypes.is_float(x.dtype) else x.astype(jnp.float32)
+            x = x if self.divide == "not" else dtypes.as_float(x)
             return apply(SumPool(self.shards.inside, self.divide), "jvp", x)
         return sum_pool(self.shards, x, self.divide)
 
@@ -85,8 +85,7 @@ class Norm:
     p: float
 
     def __call__(self, x: Array) -> Array:
-        x = self.shards.extended(x, 0)
-        x = x if dtypes.is_float(x.dtype) else x.astype(jnp.float32)
+        x = dtypes.as_float(self.shards.extended(x, 0))
         y: Array = ranged(NormPool(self.shards.local, self.p), x)
         return y
 

@@ -92,7 +92,9 @@ def by_window(x: Array, window: Window) -> Split | None:
     """The pool of x over `window`, if the type of x says how it is sharded; else None."""
     if told.value is not None:
         hint = "Pass a function of jaxpool itself."
-        raise ArgumentError("x", "whole: inside a shard_map its window is not known", x.shape, hint)
+        raise ArgumentError(
+            "x", "whole: inside a shard_map its window is not known", x.shape, hint, of="shape"
+        )
 
     def make(shape: Sequence[Any]) -> Window:
         if [shape[axis] for axis in window.axes] == list(window.input_shape):

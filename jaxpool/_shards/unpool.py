@@ -22,7 +22,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.positions import checked_position
 from jaxpool._kernels.slices import zeros_like
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import applied
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
 from jaxpool._shards.place import Place, on_shards
@@ -78,7 +78,7 @@ class Unpooled:
         return lax.cond(some, near, lambda y, _: self._put(y, own), y, position)
 
     def _put(self, y: Array, position: Array) -> Array:
-        return apply_given(Unpool(self.axes, self.local_sizes), y, position)[0]
+        return applied(Unpool(self.axes, self.local_sizes), y, position)
 
     def _in_shard(self, position: Array) -> Array:
         """Positions in the whole array as those in the shard; what lies elsewhere is beyond it."""

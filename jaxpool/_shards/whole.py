@@ -145,7 +145,7 @@ def whole_pool(
     shape = place.whole(x.shape)
     names = tuple(place.names[axis] for axis in axes)
     sizes = tuple(shape[axis] for axis in axes)
-    dtype = x.dtype if dtypes.is_float(x.dtype) else jnp.dtype(jnp.float32)
+    dtype = dtypes.float_dtype(x.dtype)
     body: Any
     if any(names) and kind == "max":
         body = _Max(axes, names, ties)
@@ -178,7 +178,6 @@ def whole_extreme(
     ties: Ties,
     autodiff: Autodiff,
 ) -> Array:
-    """The maximum or the minimum over the whole of `axes`, in any order."""
-    x, axes = _turned(x, kind), tuple(sorted(axes))
-    y = whole_pool("max", place, x, axes, mask, keepdims, ties, autodiff)
+    """The maximum or the minimum over the whole of `axes`, ties in row-major order of `axes`."""
+    y = whole_pool("max", place, _turned(x, kind), axes, mask, keepdims, ties, autodiff)
     return _turned(y, kind)

@@ -42,7 +42,7 @@ def tensor(function: str, value: Any, dtypes: Sequence[np.dtype], argument: str 
     with calling(name):
         if x.dtype not in dtypes:
             rule = f"an array of {', '.join(str(dtype) for dtype in dtypes)}"
-            raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError)
+            raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError, of="dtype")
     return x
 
 
@@ -66,7 +66,7 @@ def check_shape(x: Array, rank: int, filled: int) -> None:
         raise ArgumentError("input", rule, x.ndim, "The batch axis may be left out.", of="ndim")
     if 0 in x.shape[x.ndim - filled :]:
         rule = "an array with elements along all axes but the batch"
-        raise ArgumentError("input", rule, x.shape, "Only a batch may be empty.")
+        raise ArgumentError("input", rule, x.shape, "Only a batch may be empty.", of="shape")
 
 
 def spatial(x: Array, rank: int) -> tuple[int, ...]:

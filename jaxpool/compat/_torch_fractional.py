@@ -69,10 +69,10 @@ def _samples(x: Array, rank: int, samples: Any, key: Any) -> Array:
         raise ArgumentError("_random_samples", rule, samples, hint, TypeError)
     samples = converted("_random_samples", samples)
     if samples.dtype != x.dtype:
-        raise ArgumentError("_random_samples", rule, samples.dtype, hint, TypeError)
+        raise ArgumentError("_random_samples", rule, samples.dtype, hint, TypeError, of="dtype")
     fits = samples.ndim == 3 and samples.shape[1:] == (channels, rank)
     if not fits or samples.shape[0] < batch:
-        raise ArgumentError("_random_samples", rule, samples.shape, hint)
+        raise ArgumentError("_random_samples", rule, samples.shape, hint, of="shape")
     return lax.stop_gradient(samples[:batch])  # PyTorch gives them none either
 
 

@@ -89,10 +89,14 @@ def _lp_pool(
             taken = (*FLOATS, *INTS) if rank > 1 else FLOATS
             if x.dtype not in taken:
                 hint = "Convert it first."
-                raise ArgumentError("input", "floats or integers", x.dtype, hint, TypeError)
+                raise ArgumentError(
+                    "input", "floats or integers", x.dtype, hint, TypeError, of="dtype"
+                )
         elif x.dtype not in FLOATS and isinstance(norm, int):
             rule = f"floats where `norm_type` is an int, {norm}"
-            raise ArgumentError("input", rule, x.dtype, f"Pass norm_type={norm}.0.", TypeError)
+            raise ArgumentError(
+                "input", rule, x.dtype, f"Pass norm_type={norm}.0.", TypeError, of="dtype"
+            )
         args.check_shape(x, rank, rank + 1)
         window = args.windows(x, rank, kernel_size, stride, ceil_mode=ceil_mode)
     if infinite:

@@ -54,8 +54,9 @@ def _unpooled(
 _MAX_UNPOOL = """\
 Puts each element back where `max_pool{nd}` found it, as `torch.nn.functional.max_unpool{nd}`.
 
-Of elements with the same index the last stays. Gradient: each element, also one that was
-overwritten, gets the cotangent at its index.
+Of elements with the same index the last stays. Gradient: an element that stays gets the cotangent
+at its index, and an element that was overwritten gets 0. PyTorch gives an overwritten element the
+cotangent too, which is not the derivative of what it computes.
 
 Args:
   input: array of floats {shape}.

@@ -151,8 +151,8 @@ def avg_pool(
         which makes a window of padding alone NaN.
 
     Returns:
-      Array of the shape of inputs but for the pooled axes. The dtype of inputs for floats, float32
-      for integers; without `count_include_pad` at least float32, as Flax has it.
+      Array of the shape of inputs but for the pooled axes. The dtype of inputs for floats, the default
+      float type for integers; without `count_include_pad` at least float32, as Flax has it.
 
     Raises:
       AssertionError, TypeError, ValueError: what Flax refuses, in its words.

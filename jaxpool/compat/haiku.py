@@ -78,7 +78,7 @@ def avg_pool(
       channel_axis: as in `max_pool`.
 
     Returns:
-      Array of the rank of value; the dtype of value for floats, float32 for integers.
+      Array of the rank of value; the dtype of value for floats, the default float type for integers.
 
     Raises:
       AssertionError, TypeError, ValueError: what Haiku refuses, in its words.

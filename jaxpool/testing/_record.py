@@ -38,7 +38,7 @@ class Pool:
     - `choices`: for an argument, more values that are worth trying.
     - `adds`: whether values are rounded sums. Where that depends on the arguments, a function of them. A function
       that does not add selects elements, and must be exact.
-    - `keeps_integers`: whether a function that adds gives integers for integers, and not float32.
+    - `keeps_integers`: whether a function that adds gives integers for integers, and not floats.
     - `tolerance`: a relative error to allow on top of the rounding of a sum, in units of the eps of its accumulator.
     - `rounds_weights`: whether the derivative is computed from the value as it was rounded to its dtype.
     - `operands`: the arrays by which the function is differentiated.
@@ -107,7 +107,7 @@ class Pool:
         return loose + float(jnp.finfo(dtype).eps) if self.rounds_weights else loose
 
     def averages(self, given: Mapping[str, Any]) -> bool:
-        """Whether a call gives float32 for integers."""
+        """Whether a call gives floats for integers."""
         return self.rounds(given) and not self.keeps_integers
 
     def given(self, x: Any, /, **settings: Any) -> Given:

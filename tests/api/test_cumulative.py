@@ -267,7 +267,7 @@ def test_messages_about_x(name):
     with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
         f([1, 2])
     message = (
-        f"jaxpool.{name}: `x` must be an array of at least one axis; got x=() (x.shape=()). "
+        f"jaxpool.{name}: `x` must be an array of at least one axis; got x.shape=(). "
         "Add one with x[None]."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

@@ -223,13 +223,13 @@ ERRORS = [
         (ONES, np.array(["a"])),
         {},
         TypeError,
-        f"`y` must be {ORDERED}; got y=dtype('<U1'). Convert it first.",
+        f"`y` must be {ORDERED}; got y.dtype=<U1. Convert it first.",
     ),
     (
         (ONES.astype(np.complex64), ONES),
         {},
         TypeError,
-        f"`x` must be {ORDERED}; got x=dtype('complex64'). Convert it first.",
+        f"`x` must be {ORDERED}; got x.dtype=complex64. Convert it first.",
     ),
     (
         (ONES, np.ones(2)),

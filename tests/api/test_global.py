@@ -279,13 +279,13 @@ MESSAGES = [
     (
         {"where": np.ones(3, np.float32)},
         TypeError,
-        "`where` must be an array of bools; got where=dtype('float32') (x.shape=(2, 4, 5, 3)). "
+        "`where` must be an array of bools; got where.dtype=float32 (x.shape=(2, 4, 5, 3)). "
         "Pass where != 0.",
     ),
     (
         {"where": np.ones((7, 2, 4, 5, 3), bool)},
         ValueError,
-        "`where` must be of a shape that broadcasts to that of x; got where=(7, 2, 4, 5, 3) "
+        "`where` must be of a shape that broadcasts to that of x; got where.shape=(7, 2, 4, 5, 3) "
         "(x.shape=(2, 4, 5, 3)). Reshape it first.",
     ),
     (

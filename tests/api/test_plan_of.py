@@ -84,6 +84,8 @@ BESIDE = {
     "fractional max": {"concatenate"},
     **{name: {"concatenate"} for name in PLACED},
     "rank, whole, split": {"concatenate"},
+    "max, whole": {"concatenate"},  # the coordinates of the chosen element
+    "global max": {"concatenate"},
     "erode": {"concatenate", "reduce"},
 }
 

@@ -459,21 +459,21 @@ def test_messages(name, options, kind, rule, hint):
             np.ones(3),
             ValueError,
             f"of a shape {OUTPUT}",
-            "(3,)",
+            "p.shape=(3,)",
             "An array of shape (C,) is one number per channel where channels come last.",
         ),
         (
             np.ones(2, bool),
             TypeError,
             "of floats or integers",
-            "dtype('bool')",
+            "p.dtype=bool",
             "Convert it first.",
         ),
     ],
 )
 def test_messages_about_an_array(p, kind, rule, shown, hint):
     message = (
-        f"jaxpool.gem_pool: `p` must be {rule}; got p={shown} "
+        f"jaxpool.gem_pool: `p` must be {rule}; got {shown} "
         f"(x.shape=(1, 4, 4, 2), window_shape=(2, 2)). {hint}"
     )
     with pytest.raises(kind, match=f"^{re.escape(message)}$"):

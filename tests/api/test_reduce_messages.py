@@ -37,7 +37,7 @@ ERRORS = [
         "It is the result where nothing counts.",
     ),
     ({"where": [True]}, TypeError, "where", MASK, "[True]", "Pass jnp.asarray(where)."),
-    ({"where": np.ones(3)}, TypeError, "where", MASK, "dtype('float32')", "Pass where != 0."),
+    ({"where": np.ones(3)}, TypeError, "where", MASK, "float32", "Pass where != 0.", "dtype"),
     (
         {"where": np.ones(2, bool), "initial": 0},
         ValueError,
@@ -45,17 +45,20 @@ ERRORS = [
         "of a shape that broadcasts to that of x",
         "(2,)",
         "Reshape it first.",
+        "shape",
     ),
     ({"initial": "0"}, TypeError, "initial", START, "'0'", "Pass a number."),
     ({"initial": [0]}, TypeError, "initial", START, "[0]", "Pass a number."),
-    ({"initial": np.zeros(3)}, ValueError, "initial", START, "(3,)", ON_RESULT),
+    ({"initial": np.zeros(3)}, ValueError, "initial", START, "(3,)", ON_RESULT, "shape"),
 ]
 
 
-@pytest.mark.parametrize(("options", "kind", "argument", "rule", "got", "hint"), ERRORS)
+@pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_messages(name, options, kind, argument, rule, got, hint):
-    message = f"jaxpool.{name}: `{argument}` must be {rule}; got {argument}={got} (x.shape=(2, 3))."
+def test_messages(name, error):
+    options, kind, argument, rule, got, hint, *attribute = error
+    source = ".".join([argument, *attribute])
+    message = f"jaxpool.{name}: `{argument}` must be {rule}; got {source}={got} (x.shape=(2, 3))."
     with pytest.raises(kind, match=f"^{re.escape(f'{message} {hint}')}$"):
         getattr(jaxpool, name)(X, **options)
 
@@ -93,7 +96,7 @@ def test_messages_about_x():
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         jaxpool.max(np.zeros((2, 0)))
     message = (
-        "jaxpool.min: `initial` must be of a type that int32 holds; got initial=dtype('float32') "
+        "jaxpool.min: `initial` must be of a type that int32 holds; got initial.dtype=float32 "
         "(x.shape=(2,)). Cast it."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

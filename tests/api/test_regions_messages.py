@@ -32,12 +32,12 @@ MESSAGES = [
     (
         {"x": BATCH, "batch_indices": np.array([0.0, 1.0])},
         TypeError,
-        "`batch_indices` must be an array of integers; got batch_indices=dtype('float64')",
+        "`batch_indices` must be an array of integers; got batch_indices.dtype=float64",
     ),
     (
         {"x": BATCH, "batch_indices": np.array([0])},
         ValueError,
-        "`batch_indices` must be of shape (2,); got batch_indices=(1,)",
+        "`batch_indices` must be of shape (2,); got batch_indices.shape=(1,)",
     ),
 ]
 OWN = [

@@ -171,7 +171,7 @@ MESSAGES = [
     (
         {"segment_ids": IDS[:2]},
         ValueError,
-        "`segment_ids` must be of shape (3,); got segment_ids=(2,)",
+        "`segment_ids` must be of shape (3,); got segment_ids.shape=(2,)",
     ),
     (
         {"num_segments": 2.0},

@@ -15,6 +15,7 @@ import pytest
 import jaxpool
 from jaxpool._api.random import fractional_op
 from jaxpool._ops.apply import apply_given
+from jaxpool.compat import torch as compat_torch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: nothing to compare with")
 F = torch.nn.functional
@@ -178,9 +179,16 @@ def test_what_pytorch_refuses_in_three_dimensions():
 
 
 def test_indices_that_collide():
-    """As PyTorch on the CPU, where it promises nothing: the last in row-major order wins."""
+    """The value is PyTorch's on the CPU: the last in row-major order wins. PyTorch's gradient is not its derivative."""
     y, indices = np.array([1.0, 2.0, 3.0], np.float32), np.array([0, 0, 1])
-    want = F.max_unpool1d(torch.tensor(y)[None], torch.tensor(indices)[None], 2, output_size=(6,))
-    got = jaxpool.max_unpool(y[:, None], indices[:, None], (6,))
-    np.testing.assert_array_equal(got[:, 0], want[0])
-    np.testing.assert_array_equal(got[:, 0], [2, 3, 0, 0, 0, 0])
+    x = torch.tensor(y, requires_grad=True)
+    want = F.max_unpool1d(x[None], torch.tensor(indices)[None], 2, output_size=(6,))
+    want.sum().backward()
+    unpooled = functools.partial(
+        compat_torch.max_unpool1d, indices=indices[None], kernel_size=2, output_size=(6,)
+    )
+    got, pullback = jax.vjp(unpooled, y[None])
+    np.testing.assert_array_equal(got, want.detach())
+    np.testing.assert_array_equal(got[0], [2, 3, 0, 0, 0, 0])
+    np.testing.assert_array_equal(x.grad, [1, 1, 1])
+    np.testing.assert_array_equal(pullback(np.ones_like(got))[0][0], [0, 1, 1])

@@ -247,7 +247,7 @@ def test_unpooling(rank, calls):
         size = [None, shape[-rank:], (1, 1, *shape[-rank:]), (9,) * rank][rng.integers(4)]
         kwargs = {"kernel_size": kernel, "stride": stride, "padding": padding, "output_size": size}
         extra = ("indices", array(indices))
-        cases.append(Indexed(f"max_unpool{rank}d", (tuple(y.shape),), (), kwargs, extra=extra))
+        cases.append(Unpooled(f"max_unpool{rank}d", (tuple(y.shape),), (), kwargs, extra=extra))
     compare(cases)
 
 
@@ -271,6 +271,23 @@ class Indexed(Case):
 
     def theirs(self, *xs):
         return self.with_extra(super().theirs, torch.from_numpy, *xs)
+
+
+@dataclasses.dataclass
+class Unpooled(Indexed):
+    """An unpooling: PyTorch's gradient but for elements that are overwritten, which get 0."""
+
+    def theirs(self, *xs):
+        y, indices, grads = super().theirs(*xs)
+        positions = self.extra[1]
+        lanes = positions.shape[: positions.ndim - int(self.name[-2])]
+        for lane in np.ndindex(*lanes):
+            flat = positions[lane].ravel()
+            overwritten = [at in flat[i + 1 :] for i, at in enumerate(flat)]
+            grads[0][lane] = np.where(
+                np.reshape(overwritten, grads[0][lane].shape), 0, grads[0][lane]
+            )
+        return y, indices, grads
 
 
 @drawn_calls

@@ -7,7 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._kernels.positions import add_at, put_in_order, put_last
+from jaxpool._kernels.positions import (
+    add_at,
+    put_in_order,
+    put_last,
+    read_at,
+    read_in_order,
+    surviving,
+)
 from tests.support import forms
 
 CASES = [  # shape of y, axes, sizes
@@ -39,6 +46,26 @@ def test_in_order_as_in_no_order(shape, axes, sizes, dtype):
     for position in (anywhere, beyond, np.full(shape, count // 2, np.int32)):
         for got, want in run(y, position):
             forms.same_bits([got], [want], f"{axes} {dtype}")
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def reads(x, position, axes, sizes):
+    left = [surviving(position, axes, sizes, in_order=flag) for flag in (True, False)]
+    return [[read(x, position, axes) for read in (read_in_order, read_at)], left]
+
+
+@pytest.mark.parametrize(("shape", "axes", "sizes"), CASES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_read_in_order_as_in_no_order(shape, axes, sizes, dtype):
+    rng = np.random.default_rng(1)
+    count = int(np.prod(sizes))
+    whole = list(shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        whole[axis] = size
+    x = jnp.asarray(rng.integers(-9, 10, whole), dtype)
+    position = rng.integers(0, count + 2, shape).clip(max=count).astype(np.int32)
+    for one, other in reads(x, position, axes, sizes):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_bits_of_16_bit_floats_are_put_as_they_are():

@@ -54,6 +54,21 @@ SOME = [
     window((3, 3), (2, 2), ties="split", kernel=EACH),
     window((5, 3), (2, 1), ties="last", rank=1, kernel=EACH),
 ]
+ROWS = np.array([[0, 1, 5], [0, 2, 5], [5, 0, 0], [1, 1, 1]], np.float32)
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("ties", ["first", "last"])
+def test_ties_over_axes_in_an_order_of_their_own(kind, ties):
+    """Row-major order follows `axis`, as on one device: columns come first."""
+    x = ROWS if kind == "max" else -ROWS
+    mesh = mesh_of((4,), "explicit")
+    gradient = jax.jit(jax.grad(lambda x: getattr(jaxpool, kind)(x, (1, 0), ties=ties)))
+    dx = gradient(jax.device_put(x, NamedSharding(mesh, P("a"))))
+    assert np.argwhere(np.asarray(dx)).tolist() == ([[2, 0]] if ties == "first" else [[1, 2]])
+    np.testing.assert_array_equal(dx, gradient(x))
+
+
 CHOSEN = [called(name, **each) for name, each in zip(OTHERS, itertools.cycle(SOME))]
 MORE = [
     window((7, 3), padding=((3, 3), (1, 1)), rank=-2),

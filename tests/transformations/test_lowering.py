@@ -113,7 +113,11 @@ def test_unpooling_adds_nothing_up(platform):
         assert re.search(r"\^bb0\(%(\w+): .*?, %(\w+): .*?\):\s+stablehlo\.return %\2 ", written)
     else:
         assert set(scatters(unpooled, platform)) == {("maximum", "i32")}
-    assert scatters(jax.grad(lambda x: unpooled(x).sum()), platform) == []
+    of_gradient = scatters(jax.grad(lambda x: unpooled(x).sum()), platform)
+    if platform == "cpu":
+        assert "add" not in dict(of_gradient)
+    else:
+        assert set(of_gradient) == {("maximum", "i32")}
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)

@@ -151,7 +151,9 @@ def at(lane: list[int], axes: Sequence[int], position: Position) -> Position:
 def float_dtype(x: Any) -> Any:
     """The type of an average of x."""
     dtype = np.asarray(x).dtype
-    return dtype if is_floating(dtype) else np.dtype(np.float32)
+    return (
+        dtype if is_floating(dtype) else np.dtype("float64" if dtype.itemsize == 8 else "float32")
+    )
 
 
 def pool(

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpool.testing import _twins as twins
-from jaxpool.testing._answer import Answer, Term, exact_sum, exact_values, is_floating, rounded
+from jaxpool.testing._answer import Answer, Term, exact_sum, exact_values, rounded
 from jaxpool.testing._record import record
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
@@ -127,7 +127,7 @@ def roi_align(
     values, rows, columns = exact_values(x), *output_shape
     y = np.zeros((len(flat), rows, columns, x.shape[-1]))
     choose, terms = parts.choose(builtins.max, "first"), []
-    dtype = x.dtype if is_floating(x.dtype) else np.dtype(np.float32)
+    dtype = parts.float_dtype(x)
     for k, box in enumerate(flat * spatial_scale):
         if _is_missing(images[k], x):
             continue

@@ -126,7 +126,7 @@ def avg_pool(
     divisor: float | None = None,
     **options: Any,
 ) -> Answer:
-    """The mean of each window, arguments as in `jaxpool.avg_pool`; integers give float32."""
+    """The mean of each window, arguments as in `jaxpool.avg_pool`; integers give the dtype of `jnp.mean`."""
     windows = sliding_windows(np.shape(x), window_shape, strides, padding, **options)
 
     def rule_of(output: Position) -> Rule:
@@ -161,11 +161,12 @@ def _put_back(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> 
 def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Answer:
     """Each element at its position, zeros elsewhere, as in `jaxpool.max_unpool`.
 
-    Of several at one position the last stays; the cotangent found there goes to all of them.
+    Of several elements with one position the last stays, and gets the cotangent there.
     """
     y, indices = np.asarray(y), np.asarray(indices)
     pooled = pooled_axes(y.ndim, len(spatial_shape), axes)
-    values, shape, terms = exact_values(y), list(y.shape), []
+    values, shape = exact_values(y), list(y.shape)
+    last: dict[Position, Position] = {}
     for axis, size in zip(pooled, spatial_shape, strict=True):
         shape[axis] = size
     x = np.zeros(shape, values.dtype)
@@ -177,5 +178,6 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) ->
                 place = tuple(map(int, np.unravel_index(indices[own], spatial_shape)))
                 target = parts.at(lane, pooled, place)
                 x[target] = values[own]
-                terms.append(Term(target, 0, own, 1.0))
-    return Answer(rounded(x, y.dtype), ((y.shape, y.dtype),), tuple(terms))
+                last[target] = own
+    terms = tuple(Term(target, 0, own, 1.0) for target, own in last.items())
+    return Answer(rounded(x, y.dtype), ((y.shape, y.dtype),), terms)
