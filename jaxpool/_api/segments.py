@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api.reduce import mask_of
@@ -274,11 +274,12 @@ def segment_mean(
         return jnp.zeros((count, *x.shape[1:]), wide.dtype)
 
     def pooled(x: Array, ids: Array, *mask: Array) -> Array:
-        ones = jax.lax.full_like(ids, 1)
-        if mask:
-            counts = jnp.broadcast_to(mask[0], (*ids.shape, *mask[0].shape[1:]))
-            ones = counts.astype(np.int32)
-        rows = scattered(jax.ops.segment_sum, ones, ids, count, indices_are_sorted)
+        # A row in no segment counts 0 in another: no index is out of bounds, which checkify would report.
+        counts = lax.expand_dims((ids >= 0) & (ids < count), range(1, mask[0].ndim if mask else 1))
+        counts = counts & mask[0] if mask else counts
+        near = lax.clamp(np.int32(0), ids, np.int32(count - 1))
+        ones = counts.astype(np.int32)
+        rows = scattered(jax.ops.segment_sum, ones, near, count, indices_are_sorted)
         return apply_given(SegmentMean(count, indices_are_sorted), x, ids, rows, *mask)[0]
 
     return gathered(pooled, 1, x.ndim - 1, wide, *given)
