@@ -17,7 +17,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, known_sizes
+from jaxpool._arguments.sizes import check_countable, is_int, known_sizes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float, losing
 from jaxpool._kernels.segments import scattered, within
@@ -32,7 +32,7 @@ def arguments(
     """How many segments there are, the id of each row of x and, if there is one, a mask of the rank of x."""
     if x.ndim < 1:
         raise ArgumentError("x", "an array (N, ...)", x.ndim, "Its rows are joined.", of="ndim")
-    known_sizes(x.shape, (0,), least=0)
+    check_countable("x", known_sizes(x.shape, (0,), least=0))
     check_whole(x, 0, by_type=False)
     if not isinstance(indices_are_sorted, bool):
         hint = "Pass a bool."

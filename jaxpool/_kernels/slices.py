@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import reshard
@@ -110,9 +109,9 @@ def concatenate(parts: Sequence[Array], axis: int) -> Array:
     return lax.squeeze(lax.concatenate(apart, axis), [parts[0].ndim])
 
 
-def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
-    """A vector as an array of rank `ndim` that lies along `axis`."""
-    return np.expand_dims(values, [other for other in range(ndim) if other != axis])
+def along(values: Any, axis: int, ndim: int) -> Any:
+    """A vector, of NumPy or of jax, as an array of rank `ndim` that lies along `axis`."""
+    return values.reshape([-1 if other == axis else 1 for other in range(ndim)])
 
 
 def crossed(
