@@ -28,9 +28,10 @@ def cast(x: Array, dtype: DType) -> Array:
 
 def in_bytes(x: Array) -> Array:
     """x, integers of 2 and 4 bits as those of 8: XLA has not every operation for them."""
-    if not jnp.issubdtype(x.dtype, jnp.integer) or jnp.iinfo(x.dtype).bits >= 8:
+    if not jnp.issubdtype(x.dtype, jnp.integer):
         return x
-    return x.astype(np.uint8 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else np.int8)
+    byte = np.uint8 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else np.int8
+    return x.astype(byte) if jnp.iinfo(x.dtype).bits < jnp.iinfo(byte).bits else x
 
 
 def index_dtype(count: int) -> DType:
