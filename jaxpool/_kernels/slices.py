@@ -11,6 +11,7 @@ from jax.sharding import reshard
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
+from jaxpool._kernels.dtypes import cast, in_bytes
 
 Sides = tuple[int, int, int]
 T = TypeVar("T")  # an array, or some
@@ -23,7 +24,10 @@ def pad(x: Array, axes: Sequence[int], sides: Sequence[Sides], fill: Any) -> Arr
     config = [(0, 0, 0)] * x.ndim
     for axis, side in zip(axes, sides, strict=True):
         config[axis] = side
-    return lax.pad(x, jnp.asarray(fill, x.dtype), config)
+    wide = in_bytes(
+        x
+    )  # XLA for CPU aborts where it pads integers of 2 and 4 bits in an operation of its own
+    return cast(lax.pad(wide, jnp.asarray(fill, wide.dtype), config), x.dtype)
 
 
 def pad_input(x: Array, window: Window, fill: Any) -> Array:
