@@ -45,7 +45,7 @@ import jax
 
 from jaxpool._accelerate.bind import Handover, Report, handing_over, install, switched_off
 from jaxpool._arguments.arrays import is_array
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.calls import Wrapper, public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.words import WITHOUT_FUNCTION
 
@@ -81,7 +81,7 @@ def accelerate(fn: F, *, report: Report | None = None) -> F:
 
     Returns:
       A function that takes and returns what fn does; with `lower`, `trace` and `eval_shape` if fn
-      is jitted.
+      is jitted. It can be pickled and copied if fn and `report` can.
 
     Raises:
       TypeError: fn is a model, a class, a generator or coroutine function, a compiled program.
@@ -112,12 +112,7 @@ def accelerate(fn: F, *, report: Report | None = None) -> F:
         inner = accelerate(fn.func, report=report)
         return cast(F, jax.tree_util.Partial(inner, *fn.args, **fn.keywords))
     install()
-    handover = None if report is None else Handover(report)
-    accelerated = _within(handover, fn)
-    for stage in _STAGES:
-        if hasattr(fn, stage):
-            setattr(accelerated, stage, _within(handover, getattr(fn, stage)))
-    return accelerated
+    return cast(F, _Accelerated(fn, report))
 
 
 @public
@@ -180,15 +175,30 @@ class _Block(contextlib.AbstractContextManager[None]):
         raise TypeError(f"jaxpool.accelerated: what it returns cannot be called. {hint}")
 
 
-def _within(handover: Handover | None, fn: Any) -> Any:
-    @functools.wraps(fn)
-    def accelerated(*args: Any, **kwargs: Any) -> Any:
-        with handing_over(handover):
+class _Accelerated(Wrapper):
+    """`fn`, and its methods that trace it, with windowed reductions handed over."""
+
+    def __init__(self, fn: Callable[..., Any], report: Report | None) -> None:
+        super().__init__(fn, _accelerated, report)
+        self._handover = None if report is None else Handover(report)
+        if not hasattr(fn, "__name__"):
+            self.__name__ = getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
+        for stage in _STAGES:
+            if hasattr(fn, stage):
+                setattr(self, stage, functools.partial(self._run, getattr(fn, stage)))
+        self._fn = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(self._fn, *args, **kwargs)
+
+    def _run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        with handing_over(self._handover):
             return fn(*args, **kwargs)
 
-    if not hasattr(fn, "__name__"):
-        accelerated.__name__ = getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
-    return accelerated
+
+def _accelerated(fn: F, report: Report | None) -> F:
+    """What a pickle of an accelerated function calls."""
+    return accelerate(fn, report=report)
 
 
 def _check(fn: Any, report: Any) -> None:

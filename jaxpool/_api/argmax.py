@@ -198,6 +198,8 @@ def checked_unpool(
         where = normalise_axes(axes, y.ndim, rank, "y")
         sizes = per_axis("spatial_shape", spatial_shape, rank, or_int=False)
         check_countable("spatial_shape", sizes)
+        if all(is_int(y.shape[axis]) for axis in where):
+            check_countable("y", [y.shape[axis] for axis in where])
         check_indices(indices, given, y, math.prod(sizes))
     return y, indices, where, sizes
 

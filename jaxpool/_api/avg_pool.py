@@ -85,7 +85,8 @@ def summed(
     name: str, x: Any, window_shape: Any, *, autodiff: Any, where: Any = None, **geometry: Any
 ) -> Array:
     """The sum pool."""
-    x, window, split = checked(name, x, window_shape, autodiff=autodiff, **geometry)
+    options = {"autodiff": autodiff, "any_length": True, **geometry}
+    x, window, split = checked(name, x, window_shape, **options)
     with pooling(name, x, window_shape):
         if x.dtype == jnp.bool_:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
@@ -214,7 +215,8 @@ def averaged(
     **geometry: Any,
 ) -> Array:
     """The average pool."""
-    x, window, split = checked(name, x, window_shape, autodiff=autodiff, **geometry)
+    options = {"autodiff": autodiff, "any_length": True, **geometry}
+    x, window, split = checked(name, x, window_shape, **options)
     with pooling(name, x, window_shape):
         divide = divisor_of(*division, dtypes.accumulator(dtypes.float_dtype(x.dtype)))
     some = masked(name, x, window_shape, window, split, where)

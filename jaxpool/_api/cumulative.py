@@ -44,6 +44,7 @@ def _cumulative(
         if not -x.ndim <= operator.index(axis) < x.ndim:
             raise ArgumentError("axis", rule, axis, "Name an axis of x.")
         (at,) = reduced_axes(axis, x.shape)
+        check_countable("x", (x.shape[at],))
         if not isinstance(reverse, bool):
             raise ArgumentError("reverse", "True or False", reverse, "Pass a bool.", TypeError)
         choice("ties", ties, ("first", "last"))
@@ -68,8 +69,6 @@ def _with_argmax(
     autodiff: Autodiff,
 ) -> tuple[Array, Array]:
     op, args = _cumulative(name, kind, x, axis, reverse, reset, ties, autodiff)
-    with calling(name, **{"x.shape": args[0].shape}):
-        check_countable("x", (args[0].shape[op.axis],))
     y, index = apply_kept(op, autodiff, *args)
     return y, index.astype(np.int32)
 

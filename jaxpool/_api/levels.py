@@ -17,7 +17,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence
+from jaxpool._arguments.sizes import check_countable, is_int, is_sequence
 from jaxpool._kernels.dtypes import accumulator, float_dtype
 from jaxpool._kernels.segments import within
 from jaxpool._ops.levels import level_mean
@@ -156,6 +156,8 @@ def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Arr
         rule = "the finest first, none longer along an axis than the one before"
         raise ArgumentError("features", rule, shapes, "Pass features[::-1].")
     for x in xs:
+        for size in x.shape[:-1]:
+            check_countable("features", (size,))
         check_whole(x, *range(rank - 1), by_type=False, argument="features")
     flat = boxes.reshape(-1, 4)
     if batch_indices is None:

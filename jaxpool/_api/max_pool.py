@@ -28,7 +28,8 @@ def extreme_pool(
     **geometry: Any,
 ) -> Array:
     """The max or min pool."""
-    x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
+    options = {"any_length": ties != "split" and where is None, **geometry}
+    x, window, split = checked(name, x, window_shape, ties, autodiff, **options)
     some = masked(name, x, window_shape, window, split, where)
     if some:
         return some.run(extreme, MaskedSelect(window, kind, ties), x, autodiff=autodiff)

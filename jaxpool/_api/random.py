@@ -199,6 +199,8 @@ def fractional_op(
             hint = "Ask for fewer windows, or smaller ones."
             raise ArgumentError("output_shape", rule, output_shape, hint)
     sizes = [int(shape[axis]) for axis in where]
+    for size in sizes:
+        check_countable("x", (size,))
     dims = [RandomAxis(*each, chance) for each in zip(where, sizes, window, outs, strict=True)]
     return FractionalPool(tuple(dims))
 

@@ -6,7 +6,6 @@ import math
 import operator
 from typing import Any
 
-import numpy as np
 from jax import Array
 
 from jaxpool._api.shared_text import filled
@@ -14,7 +13,7 @@ from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import Ints, Padding, is_int, known_sizes, one_axis
+from jaxpool._arguments.sizes import Ints, Padding, check_countable, is_int, known_sizes, one_axis
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.k_max import KMax
@@ -137,7 +136,7 @@ def pool_of_rank(
         if rank is MEDIAN:
             rank = None
         else:
-            real = [dim.real(np.arange(dim.out if dim.padded else 1)) for dim in window.dims]
+            real = [dim.real(dim.kinds()) for dim in window.dims]
             rank = check_rank(rank, math.prod(int(each.min()) for each in real))
     op = RankPool(window, options[-2], range(window.size), rank)
     some = masked(name, x, shape, window, split, where)
@@ -193,6 +192,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     with calling("k_max_pool", **{"x.shape": x.shape}):
         at = one_axis(axis, x.ndim)
         (size,) = known_sizes(x.shape, (at,))
+        check_countable("x", (size,))
         check_whole(x, at)
         rule = f"an int from 1 to {size}, the size of axis {at}"
         if not is_int(k):

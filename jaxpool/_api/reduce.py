@@ -14,7 +14,7 @@ from jaxpool._arguments.arrays import as_array, converted, is_array, real_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence
+from jaxpool._arguments.sizes import check_reducible, is_int, is_sequence
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
@@ -118,6 +118,7 @@ def _reduction(
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape}):
         axes = reduced_axes(axis, x.shape)
+        check_reducible("x", [x.shape[entry] for entry in axes])
         if not isinstance(keepdims, bool):
             raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)
         choice("ties", ties, ("split", "first", "last"))

@@ -21,7 +21,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, known_sizes, per_axis
+from jaxpool._arguments.sizes import check_countable, is_int, known_sizes, per_axis
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import float_dtype
 from jaxpool._kernels.segments import within
@@ -94,6 +94,8 @@ def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array
         hint = "Only the channels of x may be symbolic."
         raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, of="shape")
     known_sizes(x.shape, (rank - 3, rank - 2))
+    for size in x.shape[:-1]:
+        check_countable("x", (size,))
     check_whole(x, *range(rank - 1), by_type=False)
     flat = boxes.reshape(-1, 4)
     if batch_indices is None:
@@ -264,6 +266,8 @@ def roi_max_pool(
         scale = scale_of(spatial_scale)
         choice("ties", ties, ("first", "last", "split"))
         xs = _images_and_boxes(x, boxes, batch_indices)
+        check_countable("x", xs[0].shape[1:3])
+        check_cells(xs[1], cells)
     y = box_max(cells, scale, ties, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
@@ -284,6 +288,16 @@ def cells_of(argument: str, value: Any) -> tuple[int, ...]:
         rule = "fewer than 2**20 cells in all"
         raise ArgumentError(argument, rule, cells, "A box has as many as it has outputs.")
     return cells
+
+
+def check_cells(boxes: Array, cells: Sequence[int]) -> None:
+    """Raises unless an int32 can number the cells of all boxes (K, 4)."""
+    count = boxes.shape[0]
+    if is_int(count) and count * math.prod(cells) >= 2**31:
+        rule = "of fewer than 2**31 cells in all"
+        raise ArgumentError(
+            "boxes", rule, (count, *cells), "Pool some boxes at a time.", got=f"{count} boxes"
+        )
 
 
 def scale_of(spatial_scale: Any) -> float:

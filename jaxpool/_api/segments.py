@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api.reduce import mask_of
@@ -17,7 +17,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, known_sizes
+from jaxpool._arguments.sizes import check_countable, is_int, known_sizes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, as_float, losing
 from jaxpool._kernels.segments import scattered, within
@@ -32,7 +32,7 @@ def arguments(
     """How many segments there are, the id of each row of x and, if there is one, a mask of the rank of x."""
     if x.ndim < 1:
         raise ArgumentError("x", "an array (N, ...)", x.ndim, "Its rows are joined.", of="ndim")
-    known_sizes(x.shape, (0,), least=0)
+    check_countable("x", known_sizes(x.shape, (0,), least=0))
     check_whole(x, 0, by_type=False)
     if not isinstance(indices_are_sorted, bool):
         hint = "Pass a bool."
@@ -331,7 +331,8 @@ def _sum(
 
 def _rows(ids: Array, count: int, is_sorted: bool, *mask: Array) -> Array:
     """The number of rows of each segment, (count,); with a mask one for each of its elements behind the first axis."""
-    ones = jax.lax.full_like(ids, 1)
-    if mask:
-        ones = jnp.broadcast_to(mask[0], (*ids.shape, *mask[0].shape[1:])).astype(np.int32)
-    return scattered(jax.ops.segment_sum, ones, ids, count, is_sorted)
+    # A row of no segment counts as 0 rows of another one: checkify would report an index that is out of bounds.
+    counts = lax.expand_dims((ids >= 0) & (ids < count), range(1, mask[0].ndim if mask else 1))
+    counts = counts & mask[0] if mask else counts
+    near = lax.clamp(np.int32(0), ids, np.int32(count - 1))
+    return scattered(jax.ops.segment_sum, counts.astype(np.int32), near, count, is_sorted)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 import numpy as np
@@ -13,7 +12,7 @@ from jax import Array, lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxpool._arguments.arrays import as_array, is_array
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.calls import Wrapper, public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._shards.place import Place, find_place, told
 from jaxpool._shards.split import check_even
@@ -52,7 +51,8 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
 
     Returns:
       A function of the signature of `pool`, which gives what that gives, sharded as x where the axes of x stay. Along
-      a sharded axis x has a size that the shards divide, and so has y.
+      a sharded axis x has a size that the shards divide, and so has y. The function can be pickled and copied if
+      `pool` and `mesh` can.
 
     Raises:
       TypeError: `pool` is no function; from the function returned: nothing says what `mesh` or `spec` is, or one of
@@ -80,14 +80,24 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
             hint = "Pass jaxpool.max_pool, say."
             raise ArgumentError("pool", "a function of an array", pool, hint, TypeError)
 
-    @functools.wraps(pool)
-    def pooled(*args: P.args, **kwargs: P.kwargs) -> R:
+    return cast(Callable[P, R], _Sharded(pool, mesh, spec))
+
+
+class _Sharded(Wrapper):
+    """`pool` of an array that is sharded as `mesh` and `spec` say."""
+
+    def __init__(self, pool: Callable[..., Any], mesh: Any, spec: Any) -> None:
+        super().__init__(pool, _Sharded, mesh, spec)
+        self._pool, self._mesh, self._spec = pool, mesh, spec
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        pool = self._pool
         given = _array(pool, args, kwargs)
         if given is None:  # it says itself what is missing
             return pool(*args, **kwargs)
         x = as_array("sharded", given)
         with calling("sharded", **{"x.shape": x.shape}):
-            place = find_place(x, mesh, spec)
+            place = find_place(x, self._mesh, self._spec)
             check_even(place, place.whole(x.shape), range(x.ndim))
         if place.manual:
             with told(place.names):
@@ -96,8 +106,6 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
         if not untold:
             return pool(*args, **kwargs)
         return _explicitly(untold, place, given, x, pool, args, kwargs)
-
-    return pooled
 
 
 def _array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:

@@ -15,7 +15,14 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, listed, normalise_axes
+from jaxpool._arguments.sizes import (
+    check_reducible,
+    is_int,
+    is_sequence,
+    known_sizes,
+    listed,
+    normalise_axes,
+)
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
@@ -49,6 +56,7 @@ def checked(
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape}):
         pooled = inner_axes(axes, x.shape)
+        check_reducible("x", [x.shape[axis] for axis in pooled])
         mask = None if where is None else mask_of(where, x.shape)
         if not isinstance(keepdims, bool):
             raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)

@@ -15,7 +15,7 @@ from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import pooling
-from jaxpool._geometry.window import Window, make_window
+from jaxpool._geometry.window import Window, check_reach, make_window
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import counting
@@ -28,11 +28,13 @@ def checked(
     window_shape: Any,
     ties: Any = "first",
     autodiff: Any = "vjp",
+    *,
+    any_length: bool = False,
     **geometry: Any,
 ) -> tuple[Array, Window, Split | None]:
     """The input of a pool, the window over all of it, and how it is split, if its type says that it is.
 
-    What is wrong raises in the name of `name`.
+    Invalid arguments raise in the name of `name`. A pool of axes of `any_length` needs positions in padding alone.
     """
     x = as_array(name, x)
     with pooling(name, x, window_shape):
@@ -43,6 +45,8 @@ def checked(
         choice("ties", ties, ("first", "last", "split"))
         choice("autodiff", autodiff, ("vjp", "jvp"))
         window, split = located(x, make)
+        if not any_length:
+            check_reach(window)
         return x, window, split
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import sys
+import types
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -48,6 +50,31 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
+
+
+class Wrapper:
+    """A callable that stands for `fn`, with its name, signature, documentation and attributes.
+
+    It becomes a method where it is an attribute of a class, as a function does. It is pickled and copied as the
+    call `make(fn, *args)` that made it; where it replaces `fn` in its module, as a decorator does, by its name.
+    """
+
+    def __init__(self, fn: Callable[..., Any], make: Callable[..., Any], *args: Any) -> None:
+        functools.update_wrapper(self, fn)
+        self._made_by = make, (fn, *args)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self) -> Any:
+        name = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(getattr(self, "__module__", ""))
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else self._made_by
 
 
 def refused(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:

@@ -154,6 +154,13 @@ def one_axis(axis: Any, ndim: int, array: str = "x") -> int:
     return operator.index(axis) % ndim
 
 
+def check_reducible(argument: str, sizes: Sequence[int]) -> None:
+    """Raises unless a uint32 can name and count the elements of axes of `sizes`, and one number more."""
+    if math.prod(sizes) >= 2**32:
+        rule = "of fewer than 2**32 elements along the reduced axes, which uint32 indices can name"
+        raise ArgumentError(argument, rule, tuple(sizes), "Reshape it and reduce twice.")
+
+
 def check_countable(argument: str, sizes: Sequence[int]) -> None:
     """Raises unless an int32 can name every position of axes of `sizes`."""
     if not all(map(is_int, sizes)):

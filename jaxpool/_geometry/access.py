@@ -135,9 +135,14 @@ def cuts(sources: Sequence[Phases], *, at_ends: bool) -> tuple[Cut, ...]:
     return tuple(regions)
 
 
+def reaches_all(dim: Axis) -> bool:
+    """Whether it is plain that every element of an axis is in a window."""
+    return dim.dilation == 1 and dim.window >= dim.stride and dim.tail >= 0
+
+
 def reached(dim: Axis) -> np.ndarray | None:
     """Which elements of an axis any window has; None if all of them."""
-    if dim.dilation == 1 and dim.window >= dim.stride and dim.tail >= 0:
+    if reaches_all(dim):
         return None
     found = np.zeros(dim.size, bool)
     for tap in range(dim.window):

@@ -41,11 +41,16 @@ class RaggedAxis(Axis):
         found = np.where(taps <= lasts[:, None], self.starts()[:, None] + taps, self.size)
         return found.astype(np.int32)
 
-    @functools.cached_property
+    def kinds(self) -> np.ndarray:
+        """A window of the least length and one of the greatest: `i * size % out` is least and greatest."""
+        common = math.gcd(self.size, self.out)
+        parts = self.out // common
+        return np.array([0, -pow(self.size // common, -1, parts) % parts])
+
+    @property
     def sharers(self) -> int:
-        """The most windows that hold one position."""
-        lasts = self.starts() + self.last_real(np.arange(self.out))
-        return int((np.arange(self.out) - np.searchsorted(lasts, self.starts())).max()) + 1
+        """The most windows that hold one position: positions lie over windows as windows do over positions."""
+        return _widest(self.out, self.size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +67,14 @@ class Floors:
 
     @property
     def length(self) -> int:
-        """How many i share a `whole` and a `rest`."""
+        """How many i share a `whole` and a `rest`; 0 if 32 bits hold no sum of such parts."""
         room = np.iinfo(np.int32).max - 2 * self.denominator
-        return max(1, min(self.count, room // self.numerator))
+        return max(0, min(self.count, room // self.numerator))
+
+    @property
+    def rows(self) -> float:
+        """How many parts there are of either array."""
+        return -(-self.count // self.length) if self.length else math.inf
 
     def parts(self) -> tuple[np.ndarray, np.ndarray]:
         """The arrays `whole` and `rest`."""
@@ -73,13 +83,18 @@ class Floors:
         return whole.astype(np.int32), rest.astype(np.int32)
 
 
+def _widest(length: int, out: int) -> int:
+    """The length of the longest of `out` windows over `length` positions."""
+    common = math.gcd(length, out)  # the widest window starts just before a position ends
+    return (length // common + 2 * (out // common) - 2) // (out // common)
+
+
 @functools.lru_cache(maxsize=4096)
 def _adaptive_axis(axis: int, length: int, out: int) -> Axis:
     if length % out == 0:
         width = length // out
         return Axis(axis, length, width, width, 1, 0, 0, out)
-    common = math.gcd(length, out)  # the widest window starts just before a position ends
-    width = (length // common + 2 * (out // common) - 2) // (out // common)
+    width = _widest(length, out)
     return RaggedAxis(axis, length, width, width, 1, 0, 0, out)
 
 
@@ -124,4 +139,13 @@ def adaptive_window(
         if out > length + FARTHEST:
             rule = f"at most {FARTHEST} more than the input, {length} along axis {axis}"
             raise ArgumentError(argument, rule, given, "Ask for fewer windows.")
-    return Window(tuple(map(_adaptive_axis, pooled_axes, lengths, sizes)))
+    window = Window(tuple(map(_adaptive_axis, pooled_axes, lengths, sizes)))
+    for dim in window.dims:
+        if isinstance(dim, RaggedAxis) and dim.size + dim.out * dim.window >= 2**31:
+            rule = f"of fewer than 2**31 positions along axis {dim.axis}, those that windows share counted again"
+            hint = "Pool parts of the array."
+            raise ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")
+    if window.size >= 2**32:
+        rule = f"such that a window has fewer than 2**32 elements, here {window.size}"
+        raise ArgumentError(argument, rule, given, "Ask for more windows.")
+    return window

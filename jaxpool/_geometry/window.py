@@ -67,6 +67,11 @@ class Axis:
         return self.low > 0 or self.tail > 0
 
     @property
+    def reach(self) -> int:
+        """Positions from the start of the low padding to one window beyond the last that windows reach."""
+        return max(self.needed, self.low + self.size) + self.span
+
+    @property
     def idle(self) -> bool:
         """Whether each window is one element, and each element one window."""
         return self.window == self.stride == 1 and self.size == self.out and self.low == 0
@@ -103,6 +108,12 @@ class Axis:
             return found
         beyond = -(-(self.size + self.low) // self.stride)
         return beyond if beyond < self.out else None
+
+    def kinds(self) -> np.ndarray:
+        """The windows that reach padding, and one that does not: no other has another number of taps in the input."""
+        head = min(self.out, -(-self.low // self.stride))
+        full = min(self.out, max(head, (self.size + self.low - self.span) // self.stride + 1))
+        return np.concatenate([np.arange(min(head + 1, self.out)), np.arange(full, self.out)])
 
     def starts(self) -> np.ndarray:
         """The position of the first tap of each window, negative in the low padding."""
@@ -252,7 +263,20 @@ def _resolve(
             rule = f"such that every window holds a real element; window {output} along axis {axis} holds none"
             raise ArgumentError("padding", rule, pads, "Use less padding or a larger window.")
         dims.append(dim)
-    return Window(tuple(dims))
+    window = Window(tuple(dims))
+    check_reach(window, padded_alone=True)
+    return window
+
+
+def check_reach(window: Window, *, padded_alone: bool = False) -> None:
+    """Raises unless an int32 holds every position that the windows reach, of axes with padding or of all."""
+    for dim in window.dims:
+        if dim.reach >= 2**31 and (dim.padded or not padded_alone):
+            rule = (
+                f"of fewer than 2**31 positions along axis {dim.axis}, padding and a window counted"
+            )
+            hint = "Pool parts of the array."
+            raise ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")
 
 
 def make_window(

@@ -16,6 +16,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels.compare import level
 from jaxpool._kernels.dtypes import index_dtype
+from jaxpool._kernels.positions import read_pixels
 
 # Cells an axis that a round of `spread` adds to each pixel: more hold none in `roi_max_pool` where a box is at
 # least one pixel per cell. "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
@@ -47,7 +48,7 @@ def walk(
     cell and taken so many `together`: a group takes as many steps as its largest cell has pixels.
     """
     batch, height, width, channels = xs[0].shape
-    flat = [x.reshape(batch * height * width, -1) for x in xs]
+    flat = [x.reshape(batch, height * width, -1) for x in xs]
     across = jnp.maximum(jnp.max(cells.right - cells.left, 1), 1)
     steps = across * jnp.max(cells.bottom - cells.top, 1)
     order = jnp.argsort(steps)
@@ -63,8 +64,7 @@ def walk(
             row, column = top + (t // across)[:, None], left + (t % across)[:, None]
             here = (row < bottom)[:, :, None] & (column < right)[:, None, :]
             at = row[:, :, None] * width + column[:, None, :]
-            pixel = image[:, None, None] * (height * width) + at
-            values = [jnp.take(x, pixel, axis=0, mode="clip") for x in flat]
+            values = [read_pixels(x, image[:, None, None], at) for x in flat]
             position = at.astype(index_dtype(height * width + 1))
             return join(state, here[..., None], position[..., None], *values, *given)
 

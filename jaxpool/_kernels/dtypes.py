@@ -38,6 +38,14 @@ def cast(x: Array, dtype: DType) -> Array:
     return x if x.dtype == dtype else x.astype(dtype)
 
 
+def in_bytes(x: Array) -> Array:
+    """x, integers of 2 and 4 bits as those of 8: XLA has not every operation for them."""
+    if not jnp.issubdtype(x.dtype, jnp.integer):
+        return x
+    byte = np.uint8 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else np.int8
+    return x.astype(byte) if jnp.iinfo(x.dtype).bits < jnp.iinfo(byte).bits else x
+
+
 def index_dtype(count: int) -> DType:
     """The narrowest unsigned type that holds `count` different values."""
     kinds = (np.uint8, np.uint16, np.uint32)

@@ -25,6 +25,7 @@ from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import is_float
+from jaxpool._kernels.positions import quotient, ragged_bounds
 from jaxpool._plan.others import Fold, constant_table, one_by_one
 
 
@@ -90,24 +91,6 @@ def _arrays(dim: Axis) -> Any:
     return np if constant_table(max(dim.size, dim.out * dim.window)) else jnp
 
 
-def quotient(xp: Any, floors: Floors, i: Any, more: int = 0) -> Any:
-    """`(i * numerator + more) // denominator` of int32 i."""
-    whole, rest = floors.parts()
-    if len(whole) == 1:
-        return (i * floors.numerator + more) // floors.denominator
-    q = i // floors.length
-    parts = [xp.take(xp.asarray(part), q, mode="clip") for part in (whole, rest)]
-    turn = i - q * floors.length
-    return parts[0] + (parts[1] + turn * floors.numerator + more) // floors.denominator
-
-
-def _bounds(xp: Any, dim: RaggedAxis, number: Any) -> tuple[Any, Any]:
-    """Where windows of a number start, and their last taps."""
-    floors = Floors(dim.out + 1, dim.size, dim.out)
-    start = quotient(xp, floors, number)
-    return start, quotient(xp, floors, number + 1, dim.out - 1) - start - 1
-
-
 def _numbers(xp: Any, dim: Axis) -> tuple[Any, Any]:
     """The numbers of windows, a row each, and of their taps, a column each."""
     return xp.arange(dim.out, dtype=np.int32), xp.arange(dim.window, dtype=np.int32)
@@ -117,7 +100,7 @@ def _sources(dim: RaggedAxis) -> Any:
     """The position of each tap of each window, a row per window; beyond the axis where a tap is not real."""
     xp = _arrays(dim)
     number, tap = _numbers(xp, dim)
-    start, last = _bounds(xp, dim, number[:, None])
+    start, last = ragged_bounds(dim, number[:, None])
     return xp.where(tap <= last, start + tap, np.int32(dim.size))
 
 
@@ -129,11 +112,11 @@ def _places(dim: RaggedAxis) -> list[Any]:
     """
     xp = _arrays(dim)
     position = xp.arange(dim.size, dtype=np.int32)
-    first = quotient(xp, Floors(dim.size, dim.out, dim.size), position)
+    first = quotient(Floors(dim.size, dim.out, dim.size), position)
     places = []
     for later in range(dim.sharers):
         number = first + later
-        start = quotient(xp, Floors(dim.out + dim.sharers, dim.size, dim.out), number)
+        start = quotient(Floors(dim.out + dim.sharers, dim.size, dim.out), number)
         holds = (number < dim.out) & (start <= position)
         place = number * dim.window + position - start
         places.append(xp.where(holds, place, np.int32(dim.out * dim.window) + position))
@@ -152,7 +135,7 @@ def _real(dim: Axis) -> Any:
     number, tap = _numbers(xp, dim)
     if not isinstance(dim, RaggedAxis):
         return xp.ones((dim.out, dim.window), bool)
-    return tap <= _bounds(xp, dim, number[:, None])[1]
+    return tap <= ragged_bounds(dim, number[:, None])[1]
 
 
 def greatest(laid: Array, window: Window, *, loses_nan: bool, fold: Fold | None) -> Array:

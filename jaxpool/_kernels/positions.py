@@ -14,13 +14,94 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.adaptive import in_front
-from jaxpool._geometry.window import Window
+from jaxpool._geometry import access
+from jaxpool._geometry.adaptive import Floors, RaggedAxis, in_front
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._plan.layout import grouped
+from jaxpool._plan.others import constant_table
+
+Numbers = Any  # an int32 array: of NumPy, which is a constant of the program, or one that the program computes
 
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
+
+
+def numbers(count: int) -> Numbers:
+    """0, 1, ... below `count`, which int32 holds: a constant, or where that would be long an iota of the program."""
+    xp: Any = np if constant_table(count) else jnp
+    return xp.arange(count, dtype=np.int32)
+
+
+def quotient(floors: Floors, i: Numbers, more: int = 0) -> Numbers:
+    """`(i * numerator + more) // denominator` of int32 i."""
+    if not constant_table(floors.rows):
+        return _long_division(floors, i, more)
+    whole, rest = floors.parts()
+    if len(whole) == 1:
+        return (i * floors.numerator + more) // floors.denominator
+    xp: Any = np if isinstance(i, np.ndarray) else jnp
+    q = i // floors.length
+    parts = [xp.take(xp.asarray(part), q, mode="clip") for part in (whole, rest)]
+    turn = i - q * floors.length
+    return parts[0] + (parts[1] + turn * floors.numerator + more) // floors.denominator
+
+
+def _long_division(floors: Floors, i: Numbers, more: int) -> Array:
+    """`quotient` bit by bit, for a denominator below 2**31: remainders stay below it, and twice that fits a uint32."""
+    by, each = (np.uint32(part) for part in divmod(floors.numerator, floors.denominator))
+    bits, denominator = jnp.asarray(i).astype(np.uint32), np.uint32(floors.denominator)
+
+    def added(whole: Array, rest: Array, term: Any) -> tuple[Array, Array]:
+        rest = rest + term
+        over = (rest >= denominator).astype(np.uint32)
+        return whole + over, rest - over * denominator
+
+    def one_bit(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        whole, rest = state
+        bit = (bits >> (np.uint32(31) - step.astype(np.uint32))) & np.uint32(1)
+        whole, rest = added(whole * np.uint32(2), rest, rest)
+        return added(whole + bit * by, rest, bit * each)
+
+    zero = bits * np.uint32(0)
+    whole, rest = lax.fori_loop(np.int32(0), np.int32(32), one_bit, (zero, zero))
+    return added(whole, rest, np.uint32(more))[0].astype(np.int32)
+
+
+def ragged_bounds(dim: RaggedAxis, number: Numbers) -> tuple[Numbers, Numbers]:
+    """Where windows of a number start, and their last taps."""
+    floors = Floors(dim.out + 1, dim.size, dim.out)
+    start = quotient(floors, number)
+    return start, quotient(floors, number + 1, dim.out - 1) - start - 1
+
+
+def window_starts(dim: Axis) -> Numbers:
+    """The position of the first tap of each window, negative in the low padding."""
+    if isinstance(dim, RaggedAxis):
+        return ragged_bounds(dim, numbers(dim.out))[0]
+    return numbers(dim.out) * np.int32(dim.stride) - np.int32(dim.low)
+
+
+def real_taps(dim: Axis) -> Numbers:
+    """How many taps of each window of an axis lie in the input."""
+    if isinstance(dim, RaggedAxis):
+        return ragged_bounds(dim, numbers(dim.out))[1] + 1
+    return dim.real(numbers(dim.out))
+
+
+def reached(dim: Axis) -> Numbers | None:
+    """Which elements of an axis any window has; None if all of them."""
+    if constant_table(dim.size) or access.reaches_all(dim):
+        return access.reached(dim)
+    elements = numbers(dim.size) + np.int32(dim.low)
+
+    def has_tap(tap: Array, found: Array) -> Array:
+        at = elements - tap.astype(np.int32) * np.int32(dim.dilation)
+        begins = (at >= 0) & (at < dim.out * dim.stride) & (at % np.int32(dim.stride) == 0)
+        return found | begins
+
+    first = lax.full_like(elements, False, np.bool_)
+    return lax.fori_loop(np.int32(0), np.int32(dim.window), has_tap, first)
 
 
 def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequence[int]) -> Array:
@@ -43,8 +124,7 @@ def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequ
 def window_position(tap: Array, window: Window) -> Array:
     """Where the chosen `tap` of each window lies in the unpadded input of `window`."""
     tap = lax.transpose(tap, in_front(window, tap.ndim)[1])
-    firsts = [(dim.starts().astype(np.int32), dim.axis) for dim in window.dims]
-    starts = [slices.along(first, axis, tap.ndim) for first, axis in firsts]
+    starts = [slices.along(window_starts(dim), dim.axis, tap.ndim) for dim in window.dims]
     return flat_position(tap, window, starts, window.input_shape)
 
 
@@ -117,6 +197,16 @@ def element_of_rank(x: Array, rank: Array, axes: Sequence[int], last: bool) -> A
         mode=lax.GatherScatterMode.CLIP,
     )
     return lax.expand_dims(found, axes)
+
+
+def read_pixels(x: Array, image: Array, position: Array) -> Array:
+    """The channels of x (B, pixels, C) at a `position` of an `image`; of the nearest pixel where there is none.
+
+    Each image counts its own pixels: an int32 may not hold the number of a pixel among those of all images.
+    """
+    at = jnp.stack(jnp.broadcast_arrays(image, position), -1)
+    numbers = lax.GatherDimensionNumbers((at.ndim - 1,), (0, 1), (0, 1))
+    return lax.gather(x, at, numbers, (1, 1, x.shape[2]), mode=lax.GatherScatterMode.CLIP)
 
 
 def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:

@@ -5,7 +5,6 @@ Keys are integers: comparing them is one instruction and knows no NaN, which ran
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -15,8 +14,8 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, encode
 from jaxpool._kernels.dtypes import DType, index_dtype, is_float
+from jaxpool._kernels.positions import numbers
 from jaxpool._kernels.split_ties import WORD, Words
-from jaxpool._plan.others import constant_table
 from jaxpool._plan.rank_pool import network
 
 
@@ -53,11 +52,8 @@ def end(dtype: DType, last: bool) -> np.ndarray:
 
 
 def counts(window: Window, ndim: int) -> Array:
-    """How many elements each window has; of long axes computed by the program. Broadcastable to the output."""
-    lines = []
-    for dim in window.dims:
-        xp: Any = np if constant_table(dim.out) else jnp
-        lines.append(dim.real(xp.arange(dim.out if dim.padded else 1, dtype=np.int32)))
+    """How many elements each window has, broadcastable to the output."""
+    lines = [dim.real(numbers(dim.out if dim.padded else 1)) for dim in window.dims]
     return slices.crossed(jnp.multiply, lines, window.axes, ndim)
 
 

@@ -197,10 +197,10 @@ def tied_count(
     fold: Fold | None = None,
     as_floats: bool = False,
 ) -> Array:
-    """How many elements that count tie with y, as int32; at least 1. Few are added `as_floats`."""
+    """How many elements that count tie with y, as uint32; at least 1. Few are added `as_floats`."""
     found = attained(x, y, mask) if fold is None else _counts(x, y, mask, fold)
-    dtype = np.float32 if as_floats else np.int32
-    count = jnp.sum(found, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.int32)
+    dtype = np.float32 if as_floats else np.uint32
+    count = jnp.sum(found, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
     return lax.max(count, lax.full_like(count, 1))
 
 
@@ -234,11 +234,7 @@ def _ranks(
 
 
 def _rank_type(sizes: Sequence[int], masked: bool) -> np.dtype:
-    count = math.prod(sizes) + masked
-    if count > 2**32:
-        rule = f"jaxpool: no uint32 holds the index of an extreme over axes of {tuple(sizes)}"
-        raise ValueError(f"{rule}. Reshape them and reduce twice, or pass ties='split'.")
-    return np.dtype(index_dtype(count))
+    return np.dtype(index_dtype(math.prod(sizes) + masked))
 
 
 def first_rank(

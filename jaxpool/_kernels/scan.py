@@ -33,6 +33,7 @@ from jaxpool._kernels.keys import (
     zeros_signed,
 )
 from jaxpool._kernels.materialise import materialise
+from jaxpool._kernels.positions import numbers
 from jaxpool._plan.others import ScanPlan
 
 Others = Sequence[tuple[Array, ...]]
@@ -103,9 +104,8 @@ def _by_blocks(
 
     to = -1 if reverse else 1
     before = [_shift(past, axis, to, fill), *[_shift(each, axis, to, 0) for each in ends[1:]]]
-    line = slices.along(
-        np.arange(length, 0, -1) if reverse else np.arange(1, length + 1), axis + 1, x.ndim + 1
-    )
+    far = length - numbers(length) if reverse else numbers(length) + 1
+    line = slices.along(far, axis + 1, x.ndim + 1)
 
     def with_past(within: Array, *arrays: Array) -> Array:
         here = (within, *arrays[: len(given)])

@@ -17,25 +17,20 @@ from jaxpool._kernels.compare import Order, Term, best, decode
 from jaxpool._kernels.dtypes import DType, Kind, cast, index_dtype, losing
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import Grow, Source, carry_out
+from jaxpool._kernels.positions import Numbers, numbers
 from jaxpool._kernels.reduce_window import group_extremes
 from jaxpool._plan.max_pool import MaxPlan, Pass
-from jaxpool._plan.others import constant_table
 
 
-def real_end(dim: Axis, *, last: bool) -> np.ndarray:
-    """The first, or last, tap of each window along an axis that lies in the input."""
+def real_end(dim: Axis, *, last: bool) -> Numbers:
+    """The first, or last, tap of each window along an axis that lies in the input; one for all without padding."""
     real = dim.last_real if last else dim.first_real
-    return np.clip(real(np.arange(dim.out)), 0, dim.window - 1)
+    return real(numbers(dim.out if dim.padded else 1)).clip(0, dim.window - 1)
 
 
 def first_taps(window: Window, ndim: int) -> Array:
-    """The flat tap of each window at which the input begins; of long axes computed by the program."""
-    lines = []
-    for dim in window.dims:
-        xp: Any = np if constant_table(dim.out) else jnp
-        outputs = xp.arange(dim.out if dim.low else 1, dtype=np.int32)
-        lines.append(xp.clip(dim.first_real(outputs), 0, dim.window - 1))
-    return flat_tap(lines, window, ndim)
+    """The flat tap of each window at which the input begins."""
+    return flat_tap([real_end(dim, last=False) for dim in window.dims], window, ndim)
 
 
 def flat_tap(taps: Sequence[Any], window: Window, ndim: int) -> Array:

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import reshard
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
+from jaxpool._kernels.dtypes import cast, in_bytes
 
 Sides = tuple[int, int, int]
 T = TypeVar("T")  # an array, or some
@@ -24,7 +24,10 @@ def pad(x: Array, axes: Sequence[int], sides: Sequence[Sides], fill: Any) -> Arr
     config = [(0, 0, 0)] * x.ndim
     for axis, side in zip(axes, sides, strict=True):
         config[axis] = side
-    return lax.pad(x, jnp.asarray(fill, x.dtype), config)
+    wide = in_bytes(
+        x
+    )  # XLA for CPU aborts where it pads integers of 2 and 4 bits in an operation of its own
+    return cast(lax.pad(wide, jnp.asarray(fill, wide.dtype), config), x.dtype)
 
 
 def pad_input(x: Array, window: Window, fill: Any) -> Array:
@@ -110,9 +113,9 @@ def concatenate(parts: Sequence[Array], axis: int) -> Array:
     return lax.squeeze(lax.concatenate(apart, axis), [parts[0].ndim])
 
 
-def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
-    """A vector as an array of rank `ndim` that lies along `axis`."""
-    return np.expand_dims(values, [other for other in range(ndim) if other != axis])
+def along(values: Any, axis: int, ndim: int) -> Any:
+    """A vector, of NumPy or of jax, as an array of rank `ndim` that lies along `axis`."""
+    return values.reshape([-1 if other == axis else 1 for other in range(ndim)])
 
 
 def crossed(

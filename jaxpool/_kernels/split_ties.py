@@ -21,8 +21,8 @@ from jaxpool._kernels.compare import decode, decoded_losing, level, wins
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype
 from jaxpool._kernels.fold import State, window_fold, window_unfold
 from jaxpool._kernels.passes import Grow, Source, added, carry_out
+from jaxpool._kernels.positions import window_starts
 from jaxpool._plan.max_pool import Pass
-from jaxpool._plan.others import constant_table
 
 WORD = 32  # bits of the widest mask
 Words = tuple[Array, ...]
@@ -35,10 +35,8 @@ def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
 
 
 def inside(dim: Axis, tap: int) -> Any:
-    """In which windows of an axis a tap lies in the input: a constant, or of a long axis computed by the program."""
-    xp: Any = np if constant_table(dim.out) else jnp
-    at = xp.arange(dim.out, dtype=np.int32) * np.int32(dim.stride)
-    at = at + np.int32(tap * dim.dilation - dim.low)
+    """In which windows of an axis a tap lies in the input."""
+    at = window_starts(dim) + np.int32(tap * dim.dilation)
     return (at >= 0) & (at < dim.size)
 
 

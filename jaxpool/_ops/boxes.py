@@ -118,14 +118,17 @@ class BoxMax(Op):
         wide = x_dot.astype(accumulator(x_dot.dtype))
         if self.ties == "split":
             return self._shared(on, kept, self._collected(on, kept, wide)).astype(x_dot.dtype)
-        given, where = kept
-        flat = wide.reshape(math.prod(self.sizes), -1)
-        at = self._rows(where, *given[1:]).reshape(-1, where.shape[-1])
-        found = jnp.take_along_axis(flat, at, 0, mode="fill", fill_value=0)
-        return found.reshape(where.shape).astype(x_dot.dtype)
+        (boxes, *images), where = kept
+        image = images[0] if images else jnp.zeros(boxes.shape[0], np.int32)
+        flat = wide.reshape(self.sizes[0], math.prod(self.sizes[1:]), -1)
+        at = image[:, None, None, None], where.astype(np.int32), jnp.arange(flat.shape[2])
+        found = flat.at[at].get(
+            mode="fill", fill_value=0
+        )  # a cell without pixels has a position beyond all
+        return found.astype(x_dot.dtype)
 
     def _rows(self, where: Array, *images: Array) -> Array:
-        """Which of the pixels of all images stand at positions of those of the boxes; a cell without any has none."""
+        """The numbers of the chosen pixels among those of all images, which an int32 holds; of none their count."""
         size, where = math.prod(self.sizes[1:]), where.astype(np.int32)
         first = images[0][:, None, None, None] * size if images else 0
         return jnp.where(where < size, first + where, math.prod(self.sizes))

@@ -26,8 +26,7 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import accumulator, cast
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.patches import quotient
-from jaxpool._kernels.positions import flat_position
+from jaxpool._kernels.positions import flat_position, numbers, quotient
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
 from jaxpool._ops.op import Op, problem_of
@@ -83,23 +82,21 @@ class RandomAxis:
 
     def places_of(self) -> list[Any]:
         """The places at which each window may begin, as vectors: of NumPy, or of long axes computed by the program."""
-        xp: Any = np if constant_table(self.out) else jnp
-        number = xp.arange(self.out, dtype=np.int32)
+        number = numbers(self.out)
         exact = number + np.int32(self.last)  # of a single window
         if self.out > 1:
-            exact = quotient(xp, Floors(self.out, self.last, self.out - 1), number)
-        return [xp.clip(exact + np.int32(stray), 0, self.last) for stray in self._strays]
+            exact = quotient(Floors(self.out, self.last, self.out - 1), number)
+        return [(exact + np.int32(stray)).clip(0, self.last) for stray in self._strays]
 
     def windows_at(self) -> list[Any]:
         """The windows that may begin at each place, as vectors like those; `out` or more says that there is none."""
-        xp: Any = np if constant_table(self.last) else jnp
-        place = xp.arange(self.last + 1, dtype=np.int32)
+        place = numbers(self.last + 1)
         if self.out == 1:
             return [np.int32(self.last) - place]
         apart, strays = self.out - 1, self._strays
-        before = xp.maximum(place - np.int32(strays[-1]), 0)
+        before = (place - np.int32(strays[-1])).clip(0)
         more = self.last - 1  # rounds up
-        first = quotient(xp, Floors(self.last + 1, apart, self.last), before, more)
+        first = quotient(Floors(self.last + 1, apart, self.last), before, more)
         return [first + np.int32(k) for k in range(-(-len(strays) * apart // self.last))]
 
     def at_starts(self, start: Array, x: Array) -> Array:

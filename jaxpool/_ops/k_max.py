@@ -12,9 +12,9 @@ from jax import numpy as jnp
 
 from jaxpool._kernels import rank, slices
 from jaxpool._kernels.compare import decode
-from jaxpool._kernels.dtypes import index_dtype
+from jaxpool._kernels.dtypes import in_bytes, index_dtype
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import put_apart
+from jaxpool._kernels.positions import numbers, put_apart
 from jaxpool._ops.op import Op
 from jaxpool._plan.others import compares_positions
 from jaxpool._plan.problem import Platform, barrier_on
@@ -40,7 +40,7 @@ class KMax(Op):
             known = rank.values(
                 rank.keys(x), x.dtype
             )  # top_k orders NaNs and zeros by their bits: through keys there is one of each
-            last = jnp.moveaxis(decode(known), self.axis, -1)
+            last = jnp.moveaxis(in_bytes(decode(known)), self.axis, -1)
             first = lax.sort(lax.top_k(last, self.count)[1], dimension=-1)
             return jnp.moveaxis(first, -1, self.axis).astype(index_dtype(self.size))
 
@@ -53,7 +53,7 @@ class KMax(Op):
 
     def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
         """Of each element, the one output that has its index, if any: a sum of at most one term that is not 0."""
-        line = slices.along(np.arange(self.size), self.axis, dy.ndim).astype(index.dtype)
+        line = slices.along(numbers(self.size).astype(index.dtype), self.axis, dy.ndim)
 
         def sent(which: int) -> Array:
             at, value = (lax.slice_in_dim(x, which, which + 1, axis=self.axis) for x in (index, dy))

@@ -17,7 +17,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import rank, rolled, slices
 from jaxpool._kernels.bits import pack, unpack
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import accumulator, is_float
+from jaxpool._kernels.dtypes import DType, accumulator, is_float
 from jaxpool._kernels.keys import is_negative, zeros_signed
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.reduce import attained
@@ -33,6 +33,14 @@ from jaxpool._plan.rank_pool import by_network, places, reduced, unrolled
 from jaxpool._plan.stages import OpPlan, Stages, along, of_steps, taps
 
 BY_BITS = "once for each bit of a number"
+
+
+def _values(key: Array, dtype: DType, *mask: Array) -> Array:
+    """The values of keys; 0 for a window in which a mask counts nothing, as its key would be a NaN."""
+    if mask and is_float(dtype):
+        nothing = lax.eq(key, lax.full_like(key, rank.end(key.dtype, True)))
+        key = lax.select(nothing, lax.full_like(key, 0), key)
+    return rank.values(key, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +117,7 @@ class RankPool(Op):
         return rolled.by_counting(self._walk(on, key), key, place, self._fill(key))
 
     def value(self, on: Platform, x: Array, *mask: Array) -> Array:
-        return rank.values(self._found(on, self._key(x, *mask), *mask), x.dtype)
+        return _values(self._found(on, self._key(x, *mask), *mask), x.dtype, *mask)
 
     def primal(self, on: Platform, x: Array, *mask: Array) -> tuple[Array, Any]:
         by, split, last = barrier_on(on), self.ties == "split", self.ties == "last"
@@ -124,7 +132,7 @@ class RankPool(Op):
             elif not split:
                 walk, fill = self._walk(on, key), self._fill(key)
                 kept = rolled.tap_of_key(walk, key, y, fill, last=last)
-            return rank.values(y, x.dtype), kept
+            return _values(y, x.dtype, *mask), kept
 
         y, kept = materialise(by, kernel, x, *mask)
         if split:
@@ -142,6 +150,10 @@ class RankPool(Op):
     def _level(self, on: Platform, kept: Any) -> tuple[rolled.Walk, Array, Array, np.ndarray]:
         x, y, *mask = kept
         key, y = self._key(x, *mask), rank.keys(y)
+        for each in mask:  # where nothing counts, all elements tie: the mean of none would be 0 / 0
+            count = SumPool(self.window).linear(on, (), each.astype(np.int32))
+            some = slices.broadcast_like(count > 0, y)
+            y = lax.select(some, y, lax.full_like(y, self._fill(key)))
         return self._walk(on, key), key, y, self._fill(key)
 
     def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
@@ -205,7 +217,7 @@ class RankOver(Reduction):
         real = xs[1] if xs[1:] else lax.full_like(key, True, np.bool_)
         place = self._place(xs[0], real)
         key = lax.select(real, key, lax.full_like(key, rank.end(key.dtype, True)))
-        return rank.values(rank.by_counting(key, self.axes, place), xs[0].dtype)
+        return _values(rank.by_counting(key, self.axes, place), xs[0].dtype, *xs[1:])
 
     def _count(self, real: Array) -> Array:
         return jnp.sum(real, axis=self.axes, keepdims=True, dtype=np.int32)

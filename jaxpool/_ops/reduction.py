@@ -154,7 +154,7 @@ class MeanOver(Op):
     def _counting(self, mask: Array, wide: Array) -> tuple[Array, Array]:
         """The mask in the shape of `wide`, and how many elements count, at least 1."""
         counting = slices.broadcast_like(mask, wide)
-        held = jnp.sum(counting, axis=self.axes, keepdims=True, dtype=np.int32)
+        held = jnp.sum(counting, axis=self.axes, keepdims=True, dtype=np.uint32)
         return counting, lax.max(held, lax.full_like(held, 1)).astype(wide.dtype)
 
     def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:

@@ -24,11 +24,11 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.access import reached
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices, tap_loop
 from jaxpool._kernels.dtypes import DType, accumulator
 from jaxpool._kernels.materialise import materialise
+from jaxpool._kernels.positions import reached
 from jaxpool._ops.apply import apply
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.moves import Move, State

@@ -14,9 +14,9 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import DType, accumulator, cast
+from jaxpool._kernels.positions import numbers, real_taps
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.op import Op, problem_of
-from jaxpool._plan.others import constant_table
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, linear_plan, of_sums
 from jaxpool._plan.sum_pool import plan_sum
@@ -32,8 +32,7 @@ def element_counts(window: Window, kind: Count, y: Array) -> Array:
     same = same_count(window, kind)
     if same is not None:
         return jnp.asarray(same, y.dtype)
-    counts = [counts_along(dim, kind, as_constant=constant_table(dim.out)) for dim in window.dims]
-    counts = [each.astype(y.dtype) for each in counts]
+    counts = [counts_along(dim, kind).astype(y.dtype) for dim in window.dims]
     return slices.crossed(jnp.multiply, counts, window.axes, y.ndim)
 
 
@@ -46,16 +45,17 @@ def same_count(window: Window, kind: Count) -> int | None:
 
 @functools.lru_cache(maxsize=1024)
 def _same_along(dim: Axis, kind: Count) -> int | None:
-    """Kept, as it looks at every window of what may be a long axis."""
-    counts = counts_along(dim, kind)
+    """Kept, as every pool of these windows asks."""
+    outputs = dim.kinds()
+    counts = (dim.real(outputs) if kind == "real" else dim.counted(outputs)).clip(1)
     return int(counts[0]) if counts.min() == counts.max() else None
 
 
-def counts_along(dim: Axis, kind: Count, *, as_constant: bool = True) -> Any:
-    """How many elements each window of an axis has along it, at least 1: of NumPy, or computed by the program."""
-    xp: Any = np if as_constant else jnp
-    count = dim.real if kind == "real" else dim.counted
-    return xp.maximum(1, count(xp.arange(dim.out, dtype=np.int64 if as_constant else np.int32)))
+def counts_along(dim: Axis, kind: Count) -> Any:
+    """How many elements each window of an axis has along it, at least 1; one number for all without padding."""
+    if not dim.padded:
+        return np.array([dim.window])
+    return (real_taps(dim) if kind == "real" else dim.counted(numbers(dim.out))).clip(1)
 
 
 @dataclasses.dataclass(frozen=True)

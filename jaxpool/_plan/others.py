@@ -25,7 +25,7 @@ def one_by_one(places: int) -> bool:
     return places <= LIMITS.adaptive_places
 
 
-def constant_table(length: int) -> bool:
+def constant_table(length: float) -> bool:
     """Whether a table of `length` positions is stored in the program. A longer one it computes when it runs."""
     return length <= LIMITS.constant_table
 
@@ -73,6 +73,7 @@ def levels_in_a_loop(levels: Sequence[int], sizes: Sequence[int]) -> bool:
     return (
         len(levels) > LIMITS.pyramid_levels
         and 2 * (max(levels) + 1) * max(sizes) < 2**31
+        and math.prod(sizes) < 2**31
         and sum(level ** len(sizes) for level in levels) < 2**31
     )
 

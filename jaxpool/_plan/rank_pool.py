@@ -76,11 +76,8 @@ def network(count: int, ranks: tuple[int, ...]) -> tuple[Comparator, ...]:
 
 
 def counts(window: Window) -> list[np.ndarray]:
-    """How many elements each window has along each axis; of an axis without padding one number for all windows."""
-    return [
-        np.asarray(dim.real(np.arange(dim.out)) if dim.padded else [dim.window], np.int32)
-        for dim in window.dims
-    ]
+    """The numbers of elements that windows have along each axis."""
+    return [np.asarray(dim.real(dim.kinds()), np.int32) for dim in window.dims]
 
 
 def places(window: Window, rank: int | None) -> tuple[int, ...]:

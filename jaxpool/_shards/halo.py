@@ -23,6 +23,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
+from jaxpool._kernels.positions import numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Halo:
 
     def window_starts(self) -> Array:
         """Where the first tap of each window of this shard lies in the whole array."""
-        windows = self.shard() * np.int32(self.outs) + np.arange(self.outs, dtype=np.int32)
+        windows = self.shard() * np.int32(self.outs) + numbers(self.outs)
         return windows * np.int32(self.dim.stride) - np.int32(self.dim.low)
 
     def first_real(self) -> Array:
@@ -148,7 +149,7 @@ class Halo:
     def rows_exist(self) -> Array:
         """Which rows of this shard and its halo are elements of the array, a vector of `length` bools."""
         first = self.shard() * np.int32(self.own + self.drift) - np.int32(self.dim.low)
-        rows = first + np.arange(self.length, dtype=np.int32)
+        rows = first + numbers(self.length)
         return (rows >= 0) & (rows < self.dim.size)
 
     def extended(self, x: Array, fill: Any) -> Array:

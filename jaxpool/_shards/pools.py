@@ -8,14 +8,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._kernels.positions import flat_position
+from jaxpool._kernels.positions import flat_position, window_starts
 from jaxpool._kernels.slices import crossed
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op
@@ -58,7 +57,7 @@ class Argmax:
         window, starts = self.shards.window, []
         for dim in window.dims:
             halo = self.shards.halo(dim)
-            first = halo.window_starts() if halo else dim.starts().astype(np.int32)
+            first = halo.window_starts() if halo else window_starts(dim)
             starts.append(crossed(jnp.add, [first], [dim.axis], x.ndim))
         return y, flat_position(index, window, starts, window.input_shape)
 

@@ -14,7 +14,7 @@ from jax import Array
 from jaxpool._api.regions import box_max, cells_of, scale_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence
+from jaxpool._arguments.sizes import check_countable, is_int, is_sequence
 from jaxpool._ops.regions import BoxMean, box_mean
 
 Boxes = Any  # an array (K, 5), or a sequence of arrays (L, 4)
@@ -42,6 +42,8 @@ def arguments(
         if not all(map(is_int, (x.shape[0], *x.shape[2:]))):
             hint = "Only channels may be symbolic."
             raise ArgumentError("input", "of known sizes but for C", x.shape, hint, of="shape")
+        check_countable("input", (x.shape[0],))
+        check_countable("input", x.shape[2:])
         if 0 in x.shape[2:]:
             hint = "A batch may be empty, and channels, but not images."
             raise ArgumentError("input", "of images with pixels", x.shape, hint, of="shape")

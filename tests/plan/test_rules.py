@@ -28,7 +28,6 @@ JAX_PLATFORMS = {"cpu", "gpu", "tpu", "cuda", "rocm"}
 NUMBERS = {
     ("compare.py", "bits == np.uint8(255)"): "the NaN of an 8-bit float without a sign",
     ("bits.py", "BYTE = 8"): "bits of a word",
-    ("reduce.py", "count > 2 ** 32"): "values of the widest index",
     ("split_ties.py", "WORD = 32"): "bits of the widest word",
     ("segments.py", "ids.dtype.itemsize < 4"): "ids are widened to 32 bits",
     ("regions.py", "REACH = 6"): "samples that can meet: a bound of geometry",

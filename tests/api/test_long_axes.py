@@ -1,0 +1,320 @@
+"""Arrays too long for an int32, by their types alone: each call is traced, or raises in our words.
+
+Nothing is allocated: the arguments are zeros of no stride, and then types.
+"""
+
+import itertools
+import math
+import re
+import resource
+import tracemalloc
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+import jaxpool
+from jaxpool._geometry.adaptive import Floors
+from jaxpool._geometry.window import make_window
+from jaxpool._kernels import positions
+from jaxpool.testing import pools
+
+SHAPE = (2, 4, 6, 4)
+# jax's indexing asks for int64 where any axis is that long, also one that is not indexed.
+pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype int64")
+IOTA = re.compile(r"stablehlo\.iota dim = (\d+) : tensor<([\dx]+)x(u?)i(\d+)>")
+
+
+@pytest.fixture(autouse=True)
+def limited_memory():
+    """A table as long as an axis raises here, in place of filling the machine."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def zeros(shape, dtype=np.float32):
+    """Zeros that take no memory."""
+    return np.broadcast_to(np.zeros((), dtype), shape)
+
+
+def call(pool, axis, length):
+    """The usual call of images that are so long along an axis."""
+    shape = tuple(length if at == axis else size for at, size in enumerate(SHAPE))
+    x, settings = zeros(shape), {}
+    if pool.takes("segment_ids"):
+        settings["segment_ids"] = zeros((shape[0] * shape[1],), np.int32)
+        settings["x"] = x.reshape(-1, *shape[2:])
+    elif pool.takes("x"):
+        settings["x"] = x
+    if pool.takes("indices"):
+        settings["indices"] = zeros(shape, np.int32)
+    return pool.given(x, **settings)
+
+
+def functions(pool, given):
+    """The value and the cotangents as functions of the large arrays, and the types of these."""
+
+    def is_large(value):
+        return isinstance(value, np.ndarray) and value.size > 10**5
+
+    leaves, tree = jax.tree.flatten(
+        given, is_leaf=lambda value: not isinstance(value, tuple | dict)
+    )
+    large = [n for n, leaf in enumerate(leaves) if is_large(leaf)]
+    types = [jax.ShapeDtypeStruct(leaves[n].shape, leaves[n].dtype) for n in large]
+
+    def value(*arrays):
+        known = dict(zip(large, arrays, strict=True))
+        whole = [known.get(n, leaf) for n, leaf in enumerate(leaves)]
+        return jax.tree.leaves(pool.run(jax.tree.unflatten(tree, whole)))[0]
+
+    def cotangents(*arrays):
+        floats = [n for n, each in enumerate(arrays) if jnp.issubdtype(each.dtype, jnp.floating)]
+
+        def of_floats(*some):
+            known = dict(zip(floats, some, strict=True))
+            return value(*[known.get(n, each) for n, each in enumerate(arrays)])
+
+        y, pullback = jax.vjp(of_floats, *[arrays[n] for n in floats])
+        return pullback(jnp.zeros(y.shape, y.dtype))
+
+    return [value] if pool.marks else [value, cotangents], types
+
+
+def check(name, axis, length, platform):
+    """Whether the call is taken. Value and gradient are refused alike, and no iota wraps around."""
+    pool = pools()[name]
+    run, types = functions(pool, call(pool, axis, length))
+    refusals = []
+    for function in run:
+        try:
+            program = jax.jit(function).trace(*types).lower(lowering_platforms=(platform,))
+        except ValueError as error:
+            refusals.append(str(error))
+            continue
+        for dim, shape, unsigned, bits in IOTA.findall(program.as_text()):
+            count = int(shape.split("x")[int(dim)])
+            assert count <= 2 ** (int(bits) - (not unsigned)), (name, shape)
+    assert len(refusals) in (0, len(run))
+    for message in refusals:
+        assert re.match(rf"jaxpool\.{name}: `\w+` must be .*; got ", message), message
+    return not refusals
+
+
+@pytest.mark.parametrize("length", [2**31, pytest.param(2**33, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", pools())
+def test_each_function_is_traced_or_refuses_the_call(name, length):
+    for axis in range(len(SHAPE)):
+        check(name, axis, length, "cpu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+@pytest.mark.parametrize("length", [2**31 - 1, 2**31, 2**32, 2**33])
+@pytest.mark.parametrize("name", pools())
+def test_on_other_platforms_too(name, length, platform):
+    for axis in range(len(SHAPE)):
+        check(name, axis, length, platform)
+
+
+@pytest.mark.parametrize("name", pools())
+def test_no_table_is_as_long_as_the_axis(name):
+    axis = 0 if pools()[name].takes("segment_ids") else 1
+    tracemalloc.start()
+    try:
+        check(name, axis, 2**28, "cpu")
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+
+
+LINE = jax.ShapeDtypeStruct((2**28,), jnp.float32)
+TABLES = {
+    "avg_pool": lambda x: jaxpool.avg_pool(x, 3, 1, "SAME", count_include_pad=False, axes=(0,)),
+    "avg_pool, ceil": lambda x: jaxpool.avg_pool(x, 3, 2, ceil_mode=True, axes=(0,)),
+    "max_pool": lambda x: jaxpool.max_pool(x, 3, 1, "SAME", axes=(0,)),
+    "max_pool, split": lambda x: jaxpool.max_pool(x, 3, 1, "SAME", axes=(0,), ties="split"),
+    "max_pool_with_argmax": lambda x: jaxpool.max_pool_with_argmax(x, 3, 1, "SAME", axes=(0,))[0],
+    "median_pool": lambda x: jaxpool.median_pool(x, 3, 1, "SAME", axes=(0,)),
+    "rank_pool": lambda x: jaxpool.rank_pool(x, 0, 3, 1, "SAME", axes=(0,)),
+    "softmax_pool, gaps": lambda x: jaxpool.softmax_pool(x, 2, 3, axes=(0,)),
+    "lp_pool, dilated": lambda x: jaxpool.lp_pool(x, 3.0, 2, 3, window_dilation=2, axes=(0,)),
+    "adaptive_avg_pool": lambda x: jaxpool.adaptive_avg_pool(x, 2**27 + 1, axes=(0,)),
+    "adaptive_max_pool": lambda x: jaxpool.adaptive_max_pool(x, 2**27 + 1, axes=(0,)),
+    "fractional_max_pool": lambda x: jaxpool.fractional_max_pool(
+        jax.random.key(0), x, (2,), output_shape=(2**27 + 1,), axes=(0,)
+    )[0],
+    "cummax": jaxpool.cummax,
+    "k_max_pool": lambda x: jaxpool.k_max_pool(x, 3, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_nor_with_padding_or_many_windows(name):
+    def value_and_gradient(x):
+        return jax.value_and_grad(lambda x: TABLES[name](x).sum())(x)
+
+    tracemalloc.start()
+    try:
+        jax.jit(value_and_gradient).trace(LINE).lower(lowering_platforms=("cpu",))
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            lambda x: jaxpool.max(x, ties="first"),
+            "jaxpool.max: `x` must be of fewer than 2**32 elements along the reduced axes, which uint32 "
+            "indices can name; got x=(65536, 65536) (x.shape=(65536, 65536)). Reshape it and reduce twice.",
+        ),
+        (
+            lambda x: jaxpool.avg_pool(x[0], 3, 1, "SAME", axes=(0,)),
+            None,
+        ),
+        (
+            lambda x: jaxpool.segment_max(x.reshape(-1, 1), jnp.zeros(2**32, np.int32), 1),
+            "jaxpool.segment_max: `x` must be of fewer than 2**31 positions along the pooled axes, which int32 "
+            "indices can name; got x=(4294967296,) (x.shape=(4294967296, 1)). Pool parts of the array.",
+        ),
+        (
+            lambda x: jaxpool.median_pool(x.reshape(-1), 3, axes=(0,)),
+            "jaxpool.median_pool: `x` must be of fewer than 2**31 positions along axis 0, padding and a window "
+            "counted; got x.shape[0]=4294967296 (x.shape=(4294967296,), window_shape=3). Pool parts of the array.",
+        ),
+    ],
+)
+def test_messages(function, message):
+    x = jax.ShapeDtypeStruct((2**16, 2**16), jnp.float32)
+    if message is None:
+        assert jax.eval_shape(function, x).shape == (2**16,)
+        return
+    with pytest.raises(ValueError, match=re.escape(message)):
+        jax.eval_shape(function, x)
+
+
+def test_what_needs_no_position_takes_an_axis_of_any_length():
+    x = jax.ShapeDtypeStruct((2**33,), jnp.float32)
+    for pool in (jaxpool.max_pool, jaxpool.sum_pool, jaxpool.avg_pool):
+        y = jax.eval_shape(lambda x, pool=pool: pool(x, 2, 2, axes=(0,)), x)
+        assert y.shape == (2**32,)
+
+
+# Numbers
+
+
+def test_numbers_are_a_constant_or_an_iota():
+    short, long = positions.numbers(5), jax.jit(lambda: positions.numbers(2**20))()
+    assert isinstance(short, np.ndarray)
+    assert short.dtype == long.dtype == np.int32
+    assert short.tolist() == [0, 1, 2, 3, 4]
+    assert (np.asarray(long) == np.arange(2**20)).all()
+
+
+@pytest.mark.parametrize(
+    ("numerator", "denominator"),
+    [
+        (1, 1),
+        (7, 3),
+        (2**31 - 1, 2**31 - 2),
+        (2**30 + 1, 2**30 + 3),
+        (12_345, 2**31 - 1),
+        (2**31 - 1, 1_234_567),
+    ],
+)
+def test_quotients_are_exact(numerator, denominator):
+    """Products of up to 62 bits, divided in parts of a table and bit by bit."""
+    most = min(2**31 - 1, (2**31 - 1) * denominator // numerator)
+    i = np.unique(np.linspace(0, most, 999).astype(np.int64))
+    floors = Floors(most + 1, numerator, denominator)
+    for more in (0, denominator - 1):
+        wanted = (i * numerator + more) // denominator
+        here = wanted < 2**31
+        given = jnp.asarray(i[here], np.int32)
+        found = [positions._long_division(floors, given, more)]
+        if positions.constant_table(floors.rows):
+            found.append(positions.quotient(floors, given, more))
+        for each in found:
+            assert np.array_equal(each, wanted[here])
+
+
+def test_windows_of_every_kind_are_found_without_all_windows():
+    for size, window, stride, low, dilation in itertools.product(
+        (1, 2, 5, 9), (1, 2, 3, 8), (1, 2, 3), (0, 1, 4), (1, 2, 3)
+    ):
+        try:
+            pads = ((low, 1),)
+            found = make_window(
+                (size,),
+                (window,),
+                (stride,),
+                pads,
+                window_dilation=(dilation,),
+                axes=(0,),
+                empty="allow",
+            )
+        except Exception:  # no window fits
+            continue
+        (dim,) = found.dims
+        every, kinds = np.arange(dim.out), dim.kinds()
+        assert set(dim.real(every)) == set(dim.real(kinds))
+        assert set(dim.counted(every)) == set(dim.counted(kinds)) or dim.high > dim.tail
+
+
+def test_many_windows_of_unequal_lengths():
+    """2^18 positions and half as many windows: the products of their numbers do not fit in 32 bits."""
+    size, out = 2**18 + 1, 2**17 + 1
+    x = jnp.asarray(np.random.default_rng(0).integers(0, 9, size), jnp.float32)
+    first = np.arange(out, dtype=np.int64) * size // out
+    last = -(-(np.arange(1, out + 1, dtype=np.int64) * size) // out)
+    sums = np.concatenate([[0.0], np.cumsum(np.asarray(x, np.float64))])
+    wanted = (sums[last] - sums[first]) / (last - first)
+    found = jaxpool.adaptive_avg_pool(x, out, axes=(0,))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+# Pixels
+
+
+def images(count, height, width):
+    return jax.ShapeDtypeStruct((count, height, width, 1), jnp.float32)
+
+
+@pytest.mark.parametrize("ties", ["first", "split"])
+def test_pixels_of_many_images_are_not_numbered_together(ties):
+    """70 images of 2^25 pixels: no constant of 2^31 pixels or more, and gathers by image and pixel."""
+    sizes = (70, 8192, 4096)
+    boxes, which = np.array([[0, 0, 3, 3]], np.float32), np.array([69], np.int32)
+
+    def value_and_gradient(x):
+        def pool(x):
+            return jaxpool.roi_max_pool(x, boxes, 2, batch_indices=which, ties=ties)
+
+        y, pullback = jax.vjp(pool, x)
+        return y, pullback(y), jax.jvp(pool, (x,), (x,))
+
+    for platform in ("cpu", "cuda"):
+        text = (
+            jax.jit(value_and_gradient)
+            .trace(images(*sizes))
+            .lower(lowering_platforms=(platform,))
+            .as_text()
+        )
+        gathers = re.findall(r'"stablehlo.gather"\(.*?tensor<([\dx]+)xf32>, tensor', text)
+        assert f"{math.prod(sizes)}x1" not in gathers
+        assert any(shape.startswith("70x") for shape in gathers)
+
+
+def test_pixels_are_read_of_their_image():
+    x = jnp.arange(2 * 3 * 4.0).reshape(2, 3, 4)
+    image, position = jnp.array([[0], [1], [9]]), jnp.array([0, 2, 7])
+    found = positions.read_pixels(x, image, position)
+    wanted = np.asarray(x)[np.clip(image, 0, 1), np.clip(position, 0, 2)]
+    assert np.array_equal(found, wanted)

@@ -1,0 +1,69 @@
+"""Types of fewer bits than most give right values, complex numbers a TypeError in our words."""
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+import jaxpool
+from jaxpool.testing import pools
+
+QUICK = ("int4",)
+OTHERS = (
+    "int2",
+    "uint2",
+    "uint4",
+    "float4_e2m1fn",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "complex64",
+)
+LEAST, MOST = {"int2": -2, "int4": -8}, {"int2": 2, "uint2": 4, "int4": 8, "uint4": 16}
+
+
+def draw(dtype, shape):
+    """Whole numbers that a type holds; of floats from 0 to 4."""
+    rng = np.random.default_rng(0)
+    values = rng.integers(LEAST.get(dtype, 0), MOST.get(dtype, 4), shape)
+    return values.astype(np.int8).astype(getattr(ml_dtypes, dtype, dtype))
+
+
+@pytest.mark.parametrize(
+    "dtype", [*QUICK, *[pytest.param(each, marks=pytest.mark.slow) for each in OTHERS]]
+)
+@pytest.mark.parametrize("name", pools())
+def test_values_are_right_or_refused(name, dtype):
+    pool, x = pools()[name], draw(dtype, (2, 4, 6, 4))
+    given = pool.given(x)
+    if dtype == "complex64":
+        with pytest.raises(TypeError, match=f"jaxpool.{name}: "):
+            pool.run(given)
+        return
+    found = jax.tree.leaves(pool.run(given))[0]
+    wanted = pool.run(given, pool.meaning).y
+    assert found.dtype == wanted.dtype
+    np.testing.assert_allclose(
+        np.asarray(found).astype(np.float64), wanted.astype(np.float64), rtol=1e-5, atol=1e-5
+    )
+    if jnp.issubdtype(dtype, jnp.floating) and not pool.marks:
+        operands = {name: jax.tree.map(jnp.asarray, given[name]) for name in pool.operands}
+        y, pullback = jax.vjp(
+            lambda some: jax.tree.leaves(pool.run({**given, **some}))[0], operands
+        )
+        jax.block_until_ready(pullback(jnp.ones_like(y)))
+
+
+@pytest.mark.parametrize("dtype", ["int2", "uint2", "int4", "uint4"])
+def test_the_k_largest_of_few_bits(dtype):
+    x = draw(dtype, (3, 40))
+    found = jaxpool.k_max_pool(jnp.asarray(x), 5, axis=1)
+    wanted = jaxpool.k_max_pool(jnp.asarray(x.astype(np.int8)), 5, axis=1)
+    assert found.dtype == dtype
+    assert np.array_equal(np.asarray(found).astype(np.int8), wanted)
