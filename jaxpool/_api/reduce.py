@@ -54,7 +54,7 @@ def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
         raise ArgumentError(argument, "an array of bools", where, hint, TypeError)
     mask = converted(argument, where)
     if mask.dtype != jnp.bool_:
-        hint = f"Pass {argument} != 0."
+        hint = _bools_of(argument, mask.dtype)
         raise ArgumentError(argument, "an array of bools", mask.dtype, hint, TypeError)
     try:
         fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
@@ -62,8 +62,22 @@ def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
         fits = False
     if not fits:
         rule = "of a shape that broadcasts to that of x"
-        raise ArgumentError(argument, rule, mask.shape, "Reshape it first.")
+        leading = 0 < mask.ndim < len(shape) and mask.shape == tuple(shape)[: mask.ndim]
+        missing = ", None" * (len(shape) - mask.ndim)
+        hint = f"Pass {argument}[...{missing}]." if leading else "Reshape it first."
+        raise ArgumentError(argument, rule, mask.shape, hint)
     return lax.expand_dims(mask, range(len(shape) - mask.ndim))
+
+
+def _bools_of(argument: str, dtype: Any) -> str:
+    """How to get bools from numbers: from integers that are episode ids or lengths, `argument != 0` would be wrong."""
+    if not jnp.issubdtype(dtype, jnp.integer):
+        return f"Pass {argument} != 0."
+    if argument == "reset":
+        return (
+            "For episode ids pass jnp.diff(ids, prepend=ids[:1] - 1) != 0, for flags reset != 0."
+        )
+    return "For lengths pass jnp.arange(T) < lengths[:, None], for flags where != 0."
 
 
 def _holds(dtype: Any, value: Any) -> bool:

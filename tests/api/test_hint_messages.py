@@ -232,6 +232,36 @@ def test_words_of_other_libraries_and_no_guesses(function, name, hint):
     assert message.startswith(f"jaxpool.{function}: there is no argument `{name}`. {hint}")
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+def test_bools_from_episode_ids_and_lengths(dtype):
+    """`ids != 0` would start an episode at each step of the second, and `lengths != 0` keep whole sequences."""
+    ids, lengths = np.array([0, 0, 1, 1], dtype), np.array([2, 4], dtype)
+    assert said(jaxpool.cummax, np.ones(4), reset=ids).endswith(
+        " For episode ids pass jnp.diff(ids, prepend=ids[:1] - 1) != 0, for flags reset != 0."
+    )
+    assert said(jaxpool.max, np.ones((2, 4)), axis=1, where=lengths).endswith(
+        " For lengths pass jnp.arange(T) < lengths[:, None], for flags where != 0."
+    )
+    assert said(jaxpool.max, np.ones(2), where=np.ones(2)).endswith(" Pass where != 0.")
+    starts = jnp.diff(ids, prepend=ids[:1] - 1) != 0
+    np.testing.assert_array_equal(starts, [True, False, True, False])
+
+
+@pytest.mark.parametrize(
+    ("mask", "shape", "advice"),
+    [
+        ((24,), (24, 8), "Pass where[..., None]."),
+        ((2,), (2, 3, 4), "Pass where[..., None, None]."),
+        ((2, 3), (2, 3, 4), "Pass where[..., None]."),
+        ((5,), (2, 3), "Reshape it first."),
+        ((2, 3, 1), (2, 3), "Reshape it first."),
+    ],
+)
+def test_a_mask_that_lacks_the_last_axes(mask, shape, advice):
+    message = said(jaxpool.max, np.ones(shape), where=np.ones(mask, bool))
+    assert message.endswith(f"(x.shape={shape}). {advice}")
+
+
 def test_an_unpooled_shape_of_full_rank():
     at = np.zeros((1, 2, 2, 1), np.int32)
     assert said(jaxpool.max_unpool, np.zeros(at.shape), at, (1, 8, 8, 1)) == (
