@@ -92,7 +92,11 @@ def multilevel_roi_align(
     name = "multilevel_roi_align"
     if not is_sequence(features) or not len(features):
         with calling(name):
-            rule = "a sequence of arrays, one for each level"
+            rule = "a list or a tuple of arrays, one for each level"
+            if isinstance(features, dict):
+                got = f"a dict of {', '.join(map(repr, features))}"
+                hint = "Pass a list ordered from fine to coarse."
+                raise ArgumentError("features", rule, features, hint, TypeError, got=got)
             raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
     xs = [as_array(name, x, "features") for x in features]
     boxes = as_array(name, boxes, "boxes")

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array, converted, is_array, real_array
+from jaxpool._arguments.arrays import as_array, converted, is_array, not_an_array, real_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -50,8 +50,7 @@ def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
     """`where`, or another argument, as an array of bools of the rank of `shape`, to which it broadcasts."""
     if not is_array(where) and not isinstance(where, bool):
-        hint = f"Pass jnp.asarray({argument})."
-        raise ArgumentError(argument, "an array of bools", where, hint, TypeError)
+        raise not_an_array(argument, where, "an array of bools")
     mask = converted(argument, where)
     if mask.dtype != jnp.bool_:
         hint = _bools_of(argument, mask.dtype)

@@ -16,7 +16,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
 from jaxpool._api.shared_text import filled
-from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.arrays import as_array, not_an_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.coefficients import number
@@ -36,10 +36,12 @@ Result = TypeVar("Result")  # an array or several
 
 def integers(argument: str, value: Any, shape: Sequence[int], count: int | None) -> Array:
     """`value` as an array of integers of `shape`, from 0 to below `count` where they are known."""
-    array = value if isinstance(value, (jax.Array, np.ndarray)) else None
-    if array is None or not jnp.issubdtype(array.dtype, jnp.integer):
-        got = value if array is None else array.dtype
-        raise ArgumentError(argument, "an array of integers", got, "Pass int32, say.", TypeError)
+    if not isinstance(value, (jax.Array, np.ndarray)):
+        raise not_an_array(argument, value, "an array of integers")
+    array = value
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        hint = "Pass int32, say."
+        raise ArgumentError(argument, "an array of integers", array.dtype, hint, TypeError)
     if tuple(array.shape) != tuple(shape):
         raise ArgumentError(argument, f"of shape {tuple(shape)}", array.shape, "Give one for each.")
     known = not isinstance(array, jax.core.Tracer)

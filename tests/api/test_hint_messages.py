@@ -262,6 +262,66 @@ def test_a_mask_that_lacks_the_last_axes(mask, shape, advice):
     assert message.endswith(f"(x.shape={shape}). {advice}")
 
 
+class EagerTensor:
+    """As TensorFlow's looks from outside."""
+
+    __module__ = "tensorflow.python.framework.ops"
+
+    def numpy(self):
+        return X
+
+    def __repr__(self):
+        return "<tf.Tensor: shape=(1, 4, 4, 1), dtype=float32, numpy=...>"
+
+
+TENSOR_CALLS = {
+    "max_pool: `x` must be an array": lambda x: jaxpool.max_pool(x, (2, 2)),
+    "maximum: `xs[1]` must be an array or a number": lambda x: jaxpool.maximum(X, x),
+    "max: `where` must be an array of bools": lambda x: jaxpool.max(X, where=x),
+    "segment_max: `segment_ids` must be an array of integers": lambda x: jaxpool.segment_max(X, x),
+    "roi_align: `boxes` must be an array": lambda x: jaxpool.roi_align(X, x, 2),
+}
+
+
+@pytest.mark.parametrize("start", TENSOR_CALLS)
+def test_tensors_of_other_libraries(start):
+    argument = start.split("`")[1]
+    said_of = TENSOR_CALLS[start]
+    got = f"; got {argument} of type tensorflow.EagerTensor"
+    message = said(said_of, EagerTensor())
+    assert message.startswith(f"jaxpool.{start}{got}")
+    assert message.endswith(f" Pass jnp.asarray({argument}.numpy()).")
+    assert "tf.Tensor" not in message
+
+
+def test_tensors_of_pytorch():
+    torch = pytest.importorskip("torch")
+    x = torch.ones(1, 4, 4, 1)
+    assert said(jaxpool.max_pool, x, (2, 2)) == (
+        "jaxpool.max_pool: `x` must be an array; got x of type torch.Tensor. "
+        "Pass jnp.asarray(x.numpy())."
+    )
+    assert jaxpool.max_pool(jnp.asarray(x.numpy()), (2, 2)).shape == (1, 3, 3, 1)
+    assert said(jaxpool.max_pool, x.requires_grad_(), (2, 2)).endswith(
+        " Pass jnp.asarray(x.detach().numpy())."
+    )
+
+
+@pytest.mark.parametrize(
+    "x", [None, "x", {}, jax.ShapeDtypeStruct((2, 2), np.float32), [[1], [1, 2]]], ids=repr
+)
+def test_what_no_conversion_makes_an_array(x):
+    assert said(jaxpool.max_pool, x, (2, 2)).endswith(" Pass an array of jax or NumPy.")
+
+
+def test_a_dict_of_features():
+    features = {"p2": X, "p3": X}
+    assert said(jaxpool.multilevel_roi_align, features, np.ones((1, 4)), 2) == (
+        "jaxpool.multilevel_roi_align: `features` must be a list or a tuple of arrays, one for each "
+        "level; got a dict of 'p2', 'p3'. Pass a list ordered from fine to coarse."
+    )
+
+
 def test_an_unpooled_shape_of_full_rank():
     at = np.zeros((1, 2, 2, 1), np.int32)
     assert said(jaxpool.max_unpool, np.zeros(at.shape), at, (1, 8, 8, 1)) == (
