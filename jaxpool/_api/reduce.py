@@ -73,9 +73,7 @@ def _bools_of(argument: str, dtype: Any) -> str:
     if not jnp.issubdtype(dtype, jnp.integer):
         return f"Pass {argument} != 0."
     if argument == "reset":
-        return (
-            "For episode ids pass jnp.diff(ids, prepend=ids[:1] - 1) != 0, for flags reset != 0."
-        )
+        return "For episode ids pass jnp.diff(ids, prepend=ids[:1] - 1) != 0, for flags reset != 0."
     return "For lengths pass jnp.arange(T) < lengths[:, None], for flags where != 0."
 
 

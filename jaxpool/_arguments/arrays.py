@@ -61,7 +61,11 @@ def not_an_array(argument: str, value: Any, rule: str = "an array") -> ArgumentE
         detached = ".detach()" if getattr(value, "requires_grad", False) is True else ""
         hint = f"Pass jnp.asarray({argument}{detached}.numpy())."
         return ArgumentError(argument, rule, value, hint, TypeError, got=got, static=False)
-    hint = f"Pass jnp.asarray({argument})." if _has_numbers(value) else "Pass an array of jax or NumPy."
+    hint = (
+        f"Pass jnp.asarray({argument})."
+        if _has_numbers(value)
+        else "Pass an array of jax or NumPy."
+    )
     return ArgumentError(argument, rule, value, hint, TypeError, static=False)
 
 

@@ -121,6 +121,8 @@ def _order(name: str, value: Any, other: Any) -> tuple[str, ...]:
     """The arguments with which `name` has changed places, if `other`, given for the next one, is one of them."""
     if name == "x" and not is_array(value) and is_array(other) and getattr(other, "ndim", 0) > 1:
         return "window_shape", "output_shape", "k", "p", "rank", "key"
+    if name == "indices" and not is_array(value) and is_sequence(value) and is_array(other):
+        return ("spatial_shape",)
     if name == "key" and is_key(other) and not is_key(value):
         return ("x",)
     if name in ("p", "rank") and is_sequence(value) and not is_sequence(other):

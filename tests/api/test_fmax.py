@@ -218,7 +218,12 @@ ERRORS = [
         TypeError,
         "`x` must be an array or a number; got x=None. Pass an array of jax or NumPy.",
     ),
-    ((1, "1"), {}, TypeError, "`y` must be an array or a number; got y='1'. Pass an array of jax or NumPy."),
+    (
+        (1, "1"),
+        {},
+        TypeError,
+        "`y` must be an array or a number; got y='1'. Pass an array of jax or NumPy.",
+    ),
     (
         (ONES, np.array(["a"])),
         {},

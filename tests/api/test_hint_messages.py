@@ -40,12 +40,41 @@ def said(call, *args, **kwargs):
         (X[0], (2, 2, 1), "(2, 2)"),
         (X, (1, 1, 2, 2), "(2, 2) with axes=(2, 3)"),
         (X, [1, 1, 3, 1], "(3,)"),
+        (X[0], (1, 2, 2, 1), "(2, 2)"),
+        (X[0], (1, 1, 2, 2), "(2, 2) with axes=(1, 2)"),
+        (X[0, :, 0], (1, 2, 1), "(2,)"),
     ],
 )
 def test_a_window_of_full_rank(x, window, advice):
     message = said(jaxpool.max_pool, x, window)
     assert message.endswith(f" Windows list pooled axes alone: pass {advice}, {FULL}")
     assert f"got x.ndim={x.ndim} (x.shape={x.shape}, window_shape=" in message
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((5,), (0,)), ((5, 5), (0,)), ((5, 5, 5), (1,)), ((5,) * 4, (1, 2)), ((5,) * 5, (1, 2, 3))],
+)
+def test_axes_that_an_array_of_this_rank_has(shape, axes):
+    x = np.zeros(shape, np.float32)
+    assert said(jaxpool.max_pool, x, 2).endswith(f" Pass axes={axes}, say.")
+    assert said(jaxpool.max_pool, x, 2, axes=1).endswith(f" Pass a tuple such as {axes}.")
+    assert jaxpool.max_pool(x, 2, axes=axes).ndim == x.ndim
+    assert said(jaxpool.max_pool, np.float32(1), 2).endswith(" Pass an array with axes.")
+
+
+@pytest.mark.parametrize("word", ["SAME", "VALID", "same"])
+def test_padding_in_the_place_of_strides(word):
+    message = said(jaxpool.max_pool, X, (2, 2), word)
+    assert f"got strides={word!r} ({SHAPE}" in message
+    assert message.endswith(f" Pass padding={word.upper()!r} by name.")
+
+
+def test_low_and_high_padding_of_one_axis():
+    x = np.ones((4, 1), np.float32)
+    message = said(jaxpool.max_pool, x, (7,), padding=(6, 0))
+    assert message.endswith(" Pass ((6, 0),) for low and high padding of one axis.")
+    assert jaxpool.max_pool(x, (7,), padding=((6, 0),)).shape == (4, 1)
 
 
 def test_the_window_that_is_advised_is_taken_and_haiku_s_too():
@@ -327,4 +356,21 @@ def test_an_unpooled_shape_of_full_rank():
     assert said(jaxpool.max_unpool, np.zeros(at.shape), at, (1, 8, 8, 1)) == (
         "jaxpool.max_unpool: `spatial_shape` must be the sizes of unpooled axes alone; got "
         "spatial_shape=(1, 8, 8, 1) (y.shape=(1, 2, 2, 1)). Pass (8, 8)."
+    )
+
+
+def test_an_unpooled_shape_of_full_rank_with_axes():
+    at = np.zeros((1, 1, 2, 2), np.int32)
+    assert said(jaxpool.max_unpool, at, at, (1, 1, 8, 9), axes=(2, 3)) == (
+        "jaxpool.max_unpool: `spatial_shape` must be the sizes of unpooled axes alone; got "
+        "spatial_shape=(1, 1, 8, 9) (y.shape=(1, 1, 2, 2)). Pass (8, 9)."
+    )
+    assert jaxpool.max_unpool(at, at, (1, 1, 8, 9), axes=(0, 1, 2, 3)).shape == (1, 1, 8, 9)
+
+
+def test_indices_and_sizes_that_have_changed_places():
+    at = np.zeros((1, 2, 2, 1), np.int32)
+    assert said(jaxpool.max_unpool, at, (4, 4), at) == (
+        "jaxpool.max_unpool: `indices` must come before `spatial_shape`; got them the other way round. "
+        "The order is y, indices, spatial_shape."
     )
