@@ -59,8 +59,8 @@ def refused(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
 def _name(function: Callable[..., Any]) -> str:
     """As a user writes it after `jaxpool.`: with its public module, if that is not the package itself."""
     room, *inside = function.__module__.split(".")[1:]
-    if room == "compat":  # each part of `compat.torch` has a module of its own
-        room += ".torch" if inside[0].startswith("_torch") else f".{inside[0]}"
+    if room == "compat":  # `compat.torch.max_pool2d` is defined in `compat/_torch_max_pool.py`
+        room += "." + inside[0].removeprefix("_").partition("_")[0]
     return function.__name__ if room.startswith("_") else f"{room}.{function.__name__}"
 
 
