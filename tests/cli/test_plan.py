@@ -146,7 +146,7 @@ def test_an_error_of_ones_own_function_names_the_line(capsys):
 
 @pytest.mark.parametrize("call", ["model.step(float32[2])", "my.model.step(float32[2])"])
 def test_a_module_with_a_dot_in_place_of_a_colon(call, capsys):
-    module, _, rest = call.rpartition(".step")
+    module = call.partition(".step")[0]
     hint = f"A function of a module has a colon: write {module}:step(...)."
     assert refused(capsys, call).endswith(f" {hint}\n")
 
