@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from jaxpool._arguments.arrays import is_array, is_key
+from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_sequence
 from jaxpool._arguments.words import WITHOUT_FUNCTION, advice
 
@@ -22,10 +23,9 @@ R = TypeVar("R")
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, whose calls with a missing, an unknown or a surplus argument are refused in our voice.
+    """`function`, with its name in errors about its arguments: missing, unknown, surplus or swapped ones too.
 
-    Nothing is looked at unless the call is refused: by Python, before the first line of `function`, or by
-    `function` itself, of which arguments may have changed places.
+    Arguments are looked at only after the call has raised, in Python's check of the signature or in `function`.
     """
 
     @functools.wraps(function)
@@ -46,6 +46,9 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
             if reason:
                 raise TypeError(reason) from None
             raise
+        except ArgumentError:
+            with calling(_name(function)):
+                raise
 
     return call
 

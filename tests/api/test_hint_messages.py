@@ -141,14 +141,27 @@ def test_sizes_in_an_array_of_numpy(ints):
     assert jaxpool.spatial_pyramid_pool(X, ints([1, 2])).shape == (1, 5)
 
 
-def test_forward_mode_through_the_default_names_the_argument_that_allows_it():
-    with pytest.raises(TypeError) as caught:
-        jax.jvp(lambda x: jaxpool.max_pool(x, (2, 2)), (X,), (X,))
-    note = 'jaxpool: pass autodiff="jvp" for jax.jvp, jax.linearize and jax.jacfwd.'
-    assert note in caught.value.__notes__
-    with pytest.raises(TypeError) as caught:
-        jax.jvp(lambda x: jaxpool.max_pool_with_argmax(x, (2, 2))[0], (X,), (X,))
-    assert note in caught.value.__notes__
+FORWARD_MODES = {
+    "jvp": lambda f: jax.jvp(f, (X,), (X,)),
+    "jacfwd": lambda f: jax.jacfwd(f)(X),
+    "jvp of vmap": lambda f: jax.jvp(jax.vmap(f), (X[None],), (X[None],)),
+    "vmap of jvp": lambda f: jax.vmap(lambda x: jax.jvp(f, (x,), (x,)))(X[None]),
+}
+
+
+@pytest.mark.parametrize("mode", FORWARD_MODES)
+@pytest.mark.parametrize("name", ["max_pool", "max_pool_with_argmax", "cummax", "maximum"])
+def test_forward_mode_through_the_default_names_the_argument_that_allows_it(name, mode):
+    args = {"cummax": (1,), "maximum": (X,)}.get(name, ((2, 2),))
+
+    def pool(x, **how):
+        return jax.tree.leaves(getattr(jaxpool, name)(x, *args, **how))[0]
+
+    assert said(FORWARD_MODES[mode], pool) == (
+        f"jaxpool.{name}: `autodiff` must be 'jvp' for forward-mode derivatives, those of jax.jvp, "
+        "jax.linearize and jax.jacfwd; got autodiff='vjp'. Pass autodiff=\"jvp\"."
+    )
+    FORWARD_MODES[mode](functools.partial(pool, autodiff="jvp"))
 
 
 ORDER = "x, window_shape, strides, padding"
