@@ -39,10 +39,9 @@ def _flat_boxes(ndim: int, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, 
 def _unflattened(answer: Answer, boxes: Any) -> Answer:
     """An answer for flat boxes with the axes of `boxes` in front."""
     front = np.shape(boxes)[:-1]
+    positions = list(np.ndindex(*front))
     terms = tuple(
-        dataclasses.replace(
-            each, output=(*np.unravel_index(each.output[0], front), *each.output[1:])
-        )
+        dataclasses.replace(each, output=(*positions[each.output[0]], *each.output[1:]))
         for each in answer.terms
     )
     return Answer(answer.y.reshape(*front, *answer.y.shape[1:]), answer.inputs, terms)
