@@ -71,7 +71,8 @@ def at_rank(rank: int | str, ties: Ties) -> Rule:
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
         count = len(values)
-        place = {"higher": count // 2, "lower": (count - 1) // 2}.get(rank, rank)
+        middle = {"higher": count // 2, "lower": (count - 1) // 2}
+        place = middle[rank] if isinstance(rank, str) else rank
         if not -count <= place < count:
             return 0, [0.0] * count
         order = sorted(values, key=lambda value: (value != value, 0 if value != value else value))

@@ -23,11 +23,14 @@ def _sorted(x: Any, rank: int | str, *geometry: Any, ties: Any = None, **options
         return sum(_sorted(x, each, *geometry, **options) / 2 for each in ("lower", "higher"))
     values, there = twins.windows(x, *geometry, **options)
     count = there.sum(-1)
-    place = {"higher": count // 2, "lower": (count - 1) // 2}.get(rank, rank)
-    place = jnp.where(place < 0, place + count, place)
+    if isinstance(rank, str):
+        place = count // 2 if rank == "higher" else (count - 1) // 2
+    else:
+        place = rank + count if rank < 0 else jnp.full_like(count, rank)
     order = jnp.sort(jnp.where(there, values, np.inf), -1)
     at = jnp.arange(order.shape[-1]) == jnp.broadcast_to(place, order.shape[:-1])[..., None]
-    return jnp.where(at & (place < count)[..., None], order, 0).sum(-1)
+    enough = (place >= 0) & (place < count)
+    return jnp.where(at & enough[..., None], order, 0).sum(-1)
 
 
 def _middle(x: Any, *geometry: Any, method: str = "higher", **options: Any) -> Any:
