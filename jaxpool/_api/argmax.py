@@ -19,6 +19,7 @@ from jaxpool._arguments.sizes import (
     Ints,
     Padding,
     check_countable,
+    example_axes,
     is_int,
     is_sequence,
     listed,
@@ -191,10 +192,8 @@ def checked_unpool(
             kind = ValueError if is_sequence(spatial_shape) else TypeError
             raise ArgumentError("spatial_shape", rule, spatial_shape, hint, kind)
         rank = len(spatial_shape)
-        whole = axes is None and rank == y.ndim > 2 and all(map(is_int, spatial_shape))
-        if whole and spatial_shape[0] == y.shape[0] and spatial_shape[-1] == y.shape[-1]:
-            rule, hint = "the sizes of unpooled axes alone", f"Pass {tuple(spatial_shape[1:-1])}."
-            raise ArgumentError("spatial_shape", rule, spatial_shape, hint)
+        if rank == y.ndim > 2 and all(map(is_int, spatial_shape)):
+            _check_not_whole(spatial_shape, y.shape, axes)
         where = normalise_axes(axes, y.ndim, rank, "y")
         sizes = per_axis("spatial_shape", spatial_shape, rank, or_int=False)
         check_countable("spatial_shape", sizes)
@@ -202,6 +201,17 @@ def checked_unpool(
             check_countable("y", [y.shape[axis] for axis in where])
         check_indices(indices, given, y, math.prod(sizes))
     return y, indices, where, sizes
+
+
+def _check_not_whole(spatial_shape: Sequence[int], shape: Sequence[Any], axes: Any) -> None:
+    """Raises for the shape of the whole result in place of the sizes of its unpooled `axes`."""
+    ndim = len(shape)
+    pooled = example_axes(ndim) if axes is None else normalise_axes(axes, ndim, None, "y")
+    others = [axis for axis in range(ndim) if axis not in pooled]
+    if others and all(spatial_shape[axis] == shape[axis] for axis in others):
+        hint = f"Pass {tuple(spatial_shape[axis] for axis in pooled)}."
+        rule = "the sizes of unpooled axes alone"
+        raise ArgumentError("spatial_shape", rule, spatial_shape, hint)
 
 
 def check_indices(

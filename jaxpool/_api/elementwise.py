@@ -9,7 +9,7 @@ from jax import Array
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._arguments.arrays import is_array, real_array, weakly_typed
+from jaxpool._arguments.arrays import is_array, not_an_array, real_array, weakly_typed
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -39,8 +39,7 @@ def _operands(
         )
     for name, x in zip(names, xs, strict=True):
         if not is_array(x) and not isinstance(x, (bool, int, float)):
-            hint = f"Pass jnp.asarray({name})."
-            raise ArgumentError(name, "an array or a number", x, hint, TypeError, static=False)
+            raise not_an_array(name, x, "an array or a number")
     arrays = [real_array(name, x) for name, x in zip(names, xs, strict=True)]
     try:
         dtype, weak = jax.dtypes.result_type(*arrays, return_weak_type_flag=True)

@@ -12,14 +12,13 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.regions import Sizes, cells_of, gathered, integers, samples_of, scale_of
+from jaxpool._api.regions import Sizes, cells_of, gathered, images_of, samples_of, scale_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import check_countable, is_int, is_sequence
 from jaxpool._kernels.dtypes import accumulator, float_dtype
-from jaxpool._kernels.segments import within
 from jaxpool._ops.levels import level_mean
 from jaxpool._ops.regions import BoxMean
 from jaxpool._shards.split import check_whole
@@ -43,8 +42,9 @@ def multilevel_roi_align(
     samples: int = 2,
     aligned: bool = True,
 ) -> Array:
-    """Computes `roi_align` of each box in the level of a feature pyramid that is of its size.
+    """Computes `roi_align` of each box (y0, x0, y1, x1) in the level of a feature pyramid that is of its size.
 
+    Boxes have rows first, those of torchvision are `boxes[..., [1, 0, 3, 2]]`.
     A box of height h and width w in pixels of the image is pooled from level
     `k = floor(canonical_level + log2(sqrt(h * w) / canonical_size))`, or from the finest or the coarsest
     where there is no such level. Level k is the features of which a pixel is `2**k` pixels of the
@@ -58,12 +58,13 @@ def multilevel_roi_align(
     is multiplied with the weights of its boxes, and nothing scatters.
 
     Args:
-      features: arrays (B, H, W, C), or (H, W, C) without `batch_indices`, one per level, the finest
-        first, of one dtype and with as many channels each.
-      boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image.
+      features: arrays (B, H, W, C), or (H, W, C) of one image, one per level, the finest first, of one
+        dtype and with as many channels each. Channels come last, as in `roi_align`.
+      boxes: array (B, K, 4), K boxes of each image, or (..., K, 4) of one image or with `batch_indices`,
+        in pixels of the image. A box with `y1 <= y0` or `x1 <= x0` gives 0, as in `roi_align`.
       output_shape: cells down and across a box, an int or two.
-      batch_indices: array of integers (..., K), the image of each box; needed with an axis of images, and
-        only then.
+      batch_indices: integers of the shape (..., K), the image of each box. None is by the first axis of
+        boxes, or one image. Where given, it alone counts.
       spatial_scale: pixels of the first level per pixel of the image, a power of two; each level after it has half of
         it. 1/4 is level 2.
       canonical_size: the size of a box, in pixels of the image, that is pooled from `canonical_level`.
@@ -92,7 +93,11 @@ def multilevel_roi_align(
     name = "multilevel_roi_align"
     if not is_sequence(features) or not len(features):
         with calling(name):
-            rule = "a sequence of arrays, one for each level"
+            rule = "a list or a tuple of arrays, one for each level"
+            if isinstance(features, dict):
+                got = f"a dict of {', '.join(map(repr, features))}"
+                hint = "Pass a list ordered from fine to coarse."
+                raise ArgumentError("features", rule, features, hint, TypeError, got=got)
             raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
     xs = [as_array(name, x, "features") for x in features]
     boxes = as_array(name, boxes, "boxes")
@@ -128,18 +133,18 @@ def multilevel_roi_align(
 
 
 def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Array], Array, Array]:
-    """The levels (B, H, W, C), the boxes (K, 4) and the image of each."""
+    """The levels (B, H, W, C), the flat boxes (n, 4) and the image of each."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4 or not all(map(is_int, boxes.shape)):
         rule = "an array (..., K, 4) of (y0, x0, y1, x1), of known sizes"
         raise ArgumentError("boxes", rule, boxes.shape, "One box is boxes[None].", of="shape")
-    rank = 3 if batch_indices is None else 4
+    rank = 3 if batch_indices is None and xs[0].ndim == 3 else 4
     shapes = [x.shape for x in xs]
     if any(
         len(shape) != rank or 0 in shape[-3:-1] or not all(map(is_int, shape[:-1]))
         for shape in shapes
     ):
-        rule = "arrays (H, W, C) without batch_indices, (B, H, W, C) with them, with pixels and of known sizes but C"
-        raise ArgumentError("features", rule, shapes, "Name the image of each box.")
+        rule = "arrays (B, H, W, C), or (H, W, C) without batch_indices, with pixels and of known sizes but C"
+        raise ArgumentError("features", rule, shapes, "One image is x[None].")
     if (
         len({(*shape[: rank - 3], shape[-1], x.dtype) for shape, x in zip(shapes, xs, strict=True)})
         > 1
@@ -160,10 +165,9 @@ def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Arr
             check_countable("features", (size,))
         check_whole(x, *range(rank - 1), by_type=False, argument="features")
     flat = boxes.reshape(-1, 4)
-    if batch_indices is None:
+    if rank == 3:
         return [x[None] for x in xs], flat, jnp.zeros(flat.shape[0], np.int32)
-    images = integers("batch_indices", batch_indices, boxes.shape[:-1], xs[0].shape[0])
-    return xs, flat, within(images.reshape(-1), xs[0].shape[0])
+    return xs, flat, images_of(boxes, batch_indices, xs[0].shape[0])
 
 
 def level_of(boxes: Array, bounds: tuple[int, int], size: float, level: int) -> Array:

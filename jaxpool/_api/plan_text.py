@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,13 +12,14 @@ from jaxpool._geometry.window import Window
 from jaxpool._plan.problem import PLATFORMS
 from jaxpool._plan.stages import How, OpPlan, Stage, Stages
 
-HOWS: dict[How, tuple[str, str]] = {  # what a pass does, and why it does so, or what that means
+# How a pass reads the array, and what that means.
+HOWS: dict[How, tuple[str, str]] = {
     "padded": (
         "by slices",
-        "each term is a slice of the array, padded first where windows reach beyond it",
+        "shifted slices of the array, which is padded first where windows reach beyond it",
     ),
-    "bounded": ("in place", "no copy, but bounds to test in the loop"),
-    "tables": ("through tables", "one loop for all elements, each term looked up"),
+    "bounded": ("in place", "shifted slices without a padded copy; the loop tests bounds"),
+    "tables": ("through tables", "one loop, which looks up the position of each element"),
     "reduced": ("as a reduction", "one window covers these axes"),
     "reduce_window": ("by lax.reduce_window", "one instruction of XLA reads the array once"),
     "blocks": ("as blocks of a grid", "each block is a window, filled up to the longest"),
@@ -41,13 +43,6 @@ HOWS: dict[How, tuple[str, str]] = {  # what a pass does, and why it does so, or
     ),
     "elementwise": ("element by element", "only elements at one position meet"),
 }
-
-
-BESIDE = (  # what else a pass may say of itself
-    "stored: written out for what reads it next, and not computed again there",
-    "interleaved parts of the result: a loop for each place in a stride, as other windows reach it",
-    "its ends apart: loops of their own for the border, where elements are missing",
-)
 
 
 def lines_of(row: Any) -> Iterator[str]:
@@ -77,7 +72,7 @@ def lines_of(row: Any) -> Iterator[str]:
 
 
 def legend(rows: Sequence[Any]) -> Iterator[str]:
-    """What the words mean that say how a pass goes, of those that occur."""
+    """The meaning of each way of reading that occurs in the text."""
     used = {
         stage.how
         for row in rows
@@ -85,9 +80,7 @@ def legend(rows: Sequence[Any]) -> Iterator[str]:
         for stages in ways_of(plan, row.runs).values()
         for stage in stages
     }
-    words = [f"{how}: {why}" for key, (how, why) in HOWS.items() if key in used]
-    said = "\n".join(line for row in rows for line in lines_of(row))
-    yield from (*words, *[line for line in BESIDE if line.split(":")[0] in said])
+    yield from (f"{how}: {why}" for key, (how, why) in HOWS.items() if key in used)
 
 
 def of_type(array: Any) -> str:
@@ -133,7 +126,7 @@ def told(row: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:
     found: list[tuple[list[str], list[tuple[str, list[str]]]]] = []
     for on, plan in row.passes.items():
         said = [
-            (way, [*map(of_stage, stages)] or ["one expression, which XLA compiles as it finds it"])
+            (way, _lines_of_stages(stages) or ["one expression, which XLA compiles as it finds it"])
             for way, stages in ways_of(plan, row.runs).items()
         ]
         said += [("", list(plan.why))] * bool(plan.why)
@@ -160,16 +153,19 @@ def ways_of(plan: OpPlan, runs: Sequence[str]) -> dict[str, Stages]:
     return ways
 
 
+def _lines_of_stages(stages: Stages) -> list[str]:
+    """A line for each pass; equal passes in a row share one."""
+    lines = [(line, len([*equal])) for line, equal in itertools.groupby(map(of_stage, stages))]
+    return [f"{line}, {count} passes" if count > 1 else line for line, count in lines]
+
+
 def of_stage(stage: Stage) -> str:
-    """One pass."""
-    words = [f"{stage.terms} element{'s' * (stage.terms > 1)} each, {HOWS[stage.how][0]}"]
-    words += [f"{stage.phases} interleaved parts of the result"] * (stage.phases > 1)
-    words += [f"{stage.regions} parts of the result, its ends apart"] * (stage.regions > 1)
-    words += ["stored"] * stage.stored
+    """One pass: its axes, how many elements each result reads, and how; its other fields are for programs."""
+    elements = f"{stage.terms} element{'s' * (stage.terms > 1)} per result"
     axes = f"axes {', '.join(map(str, stage.axes))}: " if stage.axes[1:] else ""
     axes = axes or (f"axis {stage.axes[0]}: " if stage.axes else "")
     note = f" ({stage.note})" if stage.note else ""
-    return f"{axes}{', '.join(words)}{note}"
+    return f"{axes}{elements}, {HOWS[stage.how][0]}{note}"
 
 
 def _line(title: str, text: str) -> str:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
-from typing import Any
+from typing import Any, Literal
 
 from jax import Array
 
 from jaxpool._api.shared_text import filled
-from jaxpool._api.windowed import checked, masked
+from jaxpool._api.windowed import MaskedPool, checked, masked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.choices import choice
+from jaxpool._arguments.errors import ArgumentError, calling, pooling
 from jaxpool._arguments.sizes import Ints, Padding, check_countable, is_int, known_sizes, one_axis
+from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import accumulator, float_dtype
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.k_max import KMax
-from jaxpool._ops.masked import median
+from jaxpool._ops.masked import rank as masked_rank
 from jaxpool._ops.rank_pool import RankPool, ranked
+from jaxpool._plan.rank_pool import Rank
 from jaxpool._shards.place import on_shards, place_by_type
-from jaxpool._shards.split import check_whole
+from jaxpool._shards.split import Split, check_whole
 from jaxpool._shards.whole import Local
 
-MEDIAN: Any = object()  # the rank of median pools; None is what a user might pass by mistake
+# In the words of `numpy.quantile`.
+Method = Literal["higher", "lower", "midpoint"]
 
 
 @public
@@ -38,28 +44,35 @@ def median_pool(
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,
+    method: Method = "higher",
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
     """Computes the median of each window.
 
     `y[b, i, j, c]` is the element of rank `n // 2`, counted from 0, of the n real elements
-    `x[b, i * s - p + u * d, j * s - p + v * d, c]`, letters as in `max_pool`: of an even n the upper
-    of the two in the middle. Padding is not an element. Small windows are ranked by comparators, large
-    ones by a loop that counts, tap by tap; both hold a few arrays of the size of the output.
+    `x[b, i * s - p + u * d, j * s - p + v * d, c]`, letters as in `max_pool`. Of an even n it is the
+    higher of the two in the middle, unless `method` says otherwise. Padding is not an element. Small
+    windows are ranked by comparators, large ones by a loop that counts, tap by tap; both hold a few
+    arrays of the size of the output.
 
     Gradient: to the element chosen, as of `max_pool`; with `ties="split"` shared by all that equal
-    it. NaN ranks above every number, zeros of both signs are equal. The residual is one unsigned
-    index per output (with "split" a bit per tap, or of more than 64 taps x and y). No scatter.
+    it. With `method="midpoint"` each of the two gets half of the cotangent. NaN ranks above every
+    number, zeros of both signs are equal. The residual is one unsigned index per output (with "split" a
+    bit per tap, or of more than 64 taps x and y), and with "midpoint" two of them. No scatter.
 
     {x}
     {sizes}
       ceil_mode: round the output size up.
       where: array of bools that broadcasts to x, the elements that count; None is all. What is left
         out is as padding, whatever stands there; a window in which nothing counts gives 0.
+      method: the median of an even n, in the words of `numpy.quantile`: the "higher" or the "lower" of
+        the two elements in the middle, or "midpoint", their mean.
     {choice}
 
-    {result}
+    Returns:
+      Array of the shape that `max_pool` gives; the dtype of x, but float32 for the "midpoint" of
+      integers and bools.
 
     {errors}
 
@@ -67,6 +80,8 @@ def median_pool(
       >>> import jax, jax.numpy as jnp
       >>> import jaxpool
       >>> x = jnp.array([1.0, 9.0, 2.0, 3.0])[:, None]
+      >>> [jaxpool.median_pool(x, (4,), method=name).item() for name in ("higher", "lower", "midpoint")]
+      [3.0, 2.0, 2.5]
       >>> jaxpool.median_pool(x, (3,)).ravel()
       Array([2., 3.], dtype=float32)
       >>> jax.grad(lambda x: jaxpool.median_pool(x, (3,)).sum())(x).ravel()
@@ -76,11 +91,29 @@ def median_pool(
       Array([2., 3.], dtype=float32)
 
     References:
-      `scipy.ndimage.median_filter`, whose border has elements; Batcher, Sorting Networks and their
-      Applications.
+      `scipy.ndimage.median_filter`, whose border has elements; `torch.median` has the "lower" one,
+      `jnp.median` the "midpoint"; Batcher, Sorting Networks and their Applications.
     """
-    options = (strides, padding, window_dilation, ceil_mode, axes, ties, autodiff)
-    return pool_of_rank("median_pool", x, MEDIAN, window_shape, *options, where=where)
+    windows = _RankedWindows.of(
+        "median_pool",
+        x,
+        window_shape,
+        where,
+        ties,
+        autodiff,
+        strides=strides,
+        padding=padding,
+        window_dilation=window_dilation,
+        ceil_mode=ceil_mode,
+        axes=axes,
+    )
+    with pooling("median_pool", windows.x, window_shape):
+        choice("method", method, ("higher", "lower", "midpoint"))
+    if method != "midpoint":
+        return windows.element(method)
+    dtype = float_dtype(windows.x.dtype)
+    low, high = [windows.element(each).astype(accumulator(dtype)) for each in ("lower", "higher")]
+    return (low * 0.5 + high * 0.5).astype(dtype)
 
 
 @public
@@ -95,6 +128,7 @@ def rank_pool(
     window_dilation: Ints | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
+    where: Any = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -106,6 +140,8 @@ def rank_pool(
       rank: an int from -n to n - 1, n being the real elements of the window that has the fewest.
     {sizes}
       ceil_mode: round the output size up.
+      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
+        out is as padding, whatever stands there; a window in which too few count for the rank gives 0.
     {choice}
 
     {result}
@@ -115,37 +151,74 @@ def rank_pool(
     Example:
       >>> import jax.numpy as jnp
       >>> import jaxpool
-      >>> jaxpool.rank_pool(jnp.array([4, 1, 3, 2])[:, None], 1, (3,)).ravel()
+      >>> x = jnp.array([4, 1, 3, 2])[:, None]
+      >>> jaxpool.rank_pool(x, 1, (3,)).ravel()
       Array([3, 2], dtype=int32)
+      >>> jaxpool.rank_pool(x, 1, (3,), where=x != 1).ravel()
+      Array([4, 3], dtype=int32)
 
     References:
       `scipy.ndimage.rank_filter`.
     """
-    options = (strides, padding, window_dilation, ceil_mode, axes, ties, autodiff)
-    return pool_of_rank("rank_pool", x, rank, window_shape, *options)
+    windows = _RankedWindows.of(
+        "rank_pool",
+        x,
+        window_shape,
+        where,
+        ties,
+        autodiff,
+        strides=strides,
+        padding=padding,
+        window_dilation=window_dilation,
+        ceil_mode=ceil_mode,
+        axes=axes,
+    )
+    with pooling("rank_pool", windows.x, window_shape):
+        return windows.element(check_rank(rank, windows.fewest))
 
 
-def pool_of_rank(
-    name: str, x: Any, rank: Any, shape: Any, *options: Any, where: Any = None
-) -> Array:
-    """The rank pool, with `MEDIAN` the median pool, of x."""
-    named = ("strides", "padding", "window_dilation", "ceil_mode", "axes", "ties", "autodiff")
-    given = dict(zip(named, options, strict=True))
-    x, window, split = checked(name, x, shape, **given)
-    with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
-        if rank is MEDIAN:
-            rank = None
-        else:
-            real = [dim.real(dim.kinds()) for dim in window.dims]
-            rank = check_rank(rank, math.prod(int(each.min()) for each in real))
-    op = RankPool(window, options[-2], range(window.size), rank)
-    some = masked(name, x, shape, window, split, where)
-    if some:
-        return some.run(median, op, x, autodiff=options[-1])
-    if split:
-        y: Array = split.apply(ranked, op, x, autodiff=options[-1])
-        return y
-    return ranked(op, x, autodiff=options[-1])
+@dataclasses.dataclass(frozen=True)
+class _RankedWindows:
+    """The checked arguments of a pool that takes elements of windows by their rank."""
+
+    x: Array
+    window: Window
+    split: Split | None
+    mask: MaskedPool | None
+    ties: Ties
+    autodiff: Autodiff
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        x: Any,
+        window_shape: Any,
+        where: Any,
+        ties: Any,
+        autodiff: Any,
+        **geometry: Any,
+    ) -> _RankedWindows:
+        """The arguments of the public function `name`; what is wrong raises in its name."""
+        x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
+        mask = masked(name, x, window_shape, window, split, where)
+        return cls(x, window, split, mask, ties, autodiff)
+
+    @property
+    def fewest(self) -> int:
+        """The number of real elements in the window that has the fewest."""
+        real = [dim.real(dim.kinds()) for dim in self.window.dims]
+        return math.prod(int(each.min()) for each in real)
+
+    def element(self, rank: Rank) -> Array:
+        """The element of a rank of each window."""
+        op = RankPool(self.window, self.ties, range(self.window.size), rank)
+        if self.mask:
+            return self.mask.run(masked_rank, op, self.x, autodiff=self.autodiff)
+        if self.split:
+            y: Array = self.split.apply(ranked, op, self.x, autodiff=self.autodiff)
+            return y
+        return ranked(op, self.x, autodiff=self.autodiff)
 
 
 def check_rank(rank: Any, count: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array, converted, is_array, real_array
+from jaxpool._arguments.arrays import as_array, converted, is_array, not_an_array, real_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -50,11 +50,10 @@ def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
     """`where`, or another argument, as an array of bools of the rank of `shape`, to which it broadcasts."""
     if not is_array(where) and not isinstance(where, bool):
-        hint = f"Pass jnp.asarray({argument})."
-        raise ArgumentError(argument, "an array of bools", where, hint, TypeError)
+        raise not_an_array(argument, where, "an array of bools")
     mask = converted(argument, where)
     if mask.dtype != jnp.bool_:
-        hint = f"Pass {argument} != 0."
+        hint = _bools_of(argument, mask.dtype)
         raise ArgumentError(argument, "an array of bools", mask.dtype, hint, TypeError, of="dtype")
     try:
         fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
@@ -62,8 +61,20 @@ def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
         fits = False
     if not fits:
         rule = "of a shape that broadcasts to that of x"
-        raise ArgumentError(argument, rule, mask.shape, "Reshape it first.", of="shape")
+        leading = 0 < mask.ndim < len(shape) and mask.shape == tuple(shape)[: mask.ndim]
+        missing = ", None" * (len(shape) - mask.ndim)
+        hint = f"Pass {argument}[...{missing}]." if leading else "Reshape it first."
+        raise ArgumentError(argument, rule, mask.shape, hint, of="shape")
     return lax.expand_dims(mask, range(len(shape) - mask.ndim))
+
+
+def _bools_of(argument: str, dtype: Any) -> str:
+    """How to get bools from numbers: from integers that are episode ids or lengths, `argument != 0` would be wrong."""
+    if not jnp.issubdtype(dtype, jnp.integer):
+        return f"Pass {argument} != 0."
+    if argument == "reset":
+        return "For episode ids pass jnp.diff(ids, prepend=ids[:1] - 1) != 0, for flags reset != 0."
+    return "For lengths pass jnp.arange(T) < lengths[:, None], for flags where != 0."
 
 
 def _holds(dtype: Any, value: Any) -> bool:

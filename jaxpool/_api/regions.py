@@ -16,7 +16,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
 from jaxpool._api.shared_text import filled
-from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.arrays import as_array, not_an_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.coefficients import number
@@ -37,12 +37,14 @@ Result = TypeVar("Result")  # an array or several
 
 def integers(argument: str, value: Any, shape: Sequence[int], count: int | None) -> Array:
     """`value` as an array of integers of `shape`, from 0 to below `count` where they are known."""
-    array = value if isinstance(value, (jax.Array, np.ndarray)) else None
-    rule, hint = "an array of integers", "Pass int32, say."
-    if array is None:
-        raise ArgumentError(argument, rule, value, hint, TypeError)
+    if not isinstance(value, (jax.Array, np.ndarray)):
+        raise not_an_array(argument, value, "an array of integers")
+    array = value
     if not jnp.issubdtype(array.dtype, jnp.integer):
-        raise ArgumentError(argument, rule, array.dtype, hint, TypeError, of="dtype")
+        hint = "Pass int32, say."
+        raise ArgumentError(
+            argument, "an array of integers", array.dtype, hint, TypeError, of="dtype"
+        )
     if tuple(array.shape) != tuple(shape):
         raise ArgumentError(
             argument, f"of shape {tuple(shape)}", array.shape, "Give one for each.", of="shape"
@@ -76,17 +78,16 @@ def gathered(
 
 
 def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array, ...]:
-    """x (B, H, W, C), boxes (K, 4) and, if there are several images, that of each box."""
+    """x (B, H, W, C), flat boxes (n, 4) and, if x has an axis of images, the image of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
         rule = "an array (..., K, 4) of (y0, x0, y1, x1)"
         torch = boxes.shape[-1:] == (5,)
         hint = "Images go into batch_indices." if torch else "One box is boxes[None]."
         raise ArgumentError("boxes", rule, boxes.shape, hint, of="shape")
-    rank = 3 if batch_indices is None else 4
-    if x.ndim != rank:
-        rule = "(H, W, C) without batch_indices, (B, H, W, C) with them"
-        hint = "Name the image of each box." if rank == 3 else "One image is x[None]."
-        raise ArgumentError("x", rule, x.shape, hint, of="shape")
+    rank = x.ndim
+    if rank != 4 and (rank != 3 or batch_indices is not None):
+        rule = "(B, H, W, C), or (H, W, C) without batch_indices"
+        raise ArgumentError("x", rule, x.shape, "One image is x[None].", of="shape")
     if not all(map(is_int, x.shape[:-1])):
         hint = "Channels may be symbolic."
         raise ArgumentError("x", "of known sizes but for C", x.shape, hint, of="shape")
@@ -98,10 +99,21 @@ def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array
         check_countable("x", (size,))
     check_whole(x, *range(rank - 1), by_type=False)
     flat = boxes.reshape(-1, 4)
-    if batch_indices is None:
+    if rank == 3:
         return x[None], flat
-    images = integers("batch_indices", batch_indices, boxes.shape[:-1], x.shape[0])
-    return x, flat, within(images.reshape(-1), x.shape[0])
+    return x, flat, images_of(boxes, batch_indices, x.shape[0])
+
+
+def images_of(boxes: Array, batch_indices: Any, count: int) -> Array:
+    """The image of each box, flat: `batch_indices`, or the first axis of boxes (B, K, 4), of which `count` is B."""
+    if batch_indices is not None:
+        images = integers("batch_indices", batch_indices, boxes.shape[:-1], count)
+        return within(images.reshape(-1), count)
+    if boxes.ndim != 3 or boxes.shape[0] != count:
+        rule = f"({count}, K, 4) without batch_indices, K boxes of each image"
+        hint = "Pass the image of each box as batch_indices."
+        raise ArgumentError("boxes", rule, boxes.shape, hint, of="shape")
+    return lax.broadcasted_iota(np.int32, boxes.shape[:-1], 0).reshape(-1)
 
 
 def _pooled(op: BoxMean, boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]) -> Array:
@@ -126,13 +138,16 @@ def roi_align(
     aligned: bool = True,
     kind: Literal["avg", "max"] = "avg",
 ) -> Array:
-    """Computes the average, or the maximum, of points in each cell of boxes, between pixels.
+    """Computes the average, or the maximum, of points between pixels in each cell of boxes (y0, x0, y1, x1).
+
+    Boxes have rows first; those of torchvision are `boxes[..., [1, 0, 3, 2]]`.
 
     `y[k, i, j, c] = sum over (h, w) of down[k, i, h] * across[k, j, w] * x[b_k, h, w, c]`, with K
     boxes, cells (i, j), rows H, columns W, channels C; `down` and `across` hold the weights of
     bilinear interpolation at `samples` points an axis of a cell, spread evenly. A point more than a
     pixel outside the image counts as 0, one less than that as the nearest pixel. A box without area
-    gives 0.
+    gives 0, and so does one with `y1 < y0` or `x1 < x0`; without `aligned` it starts at (y0, x0) and is a
+    pixel long there.
 
     Gradient: that of the formula, to x and to the boxes, in forward and reverse mode and to any
     order; at a pixel's centre, where the weights have a corner, to the boxes from the right. For
@@ -221,13 +236,16 @@ def roi_max_pool(
     spatial_scale: float = 1.0,
     ties: Ties = "first",
 ) -> Array:
-    """Computes the largest pixel of each cell of boxes that are rounded to whole pixels.
+    """Computes the largest pixel of each cell of boxes (y0, x0, y1, x1), rounded to whole pixels.
+
+    Boxes have rows first; those of torchvision are `boxes[..., [1, 0, 3, 2]]`.
 
     `y[k, i, j, c] = max of x[b_k, h, w, c]` over the rows h of cell i and the columns w of cell j of
     box k. Corners are rounded, halves away from 0, and belong to the box: it has `max(y1 - y0 + 1, 1)`
-    rows. Of n rows cell i of I holds those from `floor(i * n / I)` to below `ceil((i + 1) * n / I)`,
-    where they are in the image; a cell without any pixel gives 0. As in torchvision these bounds are
-    computed in float32, in float64 for boxes of that: a cell may begin a row earlier or end one later.
+    rows, so one with `y1 < y0` has the row y0. Of n rows cell i of I holds those from `floor(i * n / I)`
+    to below `ceil((i + 1) * n / I)`, where they are in the image; a cell without any pixel gives 0. As
+    in torchvision these bounds are computed in float32, in float64 for boxes of that: a cell may begin
+    a row earlier or end one later.
 
     Gradient: the cotangent of a cell goes to the pixel that attains its maximum, as `ties` says, and
     that of a cell without pixels nowhere; none goes to the boxes. NaN is larger than every number.

@@ -39,13 +39,16 @@ _TEXTS = {
     most `size - window + 1`.
   axes: the pooled axes; None is the `len(output_shape)` axes before the last one.""",
     "boxes": """Args:
-  x: array (H, W, C), or (B, H, W, C) with `batch_indices`; floats, integers or bools.
-  boxes: array (..., K, 4) of (y0, x0, y1, x1), in pixels of the image before `spatial_scale`.
-    A box with a NaN gives 0.
+  x: array (B, H, W, C), or (H, W, C) of one image; floats, integers or bools. Channels come last.
+    Features (B, C, H, W) are not recognised: C is taken for rows, and each column for a channel.
+  boxes: array (B, K, 4), K boxes of each image, or (..., K, 4) of one image or with `batch_indices`,
+    in pixels of the image before `spatial_scale`. A box with a NaN gives 0.
   output_shape: cells down and across a box, an int or two.
-  batch_indices: integers of the shape (..., K): the image of each box. A box whose traced index is
-    out of range gives 0.
-  spatial_scale: the positive number that boxes are multiplied with.""",
+  batch_indices: integers of the shape (..., K): the image of each box. None is by the first axis of
+    boxes, or one image. Where given, it alone counts: boxes (B, K, 4) have indices (B, K). A box
+    whose traced index is out of range gives 0.
+  spatial_scale: the positive number that boxes are multiplied with. Above 1, features are finer than
+    the image that boxes are measured in; parts of a box beyond x are treated as outside the image.""",
     "segments": """Args:
   x: array (N, ...); floats, integers and bool, where max is "or" and min is "and".
   segment_ids: integers (N,). A row whose id is negative, or at least `num_segments`, is dropped.

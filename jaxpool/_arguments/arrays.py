@@ -50,9 +50,34 @@ def as_array(function: str, x: Any, argument: str = "x") -> Array:
     """x as a jax array; lists, scalars, strings and None raise in the name of `function`."""
     with calling(function):
         if not is_array(x):
-            hint = f"Pass jnp.asarray({argument})."
-            raise ArgumentError(argument, "an array", x, hint, TypeError, static=False)
+            raise not_an_array(argument, x)
         return real_array(argument, x)
+
+
+def not_an_array(argument: str, value: Any, rule: str = "an array") -> ArgumentError:
+    """The error for a `value` that is no array: a tensor of another library, a list, a string, None."""
+    if callable(getattr(value, "numpy", None)):  # PyTorch, TensorFlow
+        package = type(value).__module__.partition(".")[0]
+        got = f"{argument} of type {package}.{type(value).__name__}"
+        detached = ".detach()" if getattr(value, "requires_grad", False) is True else ""
+        hint = f"Pass jnp.asarray({argument}{detached}.numpy())."
+        return ArgumentError(argument, rule, value, hint, TypeError, got=got, static=False)
+    hint = (
+        f"Pass jnp.asarray({argument})."
+        if _has_numbers(value)
+        else "Pass an array of jax or NumPy."
+    )
+    return ArgumentError(argument, rule, value, hint, TypeError, static=False)
+
+
+def _has_numbers(value: Any) -> bool:
+    """Whether `jnp.asarray(value)` is an array of numbers or bools, as far as can be said of traced entries."""
+    try:
+        return np.asarray(value).dtype.kind in "biuf"
+    except jax.errors.TracerArrayConversionError:
+        return True
+    except Exception:  # an object of a user's own, or lists of unequal lengths
+        return False
 
 
 def converted(argument: str, x: Any) -> Array:

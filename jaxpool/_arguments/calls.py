@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from jaxpool._arguments.arrays import is_array, is_key
+from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_sequence
 from jaxpool._arguments.words import WITHOUT_FUNCTION, advice
 
@@ -24,10 +25,9 @@ R = TypeVar("R")
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, whose calls with a missing, an unknown or a surplus argument are refused in our voice.
+    """`function`, with its name in errors about its arguments: missing, unknown, surplus or swapped ones too.
 
-    Nothing is looked at unless the call is refused: by Python, before the first line of `function`, or by
-    `function` itself, of which arguments may have changed places.
+    Arguments are looked at only after the call has raised, in Python's check of the signature or in `function`.
     """
 
     @functools.wraps(function)
@@ -48,6 +48,9 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
             if reason:
                 raise TypeError(reason) from None
             raise
+        except ArgumentError:
+            with calling(_name(function)):
+                raise
 
     return call
 
@@ -86,8 +89,8 @@ def refused(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
 def _name(function: Callable[..., Any]) -> str:
     """As a user writes it after `jaxpool.`: with its public module, if that is not the package itself."""
     room, *inside = function.__module__.split(".")[1:]
-    if room == "compat":  # each part of `compat.torch` has a module of its own
-        room += ".torch" if inside[0].startswith("_torch") else f".{inside[0]}"
+    if room == "compat":  # `compat.torch.max_pool2d` is defined in `compat/_torch_max_pool.py`
+        room += "." + inside[0].removeprefix("_").partition("_")[0]
     return function.__name__ if room.startswith("_") else f"{room}.{function.__name__}"
 
 
@@ -148,6 +151,8 @@ def _order(name: str, value: Any, other: Any) -> tuple[str, ...]:
     """The arguments with which `name` has changed places, if `other`, given for the next one, is one of them."""
     if name == "x" and not is_array(value) and is_array(other) and getattr(other, "ndim", 0) > 1:
         return "window_shape", "output_shape", "k", "p", "rank", "key"
+    if name == "indices" and not is_array(value) and is_sequence(value) and is_array(other):
+        return ("spatial_shape",)
     if name == "key" and is_key(other) and not is_key(value):
         return ("x",)
     if name in ("p", "rank") and is_sequence(value) and not is_sequence(other):

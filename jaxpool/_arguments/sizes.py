@@ -60,6 +60,8 @@ def per_axis(
     if is_int(value):
         values = (operator.index(value),) * rank
     elif not is_sequence(value) or not all(is_int(entry) for entry in value):
+        if isinstance(value, str) and value.upper() in PADDINGS:
+            hint = f"Pass padding={value.upper()!r} by name."
         raise ArgumentError(argument, rule, given, hint, TypeError)
     else:
         values = tuple(operator.index(entry) for entry in value)
@@ -77,19 +79,33 @@ def _check_bounded(argument: str, values: Sequence[int], given: Any) -> None:
 
 
 def _full_rank(window_shape: Sequence[Any], ndim: int) -> str:
-    """What to say of a window for every axis of an array, as lax and Haiku take it; empty if it is none."""
-    if len(window_shape) != ndim or not all(map(is_int, window_shape)):
+    """The hint for a window with a size for each axis, as lax and Haiku take it; empty for other windows.
+
+    A window with one more size, a leading 1, is that of a batch: the array is one example.
+    """
+    batch = len(window_shape) - ndim
+    if batch not in (0, 1) or not all(map(is_int, window_shape)) or 1 not in window_shape:
         return ""
-    pooled = tuple(axis for axis, size in enumerate(window_shape) if size != 1)
-    if not 0 < len(pooled) < ndim:
+    if batch and window_shape[0] != 1:
         return ""
-    sizes = tuple(window_shape[axis] for axis in pooled)
+    pooled = tuple(axis - batch for axis, size in enumerate(window_shape) if size != 1)
+    if not pooled:
+        return ""
+    sizes = tuple(window_shape[axis + batch] for axis in pooled)
     last = pooled == tuple(range(ndim - 1 - len(pooled), ndim - 1))
     wanted = f"{sizes}" if last else f"{sizes} with axes={pooled}"
     return (
         f"Windows list pooled axes alone: pass {wanted}, and strides and padding alike. "
         "jaxpool.compat.haiku takes windows of full rank."
     )
+
+
+def example_axes(ndim: int, count: int | None = None) -> tuple[int, ...]:
+    """Example axes for an array of rank `ndim`: the `count` before the last one, else all but the first and last."""
+    if count is None:
+        return tuple(range(1, ndim - 1)) or (0,)
+    first = max(ndim - 1 - count, 0)
+    return tuple(range(first, first + count))
 
 
 def normalise_axes(
@@ -101,13 +117,11 @@ def normalise_axes(
     """
     if axes is None:
         if count is None:
-            raise ArgumentError(
-                "axes",
-                "given when `window_shape` is an int",
-                None,
-                "Pass axes=(1, 2), say.",
-                TypeError,
+            example = (
+                f"Pass axes={example_axes(ndim)}, say." if ndim else "Pass an array with axes."
             )
+            rule = "given when `window_shape` is an int"
+            raise ArgumentError("axes", rule, None, example, TypeError)
         if ndim < count + 1:
             hint = _full_rank(window, ndim) or (
                 "Pass axes=... to pool an array without a channel axis, "
@@ -126,7 +140,8 @@ def normalise_axes(
     )
     given, axes = axes, listed(axes)
     if not is_sequence(axes) or not all(is_int(axis) for axis in axes):
-        raise ArgumentError("axes", rule, given, "Pass a tuple such as (1, 2).", TypeError)
+        example = f"Pass a tuple such as {example_axes(ndim, count)}." if ndim else "Leave it out."
+        raise ArgumentError("axes", rule, given, example, TypeError)
     whole = tuple(operator.index(axis) for axis in axes)
     inside = all(-ndim <= axis < ndim for axis in whole)
     normal = tuple(axis % ndim for axis in whole) if inside else ()
@@ -198,6 +213,8 @@ def padding_pairs(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
         raise ArgumentError("padding", rule, given, hint, TypeError)
     if len(pairs) != rank or any(side < 0 for pair in pairs for side in pair):
         hint = _pooled_alone(entries, rank, (0, (0, 0), [0, 0])) or hint
+        if rank == 1 and len(entries) == 2 and all(is_int(side) and side >= 0 for side in entries):
+            hint = f"Pass {(tuple(entries),)} for low and high padding of one axis."
         raise ArgumentError("padding", rule, given, hint)
     _check_bounded("padding", [side for pair in pairs for side in pair], given)
     return pairs

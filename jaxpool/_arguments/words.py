@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-# The names for one thing: those that a function here may have, and those of PyTorch, Keras and TensorFlow,
-# Flax, Haiku, ONNX and NumPy, which none has.
+# Synonyms: the names that functions here have for an argument, then the names in PyTorch, torchvision, torch_scatter,
+# Keras, TensorFlow, Flax, Haiku, ONNX and NumPy, which no function here has.
 MEANINGS = (
     (
         ("window_shape", "kernel_size"),
@@ -23,7 +23,14 @@ MEANINGS = (
     (("strides", "stride"), ("window_strides",)),
     (("padding",), ("pads", "pad")),
     (("window_dilation", "dilation"), ("dilations", "dilation_rate")),
-    (("output_shape", "output_size"), ("target_shape",)),
+    (("output_shape", "output_size"), ("target_shape", "crop_size", "pooled_shape")),
+    (("output_shape", "output_ratio"), ()),
+    (("samples", "sampling_ratio"), ("sample_num", "num_samples")),
+    (("batch_indices",), ("box_indices", "box_ind", "batch_index")),
+    (("boxes",), ("rois", "bboxes")),
+    (("num_segments",), ("dim_size", "num_nodes")),
+    (("segment_ids",), ("index", "batch", "ids")),
+    (("indices_are_sorted",), ("is_sorted", "sorted")),
     (("divisor", "divisor_override"), ()),
     (("p", "norm_type"), ()),
     (("axes", "axis", "dim"), ("dims",)),
@@ -32,7 +39,7 @@ MEANINGS = (
     (("ceil_mode",), ("ceil",)),
     (("count_include_pad",), ("count_pad", "count_include_padding")),
     (("where",), ("mask",)),
-    (("x", "input"), ("inputs", "value", "operand")),
+    (("x", "input"), ("inputs", "value", "operand", "src", "data")),
     (("key",), ("rng", "rng_key")),
 )
 # Words that have a meaning somewhere, so that they are no misspelling of another.

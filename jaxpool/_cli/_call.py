@@ -61,6 +61,9 @@ def _function(module: str, name: str, text: str) -> Callable[..., Any]:
         known = () if module else jaxpool.__all__
         close = difflib.get_close_matches(name.removeprefix("jaxpool."), known, 1)
         hint = f"Did you mean {close[0]}?" if close else EXAMPLE
+        start, dot, last = name.rpartition(".")
+        if dot and not module and not close:
+            hint = f"A function of a module has a colon: write {start}:{last}(...)."
         raise _wrong(f"a call of a function of {module or 'jaxpool'}", text, hint)
     function: Callable[..., Any] = found
     return function

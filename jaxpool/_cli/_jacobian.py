@@ -55,6 +55,11 @@ class Anything:
         """Whether shares are parts such as 1/3, to be written so."""
         return not self.pool.tolerance
 
+    @property
+    def marks(self) -> bool:
+        """Whether outputs are bools, which have no gradient."""
+        return bool(self.pool.marks)
+
     windowed = False  # where an output looks the Jacobian says
 
     def as_dict(self) -> dict[str, Any]:
@@ -140,6 +145,9 @@ def call_of(pool: Any, array: np.ndarray, settings: dict[str, Any], more: list[s
         settings.setdefault("axis", -3)
     if "segment_ids" in settings:  # as many segments as these name, not those of the record
         settings.setdefault("num_segments", None)
+    if "boxes" in settings:  # all boxes are of the one image
+        count = np.shape(settings["boxes"])[:-1]
+        settings.setdefault("batch_indices", np.zeros(count, np.int32))
     image = array[None, :, :, None]
     first = {} if pool.takes("segment_ids") or "x" not in pool.operands else {"x": image}
     return Anything(pool, pool.given(image, **settings | first), image)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import traceback
 from typing import Any
 
 import jax
 
 import jaxpool
+from jaxpool._accelerate.report import is_users, line
 from jaxpool._api.plan_of import Plans
 from jaxpool._api.plan_text import of_type
 from jaxpool._cli import UsageError
@@ -18,14 +20,16 @@ from jaxpool._plan.stages import OpPlan, Stage
 
 
 def plans_of(text: str) -> Plans:
-    """The plans of the call that `text` is. What its function refuses is said as it says it."""
+    """The plans of the call that `text` is. An error of its function is a usage error that names the user's line."""
     wide = re.search(r"\b(float|u?int)64\b", text) is not None
     with jax.enable_x64(wide or jax.config.read("jax_enable_x64")):
         function, args, kwargs = read_call(text)
         try:
             plans: Plans = jaxpool.plan_of(function)(*args, **kwargs)
         except (TypeError, ValueError) as error:
-            raise UsageError(str(error)) from None
+            frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+            users = [line(frame) for frame in frames if is_users(frame.f_code.co_filename)]
+            raise UsageError(": ".join([*users[-1:], str(error)])) from None
     return plans
 
 

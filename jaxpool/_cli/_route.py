@@ -45,6 +45,7 @@ class Settings:
     output_shape: Pair = (2, 2)
 
     windowed = True
+    marks = False
 
     @property
     def selects(self) -> bool:
@@ -155,6 +156,9 @@ class Route:
         if self.indices is None:
             selects = self.settings.selects
             chosen = np.any(self.shares != 0, axis=(0, 1))
+            if self.settings.marks:
+                marked = self.y.reshape(self.x.shape) != 0
+                return [(Grid("x: input", self.x, marked), Grid("y: output", self.y))]
             return [
                 (Grid("x: input", self.x, chosen if selects else None), Grid("y: output", self.y)),
                 (

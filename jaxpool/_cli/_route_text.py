@@ -30,13 +30,16 @@ def as_text(route: Route, notes: list[str]) -> str:
     parts = [paint(route.settings.call(route.array.shape), BOLD)]
     parts += [textwrap.fill(f"Note: {note}", fill) for note in notes]
     parts += _rows_of_grids(route.grids(), columns, paint)
-    parts += [textwrap.fill(_summary(route), fill), _table(route, fill, paint)]
+    parts += [textwrap.fill(_summary(route), fill)]
+    parts += [] if route.settings.marks else [_table(route, fill, paint)]
     return "\n\n".join(parts)
 
 
 def as_json(route: Route, notes: list[str]) -> str:
     """The explanation, for programs; what JSON has no numbers for is "nan", "inf" and "-inf"."""
-    grids = {"x": route.x, "y": route.y, "dy": route.dy, "dx": route.dx}
+    grids = {"x": route.x, "y": route.y}
+    if not route.settings.marks:
+        grids |= {"dy": route.dy, "dx": route.dx}
     if route.indices is not None:  # of an unpool, in the words of `max_unpool`: y in, x out
         grids = {"array": route.array, "y": route.x, "indices": route.indices}
         grids |= {"x": route.y, "dx": route.dy, "dy": route.dx}
@@ -142,6 +145,8 @@ def _style(grid: Grid, at: Position) -> str:
 
 def _summary(route: Route) -> str:
     op, ones = route.settings.op, bool((route.dy == 1).all())
+    if route.settings.marks:
+        return "y is 1 where it is True. A star marks these elements of x. A boolean result has no gradient."
     what = "A cotangent says how much a loss changes when a number does. "
     if op == "unpool":
         return (

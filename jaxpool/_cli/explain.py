@@ -105,6 +105,11 @@ def run(args: argparse.Namespace) -> int:
         require("demo", "matplotlib")
     pool = _other(args)
     settings = None if pool else _settings(args)
+    if pool and pool.marks and (args.html, args.cotangent) != (None, None):
+        option = "--cotangent" if args.html is None else "--html"
+        raise UsageError(
+            f"`{option}` does not go with --op {pool.name}, whose boolean result has no gradient."
+        )
     array, notes = read_array("--array", args.array)
     dy = None if args.cotangent is None else _cotangent(args.cotangent)
 

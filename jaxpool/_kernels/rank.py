@@ -16,7 +16,7 @@ from jaxpool._kernels.compare import decode, encode
 from jaxpool._kernels.dtypes import DType, index_dtype, is_float
 from jaxpool._kernels.positions import numbers
 from jaxpool._kernels.split_ties import WORD, Words
-from jaxpool._plan.rank_pool import network
+from jaxpool._plan.rank_pool import Rank, network, place_of
 
 
 def keys(x: Array) -> Array:
@@ -57,8 +57,10 @@ def counts(window: Window, ndim: int) -> Array:
     return slices.crossed(jnp.multiply, lines, window.axes, ndim)
 
 
-def by_comparators(terms: Sequence[Array], ranks: tuple[int, ...], window: Window) -> Array:
-    """Of each window, given a term per tap, the one of a rank; of several ranks, that of the window's median."""
+def by_comparators(
+    terms: Sequence[Array], ranks: tuple[int, ...], window: Window, rank: Rank
+) -> Array:
+    """The element of `rank` of each window, from a term per tap; `ranks` are the positions that it may have."""
     lanes = [*terms]
     for low, high, less, greater in network(len(lanes), ranks):
         a, b = lanes[low], lanes[high]
@@ -66,13 +68,13 @@ def by_comparators(terms: Sequence[Array], ranks: tuple[int, ...], window: Windo
         lanes[high] = lax.max(a, b) if greater else b
     y = lanes[ranks[0]]
     if ranks[1:]:
-        place = slices.broadcast_like(counts(window, y.ndim) // 2, y)
-    for rank in ranks[1:]:
-        y = lax.select(lax.eq(place, lax.full_like(place, rank)), lanes[rank], y)
+        place = slices.broadcast_like(place_of(rank, counts(window, y.ndim)), y)
+    for each in ranks[1:]:
+        y = lax.select(lax.eq(place, lax.full_like(place, each)), lanes[each], y)
     return y
 
 
-def balanced(terms: Sequence[Array], counting: Sequence[Array]) -> list[Array]:
+def balanced(terms: Sequence[Array], counting: Sequence[Array], median: Rank) -> list[Array]:
     """The terms of each window, those that do not count put below or above all numbers.
 
     So many are put below that the median of those that count is the median of all. Of 5 terms, 2 of which count:
@@ -82,7 +84,7 @@ def balanced(terms: Sequence[Array], counting: Sequence[Array]) -> list[Array]:
     """
     dtype = np.dtype(np.int32)
     count = functools.reduce(lax.add, [each.astype(dtype) for each in counting])
-    wanted = lax.full_like(count, len(terms) // 2) - count // 2
+    wanted = lax.full_like(count, place_of(median, len(terms))) - place_of(median, count)
     below, found = lax.full_like(count, 0), []
     for term, counts in zip(terms, counting, strict=True):
         low, high = [

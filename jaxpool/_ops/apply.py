@@ -17,6 +17,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._ops.linear_map import kept, linear_map, value
 from jaxpool._ops.op import Op
 
@@ -48,20 +49,20 @@ _reverse.defvjp(_reverse_fwd, _reverse_bwd, symbolic_zeros=True)
 
 
 @contextlib.contextmanager
-def _naming_the_other_mode() -> Iterator[None]:
-    """Adds to what jax says of forward mode through `jax.custom_vjp` which argument allows it.
+def _refusing_forward_mode() -> Iterator[None]:
+    """Turns jax's error about forward mode through `jax.custom_vjp` into one about the argument `autodiff`.
 
-    Under `jit`, `linearize` and `checkpoint` jax differentiates after the call has returned. Its error then has as its
-    cause the stack of that call, down to the line that bound the primitive. So those lines below say it as well.
+    Under `jit`, `checkpoint` and `linearize` jax differentiates after the call has returned. Its error then has as
+    its cause the stack of that call, down to the line that bound the primitive. So those lines say it as well.
     """
     try:
         yield
     except (TypeError, NotImplementedError) as error:
-        if any(words in str(error) for words in ("forward-mode", "custom_lin")):
-            error.add_note(
-                'jaxpool: pass autodiff="jvp" for jax.jvp, jax.linearize and jax.jacfwd.'
-            )
-        raise
+        if not any(words in str(error) for words in ("forward-mode", "custom_lin")):
+            raise
+        rule = "'jvp' for forward-mode derivatives, those of jax.jvp, jax.linearize and jax.jacfwd"
+        hint = 'Pass autodiff="jvp".'
+        raise ArgumentError("autodiff", rule, "vjp", hint, TypeError) from None
 
 
 def _differentiates(*xs: Array) -> bool:
@@ -73,7 +74,7 @@ def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
     xs = tuple(vary_together(xs))
     if autodiff == "jvp" or not _differentiates(*xs[: op.inputs]):
         return value(op, *xs)
-    with _naming_the_other_mode():
+    with _refusing_forward_mode():
         return _reverse(op, "value", *xs)  # forward mode: pass autodiff="jvp"
 
 
@@ -86,7 +87,7 @@ def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
     """As `apply`, and the residual too, which has no derivative."""
     if autodiff == "jvp" or not _differentiates(*xs[: op.inputs]):
         return kept(op, *xs)
-    with _naming_the_other_mode():
+    with _refusing_forward_mode():
         found: tuple[Array, Any] = _reverse(op, "primal", *xs)  # forward mode: pass autodiff="jvp"
         return found
 
@@ -108,7 +109,7 @@ def in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
     """`function(*xs)`, of which ops are a part, in reverse mode alone: as `apply` with "vjp" is."""
     if not _differentiates(xs[0]):
         return function(*xs)
-    with _naming_the_other_mode():
+    with _refusing_forward_mode():
         return _in_reverse(function, *xs)  # forward mode: pass autodiff="jvp"
 
 

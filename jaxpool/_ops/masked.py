@@ -5,7 +5,7 @@
     max      5  -inf -inf -inf   of the three that are level, only the last may be chosen: its tap counts
     sum      5    0    0  -inf
 
-Soft pools read what a maximum reads, averages what a sum does; medians give what is left out keys that no float has.
+Soft pools read what a maximum reads, averages what a sum does; ranks give what is left out keys that no float has.
 
 Masks have the rank of x. Along pooled axes they are as long as x; along others they may have size 1, so that a mask
 that all channels share is pooled once.
@@ -17,6 +17,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
@@ -119,10 +120,14 @@ def mean(op: CountedAverage, x: Array, mask: Array, autodiff: Autodiff = "jvp") 
     return apply(op, autodiff, counting(x, mask, 0), lax.max(count, lax.full_like(count, 1)))
 
 
-def median(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
-    """The median of what counts in each window, 0 of nothing."""
+def rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
+    """The element of a rank, or the median, of what counts in each window; 0 where there is none."""
     y = ranked(op, x, mask, autodiff=autodiff)
-    return counting(y, holds_some(op.window, mask), 0)
+    if isinstance(op.rank, str) or op.rank in (0, -1):
+        return counting(y, holds_some(op.window, mask), 0)
+    needed = op.rank + 1 if op.rank >= 0 else -op.rank
+    count = apply(SumPool(op.window), "jvp", mask.astype(np.int32))
+    return counting(y, lax.ge(count, lax.full_like(count, needed)), 0)
 
 
 def soft(op: SoftPool, x: Array, mask: Array, *heat: Array) -> Array:

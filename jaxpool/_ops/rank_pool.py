@@ -29,7 +29,7 @@ from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform, barrier_on
-from jaxpool._plan.rank_pool import by_network, places, reduced, unrolled
+from jaxpool._plan.rank_pool import Rank, by_network, place_of, places, reduced, unrolled
 from jaxpool._plan.stages import OpPlan, Stages, along, of_steps, taps
 
 BY_BITS = "once for each bit of a number"
@@ -45,17 +45,17 @@ def _values(key: Array, dtype: DType, *mask: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class RankPool(Op):
-    """The element of `rank` of each window, None the median. A zero that is found without its tap is +0.
+    """The element of `rank` of each window. A zero that is found without its tap is +0.
 
     `taps`, flat and ascending, take part; unless all do, windows are not padded. Keeps which tap it is;
-    where ties are split a bit for each that ties, or of large windows x and y. A median may be given a mask of what
-    counts: the others then have keys that no float has, so that none of them is chosen.
+    where ties are split a bit for each that ties, or of large windows x and y. With a mask, elements that are left
+    out have keys that no float has. Of windows with too few others for `rank` the result is arbitrary.
     """
 
     window: Window
     ties: Ties
     taps: Sequence[int]
-    rank: int | None
+    rank: Rank
 
     stores_inputs = True
 
@@ -80,8 +80,12 @@ class RankPool(Op):
             tangent, back = walked, (*walked, *walked)
         return OpPlan((*ranked, *told, *signed), tangent, back, ranked)
 
+    @property
+    def _is_median(self) -> bool:
+        return isinstance(self.rank, str)
+
     def _fill(self, key: Array) -> np.ndarray:
-        return rank.end(key.dtype, self.rank is None or self.rank >= 0)
+        return rank.end(key.dtype, isinstance(self.rank, str) or self.rank >= 0)
 
     def _key(self, x: Array, *mask: Array) -> Array:
         key = rank.keys(x)
@@ -96,7 +100,9 @@ class RankPool(Op):
 
     def _terms(self, key: Array, *mask: Array) -> list[Array]:
         terms = self._each_tap(key, self._fill(key))
-        return rank.balanced(terms, self._each_tap(mask[0], False)) if mask else terms
+        if not mask or not self._is_median:
+            return terms
+        return rank.balanced(terms, self._each_tap(mask[0], False), self.rank)
 
     def _walk(self, on: Platform, key: Array) -> rolled.Walk:
         taps = None if len(self.taps) == self.window.size else tuple(self.taps)
@@ -105,15 +111,15 @@ class RankPool(Op):
     def _found(self, on: Platform, key: Array, *mask: Array) -> Array:
         """The key of each window that is wanted."""
         count, window = len(self.taps), self.window
-        place: Any = count // 2 if self.rank is None else self.rank % count
+        place: Any = place_of(self.rank, count)
         if by_network(count, on):
             whole = count == window.size
             ranks = places(window, self.rank) if whole and not mask else (place,)
-            return rank.by_comparators(self._terms(key, *mask), ranks, window)
-        if mask:
-            place = SumPool(window).linear(on, (), mask[0].astype(np.int32)) // 2
-        elif self.rank is None and window.padded:
-            place = rank.counts(window, key.ndim) // 2
+            return rank.by_comparators(self._terms(key, *mask), ranks, window, self.rank)
+        if self._is_median and mask:
+            place = place_of(self.rank, SumPool(window).linear(on, (), mask[0].astype(np.int32)))
+        elif self._is_median and window.padded:
+            place = place_of(self.rank, rank.counts(window, key.ndim))
         return rolled.by_counting(self._walk(on, key), key, place, self._fill(key))
 
     def value(self, on: Platform, x: Array, *mask: Array) -> Array:
@@ -174,12 +180,12 @@ class RankPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class RankOver(Reduction):
-    """The element of `rank` over whole axes, None the median, of those that a mask counts.
+    """The element of `rank` over whole axes, of those that a mask counts.
 
     With "split" it keeps a bit per element: nothing else keeps what was laid out for it.
     """
 
-    rank: int | None = None
+    rank: Rank = "higher"
 
     stores_residual = False  # bits in place of x
 
@@ -225,8 +231,8 @@ class RankOver(Reduction):
     def _place(self, x: Array, real: Array) -> Array:
         """How many of the elements that are `real` stand before the one that is wanted."""
         count = self._count(real)
-        if self.rank is None:
-            return count // 2
+        if isinstance(self.rank, str):
+            return place_of(self.rank, count)
         return count + self.rank if self.rank < 0 else lax.full_like(count, self.rank)
 
 
@@ -248,7 +254,7 @@ class LowerMedian(RankOver):
 
 
 def ranked(op: RankPool, x: Array, *mask: Array, autodiff: Autodiff = "jvp") -> Array:
-    """What the op computes of x, with its derivative; of a median a mask may say what counts."""
+    """What the op computes of x, with its derivative; a mask may say what counts."""
     if reduced(op.window):
         return _reduced(op, autodiff, x, *mask)
     return apply(op, autodiff, x, *mask)

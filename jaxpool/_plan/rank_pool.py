@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from jaxpool._plan.max_pool import MaxPlan, Pass, Widen, plan_max, plan_ties
 from jaxpool._plan.problem import Platform, Problem, row
 from jaxpool._plan.tuning import LIMITS, TUNING
 
+Rank = int | Literal["higher", "lower"]  # an int, or which of the middle two of an even number
 Comparator = tuple[
     int, int, bool, bool
 ]  # two places, and whether the less and the greater are needed
@@ -80,15 +82,22 @@ def counts(window: Window) -> list[np.ndarray]:
     return [np.asarray(dim.real(dim.kinds()), np.int32) for dim in window.dims]
 
 
-def places(window: Window, rank: int | None) -> tuple[int, ...]:
-    """The places that the element of `rank` may have once all taps of a window are sorted; None is the median.
+def place_of(rank: Rank, count: Any) -> Any:
+    """The position of `rank` among `count` sorted elements; an array of counts gives an array for medians."""
+    if isinstance(rank, str):
+        return (count - int(rank == "lower")) // 2
+    return rank % count
+
+
+def places(window: Window, rank: Rank) -> tuple[int, ...]:
+    """The positions that `rank` may have once all taps of a window are sorted; medians may have several.
 
     Padding stands after all elements, or before them where a negative rank counts from the end.
     """
-    if rank is not None:
-        return (rank % window.size,)
+    if not isinstance(rank, str):
+        return (place_of(rank, window.size),)
     sizes = functools.reduce(np.multiply.outer, map(np.unique, counts(window)))
-    return tuple(np.unique(sizes // 2).tolist())
+    return tuple(np.unique(place_of(rank, sizes)).tolist())
 
 
 @functools.lru_cache(maxsize=4096)

@@ -25,6 +25,7 @@ from jaxpool._ops.morphology import morphology_op
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
+from jaxpool._plan.rank_pool import Rank
 from jaxpool._shards.split import by_window
 from jaxpool.compat._scipy_args import (
     LARGEST,
@@ -180,7 +181,7 @@ class Filter:
             rule = f"of at most 2**20 elements, and {REPEATED} times as long as input"
             raise ArgumentError(argument, rule, tuple(sizes), "Use a smaller window.")
 
-    def _rank(self, count: int) -> int | None:
+    def _rank(self, count: int) -> Rank:
         if "rank" in self.given:
             return check_rank(self.given["rank"], count) % count
         if "percentile" in self.given:
@@ -189,7 +190,7 @@ class Filter:
             share = number("percentile", percentile, rule, hint, lambda value: abs(value) <= 100)
             share = share + 100.0 if share < 0 else share
             return min(count - 1, int(float(count) * share / 100.0))
-        ranks = {"max": count - 1, "min": 0, "med": None}
+        ranks: dict[str, Rank] = {"max": count - 1, "min": 0, "med": "higher"}
         return ranks[self.name[:3]]
 
     def _over(
@@ -226,9 +227,7 @@ class Filter:
         y: Array = split.apply(continued, op, *xs)
         return y
 
-    def _ranked(
-        self, x: Array, rank: int | None, shape: tuple[int, ...], taps: np.ndarray
-    ) -> Array:
+    def _ranked(self, x: Array, rank: Rank, shape: tuple[int, ...], taps: np.ndarray) -> Array:
         if self.cast:
             return self._lines(x, "max" if rank else "min", shape)
 

@@ -13,6 +13,7 @@ from jax import Array
 
 from jaxpool._api.regions import box_max, cells_of, scale_of
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import check_countable, is_int, is_sequence
 from jaxpool._ops.regions import BoxMean, box_mean
@@ -100,6 +101,7 @@ def samples_of(function: str, sampling_ratio: Any) -> int | None:
     return count if count > 0 else None
 
 
+@public
 def roi_align(
     input: Any,
     boxes: Boxes,
@@ -130,6 +132,7 @@ def roi_align(
     return mean_of(op, *arrays)
 
 
+@public
 def ps_roi_align(
     input: Any,
     boxes: Boxes,
@@ -156,6 +159,7 @@ def ps_roi_align(
     return mean_of(BoxMean(cells, scale, samples, empty_is_zero=False, own=True), *arrays)
 
 
+@public
 def roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
     """Computes the largest pixel of each cell of boxes, as `torchvision.ops.roi_pool`.
 
@@ -174,6 +178,7 @@ def roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float =
     return jnp.moveaxis(box_max(cells, scale, "first", *arrays), -1, 1)
 
 
+@public
 def ps_roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
     """Computes the mean of each cell of whole pixels, of its own channels, as `torchvision.ops.ps_roi_pool`.
 

@@ -13,7 +13,7 @@ import jax
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import is_array
+from jaxpool._arguments.arrays import is_array, not_an_array
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._ops.apply import apply
@@ -51,7 +51,7 @@ def _example(layer: eqx.Module, x: Any) -> Array:
     """What a layer was called with, as an array."""
     with calling(_name(layer)):
         if not is_array(x):
-            raise ArgumentError("x", "an array", x, "Pass jnp.asarray(x).", TypeError)
+            raise not_an_array("x", x)
     return jnp.asarray(x)
 
 

@@ -43,7 +43,7 @@ MESSAGES = [
     (
         lambda: jaxpool.max_unpool(None, AT, (4, 4)),
         TypeError,
-        "jaxpool.max_unpool: `y` must be an array; got y=None. Pass jnp.asarray(y).",
+        "jaxpool.max_unpool: `y` must be an array; got y=None. Pass an array of jax or NumPy.",
     ),
     (
         lambda: jaxpool.max_unpool(Y, [0], (4, 4)),

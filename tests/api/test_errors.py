@@ -222,7 +222,8 @@ def test_a_window_whose_taps_jump_over_the_input_is_empty():
 @pytest.mark.parametrize("function", POOLS)
 @pytest.mark.parametrize("x", [[[1.0, 2.0]], 1.0, "x", None], ids=repr)
 def test_what_is_no_array(function, x):
-    message = f"jaxpool.{function}: `x` must be an array; got x={x!r}. Pass jnp.asarray(x)."
+    hint = "Pass an array of jax or NumPy." if x in ("x", None) else "Pass jnp.asarray(x)."
+    message = f"jaxpool.{function}: `x` must be an array; got x={x!r}. {hint}"
     with raises(TypeError, message):
         getattr(jaxpool, function)(x, (2, 2))
 
@@ -288,17 +289,17 @@ ELEMENTWISE = {
     "string": (
         ((ONES, "1"), {}),
         TypeError,
-        "`xs[1]` must be an array or a number; got xs[1]='1'. Pass jnp.asarray(xs[1]).",
+        "`xs[1]` must be an array or a number; got xs[1]='1'. Pass an array of jax or NumPy.",
     ),
     "None": (
         ((None, ONES), {}),
         TypeError,
-        "`xs[0]` must be an array or a number; got xs[0]=None. Pass jnp.asarray(xs[0]).",
+        "`xs[0]` must be an array or a number; got xs[0]=None. Pass an array of jax or NumPy.",
     ),
     "complex number": (
         ((1, 1j), {}),
         TypeError,
-        "`xs[1]` must be an array or a number; got xs[1]=1j. Pass jnp.asarray(xs[1]).",
+        "`xs[1]` must be an array or a number; got xs[1]=1j. Pass an array of jax or NumPy.",
     ),
     "strings": (
         ((ONES, np.array(["a"])), {}),

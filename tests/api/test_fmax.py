@@ -216,9 +216,14 @@ ERRORS = [
         (None, 1),
         {},
         TypeError,
-        "`x` must be an array or a number; got x=None. Pass jnp.asarray(x).",
+        "`x` must be an array or a number; got x=None. Pass an array of jax or NumPy.",
     ),
-    ((1, "1"), {}, TypeError, "`y` must be an array or a number; got y='1'. Pass jnp.asarray(y)."),
+    (
+        (1, "1"),
+        {},
+        TypeError,
+        "`y` must be an array or a number; got y='1'. Pass an array of jax or NumPy.",
+    ),
     (
         (ONES, np.array(["a"])),
         {},

@@ -40,12 +40,41 @@ def said(call, *args, **kwargs):
         (X[0], (2, 2, 1), "(2, 2)"),
         (X, (1, 1, 2, 2), "(2, 2) with axes=(2, 3)"),
         (X, [1, 1, 3, 1], "(3,)"),
+        (X[0], (1, 2, 2, 1), "(2, 2)"),
+        (X[0], (1, 1, 2, 2), "(2, 2) with axes=(1, 2)"),
+        (X[0, :, 0], (1, 2, 1), "(2,)"),
     ],
 )
 def test_a_window_of_full_rank(x, window, advice):
     message = said(jaxpool.max_pool, x, window)
     assert message.endswith(f" Windows list pooled axes alone: pass {advice}, {FULL}")
     assert f"got x.ndim={x.ndim} (x.shape={x.shape}, window_shape=" in message
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((5,), (0,)), ((5, 5), (0,)), ((5, 5, 5), (1,)), ((5,) * 4, (1, 2)), ((5,) * 5, (1, 2, 3))],
+)
+def test_axes_that_an_array_of_this_rank_has(shape, axes):
+    x = np.zeros(shape, np.float32)
+    assert said(jaxpool.max_pool, x, 2).endswith(f" Pass axes={axes}, say.")
+    assert said(jaxpool.max_pool, x, 2, axes=1).endswith(f" Pass a tuple such as {axes}.")
+    assert jaxpool.max_pool(x, 2, axes=axes).ndim == x.ndim
+    assert said(jaxpool.max_pool, np.float32(1), 2).endswith(" Pass an array with axes.")
+
+
+@pytest.mark.parametrize("word", ["SAME", "VALID", "same"])
+def test_padding_in_the_place_of_strides(word):
+    message = said(jaxpool.max_pool, X, (2, 2), word)
+    assert f"got strides={word!r} ({SHAPE}" in message
+    assert message.endswith(f" Pass padding={word.upper()!r} by name.")
+
+
+def test_low_and_high_padding_of_one_axis():
+    x = np.ones((4, 1), np.float32)
+    message = said(jaxpool.max_pool, x, (7,), padding=(6, 0))
+    assert message.endswith(" Pass ((6, 0),) for low and high padding of one axis.")
+    assert jaxpool.max_pool(x, (7,), padding=((6, 0),)).shape == (4, 1)
 
 
 def test_the_window_that_is_advised_is_taken_and_haiku_s_too():
@@ -112,14 +141,27 @@ def test_sizes_in_an_array_of_numpy(ints):
     assert jaxpool.spatial_pyramid_pool(X, ints([1, 2])).shape == (1, 5)
 
 
-def test_forward_mode_through_the_default_names_the_argument_that_allows_it():
-    with pytest.raises(TypeError) as caught:
-        jax.jvp(lambda x: jaxpool.max_pool(x, (2, 2)), (X,), (X,))
-    note = 'jaxpool: pass autodiff="jvp" for jax.jvp, jax.linearize and jax.jacfwd.'
-    assert note in caught.value.__notes__
-    with pytest.raises(TypeError) as caught:
-        jax.jvp(lambda x: jaxpool.max_pool_with_argmax(x, (2, 2))[0], (X,), (X,))
-    assert note in caught.value.__notes__
+FORWARD_MODES = {
+    "jvp": lambda f: jax.jvp(f, (X,), (X,)),
+    "jacfwd": lambda f: jax.jacfwd(f)(X),
+    "jvp of vmap": lambda f: jax.jvp(jax.vmap(f), (X[None],), (X[None],)),
+    "vmap of jvp": lambda f: jax.vmap(lambda x: jax.jvp(f, (x,), (x,)))(X[None]),
+}
+
+
+@pytest.mark.parametrize("mode", FORWARD_MODES)
+@pytest.mark.parametrize("name", ["max_pool", "max_pool_with_argmax", "cummax", "maximum"])
+def test_forward_mode_through_the_default_names_the_argument_that_allows_it(name, mode):
+    args = {"cummax": (1,), "maximum": (X,)}.get(name, ((2, 2),))
+
+    def pool(x, **how):
+        return jax.tree.leaves(getattr(jaxpool, name)(x, *args, **how))[0]
+
+    assert said(FORWARD_MODES[mode], pool) == (
+        f"jaxpool.{name}: `autodiff` must be 'jvp' for forward-mode derivatives, those of jax.jvp, "
+        "jax.linearize and jax.jacfwd; got autodiff='vjp'. Pass autodiff=\"jvp\"."
+    )
+    FORWARD_MODES[mode](functools.partial(pool, autodiff="jvp"))
 
 
 ORDER = "x, window_shape, strides, padding"
@@ -222,6 +264,17 @@ def test_functions_of_public_modules_are_named_with_them():
         ("max", "keepdim", "Did you mean `keepdims`?"),
         ("avg_pool", "count_pad", "Did you mean `count_include_pad`?"),
         ("avg_pool", "ties", "It takes x, "),
+        ("roi_align", "sampling_ratio", "Did you mean `samples`?"),
+        ("roi_align", "output_size", "Did you mean `output_shape`?"),
+        ("roi_align", "rois", "Did you mean `boxes`?"),
+        ("roi_align", "box_indices", "Did you mean `batch_indices`?"),
+        ("segment_max", "dim_size", "Did you mean `num_segments`?"),
+        ("segment_max", "index", "Did you mean `segment_ids`?"),
+        ("segment_max", "src", "Did you mean `x`?"),
+        ("segment_max", "is_sorted", "Did you mean `indices_are_sorted`?"),
+        ("fractional_max_pool", "output_ratio", "Did you mean `output_shape`?"),
+        ("fractional_max_pool", "output_size", "Did you mean `output_shape`?"),
+        ("compat.torchvision.roi_align", "samples", "Did you mean `sampling_ratio`?"),
         ("compat.torch.max_pool2d", "window_shape", "Did you mean `kernel_size`?"),
         ("compat.torch.max_pool2d", "strides", "Did you mean `stride`?"),
         ("compat.torch.adaptive_avg_pool1d", "output_shape", "Did you mean `output_size`?"),
@@ -232,9 +285,116 @@ def test_words_of_other_libraries_and_no_guesses(function, name, hint):
     assert message.startswith(f"jaxpool.{function}: there is no argument `{name}`. {hint}")
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+def test_bools_from_episode_ids_and_lengths(dtype):
+    """`ids != 0` would start an episode at each step of the second, and `lengths != 0` keep whole sequences."""
+    ids, lengths = np.array([0, 0, 1, 1], dtype), np.array([2, 4], dtype)
+    assert said(jaxpool.cummax, np.ones(4), reset=ids).endswith(
+        " For episode ids pass jnp.diff(ids, prepend=ids[:1] - 1) != 0, for flags reset != 0."
+    )
+    assert said(jaxpool.max, np.ones((2, 4)), axis=1, where=lengths).endswith(
+        " For lengths pass jnp.arange(T) < lengths[:, None], for flags where != 0."
+    )
+    assert said(jaxpool.max, np.ones(2), where=np.ones(2)).endswith(" Pass where != 0.")
+    starts = jnp.diff(ids, prepend=ids[:1] - 1) != 0
+    np.testing.assert_array_equal(starts, [True, False, True, False])
+
+
+@pytest.mark.parametrize(
+    ("mask", "shape", "advice"),
+    [
+        ((24,), (24, 8), "Pass where[..., None]."),
+        ((2,), (2, 3, 4), "Pass where[..., None, None]."),
+        ((2, 3), (2, 3, 4), "Pass where[..., None]."),
+        ((5,), (2, 3), "Reshape it first."),
+        ((2, 3, 1), (2, 3), "Reshape it first."),
+    ],
+)
+def test_a_mask_that_lacks_the_last_axes(mask, shape, advice):
+    message = said(jaxpool.max, np.ones(shape), where=np.ones(mask, bool))
+    assert message.endswith(f"(x.shape={shape}). {advice}")
+
+
+class EagerTensor:
+    """As TensorFlow's looks from outside."""
+
+    __module__ = "tensorflow.python.framework.ops"
+
+    def numpy(self):
+        return X
+
+    def __repr__(self):
+        return "<tf.Tensor: shape=(1, 4, 4, 1), dtype=float32, numpy=...>"
+
+
+TENSOR_CALLS = {
+    "max_pool: `x` must be an array": lambda x: jaxpool.max_pool(x, (2, 2)),
+    "maximum: `xs[1]` must be an array or a number": lambda x: jaxpool.maximum(X, x),
+    "max: `where` must be an array of bools": lambda x: jaxpool.max(X, where=x),
+    "segment_max: `segment_ids` must be an array of integers": lambda x: jaxpool.segment_max(X, x),
+    "roi_align: `boxes` must be an array": lambda x: jaxpool.roi_align(X, x, 2),
+}
+
+
+@pytest.mark.parametrize("start", TENSOR_CALLS)
+def test_tensors_of_other_libraries(start):
+    argument = start.split("`")[1]
+    said_of = TENSOR_CALLS[start]
+    got = f"; got {argument} of type tensorflow.EagerTensor"
+    message = said(said_of, EagerTensor())
+    assert message.startswith(f"jaxpool.{start}{got}")
+    assert message.endswith(f" Pass jnp.asarray({argument}.numpy()).")
+    assert "tf.Tensor" not in message
+
+
+def test_tensors_of_pytorch():
+    torch = pytest.importorskip("torch")
+    x = torch.ones(1, 4, 4, 1)
+    assert said(jaxpool.max_pool, x, (2, 2)) == (
+        "jaxpool.max_pool: `x` must be an array; got x of type torch.Tensor. "
+        "Pass jnp.asarray(x.numpy())."
+    )
+    assert jaxpool.max_pool(jnp.asarray(x.numpy()), (2, 2)).shape == (1, 3, 3, 1)
+    assert said(jaxpool.max_pool, x.requires_grad_(), (2, 2)).endswith(
+        " Pass jnp.asarray(x.detach().numpy())."
+    )
+
+
+@pytest.mark.parametrize(
+    "x", [None, "x", {}, jax.ShapeDtypeStruct((2, 2), np.float32), [[1], [1, 2]]], ids=repr
+)
+def test_what_no_conversion_makes_an_array(x):
+    assert said(jaxpool.max_pool, x, (2, 2)).endswith(" Pass an array of jax or NumPy.")
+
+
+def test_a_dict_of_features():
+    features = {"p2": X, "p3": X}
+    assert said(jaxpool.multilevel_roi_align, features, np.ones((1, 4)), 2) == (
+        "jaxpool.multilevel_roi_align: `features` must be a list or a tuple of arrays, one for each "
+        "level; got a dict of 'p2', 'p3'. Pass a list ordered from fine to coarse."
+    )
+
+
 def test_an_unpooled_shape_of_full_rank():
     at = np.zeros((1, 2, 2, 1), np.int32)
     assert said(jaxpool.max_unpool, np.zeros(at.shape), at, (1, 8, 8, 1)) == (
         "jaxpool.max_unpool: `spatial_shape` must be the sizes of unpooled axes alone; got "
         "spatial_shape=(1, 8, 8, 1) (y.shape=(1, 2, 2, 1)). Pass (8, 8)."
+    )
+
+
+def test_an_unpooled_shape_of_full_rank_with_axes():
+    at = np.zeros((1, 1, 2, 2), np.int32)
+    assert said(jaxpool.max_unpool, at, at, (1, 1, 8, 9), axes=(2, 3)) == (
+        "jaxpool.max_unpool: `spatial_shape` must be the sizes of unpooled axes alone; got "
+        "spatial_shape=(1, 1, 8, 9) (y.shape=(1, 1, 2, 2)). Pass (8, 9)."
+    )
+    assert jaxpool.max_unpool(at, at, (1, 1, 8, 9), axes=(0, 1, 2, 3)).shape == (1, 1, 8, 9)
+
+
+def test_indices_and_sizes_that_have_changed_places():
+    at = np.zeros((1, 2, 2, 1), np.int32)
+    assert said(jaxpool.max_unpool, at, (4, 4), at) == (
+        "jaxpool.max_unpool: `indices` must come before `spatial_shape`; got them the other way round. "
+        "The order is y, indices, spatial_shape."
     )

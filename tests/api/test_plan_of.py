@@ -324,19 +324,29 @@ avg_pool of float32[8,64,64,8] to float32[8,64,64,8]
   window      (3, 3), padding ((1, 1), (1, 1)), axes (1, 2)
   keeps       nothing from forward to backward
   cpu
-    forward   axes 1, 2: 9 elements each, in place, 9 parts of the result, its ends apart
-    backward  axes 1, 2: 9 elements each, in place, 9 parts of the result, its ends apart
+    forward   axes 1, 2: 9 elements per result, in place
+    backward  axes 1, 2: 9 elements per result, in place
   gpu
-    forward   axes 1, 2: 9 elements each, by slices
-    backward  axes 1, 2: 9 elements each, by slices
+    forward   axes 1, 2: 9 elements per result, by slices
+    backward  axes 1, 2: 9 elements per result, by slices
   tpu
-    forward   axes 1, 2: 9 elements each, by lax.reduce_window
-    backward  axes 1, 2: 9 elements each, by lax.reduce_window
+    forward   axes 1, 2: 9 elements per result, by lax.reduce_window
+    backward  axes 1, 2: 9 elements per result, by lax.reduce_window
 
-by slices: each term is a slice of the array, padded first where windows reach beyond it
-in place: no copy, but bounds to test in the loop
-by lax.reduce_window: one instruction of XLA reads the array once
-its ends apart: loops of their own for the border, where elements are missing"""
+by slices: shifted slices of the array, which is padded first where windows reach beyond it
+in place: shifted slices without a padded copy; the loop tests bounds
+by lax.reduce_window: one instruction of XLA reads the array once"""
+
+
+@pytest.mark.parametrize("shape", [(13, 13), (3, 3)])
+def test_text_leaves_the_layout_of_loops_to_programs(shape):
+    x = jax.ShapeDtypeStruct((8, 40, 40, 128), jnp.float32)
+    plans = jaxpool.plan_of(jaxpool.max_pool)(x, shape, padding="SAME")
+    stages = [each for plan in plans[0].passes.values() for each in (*plan.forward, *plan.backward)]
+    assert any(each.stored or each.phases > 1 or each.regions > 1 for each in stages)
+    text = str(plans)
+    assert not re.search("stored|interleaved|ends apart|each,", text)
+    assert ("4 elements per result, by slices, 2 passes" in text) == (shape == (13, 13))
 
 
 def test_examples_of_every_vmap_are_counted():

@@ -205,3 +205,74 @@ def test_an_index_an_output_is_kept_and_nothing_is_scattered(name):
     assert {f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in leaves} == kept
     gradient = jax.jit(jax.grad(lambda x: f(x).sum()))
     assert "scatter" not in gradient.trace(x).lower(lowering_platforms=("cuda",)).as_text()
+
+
+METHODS = ("higher", "lower", "midpoint")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("taps", [3, 4])
+def test_medians_of_even_windows_are_those_of_numpy(method, taps):
+    x = np.random.default_rng(taps).permutation(12).astype(np.float32)
+    y, back = jax.vjp(lambda x: jaxpool.median_pool(x, taps, taps, axes=(0,), method=method), x)
+    windows = x[: 12 // taps * taps].reshape(-1, taps)
+    np.testing.assert_array_equal(y, np.quantile(windows, 0.5, axis=1, method=method))
+    (dx,) = back(jnp.ones_like(y))
+    order = np.argsort(windows, 1)
+    low, high = order[:, (taps - 1) // 2], order[:, taps // 2]
+    want, rows = np.zeros(windows.shape), np.arange(len(windows))
+    want[rows, low] += {"higher": 0, "lower": 1, "midpoint": 0.5}[method]
+    want[rows, high] += {"higher": 1, "lower": 0, "midpoint": 0.5}[method]
+    np.testing.assert_array_equal(dx, want.ravel())
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
+def test_the_midpoint_of_integers_is_that_of_jax(dtype):
+    x = jnp.array([0, 1, 1, 0, 1, 1, 1, 0]).astype(dtype)
+    y = jaxpool.median_pool(x, 4, 2, axes=(0,), method="midpoint")
+    assert y.dtype == jnp.float32
+    np.testing.assert_array_equal(y, [jnp.median(x[at : at + 4]) for at in (0, 2, 4)])
+    assert jaxpool.median_pool(x, 4, axes=(0,), method="lower").dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+def test_the_midpoint_of_large_numbers_and_of_nan(dtype):
+    """NaN is the larger of the two of a window with one other; the mean of large numbers does not overflow."""
+    most = float(jnp.finfo(dtype).max)
+    x = jnp.array([most, most, np.nan, 1, -np.inf, np.nan, -2, -2], dtype)
+    y = jaxpool.median_pool(x, 2, 2, axes=(0,), method="midpoint")
+    np.testing.assert_array_equal(y.astype(np.float32), [most, np.nan, np.nan, -2])
+    y = jaxpool.median_pool(x, 2, 2, axes=(0,), method="lower")
+    np.testing.assert_array_equal(y.astype(np.float32), [most, 1, -np.inf, -2])
+
+
+@pytest.mark.parametrize("window", [(2, 3), (5, 6)])
+@pytest.mark.parametrize(
+    "how", [{"rank": 1}, {"rank": -2}, {"method": "lower"}, {"method": "midpoint"}]
+)
+def test_ranks_of_what_a_mask_counts(how, window):
+    """A window in which too few elements count for the rank gives 0, and no gradient."""
+    rng = np.random.default_rng(2)
+    x, mask = rng.integers(-3, 4, (2, 5, 6, 2)).astype(np.float32), rng.random((2, 5, 6, 1)) < 0.4
+    x[0, 0] = np.nan
+    name = "rank_pool" if "rank" in how else "median_pool"
+
+    def pool(x):
+        return getattr(jaxpool, name)(x, window_shape=window, where=mask, **how)
+
+    rest = {key: value for key, value in how.items() if key != "rank"}
+    rank = [how["rank"]] if "rank" in how else []
+    answer = getattr(oracle, name)(x, *rank, window, where=mask, **rest)
+    y, back = jax.vjp(jax.jit(pool), x)
+    dy = rng.standard_normal(y.shape).astype(np.float32)
+    np.testing.assert_array_equal(y, answer.y)
+    np.testing.assert_allclose(back(jnp.asarray(dy))[0], answer.cotangent(dy), rtol=1e-6, atol=1e-6)
+
+
+def test_too_few_elements_for_a_rank():
+    x, mask = jnp.array([5.0, 2.0, 7.0, 4.0]), jnp.array([True, True, False, True])
+    for rank, want in ((1, [5, 0]), (-2, [2, 0]), (0, [2, 4]), (-1, [5, 4])):
+        y = jaxpool.rank_pool(x, rank, 2, 2, axes=(0,), where=mask)
+        np.testing.assert_array_equal(y, want)
+    dx = jax.grad(lambda x: jaxpool.rank_pool(x, 1, 2, 2, axes=(0,), where=mask).sum())(x)
+    np.testing.assert_array_equal(dx, [1, 0, 0, 0])

@@ -44,7 +44,7 @@ ERRORS = [
         "where",
         "of a shape that broadcasts to that of x",
         "(2,)",
-        "Reshape it first.",
+        "Pass where[..., None].",
         "shape",
     ),
     ({"initial": "0"}, TypeError, "initial", START, "'0'", "Pass a number."),

@@ -70,6 +70,76 @@ def test_many_drawn_cases(name, options):
         check(name, options, seed)
 
 
+POOLS = {
+    "roi_align": jaxpool.roi_align,
+    "roi_max_pool": jaxpool.roi_max_pool,
+    "multilevel_roi_align": lambda x, *args, **kwargs: jaxpool.multilevel_roi_align(
+        [x, x[..., ::2, ::2, :]], *args, spatial_scale=1.0, canonical_size=3.0, **kwargs
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_boxes_of_each_image_without_batch_indices(name):
+    rng = np.random.default_rng(5)
+    x = jnp.asarray(rng.standard_normal((3, 6, 5, 2)), np.float32)
+    boxes = jnp.asarray(rng.uniform(-1, 7, (3, 4, 4)), np.float32)
+    images = jnp.broadcast_to(jnp.arange(3)[:, None], (3, 4))
+    pool = POOLS[name]
+
+    def loss(x, boxes, **how):
+        return (pool(x, boxes, (2, 3), **how) ** 2).sum()
+
+    y = pool(x, boxes, (2, 3))
+    assert y.shape == (3, 4, 2, 3, 2)
+    np.testing.assert_array_equal(y, jax.vmap(lambda x, b: pool(x, b, (2, 3)))(x, boxes))
+    np.testing.assert_array_equal(y, pool(x, boxes, (2, 3), batch_indices=images))
+    np.testing.assert_array_equal(y, jax.jit(lambda x, b: pool(x, b, (2, 3)))(x, boxes))
+    for got, want in zip(
+        jax.grad(loss, (0, 1))(x, boxes),
+        jax.grad(loss, (0, 1))(x, boxes, batch_indices=images),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_batch_indices_are_taken_in_place_of_the_first_axis_of_boxes(name):
+    x = jnp.stack([jnp.full((6, 5, 1), 1.0), jnp.full((6, 5, 1), 2.0)])
+    boxes = jnp.broadcast_to(jnp.array([1.0, 1.0, 3.0, 3.0]), (2, 1, 4))
+    y = POOLS[name](x, boxes, 1)
+    np.testing.assert_array_equal(y.ravel(), [1, 2])
+    y = POOLS[name](x, boxes, 1, batch_indices=jnp.array([[1], [0]]))
+    np.testing.assert_array_equal(y.ravel(), [2, 1])
+
+
+REVERSED = jnp.array([[3.0, 3.0, 1.0, 1.0], [1.0, 3.0, 3.0, 1.0], [3.0, 1.0, 1.0, 3.0]])
+
+
+def test_boxes_whose_corners_are_reversed():
+    """As the docstrings say: 0; without `aligned`, and of whole pixels, a pixel from (y0, x0) along that axis."""
+    x = jnp.arange(1.0, 31).reshape(6, 5, 1)
+    for name in ("roi_align", "multilevel_roi_align"):
+        assert not POOLS[name](x, REVERSED, 2).any()
+    start = jnp.concatenate([REVERSED[:, :2], jnp.maximum(REVERSED[:, 2:], REVERSED[:, :2] + 1)], 1)
+    np.testing.assert_array_equal(
+        jaxpool.roi_align(x, REVERSED, 2, aligned=False),
+        jaxpool.roi_align(x, start, 2, aligned=False),
+    )
+    start = jnp.concatenate([REVERSED[:, :2], jnp.maximum(REVERSED[:, 2:], REVERSED[:, :2])], 1)
+    np.testing.assert_array_equal(
+        jaxpool.roi_max_pool(x, REVERSED, 2), jaxpool.roi_max_pool(x, start, 2)
+    )
+
+
+def test_features_finer_than_the_image_that_boxes_are_measured_in():
+    x = jnp.arange(1.0, 17).reshape(4, 4, 1)
+    inside, outside = jnp.array([[0.0, 0.0, 2.0, 2.0]]), jnp.array([[4.0, 4.0, 6.0, 6.0]])
+    for pool in (jaxpool.roi_align, jaxpool.roi_max_pool):
+        np.testing.assert_array_equal(pool(x, inside, 2, spatial_scale=2), pool(x, 2 * inside, 2))
+        assert not pool(x, outside, 2, spatial_scale=2).any()
+
+
 X = jnp.asarray(np.random.default_rng(1).permutation(60).reshape(6, 5, 2) / 7, jnp.float32)
 BOX = jnp.array([[0.7, 0.4, 4.9, 4.1], [1.2, -2.3, 7.1, 2.6]])
 

@@ -15,7 +15,27 @@ MESSAGES = [
         ValueError,
         "`boxes` must be an array (..., K, 4) of (y0, x0, y1, x1); got",
     ),
-    ({"x": BATCH}, ValueError, "`x` must be (H, W, C) without batch_indices, (B, H, W, C) with"),
+    (
+        {"x": BATCH},
+        ValueError,
+        "`boxes` must be (2, K, 4) without batch_indices, K boxes of each image; got boxes.shape=(2, 4)",
+    ),
+    (
+        {"x": BATCH, "boxes": BOX[None]},
+        ValueError,
+        "`boxes` must be (2, K, 4) without batch_indices",
+    ),
+    ({"x": BATCH, "boxes": BOX[None, None]}, ValueError, "`boxes` must be (2, K, 4) without"),
+    (
+        {"x": BATCH[None]},
+        ValueError,
+        "`x` must be (B, H, W, C), or (H, W, C) without batch_indices",
+    ),
+    (
+        {"batch_indices": np.array([0, 0])},
+        ValueError,
+        "`x` must be (B, H, W, C), or (H, W, C) without batch_indices; got x.shape=(5, 6, 2)",
+    ),
     ({"output_shape": 0}, ValueError, "`output_shape` must be an int or 2 ints of at least 1"),
     ({"spatial_scale": 0}, ValueError, "`spatial_scale` must be a positive number; got"),
     (

@@ -56,6 +56,26 @@ def test_a_large_array_is_called_by_its_name(capsys):
     assert "jaxpool.maximum(x, x2, x3)" in said(capsys, "--op", "maximum")
 
 
+def test_boxes_of_ones_own_are_of_the_image(capsys):
+    text = said(capsys, "--op", "roi_align", "--set", "boxes=[[0.0, 0.0, 2.0, 2.0]]")
+    assert "batch_indices=jnp.array([0]))\n" in text
+
+
+@pytest.mark.parametrize("array", ["1 3 2; 3 1 1", "1; 3; 2"])
+def test_a_boolean_result_has_no_gradient(array, capsys):
+    words = ["--op", "local-maxima", "--array", array, "--set", "window_shape=(3,)"]
+    words += ["--set", "axes=(1,)"]
+    text = said(capsys, *words)
+    assert "3*" in text
+    assert "A boolean result has no gradient." in " ".join(text.split())
+    assert not re.search("dx|dy|otangent", text)
+    found = json.loads(said(capsys, *words, "--json"))
+    assert not {"dx", "dy"} & set(found)
+    for option in (["--cotangent", "1"], ["--html", "page.html"]):
+        assert main(["explain", *words, *option]) == 2
+        assert "whose boolean result has no gradient" in capsys.readouterr().err
+
+
 def test_options_and_arguments_without_one(capsys):
     text = said(capsys, "--op", "softmax", "--stride", "1", "--set", "temperature=0.5")
     assert (

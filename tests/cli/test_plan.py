@@ -122,6 +122,35 @@ def test_what_is_no_call(call, rule, capsys):
     assert message.count("\n") == 1
 
 
+def fails(x):
+    doubled = x * 2
+    return doubled @ jnp.ones(3)
+
+
+def pools_too_much(x):
+    return jaxpool.max_pool(x, (9, 9))
+
+
+def test_an_error_of_ones_own_function_names_the_line(capsys):
+    message = refused(capsys, "tests.cli.test_plan:fails(float32[2,4])")
+    number = fails.__code__.co_firstlineno + 2
+    assert message.startswith(f"jaxpool info: test_plan.py:{number} (fails): ")
+    assert message.rstrip() != f"jaxpool info: test_plan.py:{number} (fails):"
+    message = refused(capsys, "tests.cli.test_plan:pools_too_much(float32[1,8,8,1])")
+    number = pools_too_much.__code__.co_firstlineno + 1
+    start = (
+        f"jaxpool info: test_plan.py:{number} (pools_too_much): jaxpool.max_pool: `window_shape` "
+    )
+    assert message.startswith(start)
+
+
+@pytest.mark.parametrize("call", ["model.step(float32[2])", "my.model.step(float32[2])"])
+def test_a_module_with_a_dot_in_place_of_a_colon(call, capsys):
+    module = call.partition(".step")[0]
+    hint = f"A function of a module has a colon: write {module}:step(...)."
+    assert refused(capsys, call).endswith(f" {hint}\n")
+
+
 def test_what_a_function_refuses_it_says_itself(capsys):
     message = refused(capsys, "max_pool(float32[1,8,8,1], (9, 9))")
     assert message.startswith("jaxpool info: jaxpool.max_pool: `window_shape` must be ")

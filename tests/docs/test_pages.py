@@ -1,6 +1,7 @@
 """What pages say of other files is so: the reference, tables of numbers, pictures, links of the repository."""
 
 import importlib.util
+import inspect
 import re
 import sys
 import tomllib
@@ -12,6 +13,7 @@ import pytest
 import jaxpool
 from bench import plain
 from jaxpool.__main__ import main
+from jaxpool.testing import pools
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -147,3 +149,14 @@ def test_the_oldest_versions_are_those_of_the_package(page):
         name, oldest = requirement.split(">=")
         assert f"`{name}` ({oldest} or newer)" in text
     assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in text
+
+
+def test_the_table_of_default_ties_names_each_function_with_its_default():
+    """`docs/conventions.md` has one row for each function that takes `ties`, no more and no less."""
+    page = (DOCS / "conventions.md").read_text(encoding="utf-8")
+    table = page.partition("### Ties by default")[2].partition("\n## ")[0]
+    said = {}
+    for names, default in re.findall(r'^\| (`.+?`) \| `"(\w+)"` \|', table, re.MULTILINE):
+        said |= dict.fromkeys(re.findall(r"`(\w+)`", names), default)
+    taken = {name: inspect.signature(pool.function).parameters for name, pool in pools().items()}
+    assert said == {name: has["ties"].default for name, has in taken.items() if "ties" in has}

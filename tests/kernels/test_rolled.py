@@ -9,6 +9,7 @@ from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._kernels import rank, rolled
 from jaxpool._kernels.slices import pad_input, tap_of
 from jaxpool._ops.rank_pool import RankPool
+from jaxpool._plan.rank_pool import place_of
 from tests.support import forms
 
 
@@ -19,14 +20,15 @@ def test_loops_find_and_send_as_terms_do(seed):
     while any(dim.first_empty() is not None for dim in drawn.window.dims):
         drawn = forms.drawn_window(rng)
     window, joined = drawn.window, bool(seed % 2)
-    ranks = (None, 0, -1)[seed % 3]
+    ranks = ("higher", 0, -1, "lower")[seed % 4]
     walk = rolled.Walk(window, joined)
 
     @jax.jit
     def both(x, v, dy):
         key, found = rank.keys(x), []
-        fill = rank.end(key.dtype, ranks is None or ranks >= 0)
-        place = rank.counts(window, x.ndim) // 2 if ranks is None else ranks % window.size
+        fill = rank.end(key.dtype, isinstance(ranks, str) or ranks >= 0)
+        count = rank.counts(window, x.ndim) if isinstance(ranks, str) else window.size
+        place = place_of(ranks, count)
         y = rolled.by_counting(walk, key, place, fill)
         found.append(rank.values(y, x.dtype))
         for ties in ("first", "last"):

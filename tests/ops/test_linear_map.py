@@ -324,7 +324,7 @@ def test_another_error_has_no_word_on_modes():
 
     with pytest.raises(TypeError, match="broken") as raised:
         apply(Broken(), "vjp", jnp.ones(2))
-    assert not any("autodiff" in note for note in getattr(raised.value, "__notes__", []))
+    assert "autodiff" not in str(raised.value)
 
 
 def test_cotangents_known_to_be_zero_are_sent_back_as_such():

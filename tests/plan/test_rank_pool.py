@@ -61,7 +61,8 @@ def test_where_ranks_stand():
     assert places(window, 1) == (1,)
     assert places(window, -1) == (5,)
     assert [along.tolist() for along in counts(window)] == [[2, 3, 2], [2, 2, 2, 1]]
-    assert places(window, None) == tuple(sorted({n // 2 for n in (4, 2, 6, 3)}))
+    assert places(window, "higher") == tuple(sorted({n // 2 for n in (4, 2, 6, 3)}))
+    assert places(window, "lower") == tuple(sorted({(n - 1) // 2 for n in (4, 2, 6, 3)}))
 
 
 @pytest.mark.parametrize("on", ["cpu", "gpu"])

@@ -97,9 +97,10 @@ def test_forward_mode_is_asked_for(name):
 
     with jax.set_mesh(mesh):
         tangent("jvp")
-        with pytest.raises(TypeError, match="forward-mode") as raised:
+        with pytest.raises(
+            TypeError, match=f"^jaxpool.{name}: `autodiff` must be 'jvp' for forward"
+        ):
             tangent("vjp")
-    assert any('autodiff="jvp"' in note for note in raised.value.__notes__)
 
 
 # Where the mesh is known from, and other arrays than x

@@ -57,16 +57,37 @@ def choose(best: Callable[[list[Any]], Any], ties: Ties) -> Rule:
     return rule
 
 
-def at_rank(rank: int | None, ties: Ties) -> Rule:
-    """The value of a rank, None the median, NaN above all; the cotangent as in `choose` among its equals."""
+def at_rank(rank: int | str, ties: Ties) -> Rule:
+    """The value of a rank or of a median, NaN above all; the cotangent as in `choose` among its equals.
+
+    A median is the "higher" or the "lower" of the two in the middle, or "midpoint". Of too few values it is 0.
+    """
+    if rank == "midpoint":
+        return _midpoint(at_rank("lower", ties), at_rank("higher", ties))
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        count = len(values)
+        middle = {"higher": count // 2, "lower": (count - 1) // 2}
+        place = middle[rank] if isinstance(rank, str) else rank
+        if not -count <= place < count:
+            return 0, [0.0] * count
         order = sorted(values, key=lambda value: (value != value, 0 if value != value else value))
-        winner = order[len(values) // 2 if rank is None else rank]
+        winner = order[place]
         equal = [
             1 if value == winner or (value != value and winner != winner) else 0 for value in values
         ]
         return winner, choose(max, ties)(equal)[1]
+
+    return rule
+
+
+def _midpoint(first: Rule, second: Rule) -> Rule:
+    """The mean of the values of two rules, each with half of its shares."""
+
+    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+        pair = [each(values) for each in (first, second)]
+        shares = [(a + b) / 2 for a, b in zip(pair[0][1], pair[1][1], strict=True)]
+        return exact_sum([value for value, _ in pair]) / 2, shares
 
     return rule
 

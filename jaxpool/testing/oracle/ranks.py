@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -18,42 +17,64 @@ from jaxpool.testing.oracle._parts import Ties
 __all__ = ["k_max_pool", "median_pool", "rank_pool"]
 
 
-def _sorted(x: Any, rank: int | None, *geometry: Any, ties: Any = None, **options: Any) -> Any:
-    """Padding ranks last, and is never chosen."""
+def _sorted(x: Any, rank: int | str, *geometry: Any, ties: Any = None, **options: Any) -> Any:
+    """Padding ranks last, and is never chosen; 0 where there are too few elements."""
+    if rank == "midpoint":
+        return sum(_sorted(x, each, *geometry, **options) / 2 for each in ("lower", "higher"))
     values, there = twins.windows(x, *geometry, **options)
     count = there.sum(-1)
-    place = count // 2 if rank is None else rank % count
+    if isinstance(rank, str):
+        place = count // 2 if rank == "higher" else (count - 1) // 2
+    else:
+        place = rank + count if rank < 0 else jnp.full_like(count, rank)
     order = jnp.sort(jnp.where(there, values, np.inf), -1)
-    at = jax.nn.one_hot(jnp.broadcast_to(place, order.shape[:-1]), order.shape[-1], dtype=bool)
-    return jnp.where(at & there.any(-1, keepdims=True), order, 0).sum(-1)
+    at = jnp.arange(order.shape[-1]) == jnp.broadcast_to(place, order.shape[:-1])[..., None]
+    enough = (place >= 0) & (place < count)
+    return jnp.where(at & enough[..., None], order, 0).sum(-1)
 
 
-def _middle(x: Any, *geometry: Any, **options: Any) -> Any:
-    return _sorted(x, None, *geometry, **options)
+def _middle(x: Any, *geometry: Any, method: str = "higher", **options: Any) -> Any:
+    return _sorted(x, method, *geometry, **options)
 
 
-@record(twin=_middle)
+def _is_mean(method: str = "higher", **given: Any) -> bool:
+    return method == "midpoint"
+
+
+@record(twin=_middle, adds=_is_mean, choices={"method": ("lower", "midpoint")})
 def median_pool(
-    x: Any, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
+    x: Any,
+    *geometry: Any,
+    where: Any = None,
+    method: str = "higher",
+    ties: Ties = "first",
+    **options: Any,
 ) -> Answer:
     """The median of each window; `geometry` and `options` as in `jaxpool.median_pool`."""
-    return _of_rank(x, None, geometry, where, ties, options)
+    answer = _of_rank(x, method, geometry, where, ties, options)
+    return parts.summed(answer) if method == "midpoint" else answer
 
 
 @record(twin=_sorted, choices={"rank": (1, 2, -1)})
 def rank_pool(
-    x: Any, rank: int | None, *geometry: Any, ties: Ties = "first", **options: Any
+    x: Any,
+    rank: int,
+    *geometry: Any,
+    where: Any = None,
+    ties: Ties = "first",
+    **options: Any,
 ) -> Answer:
     """The element of `rank` of each window, as in `jaxpool.rank_pool`."""
-    return _of_rank(x, rank, geometry, None, ties, options)
+    return _of_rank(x, rank, geometry, where, ties, options)
 
 
 def _of_rank(
-    x: Any, rank: int | None, geometry: Any, where: Any, ties: Ties, options: Any
+    x: Any, rank: int | str, geometry: Any, where: Any, ties: Ties, options: Any
 ) -> Answer:
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    rule = parts.unless_empty(parts.at_rank(rank, ties), 0)
-    return parts.chosen(parts.windowed(x, windows, lambda output: rule, where=where), ties)
+    rule, dtype = parts.at_rank(rank, ties), parts.float_dtype(x) if rank == "midpoint" else None
+    found = parts.windowed(x, windows, lambda output: rule, dtype, where=where)
+    return parts.chosen(found, ties)
 
 
 def _largest(x: Any, k: int, *, axis: int = -2) -> Any:

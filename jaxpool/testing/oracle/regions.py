@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -19,12 +20,31 @@ from jaxpool.testing.oracle._parts import Ties
 
 __all__ = ["multilevel_roi_align", "roi_align", "roi_max_pool"]
 
+# Two boxes of each of two images.
+OF_EACH_IMAGE = np.array(
+    [[[0.5, 0.25, 3, 5], [1, -1, 4.5, 3]], [[1, 1.5, 2, 4.25], [0.25, 0, 4, 6]]], np.float32
+)
 
-def _boxes(x: Any, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, np.ndarray, list[Any]]:
-    """x, boxes as (K, 4), and what stands before the rows and columns of the image of each."""
+
+def _flat_boxes(ndim: int, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, list[Any]]:
+    """Boxes as (n, 4), and for each its index into the axis of images: (), if an x of `ndim` axes has none."""
     flat = np.asarray(boxes, np.float64).reshape(-1, 4)
-    given = [()] * len(flat) if batch_indices is None else [(int(b),) for b in batch_indices]
-    return np.asarray(x), flat, list(given)
+    if batch_indices is None and ndim == 4:
+        batch_indices = np.indices(np.shape(boxes)[:-1])[0]
+    if batch_indices is None:
+        return flat, [()] * len(flat)
+    return flat, [(int(b),) for b in np.ravel(batch_indices)]
+
+
+def _unflattened(answer: Answer, boxes: Any) -> Answer:
+    """An answer for flat boxes with the axes of `boxes` in front."""
+    front = np.shape(boxes)[:-1]
+    positions = list(np.ndindex(*front))
+    terms = tuple(
+        dataclasses.replace(each, output=(*positions[each.output[0]], *each.output[1:]))
+        for each in answer.terms
+    )
+    return Answer(answer.y.reshape(*front, *answer.y.shape[1:]), answer.inputs, terms)
 
 
 def _is_missing(image: tuple[int, ...], x: Any) -> bool:
@@ -89,14 +109,14 @@ def _twin_of_points(
     kind: str = "avg",
 ) -> Any:
     found = [_of_no_box(x, output_shape)]
-    _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
+    flat, images = _flat_boxes(x.ndim, boxes, batch_indices)
     for box, image in zip(flat * spatial_scale, images, strict=True):
         both = _points_of_box(box, aligned, output_shape, samples, x.shape)
         down, across = (_weights(p, n) for p, n in zip(both, x.shape[-3:-1], strict=True))
         held = jnp.einsum("ph,qw,hwc->pqc", down, across, _image(x, image))
         apart = held.reshape(output_shape[0], samples, output_shape[1], samples, -1)
         found.append((apart.max((1, 3)) if kind == "max" else apart.mean((1, 3)))[None])
-    return jnp.concatenate(found)
+    return jnp.concatenate(found).reshape(*np.shape(boxes)[:-1], *found[0].shape[1:])
 
 
 def _of_no_box(x: Any, output_shape: tuple[int, int]) -> Any:
@@ -108,7 +128,7 @@ def _of_no_box(x: Any, output_shape: tuple[int, int]) -> Any:
     twin=_twin_of_points,
     adds=True,
     tolerance=16.0,
-    choices={"samples": (1, 4), "spatial_scale": (0.5,)},
+    choices={"samples": (1, 4), "spatial_scale": (0.5,), "boxes": (OF_EACH_IMAGE,)},
     covers=("ties", "normal"),
 )
 def roi_align(
@@ -123,7 +143,7 @@ def roi_align(
     kind: str = "avg",
 ) -> Answer:
     """The mean or the maximum of points between pixels, arguments as in `jaxpool.roi_align`."""
-    x, flat, images = _boxes(x, boxes, batch_indices)
+    x, (flat, images) = np.asarray(x), _flat_boxes(np.ndim(x), boxes, batch_indices)
     values, rows, columns = exact_values(x), *output_shape
     y = np.zeros((len(flat), rows, columns, x.shape[-1]))
     choose, terms = parts.choose(builtins.max, "first"), []
@@ -145,7 +165,8 @@ def roi_align(
                 y[k, i, j, c], shares = choose(list(exact_values(rounded(np.array(held), dtype))))
             for share, point in zip(shares, points, strict=True):
                 terms += [Term((k, i, j, c), 0, at, share * w) for at, w in point if share]
-    return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms))
+    answer = Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms))
+    return _unflattened(answer, boxes)
 
 
 def _level_of(box: np.ndarray, levels: int, scale: float, size: float, canonical: int) -> int:
@@ -169,12 +190,15 @@ def _twin_of_levels(
     **options: Any,
 ) -> Any:
     found = [_of_no_box(features[0], output_shape)]
-    _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
+    flat, images = _flat_boxes(features[0].ndim, boxes, batch_indices)
     for box, image in zip(flat, images, strict=True):
         level = _level_of(box, len(features), spatial_scale, canonical_size, canonical_level)
-        own = {"batch_indices": image or None, "spatial_scale": spatial_scale / 2**level}
+        own = {
+            "batch_indices": [image[0]] if image else None,
+            "spatial_scale": spatial_scale / 2**level,
+        }
         found.append(_twin_of_points(features[level], box[None], output_shape, **own, **options))
-    return jnp.concatenate(found)
+    return jnp.concatenate(found).reshape(*np.shape(boxes)[:-1], *found[0].shape[1:])
 
 
 def _third(x: Any) -> float:
@@ -192,7 +216,7 @@ def _third(x: Any) -> float:
         "canonical_size": _third,
         "canonical_level": lambda x: 0,
     },
-    choices={"samples": (1, 4), "canonical_level": (1,)},
+    choices={"samples": (1, 4), "canonical_level": (1,), "boxes": (OF_EACH_IMAGE,)},
     covers=("ties", "normal"),
 )
 def multilevel_roi_align(
@@ -208,7 +232,7 @@ def multilevel_roi_align(
     aligned: bool = True,
 ) -> Answer:
     """The mean of points of each box in its level, arguments as in `jaxpool.multilevel_roi_align`."""
-    _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
+    flat, images = _flat_boxes(np.ndim(features[0]), boxes, batch_indices)
     found, terms = [np.asarray(_of_no_box(features[0], output_shape))], []
     for number, (box, image) in enumerate(zip(flat, images, strict=True)):
         level = _level_of(box, len(features), spatial_scale, canonical_size, canonical_level)
@@ -216,7 +240,7 @@ def multilevel_roi_align(
             features[level],
             box[None],
             output_shape,
-            batch_indices=image or None,
+            batch_indices=[image[0]] if image else None,
             spatial_scale=spatial_scale / 2**level,
             samples=samples,
             aligned=aligned,
@@ -226,7 +250,8 @@ def multilevel_roi_align(
             Term((number, *each.output[1:]), level, each.position, each.share) for each in one.terms
         ]
     inputs = tuple((x.shape, x.dtype) for x in map(np.asarray, features))
-    return Answer(np.concatenate(found, dtype=parts.float_dtype(features[0])), inputs, tuple(terms))
+    y = np.concatenate(found, dtype=parts.float_dtype(features[0]))
+    return _unflattened(Answer(y, inputs, tuple(terms)), boxes)
 
 
 def _cells(low: float, high: float, cells: int, size: int) -> Iterator[range]:
@@ -249,7 +274,7 @@ def _twin_of_cells(
     ties: Any = None,
 ) -> Any:
     found = [_of_no_box(x, output_shape)]
-    _, flat, images = _boxes(np.zeros(0), boxes, batch_indices)
+    flat, images = _flat_boxes(x.ndim, boxes, batch_indices)
     for box, image in zip(flat * spatial_scale, images, strict=True):
         lists = [
             [list(pixels) for pixels in _cells(box[d], box[d + 2], n, x.shape[d - 3])]
@@ -257,10 +282,10 @@ def _twin_of_cells(
         ]
         values, there = twins.side_by_side(_image(x, image), (0, 1), lists)
         found.append(jnp.where(there.any(-1), twins.largest(values, there), 0)[None])
-    return jnp.concatenate(found)
+    return jnp.concatenate(found).reshape(*np.shape(boxes)[:-1], *found[0].shape[1:])
 
 
-@record(twin=_twin_of_cells, choices={"spatial_scale": (0.5,)})
+@record(twin=_twin_of_cells, choices={"spatial_scale": (0.5,), "boxes": (OF_EACH_IMAGE,)})
 def roi_max_pool(
     x: Any,
     boxes: Any,
@@ -271,7 +296,7 @@ def roi_max_pool(
     ties: Ties = "first",
 ) -> Answer:
     """The largest pixel of each cell, arguments as in `jaxpool.roi_max_pool`."""
-    x, flat, images = _boxes(x, boxes, batch_indices)
+    x, (flat, images) = np.asarray(x), _flat_boxes(np.ndim(x), boxes, batch_indices)
     values, choose = exact_values(x), parts.choose(builtins.max, ties)
     y = np.zeros((len(flat), *output_shape, x.shape[-1]), values.dtype)
     terms = []
@@ -287,4 +312,5 @@ def roi_max_pool(
                 y[k, i, j, c], shares = choose([values[place] for place in places])
                 pairs = zip(places, shares, strict=True)
                 terms += [Term((k, i, j, c), 0, at, share) for at, share in pairs if share]
-    return Answer(rounded(y, x.dtype), ((x.shape, x.dtype),), tuple(terms))
+    answer = Answer(rounded(y, x.dtype), ((x.shape, x.dtype),), tuple(terms))
+    return _unflattened(answer, boxes)
