@@ -12,6 +12,7 @@ from bench import against, tune
 from bench._jax_peer import jaxpool_op
 from bench.cases import CASES, pool, select
 from bench.forms import Thresholds, arrays, forms
+from bench.oracle import Reference
 from jaxpool._plan.tuning import TUNING, Limits, Tuning
 from tests.support.later import in_turn
 
@@ -77,11 +78,40 @@ def test_both_forms_give_the_same(field):
             np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("case", in_turn(select(["small"]), 4), ids=lambda case: case.name)
-def test_the_ways_of_a_case_can_be_traced(case):
+def sends_its_value(form):
+    """Whether the backward pass of a form takes the result of its forward pass as the cotangent."""
+    return form.reads == ("x",)
+
+
+def check_form(case, way, form):
+    """Compare a form with the reference: the value, the cotangent, or both."""
+    found = jax.jit(form.run)(*arrays(case, form.reads))
+    y, dx = found if way.startswith("both ways") else (found, None)
+    if way == "backward":
+        y, dx = None, found
+    elif isinstance(y, tuple):
+        y, _ = y  # the index is held to the reference by what the backward pass does with it
+    dy = None
+    if dx is not None:
+        dy = np.asarray(y) if sends_its_value(form) else case.cotangent()
+    reference = Reference(case, case.inputs(), dy)
+    ((want, *_), wanted_dxs), allowed = reference.expected(), reference.tolerance(dx is not None)
+    if y is not None:
+        y = np.reshape(y, case.output_shape)[case.sample]
+        np.testing.assert_allclose(np.asarray(y, float), want, 0, allowed, err_msg=way)
+    if dx is not None:
+        dx = np.asarray(dx[case.sample], float)
+        np.testing.assert_allclose(dx, *wanted_dxs, 0, allowed, err_msg=way)
+
+
+FORMS = [case for case in select(["small"]) if forms(case, Thresholds.of("cpu"))]
+
+
+@pytest.mark.parametrize("case", in_turn(FORMS, 4), ids=lambda case: case.name)
+def test_the_forms_of_a_case_give_what_the_reference_says(case):
     with jax.enable_x64(case.dtype == "float64"):
-        for form in forms(case, Thresholds.of("cpu")).values():
-            jax.eval_shape(form.run, *arrays(case, form.reads))
+        for way, form in forms(case, Thresholds.of("cpu")).items():
+            check_form(case, way, form)
 
 
 def test_a_report_says_what_was_chosen_and_whether_it_holds():
