@@ -17,6 +17,7 @@ from tests.sharded.every import (
     of_array,
     refused,
     refuses,
+    refuses_layout,
     spec_of,
 )
 
@@ -38,9 +39,7 @@ def test_is_traced(name, layout):
     like = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
     with jax.sharding.use_abstract_mesh(mesh):
         found = refused(lambda: jax.jit(f).trace(like))
-    axes, _ = LAYOUTS[layout]
-    whole = any(refuses(call_of(name), axis % x.ndim, "explicit") for axis in axes)
-    assert (found is None) == whole
+    assert (found is None) == refuses_layout(name, layout)
 
 
 @pytest.mark.parametrize("kind", ["auto", "manual"])
