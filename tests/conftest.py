@@ -9,12 +9,11 @@ import jax
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.support.compilation import HASTY
+from tests.skips import pytest_collectreport, pytest_runtest_logreport  # noqa: F401
+from tests.support.compilation import FLAGS
 
-# Most of the suite's time is XLA compiling programs that run once, so it compiles in haste. With
-# XLA_FLAGS set, to nothing for one, it compiles as it is told: .ci/run tests the core so as well.
-in_haste = [f"--{option}={value}".lower() for option, value in HASTY.items()]
-os.environ.setdefault("XLA_FLAGS", " ".join(in_haste))
+# With XLA_FLAGS set, to nothing for one, the suite compiles as it is told: .ci/run tests every record so as well.
+os.environ.setdefault("XLA_FLAGS", FLAGS)
 # PyTorch's threads would wait for those of the other workers, in a loop.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -1,6 +1,7 @@
 """Thresholds, the forms on both sides of them, and two libraries in one process."""
 
 import dataclasses
+import math
 import sys
 import types
 
@@ -12,12 +13,22 @@ from bench import against, tune
 from bench._jax_peer import jaxpool_op
 from bench.cases import CASES, pool, select
 from bench.forms import Thresholds, arrays, forms
+from bench.oracle import Reference
 from jaxpool._plan.tuning import TUNING, Limits, Tuning
 from tests.support.later import in_turn
 
 NOTES = (against.ROOT / "bench" / "NOTES.md").read_text()
 FIELDS = tune.fields()
 HELD_BY_KERNELS = {"fold_taps", "adaptive_places"}  # asked for while a kernel is traced
+# Thresholds that decide over a case of the table on CPU. Others are of other platforms, or of ops without a form.
+READ_ON_CPU = """
+masked_taps whole_taps adaptive_window pass_taps overlapping_taps overlapping_taps_an_element pieces
+longest_pass sum_taps sum_taps_an_element spread_taps_an_element short_window
+short_spread_of_16_bits longest_sum sum_passes conditional in_place widened_apart region_bytes
+sum_region_bytes least_inside tested_end tested_taps tested_terms vector longest_table table_row
+table_taps table_taps_an_element table_phases route_row route_windows route_windows_without_strides
+route_windows_of_axis separate_taps loses_nan
+"""
 SMALL = [
     pool("max_pool", (2, 9, 8, 16), 3, 1, "SAME"),
     pool("max_pool", (2, 12, 12, 4), (2, 5), 1, "SAME"),
@@ -62,10 +73,11 @@ def test_cases_on_both_sides_of_a_threshold(field, sides):
 def test_the_table_has_cases_on_both_sides_of_every_threshold(field):
     value = Thresholds.of("cpu").get(field)
     found = tune.trials(field, "cpu", [*select(), *tune.EDGES])
-    if not found:
-        pytest.skip("no form of a case of the table reads it on CPU")
-    sides = {trial.value > value for trial in found}
-    assert sides == ({False} if isinstance(value, bool) else {False, True})
+    assert found or field not in READ_ON_CPU.split()
+    if found:
+        sides = {trial.value > value for trial in found}
+        has_one_side = isinstance(value, bool) or value == math.inf
+        assert sides == ({False} if has_one_side else {False, True})
 
 
 @pytest.mark.parametrize("field", ["table_row", "overlapping_taps"])
@@ -77,11 +89,40 @@ def test_both_forms_give_the_same(field):
             np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("case", in_turn(select(["small"]), 4), ids=lambda case: case.name)
-def test_the_ways_of_a_case_can_be_traced(case):
+def sends_its_value(form):
+    """Whether the backward pass of a form takes the result of its forward pass as the cotangent."""
+    return form.reads == ("x",)
+
+
+def check_form(case, way, form):
+    """Compare a form with the reference: the value, the cotangent, or both."""
+    found = jax.jit(form.run)(*arrays(case, form.reads))
+    y, dx = found if way.startswith("both ways") else (found, None)
+    if way == "backward":
+        y, dx = None, found
+    elif isinstance(y, tuple):
+        y, _ = y  # the index is held to the reference by what the backward pass does with it
+    dy = None
+    if dx is not None:
+        dy = np.asarray(y) if sends_its_value(form) else case.cotangent()
+    reference = Reference(case, case.inputs(), dy)
+    ((want, *_), wanted_dxs), allowed = reference.expected(), reference.tolerance(dx is not None)
+    if y is not None:
+        y = np.reshape(y, case.output_shape)[case.sample]
+        np.testing.assert_allclose(np.asarray(y, float), want, 0, allowed, err_msg=way)
+    if dx is not None:
+        dx = np.asarray(dx[case.sample], float)
+        np.testing.assert_allclose(dx, *wanted_dxs, 0, allowed, err_msg=way)
+
+
+FORMS = [case for case in select(["small"]) if forms(case, Thresholds.of("cpu"))]
+
+
+@pytest.mark.parametrize("case", in_turn(FORMS, 4), ids=lambda case: case.name)
+def test_the_forms_of_a_case_give_what_the_reference_says(case):
     with jax.enable_x64(case.dtype == "float64"):
-        for form in forms(case, Thresholds.of("cpu")).values():
-            jax.eval_shape(form.run, *arrays(case, form.reads))
+        for way, form in forms(case, Thresholds.of("cpu")).items():
+            check_form(case, way, form)
 
 
 def test_a_report_says_what_was_chosen_and_whether_it_holds():

@@ -1,6 +1,6 @@
 """What `docs/architecture.md` says is needed to add a pool is what the tests ask for: no more, in the same order."""
 
-import functools
+import ast
 import re
 from pathlib import Path
 
@@ -9,18 +9,17 @@ import pytest
 import jaxpool
 from jaxpool.testing import oracle
 from tests.support.asked import ASKED
+from tests.test_rooms import ROOMS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 SCREEN = 45  # lines
-FILES = 8  # that hold the name of a function, documentation aside
-# Names that other libraries have too, and functions by which tests of all pools speak.
-WIDELY_NAMED = """
-accelerate accelerated adaptive_avg_pool adaptive_max_pool adaptive_max_pool_with_argmax avg_pool cummax cummin dilate
-erode fmax fmin fractional_max_pool global_avg_pool global_max_pool keep_memory logsumexp_pool lp_pool max max_pool
-max_pool_with_argmax max_unpool maximum maxout min min_pool minimum plan_of rank_pool roi_align roi_max_pool
-segment_max segment_min segment_sum sharded softmax_pool spatial_pyramid_pool sum_pool
-"""
+# Modules before `_api` that name public functions: the hints in their messages, and what `accelerate` says of itself.
+NAMING = {
+    "_accelerate/accelerate.py": {"accelerate", "accelerated"},
+    "_arguments/words.py": {"accelerated", "adaptive_max_pool", "max_pool"},
+}
+KINDS = {"max", "min"}  # values of `kind` in kernels and ops, which are also names of functions
 
 
 def section():
@@ -66,26 +65,27 @@ def test_a_record_that_its_module_hides_is_named(monkeypatch):
         ASKED["jaxpool/testing/oracle"]()
 
 
-@functools.cache
-def words_of_files():
-    """The words of each file that is committed, as `git grep -w` sees them, without documentation and drawn cases."""
-    if not (ROOT / "mkdocs.yml").exists():
-        pytest.skip("the tests lie beside no source tree")
-    folders = [ROOT / name for name in ("jaxpool", "tests", "bench", "examples", ".ci")]
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    files += [path for path in ROOT.glob("[!.]*") if path.is_file()]
-    documentation = {ROOT / "README.md", ROOT / "CHANGELOG.md"}
-    left_out = documentation | {
-        ROOT / "tests/search/kept.txt"
-    }  # cases that failed once, as they were drawn
-    texts = [path for path in files if "__pycache__" not in path.parts and path not in left_out]
-    return {path: set(re.findall(rb"\w+", path.read_bytes())) for path in texts}
+def names_in(path):
+    """The public functions that a module imports, reads from `jaxpool`, or names in a string of its code."""
+    tree = ast.parse(path.read_text())
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and re.match(r"jaxpool(\._api|$)", node.module):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "jaxpool":
+            found.add(node.attr)
+        elif isinstance(node, ast.Constant) and id(node) not in docstrings:
+            found |= {node.value} - KINDS if isinstance(node.value, str) else set()
+    return found & {*jaxpool.__all__}
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in jaxpool.__all__ if name not in WIDELY_NAMED.split()]
-)
-def test_a_name_stands_in_few_files(name):
-    """As `git grep -lw NAME -- ':!docs' ':!README.md' ':!CHANGELOG.md'` counts them."""
-    files = [path for path, words in words_of_files().items() if name.encode() in words]
-    assert len(files) <= FILES, sorted(str(path.relative_to(ROOT)) for path in files)
+@pytest.mark.parametrize("room", [*ROOMS[: ROOMS.index("_api")], "testing"])
+def test_a_room_names_no_public_function(room):
+    """A new pool is an entry in `_api` and the files above: no table of another room needs its name."""
+    package = Path(jaxpool.__file__).parent
+    modules = [path for path in (package / room).rglob("*.py") if path.parent.name != "oracle"]
+    assert modules
+    found = {str(path.relative_to(package)): names_in(path) for path in modules}
+    expected = {file: names for file, names in NAMING.items() if file.startswith(f"{room}/")}
+    assert {file: names for file, names in found.items() if names} == expected

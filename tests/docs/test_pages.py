@@ -136,6 +136,8 @@ def test_what_explain_prints_is_on_its_page(capsys):
 
 
 def test_versions_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == jaxpool.__version__
     assert f"version: {jaxpool.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     dated = re.search(r"date-released: (\S+)", (ROOT / "CITATION.cff").read_text())[1]
     assert f"## [{jaxpool.__version__}] - {dated}" in (ROOT / "CHANGELOG.md").read_text()

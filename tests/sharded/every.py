@@ -140,6 +140,12 @@ def refuses(call, axis, kind):
     return bool(along) and (takes("k") or (takes("reverse") and kind == "manual"))
 
 
+def refuses_layout(name, layout):
+    """Whether a function refuses an array whose type has the sharding of a layout."""
+    call, (axes, _) = call_of(name), LAYOUTS[layout]
+    return any(refuses(call, axis % call.xs[0].ndim, "explicit") for axis in axes)
+
+
 def refused(run):
     """What `run` gives, or None if it is refused in words of our own."""
     try:

@@ -1,4 +1,6 @@
-"""Every public function of an array is traced wherever its array is sharded, or refused in words of our own.
+"""Every public function of an array is traced wherever its array is sharded, but for the axes that must be whole.
+
+Those are refused, in words of our own.
 
 `test_four_devices.py` and `test_explicit.py` compare what they give with what one device gives.
 """
@@ -15,6 +17,7 @@ from tests.sharded.every import (
     of_array,
     refused,
     refuses,
+    refuses_layout,
     spec_of,
 )
 
@@ -35,7 +38,8 @@ def test_is_traced(name, layout):
     mesh = AbstractMesh((2, 2), ("a", "b"), axis_types=types)
     like = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
     with jax.sharding.use_abstract_mesh(mesh):
-        refused(lambda: jax.jit(f).trace(like))
+        found = refused(lambda: jax.jit(f).trace(like))
+    assert (found is None) == refuses_layout(name, layout)
 
 
 @pytest.mark.parametrize("kind", ["auto", "manual"])

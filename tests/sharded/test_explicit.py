@@ -11,7 +11,16 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from tests.sharded.cases import on_eight_devices
-from tests.sharded.every import FUNCTIONS, LAYOUTS, POOLS, call_of, of_array, refused, spec_of
+from tests.sharded.every import (
+    FUNCTIONS,
+    LAYOUTS,
+    POOLS,
+    call_of,
+    of_array,
+    refused,
+    refuses_layout,
+    spec_of,
+)
 
 pytestmark = on_eight_devices
 
@@ -121,6 +130,7 @@ def test_every_function(name, layout):
     mesh = mesh_with(types[1])
     with jax.set_mesh(mesh):
         got = refused(lambda: jax.jit(f)(jax.device_put(x, NamedSharding(mesh, spec))))
+    assert (got is None) == refuses_layout(name, layout)
     if got is None:
         return
     for several, one in zip(

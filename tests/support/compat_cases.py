@@ -87,6 +87,7 @@ def compare(calls, values=VALUES):
     """
     rng = np.random.default_rng(0)
     calls = list(calls)
+    assert calls
     for first in range(0, len(calls), 8):
         some = calls[first : first + 8]
         run = jax.jit(
