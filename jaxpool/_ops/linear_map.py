@@ -28,7 +28,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxpool._arguments.arrays import vary_together
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, partitioned
 from jaxpool._plan.problem import Platform
 
 PLATFORMS: dict[str | None, Platform] = {
@@ -167,10 +167,24 @@ def _define(primitive: Any, run: Callable[..., Any]) -> None:
     primitive.multiple_results = True
     primitive.def_impl(evaluated)
     primitive.def_abstract_eval(typed)
+
+    def lowered(context: Any, *args: Any, on: Platform, **params: Any) -> Any:
+        kernel = functools.partial(leaves, on=on)
+        with partitioned(partitioned.value or _is_partitioned(context.module_context.axis_context)):
+            return mlir.lower_fun(kernel, multiple_results=True)(context, *args, **params)
+
     for name, platform in PLATFORMS.items():
-        kernel = functools.partial(leaves, on=platform)
-        rule = mlir.lower_fun(kernel, multiple_results=True)
+        rule = functools.partial(lowered, on=platform)
         mlir.register_lowering(primitive, rule, platform=name)
+
+
+def _is_partitioned(axes: Any) -> bool:
+    """Whether XLA divides a program among devices: it has several, and is not inside a `shard_map` over all of them."""
+    if hasattr(axes, "manual_axes"):
+        return any(
+            size > 1 for name, size in axes.mesh.shape.items() if name not in axes.manual_axes
+        )
+    return getattr(axes, "num_devices", 1) > 1
 
 
 def _batch_compute(args: Any, dims: Any, *, batch: tuple[Dims, ...], **params: Any) -> Any:
