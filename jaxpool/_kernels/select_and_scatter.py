@@ -13,7 +13,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -25,6 +24,7 @@ from jax.interpreters import batching, mlir
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import Kind, cast
+from jaxpool._kernels.predicates import all_of
 from jaxpool._kernels.reduce_window import group_extremes
 from jaxpool._plan.max_pool import Compared, Groups, ScatterPlan
 
@@ -57,23 +57,13 @@ def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: Scatt
 
     if plan.compared == "branch":
         nan_first = functools.partial(_nan_first, kind=kind)
-        found = lax.cond(any_nan(y), lambda: scattered(nan_first), lambda: scattered(lambda x: x))
+        no_nan = all_of(lax.eq(y, y))
+        found = lax.cond(no_nan, lambda: scattered(lambda x: x), lambda: scattered(nan_first))
     elif plan.compared == "in order":
         found = scattered(lambda best: _ordered(cast(best, added), kind))
     else:
         found = scattered(lambda x: x)
     return _as_given(cast(found, x.dtype), plan.order)
-
-
-@jax.custom_batching.custom_vmap
-def any_nan(x: Array) -> Array:
-    """Whether any element is NaN: one bool under `vmap` too, so that a branch on it stays a branch."""
-    return jnp.any(lax.ne(x, x))
-
-
-@any_nan.def_vmap
-def _any_nan_of_batch(size: int, batched: Sequence[bool], x: Array) -> tuple[Array, bool]:
-    return any_nan(x), False
 
 
 def _turned(plan: ScatterPlan) -> Groups:

@@ -25,10 +25,10 @@ from jaxpool._plan.tuning import LIMITS, TUNING
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
 Widen = Literal["never", "fused", "apart"]  # where cotangents are cast to the type of their sums
-# How select-and-scatter compares elements. By one comparison, of floats widened to float32 "in order", with NaN as
-# infinity, or of float32 in a "branch", with NaN as infinity only if a window holds one. Else by two comparisons, of NaN
-# and of numbers, "joined" by an "or" or "picked" by a select. XLA's partitioner takes one comparison alone, and reads and
-# writes more in the branch: 2x2 with strides of 2 takes 1.11 times as long by the model of a v5e.
+# How select-and-scatter compares elements. By one comparison: of floats widened to float32 "in order", with NaN as
+# infinity; or of float32 in a "branch", with NaN as infinity only if a window holds one. Else by two, of NaN and of
+# numbers, "joined" by an "or" or "picked" by a select. XLA's partitioner takes one comparison alone. The branch reads
+# the output once more: 2x2 with strides of 2 takes 1.11 times as long by the model of a v5e.
 Compared = Literal["in order", "branch", "joined", "picked"]
 Groups = tuple[tuple[Axis, ...], ...]  # of axes that one instruction of XLA goes through at once
 
