@@ -31,10 +31,15 @@ def test_eight_devices_of_a_host(dtype):
     assert {line.partition(" ")[0] for line in lines} == set(pools())
 
 
-@pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu is not installed")
-@pytest.mark.parametrize("dtype", batch.DTYPES)
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param("float32", marks=[pytest.mark.slow, pytest.mark.ci]),
+        pytest.param("bfloat16", marks=pytest.mark.slow),
+        pytest.param("float16", marks=pytest.mark.slow),
+    ],
+)
 def test_four_tpus(dtype):
     bench("--target", "tpu:v5e", "--devices", "4", "--filter", f"{dtype}$", XLA_FLAGS="")
 
