@@ -1,8 +1,8 @@
 """Cotangents of a maximum or minimum scattered by XLA's select-and-scatter, which selects the element of each window.
 
-A TPU has hardware for it, whatever function selects. jax's own selects by `>=`, which loses NaN. Here NaN is ahead of
-every number, in one of three ways (`Compared`): by a second comparison, by an order in which NaN is infinity, or by
-`>=` alone if no window holds NaN. As a primitive it has a batching rule and no derivative: it is part of a linear map.
+A TPU has hardware for it. The function that selects is free: jax's is `>=`, which loses NaN. Here NaN is ahead of every
+number (`Compared`): by a second comparison, by replacing NaN with infinity, or by `>=` alone if there is no NaN.
+As a primitive it has a batching rule and no derivative: it is part of a linear map.
 Only plans for TPUs use it: XLA for CPU takes padding for zeros there.
 """
 
@@ -45,18 +45,19 @@ def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: Scatt
     one group of axes after another; of 8 and 16 bits they are float32 if the plan compares "in order".
     """
     groups = _turned(plan)
-    *reduced, y = group_extremes(_in_order(x, plan.order), kind, groups)
+    reduced = group_extremes(_in_order(x, plan.order), kind, groups[1:])
     added = jnp.float32 if plan.compared == "in order" else x.dtype
     sent = cast(_in_order(dy, plan.order), added)
 
     def scattered(prepare: Callable[[Array], Array]) -> Array:
         found = sent
-        for best, group in zip(reversed(reduced), groups, strict=True):
+        for group, best in zip(groups, reversed(reduced), strict=False):  # no group: x alone
             found = _sent(prepare(best), found, group, kind, ties, plan.compared)
         return found
 
     if plan.compared == "branch":
         nan_first = functools.partial(_nan_first, kind=kind)
+        y = group_extremes(reduced[-1], kind, groups[:1])[-1]
         no_nan = all_of(lax.eq(y, y))
         found = lax.cond(no_nan, lambda: scattered(lambda x: x), lambda: scattered(nan_first))
     elif plan.compared == "in order":
@@ -106,9 +107,9 @@ def _ordered(x: Array, kind: Kind) -> Array:
 
 
 def _nan_first(x: Array, kind: Kind) -> Array:
-    """float32 elements, NaN as infinity, and each number on that side of 0 one step nearer to 0 to make room.
+    """float32 elements with NaN as infinity. Every number on that side of 0 moves one step towards 0 to make room.
 
-    The order of numbers stays, except that the smallest of them, 2**-149, then ties with 0.
+    Numbers keep their order, except that 2**-149, the smallest one, ties with 0.
     """
     ahead, infinity = (lax.gt, np.inf) if kind == "max" else (lax.lt, -np.inf)
     nearer = lax.bitcast_convert_type(lax.bitcast_convert_type(x, jnp.int32) - 1, jnp.float32)

@@ -170,7 +170,8 @@ def _define(primitive: Any, run: Callable[..., Any]) -> None:
 
     def lowered(context: Any, *args: Any, on: Platform, **params: Any) -> Any:
         kernel = functools.partial(leaves, on=on)
-        with partitioned(partitioned.value or _is_partitioned(context.module_context.axis_context)):
+        axes = getattr(context.module_context, "axis_context", None)
+        with partitioned(partitioned.value or _is_partitioned(axes)):
             return mlir.lower_fun(kernel, multiple_results=True)(context, *args, **params)
 
     for name, platform in PLATFORMS.items():

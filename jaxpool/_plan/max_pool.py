@@ -64,7 +64,7 @@ class ScatterPlan:
 
     groups: Groups
     compared: (
-        Compared  # "in order" in float32, which cotangents are then added in; else in the type of x
+        Compared  # "in order" in float32, and cotangents are added in it; else in the type of x
     )
     order: tuple[int, ...] = ()  # by which x is transposed first; () leaves it
 
