@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
         help="time every public function beside the lines of jnp or lax that a user would write; "
         "--filter chooses by name and size, and --mode (default: all), --budget, --json, --markdown hold; "
         "--json replaces the same rows in a file that is there, and --load with --markdown writes its means "
-        "into README and docs/speed.md",
+        "into docs/speed.md",
     )
     add(
         "--target",
@@ -200,8 +200,8 @@ def _plain(arguments: argparse.Namespace) -> int:
     modes = list(dict.fromkeys(arguments.mode or MODES))
     if arguments.load:
         lines = plain.load(arguments.load)
-        for page in plain.PAGES if arguments.markdown else ():
-            plain.put_means(page, lines)
+        if arguments.markdown:
+            plain.put_means(plain.PAGE, lines)
         return plain.show(lines, arguments.markdown)
     budget, files = arguments.budget, (arguments.json, arguments.markdown)
     return plain.run(arguments.filter, modes, budget, *files)

@@ -27,7 +27,7 @@ _TOLERANCE = 2e-4  # of the largest number of the result: sums of float32 in ano
 _LOW_TOLERANCE = 2e-2  # of 8 bits of a bfloat16, against the plain way in float32
 _WITH_FIRST: tuple[Mode, ...] = ("forward_and_vjp", "forward")
 BEGIN, END = "<!-- means beside the plain way -->", "<!-- end of these means -->"
-PAGES = [Path(__file__).parents[1] / name for name in ("README.md", "docs/speed.md")]
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,16 +224,13 @@ def _means(lines: Iterable[Line]) -> dict[str, dict[Mode, float]]:
 
 
 def means_table(lines: Iterable[Line]) -> str:
-    """The means of each function with gradient and forward, three functions per row."""
+    """The means of each function with gradient and forward."""
     means = _means(lines)
-    cells = [
+    rows = [
         [f"`{name}`", *[_time_of(means, name, mode) for mode in _WITH_FIRST]]
         for name in sorted(means)
     ]
-    third = -(-len(cells) // 3)
-    cells += [["", "", ""]] * (3 * third - len(cells))
-    rows = [[*cells[at], *cells[at + third], *cells[at + 2 * third]] for at in range(third)]
-    return report.table(["function", "with gradient", "forward"] * 3, rows)
+    return report.table(["function", "with gradient", "forward"], rows)
 
 
 def table_by_size(lines: Iterable[Line]) -> str:

@@ -654,8 +654,8 @@ def _plain_segments(name: str) -> Way:
     if name in ways:
         return ways[name]
     if name != "segment_mean":
-        largest: Way = getattr(jax.ops, name)
-        return largest
+        way: Way = getattr(jax.ops, name)
+        return way
 
     def mean(x: Array, ids: Any, count: int, **options: Any) -> Array:
         rows = jax.ops.segment_sum(jnp.ones(len(ids), x.dtype), ids, count, **options)[:, None]

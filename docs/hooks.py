@@ -76,13 +76,14 @@ REFERENCE = {
     "testing": ("jaxpool.testing", "", "testing"),
 }
 
-# Pages that are files of the repository: where they stand in the documentation.
+# Pages that are files of the repository, and their place in the documentation.
 PAGES = {
-    "bench/NOTES.md": "notes.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "examples/README.md": "examples.md",
 }
+# Files that are too long for a page: links lead to the text.
+DOWNLOADS = {"docs/results.md": "results.txt", "bench/NOTES.md": "notes.txt"}
 EXPLAINED = "explained.html"
 
 
@@ -126,7 +127,7 @@ def on_config(config):
 
 def on_files(files, config):
     pages = dict(reference())
-    for source, path in PAGES.items():
+    for source, path in {**PAGES, **DOWNLOADS}.items():
         pages[path] = (ROOT / source).read_text()
     pages[EXPLAINED] = explained()
     for path, text in pages.items():
@@ -144,13 +145,17 @@ def explained():
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Links to files of the repository become links to their pages; doctests are coloured as such."""
+    """Links to files of the repository lead to their pages or downloads. Doctests lose their marks and are coloured."""
     home = "../" * page.file.src_uri.count("/")
     for source, path in PAGES.items():
         markdown = re.sub(rf"\]\((\.\./)*{re.escape(source)}(#|\))", rf"]({home}{path}\2", markdown)
+    for source, path in DOWNLOADS.items():
+        name = re.escape(source.removeprefix("docs/"))
+        markdown = re.sub(rf"\]\((\.\./)*(docs/)?{name}(#[^)]*)?\)", rf"]({home}{path})", markdown)
     if page.file.src_uri in PAGES.values():
         markdown = re.sub(r"\]\(docs/", "](", markdown)
         markdown = re.sub(
             r"\]\(LICENSE\)", "](https://www.apache.org/licenses/LICENSE-2.0)", markdown
         )
+    markdown = re.sub(r" +# doctest: .*", "", markdown.replace("\n<BLANKLINE>\n", "\n\n"))
     return markdown.replace("```python\n>>>", "```pycon\n>>>")

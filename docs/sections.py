@@ -16,6 +16,17 @@ CHANGES = {
     r"^( *)Example:$": r"\1Examples:",
     r"^( *)References:\n +": r"\1**References:** ",
     r"^( *)(Gradient|What differs from \w+|Values): ": r"\1**\2:** ",
+    r"\barXiv:(\d{4}\.\d{4,5})": r"[arXiv:\1](https://arxiv.org/abs/\1)",
+}
+# Names of other libraries become links to their documentation.
+MANUALS = {
+    "jax.lax": "https://docs.jax.dev/en/latest/_autosummary/{}.html",
+    "jax.numpy": "https://docs.jax.dev/en/latest/_autosummary/{}.html",
+    "jax.ops": "https://docs.jax.dev/en/latest/_autosummary/{}.html",
+    "torch": "https://docs.pytorch.org/docs/stable/generated/{}.html",
+    "torch.nn.functional": "https://docs.pytorch.org/docs/stable/generated/{}.html",
+    "torchvision.ops": "https://docs.pytorch.org/vision/stable/generated/{}.html",
+    "scipy.ndimage": "https://docs.scipy.org/doc/scipy/reference/generated/{}.html",
 }
 
 
@@ -56,6 +67,18 @@ class Sections(griffe.Extension):
         if obj.docstring:
             for pattern, text in CHANGES.items():
                 obj.docstring.value = re.sub(pattern, text, obj.docstring.value, flags=re.MULTILINE)
+            references = r"\*\*References:\*\* .*(?:\n *\S.*)*"
+            obj.docstring.value = re.sub(references, linked, obj.docstring.value)
+
+
+def linked(references):
+    """The references with a link at each name of a library in `MANUALS`."""
+
+    def link(name):
+        manual = MANUALS.get(name[1].rpartition(".")[0])
+        return f"[{name[0]}]({manual.format(name[1])})" if manual else name[0]
+
+    return re.sub(r"`(\w+(?:\.\w+)+)`", link, references[0])
 
 
 def spelled_out(annotation, module):

@@ -27,6 +27,7 @@ from jaxpool._api.segments import (
     segment_max_with_argmax,
     segment_mean,
     segment_min,
+    segment_sum,
 )
 from jaxpool._api.sharded import sharded
 from jaxpool._api.soft import logsumexp_pool, softmax_pool
@@ -82,6 +83,7 @@ __all__ = [
     "segment_mean",
     "segment_min",
     "segment_softmax",
+    "segment_sum",
     "sharded",
     "softmax_pool",
     "spatial_pyramid_pool",

@@ -1,4 +1,4 @@
-"""Rooms: each imports only from those before it, and no module is longer than 300 lines."""
+"""Rooms: each imports only from those before it, and no module is longer than 500 lines."""
 
 import ast
 from pathlib import Path
@@ -13,7 +13,7 @@ ENTRANCES = [
     "testing",
     "_cli",
 ]  # each after all rooms; `_cli` reads the records of testing
-LONGEST = 300  # lines; a module past them is usually two
+LONGEST = 500  # lines; a module past them is usually two
 PACKAGE = Path(jaxpool.__file__).parent
 
 

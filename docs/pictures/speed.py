@@ -3,28 +3,31 @@
 python docs/pictures/speed.py
 """
 
-import re
+import sys
 from pathlib import Path
 
 import matplotlib as mpl
-import numpy as np
 
 HERE = Path(__file__).parent
-RESULTS = HERE.parent / "results.md"
-SECTION = "forward and backward, CPU, after keep_memory()"
-# Colours that colour-blind readers can tell apart (Okabe and Ito).
-COLOURS = {
-    "jaxpool": "#0072B2",
-    "lax": "#D55E00",
-    "torch-channels-last": "#E69F00",
-    "tensorflow": "#009E73",
+sys.path.insert(0, str(HERE.parent))
+
+import measured  # noqa: E402
+
+# Colours that colour-blind readers can tell apart (Okabe and Ito), and a shape for each.
+STYLES = {
+    "jaxpool": ("#0072B2", "o"),
+    "lax": ("#D55E00", "s"),
+    "torch-channels-last": ("#E69F00", "^"),
+    "tensorflow": ("#009E73", "D"),
 }
 LABELS = {
+    "jaxpool": "jaxpool",
     "lax": "jax.lax",
-    "torch-channels-last": "PyTorch, channels last",
+    "torch-channels-last": "PyTorch (channels last)",
     "tensorflow": "TensorFlow",
 }
-SHOWN = (  # those of README's table
+INK, LINE = "#1f2430", "#b8bfcc"
+SHOWN = (
     "max_pool(float32[16,128,128,32], (2, 2), (2, 2))",
     "max_pool(float32[16,112,112,64], (3, 3), (2, 2), ((1, 1), (1, 1)))",
     "max_pool(float32[8,64,64,64], (3, 3), padding='SAME')",
@@ -36,63 +39,75 @@ SHOWN = (  # those of README's table
 )
 
 
-def section():
-    """The results drawn here, and the line that says on what machine."""
-    text = RESULTS.read_text().split(f"\n## {SECTION}\n")[1].split("\n## ")[0].strip()
-    return text, text.split(", transparent")[0]
+def number(value):
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def table(text, column):
-    """By case and column, of the first table whose second column begins with `column`."""
-    header = re.search(rf"^\| case \| {column}.*$", text, re.MULTILINE)
-    rows = text[header.start() :].split("\n\n")[0].splitlines()
-    names, _, *lines = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    return {line[0]: dict(zip(names[1:], line[1:], strict=True)) for line in lines}
-
-
-def milliseconds(row, peer):
-    """The time of a framework; a memory format makes no difference to elementwise functions."""
-    return float(row["torch"] if row[peer] == "-" else row[peer])
-
-
-def draw(name, bars, cases, what, title):
-    """Bars of several frameworks for each case, on a logarithmic axis."""
+def draw(name, columns, cases, unit):
+    """A row of dots for each case, below its name and the numbers of jaxpool and lax. It is readable on a phone."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(9, 1.3 + 0.13 * len(cases) * len(bars)))
-    thick = 0.8 / len(bars)
-    for number, (peer, values) in enumerate(bars.items()):
-        at = np.arange(len(cases)) + (number - (len(bars) - 1) / 2) * thick
-        axes.barh(at, values, thick, label=LABELS.get(peer, peer), color=COLOURS[peer])
-        for y, value in zip(at, values, strict=True):
-            shown = f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
-            axes.text(value * 1.05, y, shown, va="center", fontsize=7)
+    figure, axes = plt.subplots(figsize=(4.6, 1.1 + 0.42 * len(cases)))
+    left, right = (edge(map(edge, columns.values())) for edge in (min, max))
     axes.set_xscale("log")
-    axes.set_xlim(left=10 ** np.floor(np.log10(min(map(min, bars.values())))))
-    size = 8 if len(bars) > 2 else 6
-    labels = [case.replace(", ", ",\n", 1) for case in cases]
-    axes.set_yticks(range(len(cases)), labels, fontsize=size)
-    axes.set_ylim(len(cases) - 0.5, -0.5)
-    axes.set_xlabel(f"{what}, forward and backward, logarithmic: shorter is better")
-    axes.set_title(title, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    legend = axes.get_legend_handles_labels()
-    figure.legend(*legend, loc="outside upper center", ncols=4, fontsize=8)
+    axes.set_xlim(left / 2, right * 2)
+    for row, case in enumerate(cases):
+        axes.plot([left / 2, right * 2], [row, row], color=LINE, linewidth=0.8, zorder=1)
+        above = {
+            "xycoords": axes.get_yaxis_transform(),
+            "textcoords": "offset points",
+            "fontsize": 8.5,
+        }
+        axes.annotate(measured.label(case), (0, row), (0, 7), color=INK, **above)
+        ours, theirs = (number(columns[peer][row]) for peer in ("jaxpool", "lax"))
+        axes.annotate(f"{ours} : {theirs}", (1, row), (0, 7), ha="right", color=INK, **above)
+    for peer, values in columns.items():
+        colour, shape = STYLES[peer]
+        axes.plot(
+            values,
+            range(len(cases)),
+            shape,
+            label=LABELS[peer],
+            color=colour,
+            markersize=7,
+            markeredgecolor="white",
+            markeredgewidth=0.7,
+            zorder=4 if peer == "jaxpool" else 3,
+        )
+    axes.set_yticks([])
+    axes.set_ylim(len(cases) - 0.6, -0.75)
+    axes.set_xlabel(
+        f"{unit}, forward and backward (logarithmic, less is better)\nnumbers: jaxpool : jax.lax",
+        fontsize=8,
+    )
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.tick_params(labelsize=8.5)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.legend(loc="outside upper left", ncols=2, fontsize=8.5, frameon=False, handletextpad=0.2)
     figure.savefig(HERE / f"{name}.svg", metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
 
 
 def main():
     mpl.use("agg")
-    mpl.rcParams |= {"svg.hashsalt": "jaxpool", "figure.constrained_layout.use": True}
-    text, machine = section()
-    times, other = table(text, "jaxpool"), table(text, "MB to move")
+    mpl.rcParams |= {
+        "svg.hashsalt": "jaxpool",
+        "svg.fonttype": "none",
+        "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial", "sans-serif"],
+        "figure.constrained_layout.use": True,
+    }
+    text = measured.section(measured.KEPT)
+    times, sizes = measured.table(text, "jaxpool"), measured.table(text, "MB to move")
     for name, cases in (("speed", SHOWN), ("speed_all", tuple(times))):
-        bars = {peer: [milliseconds(times[case], peer) for case in cases] for peer in COLOURS}
-        draw(name, bars, cases, "milliseconds", machine)
-    peers = ("jaxpool", "lax")
-    bars = {peer: [float(other[case][f"peak, MB: {peer}"]) for case in SHOWN] for peer in peers}
-    draw("peak_memory", bars, SHOWN, "peak memory in MB", "temporaries and results, by XLA")
+        columns = {
+            peer: [measured.milliseconds(times[case], peer) for case in cases] for peer in STYLES
+        }
+        draw(name, columns, cases, "milliseconds")
+    peaks = {
+        peer: [float(sizes[case][f"peak, MB: {peer}"]) for case in SHOWN]
+        for peer in ("jaxpool", "lax")
+    }
+    draw("peak_memory", peaks, SHOWN, "peak MB of results and temporaries")
 
 
 if __name__ == "__main__":

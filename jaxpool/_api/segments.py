@@ -1,4 +1,4 @@
-"""The extreme and the mean of segments of rows."""
+"""The extreme, the sum and the mean of segments of rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float, losing
 from jaxpool._kernels.segments import scattered, within
 from jaxpool._ops.apply import apply_given
-from jaxpool._ops.segments import SegmentMean, SegmentSelect
+from jaxpool._ops.segments import SegmentSelect, SegmentSum
 from jaxpool._shards.split import check_whole
 
 
@@ -244,10 +244,8 @@ def segment_mean(
     `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...] / how many those are`.
 
     Gradient: each cotangent is divided equally among the rows of its segment. Kept are the ids and one
-    int32 per segment. A segment without rows gives 0 and sends its cotangent nowhere. 8- and 16-bit floats add in
-    float32 and are rounded once. The backward is a gather; the forward adds in an order that the ids
-    alone decide, on CPU by a scatter, which runs in order there, elsewhere in pairs once sorted: the same
-    bits on every run of a platform. Forward and reverse mode, to any order.
+    int32 per segment. A segment without rows gives 0 and sends its cotangent nowhere. Sums are those of `segment_sum`.
+    Forward and reverse mode, to any order.
 
     {segments}
     {row_mask}
@@ -266,19 +264,74 @@ def segment_mean(
     References:
       `jax.ops.segment_sum`, divided by the number of rows, as graph libraries have it.
     """
-    x = as_array("segment_mean", x)
-    with calling("segment_mean", **{"x.shape": x.shape}):
-        count, given = arguments(x, segment_ids, num_segments, where, indices_are_sorted)
-    wide = x if is_float(x.dtype) else x.astype(np.float32)
+    return _sum("segment_mean", x, segment_ids, num_segments, where, indices_are_sorted)
+
+
+@public
+@filled
+def segment_sum(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    where: Any = None,
+    indices_are_sorted: bool = False,
+) -> Array:
+    """Computes the sum of the rows of each segment, element by element.
+
+    `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments.
+
+    Gradient: each row gets the cotangent of its segment, by a gather. Only the ids are saved for the backward pass.
+    A segment without rows gives 0. 8- and 16-bit floats add in float32 and are rounded once. Float32 sums
+    of long segments are made of partial sums, so that rounding errors do not grow with the number of rows. Results
+    have the same bits on every run of a platform. Forward and reverse mode, to any order.
+
+    {segments}
+    {row_mask}
+
+    Returns:
+      Array (num_segments, ...) of the dtype of x.
+
+    Raises:
+      TypeError: an argument is of the wrong kind, or x is bool.
+      ValueError: an argument has a wrong value.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> jaxpool.segment_sum(jnp.array([1.0, 5.0, 3.0]), jnp.array([0, 2, 0]), 4)
+      Array([4., 0., 5., 0.], dtype=float32)
+
+    References:
+      `jax.ops.segment_sum`, which adds long segments row after row.
+    """
+    return _sum("segment_sum", x, segment_ids, num_segments, where, indices_are_sorted)
+
+
+def _sum(
+    name: str, x: Any, segment_ids: Any, num_segments: Any, where: Any, is_sorted: Any
+) -> Array:
+    """The sum or the mean of the rows of each segment, whichever `name` says."""
+    x, mean = as_array(name, x), name == "segment_mean"
+    with calling(name, **{"x.shape": x.shape}):
+        if x.dtype == jnp.bool_ and not mean:
+            rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
+            raise ArgumentError("x", rule, x.dtype, hint, TypeError)
+        count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
+    wide = x if is_float(x.dtype) or not mean else x.astype(np.float32)
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), wide.dtype)
 
     def pooled(x: Array, ids: Array, *mask: Array) -> Array:
-        ones = jax.lax.full_like(ids, 1)
-        if mask:
-            counts = jnp.broadcast_to(mask[0], (*ids.shape, *mask[0].shape[1:]))
-            ones = counts.astype(np.int32)
-        rows = scattered(jax.ops.segment_sum, ones, ids, count, indices_are_sorted)
-        return apply_given(SegmentMean(count, indices_are_sorted), x, ids, rows, *mask)[0]
+        given = (ids, _rows(ids, count, is_sorted, *mask), *mask) if mean else (ids, *mask)
+        return apply_given(SegmentSum(count, is_sorted, mean), x, *given)[0]
 
     return gathered(pooled, 1, x.ndim - 1, wide, *given)
+
+
+def _rows(ids: Array, count: int, is_sorted: bool, *mask: Array) -> Array:
+    """The number of rows of each segment, (count,); with a mask one for each of its elements behind the first axis."""
+    ones = jax.lax.full_like(ids, 1)
+    if mask:
+        ones = jnp.broadcast_to(mask[0], (*ids.shape, *mask[0].shape[1:])).astype(np.int32)
+    return scattered(jax.ops.segment_sum, ones, ids, count, is_sorted)

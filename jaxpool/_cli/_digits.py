@@ -91,17 +91,20 @@ def new_network(seed: int, steps: int) -> tuple[Network, nnx.Optimizer]:
     return network, nnx.Optimizer(network, optax.adamw(rate, weight_decay=1e-3), wrt=nnx.Param)
 
 
+def loss_of(network: Network, images: jax.Array, labels: jax.Array) -> jax.Array:
+    """The mean cross-entropy."""
+    return optax.softmax_cross_entropy_with_integer_labels(network(images), labels).mean()
+
+
+held_out_loss = nnx.jit(loss_of)
+
+
 @nnx.jit
 def train_step(
     network: Network, optimizer: nnx.Optimizer, images: jax.Array, labels: jax.Array
 ) -> jax.Array:
     """Changes the network by one step of the optimizer; returns the loss before it."""
-
-    def loss_of(network: Network) -> jax.Array:
-        losses = optax.softmax_cross_entropy_with_integer_labels(network(images), labels)
-        return losses.mean()
-
-    loss, gradients = nnx.value_and_grad(loss_of)(network)
+    loss, gradients = nnx.value_and_grad(loss_of)(network, images, labels)
     optimizer.update(network, gradients)
     return loss
 
@@ -119,11 +122,26 @@ def count_right(network: Network, images: jax.Array, labels: jax.Array) -> jax.A
 
 
 @dataclasses.dataclass(frozen=True)
-class Drawn:
-    """What the picture shows of N digits: pixels `(N, 8, 8)`, labels and what was read `(N,)`.
+class History:
+    """The loss at each of N training steps, `(N,)`, and the loss on the digits held out after some of them, `(M,)`."""
 
-    `pooled` is a 2x2 max pool of the image with stride 2, `(N, 4, 4)`. `chosen` are the pixels that its
-    cotangent reaches, a little darker than they are, and 0 elsewhere.
+    losses: np.ndarray
+    held_out_steps: np.ndarray
+    held_out_losses: np.ndarray
+
+    def smoothed(self, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Steps and means of `width` losses, each at the last of its steps."""
+        width = min(width, len(self.losses))
+        means = np.convolve(self.losses, np.full(width, 1 / width), "valid")
+        return np.arange(width, len(self.losses) + 1), means
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """Arrays of the picture, for N digits: pixels `(N, 8, 8)`, labels `(N,)` and predictions `(N,)`.
+
+    `pooled` is a 2x2 max pool of the image with stride 2, `(N, 4, 4)`. `chosen` has the pixels that get its
+    cotangent, and NaN elsewhere.
     """
 
     images: np.ndarray
@@ -140,6 +158,6 @@ class Drawn:
         images = digits.held_out_images[np.array(first)]
         pooled, pull_back = jax.vjp(lambda x: jaxpool.max_pool(x, (2, 2), (2, 2)), images)
         (cotangent,) = pull_back(jnp.ones_like(pooled))
-        chosen = np.asarray(cotangent) * (0.25 + images)
+        chosen = np.where(np.asarray(cotangent) > 0, images, np.nan)
         pixels = images[..., 0], np.asarray(pooled)[..., 0], chosen[..., 0]
         return cls(*pixels, labels, np.asarray(read(network, images)))

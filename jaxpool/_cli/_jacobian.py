@@ -179,4 +179,4 @@ def trace(call: Anything, array: np.ndarray, dy: np.ndarray | None = None) -> Ro
     shares = np.asarray(dxs[1:]).reshape(*out, *array.shape)
     members = np.isnan(shares) | (shares != 0)
     y, dx = np.asarray(ys[0]), np.asarray(dxs[0])
-    return Route(call, array, y, sent, dx, shares, members, array)
+    return Route(call, array, y, sent, dx, shares, members, array, members)

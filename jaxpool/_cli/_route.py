@@ -125,6 +125,7 @@ class Route:
 
     `shares[i, j]` is what each input gets when output (i, j) sends 1, `members[i, j]` which inputs it
     looks at. Of an unpool, x is what is put back, and `indices` and `array` say where it came from.
+    `windows[i, j]` are the elements of `array` in the window of output (i, j).
     """
 
     settings: Any  # `Settings`, or the `Anything` of `_jacobian.py`
@@ -135,6 +136,7 @@ class Route:
     shares: np.ndarray
     members: np.ndarray
     array: np.ndarray
+    windows: np.ndarray
     indices: np.ndarray | None = None
 
     def sent(self, output: Position) -> list[tuple[Position, float]]:
@@ -227,7 +229,7 @@ def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -
     import jaxpool
 
     positional, named = settings.positional, settings.named
-    x, indices = array, None
+    x, indices, windows = array, None, members
     if settings.op == "unpool":
         pooled, places = jaxpool.max_pool_with_argmax(jnp.asarray(array), *positional, **named)
         x, indices = np.asarray(pooled), np.asarray(places)
@@ -252,4 +254,4 @@ def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -
     dys = np.concatenate([dy[None], np.eye(dy.size, dtype=dy.dtype).reshape(-1, *out)])
     ys, dxs = (np.asarray(found) for found in jax.jit(jax.vmap(route))(xs, dys))
     shares = np.where(flat, dxs[1:], 0).reshape(members.shape)
-    return Route(settings, x, ys[0], dy, dxs[0], shares, members, array, indices)
+    return Route(settings, x, ys[0], dy, dxs[0], shares, members, array, windows, indices)

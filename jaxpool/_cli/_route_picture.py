@@ -1,4 +1,4 @@
-"""A route as a picture: the grids of the text, what was chosen framed, what got a cotangent tinted."""
+"""A route as a picture, in the colours of `docs/pictures/routing.svg`: windows, selected elements, cotangents."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CELL = 0.42  # inches
-CHOSEN, LIT, SOFT = "#0b5c52", "#f0a055", "#6b7480"
+INK, LINE, QUIET = "#1f2430", "#b8bfcc", "#6b7480"
+# A cell is darker the more windows select it. The last colour is for four and more.
+FILLS = ("#ffffff", "#ffd9a0", "#ffb454", "#ff9a1f", "#f27d00")
 
 
 def draw(route: Route) -> Figure:
-    """Values above, cotangents below; on the left what a pool takes, on the right what it gives."""
+    """Values above, cotangents below; inputs on the left, outputs on the right."""
     from matplotlib.figure import Figure
 
     rows = route.grids()
-    wide = [max(grid.values.shape[1] for grid in side) for side in zip(*rows, strict=True)]
+    # A panel has room for its title.
+    wide = [max(5, *(grid.values.shape[1] for grid in side)) for side in zip(*rows, strict=True)]
     high = [max(grid.values.shape[0] for grid in row) for row in rows]
     width, height = max(6.0, (sum(wide) + 3) * CELL), (sum(high) + 2 * len(rows) + 2) * CELL
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -30,30 +33,41 @@ def draw(route: Route) -> Figure:
     panels = figure.subplots(len(rows), 2, squeeze=False, width_ratios=wide, height_ratios=high)
     for row, grids in zip(panels, rows, strict=True):
         for axes, grid in zip(row, grids, strict=True):
-            _draw_grid(axes, grid)
+            _draw_grid(axes, grid, _depths(route, grid))
+    _draw_windows(route, panels[0][0], panels[0][1])
     return figure
 
 
-def _draw_grid(axes: Axes, grid: Grid) -> None:
+def _depths(route: Route, grid: Grid) -> np.ndarray:
+    """How dark each cell is, from 0 to 1: by the windows that select it, or by its cotangent."""
+    if grid.chosen is not None:
+        selected = route.members if route.indices is not None else route.shares != 0
+        axes = (2, 3) if route.indices is not None else (0, 1)
+        return np.asarray(np.minimum(np.sum(selected, axis=axes) / 4, 1))
+    if grid.lit is None:
+        return np.zeros(grid.values.shape)
+    sizes = np.where(np.isfinite(grid.values), np.abs(grid.values), 0)
+    sent = np.abs(route.dy[np.isfinite(route.dy)]).max(initial=0)
+    full = 4 * sent if route.settings.selects else 1.2 * sizes.max()
+    return np.asarray(np.minimum(sizes / max(float(full), 1e-30), 1))
+
+
+def _draw_grid(axes: Axes, grid: Grid, depths: np.ndarray) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     rows, columns = grid.values.shape
-    sizes = np.zeros(grid.values.shape)
-    if grid.lit is not None:
-        sizes = np.where(np.isfinite(grid.values), np.abs(grid.values), 0)
-    tints = LinearSegmentedColormap.from_list("tints", ["white", LIT])
-    top = max(float(sizes.max()), 1e-30) * 1.2
-    axes.imshow(sizes, cmap=tints, vmin=0, vmax=top, extent=(0, columns, rows, 0))
+    fills = LinearSegmentedColormap.from_list("fills", FILLS)
+    axes.imshow(depths, cmap=fills, vmin=0, vmax=1, extent=(0, columns, rows, 0))
     axes.set_anchor("NW")
-    axes.set_title(grid.title, fontsize=10, loc="left")
+    axes.set_title(grid.title, fontsize=10, loc="left", color=INK)
     axes.set_xticks(range(columns + 1), labels=[])
     axes.set_yticks(range(rows + 1), labels=[])
-    axes.grid(color="#d5dae0", linewidth=0.7)
+    axes.grid(color=LINE, linewidth=0.7)
+    axes.spines[:].set_color(LINE)
     axes.tick_params(length=0)
     texts = [[number(value) for value in row] for row in grid.values.tolist()]
     letters = max(len(text) for row in texts for text in row)
     for (row, column), value in np.ndenumerate(grid.values):
-        chosen = grid.chosen is not None and bool(grid.chosen[row, column])
         quiet = grid.lit is not None and value == 0
         axes.text(
             column + 0.5,
@@ -62,15 +76,44 @@ def _draw_grid(axes: Axes, grid: Grid) -> None:
             ha="center",
             va="center_baseline",
             fontsize=min(11, 40 / letters),
-            color=CHOSEN if chosen else SOFT if quiet else "black",
-            weight="bold" if chosen else "normal",
+            color=QUIET if quiet else INK,
+            weight="bold" if grid.chosen is not None and grid.chosen[row, column] else "normal",
         )
-        if chosen:
-            _frame(axes, row, column)
 
 
-def _frame(axes: Axes, row: int, column: int) -> None:
-    from matplotlib.patches import Rectangle
+def _draw_windows(route: Route, left: Axes, right: Axes) -> None:
+    """Outlines all windows if they are disjoint blocks, otherwise the window of the output in the middle."""
+    rows, columns = route.windows.shape[:2]
+    outputs = list(np.ndindex(rows, columns))
+    if route.windows.sum((0, 1)).max() > 1 or not all(
+        _is_block(route.windows[each]) for each in outputs
+    ):
+        outputs = [(rows // 2, columns // 2)]
+    for output in outputs:
+        _outline(left, route.windows[output])
+    if len(outputs) == 1:
+        mark = np.zeros((rows, columns), bool)
+        mark[outputs[0]] = True
+        _outline(right, mark)
 
-    place = (column + 0.06, row + 0.06)
-    axes.add_patch(Rectangle(place, 0.88, 0.88, fill=False, color=CHOSEN, linewidth=1.8))
+
+def _is_block(cells: np.ndarray) -> bool:
+    """True for one rectangle without gaps, as a window without dilation is."""
+    rows, columns = np.nonzero(cells)
+    return rows.size > 0 and rows.size == (np.ptp(rows) + 1) * (np.ptp(columns) + 1)
+
+
+def _outline(axes: Axes, cells: np.ndarray) -> None:
+    """A line around the cells, and around each group of them if they are not adjacent."""
+    from matplotlib.collections import LineCollection
+
+    padded = np.pad(cells, 1)
+    across = np.argwhere(
+        padded[1:, 1:-1] != padded[:-1, 1:-1]
+    )  # horizontal sides, as (row, column)
+    down = np.argwhere(padded[1:-1, 1:] != padded[1:-1, :-1])
+    sides = [((c, r), (c + 1, r)) for r, c in across.tolist()]
+    sides += [((c, r), (c, r + 1)) for r, c in down.tolist()]
+    lines = LineCollection(sides, colors=INK, linewidths=2.2, capstyle="projecting", clip_on=False)
+    lines.set_gid("window")
+    axes.add_collection(lines, autolim=False)

@@ -15,12 +15,21 @@ from jaxpool._cli import integer, output_path, require
 
 if TYPE_CHECKING:
     import jax
-    import numpy as np
 
-    from jaxpool._cli._digits import Digits, Drawn, Network
+    from jaxpool._cli._digits import Digits, Drawn, History, Network
 
 STEPS = 600
 TARGET = 0.97
+EVERY = (
+    20  # steps from one loss of the digits held out to the next, and in a mean of the smoothed loss
+)
+ORANGES = (
+    "#ffd9a0",
+    "#ffb454",
+    "#ff9a1f",
+    "#f27d00",
+    "#8a4a00",
+)  # those of the documentation, and a darker one
 PICTURE = "jaxpool_demo.png"
 DRAWN = 6
 CAPTION = (
@@ -84,8 +93,8 @@ def _show(
         f"Handwritten digits: {len(digits.labels)} to learn from, "
         f"{len(digits.held_out_labels)} held out. Backend: {jax.default_backend()}."
     )
-    network, accuracy, losses = _train(digits, steps, seed)
-    _draw(Drawn.of(network, digits, DRAWN), losses, path)
+    network, accuracy, history = _train(digits, steps, seed)
+    _draw(Drawn.of(network, digits, DRAWN), history, path)
     return accuracy, _compare(photographs, repeats)
 
 
@@ -103,58 +112,66 @@ def _verdict(accuracy: float, agree: bool, steps: int) -> int:
     return 0 if agree and (reached or steps < STEPS) else 1
 
 
-def _train(digits: "Digits", steps: int, seed: int) -> tuple["Network", float, "np.ndarray"]:
-    """A trained network, its accuracy on the digits held out, and the loss at each step."""
+def _train(digits: "Digits", steps: int, seed: int) -> tuple["Network", float, "History"]:
+    """A trained network, its accuracy on the digits held out, and the losses."""
     import numpy as np
     from tqdm import tqdm
 
-    from jaxpool._cli._digits import count_right, new_network, train_step
+    from jaxpool._cli._digits import History, count_right, held_out_loss, new_network, train_step
 
     start = time.perf_counter()
     network, optimizer = new_network(seed, steps)
     batches = digits.batches(seed, steps)
     progress = tqdm(batches, total=steps, desc="training", unit="step", disable=None)
-    losses = []
-    for step, (images, labels) in enumerate(progress):
+    held_out = digits.held_out_images, digits.held_out_labels
+    losses, held_out_losses = [], {}
+    for step, (images, labels) in enumerate(progress, 1):
         losses.append(train_step(network, optimizer, images, labels))
-        if step % 50 == 0 or step == steps - 1:
+        if step % EVERY == 0 or step == steps:
+            held_out_losses[step] = held_out_loss(network, *held_out)
             progress.set_postfix(loss=f"{float(losses[-1]):.4f}")
-    right = int(count_right(network, digits.held_out_images, digits.held_out_labels))
+    right = int(count_right(network, *held_out))
     count = len(digits.held_out_labels)
     print(
         f"Held-out accuracy: {right / count:.2%} ({right} of {count}) after {steps} steps, "
         f"{time.perf_counter() - start:.1f} s with compilation."
     )
-    return network, right / count, np.array(losses)
+    history = History(
+        np.array(losses), np.array([*held_out_losses]), np.array([*held_out_losses.values()])
+    )
+    return network, right / count, history
 
 
-def _draw(drawn: "Drawn", losses: "np.ndarray", path: Path) -> None:
-    """A column a digit: its pixels, a max pool of them, the way of the cotangents back; then the loss."""
+def _draw(drawn: "Drawn", history: "History", path: Path) -> None:
+    """A column per digit: its pixels, their max pool, and the pixels with a gradient. Below, the loss."""
+    from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
+    oranges = LinearSegmentedColormap.from_list("oranges", ORANGES)
     rows = [
-        ("a digit held out", drawn.images, "Greys", 1),
-        ("its 2x2 max pool\nwith stride 2", drawn.pooled, "Greys", 1),
+        ("a digit held out", drawn.images, "Greys", "pixel"),
+        ("its 2x2 max pool\nwith stride 2", drawn.pooled, "Greys", "pixel"),
         (
-            "the pixels that get the\ncotangent of an output,\nthe others white",
+            "the pixels that get the\ncotangent, 1 each;\nall others get 0",
             drawn.chosen,
-            "Blues",
-            1.25,
+            oranges,
+            "selected pixel",
         ),
     ]
     figure = Figure(figsize=(2 + 1.7 * DRAWN, 9.2), layout="constrained")
     halves: Any = figure.subfigures(2, 1, height_ratios=(6.8, 2.4))
     above, below = halves
     grid = above.subplots(len(rows), DRAWN)
-    for (label, panels, colours, largest), line in zip(rows, grid, strict=True):
+    for (label, panels, colours, scale), line in zip(rows, grid, strict=True):
         line[0].set_ylabel(label, fontsize=9)
         for panel, axes in zip(panels, line, strict=True):
-            axes.imshow(panel, cmap=colours, vmin=0, vmax=largest)
+            image = axes.imshow(panel, cmap=colours, vmin=0, vmax=1)
             edges = [len(panel) * part / 4 - 0.5 for part in (1, 2, 3)]
             axes.set_xticks(edges, labels=[])
             axes.set_yticks(edges, labels=[])
             axes.tick_params(length=0)
             axes.grid(color="#bbbbbb", linewidth=0.6)
+        above.colorbar(image, ax=line, label=scale, ticks=[0, 0.5, 1], aspect=12)
     for axes, label, read in zip(grid[0], drawn.labels, drawn.read, strict=True):
         right = label == read
         axes.set_title(
@@ -163,7 +180,13 @@ def _draw(drawn: "Drawn", losses: "np.ndarray", path: Path) -> None:
     above.suptitle("Where the cotangent of a max pool goes")
     above.supxlabel(CAPTION, fontsize=9)
     curve = below.subplots()
-    curve.semilogy(range(1, len(losses) + 1), losses, color="tab:orange", linewidth=0.8)
+    steps = range(1, len(history.losses) + 1)
+    curve.semilogy(steps, history.losses, color=ORANGES[0], linewidth=0.8, label="training")
+    label = f"training, mean of {min(EVERY, len(steps))} steps"
+    curve.semilogy(*history.smoothed(EVERY), color=ORANGES[-1], linewidth=1.6, label=label)
+    held_out = history.held_out_steps, history.held_out_losses
+    curve.semilogy(*held_out, "o-", color="#0072B2", markersize=3, linewidth=1.2, label="held out")
+    curve.legend(fontsize=8, frameon=False)
     curve.set_xlabel("training step")
     curve.set_ylabel("loss (cross-entropy)")
     curve.grid(color="#dddddd", linewidth=0.6)

@@ -1,7 +1,7 @@
 """Segments of rows: their extremes, and their sums in an order that the ids alone decide.
 
 A maximum does not depend on the order in which it is taken, nor does a sum of integers: those are
-scattered. Floats are too on CPU, where XLA runs one update of a scatter after another; elsewhere,
+scattered. Floats are too on CPU (`partial_sums.py`), where XLA runs one update of a scatter after another; elsewhere,
 where they may come in any order, they are sorted and added in pairs, pairs of pairs and so on, each
 sum beginning anew where a segment does. Ids are int32; those of rows in no segment are below 0, or `count` and more.
 """
@@ -9,10 +9,12 @@ sum beginning anew where a segment does. Ids are int32; those of rows in no segm
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+
+from jaxpool._kernels.dtypes import is_float
+from jaxpool._kernels.partial_sums import sums_in_order
 
 
 def within(ids: Array, count: int) -> Array:
@@ -60,9 +62,9 @@ def scattered(
 
 
 def total(x: Array, ids: Array, count: int, is_sorted: bool, *, one_by_one: bool) -> Array:
-    """The sum of the rows of each segment, (count, ...); `one_by_one` if a scatter adds them so."""
-    if one_by_one:
-        return scattered(jax.ops.segment_sum, x, ids, count, is_sorted)
+    """The sum of the rows of each segment, (count, ...); `one_by_one` if a scatter adds floats so."""
+    if one_by_one or not is_float(x.dtype):
+        return sums_in_order(x, ids, count, is_sorted)
     if not is_sorted:
         order = jnp.argsort(ids, stable=True)
         x, ids = x[order], ids[order]

@@ -38,6 +38,13 @@ class BoxMax(Op):
     ties: Ties
     sizes: tuple[int, ...]  # B, H, W
 
+    stores_inputs = True
+
+    @property
+    def stores_residual(self) -> bool:
+        """With ties split the residual holds x and y."""
+        return self.ties == "split"
+
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
         walked = along((1, 2), "walked", note="a pixel of each cell at a time")
         note = "a part of the image after another, and of each the boxes that reach it"

@@ -58,6 +58,8 @@ class Running(Op):
     axis: int
     reverse: bool
 
+    stores_inputs = True
+
     def plan(self, on: Platform, x: Any, *reset: Any) -> OpPlan:
         scan = scan_stages(scan_of(on, x), self.axis, x.shape[self.axis])
         value = (*scan * len(reset), *scan)  # one for where each episode begins

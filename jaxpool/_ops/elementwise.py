@@ -47,15 +47,6 @@ def _reaches(x: Array, other: Array, kind: Kind, nan: NaN) -> Array:
     return lax.bitwise_or(reaches, lax.ne(over, over))
 
 
-def _tie_mask(xs: list[Array], best: Array) -> Array:
-    """A bit for each of xs, set where it ties with `best`."""
-    mask = lax.full_like(best, 0, index_dtype(1 << len(xs)))
-    for i, x in enumerate(xs):
-        bit = lax.shift_left(level(x, best).astype(mask.dtype), lax.full_like(mask, i))
-        mask = lax.bitwise_or(mask, bit)
-    return mask
-
-
 @dataclasses.dataclass(frozen=True)
 class Extreme(Op):
     """The elementwise extreme of arrays of `shapes`; keeps which array won, or with "split" a bit for each that did."""
@@ -70,6 +61,11 @@ class Extreme(Op):
     def inputs(self) -> int:
         """All arrays."""
         return len(self.shapes)
+
+    @property
+    def stores_inputs(self) -> bool:
+        """Whether the bits that tell which arrays tie are several arrays, each of them found in a pass of its own."""
+        return self.ties == "split" and len(self.shapes) > WORD
 
     @property
     def shape(self) -> Shape:
@@ -124,9 +120,8 @@ class Extreme(Op):
             mask = lax.select(first, lax.select(second, both, one), other)
             return encode(lax.select(first, a, b), self.dtype), (mask,)
         if self.ties == "split":
-            y = self.value(on, *xs)
-            best = decode(y)
-            return y, tuple(_tie_mask(wide[i : i + WORD], best) for i in range(0, len(wide), WORD))
+            best, words = self._tied(wide)
+            return encode(best, self.dtype), words
         best, index = wide[0], lax.full_like(wide[0], 0, index_dtype(len(xs)))
         for i, x in enumerate(wide[1:], 1):
             take = _takes(x, best, self.kind, self.ties, self.nan)
@@ -135,6 +130,25 @@ class Extreme(Op):
                 lax.select(take, lax.full_like(index, i), index),
             )
         return encode(best, self.dtype), (index,)
+
+    def _tied(self, xs: Sequence[Array]) -> tuple[Array, Words]:
+        """The extremum of xs and a bit for each of xs, set where it ties: words of up to `WORD` bits.
+
+        The bits are found in the pass that finds the extremum. A second pass could compute xs again, round them
+        differently, and find that none of them ties.
+        """
+        best = xs[0]
+        sizes = [min(WORD, len(xs) - first) for first in range(0, len(xs), WORD)]
+        zeros = [lax.full_like(best, 0, index_dtype(1 << size)) for size in sizes]
+        words = [lax.full_like(zero, int(not word)) for word, zero in enumerate(zeros)]
+        for i, x in enumerate(xs[1:], 1):
+            ahead, ties = _takes(x, best, self.kind, "first", self.nan), level(x, best)
+            words = [lax.select(ahead, zero, word) for word, zero in zip(words, zeros, strict=True)]
+            word = words[i // WORD]
+            bit = lax.full_like(word, 1 << (i % WORD))
+            words[i // WORD] = lax.select(ahead | ties, lax.bitwise_or(word, bit), word)
+            best = lax.select(ahead, x, best)
+        return best, tuple(words)
 
     def _won(self, winners: Words, which: int) -> Array:
         if self.ties != "split":

@@ -28,8 +28,10 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.sizes import is_int
+from jaxpool._kernels.materialise import inlines_calls, store_arguments
 from jaxpool._ops.op import Op, partitioned
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, barrier_on
 
 PLATFORMS: dict[str | None, Platform] = {
     "cpu": "cpu",
@@ -104,7 +106,10 @@ def _mapped(run: Callable[..., Any], batch: tuple[Dims, ...]) -> Callable[..., A
 
 
 def _compute(*args: Array, op: Op, what: str, batch: tuple[Dims, ...], on: Platform) -> Any:
-    return _mapped(functools.partial(getattr(op, what), on), batch)(*args)
+    run: Callable[..., Any] = functools.partial(getattr(op, what), on)
+    if op.stores_inputs and what == "primal":
+        run = store_arguments(barrier_on(on), run)
+    return _mapped(run, batch)(*args)
 
 
 def _linear(
@@ -128,7 +133,8 @@ def _linear(
         return y
 
     lanes = (0,) * (len(args) - count)
-    return _mapped(run, tuple((*dims, *lanes) for dims in batch))(*args)
+    kernel = store_arguments(barrier_on(on), run) if op.stores_residual else run
+    return _mapped(kernel, tuple((*dims, *lanes) for dims in batch))(*args)
 
 
 # Rules of jax
@@ -167,24 +173,31 @@ def _define(primitive: Any, run: Callable[..., Any]) -> None:
     primitive.multiple_results = True
     primitive.def_impl(evaluated)
     primitive.def_abstract_eval(typed)
-
-    def lowered(context: Any, *args: Any, on: Platform, **params: Any) -> Any:
-        kernel = functools.partial(leaves, on=on)
-        axes = getattr(context.module_context, "axis_context", None)
-        with partitioned(partitioned.value or _is_partitioned(axes)):
-            return mlir.lower_fun(kernel, multiple_results=True)(context, *args, **params)
-
     for name, platform in PLATFORMS.items():
-        rule = functools.partial(lowered, on=platform)
+        kernel = functools.partial(leaves, on=platform)
+        rule = _lowering(mlir.lower_fun(kernel, multiple_results=True))
         mlir.register_lowering(primitive, rule, platform=name)
 
 
-def _is_partitioned(axes: Any) -> bool:
-    """Whether XLA divides a program among devices: it has several, and is not inside a `shard_map` over all of them."""
+def _lowering(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule, with `inlines_calls` set for programs for several platforms or of symbolic sizes, and `partitioned`."""
+
+    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        symbolic = any(not is_int(size) for aval in ctx.avals_in for size in aval.shape)
+        many = partitioned.value or _has_many_devices(ctx.module_context)
+        inlines = symbolic or len(ctx.module_context.platforms) > 1
+        with inlines_calls(inlines), partitioned(many):
+            return rule(ctx, *args, **params)
+
+    return lower
+
+
+def _has_many_devices(module: Any) -> bool:
+    """Whether XLA divides a program among devices. Inside a `shard_map` over all of them it does not."""
+    axes: Any = getattr(module, "axis_context", None)
     if hasattr(axes, "manual_axes"):
-        return any(
-            size > 1 for name, size in axes.mesh.shape.items() if name not in axes.manual_axes
-        )
+        sizes = axes.mesh.shape.items()
+        return any(size > 1 for name, size in sizes if name not in axes.manual_axes)
     return getattr(axes, "num_devices", 1) > 1
 
 

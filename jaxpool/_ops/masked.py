@@ -69,6 +69,13 @@ class MaskedSelect(Op):
     kind: Kind
     ties: Ties
 
+    stores_inputs = True
+
+    @property
+    def stores_residual(self) -> bool:
+        """Whether the pool does."""
+        return bool(self._pool.stores_residual)
+
     @property
     def _pool(self) -> Any:
         """The pool without a mask. `extreme` gives windows of whole axes to `Reduction`, which takes the mask."""

@@ -50,6 +50,7 @@ class Morphology(Op):
     kind: Kind
     channels: int | None  # the axis along which kernels differ
     inputs = 2
+    stores_inputs = True
 
     def plan(self, on: Platform, x: Any, *kernel: Any) -> OpPlan:
         every, problem = taps(self.window), problem_of(self.window, x, on)
@@ -160,6 +161,11 @@ class LargeMorphology(Morphology):
     Keeps which tap was chosen; where ties are split x, the kernel and y, which are less than a bit for
     each tap, and then all taps take part.
     """
+
+    @property
+    def stores_residual(self) -> bool:
+        """With ties split the residual holds x, the kernel and y."""
+        return self.ties == "split"
 
     def plan(self, on: Platform, x: Any, *kernel: Any) -> OpPlan:
         walked, to_kernel = taps(self.window, "walked"), taps(self.window, "walked", TO_KERNEL)

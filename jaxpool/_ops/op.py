@@ -41,6 +41,11 @@ class Op:
     # given. For derivatives of the derivative it needs `differentiable_given`.
     keeps_value = False
     given_kept = 0
+    # Whether one pass of `primal` compares an input with the result of another pass over it, and whether `linear` and
+    # `transpose` compare inputs that are part of the residual. Such arrays are computed once and stored
+    # (see `_kernels/materialise.py`).
+    stores_inputs = False
+    stores_residual = False
     is_pool = True  # or moves elements about for one, which no plan of a program names
 
     def plan(self, on: Platform, *types: Any) -> OpPlan:

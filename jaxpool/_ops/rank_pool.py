@@ -48,6 +48,13 @@ class RankPool(Op):
     taps: Sequence[int]
     rank: int | None
 
+    stores_inputs = True
+
+    @property
+    def stores_residual(self) -> bool:
+        """With ties split the residual of a large window holds x and y."""
+        return self.ties == "split" and not unrolled(self.window)
+
     def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
         window, split, written = self.window, self.ties == "split", unrolled(self.window)
         every, walked = taps(window), taps(window, "walked")
@@ -148,6 +155,8 @@ class RankOver(Reduction):
     """
 
     rank: int | None = None
+
+    stores_residual = False  # bits in place of x
 
     def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
         size = math.prod(self.sizes)

@@ -47,6 +47,13 @@ class Reduction(Op):
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
 
+    stores_inputs = True
+
+    @property
+    def stores_residual(self) -> bool:
+        """With ties split the residual holds x and y."""
+        return self.ties == "split"
+
     def _fold(self, on: Platform, x: Array, *, ties: bool) -> Fold | None:
         return fold_of(on, x, self.axes, ties=ties)
 

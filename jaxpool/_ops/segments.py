@@ -1,4 +1,4 @@
-"""The extreme and the mean of the rows of each segment."""
+"""The extreme, the sum and the mean of the rows of each segment."""
 
 from __future__ import annotations
 
@@ -57,6 +57,8 @@ class SegmentSelect(Op):
     ties: Ties
     count: int
     is_sorted: bool
+
+    stores_inputs = True
 
     def plan(self, on: Platform, x: Any, *ids: Any) -> OpPlan:
         scattered, gathered = along([0], "scattered"), along([0], "gathered")
@@ -168,30 +170,32 @@ class SegmentSelect(Op):
 
 
 @dataclasses.dataclass(frozen=True)
-class SegmentMean(Op):
-    """The mean of the rows of each of `count` segments, 0 of none.
+class SegmentSum(Op):
+    """The sum of the rows of each of `count` segments, or with `mean` their average, 0 of no rows.
 
-    Given the segment of each row, how many rows each has, and perhaps a mask of what counts.
+    Given the segment of each row, for a mean the number of rows of each segment, and perhaps a `where` mask.
     """
 
     count: int
     is_sorted: bool
+    mean: bool
 
     linear_in_x = True
 
     def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        return linear_plan(summed(on), along([0], "gathered"))
+        forward = summed(on) if is_float(x.dtype) else along([0], "scattered")
+        return linear_plan(forward, along([0], "gathered"))
 
     def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
-        wide = masked(cast(x, accumulator(x.dtype)), 0, *given[2:])
+        wide = masked(cast(x, accumulator(x.dtype)), 0, *given[1 + self.mean :])
         sums = total(wide, given[0], self.count, self.is_sorted, one_by_one=adds_in_order(on))
-        return _divided(sums, given[1]).astype(x.dtype)
+        return (_divided(sums, given[1]) if self.mean else sums).astype(x.dtype)
 
     def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
-        wide = cast(dy, accumulator(dy.dtype))
-        shares = _divided(wide, given[1]).astype(dy.dtype)
-        dx = stored_rows(shares, given[0]) if stores_shares(on) else of_rows(shares, given[0], 0)
-        return (masked(dx, 0, *given[2:]),)
+        if self.mean:
+            dy = _divided(cast(dy, accumulator(dy.dtype)), given[1]).astype(dy.dtype)
+        dx = stored_rows(dy, given[0]) if stores_shares(on) else of_rows(dy, given[0], 0)
+        return (masked(dx, 0, *given[1 + self.mean :]),)
 
 
 def _divided(x: Array, counts: Array) -> Array:

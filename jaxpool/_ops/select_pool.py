@@ -163,6 +163,8 @@ class MaskPool(Op):
     window: Window
     kind: Kind
 
+    stores_inputs = True
+
     def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
         chosen, every = _plan(self.window, x, on), taps(self.window)
         value = _value_stages(chosen) or of_steps(chosen.forward)
@@ -200,6 +202,9 @@ class LevelPool(Op):
 
     window: Window
     kind: Kind
+
+    stores_inputs = True
+    stores_residual = True
 
     def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
         chosen, folded = _plan(self.window, x, on), folds(self.window)

@@ -11,13 +11,13 @@ from jaxpool._plan.tuning import TUNING, Tuning
 
 Platform = Literal["cpu", "gpu", "tpu", "portable"]  # the last: any other
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
-Barrier = Literal["barrier", "conditional"]  # what makes a result materialise
+Barrier = Literal["barrier", "call"]  # what makes XLA store a result
 Shape = tuple[int | None, ...]  # None where a size is symbolic
 
 
 def barrier_on(platform: Platform, thresholds: Tuning | None = None) -> Barrier:
-    """What keeps results from being computed again on a platform, whose thresholds may be others."""
-    return "conditional" if (thresholds or TUNING[platform]).conditional else "barrier"
+    """What makes XLA store a result on a platform, or under other thresholds than those of the platform."""
+    return "call" if (thresholds or TUNING[platform]).drops_barriers else "barrier"
 
 
 def elements(shape: Shape) -> float:

@@ -30,6 +30,10 @@ class Limits:
     # NOTES: Boxes and segments
     box_samples: int = 4  # points along an axis of a cell: read one by one up to here; n are 4 n^2 gathers in a program
     box_points: int = 1 << 20  # numbers: of cells of more points, many times the result, so many are held at once
+    rows_of_partial_sum: int = 128  # rows: float32 sums of segments are made of sums of so many where that is cheap
+    rows_per_partial_sum: int = 16  # rows per partial sum: more of these would take time and memory
+    rows_of_long_segment: int = 2048  # rows: a segment of more is added in parts wherever its rows stand
+    rows_per_sample: int = 64  # rows: one of so many ids is counted to find segments that long
     boxes_of_a_product: int = 16  # boxes: rows enough for a matrix product, few free slots where an image has few boxes
 
 
@@ -90,7 +94,7 @@ class Tuning:
     # NOTES: Value and index
     nan_apart: bool = False  # a NaN is looked for apart from the best number: half the latency of a term
     # NOTES: What keeps a result apart
-    conditional: bool = False  # materialise results in a branch: XLA for CPU drops optimization barriers too early
+    drops_barriers: bool = False  # XLA for CPU removes optimization barriers before it fuses: calls store results
     # NOTES: Regions
     in_place: bool = False  # pads term by term, and cuts phases off once joined
     widened_apart: bool = False  # cotangents of 8 and 16 bits are widened before they are added, not in each term
@@ -147,7 +151,7 @@ LIMITS = Limits()
 PORTABLE = Tuning()
 CPU = Tuning(
     nan_apart=True,
-    conditional=True,
+    drops_barriers=True,
     in_place=True,
     widened_apart=True,
     region_bytes=1 << 18,

@@ -107,6 +107,11 @@ class Bordered(Op):
         """Whether the pool is."""
         return bool(self.pool.linear_in_x)
 
+    @property
+    def stores_inputs(self) -> bool:
+        """Whether the pool does."""
+        return bool(self.pool.stores_inputs)
+
     def plan(self, on: Platform, x: Any, *others: Any) -> OpPlan:
         own: OpPlan = self.pool.plan(on, x)
         again = f"windows that cross the ends of a shard again, from {len(self.strips)} strips"

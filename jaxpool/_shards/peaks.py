@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Literal, get_args
 
 from jax import Array, lax
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.compare import Ties, decode, level
+from jaxpool._kernels.compare import decode, level
 from jaxpool._kernels.dtypes import Kind
+from jaxpool._kernels.materialise import store_arguments
 from jaxpool._ops.apply import apply, apply_kept
+from jaxpool._ops.linear_map import traced_for
 from jaxpool._ops.select_pool import SelectPool, pool_op
+from jaxpool._plan.problem import barrier_on
 from jaxpool._shards.halo import Shards
 from jaxpool._shards.ops import select_pool
 
@@ -27,6 +32,16 @@ def _own_tap(window: Window) -> int:
     return flat
 
 
+def _attained(pool: Callable[[Array], Array], x: Array) -> Array:
+    """Which elements of x equal the extremum of the window around them, as `pool` finds it."""
+
+    def kernel(x: Array) -> Array:
+        return level(decode(x), decode(pool(x)))
+
+    marks: Array = store_arguments(barrier_on(traced_for()), kernel)(x)
+    return marks
+
+
 def _is_own(tap: Array, window: Window) -> Array:
     return lax.eq(tap, lax.full_like(tap, _own_tap(window)))
 
@@ -35,7 +50,8 @@ def peaks(x: Array, window: Window, kind: Kind, ties: Marked) -> Array:
     """Which elements of x are the extreme of the window around them, of stride 1; of equal ones those of `ties`."""
     x = lax.stop_gradient(x)
     if ties == "all":
-        return level(decode(x), decode(apply(pool_op(window, kind, "first"), "jvp", x)))
+        pool = functools.partial(apply, pool_op(window, kind, "first"), "jvp")
+        return _attained(pool, x)
     return _is_own(apply_kept(SelectPool(window, kind, ties), "jvp", x)[1], window)
 
 
@@ -51,8 +67,7 @@ class Peaks:
         if self.shards.strips == ():
             return peaks(x, self.shards.inside, self.kind, self.ties)
         x = lax.stop_gradient(x)
-        order: Ties = "first" if self.ties == "all" else self.ties
-        y, tap = select_pool(self.shards, x, self.kind, order)
         if self.ties == "all":
-            return level(decode(x), decode(y))
+            return _attained(lambda x: select_pool(self.shards, x, self.kind, "first")[0], x)
+        tap = select_pool(self.shards, x, self.kind, self.ties)[1]
         return _is_own(tap, self.shards.window)

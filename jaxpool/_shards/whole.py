@@ -14,11 +14,14 @@ from jax.sharding import PartitionSpec
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.compare import Ties, decode, encode
 from jaxpool._kernels.dtypes import Kind, accumulator
+from jaxpool._kernels.materialise import store_arguments
 from jaxpool._kernels.reduce import attained
 from jaxpool._ops.apply import Autodiff, apply_given
+from jaxpool._ops.linear_map import traced_for
 from jaxpool._ops.moves import departure
 from jaxpool._ops.op import Op
 from jaxpool._ops.reduction import MeanOver, Reduction
+from jaxpool._plan.problem import barrier_on
 from jaxpool._shards.place import Place, on_shards
 
 
@@ -54,7 +57,8 @@ class _Max(_Whole):
             return y
         wide = own.astype(accumulator(x.dtype))
         if self.ties == "split":
-            held = jnp.where(reached, self._held(x, own, *mask), 0)
+            held = store_arguments(barrier_on(traced_for()), self._held)(x, own, *mask)
+            held = jnp.where(reached, held, 0)
             count = lax.max(self.over_devices(lax.psum, held), np.int32(1))
             wide = wide * (held.astype(wide.dtype) / count.astype(wide.dtype))
         else:

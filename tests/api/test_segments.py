@@ -9,6 +9,7 @@ import pytest
 
 import jaxpool
 from jaxpool._kernels.segments import total
+from jaxpool._plan.segments import partial_sums
 from jaxpool.testing import assert_close, draw_values, oracle, pools
 from tests.support.compilation import HASTY
 from tests.support.later import first, in_turn
@@ -24,6 +25,7 @@ VARIANTS = [
         for ties in ("split", "first", "last")
     ],
     ("segment_mean", None),
+    ("segment_sum", None),
 ]
 
 
@@ -117,7 +119,7 @@ def test_sums_in_pairs_are_those_of_a_scatter(largest):
 
 def test_the_backward_is_a_gather_and_other_platforms_add_no_floats_by_scatter():
     ids, x = jnp.array([0, 1, 1, 4]), jnp.ones((4, 2))
-    for name in ("segment_max", "segment_mean"):
+    for name in ("segment_max", "segment_mean", "segment_sum"):
         back = jax.vjp(lambda x, name=name: getattr(jaxpool, name)(x, ids, 3), x)[1]
         text = jax.jit(lambda dy, back=back: back(dy)).lower(jnp.ones((3, 2))).as_text()
         assert "scatter" not in text
@@ -143,6 +145,11 @@ def test_types_and_shapes():
     assert mean[0] == jnp.asarray(86.0, jnp.bfloat16)  # 258 / 3, added in float32
     assert jaxpool.segment_max(low, ids, 300)[1] == 256
     assert jaxpool.segment_mean(np.array([1, 2, 4]), ids)[1] == 1.5
+    assert jaxpool.segment_sum(low, jnp.zeros(3, jnp.uint32))[0] == 258  # added in float32
+    for dtype in (np.int8, np.uint32, jnp.int4):
+        sums = jaxpool.segment_sum(np.array([1, 2, 4], dtype), ids, 3)
+        assert sums.dtype == dtype
+        np.testing.assert_array_equal(sums.astype(np.int32), [0, 3, 0])
     empty = np.zeros((0, 2), np.float32)
     assert jaxpool.segment_max(empty, np.zeros(0, np.int32)).shape == (0, 2)
     assert (jaxpool.segment_min(empty, np.zeros(0, np.int32), 2) == np.inf).all()
@@ -417,3 +424,101 @@ def test_what_stands_behind_stop_gradient_keeps_nothing():
         marks, most, *rest = jaxpool.plan_of(program)(x)
         assert marks.kept == most.kept == ()
         assert all(row.kept for row in rest)
+
+
+# Long segments
+
+
+def long_segments(layout, rows, count):
+    """Ids of `rows` rows: one segment holds four in five of them, except where `layout` is "even"."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, count, rows)
+    if layout != "even":
+        ids = np.where(rng.random(rows) < 0.8, count // 2, ids)
+    if layout == "periodic":
+        ids = np.where(np.arange(rows) % 64 == 5, 0, ids)
+    if layout == "sorted":
+        ids.sort()
+    ids[:: rows // 9] = [-1] * 5 + [count] * 5  # rows of no segment
+    return np.sort(ids) if layout == "sorted" else ids
+
+
+@pytest.mark.parametrize(
+    ("layout", "count"),
+    [
+        ("sorted", 1),
+        ("sorted", 5000),
+        ("even", 90),
+        ("hub", 300),
+        ("periodic", 20000),
+    ],
+)
+def test_rounding_errors_do_not_grow_with_the_rows(layout, count):
+    """0.1 added a hundred thousand times, one after another, is off by a thousandth and more."""
+    rows, tenth = 1 << 17, np.float64(np.float32(0.1))
+    ids = long_segments(layout, rows, count)
+    sizes = np.bincount(ids[(ids >= 0) & (ids < count)], minlength=count)
+    is_sorted = layout == "sorted"
+    settings = {"num_segments": count, "indices_are_sorted": is_sorted}
+    x = jnp.full(rows, 0.1)
+    scores = x.at[3::128].set(2.5)
+
+    @jax.jit
+    def run(x, scores, ids):
+        mean, mean_dot = jax.jvp(lambda x: jaxpool.segment_mean(x, ids, **settings), (x,), (x,))
+        shares, back = jax.vjp(lambda x: jaxpool.segment_softmax(x, ids, **settings), scores)
+        logs, log_dot = jax.jvp(lambda x: jaxpool.segment_logsumexp(x, ids, **settings), (x,), (x,))
+        sums = jaxpool.segment_sum(x, ids, **settings)
+        return sums, mean, mean_dot, shares, back(x)[0], logs, log_dot
+
+    sums, mean, mean_dot, shares, dx, logs, log_dot = run(x, scores, ids)
+    # Blocks of 128 rows; of a long segment among many, whose ids are in no order, thousands of rows.
+    error = 5e-6 if layout in ("sorted", "even") else 2e-4
+    some = sizes > 0
+    np.testing.assert_allclose(sums, tenth * sizes, rtol=error)
+    np.testing.assert_allclose(mean[some], tenth, rtol=error)
+    np.testing.assert_allclose(mean_dot[some], tenth, rtol=error)
+    np.testing.assert_allclose(log_dot[some], tenth, rtol=error)
+    np.testing.assert_allclose(logs[some], np.log(sizes[some]) + tenth, rtol=error)
+    known = (ids >= 0) & (ids < count)
+    powers = np.exp(np.asarray(scores, np.float64)[known])
+    want = powers / np.bincount(ids[known], powers, count)[ids[known]]
+    np.testing.assert_allclose(shares[known], want, rtol=error)
+    # All cotangents of a segment are equal.
+    np.testing.assert_allclose(dx[known] / want, 0, atol=error * tenth)
+    assert not np.asarray(shares)[~known].any()
+
+
+@pytest.mark.parametrize("layout", ["sorted", "even", "hub", "periodic"])
+@pytest.mark.parametrize("count", [40, 3000])
+def test_partial_sums_lose_no_row(layout, count):
+    """Sums of small integers are exact in any order; NaN and infinities of dropped rows reach nothing."""
+    rows = (1 << 16) + 77
+    ids = long_segments(layout, rows, count)
+    x = np.random.default_rng(1).integers(-9, 10, (rows, 2)).astype(np.float32)
+    known = (ids >= 0) & (ids < count)
+    want = np.zeros((count, 2))
+    np.add.at(want, ids[known], x[known])
+    x[~known] = np.nan
+
+    @jax.jit
+    def sums(x, ids):
+        return total(x, ids, count, layout == "sorted", one_by_one=True)
+
+    np.testing.assert_array_equal(sums(x, ids), want)
+    mapped = jax.vmap(sums)(np.stack([x, -x]), np.stack([ids, ids]))
+    np.testing.assert_array_equal(mapped, [want, -want])
+
+
+def test_partial_sums_take_little_memory():
+    """A sixteenth of the rows at most, and of many segments a hundredth."""
+    for rows, count, is_sorted in (
+        (1 << 20, 7, False),
+        (1 << 20, 1 << 18, False),
+        (1 << 20, 1 << 18, True),
+        (4096, 7, False),
+    ):
+        number = sum(level.number for level in partial_sums(rows, count, is_sorted))
+        assert 0 < number <= rows / (16 if count == 7 else 100)
+    assert partial_sums(768, 50, False) == ()
+    assert partial_sums(8192, 999, False) == ()

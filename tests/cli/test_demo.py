@@ -17,7 +17,7 @@ def test_a_few_steps(tmp_path, capsys, monkeypatch):
     from jaxpool._cli._photograph import CASES, photographs
 
     given, draw = [], demo._draw
-    monkeypatch.setattr(demo, "_draw", lambda *args: (given.append(args[0]), draw(*args)))
+    monkeypatch.setattr(demo, "_draw", lambda *args: (given.append(args), draw(*args)))
     picture = tmp_path / "digits.png"
     accuracy, agree = demo._show(2, 7, picture, photographs()[:, :32, :32], repeats=1)
     assert agree
@@ -33,11 +33,15 @@ def test_a_few_steps(tmp_path, capsys, monkeypatch):
     assert said[10].startswith("value and gradient: the largest difference from jax.lax, ")
     assert said[11].startswith("The photographs have 3 channels. The table in README.md is of ")
     assert len(said) == 12
-    chosen = given[0].chosen.reshape(
+    chosen = given[0][0].chosen.reshape(
         demo.DRAWN, 4, 2, 4, 2
     )  # one pixel of each window, its largest
-    assert (np.count_nonzero(chosen, (2, 4)) == 1).all()
-    np.testing.assert_allclose(chosen.max((2, 4)) - 0.25, given[0].pooled, atol=1e-6)
+    assert (np.isfinite(chosen).sum((2, 4)) == 1).all()
+    np.testing.assert_array_equal(np.nanmax(chosen, (2, 4)), given[0][0].pooled)
+    history = given[0][1]
+    assert history.losses.shape == (2,)
+    assert history.held_out_steps.tolist() == [2]
+    assert np.isfinite(history.held_out_losses).all()
 
 
 @pytest.mark.parametrize(
@@ -81,14 +85,15 @@ def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
     """What is drawn is read off the figure: labels, captions, the loss."""
     from matplotlib.figure import Figure
 
-    from jaxpool._cli._digits import Drawn
+    from jaxpool._cli._digits import Drawn, History
 
     found = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: found.append(figure))
     zeros, pooled = np.zeros((demo.DRAWN, 8, 8)), np.zeros((demo.DRAWN, 4, 4))
     read = np.array([0, 1, 2, 3, 4, 9])
     drawn = Drawn(zeros, pooled, zeros + 1, np.arange(demo.DRAWN), read)
-    demo._draw(drawn, np.array([2.0, 1.0]), tmp_path)
+    history = History(np.array([2.0, 1.0]), np.array([1, 2]), np.array([1.5, 1.25]))
+    demo._draw(drawn, history, tmp_path)
     above, below = found[0].subfigs
     titles = [axes.get_title() for axes in above.axes[: demo.DRAWN]]
     assert titles[0] == "a 0, read as 0"
@@ -96,11 +101,27 @@ def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
     labels = [above.axes[row * demo.DRAWN].get_ylabel() for row in range(3)]
     assert all(labels)
     assert above.get_supxlabel().startswith("Forward, a 2x2 max pool with stride 2 keeps ")
-    for axes in above.axes[:: demo.DRAWN]:  # the lines part windows, in the pool too
+    for axes in above.axes[
+        : 3 * demo.DRAWN : demo.DRAWN
+    ]:  # the lines part windows, in the pool too
         (pixels,) = (len(image.get_array()) for image in axes.images)
         assert list(axes.get_xticks()) == [pixels / 4 * part - 0.5 for part in (1, 2, 3)]
-    (loss,) = below.axes[0].lines
-    assert list(loss.get_ydata()) == [2.0, 1.0]
+    scales = [axes.get_ylabel() for axes in above.axes[3 * demo.DRAWN :]]
+    assert scales == ["pixel", "pixel", "selected pixel"]
+    curves = {line.get_label(): line.get_xydata().tolist() for line in below.axes[0].lines}
+    assert curves == {
+        "training": [[1, 2], [2, 1]],
+        "training, mean of 2 steps": [[2, 1.5]],
+        "held out": [[1, 1.5], [2, 1.25]],
+    }
+
+
+def test_the_smoothed_loss_is_a_running_mean():
+    from jaxpool._cli._digits import History
+
+    steps, means = History(np.array([4.0, 2.0, 0.0]), np.array([]), np.array([])).smoothed(2)
+    assert steps.tolist() == [2, 3]
+    assert means.tolist() == [3, 1]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -228,6 +229,41 @@ def test_picture(capsys, tmp_path):
     said = explained(capsys, "--op", "unpool", "--array", SQUARE, "--png", str(path))
     assert said.endswith(f"\nPicture: {path}\n")
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+@pytest.mark.parametrize(
+    ("strides", "outlines"),
+    [((2, 2), {"x: input (4x4)": 4}), ((1, 1), {"x: input (4x4)": 1, "y: output (3x3)": 1})],
+)
+def test_the_picture_has_the_windows(strides, outlines):
+    """Each of them if they are disjoint, otherwise one window and its output."""
+    pytest.importorskip("matplotlib")
+    from jaxpool._cli._route import Settings, trace
+    from jaxpool._cli._route_picture import draw
+
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    found = {}
+    for axes in draw(trace(Settings(strides=strides), x)).axes:
+        windows = [each for each in axes.collections if each.get_gid() == "window"]
+        if windows:
+            found[axes.get_title("left")] = len(windows)
+            assert all(len(each.get_segments()) in (4, 8) for each in windows)
+    assert found == outlines
+
+
+def test_the_picture_has_the_colours_of_the_documentation():
+    pytest.importorskip("matplotlib")
+    from jaxpool._cli import _route_picture
+    from jaxpool._cli._route import Settings, trace
+
+    x = np.array([[0, 0, 0], [0, 9, 0], [0, 0, 1]], np.float32)
+    x_axes, _, dx_axes, _ = _route_picture.draw(trace(Settings(strides=(1, 1)), x)).axes
+    for axes in (x_axes, dx_axes):  # four windows select the 9
+        np.testing.assert_allclose(axes.images[0].get_array(), [[0, 0, 0], [0, 1, 0], [0, 0, 0]])
+    routing = Path(__file__).parents[2] / "docs" / "pictures" / "routing.py"
+    if routing.exists():  # not beside an installed wheel
+        text = routing.read_text()
+        assert all(f'"{colour}"' in text for colour in (*_route_picture.FILLS, _route_picture.INK))
 
 
 def test_padding_by_name(capsys):

@@ -19,7 +19,7 @@ WIDELY_NAMED = """
 accelerate accelerated adaptive_avg_pool adaptive_max_pool adaptive_max_pool_with_argmax avg_pool cummax cummin dilate
 erode fmax fmin fractional_max_pool global_avg_pool global_max_pool keep_memory logsumexp_pool lp_pool max max_pool
 max_pool_with_argmax max_unpool maximum maxout min min_pool minimum plan_of rank_pool roi_align roi_max_pool
-segment_max segment_min sharded softmax_pool spatial_pyramid_pool sum_pool
+segment_max segment_min segment_sum sharded softmax_pool spatial_pyramid_pool sum_pool
 """
 
 

@@ -40,10 +40,12 @@ PROGRAMS = {
 
 
 def test_there_are_programs_for_each_library():
-    for page in ("bring-your-model", "train"):
-        programs = [text for name, text in PROGRAMS.items() if f"/{page}.md" in name]
-        libraries = [set(imported(text)) - ALWAYS - {"optax", "sklearn"} for text in programs]
-        assert libraries == [{"flax"}, {"flax"}, {"haiku"}, {"equinox"}, {"keras"}]
+    """In tabs: wrap a training step, put a pool into a `Sequential`, train."""
+    programs = [text for name, text in PROGRAMS.items() if "/bring-your-model.md" in name]
+    libraries = [
+        set(imported(text)) - ALWAYS - {"optax", "sklearn", "functools"} for text in programs
+    ]
+    assert libraries == [{"flax"}, {"flax"}, {"haiku"}, {"equinox"}, {"keras"}] * 3
 
 
 def test_every_block_is_a_session_or_a_program():

@@ -1,6 +1,7 @@
 """Max and min pools over windows that are walked in several steps, and what stays true of short ones."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -107,12 +108,12 @@ def test_each_step_of_the_value_alone_is_computed_once():
     x = jnp.zeros((1, 64, 64, 4))
     program = jax.jit(lambda x: jaxpool.max_pool(x, (31, 31)))
     lowered = program.trace(x).lower(lowering_platforms=("cpu",)).as_text()
-    assert lowered.count("stablehlo.case") == 3
+    assert len(re.findall(r"= call .*inlineable = \"false\"", lowered)) == 3
     for platform, passes in (("cuda", 2), ("tpu", 4)):
         again = jax.jit(lambda x: jax.vjp(lambda x: jaxpool.max_pool(x, (31, 31)), x)[0])
         lowered = again.trace(x).lower(lowering_platforms=(platform,)).as_text()
         assert lowered.count("stablehlo.optimization_barrier") >= passes - 1
-        assert "stablehlo.case" not in lowered
+        assert "inlineable" not in lowered
 
 
 @pytest.mark.parametrize("padding", ["VALID", "SAME", ((1, 1), (1, 1)), ((0, 1), (2, 0))])

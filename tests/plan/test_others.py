@@ -79,7 +79,7 @@ def test_each_element_is_compared_with_a_few_positions(on):
 def test_a_scan_is_kept_as_its_platform_keeps(on):
     plan = others.plan_scan(on)
     assert (plan.ways, plan.barrier) == (TUNING[on].scan_ways, barrier_on(on))
-    assert plan.barrier == ("conditional" if on == "cpu" else "barrier")
+    assert plan.barrier == ("call" if on == "cpu" else "barrier")
     assert plan.keys is (on == "cpu")  # there comparisons take subnormal floats for zeros
 
 
@@ -174,7 +174,7 @@ def test_numbers_of_a_problem():
     assert [problem(dtype).low_precision for dtype in ("float32", "uint16")] == [False, False]
     assert problem("int8", "gpu").tuning is TUNING["gpu"]
     assert problem("int8", "gpu", PORTABLE).tuning is PORTABLE
-    assert (barrier_on("gpu", CPU), barrier_on("cpu", PORTABLE)) == ("conditional", "barrier")
+    assert (barrier_on("gpu", CPU), barrier_on("cpu", PORTABLE)) == ("call", "barrier")
     assert (elements((2, 3)), elements((2, None)), elements(())) == (6, float("inf"), 1)
     assert (row((2, 3, 4, 5), (1,)), row((2, 3, 4, 5), (0, 2)), row((2, 3), ())) == (20, 5, 6)
     assert (nbytes((2, 3), 16), nbytes((2, None), 8)) == (12, float("inf"))

@@ -142,6 +142,7 @@ def of_the_cpu(f, platform, dtype, shape=(2, 64, 64, 32)):
     x = jax.ShapeDtypeStruct(shape, dtype)
     program = jax.export.export(jax.jit(f), platforms=[platform])(x).mlir_module()
     held = {word for word in ("case", "if", "gather") if f"stablehlo.{word}" in program}
+    held |= {"call"} if 'inlineable = "false"' in program else set()
     for dim, operands in re.findall(r"concatenate .*dim = (\d+) : \((.*)\) ->", program):
         sizes = [shape.split("x")[int(dim)] for shape in re.findall(r"tensor<([^>]*)>", operands)]
         if set(sizes) != {"1"}:  # phases that take turns have an axis of their own
@@ -175,7 +176,7 @@ def test_nothing_that_serves_the_cpu_is_in_other_programs(name):
 
 def test_the_search_finds_what_serves_the_cpu():
     held = [of_the_cpu(gradient("max stride 1"), "cpu", dtype) for dtype in ("float32", "bfloat16")]
-    assert held == [{"case", "regions"}, {"case", "regions", "gather"}]
+    assert held == [{"call", "regions"}, {"call", "regions", "gather"}]
 
 
 @pytest.mark.parametrize("name", ["max", "avg real", "max split"])

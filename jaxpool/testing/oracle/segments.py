@@ -23,6 +23,7 @@ __all__ = [
     "segment_mean",
     "segment_min",
     "segment_softmax",
+    "segment_sum",
 ]
 
 
@@ -152,6 +153,20 @@ def segment_mean(
     """The mean of the rows of each segment, 0 where there are none, as in `jaxpool.segment_mean`."""
     dtype, number = parts.float_dtype(x), _number(segment_ids, num_segments)
     return parts.summed(_segments(x, segment_ids, number, parts.mean, 0.0, dtype, where))
+
+
+@record(twin=_twin(twins.total), adds=True, keeps_integers=True)
+def segment_sum(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    where: Any = None,
+    indices_are_sorted: bool = False,
+) -> Answer:
+    """The sum of the rows of each segment, as in `jaxpool.segment_sum`."""
+    dtype, number = np.asarray(x).dtype, _number(segment_ids, num_segments)
+    return parts.summed(_segments(x, segment_ids, number, parts.add, 0, dtype, where))
 
 
 # Exponentials

@@ -1,0 +1,102 @@
+"""Sums of the rows of segments by scatters that add one row after another, with partial sums for long segments.
+
+Added one by one, n float32 values have a rounding error that grows with n: the sum of 2**25 ones stays at 2**24. A
+plan names further rows of the output for partial sums, and which rows of x go there. They are added to the segments
+that own them by another scatter, of far fewer rows:
+
+    x        a b c d | e f g h | i j k l      ids 0 0 0 0 | 0 0 1 1 | 1 1 1 2, sorted, in blocks of four rows
+    sums     segments 0, g+h, l               partial sums a+b+c+d, e+f, i+j+k, owned by 0, 0, 1
+
+Which row goes where depends on ids alone, so results have the same bits on every run.
+"""
+
+import jax
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._plan.segments import PartialSums, partial_sums
+
+Placed = tuple[
+    Array, Array
+]  # the output row of each row of x, and the segment that owns each partial sum
+
+
+def sums_in_order(x: Array, ids: Array, count: int, is_sorted: bool) -> Array:
+    """The sum of the rows of each segment, (count, ...), rows of other ids left out."""
+    levels = partial_sums(x.shape[0], count, is_sorted) if x.dtype == np.float32 else ()
+    if not levels:
+        return jax.ops.segment_sum(x, ids, count, is_sorted, mode="drop")
+    y = jnp.zeros((count + sum(level.number for level in levels), *x.shape[1:]), x.dtype)
+    start = count
+    ids = jnp.where((ids >= 0) & (ids < count), ids, np.int32(-1))  # other ids name partial sums
+    place = {"runs": _runs, "blocks": _blocks, "sampled": _sampled}
+    for level in levels:
+        rows, owners = place[level.form](ids, count, start, level)
+        y = _added(y, rows, x)
+        x, ids = y[start : start + level.number], owners
+        start += level.number
+    return _added(y, ids, x)[:count]
+
+
+def _added(y: Array, rows: Array, x: Array) -> Array:
+    return y.at[rows].add(x, mode="drop", wrap_negative_indices=False)
+
+
+def _runs(ids: Array, count: int, start: int, plan: PartialSums) -> Placed:
+    """The first segment of each block has its rows in the block added apart."""
+    rest = plan.number * plan.length - ids.shape[0]
+    blocks = lax.pad(ids, np.int32(-1), [(0, rest, 0)]).reshape(plan.number, plan.length)
+    partial = start + lax.broadcasted_iota(np.int32, blocks.shape, 0)
+    first = blocks[:, :1]
+    return jnp.where(blocks == first, partial, blocks).reshape(-1)[: ids.shape[0]], first[:, 0]
+
+
+def _blocks(ids: Array, count: int, start: int, plan: PartialSums) -> Placed:
+    """Each block but the first has partial sums of all segments."""
+    block = lax.div(lax.iota(np.int32, ids.shape[0]), np.int32(plan.length))
+    apart = (block > 0) & (ids >= 0)
+    rows = jnp.where(apart, start + (block - 1) * count + ids, ids)
+    return rows, jnp.tile(lax.iota(np.int32, count), plan.number // count)
+
+
+def _hash(numbers: Array) -> Array:
+    """The upper bits are spread evenly, of consecutive numbers and of those at equal distances."""
+    return numbers * np.uint32(0x9E3779B1)
+
+
+def _sampled(ids: Array, count: int, start: int, plan: PartialSums) -> Placed:
+    """A long segment has as many partial sums, a power of two less one, as its rows in the sample ask for.
+
+    The segment itself and its partial sums take chunks of consecutive rows in the order of a hash. Where no segment is
+    long, the loop that places rows does not run. A branch would, under `jax.vmap` over ids.
+    """
+    rows, chunk = ids.shape[0], plan.chunk
+    chunks = lax.iota(np.uint32, rows // chunk)
+    at = chunks * np.uint32(chunk) + lax.shift_right_logical(
+        _hash(chunks), np.uint32(16)
+    ) % np.uint32(chunk)
+    sample = ids.at[at.astype(np.int32)].get(mode="promise_in_bounds")
+    seen = jax.ops.segment_sum(lax.full_like(sample, 1), sample, count, mode="drop")
+    is_long = seen >= plan.least // chunk
+
+    def placed(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        more, ids, _ = state
+        bits = jnp.where(is_long, 32 - lax.clz(seen * chunk // plan.length - 1), 0)
+        partial = lax.shift_left(lax.full_like(bits, 1), bits) - 1
+        ends = jnp.cumsum(partial)
+        known = lax.clamp(np.int32(0), ids, np.int32(count - 1))
+        table = (ends - partial) * 32 + bits  # one gather per row, not two
+        mine = table.at[known].get(mode="promise_in_bounds")
+        numbers = _hash(lax.div(lax.iota(np.uint32, rows), np.uint32(chunk)))
+        which = lax.shift_right_logical(numbers, np.uint32(32) - (mine & 31).astype(np.uint32))
+        which = which.astype(np.int32)  # 0 of 0 bits
+        apart = (which > 0) & (ids == known)
+        owners = jnp.searchsorted(ends, lax.iota(np.int32, plan.number), side="right")
+        place = jnp.where(
+            apart, start + lax.shift_right_logical(mine, np.int32(5)) + which - 1, ids
+        )
+        return more & False, place, owners.astype(np.int32)
+
+    nobody = lax.full_like(ids[: plan.number], -1)
+    return lax.while_loop(lambda state: state[0], placed, (jnp.any(is_long), ids, nobody))[1:]

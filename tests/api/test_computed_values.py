@@ -1,0 +1,106 @@
+"""Selections of values that the same program computes: XLA may compute such an array again for each pass over it."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool.testing import pools
+from tests.support.compilation import AS_USERS
+from tests.support.later import later
+
+SHAPE = (2, 64, 64, 16)  # enough elements for the forms of large arrays
+PRODUCERS = {
+    "product": lambda a, b: a * b,
+    "product and sum": lambda a, b: a * b + a,
+    "normalised": lambda a, b: a / jnp.sqrt((a * a).mean(-1, keepdims=True) + 1e-3),
+    "exponential": lambda a, b: jnp.exp(a) * b,
+    "gelu": lambda a, b: jax.nn.gelu(a) + b,
+    "matrix product": lambda a, b: jax.nn.relu(a @ b[0, 0, :16] * 3 + a),
+}
+# Values of `max_unpool` are not selected, and those of the others that are left out are sums or have no derivative.
+SELECTIONS = {
+    name: pool
+    for name, pool in pools().items()
+    if not pool.marks and name != "max_unpool" and not pool.rounds(pool.given(np.ones(SHAPE)))
+}
+
+
+def cases():
+    for name, pool in SELECTIONS.items():
+        for ties in pool.ties or (None,):
+            for dtype in ("bfloat16", "float16", "float32"):
+                quick = dtype == "bfloat16" and name in ("segment_max", "max") and ties != "last"
+                yield (name, ties, dtype) if quick else later(name, ties, dtype)
+
+
+@pytest.mark.parametrize(("name", "ties", "dtype"), list(cases()))
+def test_every_cotangent_reaches_an_element(name, ties, dtype):
+    """The cotangents of x sum to those of y: in no window do all comparisons with the maximum fail."""
+    pool = SELECTIONS[name]
+    settings = {} if ties is None else {"ties": ties}
+    if name in ("max", "min"):
+        settings["axis"] = (1, 2)
+
+    def run(x):
+        given = pool.given(x, **settings)
+        if "x" in pool.usual:  # the absolute values of x
+            given["x"] = x
+        y = pool.run(given)
+        return y[0] if isinstance(y, tuple) else y
+
+    def gradients(a, b):
+        def total(d, producer):
+            return run(producer(a, b) + d).astype(jnp.float32).sum()
+
+        zeros = jnp.zeros(SHAPE, dtype)
+        return {name: jax.grad(total)(zeros, producer) for name, producer in PRODUCERS.items()}
+
+    rng = np.random.default_rng(0)
+    given = [jnp.asarray(rng.normal(size=SHAPE), dtype) for _ in range(2)]
+    program = jax.jit(gradients).lower(*given).compile(compiler_options=AS_USERS)
+    outputs = jax.eval_shape(run, given[0]).size
+    # Of a split each share is rounded to the dtype.
+    error = outputs * float(jnp.finfo(dtype).eps) if ties == "split" else 0
+    for producer, dx in program(*given).items():
+        assert abs(np.asarray(dx, np.float64).sum() - outputs) <= error, producer
+
+
+def test_every_cotangent_reaches_an_element_in_a_program_for_several_platforms():
+    """jax inlines the calls of such a program."""
+
+    def total(d, a):
+        rows = PRODUCERS["normalised"](a, a) + d
+        ids = np.arange(rows.shape[0]) * 7 % 90
+        return jaxpool.segment_max(rows, ids, 90, ties="first").astype(jnp.float32).sum()
+
+    a = jnp.asarray(np.random.default_rng(0).normal(size=(4096, 16)), jnp.bfloat16)
+    gradient = jax.jit(jax.grad(total))
+    exported = jax.export.export(gradient, platforms=("cpu", "cuda", "tpu"))(a, a)
+    program = jax.jit(exported.call).lower(jnp.zeros_like(a), a).compile(compiler_options=AS_USERS)
+    assert np.asarray(program(jnp.zeros_like(a), a), np.float32).sum() == 90 * 16
+
+
+COMPARED = {
+    "segment_max": lambda x: jaxpool.segment_max(x, np.arange(8) % 3, 3, ties="first"),
+    "max": lambda x: jaxpool.max(x, (1, 2)),
+    "max_pool": lambda x: jaxpool.max_pool(x, (2, 2), ties="split"),
+    "cummax": lambda x: jaxpool.cummax(x, 1),
+    "dilate": lambda x: jaxpool.dilate(x, np.ones((2, 2), np.float32)),
+}
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+@pytest.mark.parametrize("name", COMPARED)
+def test_what_two_passes_compare_goes_through_a_barrier(name, platform):
+    """Both compilers keep barriers until they have fused: no pass computes the operand of the barrier again."""
+    x = jax.ShapeDtypeStruct((8, 8, 8, 4), np.float32)
+    gradient = jax.jit(jax.grad(lambda x: COMPARED[name](x).sum()))
+    program = gradient.trace(x).lower(lowering_platforms=(platform,)).as_text()
+    main = program.split("func.func private")[0].splitlines()
+    readers = [line for line in main if re.search(r"%arg0\b(?!:)", line)]
+    assert readers
+    assert all("optimization_barrier" in line for line in readers)
