@@ -24,6 +24,7 @@ examples:
   python -m bench --tune table_row                      whether a threshold holds on this machine
   python -m bench --target cuda:h100 --filter table     programs compiled for a device that need not be here
   python -m bench --scaling                             what devices that share an image send each other
+  python -m bench --target tpu:v5e --devices 4          what four TPUs send whose batch jit alone shards
   python -m bench --against HEAD~1 --filter '^avg_pool.* (3, 3)'   the working tree against a revision
   python -m bench --plain --filter 'soft|lp' --filter small   beside the lines of jnp that do the same
 """
@@ -36,6 +37,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--every-op needs --target")
     if arguments.plain:
         return _plain(arguments)
+    if arguments.devices:
+        return _devices(arguments)
     modes = list(dict.fromkeys(arguments.mode or ["forward_and_vjp"]))
     cases = select(arguments.filter)
     if arguments.split:
@@ -161,6 +164,13 @@ def _parser() -> argparse.ArgumentParser:
         "--target tpu:v5e for slices of 4x4 and 16x16",
     )
     add(
+        "--devices",
+        type=_positive,
+        metavar="N",
+        help="what devices send in a train step of each function whose batch `jit` alone shards, beside the jnp lines "
+        "from compiled programs; with --target tpu:v5e for TPUs, with --peer none ours alone",
+    )
+    add(
         "--split",
         action="store_true",
         help="time pools of an image that two devices of this host share against one that has it all",
@@ -197,6 +207,25 @@ def _plain(arguments: argparse.Namespace) -> int:
     return plain.run(arguments.filter, modes, budget, *files)
 
 
+def _devices(arguments: argparse.Namespace) -> int:
+    from bench import batch
+
+    target, plain = arguments.target, arguments.peer != ["none"]
+    if target and (why_not := _unknown_target(target)):
+        print(why_not, file=sys.stderr)
+        return 2
+    return batch.run(target, arguments.devices, arguments.filter, plain, arguments.markdown)
+
+
+def _unknown_target(name: str) -> str:
+    """Why nothing can be compiled for a target, or ""."""
+    from bench import target
+
+    if name not in target.TARGETS:
+        return f"no such target; known are {', '.join(target.TARGETS)}"
+    return target.missing(name)
+
+
 def _tune(arguments: argparse.Namespace) -> int:
     _settle(arguments)
     from bench import tune
@@ -217,10 +246,7 @@ def _tune(arguments: argparse.Namespace) -> int:
 def _target(arguments: argparse.Namespace, cases: Any, modes: Any) -> int:
     from bench import target
 
-    if arguments.target not in target.TARGETS:
-        print(f"no such target; known are {', '.join(target.TARGETS)}", file=sys.stderr)
-        return 2
-    if why_not := target.missing(arguments.target):
+    if why_not := _unknown_target(arguments.target):
         print(why_not, file=sys.stderr)
         return 2
     every_op = arguments.every_op

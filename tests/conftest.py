@@ -75,5 +75,10 @@ def pytest_collection_finish():
 
 def pytest_collection_modifyitems(items):
     """The longest first, so that no worker is left alone with one at the end."""
-    longest = ("test_eight_devices.py", "test_two_processes.py", "test_keep_memory.py")
+    longest = (
+        "test_eight_devices.py",
+        "test_two_processes.py",
+        "test_batch.py",
+        "test_keep_memory.py",
+    )
     items.sort(key=lambda item: item.path.name not in longest)

@@ -1,15 +1,16 @@
-"""Cotangents of a maximum or minimum sent back by one instruction of XLA, which looks for the chosen element anew.
+"""Cotangents of a maximum or minimum scattered by XLA's select-and-scatter, which selects the element of each window.
 
-A TPU has hardware for it, whatever function selects. The one of jax selects by `>=` and so loses NaN; here it
-selects as `compare.py` says, by two comparisons. Of 16-bit floats that are widened it takes one, of numbers among
-which NaN is the largest. As a primitive it has a batching rule and no derivative: it is part of a linear map.
-No plan asks for it but that for TPUs: what XLA for CPU makes of it takes padding for zeros.
+A TPU has hardware for it. The function that selects is free: jax's is `>=`, which loses NaN. Here NaN is ahead of every
+number (`Compared`): by a second comparison, by replacing NaN with infinity, or by `>=` alone if there is no NaN.
+As a primitive it has a batching rule and no derivative: it is part of a linear map.
+Only plans for TPUs use it: XLA for CPU takes padding for zeros there.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from jax.interpreters import batching, mlir
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import Kind, cast
+from jaxpool._kernels.predicates import all_of
 from jaxpool._kernels.reduce_window import group_extremes
 from jaxpool._plan.max_pool import Compared, Groups, ScatterPlan
 
@@ -37,20 +39,32 @@ def window_extremes(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
 
 
 def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: ScatterPlan) -> Array:
-    """The cotangent of x: each of dy at the element that its window chooses, and zeros elsewhere.
+    """Scatter each element of dy to the element of x that its window selects, and add where windows overlap.
 
-    Windows have no dilation and read all of x but less than a stride at its end. Numbers that meet
-    are added in the order of their windows, an axis after another where the plan says so, of 8 and 16 bits in float32.
+    Windows have no dilation, and leave out less than a stride at the end of x. Sums are in the order of the windows,
+    one group of axes after another; of 8 and 16 bits they are float32 if the plan compares "in order".
     """
     groups = _turned(plan)
     reduced = group_extremes(_in_order(x, plan.order), kind, groups[1:])
     added = jnp.float32 if plan.compared == "in order" else x.dtype
     sent = cast(_in_order(dy, plan.order), added)
-    for group in groups:
-        best = reduced.pop()
-        best = _ordered(cast(best, added), kind) if plan.compared == "in order" else best
-        sent = _sent(best, sent, group, kind, ties, plan.compared)
-    return _as_given(cast(sent, x.dtype), plan.order)
+
+    def scattered(prepare: Callable[[Array], Array]) -> Array:
+        found = sent
+        for group, best in zip(groups, reversed(reduced), strict=False):  # no group: x alone
+            found = _sent(prepare(best), found, group, kind, ties, plan.compared)
+        return found
+
+    if plan.compared == "branch":
+        nan_first = functools.partial(_nan_first, kind=kind)
+        y = group_extremes(reduced[-1], kind, groups[:1])[-1]
+        no_nan = all_of(lax.eq(y, y))
+        found = lax.cond(no_nan, lambda: scattered(lambda x: x), lambda: scattered(nan_first))
+    elif plan.compared == "in order":
+        found = scattered(lambda best: _ordered(cast(best, added), kind))
+    else:
+        found = scattered(lambda x: x)
+    return _as_given(cast(found, x.dtype), plan.order)
 
 
 def _turned(plan: ScatterPlan) -> Groups:
@@ -90,6 +104,17 @@ def _ordered(x: Array, kind: Kind) -> Array:
     most = lax.full_like(x, np.finfo(np.float32).max)
     held = lax.min(x, most) if kind == "max" else lax.max(x, lax.neg(most))
     return lax.select(lax.ne(x, x), lax.full_like(x, np.inf if kind == "max" else -np.inf), held)
+
+
+def _nan_first(x: Array, kind: Kind) -> Array:
+    """float32 elements with NaN as infinity. Every number on that side of 0 moves one step towards 0 to make room.
+
+    Numbers keep their order, except that 2**-149, the smallest one, ties with 0.
+    """
+    ahead, infinity = (lax.gt, np.inf) if kind == "max" else (lax.lt, -np.inf)
+    nearer = lax.bitcast_convert_type(lax.bitcast_convert_type(x, jnp.int32) - 1, jnp.float32)
+    numbers = lax.select(ahead(x, lax.full_like(x, 0)), nearer, x)
+    return lax.select(lax.ne(x, x), lax.full_like(x, infinity), numbers)
 
 
 def _sent(
@@ -156,7 +181,7 @@ def _lower(
     block = made.select.blocks.append(element, element)
     with ir.InsertionPoint(block):
         best, challenger = block.arguments  # whether the best so far, which comes before, stays
-        if compared == "in order":
+        if compared in ("in order", "branch"):
             ahead = {"max": "GT", "min": "LT"} if ties == "last" else {"max": "GE", "min": "LE"}
             stays = holds(best, ahead[kind], challenger)
         else:

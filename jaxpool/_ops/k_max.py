@@ -15,8 +15,8 @@ from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import in_bytes, index_dtype
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import numbers, put_apart
-from jaxpool._ops.op import Op
-from jaxpool._plan.others import compares_positions
+from jaxpool._ops.op import Op, partitioned
+from jaxpool._plan.others import compares_positions, sorts_for_top_k
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, along
 
@@ -37,11 +37,14 @@ class KMax(Op):
 
     def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
         def chosen(x: Array) -> Array:
-            known = rank.values(
-                rank.keys(x), x.dtype
-            )  # top_k orders NaNs and zeros by their bits: through keys there is one of each
-            last = jnp.moveaxis(in_bytes(decode(known)), self.axis, -1)
-            first = lax.sort(lax.top_k(last, self.count)[1], dimension=-1)
+            # top_k orders NaNs and zeros by their bits: through keys there is one of each.
+            keys = jnp.moveaxis(rank.keys(x), self.axis, -1)
+            if sorts_for_top_k(on, partitioned.value):
+                order = jnp.argsort(jnp.bitwise_not(keys), axis=-1, stable=True)
+                largest = lax.slice_in_dim(order, 0, self.count, axis=-1)
+            else:
+                largest = lax.top_k(in_bytes(decode(rank.values(keys, x.dtype))), self.count)[1]
+            first = lax.sort(largest, dimension=-1)
             return jnp.moveaxis(first, -1, self.axis).astype(index_dtype(self.size))
 
         index = materialise(barrier_on(on), chosen, x)

@@ -30,7 +30,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels.materialise import inlines_calls, store_arguments
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, partitioned
 from jaxpool._plan.problem import Platform, barrier_on
 
 PLATFORMS: dict[str | None, Platform] = {
@@ -180,14 +180,25 @@ def _define(primitive: Any, run: Callable[..., Any]) -> None:
 
 
 def _lowering(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule, with `inlines_calls` set for programs for several platforms or of symbolic sizes."""
+    """The rule, with `inlines_calls` set for programs for several platforms or of symbolic sizes, and `partitioned`."""
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
         symbolic = any(not is_int(size) for aval in ctx.avals_in for size in aval.shape)
-        with inlines_calls(symbolic or len(ctx.module_context.platforms) > 1):
+        many = partitioned.value or _has_many_devices(ctx.module_context)
+        inlines = symbolic or len(ctx.module_context.platforms) > 1
+        with inlines_calls(inlines), partitioned(many):
             return rule(ctx, *args, **params)
 
     return lower
+
+
+def _has_many_devices(module: Any) -> bool:
+    """Whether XLA divides a program among devices. Inside a `shard_map` over all of them it does not."""
+    axes: Any = getattr(module, "axis_context", None)
+    if hasattr(axes, "manual_axes"):
+        sizes = axes.mesh.shape.items()
+        return any(size > 1 for name, size in sizes if name not in axes.manual_axes)
+    return getattr(axes, "num_devices", 1) > 1
 
 
 def _batch_compute(args: Any, dims: Any, *, batch: tuple[Dims, ...], **params: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 from jax import Array
 
 from jaxpool._arguments.sizes import is_int
@@ -15,11 +16,15 @@ from jaxpool._kernels.slices import is_sharded
 from jaxpool._plan.problem import Platform, Problem
 from jaxpool._plan.stages import OpPlan
 
+# Whether XLA divides the program among devices; true while a kernel is traced for such a program.
+# A user context of jax, made with the module: jax asks that contexts are not made while other threads use it.
+partitioned = jax.make_user_context(False)
+
 
 def problem_of(window: Window, x: Array, on: Platform, shape: Any = None) -> Problem:
     """The problem of a pool over `window` of x, or of an array of `shape` with the dtype of x."""
     sizes = tuple(int(n) if is_int(n) else None for n in (x.shape if shape is None else shape))
-    return Problem(window, sizes, x.dtype.name, on, is_sharded(x))
+    return Problem(window, sizes, x.dtype.name, on, is_sharded(x), partitioned.value)
 
 
 class Op:

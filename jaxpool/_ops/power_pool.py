@@ -11,9 +11,10 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
+from jaxpool._kernels.predicates import all_of
 from jaxpool._ops.apply import apply
 from jaxpool._ops.moves import POLYNOMIAL, State, power, ratio, size, size_to
-from jaxpool._ops.ranged import EMPTY, RangedOp, Shares, all_of, between, graded, share
+from jaxpool._ops.ranged import EMPTY, RangedOp, Shares, between, graded, share
 from jaxpool._ops.scaled import (
     Stages,
     in_stages,

@@ -20,6 +20,7 @@ from jax.custom_batching import custom_vmap
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import accumulator
+from jaxpool._kernels.predicates import all_of
 from jaxpool._kernels.slices import holds_nothing
 from jaxpool._ops.apply import applied
 from jaxpool._ops.equations import stages_of
@@ -28,17 +29,6 @@ from jaxpool._ops.turns import in_turn
 from jaxpool._plan.others import amends_in_place
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, taps
-
-
-@custom_vmap
-def all_of(holds: Array) -> Array:
-    """Whether all hold, of all examples of a `vmap` together: a branch on it stays a branch."""
-    return jnp.all(holds)
-
-
-@all_of.def_vmap
-def _all_of_batch(size: int, mapped: list[bool], holds: Array) -> tuple[Array, bool]:
-    return all_of(holds), False
 
 
 @custom_vmap

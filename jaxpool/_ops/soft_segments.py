@@ -13,6 +13,7 @@ from jax import numpy as jnp
 
 from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import accumulator, cast, losing
+from jaxpool._kernels.predicates import all_of
 from jaxpool._kernels.segments import (
     beside_rows,
     masked,
@@ -27,7 +28,6 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import (
     EMPTY,
     SURE,
-    all_of,
     amended,
     graded,
     least_of,

@@ -11,6 +11,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.slices import is_sharded
+from jaxpool._ops.op import partitioned
 from jaxpool._plan.others import turns_of_batch
 from jaxpool._plan.problem import Platform
 
@@ -28,7 +29,9 @@ def in_turn(
     """
     first = arrays[0]
     shape = tuple(int(n) if is_int(n) else None for n in first.shape)
-    turns = 1 if 0 in window.axes or is_sharded(first) else turns_of_batch(shape, on)
+    # XLA would gather a batch that it divides among devices, for a loop along it.
+    whole = 0 in window.axes or is_sharded(first) or partitioned.value
+    turns = 1 if whole else turns_of_batch(shape, on)
     if turns == 1:
         return f(*arrays)
     length = first.shape[0] // turns

@@ -25,9 +25,11 @@ from jaxpool._plan.tuning import LIMITS, TUNING
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
 Widen = Literal["never", "fused", "apart"]  # where cotangents are cast to the type of their sums
-# How the instruction that sends cotangents back compares: by one comparison, where elements are brought in an order in
-# which NaN is ahead of all; else by two, NaN and order, joined by an "or" or by a select.
-Compared = Literal["in order", "joined", "picked"]
+# How select-and-scatter compares elements. By one comparison: of floats widened to float32 "in order", with NaN as
+# infinity; or of float32 in a "branch", with NaN as infinity only if a window holds one. Else by two, of NaN and of
+# numbers, "joined" by an "or" or "picked" by a select. XLA's partitioner takes one comparison alone. The branch reads
+# the output once more: 2x2 with strides of 2 takes 1.11 times as long by the model of a v5e.
+Compared = Literal["in order", "branch", "joined", "picked"]
 Groups = tuple[tuple[Axis, ...], ...]  # of axes that one instruction of XLA goes through at once
 
 
@@ -61,7 +63,9 @@ class ScatterPlan:
     """
 
     groups: Groups
-    compared: Compared  # "in order" in float32, in which cotangents are then added up; else in the type of x
+    compared: (
+        Compared  # "in order" in float32, and cotangents are added in it; else in the type of x
+    )
     order: tuple[int, ...] = ()  # by which x is transposed first; () leaves it
 
 
@@ -108,11 +112,16 @@ def plan_scatter(problem: Problem) -> ScatterPlan:
     used = tuple(dim for dim in problem.window.dims if not dim.idle)
     axes, order = [dim.axis for dim in used], _compact(problem)
     at_once = not order and axes == sorted(axes) and _at_once(problem, used)
+    return ScatterPlan(_grouped(used, at_once), _compared(problem, at_once), order)
+
+
+def _compared(problem: Problem, at_once: bool) -> Compared:
+    if problem.low_precision and (problem.window.overlapping or problem.partitioned):
+        return "in order"
+    if problem.partitioned:
+        return "branch"
     many = at_once and problem.window.size > problem.tuning.joined_taps
-    twice: Compared = "picked" if many else "joined"
-    widened = problem.low_precision and problem.window.overlapping
-    compared: Compared = "in order" if widened else twice
-    return ScatterPlan(_grouped(used, at_once), compared, order)
+    return "picked" if many else "joined"
 
 
 def _compact(problem: Problem) -> tuple[int, ...]:

@@ -35,6 +35,11 @@ def compares_positions(on: Platform, count: int) -> bool:
     return count <= TUNING[on].compared_positions
 
 
+def sorts_for_top_k(on: Platform, partitioned: bool) -> bool:
+    """Whether the largest elements are the first of a sort: XLA gathers a batch for `lax.top_k` on CPU."""
+    return partitioned and TUNING[on].gathers_for_top_k
+
+
 def counts_ties_if_any(on: Platform, shape: Shape) -> bool:
     """Whether ties of segments are counted only where there is one: a branch, which not every platform takes lightly.
 

@@ -84,6 +84,8 @@ class Tuning:
     # NOTES: The k largest
     compared_positions: int = 64  # positions: each element is compared with up to so many, else a scatter writes them
 
+    gathers_for_top_k: bool = False  # a batch that XLA divides among devices is gathered for `lax.top_k`
+
     # NOTES: Compiled for GPUs and TPUs
     # NOTES: Soft pools: plain sums within a range
     amended_in_place: bool = False  # a loop that runs once or not at all changes y, which a branch would copy
@@ -159,6 +161,7 @@ CPU = Tuning(
     vector=16,
     longest_table=1 << 14,
     compared_positions=4,
+    gathers_for_top_k=True,
     table_row=12,
     route_row=12,
     loses_nan=True,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxpool
+from jaxpool._ops.op import partitioned
 from jaxpool.testing import (
     PoolCase,
     assert_close,
@@ -116,6 +117,22 @@ def test_the_k_largest(drawn):
     if back:
         dy = np.arange(1, y.size + 1).reshape(y.shape).astype(y.dtype)
         assert_close(back(jnp.asarray(dy))[0], answer.cotangent(dy), 0.0, "cotangent")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.int8, np.uint8, np.bool_])
+def test_programs_of_several_devices_sort(dtype):
+    """XLA gathers a batch for `top_k` on CPU."""
+    values = [np.nan, -np.inf, np.inf, -0.0, 0.0, 1e-45, -1.0] if dtype != np.bool_ else [0, 1]
+    x = np.random.default_rng(0).choice(values, (3, 40, 2))
+    x = jnp.asarray(
+        np.nan_to_num(x, posinf=5, neginf=0) if np.dtype(dtype).kind in "iu" else x
+    ).astype(dtype)
+    pool = functools.partial(jaxpool.k_max_pool, k=20, axis=1)
+    want = jax.jit(pool)(x)
+    with partitioned(True):
+        program = jax.jit(pool)
+        assert "top_k" not in program.lower(x).as_text()
+        np.testing.assert_array_equal(np.float32(program(x)), np.float32(want))
 
 
 def test_more_than_one_expression_holds():

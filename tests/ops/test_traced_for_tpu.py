@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 from jax.extend.mlir import ir
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jaxlib.mlir.dialects import stablehlo
 
 import jaxpool
 from jaxpool._geometry.window import make_window
 from jaxpool._ops.apply import apply
 from jaxpool._ops.linear_map import traced_for, tracing_for
+from jaxpool._ops.op import partitioned
 from jaxpool._ops.select_pool import InputPool, SelectPool, pool_op
 from jaxpool._plan.max_pool import plan_max, plan_scatter
 from jaxpool._plan.problem import Problem
@@ -25,6 +27,8 @@ from jaxpool._plan.tuning import TPU, TUNING
 
 VALUES = np.array([-np.inf, np.nan, -0.0, 0.0, 1.0, np.inf])
 OFTEN = np.array([0.35, 0.1, 0.15, 0.15, 0.2, 0.05])
+OFTEN_MOST = 0.1  # how often the largest finite number of the dtype replaces a value
+DEVICES = pytest.mark.parametrize("many", [False, True], ids=["one device", "many devices"])
 
 
 def drawn(seed):
@@ -45,7 +49,9 @@ def drawn(seed):
     kind, ties = ("max", "min")[rng.integers(2)], ("first", "last")[rng.integers(2)]
 
     def numbers():
-        x = rng.choice(VALUES, shape, p=OFTEN) * (1 if kind == "max" else -1)
+        x = rng.choice(VALUES, shape, p=OFTEN)
+        x = np.where(rng.random(shape) < OFTEN_MOST, float(jnp.finfo(dtype).max), x)
+        x *= 1 if kind == "max" else -1
         return x.astype(dtype), rng.integers(-4, 5, window.pooled(shape)).astype(dtype)
 
     return window, kind, ties, numbers
@@ -73,8 +79,11 @@ def interpreter(function, *arrays):
     return run, lowered.as_text()
 
 
-def check(seed, times):
-    """All axes at once, or one after another, whatever the window; or with its axes last in memory."""
+def check(seed, times, many):
+    """All axes at once, or one after another, whatever the window; or with its axes last in memory.
+
+    The program is for one TPU or for `many`.
+    """
     few = dataclasses.replace(
         TPU,
         at_once_taps=0 if seed % 2 else math.inf,
@@ -87,12 +96,12 @@ def check(seed, times):
         patch.setitem(TUNING, "tpu", few)
         plan_scatter.cache_clear()
         try:
-            check_with(seed, times)
+            check_with(seed, times, many)
         finally:
             plan_scatter.cache_clear()
 
 
-def check_with(seed, times):
+def check_with(seed, times, many):
     window, kind, ties, numbers = drawn(seed)
     kept, tap = InputPool(window, kind, ties), SelectPool(window, kind, ties)
 
@@ -105,17 +114,19 @@ def check_with(seed, times):
     def on_cpu(x, dy):
         return kept.value("cpu", x), *kept.transpose("cpu", (x,), dy), kept.linear("cpu", (x,), x)
 
-    with tracing_for("tpu"):
+    with tracing_for("tpu"), partitioned(many):
         op = pool_op(window, kind, ties)
         gradient = lambda x, dy: jax.vjp(functools.partial(apply, op, "vjp"), x)[1](dy)[0]  # noqa: E731
         on_tpu, text = interpreter(gradient, *numbers())
     if isinstance(op, InputPool):
         used = [dim.axis for dim in window.dims if not dim.idle]
         x = numbers()[0]
-        turned = plan_scatter(Problem(window, x.shape, x.dtype.name, "tpu")).order
-        by_axis = seed % 2 or used != sorted(used) or turned
+        problem = Problem(window, x.shape, x.dtype.name, "tpu", partitioned=many)
+        plan = plan_scatter(problem)
+        by_axis = seed % 2 or used != sorted(used) or plan.order
         instructions = len(used) if by_axis else min(1, len(used))
-        assert text.count("stablehlo.select_and_scatter") == instructions
+        branches = 2 if plan.compared == "branch" else 1
+        assert text.count("stablehlo.select_and_scatter") == branches * instructions
     for _ in range(times):
         x, dy = numbers()
         y, dx, tangent = by_tap(x, dy)
@@ -128,16 +139,74 @@ def same(one, other):
     np.testing.assert_array_equal(np.float32(one), np.float32(other))
 
 
+@DEVICES
 @pytest.mark.parametrize("seed", range(12))
-def test_cotangents_are_those_of_every_platform(seed):
-    check(seed, 3)
+def test_cotangents_are_those_of_every_platform(seed, many):
+    check(seed, 3, many)
 
 
 @pytest.mark.slow
+@DEVICES
 @pytest.mark.parametrize("part", range(10))
-def test_10_000_cotangents_are_those_of_every_platform(part):
+def test_10_000_cotangents_are_those_of_every_platform(part, many):
     for seed in range(100 * part, 100 * (part + 1)):
-        check(1000 + seed, 10)
+        check(1000 + seed, 10, many)
+
+
+@pytest.mark.parametrize("holds_nan", [False, True])
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("ties", ["first", "last"])
+def test_many_devices_compare_once_with_or_without_nan(kind, ties, holds_nan):
+    """XLA divides among devices only what is compared once. Next to infinity lies the largest finite number."""
+    rng = np.random.default_rng(6)
+    most = np.finfo(np.float32).max
+    values = [np.inf, most, np.nextafter(most, np.float32(0)), 0.0, -0.0, -most, -np.inf]
+    x = rng.choice(values, (2, 9, 9, 8)).astype(np.float32)
+    x[0, 4, 4] = np.nan if holds_nan else 1
+    dy = rng.integers(-4, 5, (2, 8, 8, 8)).astype(np.float32)
+
+    def gradient(x, dy):
+        call = getattr(jaxpool, f"{kind}_pool")
+        return jax.vjp(lambda x: call(x, (2, 2), ties=ties), x)[1](dy)[0]
+
+    here = jax.jit(gradient)(x, dy)
+    with tracing_for("tpu"), partitioned(True):
+        there, text = interpreter(gradient, x, dy)
+    _, *instructions = text.split('"stablehlo.select_and_scatter"')
+    assert [
+        each.partition("stablehlo.return")[0].count("stablehlo.compare") for each in instructions
+    ] == [1, 1]
+    same(there(x, dy), here)
+
+
+def test_a_vmap_for_many_devices_keeps_the_branch():
+    x, dy = X[:, None], np.ones((2, 1, 3, 3, 2), np.float32)
+    x = np.where(x > 1, np.float32(np.nan), x)
+
+    def gradient(x, dy):
+        return jax.vjp(pool, x)[1](dy)[0]
+
+    here = jax.jit(jax.vmap(gradient))(x, dy)
+    with tracing_for("tpu"), partitioned(True):
+        there, text = interpreter(jax.vmap(gradient), x, dy)
+    assert text.count('"stablehlo.case"') == 1
+    same(there(x, dy), here)
+
+
+def test_programs_of_several_devices_compare_once():
+    """However the batch is sharded; inside a `shard_map` over all devices each has a program of its own."""
+    mesh = AbstractMesh((4,), ("batch",), axis_types=(AxisType.Auto,))
+    like = jax.ShapeDtypeStruct((4, 6, 6, 2), np.float32)
+    gradient = jax.grad(lambda x: jnp.sum(pool(x)))
+    spec = PartitionSpec("batch")
+    alone = jax.shard_map(gradient, mesh=mesh, in_specs=spec, out_specs=spec)
+    branches = []
+    for run in (gradient, alone):
+        with tracing_for("tpu"), jax.sharding.use_abstract_mesh(mesh):
+            placed = jax.jit(run, in_shardings=NamedSharding(mesh, spec))
+            lowered = placed.trace(like).lower(lowering_platforms=("tpu",))
+        branches.append(lowered.as_text().count('"stablehlo.case"'))
+    assert branches == [1, 0]
 
 
 def groups(shape, sizes, strides=(1, 1), dtype="float32", axes=(1, 2)):

@@ -1,0 +1,188 @@
+"""`python -m bench --devices N`: what devices send in a train step whose batch `jit` alone shards.
+
+Read from compiled programs; nothing runs. Without `--target` the devices are those that XLA makes of this host; with
+`--target tpu:v5e` they need not be there. Call `settle` before jax loads a backend.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.scaling import COLLECTIVES
+
+DTYPES = ("float32", "bfloat16", "float16")
+# Settings that combine examples: XLA has to send something there.
+COMBINES = re.compile(r"^segment|^roi|^multilevel_roi|^k_max_pool \d|axis 0|all axes")
+HEAD = ("function", "", "dtype", "devices send", "temporary MB", "plain: devices send", "plain: MB")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    """The collectives of one program, and the bytes of temporaries of a device.
+
+    `gathers` if it sends more than a branch's predicate and sums over the batch for the gradient of a replicated array.
+    """
+
+    collectives: tuple[str, ...]
+    gathers: bool
+    temporary: int
+
+    def cells(self) -> list[str]:
+        """Two cells of the table."""
+        counted = [f"{count} {name}" for name, count in Counter(self.collectives).items()]
+        return [", ".join(counted) or "-", f"{self.temporary / 1e6:.0f}"]
+
+
+def settle(target: str | None, devices: int) -> None:
+    """Set the environment that jax reads when it is imported."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    if not target:
+        flags = f"--xla_force_host_platform_device_count={devices}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+
+
+def mesh_of(target: str | None, devices: int) -> Any:
+    """A mesh of one automatic axis, "batch"."""
+    import jax
+    from jax.experimental import topologies
+    from jax.sharding import AxisType
+
+    if target:
+        rows = 2 ** (int(math.log2(devices)) // 2)
+        name = f"{target.partition(':')[2]}:{rows}x{devices // rows}"
+        found = topologies.get_topology_desc(platform="tpu", topology_name=name).devices
+    else:
+        found = jax.devices()[:devices]
+    return jax.make_mesh((devices,), ("batch",), (AxisType.Auto,), devices=found)
+
+
+def train_step(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The value of a function behind a product with weights, and the gradients of weights and arrays."""
+    import jax
+    import numpy as np
+    from jax import numpy as jnp
+
+    def loss(weights: Any, first: Any, *others: Any) -> tuple[Any, Any]:
+        y = function(jnp.tanh(first @ weights), *others)
+        floats = [each for each in jax.tree.leaves(y) if jnp.issubdtype(each.dtype, jnp.floating)]
+        return sum(
+            (jnp.sum(jnp.square(each), dtype=np.float32) for each in floats), np.float32(0)
+        ), y
+
+    return jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
+
+
+def compiled(
+    function: Callable[..., Any],
+    shapes: Sequence[tuple[int, ...]],
+    dtype: str,
+    mesh: Any,
+    platform: str,
+) -> Sent:
+    """The train step of a function of arrays of these shapes; those as long as the first one are sharded."""
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    from jaxpool._ops.linear_map import tracing_for
+
+    channels = shapes[0][-1]
+    replicated = [(channels, channels), *(shape for shape in shapes if shape[0] != shapes[0][0])]
+
+    def typed(shape: tuple[int, ...]) -> Any:
+        spec = PartitionSpec() if shape in replicated else PartitionSpec("batch")
+        return jax.ShapeDtypeStruct(
+            shape, jax.numpy.dtype(dtype), sharding=NamedSharding(mesh, spec)
+        )
+
+    with tracing_for(platform):
+        step = jax.jit(train_step(function))
+        program = step.lower(typed(replicated[0]), *map(typed, shapes)).compile()
+    found = collectives(program.as_text())
+    gathers = any(not is_sum(name, each, replicated) for name, each in found)
+    temporary = program.memory_analysis().temp_size_in_bytes
+    return Sent(tuple(name for name, _ in found), gathers, temporary)
+
+
+def collectives(text: str) -> list[tuple[str, list[tuple[int, ...]]]]:
+    """The collectives of an optimised HLO module, each with the shapes of its results."""
+    kinds = "|".join(COLLECTIVES)
+    found = re.findall(rf"= (\(.*?\)|\S+) ({kinds})(?:-start)?\(", text)
+    if len(found) != len(re.findall(rf" (?:{kinds})(?:-start)?\(", text)):
+        raise ValueError("a collective that cannot be read")
+    return [(kind, _shapes(types)) for types, kind in found]
+
+
+def _shapes(types: str) -> list[tuple[int, ...]]:
+    sizes = re.findall(r"\b[a-z]+\d*\w*\[([\d,]*)\]", types)
+    return [tuple(int(size) for size in each.split(",") if size) for each in sizes]
+
+
+def is_sum(
+    name: str, shapes: Sequence[tuple[int, ...]], replicated: Sequence[tuple[int, ...]]
+) -> bool:
+    """Whether a collective reduces scalars or gradients of replicated arrays, and nothing that has a batch."""
+    return name == "all-reduce" and all(
+        math.prod(each) == 1 or each in replicated for each in shapes
+    )
+
+
+def chosen() -> Iterator[Any]:
+    """The first setting of each function that combines no examples, if any, and all of max pools, in each dtype."""
+    from bench.plain_ways import beside_twin, settings
+    from jaxpool.testing import pools
+
+    large = [each for each in settings() if each.size == "large" and each.dtype == "float32"]
+    large += beside_twin(pools()["k_max_pool"], "large")
+    large.sort(key=lambda setting: bool(COMBINES.search(f"{setting.function} {setting.words}")))
+    seen: set[str] = set()
+    for setting in large:
+        more = setting.function in ("max_pool", "min_pool") and "mask" not in setting.words
+        if setting.function not in seen or more:
+            seen.add(setting.function)
+            for dtype in DTYPES:
+                yield dataclasses.replace(setting, dtype=dtype)
+
+
+def measured(
+    target: str | None, devices: int, filters: Sequence[str], plain: bool
+) -> Iterator[tuple[Any, Sent, Sent | None]]:
+    """Each function in a setting of `python -m bench --plain`, and what a user would write."""
+    from bench.filters import matches
+
+    mesh, platform = mesh_of(target, devices), target.partition(":")[0] if target else "cpu"
+    for setting in chosen():
+        if not matches(f"{setting.name} {setting.dtype}", filters):
+            continue
+        ways = (setting.ours, setting.plain)[: 1 + plain]
+        sent = [compiled(way, setting.shapes, setting.dtype, mesh, platform) for way in ways]
+        yield setting, sent[0], sent[1] if plain else None
+
+
+def run(
+    target: str | None, devices: int, filters: Sequence[str], plain: bool, markdown: Path | None
+) -> int:
+    """Compile, print a table, and return 1 if a function gathers its batch."""
+    from bench.report import put_section, table
+
+    settle(target, devices)
+    rows, wrong = [], []
+    for setting, ours, theirs in measured(target, devices, filters, plain):
+        about = [setting.function, setting.words, setting.dtype]
+        rows.append([*about, *ours.cells(), *(theirs.cells() if theirs else ["", ""])])
+        print("  ".join(rows[-1]), flush=True)
+        if ours.gathers and not COMBINES.search(f"{setting.function} {setting.words}"):
+            wrong.append(" ".join(about))
+    if wrong:
+        print("more than sums over the batch:", *wrong, sep="\n  ")
+    if markdown:
+        where = f"{devices} of {target}" if target else f"{devices} devices of one host"
+        put_section(markdown, f"a batch that jit alone shards, {where}", table(HEAD, rows))
+    return int(bool(wrong))

@@ -1,0 +1,61 @@
+"""Programs whose batch `jit` alone shards send sums over the batch and predicates of branches, and nothing else."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bench import batch
+from jaxpool.testing import pools
+
+
+def bench(*options, **environment):
+    command = [sys.executable, "-m", "bench", "--peer", "none", *options]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        pytest.param("bfloat16", marks=[pytest.mark.slow, pytest.mark.ci]),
+        pytest.param("float16", marks=[pytest.mark.slow, pytest.mark.ci]),
+    ],
+)
+def test_eight_devices_of_a_host(dtype):
+    lines = bench("--devices", "8", "--filter", f"{dtype}$").splitlines()
+    assert {line.partition(" ")[0] for line in lines} == set(pools())
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu is not installed")
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param("float32", marks=[pytest.mark.slow, pytest.mark.ci]),
+        pytest.param("bfloat16", marks=pytest.mark.slow),
+        pytest.param("float16", marks=pytest.mark.slow),
+    ],
+)
+def test_four_tpus(dtype):
+    bench("--target", "tpu:v5e", "--devices", "4", "--filter", f"{dtype}$", XLA_FLAGS="")
+
+
+@pytest.mark.parametrize(
+    ("line", "sums"),
+    [
+        ("%a = f32[64,64]{1,0} all-reduce(%b), channel_id=1", True),
+        ("%a = (f32[64,64]{1,0}, f32[]) all-reduce(%b, %c), channel_id=1", True),
+        ("%a = pred[] all-reduce-start(%b), channel_id=1", True),
+        ("%a = f32[16,64]{1,0} all-reduce(%b), channel_id=1", False),
+        ("%a = (f32[64,64]{1,0}, f32[16,64]) all-reduce(%b, %c), channel_id=1", False),
+        ("%a = f32[64,64]{1,0} all-gather(%b), channel_id=1", False),
+        ("%a = f32[64,64]{1,0} all-to-all(%b), channel_id=1", False),
+    ],
+)
+def test_sums_of_a_replicated_array_are_told_from_a_batch(line, sums):
+    ((name, shapes),) = batch.collectives(line)
+    assert batch.is_sum(name, shapes, [(64, 64)]) == sums
