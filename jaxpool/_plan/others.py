@@ -273,5 +273,5 @@ def turns_of_batch(shape: Shape, on: Platform) -> int:
     if None in shape or elements(shape) <= most:
         return 1
     batch, example = int(shape[0] or 0), elements(shape[1:])
-    fitting = [part for part in range(1, batch) if batch % part == 0 and part * example <= most]
-    return batch // max(fitting, default=1)
+    largest = min(batch - 1, int(most // max(example, 1)))
+    return batch // next((part for part in range(largest, 0, -1) if batch % part == 0), 1)
