@@ -66,7 +66,7 @@ def _images(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
     if x.ndim == 3 or np.ndim(given["boxes"]) == 3:  # the boxes of each image
         return LEFT_OUT
     count = x.shape[0] if isinstance(x.shape[0], int) else 1  # of a symbol nothing more is known
-    return np.arange(len(BOXES), dtype=np.int32) % count
+    return np.arange(len(BOXES), dtype=np.int32) % min(count, len(BOXES))
 
 
 _BY_NAME = {
