@@ -151,7 +151,7 @@ def _summary(route: Route) -> str:
     if op == "unpool":
         return (
             what + "A star marks where a maximum was, and is put back. Every y gets the cotangent "
-            "found there, those that lost their place to a later one too."
+            "found there; one whose place a later one took gets 0."
         )
     one = "window" if route.settings.windowed else "output"
     text = what + (f"A star marks what some {one} chose. " if route.settings.selects else "")

@@ -25,7 +25,7 @@ def float_dtype(dtype: DType) -> DType:
     """The type of a mean of `dtype`, as in `jnp.mean`: a float's own, float64 for 64-bit integers, else float32."""
     if is_float(dtype):
         return jnp.dtype(dtype)
-    return jnp.dtype(np.float64 if jnp.dtype(dtype).itemsize == 8 else np.float32)
+    return jnp.dtype(np.float64 if jnp.dtype(dtype) in (np.int64, np.uint64) else np.float32)
 
 
 def as_float(x: Array) -> Array:

@@ -191,8 +191,11 @@ ERRORS = [
 def test_messages_about_the_temperature(name):
     f = getattr(jaxpool, name)
     for value, kind, rule, shown, hint in ERRORS:
+        got = f"temperature={shown!r}"
+        if isinstance(value, np.ndarray):
+            got = f"temperature.{'shape' if rule == SHAPED else 'dtype'}={shown}"
         want = (
-            f"jaxpool.{name}: `temperature` must be {rule}; got temperature={shown!r} "
+            f"jaxpool.{name}: `temperature` must be {rule}; got {got} "
             f"(x.shape=(1, 4, 4, 2), window_shape=(2, 2)). {hint}"
         )
         assert raised(lambda value=value: f(X, (2, 2), temperature=value)) == (kind, want)

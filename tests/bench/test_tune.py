@@ -103,6 +103,8 @@ def check_form(case, way, form):
     elif isinstance(y, tuple):
         y, _ = y  # the index is held to the reference by what the backward pass does with it
     dy = None
+    if isinstance(dx, tuple):
+        (dx,) = dx
     if dx is not None:
         dy = np.asarray(y) if sends_its_value(form) else case.cotangent()
     reference = Reference(case, case.inputs(), dy)

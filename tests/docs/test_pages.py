@@ -156,7 +156,7 @@ def test_the_oldest_versions_are_those_of_the_package(page):
 def test_the_table_of_default_ties_names_each_function_with_its_default():
     """`docs/conventions.md` has one row for each function that takes `ties`, no more and no less."""
     page = (DOCS / "conventions.md").read_text(encoding="utf-8")
-    table = page.partition("### Ties by default")[2].partition("\n## ")[0]
+    table = page.partition("## Default tie rules")[2].partition("\n## ")[0]
     said = {}
     for names, default in re.findall(r'^\| (`.+?`) \| `"(\w+)"` \|', table, re.MULTILINE):
         said |= dict.fromkeys(re.findall(r"`(\w+)`", names), default)

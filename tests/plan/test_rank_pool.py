@@ -60,7 +60,7 @@ def test_where_ranks_stand():
     window = make_window((1, 5, 4, 1), (3, 2), (2, 1), "SAME")
     assert places(window, 1) == (1,)
     assert places(window, -1) == (5,)
-    assert [along.tolist() for along in counts(window)] == [[2, 3, 2], [2, 2, 2, 1]]
+    assert [along.tolist() for along in counts(window)] == [[2, 3, 2], [2, 1]]
     assert places(window, "higher") == tuple(sorted({n // 2 for n in (4, 2, 6, 3)}))
     assert places(window, "lower") == tuple(sorted({(n - 1) // 2 for n in (4, 2, 6, 3)}))
 

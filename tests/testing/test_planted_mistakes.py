@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxpool._geometry import access, adaptive, window
+from jaxpool._kernels import positions
 from jaxpool.testing import Call, PoolCase, assert_pool_matches, pools
 
 X = np.random.default_rng(0).standard_normal((9, 1)).astype(np.float32)
@@ -135,21 +136,21 @@ MISTAKES = {
         LARGEST,
     ),
     "adaptive windows start at a ceiling": (
-        adaptive.RaggedAxis.starts,
-        "np.arange(self.out) * self.size // self.out",
-        "-(-np.arange(self.out) * self.size // self.out)",
+        positions.ragged_bounds,
+        "start = quotient(floors, number)",
+        "start = quotient(floors, number, dim.out - 1)",
         adapted(7, 3, "adaptive_max_pool_with_argmax"),
     ),
     "adaptive windows end at a floor": (
-        adaptive.RaggedAxis.last_real,
-        "-((output + 1) * -self.size // self.out)",
-        "(output + 1) * self.size // self.out",
+        positions.ragged_bounds,
+        "quotient(floors, number + 1, dim.out - 1)",
+        "quotient(floors, number + 1)",
         adapted(7, 3),
     ),
     "adaptive windows of one size too wide": (
         adaptive._adaptive_axis.__wrapped__,
-        "width, width, 1, 0, 0, out)\n    common",
-        "width + 1, width, 1, 0, 0, out)\n    common",
+        "width, width, 1, 0, 0, out)\n    width = ",
+        "width + 1, width, 1, 0, 0, out)\n    width = ",
         adapted(8, 4),
     ),
 }

@@ -153,9 +153,11 @@ def test_where_the_default_meets_forward_mode_the_advice_works(name):
     x = np.ones(SHAPE)
     default, advised = function(name), function(name, autodiff="jvp")
     for transform in FORWARD.values():
-        with pytest.raises(TypeError, match=r"forward-mode autodiff .* custom_vjp") as caught:
+        with pytest.raises(
+            TypeError, match=r"forward-mode (autodiff .* custom_vjp|derivatives)"
+        ) as caught:
             jax.jit(functools.partial(transform, default)).lower(x)
-        assert ADVICE in seen(caught)
+        assert ADVICE in seen(caught).lower()
         jax.eval_shape(functools.partial(transform, advised), x)
 
 
@@ -168,22 +170,22 @@ def test_outside_jit_the_error_says_it_too(how):
         return jax.linear_transpose(f, x)(f(x))
 
     others = {"grad of jit of jvp": later, "linear_transpose": transpose}
-    with pytest.raises((TypeError, NotImplementedError), match="custom_") as caught:
+    with pytest.raises((TypeError, NotImplementedError), match=r"custom_|forward-mode") as caught:
         (FORWARD | others)[how](function("avg_pool"), np.ones(SHAPE))
-    assert ADVICE in seen(caught)
+    assert ADVICE in seen(caught).lower()
 
 
 @pytest.mark.parametrize("name", POOLS)
 def test_so_does_it_where_reverse_mode_meets_that(name):
-    """Of `grad` of `jvp` jax raises another error, which names what it lacks."""
+    """The error of `grad` of `jvp` says it as well."""
 
     def derivative(f, x):
         return jax.grad(lambda x: jax.jvp(f, (x,), (x,))[1].sum())(x)
 
     x = np.ones(SHAPE)
-    with pytest.raises(NotImplementedError, match="custom_lin") as caught:
+    with pytest.raises((TypeError, NotImplementedError), match=r"custom_lin|forward-mode") as caught:
         jax.eval_shape(functools.partial(derivative, function(name)), x)
-    assert ADVICE in seen(caught)
+    assert ADVICE in seen(caught).lower()
     jax.eval_shape(functools.partial(derivative, function(name, autodiff="jvp")), x)
 
 
