@@ -95,7 +95,7 @@ def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array
         hint = "Only the channels of x may be symbolic."
         raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, of="shape")
     known_sizes(x.shape, (rank - 3, rank - 2))
-    for size in x.shape[:-1]:
+    for size in filter(is_int, x.shape):
         check_countable("x", (size,))
     check_whole(x, *range(rank - 1), by_type=False)
     flat = boxes.reshape(-1, 4)
