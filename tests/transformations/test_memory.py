@@ -106,4 +106,5 @@ def test_soft_pools_hold_few_arrays(name, masked):
         return y, back(dy)
 
     memory = jax.jit(both).lower(x, x, **given).compile(FUSED).memory_analysis()
-    assert memory.temp_size_in_bytes <= (4 if "softmax" in name else 3) * 4 * x.size
+    arrays = (4 if "softmax" in name else 3) + 0.8 * masked  # the mask is pooled and stored too
+    assert memory.temp_size_in_bytes <= arrays * 4 * x.size

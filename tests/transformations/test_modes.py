@@ -183,7 +183,9 @@ def test_so_does_it_where_reverse_mode_meets_that(name):
         return jax.grad(lambda x: jax.jvp(f, (x,), (x,))[1].sum())(x)
 
     x = np.ones(SHAPE)
-    with pytest.raises((TypeError, NotImplementedError), match=r"custom_lin|forward-mode") as caught:
+    with pytest.raises(
+        (TypeError, NotImplementedError), match=r"custom_lin|forward-mode"
+    ) as caught:
         jax.eval_shape(functools.partial(derivative, function(name)), x)
     assert ADVICE in seen(caught).lower()
     jax.eval_shape(functools.partial(derivative, function(name, autodiff="jvp")), x)
