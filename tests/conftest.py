@@ -73,8 +73,22 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 20)
 
 
+# Sweeps over all functions that README's command has no time for: `.ci/run` runs them with `-m ci`.
+SWEEPS = (
+    "test_debugging.py",
+    "test_long_axes.py",
+    "test_narrow_dtypes.py",
+    "test_planted_mistakes.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """The longest first, so that no worker is left alone with one at the end."""
+    """The longest first, so that no worker is left alone with one at the end; sweeps later."""
+    for item in items:
+        if item.path.name in SWEEPS and not item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.ci)
     longest = (
         "test_eight_devices.py",
         "test_two_processes.py",
