@@ -75,10 +75,16 @@ def pytest_collection_finish():
 
 # Sweeps over all functions that README's command has no time for: `.ci/run` runs them with `-m ci`.
 SWEEPS = (
+    "test_averages_of_integers.py",
+    "test_batch.py",
     "test_debugging.py",
     "test_long_axes.py",
     "test_narrow_dtypes.py",
+    "test_pickled.py",
     "test_planted_mistakes.py",
+    "test_signs_of_zeros.py",
+    "test_skips.py",
+    "test_windows.py",
 )
 
 

@@ -80,6 +80,8 @@ POOLS = {
 
 
 @pytest.mark.parametrize("name", POOLS)
+@pytest.mark.slow
+@pytest.mark.ci
 def test_boxes_of_each_image_without_batch_indices(name):
     rng = np.random.default_rng(5)
     x = jnp.asarray(rng.standard_normal((3, 6, 5, 2)), np.float32)
