@@ -35,9 +35,14 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.every_op and not arguments.target:
         parser.error("--every-op needs --target")
+    if arguments.target and (why_not := _unknown_target(arguments.target)):
+        print(why_not, file=sys.stderr)
+        return 2
     if arguments.plain:
         return _plain(arguments)
     if arguments.devices:
+        if arguments.target and not arguments.target.startswith("tpu:"):
+            parser.error("--devices takes no target but tpu:v5e and tpu:v6e")
         return _devices(arguments)
     modes = list(dict.fromkeys(arguments.mode or ["forward_and_vjp"]))
     cases = select(arguments.filter)
@@ -210,11 +215,10 @@ def _plain(arguments: argparse.Namespace) -> int:
 def _devices(arguments: argparse.Namespace) -> int:
     from bench import batch
 
-    target, plain = arguments.target, arguments.peer != ["none"]
-    if target and (why_not := _unknown_target(target)):
-        print(why_not, file=sys.stderr)
-        return 2
-    return batch.run(target, arguments.devices, arguments.filter, plain, arguments.markdown)
+    plain = arguments.peer != ["none"]
+    return batch.run(
+        arguments.target, arguments.devices, arguments.filter, plain, arguments.markdown
+    )
 
 
 def _unknown_target(name: str) -> str:
@@ -246,9 +250,6 @@ def _tune(arguments: argparse.Namespace) -> int:
 def _target(arguments: argparse.Namespace, cases: Any, modes: Any) -> int:
     from bench import target
 
-    if why_not := _unknown_target(arguments.target):
-        print(why_not, file=sys.stderr)
-        return 2
     every_op = arguments.every_op
     return target.run(arguments.target, cases, modes, every_op, arguments.markdown)
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.scaling import COLLECTIVES
+from bench.scaling import devices_of, settle, typed_collectives
 
 DTYPES = ("float32", "bfloat16", "float16")
 # Settings that combine examples: XLA has to send something there.
@@ -40,27 +39,13 @@ class Sent:
         return [", ".join(counted) or "-", f"{self.temporary / 1e6:.0f}"]
 
 
-def settle(target: str | None, devices: int) -> None:
-    """Set the environment that jax reads when it is imported."""
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    if not target:
-        flags = f"--xla_force_host_platform_device_count={devices}"
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
-
-
 def mesh_of(target: str | None, devices: int) -> Any:
     """A mesh of one automatic axis, "batch"."""
     import jax
-    from jax.experimental import topologies
     from jax.sharding import AxisType
 
-    if target:
-        rows = 2 ** (int(math.log2(devices)) // 2)
-        name = f"{target.partition(':')[2]}:{rows}x{devices // rows}"
-        found = topologies.get_topology_desc(platform="tpu", topology_name=name).devices
-    else:
-        found = jax.devices()[:devices]
+    rows = 2 ** (int(math.log2(devices)) // 2)
+    found = devices_of(target, (rows, devices // rows))
     return jax.make_mesh((devices,), ("batch",), (AxisType.Auto,), devices=found)
 
 
@@ -113,11 +98,7 @@ def compiled(
 
 def collectives(text: str) -> list[tuple[str, list[tuple[int, ...]]]]:
     """The collectives of an optimised HLO module, each with the shapes of its results."""
-    kinds = "|".join(COLLECTIVES)
-    found = re.findall(rf"= (\(.*?\)|\S+) ({kinds})(?:-start)?\(", text)
-    if len(found) != len(re.findall(rf" (?:{kinds})(?:-start)?\(", text)):
-        raise ValueError("a collective that cannot be read")
-    return [(kind, _shapes(types)) for types, kind in found]
+    return [(kind, _shapes(types)) for kind, types in typed_collectives(text)]
 
 
 def _shapes(types: str) -> list[tuple[int, ...]]:

@@ -86,13 +86,18 @@ HEAD = (
 )
 
 
-def collectives(text: str) -> list[tuple[str, int]]:
-    """The collectives of an optimised HLO module, each with the bytes that a device sends."""
+def typed_collectives(text: str) -> list[tuple[str, str]]:
+    """The collectives of an optimised HLO module, each with the type of its result."""
     kinds = "|".join(COLLECTIVES)
     found = re.findall(rf"= (\(.*?\)|\S+) ({kinds})(?:-start)?\(", text)
     if len(found) != len(re.findall(rf" (?:{kinds})(?:-start)?\(", text)):
         raise ValueError("a collective that cannot be read")
-    return [(kind, type_bytes(_first(shape))) for shape, kind in found]
+    return [(kind, types) for types, kind in found]
+
+
+def collectives(text: str) -> list[tuple[str, int]]:
+    """The collectives of an optimised HLO module, each with the bytes that a device sends."""
+    return [(kind, type_bytes(_first(types))) for kind, types in typed_collectives(text)]
 
 
 def _first(shape: str) -> str:
@@ -100,29 +105,30 @@ def _first(shape: str) -> str:
     return re.sub(r"^\((\w+\[[\d,]*\]).*", r"\1", shape)
 
 
-def settle(target: str | None) -> None:
-    """What must be in place before jax is imported."""
+def settle(target: str | None, devices: int) -> None:
+    """Set the environment that jax reads when it is imported."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    count = max(math.prod(mesh) for mesh in HOST_MESHES)
     if not target:
-        flags = f"--xla_force_host_platform_device_count={count}"
+        flags = f"--xla_force_host_platform_device_count={devices}"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+
+
+def devices_of(target: str | None, mesh: tuple[int, int]) -> Any:
+    """Devices of this host, or of a slice of TPUs, in rows and columns."""
+    import jax
+    from jax.experimental import topologies
+
+    if not target:
+        return jax.devices()[: math.prod(mesh)]
+    name = f"{target.partition(':')[2]}:{mesh[0]}x{mesh[1]}"
+    return topologies.get_topology_desc(platform="tpu", topology_name=name).devices
 
 
 def measured(target: str | None) -> Iterator[Shared]:
     """Each pool on each mesh."""
-    import jax
-
     for mesh in TPU_MESHES if target else HOST_MESHES:
-        if target:
-            from jax.experimental import topologies
-
-            name = f"{target.partition(':')[2]}:{mesh[0]}x{mesh[1]}"
-            described = topologies.get_topology_desc(platform="tpu", topology_name=name)
-            devices = described.devices
-        else:
-            devices = jax.devices()[: math.prod(mesh)]
+        devices = devices_of(target, mesh)
         for pool in POOLS:
             yield _compiled(pool, mesh, devices)
 
@@ -204,7 +210,7 @@ def run(target: str | None, markdown: Path | None) -> int:
     """Compiles and tells; returns 1 where anything but halos is sent, or not as many bytes as the formula says."""
     from bench.report import put_section, table
 
-    settle(target)
+    settle(target, max(math.prod(mesh) for mesh in HOST_MESHES))
     rows, wrong = [], False
     for shared in measured(target):
         rows.append(shared.cells())

@@ -57,11 +57,6 @@ def milliseconds(row, peer):
     return float(row["torch"] if row[peer] == "-" else row[peer])
 
 
-def train_step(title):
-    """Milliseconds of a train step of the ResNet stem, by framework."""
-    return table(section(title).split("\n### Train steps\n")[1], "jaxpool")[STEM]
-
-
 def mean(title, cases, peer):
     """How many times as fast as a peer: number of cases, geometric mean, number of cases below 0.95."""
     row = re.search(rf"^\| {cases} \| {peer} \|(.*)\|$", section(title), re.MULTILINE)[1]
@@ -77,21 +72,20 @@ def rows(*cells):
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
-def table_of_readme():
+def speed_of_readme():
     default, kept = (table(section(title), "jaxpool") for title in (DEFAULT, KEPT))
     titles = ("forward and backward", "jaxpool", "`jax.lax`", "speedup", "with `keep_memory()`")
-    return rows(titles, ("---", *["---:"] * 4)) + rows(
-        *(
-            (
-                label(case),
-                f"{default[case]['jaxpool']} ms",
-                f"{default[case]['lax']} ms",
-                f"{times_as_fast(float(default[case]['lax / ours']))} ×",
-                f"{times_as_fast(float(kept[case]['lax / ours']))} ×",
-            )
-            for case in IN_README
+    cells = (
+        (
+            label(case),
+            f"{default[case]['jaxpool']} ms",
+            f"{default[case]['lax']} ms",
+            f"{times_as_fast(float(default[case]['lax / ours']))} ×",
+            f"{times_as_fast(float(kept[case]['lax / ours']))} ×",
         )
+        for case in IN_README
     )
+    return f"{rows(titles, ('---', *['---:'] * 4), *cells)}\n{machine()}{means()}"
 
 
 def means():
@@ -130,16 +124,11 @@ def stem():
         "jaxpool",
         "lax with `accelerate`",
     )
-    steps = [
-        (name, train_step(title))
-        for name, title in (("default", DEFAULT), ("`keep_memory()`", KEPT))
-    ]
-    return rows(titles, ("---", *["---:"] * 3)) + rows(
-        *(
-            (name, *(f"{step[each]} ms" for each in ("lax", "jaxpool", "accelerate")))
-            for name, step in steps
-        )
-    )
+    cells = []
+    for name, title in (("default", DEFAULT), ("`keep_memory()`", KEPT)):
+        step = table(section(title).split("\n### Train steps\n")[1], "jaxpool")[STEM]
+        cells.append((name, *(f"{step[each]} ms" for each in ("lax", "jaxpool", "accelerate"))))
+    return rows(titles, ("---", *["---:"] * 3), *cells)
 
 
 def bfloat16():
@@ -151,10 +140,6 @@ def bfloat16():
         f"On a CPU, a 2x2 max pool of bfloat16 takes {ratio:.2f} times as long as the same pool of float32.\n"
         f"The times are {half} and {full} ms, with [`keep_memory()`](../memory.md).\n"
     )
-
-
-def speed_of_readme():
-    return f"{table_of_readme()}\n{machine()}{means()}"
 
 
 TEXTS = {

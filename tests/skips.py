@@ -11,17 +11,8 @@ import pathlib
 import sys
 
 
-def pytest_collectreport(report):
-    """Note a module that was skipped as a whole."""
-    _note(report)
-
-
 def pytest_runtest_logreport(report):
-    """Note a test that was skipped or run. An expected failure was run."""
-    _note(report)
-
-
-def _note(report):
+    """Note a test that was skipped or run, or a module skipped as a whole. An expected failure was run."""
     path = os.environ.get("JAXPOOL_OUTCOMES")
     if not path:
         return
@@ -35,6 +26,9 @@ def _note(report):
         return
     with open(path, "a") as file:
         file.write(line)
+
+
+pytest_collectreport = pytest_runtest_logreport
 
 
 def never_run(lines):

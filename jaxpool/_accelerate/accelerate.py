@@ -179,26 +179,22 @@ class _Accelerated(Wrapper):
     """`fn`, and its methods that trace it, with windowed reductions handed over."""
 
     def __init__(self, fn: Callable[..., Any], report: Report | None) -> None:
-        super().__init__(fn, _accelerated, report)
+        super().__init__(fn, functools.partial(accelerate, report=report))
         self._handover = None if report is None else Handover(report)
         if not hasattr(fn, "__name__"):
             self.__name__ = getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
         for stage in _STAGES:
             if hasattr(fn, stage):
-                setattr(self, stage, functools.partial(self._run, getattr(fn, stage)))
+                setattr(self, stage, functools.partial(_call, getattr(fn, stage), self._handover))
         self._fn = fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run(self._fn, *args, **kwargs)
-
-    def _run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        with handing_over(self._handover):
-            return fn(*args, **kwargs)
+        return _call(self._fn, self._handover, *args, **kwargs)
 
 
-def _accelerated(fn: F, report: Report | None) -> F:
-    """What a pickle of an accelerated function calls."""
-    return accelerate(fn, report=report)
+def _call(fn: Callable[..., Any], handover: Handover | None, /, *args: Any, **kwargs: Any) -> Any:
+    with handing_over(handover):
+        return fn(*args, **kwargs)
 
 
 def _check(fn: Any, report: Any) -> None:

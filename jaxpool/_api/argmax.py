@@ -12,7 +12,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api.windowed import checked
-from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.arrays import as_array, wrong_dtype
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling, pooling
 from jaxpool._arguments.sizes import (
@@ -227,10 +227,7 @@ def check_indices(
     They were `given` as an array that may be known where, inside a trace, `indices` are not.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
-        hint = f"Pass what {pool} gave."
-        raise ArgumentError(
-            "indices", "an array of integers", indices.dtype, hint, TypeError, of="dtype"
-        )
+        raise wrong_dtype("indices", "an array of integers", indices, f"Pass what {pool} gave.")
     if indices.shape != y.shape:
         hint = f"Pass what {pool} gave beside {name}."
         raise ArgumentError("indices", f"of the shape of {name}", indices.shape, hint, of="shape")

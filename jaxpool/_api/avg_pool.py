@@ -9,6 +9,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.windowed import checked, masked
+from jaxpool._arguments.arrays import wrong_dtype
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, pooling
 from jaxpool._arguments.sizes import Ints, Padding
@@ -90,7 +91,7 @@ def summed(
     with pooling(name, x, window_shape):
         if x.dtype == jnp.bool_:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
-            raise ArgumentError("x", rule, x.dtype, hint, TypeError, of="dtype")
+            raise wrong_dtype("x", rule, x, hint)
     some = masked(name, x, window_shape, window, split, where)
     x = some.zeroed(x) if some else x
     if split:

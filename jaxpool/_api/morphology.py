@@ -12,7 +12,7 @@ from jax import Array, lax
 from jaxpool._api.max_pool import extreme_pool
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
-from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.arrays import as_array, wrong_dtype
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import Ints, Padding, normalise_axes
@@ -121,9 +121,7 @@ def morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Arr
     with calling(name, **{"x.shape": x.shape, "kernel.shape": kernel.shape}):
         if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
             rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
-            raise ArgumentError(
-                "kernel", rule, kernel.dtype, "Convert one of them.", TypeError, of="dtype"
-            )
+            raise wrong_dtype("kernel", rule, kernel, "Convert one of them.")
         axes = None if axes is None else normalise_axes(axes, x.ndim, None)
         many = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
         shape = kernel.shape[: kernel.ndim - many]

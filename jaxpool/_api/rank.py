@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import operator
+from collections.abc import Callable
 from typing import Any, Literal
 
 from jax import Array
 
 from jaxpool._api.shared_text import filled
-from jaxpool._api.windowed import MaskedPool, checked, masked
+from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
@@ -25,7 +25,7 @@ from jaxpool._ops.masked import rank as masked_rank
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._plan.rank_pool import Rank
 from jaxpool._shards.place import on_shards, place_by_type
-from jaxpool._shards.split import Split, check_whole
+from jaxpool._shards.split import check_whole
 from jaxpool._shards.whole import Local
 
 # In the words of `numpy.quantile`.
@@ -71,8 +71,8 @@ def median_pool(
     {choice}
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x, but float32 for the "midpoint" of
-      integers and bools.
+      Array of the shape that `max_pool` gives; the dtype of x, but that of `jnp.mean` for the "midpoint"
+      of integers and bools.
 
     {errors}
 
@@ -94,7 +94,7 @@ def median_pool(
       `scipy.ndimage.median_filter`, whose border has elements; `torch.median` has the "lower" one,
       `jnp.median` the "midpoint"; Batcher, Sorting Networks and their Applications.
     """
-    windows = _RankedWindows.of(
+    x, _, element = _checked(
         "median_pool",
         x,
         window_shape,
@@ -107,12 +107,12 @@ def median_pool(
         ceil_mode=ceil_mode,
         axes=axes,
     )
-    with pooling("median_pool", windows.x, window_shape):
+    with pooling("median_pool", x, window_shape):
         choice("method", method, ("higher", "lower", "midpoint"))
     if method != "midpoint":
-        return windows.element(method)
-    dtype = float_dtype(windows.x.dtype)
-    low, high = [windows.element(each).astype(accumulator(dtype)) for each in ("lower", "higher")]
+        return element(method)
+    dtype = float_dtype(x.dtype)
+    low, high = [element(each).astype(accumulator(dtype)) for each in ("lower", "higher")]
     return (low * 0.5 + high * 0.5).astype(dtype)
 
 
@@ -160,7 +160,7 @@ def rank_pool(
     References:
       `scipy.ndimage.rank_filter`.
     """
-    windows = _RankedWindows.of(
+    x, window, element = _checked(
         "rank_pool",
         x,
         window_shape,
@@ -173,52 +173,29 @@ def rank_pool(
         ceil_mode=ceil_mode,
         axes=axes,
     )
-    with pooling("rank_pool", windows.x, window_shape):
-        return windows.element(check_rank(rank, windows.fewest))
+    with pooling("rank_pool", x, window_shape):
+        real = [dim.real(dim.kinds()) for dim in window.dims]
+        fewest = math.prod(int(each.min()) for each in real)
+        return element(check_rank(rank, fewest))
 
 
-@dataclasses.dataclass(frozen=True)
-class _RankedWindows:
-    """The checked arguments of a pool that takes elements of windows by their rank."""
+def _checked(
+    name: str, x: Any, window_shape: Any, where: Any, ties: Any, autodiff: Any, **geometry: Any
+) -> tuple[Array, Window, Callable[[Rank], Array]]:
+    """The checked x, the window, and the function that pools the element of a rank of each window."""
+    x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
+    mask = masked(name, x, window_shape, window, split, where)
 
-    x: Array
-    window: Window
-    split: Split | None
-    mask: MaskedPool | None
-    ties: Ties
-    autodiff: Autodiff
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        x: Any,
-        window_shape: Any,
-        where: Any,
-        ties: Any,
-        autodiff: Any,
-        **geometry: Any,
-    ) -> _RankedWindows:
-        """The arguments of the public function `name`; what is wrong raises in its name."""
-        x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
-        mask = masked(name, x, window_shape, window, split, where)
-        return cls(x, window, split, mask, ties, autodiff)
-
-    @property
-    def fewest(self) -> int:
-        """The number of real elements in the window that has the fewest."""
-        real = [dim.real(dim.kinds()) for dim in self.window.dims]
-        return math.prod(int(each.min()) for each in real)
-
-    def element(self, rank: Rank) -> Array:
-        """The element of a rank of each window."""
-        op = RankPool(self.window, self.ties, range(self.window.size), rank)
-        if self.mask:
-            return self.mask.run(masked_rank, op, self.x, autodiff=self.autodiff)
-        if self.split:
-            y: Array = self.split.apply(ranked, op, self.x, autodiff=self.autodiff)
+    def element(rank: Rank) -> Array:
+        op = RankPool(window, ties, range(window.size), rank)
+        if mask:
+            return mask.run(masked_rank, op, x, autodiff=autodiff)
+        if split:
+            y: Array = split.apply(ranked, op, x, autodiff=autodiff)
             return y
-        return ranked(op, self.x, autodiff=self.autodiff)
+        return ranked(op, x, autodiff=autodiff)
+
+    return x, window, element
 
 
 def check_rank(rank: Any, count: int) -> int:

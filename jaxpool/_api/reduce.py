@@ -10,7 +10,14 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array, converted, is_array, not_an_array, real_array
+from jaxpool._arguments.arrays import (
+    as_array,
+    converted,
+    is_array,
+    not_an_array,
+    real_array,
+    wrong_dtype,
+)
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -53,8 +60,7 @@ def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
         raise not_an_array(argument, where, "an array of bools")
     mask = converted(argument, where)
     if mask.dtype != jnp.bool_:
-        hint = _bools_of(argument, mask.dtype)
-        raise ArgumentError(argument, "an array of bools", mask.dtype, hint, TypeError, of="dtype")
+        raise wrong_dtype(argument, "an array of bools", mask, _bools_of(argument, mask.dtype))
     try:
         fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
     except ValueError:

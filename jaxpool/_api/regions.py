@@ -16,7 +16,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
 from jaxpool._api.shared_text import filled
-from jaxpool._arguments.arrays import as_array, not_an_array
+from jaxpool._arguments.arrays import as_array, not_an_array, wrong_dtype
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.coefficients import number
@@ -41,10 +41,7 @@ def integers(argument: str, value: Any, shape: Sequence[int], count: int | None)
         raise not_an_array(argument, value, "an array of integers")
     array = value
     if not jnp.issubdtype(array.dtype, jnp.integer):
-        hint = "Pass int32, say."
-        raise ArgumentError(
-            argument, "an array of integers", array.dtype, hint, TypeError, of="dtype"
-        )
+        raise wrong_dtype(argument, "an array of integers", array, "Pass int32, say.")
     if tuple(array.shape) != tuple(shape):
         raise ArgumentError(
             argument, f"of shape {tuple(shape)}", array.shape, "Give one for each.", of="shape"
@@ -116,12 +113,14 @@ def images_of(boxes: Array, batch_indices: Any, count: int) -> Array:
     return lax.broadcasted_iota(np.int32, boxes.shape[:-1], 0).reshape(-1)
 
 
-def _pooled(op: BoxMean, boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]) -> Array:
-    """What the op gives, with the axes of `boxes` in front."""
+def _pooled(
+    pool: Callable[..., Array], boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]
+) -> Array:
+    """`pool(*xs)`, with the leading axes of `boxes` in place of one axis of all boxes."""
     x, flat = xs[:2]
     if flat.shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), float_dtype(x.dtype))
-    y = gathered(functools.partial(box_mean, op), 3, 1, *xs)
+    y = gathered(pool, 3, 1, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
@@ -195,13 +194,11 @@ def roi_align(
         xs = _images_and_boxes(x, boxes, batch_indices)
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
     if kind == "avg":
-        return _pooled(BoxMean(cells, scale, samples, offset, least), boxes, cells, xs)
-    points = (cells[0] * samples, cells[1] * samples)
-    op = BoxMean(points, scale, 1, offset, least)
-    if xs[1].shape[0] == 0 or 0 in x.shape:
-        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), float_dtype(x.dtype))
-    y = gathered(functools.partial(_largest_points, op, samples), 3, 1, *xs)
-    return y.reshape(*boxes.shape[:-1], *y.shape[1:])
+        pool = functools.partial(box_mean, BoxMean(cells, scale, samples, offset, least))
+    else:
+        points = BoxMean((cells[0] * samples, cells[1] * samples), scale, 1, offset, least)
+        pool = functools.partial(_largest_points, points, samples)
+    return _pooled(pool, boxes, cells, xs)
 
 
 def _largest_points(op: BoxMean, samples: int, x: Array, boxes: Array, *images: Array) -> Array:
@@ -285,15 +282,18 @@ def roi_max_pool(
         choice("ties", ties, ("first", "last", "split"))
         xs = _images_and_boxes(x, boxes, batch_indices)
         check_countable("x", xs[0].shape[1:3])
-        check_cells(xs[1], cells)
     y = box_max(cells, scale, ties, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
 def box_max(cells: tuple[int, ...], scale: float, ties: Ties, x: Array, *given: Array) -> Array:
     """The largest pixel of each cell (K, *cells, C), of boxes and their images."""
-    if given[0].shape[0] == 0 or 0 in x.shape:
-        return jnp.zeros((given[0].shape[0], *cells, x.shape[-1]), x.dtype)
+    count = given[0].shape[0]
+    if count * math.prod(cells) >= 2**31:
+        rule, hint = "of fewer than 2**31 cells in all", "Pool some boxes at a time."
+        raise ArgumentError("boxes", rule, (count, *cells), hint, got=f"{count} boxes")
+    if count == 0 or 0 in x.shape:
+        return jnp.zeros((count, *cells, x.shape[-1]), x.dtype)
     given = tuple(jax.lax.stop_gradient(array) for array in given)
     op = BoxMax(cells, scale, ties, x.shape[:3])
     return gathered(lambda *xs: apply_given(op, *xs)[0], 3, 1, x, *given)
@@ -306,16 +306,6 @@ def cells_of(argument: str, value: Any) -> tuple[int, ...]:
         rule = "fewer than 2**20 cells in all"
         raise ArgumentError(argument, rule, cells, "A box has as many as it has outputs.")
     return cells
-
-
-def check_cells(boxes: Array, cells: Sequence[int]) -> None:
-    """Raises unless an int32 can number the cells of all boxes (K, 4)."""
-    count = boxes.shape[0]
-    if is_int(count) and count * math.prod(cells) >= 2**31:
-        rule = "of fewer than 2**31 cells in all"
-        raise ArgumentError(
-            "boxes", rule, (count, *cells), "Pool some boxes at a time.", got=f"{count} boxes"
-        )
 
 
 def scale_of(spatial_scale: Any) -> float:

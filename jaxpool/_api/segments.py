@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jaxpool._api.reduce import mask_of
 from jaxpool._api.regions import gathered, integers
 from jaxpool._api.shared_text import filled
-from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.arrays import as_array, wrong_dtype
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError, calling
@@ -316,7 +316,7 @@ def _sum(
     with calling(name, **{"x.shape": x.shape}):
         if x.dtype == jnp.bool_ and not mean:
             rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
-            raise ArgumentError("x", rule, x.dtype, hint, TypeError, of="dtype")
+            raise wrong_dtype("x", rule, x, hint)
         count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
     wide = as_float(x) if mean else x
     if 0 in (count, x.shape[0]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
@@ -87,7 +88,7 @@ class _Sharded(Wrapper):
     """`pool` of an array that is sharded as `mesh` and `spec` say."""
 
     def __init__(self, pool: Callable[..., Any], mesh: Any, spec: Any) -> None:
-        super().__init__(pool, _Sharded, mesh, spec)
+        super().__init__(pool, functools.partial(_Sharded, mesh=mesh, spec=spec))
         self._pool, self._mesh, self._spec = pool, mesh, spec
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -36,14 +36,14 @@ def check_real(argument: str, x: Array) -> None:
         or x.dtype == jnp.bool_
     )
     if not real:
-        raise ArgumentError(
-            argument,
-            "an array of floats, integers or bools",
-            x.dtype,
-            "Convert it first.",
-            TypeError,
-            of="dtype",
-        )
+        raise wrong_dtype(argument, "an array of floats, integers or bools", x)
+
+
+def wrong_dtype(
+    argument: str, rule: str, array: Any, hint: str = "Convert it first."
+) -> ArgumentError:
+    """The error for an array whose dtype the argument cannot have."""
+    return ArgumentError(argument, rule, array.dtype, hint, TypeError, of="dtype")
 
 
 def as_array(function: str, x: Any, argument: str = "x") -> Array:
@@ -95,7 +95,7 @@ def converted(argument: str, x: Any) -> Array:
         hint = f"Pass jnp.asarray({argument}) of what jax can hold."
         rule = "an array that jax can hold"
         if isinstance(x, (np.ndarray, np.generic)):
-            raise ArgumentError(argument, rule, x.dtype, hint, TypeError, of="dtype")
+            raise wrong_dtype(argument, rule, x, hint)
         raise ArgumentError(argument, rule, x, hint, TypeError, static=False)
     return array
 
@@ -103,8 +103,7 @@ def converted(argument: str, x: Any) -> Array:
 def real_array(argument: str, x: Any) -> Array:
     """x as a jax array whose elements can be ordered."""
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
-        rule = "an array of floats, integers or bools"
-        raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError, of="dtype")
+        raise wrong_dtype(argument, "an array of floats, integers or bools", x)
     array = converted(argument, x)
     check_real(argument, array)
     return array

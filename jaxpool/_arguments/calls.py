@@ -59,12 +59,12 @@ class Wrapper:
     """A callable that stands for `fn`, with its name, signature, documentation and attributes.
 
     It becomes a method where it is an attribute of a class, as a function does. It is pickled and copied as the
-    call `make(fn, *args)` that made it; where it replaces `fn` in its module, as a decorator does, by its name.
+    call `make(fn)` that made it; where it replaces `fn` in its module, as a decorator does, by its name.
     """
 
-    def __init__(self, fn: Callable[..., Any], make: Callable[..., Any], *args: Any) -> None:
+    def __init__(self, fn: Callable[..., Any], make: Callable[..., Any]) -> None:
         functools.update_wrapper(self, fn)
-        self._made_by = make, (fn, *args)
+        self._made_by = make, (fn,)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError

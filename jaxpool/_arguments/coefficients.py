@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import converted
+from jaxpool._arguments.arrays import converted, wrong_dtype
 from jaxpool._arguments.errors import ArgumentError
 
 Holds = Callable[[float], bool]
@@ -46,10 +46,7 @@ def coefficient(
         return number(argument, value, rule, hint, holds)
     array = converted(argument, value)
     if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer)):
-        hint = "Convert it first."
-        raise ArgumentError(
-            argument, "of floats or integers", array.dtype, hint, TypeError, of="dtype"
-        )
+        raise wrong_dtype(argument, "of floats or integers", array)
     full = (1,) * (len(shape) - array.ndim) + array.shape
     if len(full) != len(shape) or any(
         size not in (1, whole) for size, whole in zip(full, shape, strict=True)

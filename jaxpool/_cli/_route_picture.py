@@ -34,12 +34,15 @@ def draw(route: Route) -> Figure:
     for row, grids in zip(panels, rows, strict=True):
         for axes, grid in zip(row, grids, strict=True):
             _draw_grid(axes, grid, _depths(route, grid))
-    _draw_windows(route, panels[0][0], panels[0][1])
+    if not route.settings.marks:
+        _draw_windows(route, panels[0][0], panels[0][1])
     return figure
 
 
 def _depths(route: Route, grid: Grid) -> np.ndarray:
     """How dark each cell is, from 0 to 1: by the windows that select it, or by its cotangent."""
+    if grid.chosen is not None and route.settings.marks:
+        return grid.chosen.astype(float)
     if grid.chosen is not None:
         selected = route.members if route.indices is not None else route.shares != 0
         axes = (2, 3) if route.indices is not None else (0, 1)
@@ -108,12 +111,10 @@ def _outline(axes: Axes, cells: np.ndarray) -> None:
     from matplotlib.collections import LineCollection
 
     padded = np.pad(cells, 1)
-    across = np.argwhere(
-        padded[1:, 1:-1] != padded[:-1, 1:-1]
-    )  # horizontal sides, as (row, column)
-    down = np.argwhere(padded[1:-1, 1:] != padded[1:-1, :-1])
-    sides = [((c, r), (c + 1, r)) for r, c in across.tolist()]
-    sides += [((c, r), (c, r + 1)) for r, c in down.tolist()]
+    horizontal = np.argwhere(padded[1:, 1:-1] != padded[:-1, 1:-1])
+    vertical = np.argwhere(padded[1:-1, 1:] != padded[1:-1, :-1])
+    sides = [((column, row), (column + 1, row)) for row, column in horizontal.tolist()]
+    sides += [((column, row), (column, row + 1)) for row, column in vertical.tolist()]
     lines = LineCollection(sides, colors=INK, linewidths=2.2, capstyle="projecting", clip_on=False)
     lines.set_gid("window")
     axes.add_collection(lines, autolim=False)

@@ -20,16 +20,9 @@ if TYPE_CHECKING:
 
 STEPS = 600
 TARGET = 0.97
-EVERY = (
-    20  # steps from one loss of the digits held out to the next, and in a mean of the smoothed loss
-)
-ORANGES = (
-    "#ffd9a0",
-    "#ffb454",
-    "#ff9a1f",
-    "#f27d00",
-    "#8a4a00",
-)  # those of the documentation, and a darker one
+# Steps between two losses of the held-out digits, and steps in a mean of the smoothed loss.
+EVERY = 20
+ORANGES = ("#ffd9a0", "#ffb454", "#ff9a1f", "#f27d00", "#8a4a00")
 PICTURE = "jaxpool_demo.png"
 DRAWN = 6
 CAPTION = (

@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from jaxpool._arguments.arrays import wrong_dtype
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool.compat._scipy_filter import Filter
 
@@ -30,7 +31,7 @@ def made(name: str, input: Any, given: dict[str, Any]) -> Array:
     with calling(f"compat.scipy.{name}", **{"input.shape": x.shape}):
         if x.dtype == jnp.bool_:
             rule, hint = "of integers or floats, as a difference of bools is none", "Convert it."
-            raise ArgumentError("input", rule, x.dtype, hint, TypeError, of="dtype")
+            raise wrong_dtype("input", rule, x, hint)
     least = filtered("grey_erosion", None)[1]
     return most - least if name == "morphological_gradient" else most + least - x - x
 

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.arrays import as_array, wrong_dtype
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import is_int, is_sequence
 from jaxpool._geometry.window import Window, make_window
@@ -42,7 +42,7 @@ def tensor(function: str, value: Any, dtypes: Sequence[np.dtype], argument: str 
     with calling(name):
         if x.dtype not in dtypes:
             rule = f"an array of {', '.join(str(dtype) for dtype in dtypes)}"
-            raise ArgumentError(argument, rule, x.dtype, "Convert it first.", TypeError, of="dtype")
+            raise wrong_dtype(argument, rule, x)
     return x
 
 

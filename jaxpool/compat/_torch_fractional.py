@@ -11,7 +11,7 @@ import jax
 from jax import Array, lax
 
 from jaxpool._api.random import check_key, fractional_op
-from jaxpool._arguments.arrays import converted, is_array
+from jaxpool._arguments.arrays import converted, is_array, wrong_dtype
 from jaxpool._arguments.coefficients import is_number
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_sequence
@@ -69,7 +69,7 @@ def _samples(x: Array, rank: int, samples: Any, key: Any) -> Array:
         raise ArgumentError("_random_samples", rule, samples, hint, TypeError)
     samples = converted("_random_samples", samples)
     if samples.dtype != x.dtype:
-        raise ArgumentError("_random_samples", rule, samples.dtype, hint, TypeError, of="dtype")
+        raise wrong_dtype("_random_samples", rule, samples, hint)
     fits = samples.ndim == 3 and samples.shape[1:] == (channels, rank)
     if not fits or samples.shape[0] < batch:
         raise ArgumentError("_random_samples", rule, samples.shape, hint, of="shape")

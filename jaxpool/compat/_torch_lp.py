@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import is_array, real_array
+from jaxpool._arguments.arrays import is_array, real_array, wrong_dtype
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_sequence
 from jaxpool._kernels import dtypes
@@ -88,15 +88,10 @@ def _lp_pool(
         if infinite:
             taken = (*FLOATS, *INTS) if rank > 1 else FLOATS
             if x.dtype not in taken:
-                hint = "Convert it first."
-                raise ArgumentError(
-                    "input", "floats or integers", x.dtype, hint, TypeError, of="dtype"
-                )
+                raise wrong_dtype("input", "floats or integers", x)
         elif x.dtype not in FLOATS and isinstance(norm, int):
             rule = f"floats where `norm_type` is an int, {norm}"
-            raise ArgumentError(
-                "input", rule, x.dtype, f"Pass norm_type={norm}.0.", TypeError, of="dtype"
-            )
+            raise wrong_dtype("input", rule, x, f"Pass norm_type={norm}.0.")
         args.check_shape(x, rank, rank + 1)
         window = args.windows(x, rank, kernel_size, stride, ceil_mode=ceil_mode)
     if infinite:

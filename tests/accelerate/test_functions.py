@@ -101,6 +101,15 @@ def test_methods():
     assert taken_over(accelerate(Model().plain), X)
 
 
+def test_attributes_of_the_function_are_kept_and_change_nothing():
+    def fn(x):
+        return max_pool(x)
+
+    fn._run, fn._call, fn._made_by, fn._fn = 1, 2, 3, 4
+    assert accelerate(fn)._run == 1
+    assert taken_over(accelerate(fn), X)
+
+
 def test_a_partial_that_is_a_pytree_stays_one():
     fast = accelerate(jax.tree_util.Partial(lambda w, x: w * max_pool(x), 2.0))
 

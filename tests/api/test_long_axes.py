@@ -3,6 +3,7 @@
 Nothing is allocated: the arguments are zeros of no stride, and then types.
 """
 
+import contextlib
 import itertools
 import math
 import re
@@ -35,6 +36,17 @@ def limited_memory():
     resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, hard))
     yield
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextlib.contextmanager
+def little_memory():
+    """Fails if Python and NumPy allocate 64 MiB or more."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
 
 
 def zeros(shape, dtype=np.float32):
@@ -125,12 +137,8 @@ def test_on_other_platforms_too(name, length, platform):
 @pytest.mark.parametrize("name", pools())
 def test_no_table_is_as_long_as_the_axis(name):
     axis = 0 if pools()[name].takes("segment_ids") else 1
-    tracemalloc.start()
-    try:
+    with little_memory():
         check(name, axis, 2**28, "cpu")
-        assert tracemalloc.get_traced_memory()[1] < 2**26
-    finally:
-        tracemalloc.stop()
 
 
 LINE = jax.ShapeDtypeStruct((2**28,), jnp.float32)
@@ -159,12 +167,8 @@ def test_nor_with_padding_or_many_windows(name):
     def value_and_gradient(x):
         return jax.value_and_grad(lambda x: TABLES[name](x).sum())(x)
 
-    tracemalloc.start()
-    try:
+    with little_memory():
         jax.jit(value_and_gradient).trace(LINE).lower(lowering_platforms=("cpu",))
-        assert tracemalloc.get_traced_memory()[1] < 2**26
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
@@ -174,10 +178,6 @@ def test_nor_with_padding_or_many_windows(name):
             lambda x: jaxpool.max(x, ties="first"),
             "jaxpool.max: `x` must be of fewer than 2**32 elements along the reduced axes, which uint32 "
             "indices can name; got x=(65536, 65536) (x.shape=(65536, 65536)). Reshape it and reduce twice.",
-        ),
-        (
-            lambda x: jaxpool.avg_pool(x[0], 3, 1, "SAME", axes=(0,)),
-            None,
         ),
         (
             lambda x: jaxpool.segment_max(x.reshape(-1, 1), jnp.zeros(2**32, np.int32), 1),
@@ -193,9 +193,6 @@ def test_nor_with_padding_or_many_windows(name):
 )
 def test_messages(function, message):
     x = jax.ShapeDtypeStruct((2**16, 2**16), jnp.float32)
-    if message is None:
-        assert jax.eval_shape(function, x).shape == (2**16,)
-        return
     with pytest.raises(ValueError, match=re.escape(message)):
         jax.eval_shape(function, x)
 

@@ -117,3 +117,16 @@ def test_the_page_has_the_numbers_that_python_computed():
     assert first["dx"]["values"] == route.dx.ravel().tolist()
     assert [len(places) for places in first["links"]] == [4] * 4
     assert not first["windowed"]
+
+
+def test_the_picture_of_a_boolean_result_fills_the_marked_elements():
+    """No window is outlined: the array of marks has none."""
+    pytest.importorskip("matplotlib")
+    from jaxpool._cli._route_picture import draw
+
+    call = call_of(named("local_maxima"), ARRAY, {}, [])
+    left, right = draw(trace(call, ARRAY)).axes
+    marked = trace(call, ARRAY).y
+    assert 0 < marked.sum() < marked.size
+    np.testing.assert_array_equal(left.images[0].get_array(), marked)
+    assert {each.get_gid() for axes in (left, right) for each in axes.collections} <= {None}

@@ -148,7 +148,7 @@ CONVENTIONS = [  # settings, an array, the output, and the gradient of its sum
     ({"op": "erode", "ties": "last", **ROW}, "nan 1 0 -0", [NAN, 0], [1, 0, 0, 1]),
     ({"op": "adaptive_max", "output_shape": (1, 2)}, "1 9 2", [9, 9], [0, 2, 0]),
     ({"op": "adaptive_avg", "output_shape": (1, 4)}, "1 9 2", [1, 5, 5.5, 2], [1.5, 1, 1.5]),
-    ({"op": "unpool", "window": (1, 2), "strides": (1, 1)}, "1 9 2", [0, 9, 0], [1, 1]),
+    ({"op": "unpool", "window": (1, 2), "strides": (1, 1)}, "1 9 2", [0, 9, 0], [0, 1]),
 ]
 
 

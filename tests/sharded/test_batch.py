@@ -18,14 +18,7 @@ def bench(*options, **environment):
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        "float32",
-        pytest.param("bfloat16", marks=[pytest.mark.slow, pytest.mark.ci]),
-        pytest.param("float16", marks=[pytest.mark.slow, pytest.mark.ci]),
-    ],
-)
+@pytest.mark.parametrize("dtype", batch.DTYPES)
 def test_eight_devices_of_a_host(dtype):
     lines = bench("--devices", "8", "--filter", f"{dtype}$").splitlines()
     assert {line.partition(" ")[0] for line in lines} == set(pools())
@@ -35,10 +28,8 @@ def test_eight_devices_of_a_host(dtype):
 @pytest.mark.parametrize(
     "cases",
     [
-        pytest.param("^(max|min)_pool .*float32$", marks=[pytest.mark.slow, pytest.mark.ci]),
-        pytest.param("float32$", marks=pytest.mark.slow),
-        pytest.param("bfloat16$", marks=pytest.mark.slow),
-        pytest.param("float16$", marks=pytest.mark.slow),
+        "^(max|min)_pool .*float32$",
+        *[pytest.param(f"{dtype}$", marks=pytest.mark.slow) for dtype in batch.DTYPES],
     ],
 )
 def test_four_tpus(cases):

@@ -197,15 +197,15 @@ function pool(settings, x) {
   return settings.op === "unpool" ? unpool(pooled) : pooled;
 }
 
-// Each pooled value back where it was chosen, among zeros: the last of those that collide stays, and
-// all of them get the cotangent found there.
+// Each pooled value back where it was chosen, among zeros. Of values with the same index the last one
+// stays and gets the cotangent found there; the others get 0.
 function unpool({ input: x, output: y, links, windows }) {
   const indices = links.map((places) => places.find(([, share]) => share === 1)[0]);
   const values = x.values.map(() => 0);
   const back = x.values.map(() => []);
   indices.forEach((index, at) => {
     values[index] = y.values[at];
-    back[index].push([at, 1]);
+    back[index] = [...back[index].map(([overwritten]) => [overwritten, 0]), [at, 1]];
   });
   return { input: y, output: gridOf(x.rows, x.cols, values), links: back, windows: null, source: x, indices, sourceWindows: windows };
 }

@@ -193,10 +193,7 @@ def _twin_of_levels(
     flat, images = _flat_boxes(features[0].ndim, boxes, batch_indices)
     for box, image in zip(flat, images, strict=True):
         level = _level_of(box, len(features), spatial_scale, canonical_size, canonical_level)
-        own = {
-            "batch_indices": [image[0]] if image else None,
-            "spatial_scale": spatial_scale / 2**level,
-        }
+        own = {"batch_indices": image or None, "spatial_scale": spatial_scale / 2**level}
         found.append(_twin_of_points(features[level], box[None], output_shape, **own, **options))
     return jnp.concatenate(found).reshape(*np.shape(boxes)[:-1], *found[0].shape[1:])
 
@@ -240,7 +237,7 @@ def multilevel_roi_align(
             features[level],
             box[None],
             output_shape,
-            batch_indices=[image[0]] if image else None,
+            batch_indices=image or None,
             spatial_scale=spatial_scale / 2**level,
             samples=samples,
             aligned=aligned,
