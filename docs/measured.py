@@ -94,8 +94,8 @@ def means():
     (_, best, _), (_, best_kept, _) = (mean(t, "all cases", BEST_OF_BOTH) for t in (DEFAULT, KEPT))
     default, kept = "with default settings", "with `keep_memory()`"
     return (
-        f"Geometric means over all {cases} cases: {lax:.0f} × `jax.lax` {default}, {lax_kept:.0f} × {kept}.\n"
-        f"Compared with the faster of PyTorch and TensorFlow, {best:.2f} × {default}, {best_kept:.2f} × {kept}.\n"
+        f"Geometric means over all {cases} cases: {lax:.0f} times as fast as `jax.lax` {default}, {lax_kept:.0f} times {kept}.\n"
+        f"They are {best:.2f} times as fast as the faster of PyTorch and TensorFlow {default}, {best_kept:.2f} times {kept}.\n"
     )
 
 
@@ -106,7 +106,7 @@ def max_pools():
     )
     return (
         f"The {pools} max pools are {lax:.0f} × and {lax_kept:.0f} × as fast as `jax.lax`.\n"
-        f"Compared with the faster of PyTorch and TensorFlow, they are {best:.2f} × and {best_kept:.2f} × as fast.\n"
+        f"They are {best:.2f} × and {best_kept:.2f} × as fast as the faster of PyTorch and TensorFlow.\n"
         f"They are slower in {slower} of the {pools} by default, and in {slower_kept} with `keep_memory()`.\n"
     )
 

@@ -16,7 +16,6 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels.compare import level
 from jaxpool._kernels.dtypes import index_dtype
-from jaxpool._kernels.positions import read_pixels
 
 # Cells an axis that a round of `spread` adds to each pixel: more hold none in `roi_max_pool` where a box is at
 # least one pixel per cell. "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
@@ -64,7 +63,8 @@ def walk(
             row, column = top + (t // across)[:, None], left + (t % across)[:, None]
             here = (row < bottom)[:, :, None] & (column < right)[:, None, :]
             at = row[:, :, None] * width + column[:, None, :]
-            values = [read_pixels(x, image[:, None, None], at) for x in flat]
+            here_of_x = image[:, None, None], at
+            values = [x.at[here_of_x].get(mode="clip", wrap_negative_indices=False) for x in flat]
             position = at.astype(index_dtype(height * width + 1))
             return join(state, here[..., None], position[..., None], *values, *given)
 

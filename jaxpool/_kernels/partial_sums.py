@@ -15,11 +15,11 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._kernels.predicates import all_of
 from jaxpool._plan.segments import PartialSums, partial_sums
 
-Placed = tuple[
-    Array, Array
-]  # the output row of each row of x, and the segment that owns each partial sum
+# The output row of each row of x, and the segment that owns each partial sum.
+Placed = tuple[Array, Array]
 
 
 def sums_in_order(x: Array, ids: Array, count: int, is_sorted: bool) -> Array:
@@ -68,8 +68,7 @@ def _hash(numbers: Array) -> Array:
 def _sampled(ids: Array, count: int, start: int, plan: PartialSums) -> Placed:
     """A long segment has as many partial sums, a power of two less one, as its rows in the sample ask for.
 
-    The segment itself and its partial sums take chunks of consecutive rows in the order of a hash. Where no segment is
-    long, the loop that places rows does not run. A branch would, under `jax.vmap` over ids.
+    The segment itself and its partial sums take chunks of consecutive rows in the order of a hash.
     """
     rows, chunk = ids.shape[0], plan.chunk
     chunks = lax.iota(np.uint32, rows // chunk)
@@ -80,8 +79,7 @@ def _sampled(ids: Array, count: int, start: int, plan: PartialSums) -> Placed:
     seen = jax.ops.segment_sum(lax.full_like(sample, 1), sample, count, mode="drop")
     is_long = seen >= plan.least // chunk
 
-    def placed(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        more, ids, _ = state
+    def with_partial_sums(ids: Array) -> Placed:
         bits = jnp.where(is_long, 32 - lax.clz(seen * chunk // plan.length - 1), 0)
         partial = lax.shift_left(lax.full_like(bits, 1), bits) - 1
         ends = jnp.cumsum(partial)
@@ -96,7 +94,10 @@ def _sampled(ids: Array, count: int, start: int, plan: PartialSums) -> Placed:
         place = jnp.where(
             apart, start + lax.shift_right_logical(mine, np.int32(5)) + which - 1, ids
         )
-        return more & False, place, owners.astype(np.int32)
+        return place, owners.astype(np.int32)
 
-    nobody = lax.full_like(ids[: plan.number], -1)
-    return lax.while_loop(lambda state: state[0], placed, (jnp.any(is_long), ids, nobody))[1:]
+    def unchanged(ids: Array) -> Placed:
+        return ids, lax.full_like(ids[: plan.number], -1)
+
+    placed: Placed = lax.cond(all_of(jnp.logical_not(is_long)), unchanged, with_partial_sums, ids)
+    return placed

@@ -27,8 +27,8 @@ Numbers = Any  # an int32 array: of NumPy, which is a constant of the program, o
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
 
 
-def numbers(count: int) -> Numbers:
-    """0, 1, ... below `count`, which int32 holds: a constant, or where that would be long an iota of the program."""
+def int32_range(count: int) -> Numbers:
+    """0, 1, ... count - 1: a constant, or where that would be long an iota of the program."""
     xp: Any = np if constant_table(count) else jnp
     return xp.arange(count, dtype=np.int32)
 
@@ -78,22 +78,22 @@ def ragged_bounds(dim: RaggedAxis, number: Numbers) -> tuple[Numbers, Numbers]:
 def window_starts(dim: Axis) -> Numbers:
     """The position of the first tap of each window, negative in the low padding."""
     if isinstance(dim, RaggedAxis):
-        return ragged_bounds(dim, numbers(dim.out))[0]
-    return numbers(dim.out) * np.int32(dim.stride) - np.int32(dim.low)
+        return ragged_bounds(dim, int32_range(dim.out))[0]
+    return int32_range(dim.out) * np.int32(dim.stride) - np.int32(dim.low)
 
 
-def real_taps(dim: Axis) -> Numbers:
+def real_tap_counts(dim: Axis) -> Numbers:
     """How many taps of each window of an axis lie in the input."""
     if isinstance(dim, RaggedAxis):
-        return ragged_bounds(dim, numbers(dim.out))[1] + 1
-    return dim.real(numbers(dim.out))
+        return ragged_bounds(dim, int32_range(dim.out))[1] + 1
+    return dim.real(int32_range(dim.out))
 
 
 def reached(dim: Axis) -> Numbers | None:
     """Which elements of an axis any window has; None if all of them."""
     if constant_table(dim.size) or access.reaches_all(dim):
         return access.reached(dim)
-    elements = numbers(dim.size) + np.int32(dim.low)
+    elements = int32_range(dim.size) + np.int32(dim.low)
 
     def has_tap(tap: Array, found: Array) -> Array:
         at = elements - tap.astype(np.int32) * np.int32(dim.dilation)
@@ -152,16 +152,16 @@ def _unflat(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
     return jnp.moveaxis(lax.reshape(x, (*x.shape[:-1], *sizes)), range(-len(axes), 0), axes)
 
 
-def _numbers(kind: Any, ndim: int) -> Any:
-    """What a gather or scatter is told of positions along the last axis: all other axes are lanes."""
+def _dimension_numbers(kind: Any, ndim: int) -> Any:
+    """The dimension numbers of a gather or scatter along the last axis, with all other axes as batch axes."""
     lanes, last = tuple(range(ndim - 1)), (ndim - 1,)
     return kind((), last, last, lanes, lanes)
 
 
 def _gather(x: Array, position: Array) -> Array:
     """The elements of the last axis of x at `position`; 0 for a position beyond its ends."""
-    numbers = _numbers(lax.GatherDimensionNumbers, x.ndim)
-    return lax.gather(x, position[..., None], numbers, (1,) * x.ndim, mode=_DROP, fill_value=0)
+    dims = _dimension_numbers(lax.GatherDimensionNumbers, x.ndim)
+    return lax.gather(x, position[..., None], dims, (1,) * x.ndim, mode=_DROP, fill_value=0)
 
 
 def read_at(x: Array, position: Array, axes: Sequence[int]) -> Array:
@@ -179,34 +179,18 @@ def element_of_rank(x: Array, rank: Array, axes: Sequence[int], last: bool) -> A
     sizes = [x.shape[axis] for axis in axes]
     lanes = tuple(axis for axis in range(x.ndim) if axis not in axes)
     rest = lax.squeeze(rank, axes).astype(np.uint32)
-    along = []
+    if last:
+        rest = lax.full_like(rest, math.prod(sizes) - 1) - rest
+    along: list[Array] = []
     for size in reversed(sizes):
         width = lax.full_like(rest, size)
-        place = lax.rem(rest, width).astype(np.int32)
-        along.append(lax.full_like(place, size - 1) - place if last else place)
+        along.insert(0, lax.rem(rest, width).astype(np.int32))
         rest = lax.div(rest, width)
-    behind = tuple(range(len(lanes)))
-    order = tuple(sorted(axes))
-    indices = [along[::-1][axes.index(axis)] for axis in order]
-    numbers = lax.GatherDimensionNumbers((), order, order, lanes, behind)
-    found = lax.gather(
-        x,
-        jnp.stack(indices, -1),
-        numbers,
-        (1,) * x.ndim,
-        mode=lax.GatherScatterMode.CLIP,
+    dims = lax.GatherDimensionNumbers(
+        (), tuple(sorted(axes)), tuple(axes), lanes, tuple(range(len(lanes)))
     )
-    return lax.expand_dims(found, axes)
-
-
-def read_pixels(x: Array, image: Array, position: Array) -> Array:
-    """The channels of x (B, pixels, C) at a `position` of an `image`; of the nearest pixel where there is none.
-
-    Each image counts its own pixels: an int32 may not hold the number of a pixel among those of all images.
-    """
-    at = jnp.stack(jnp.broadcast_arrays(image, position), -1)
-    numbers = lax.GatherDimensionNumbers((at.ndim - 1,), (0, 1), (0, 1))
-    return lax.gather(x, at, numbers, (1, 1, x.shape[2]), mode=lax.GatherScatterMode.CLIP)
+    index, one = jnp.stack(along, -1), (1,) * x.ndim
+    return lax.expand_dims(lax.gather(x, index, dims, one, mode=lax.GatherScatterMode.CLIP), axes)
 
 
 def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
@@ -215,48 +199,38 @@ def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int])
     return jax.linear_transpose(lambda x: read_at(x, position, axes), x)(y)[0]
 
 
-def _last_wanting(where: Array, count: int) -> Array:
-    """The number of the last element of each lane that wants a place, for each of `count` places; -1 for none.
-
-    A scatter writes in no particular order. So it joins element numbers by maximum, which gives the same in any order.
-    """
-    order = lax.broadcasted_iota(np.int32, where.shape, where.ndim - 1)
-    nobody = jnp.full((*where.shape[:-1], count), -1, np.int32)
-    numbers = _numbers(lax.ScatterDimensionNumbers, where.ndim)
-    return lax.scatter_max(nobody, where[..., None], order, numbers, mode=_DROP)
-
-
 def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
-    """Elements of y at their position in zeros of `sizes`; the last of those that collide stays.
+    """Elements of y at their position in zeros of `sizes`; of elements with the same position the last one stays.
 
-    Each place fetches the last element that wants it; a place that no element wants holds 0.
+    A scatter writes in no particular order. So it finds the number of the last element for each place by a maximum,
+    which gives the same in any order, and the place reads that element; a place without an element holds 0.
     """
     elements, where = _flat(y, axes), _flat(position, axes)
     if elements.shape[-1] == 0:
         return slices.zeros_like(y, axes, sizes)
-    return _unflat(_gather(elements, _last_wanting(where, math.prod(sizes))), axes, sizes)
+    number = lax.broadcasted_iota(np.int32, where.shape, where.ndim - 1)
+    none = jnp.full((*where.shape[:-1], math.prod(sizes)), -1, np.int32)
+    dims = _dimension_numbers(lax.ScatterDimensionNumbers, where.ndim)
+    last = lax.scatter_max(none, where[..., None], number, dims, mode=_DROP)
+    return _unflat(_gather(elements, last), axes, sizes)
 
 
 def surviving(
     position: Array, axes: Sequence[int], sizes: Sequence[int], *, in_order: bool
 ) -> Array:
-    """`position`, with the product of `sizes` in place of each one that a later element has too.
+    """`position`, with the product of `sizes` in place of each position that a later element has too.
 
     Positions within `sizes` are distinct then. `in_order` says that scatters write one element after another.
     """
-    count = math.prod(sizes)
     if position.size == 0:
         return position
-    if in_order:
-        number = lax.iota(np.int32, position.size).reshape(position.shape)
-        written = put_in_order(number, position, axes, sizes)
-        stays = lax.eq(read_in_order(written, position, axes), number)
-    else:
-        where = _flat(position, axes)
-        last = _gather(_last_wanting(where, count), where)
-        number = lax.broadcasted_iota(np.int32, where.shape, where.ndim - 1)
-        stays = _unflat(lax.eq(last, number), axes, [position.shape[axis] for axis in axes])
-    return lax.select(stays, position, lax.full_like(position, count))
+    put, read = (put_in_order, read_in_order) if in_order else (put_last, read_at)
+    sizes_of_y = [position.shape[axis] for axis in axes]
+    lanes = [size for axis, size in enumerate(position.shape) if axis not in axes]
+    shape = (*lanes, math.prod(sizes_of_y))
+    number = _unflat(lax.broadcasted_iota(np.int32, shape, len(lanes)), axes, sizes_of_y)
+    stays = lax.eq(read(put(number, position, axes, sizes), position, axes), number)
+    return lax.select(stays, position, lax.full_like(position, math.prod(sizes)))
 
 
 def _row_major(ndim: int, axes: Sequence[int]) -> list[int]:
@@ -355,12 +329,12 @@ def put_apart(y: Array, position: Array, axis: int, size: int) -> Array:
     same bits in whatever order it writes.
     """
     zeros = _flat(slices.zeros_like(y, (axis,), (size,)), (axis,))
-    numbers = _numbers(lax.ScatterDimensionNumbers, y.ndim)
+    dims = _dimension_numbers(lax.ScatterDimensionNumbers, y.ndim)
     put = lax.scatter(
         zeros,
         _flat(position.astype(np.int32), (axis,))[..., None],
         _flat(y, (axis,)),
-        numbers,
+        dims,
         indices_are_sorted=True,
         unique_indices=True,
         mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,

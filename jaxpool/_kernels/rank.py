@@ -14,7 +14,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, encode
 from jaxpool._kernels.dtypes import DType, index_dtype, is_float
-from jaxpool._kernels.positions import numbers
+from jaxpool._kernels.positions import int32_range
 from jaxpool._kernels.split_ties import WORD, Words
 from jaxpool._plan.rank_pool import Rank, network, place_of
 
@@ -53,7 +53,7 @@ def end(dtype: DType, last: bool) -> np.ndarray:
 
 def counts(window: Window, ndim: int) -> Array:
     """How many elements each window has, broadcastable to the output."""
-    lines = [dim.real(numbers(dim.out if dim.padded else 1)) for dim in window.dims]
+    lines = [dim.real(int32_range(dim.out if dim.padded else 1)) for dim in window.dims]
     return slices.crossed(jnp.multiply, lines, window.axes, ndim)
 
 

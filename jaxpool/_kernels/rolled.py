@@ -263,7 +263,7 @@ def route(walk: Walk, dy: Array, tap: Array) -> Array:
 
 
 def _level(walk: Walk, key: Array, y: Array, fill: Any, *xs: Array) -> State:
-    """How many keys of each window are y, and the sums of xs over those."""
+    """How many keys of each window are y, at least 1, and the sums of xs over those."""
     wanted = walk.flat(y)
 
     def join(state: State, _: Array, blocks: Sequence[Array]) -> State:
@@ -275,7 +275,10 @@ def _level(walk: Walk, key: Array, y: Array, fill: Any, *xs: Array) -> State:
 
     first = [lax.full_like(wanted, 0, np.int32), *(lax.full_like(wanted, 0, x.dtype) for x in xs)]
     planes = [walk.planes(key, fill), *(walk.planes(x, 0) for x in xs)]
-    return tuple(lax.reshape(each, y.shape) for each in walk.fold(join, first, planes, key.shape))
+    count, *sums = (
+        lax.reshape(each, y.shape) for each in walk.fold(join, first, planes, key.shape)
+    )
+    return lax.max(count, lax.full_like(count, 1)), *sums
 
 
 def pick_level(walk: Walk, key: Array, y: Array, fill: Any, x: Array) -> Array:

@@ -33,7 +33,7 @@ from jaxpool._kernels.keys import (
     zeros_signed,
 )
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import numbers
+from jaxpool._kernels.positions import int32_range
 from jaxpool._plan.others import ScanPlan
 
 Others = Sequence[tuple[Array, ...]]
@@ -104,7 +104,7 @@ def _by_blocks(
 
     to = -1 if reverse else 1
     before = [_shift(past, axis, to, fill), *[_shift(each, axis, to, 0) for each in ends[1:]]]
-    far = length - numbers(length) if reverse else numbers(length) + 1
+    far = length - int32_range(length) if reverse else int32_range(length) + 1
     line = slices.along(far, axis + 1, x.ndim + 1)
 
     def with_past(within: Array, *arrays: Array) -> Array:

@@ -17,7 +17,7 @@ from jaxpool._kernels.compare import Order, Term, best, decode
 from jaxpool._kernels.dtypes import DType, Kind, cast, index_dtype, losing
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import Grow, Source, carry_out
-from jaxpool._kernels.positions import Numbers, numbers
+from jaxpool._kernels.positions import Numbers, int32_range
 from jaxpool._kernels.reduce_window import group_extremes
 from jaxpool._plan.max_pool import MaxPlan, Pass
 
@@ -25,7 +25,7 @@ from jaxpool._plan.max_pool import MaxPlan, Pass
 def real_end(dim: Axis, *, last: bool) -> Numbers:
     """The first, or last, tap of each window along an axis that lies in the input; one for all without padding."""
     real = dim.last_real if last else dim.first_real
-    return real(numbers(dim.out if dim.padded else 1)).clip(0, dim.window - 1)
+    return real(int32_range(dim.out if dim.padded else 1)).clip(0, dim.window - 1)
 
 
 def first_taps(window: Window, ndim: int) -> Array:

@@ -24,9 +24,8 @@ def pad(x: Array, axes: Sequence[int], sides: Sequence[Sides], fill: Any) -> Arr
     config = [(0, 0, 0)] * x.ndim
     for axis, side in zip(axes, sides, strict=True):
         config[axis] = side
-    wide = in_bytes(
-        x
-    )  # XLA for CPU aborts where it pads integers of 2 and 4 bits in an operation of its own
+    # XLA for CPU aborts where it pads integers of 2 and 4 bits in an operation of its own.
+    wide = in_bytes(x)
     return cast(lax.pad(wide, jnp.asarray(fill, wide.dtype), config), x.dtype)
 
 

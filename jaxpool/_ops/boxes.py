@@ -118,13 +118,12 @@ class BoxMax(Op):
         wide = x_dot.astype(accumulator(x_dot.dtype))
         if self.ties == "split":
             return self._shared(on, kept, self._collected(on, kept, wide)).astype(x_dot.dtype)
-        (boxes, *images), where = kept
-        image = images[0] if images else jnp.zeros(boxes.shape[0], np.int32)
+        given, where = kept
+        image = self._cells(*given).image
         flat = wide.reshape(self.sizes[0], math.prod(self.sizes[1:]), -1)
         at = image[:, None, None, None], where.astype(np.int32), jnp.arange(flat.shape[2])
-        found = flat.at[at].get(
-            mode="fill", fill_value=0
-        )  # a cell without pixels has a position beyond all
+        # A cell without pixels has a position beyond all.
+        found = flat.at[at].get(mode="fill", fill_value=0)
         return found.astype(x_dot.dtype)
 
     def _rows(self, where: Array, *images: Array) -> Array:

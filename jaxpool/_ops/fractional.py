@@ -26,14 +26,13 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import accumulator, cast
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import flat_position, numbers, quotient
+from jaxpool._kernels.positions import flat_position, int32_range, quotient
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.max_pool import plan_max
-from jaxpool._plan.others import constant_table
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, along
 
@@ -61,8 +60,7 @@ class RandomAxis:
             return jnp.moveaxis(last, -1, self.axis)
         dtype = sample.dtype.type
         alpha = dtype(self.last) / dtype(self.out - 1)
-        xp: Any = np if constant_table(self.out) else jnp
-        i = xp.arange(self.out - 1, dtype=dtype).reshape((1,) * (sample.ndim - 1) + (-1,))
+        i = int32_range(self.out - 1).astype(dtype).reshape((1,) * (sample.ndim - 1) + (-1,))
         before = ((i + sample) * alpha).astype(np.int32) - (sample * alpha).astype(np.int32)
         return jnp.moveaxis(lax.concatenate([before, last], sample.ndim - 1), -1, self.axis)
 
@@ -82,7 +80,7 @@ class RandomAxis:
 
     def places_of(self) -> list[Any]:
         """The places at which each window may begin, as vectors: of NumPy, or of long axes computed by the program."""
-        number = numbers(self.out)
+        number = int32_range(self.out)
         exact = number + np.int32(self.last)  # of a single window
         if self.out > 1:
             exact = quotient(Floors(self.out, self.last, self.out - 1), number)
@@ -90,7 +88,7 @@ class RandomAxis:
 
     def windows_at(self) -> list[Any]:
         """The windows that may begin at each place, as vectors like those; `out` or more says that there is none."""
-        place = numbers(self.last + 1)
+        place = int32_range(self.last + 1)
         if self.out == 1:
             return [np.int32(self.last) - place]
         apart, strays = self.out - 1, self._strays

@@ -14,7 +14,7 @@ from jaxpool._kernels import rank, slices
 from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import in_bytes, index_dtype
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import numbers, put_apart
+from jaxpool._kernels.positions import int32_range, put_apart
 from jaxpool._ops.op import Op, partitioned
 from jaxpool._plan.others import compares_positions, sorts_for_top_k
 from jaxpool._plan.problem import Platform, barrier_on
@@ -56,7 +56,7 @@ class KMax(Op):
 
     def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
         """Of each element, the one output that has its index, if any: a sum of at most one term that is not 0."""
-        line = slices.along(numbers(self.size).astype(index.dtype), self.axis, dy.ndim)
+        line = slices.along(int32_range(self.size).astype(index.dtype), self.axis, dy.ndim)
 
         def sent(which: int) -> Array:
             at, value = (lax.slice_in_dim(x, which, which + 1, axis=self.axis) for x in (index, dy))

@@ -144,23 +144,15 @@ class RankPool(Op):
         if split:
             return y, kept if unrolled(self.window) else (x, y, *mask)
         if is_float(x.dtype):
-            negative = is_negative(x)
-            for each in mask:
-                negative = lax.bitwise_and(negative, slices.broadcast_like(each, negative))
-            picked = pick(
-                self.window, negative.astype(x.dtype), kept, on
-            )  # a sum: it loses the sign of x
+            # Of x itself `pick` would lose the sign: it is a sum.
+            picked = pick(self.window, is_negative(x).astype(x.dtype), kept, on)
             y = zeros_signed(y, lax.ne(picked, lax.full_like(picked, 0)))
         return y, kept
 
     def _level(self, on: Platform, kept: Any) -> tuple[rolled.Walk, Array, Array, np.ndarray]:
         x, y, *mask = kept
-        key, y = self._key(x, *mask), rank.keys(y)
-        for each in mask:  # where nothing counts, all elements tie: the mean of none would be 0 / 0
-            count = SumPool(self.window).linear(on, (), each.astype(np.int32))
-            some = slices.broadcast_like(count > 0, y)
-            y = lax.select(some, y, lax.full_like(y, self._fill(key)))
-        return self._walk(on, key), key, y, self._fill(key)
+        key = self._key(x, *mask)
+        return self._walk(on, key), key, rank.keys(y), self._fill(key)
 
     def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
         if self.ties != "split":
@@ -230,10 +222,8 @@ class RankOver(Reduction):
 
     def _place(self, x: Array, real: Array) -> Array:
         """How many of the elements that are `real` stand before the one that is wanted."""
-        count = self._count(real)
-        if isinstance(self.rank, str):
-            return place_of(self.rank, count)
-        return count + self.rank if self.rank < 0 else lax.full_like(count, self.rank)
+        place: Array = place_of(self.rank, self._count(real))
+        return place
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import DType, accumulator, cast
-from jaxpool._kernels.positions import numbers, real_taps
+from jaxpool._kernels.positions import int32_range, real_tap_counts
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
@@ -55,7 +55,7 @@ def counts_along(dim: Axis, kind: Count) -> Any:
     """How many elements each window of an axis has along it, at least 1; one number for all without padding."""
     if not dim.padded:
         return np.array([dim.window])
-    return (real_taps(dim) if kind == "real" else dim.counted(numbers(dim.out))).clip(1)
+    return (real_tap_counts(dim) if kind == "real" else dim.counted(int32_range(dim.out))).clip(1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,16 +40,14 @@ class Unpool(Op):
         if self._in_order(on, y):
             return OpPlan((*scattered, *scattered, *gathered), scattered, gathered, scattered)
         value = (*scattered, *gathered)
-        return OpPlan((*value, *gathered), scattered, gathered, value)
-
-    def value(self, on: Platform, y: Array, indices: Array) -> Array:
-        return self._put(on, y, self._position(indices))
+        return OpPlan((*value, *value, *gathered), scattered, gathered, value)
 
     def primal(self, on: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
-        position = self._position(indices)
+        position = checked_position(indices, math.prod(self.sizes))
         in_order = self._in_order(on, y)
+        put = put_in_order if in_order else put_last
         kept = surviving(position, self.axes, self.sizes, in_order=in_order)
-        return self._put(on, y, position), kept
+        return put(y, position, self.axes, self.sizes), kept
 
     def linear(self, on: Platform, position: Array, y_dot: Array) -> Array:
         put = put_in_order if self._in_order(on, y_dot) else add_at
@@ -58,13 +56,6 @@ class Unpool(Op):
     def transpose(self, on: Platform, position: Array, dx: Array) -> tuple[Array]:
         read = read_in_order if self._in_order(on, dx) else read_at
         return (read(dx, position, self.axes),)
-
-    def _position(self, indices: Array) -> Array:
-        return checked_position(indices, math.prod(self.sizes))
-
-    def _put(self, on: Platform, y: Array, position: Array) -> Array:
-        put = put_in_order if self._in_order(on, y) else put_last
-        return put(y, position, self.axes, self.sizes)
 
     def _in_order(self, on: Platform, y: Any) -> bool:
         known = problem_of(Window(()), y, on)

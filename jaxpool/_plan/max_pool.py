@@ -63,9 +63,8 @@ class ScatterPlan:
     """
 
     groups: Groups
-    compared: (
-        Compared  # "in order" in float32, and cotangents are added in it; else in the type of x
-    )
+    # "in order" in float32, and cotangents are added in it; else in the type of x.
+    compared: Compared
     order: tuple[int, ...] = ()  # by which x is transposed first; () leaves it
 
 

@@ -34,9 +34,8 @@ class Problem:
     dtype: str
     platform: Platform
     sharded: bool = False  # whether the type says so; of a mesh that XLA alone knows it does not
-    partitioned: bool = (
-        False  # whether XLA may divide the array among devices, whatever its type says
-    )
+    # Whether XLA may divide the array among devices, whatever its type says.
+    partitioned: bool = False
     thresholds: Tuning | None = None  # in place of those of the platform
 
     @property

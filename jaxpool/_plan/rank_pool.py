@@ -77,13 +77,8 @@ def network(count: int, ranks: tuple[int, ...]) -> tuple[Comparator, ...]:
     return tuple(reversed(found))
 
 
-def counts(window: Window) -> list[np.ndarray]:
-    """The numbers of elements that windows have along each axis."""
-    return [np.asarray(dim.real(dim.kinds()), np.int32) for dim in window.dims]
-
-
 def place_of(rank: Rank, count: Any) -> Any:
-    """The position of `rank` among `count` sorted elements; an array of counts gives an array for medians."""
+    """The position of `rank` among `count` sorted elements, an int or an array of ints."""
     if isinstance(rank, str):
         return (count - int(rank == "lower")) // 2
     return rank % count
@@ -96,7 +91,8 @@ def places(window: Window, rank: Rank) -> tuple[int, ...]:
     """
     if not isinstance(rank, str):
         return (place_of(rank, window.size),)
-    sizes = functools.reduce(np.multiply.outer, map(np.unique, counts(window)))
+    along = [np.unique(dim.real(dim.kinds())) for dim in window.dims]
+    sizes = functools.reduce(np.multiply.outer, along)
     return tuple(np.unique(place_of(rank, sizes)).tolist())
 
 

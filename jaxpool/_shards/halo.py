@@ -23,7 +23,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.positions import numbers
+from jaxpool._kernels.positions import int32_range
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Halo:
 
     def window_starts(self) -> Array:
         """Where the first tap of each window of this shard lies in the whole array."""
-        windows = self.shard() * np.int32(self.outs) + numbers(self.outs)
+        windows = self.shard() * np.int32(self.outs) + int32_range(self.outs)
         return windows * np.int32(self.dim.stride) - np.int32(self.dim.low)
 
     def first_real(self) -> Array:
@@ -149,7 +149,7 @@ class Halo:
     def rows_exist(self) -> Array:
         """Which rows of this shard and its halo are elements of the array, a vector of `length` bools."""
         first = self.shard() * np.int32(self.own + self.drift) - np.int32(self.dim.low)
-        rows = first + numbers(self.length)
+        rows = first + int32_range(self.length)
         return (rows >= 0) & (rows < self.dim.size)
 
     def extended(self, x: Array, fill: Any) -> Array:

@@ -34,11 +34,8 @@ def _own_tap(window: Window) -> int:
 
 def _attained(pool: Callable[[Array], Array], x: Array) -> Array:
     """Which elements of x equal the extremum of the window around them, as `pool` finds it."""
-
-    def kernel(x: Array) -> Array:
-        return level(decode(x), decode(pool(x)))
-
-    marks: Array = store_arguments(barrier_on(traced_for()), kernel)(x)
+    stored = store_arguments(barrier_on(traced_for()), lambda x: level(decode(x), decode(pool(x))))
+    marks: Array = stored(x)
     return marks
 
 

@@ -208,7 +208,7 @@ def test_what_needs_no_position_takes_an_axis_of_any_length():
 
 
 def test_numbers_are_a_constant_or_an_iota():
-    short, long = positions.numbers(5), jax.jit(lambda: positions.numbers(2**20))()
+    short, long = positions.int32_range(5), jax.jit(lambda: positions.int32_range(2**20))()
     assert isinstance(short, np.ndarray)
     assert short.dtype == long.dtype == np.int32
     assert short.tolist() == [0, 1, 2, 3, 4]
@@ -307,11 +307,3 @@ def test_pixels_of_many_images_are_not_numbered_together(ties):
         gathers = re.findall(r'"stablehlo.gather"\(.*?tensor<([\dx]+)xf32>, tensor', text)
         assert f"{math.prod(sizes)}x1" not in gathers
         assert any(shape.startswith("70x") for shape in gathers)
-
-
-def test_pixels_are_read_of_their_image():
-    x = jnp.arange(2 * 3 * 4.0).reshape(2, 3, 4)
-    image, position = jnp.array([[0], [1], [9]]), jnp.array([0, 2, 7])
-    found = positions.read_pixels(x, image, position)
-    wanted = np.asarray(x)[np.clip(image, 0, 1), np.clip(position, 0, 2)]
-    assert np.array_equal(found, wanted)

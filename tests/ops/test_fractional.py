@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._ops import fractional
+from jaxpool._kernels import positions
 from jaxpool._ops.fractional import RandomAxis
 from tests.support.later import first
 
@@ -54,7 +54,7 @@ def test_tables_of_long_axes_are_computed_by_the_program(monkeypatch):
         dim = RandomAxis(0, size, width, out)
         constants = dim.places_of(), dim.windows_at()
         with monkeypatch.context() as patch:
-            patch.setattr(fractional, "constant_table", lambda length: False)
+            patch.setattr(positions, "constant_table", lambda length: False)
             computed = dim.places_of(), dim.windows_at()
         for ours, theirs in zip(constants, computed, strict=True):
             np.testing.assert_array_equal(np.stack(ours), np.stack(theirs))
