@@ -105,7 +105,9 @@ def listed() -> str:
     """All thresholds, one a line, with their values on each platform."""
     rows = []
     for field in fields().values():
-        values = dict.fromkeys(shown(Thresholds.of(on).get(field.name)) for on in PLATFORMS)
+        values = dict.fromkeys(
+            shown(Thresholds.of(platform).get(field.name)) for platform in PLATFORMS
+        )
         rows.append(f"{field.name} = {' | '.join(values)}, {field.unit or 'on or off'}")
     return "\n".join(["field = value on cpu | on gpu and tpu where that differs, unit", *rows])
 
@@ -139,7 +141,7 @@ def _sides(field: str, now: Thresholds) -> list[list[Any]]:
     value = now.get(field)
     if isinstance(value, bool):
         return [[not value]]
-    values = {Thresholds.of(on).get(field) for on in PLATFORMS}
+    values = {Thresholds.of(platform).get(field) for platform in PLATFORMS}
     if math.isfinite(value):
         near = {value - 1, value + 1, *(int(value * f) for f in FACTORS)}
         values |= {n for n in near | {int(value / f) for f in FACTORS} if n > 1}

@@ -94,8 +94,10 @@ def means():
     (_, best, _), (_, best_kept, _) = (mean(t, "all cases", BEST_OF_BOTH) for t in (DEFAULT, KEPT))
     default, kept = "with default settings", "with `keep_memory()`"
     return (
-        f"Geometric means over all {cases} cases: {lax:.0f} times as fast as `jax.lax` {default}, {lax_kept:.0f} times {kept}.\n"
-        f"They are {best:.2f} times as fast as the faster of PyTorch and TensorFlow {default}, {best_kept:.2f} times {kept}.\n"
+        f"Geometric means over all {cases} cases: {lax:.0f} times as fast as `jax.lax` {default}, "
+        f"{lax_kept:.0f} times {kept}.\n"
+        f"They are {best:.2f} times as fast as the faster of PyTorch and TensorFlow {default}, "
+        f"{best_kept:.2f} times {kept}.\n"
     )
 
 

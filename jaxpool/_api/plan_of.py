@@ -145,7 +145,7 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
             return [each for each in jax.tree.leaves(fn(*args, **kwargs)) if _is_array(each)]
 
         arrays = [leaf for leaf, one in zip(leaves, traced, strict=True) if one]
-        return Plans(_rows({on: _traced(called, arrays, on) for on in PLATFORMS}))
+        return Plans(_rows({platform: _traced(called, arrays, platform) for platform in PLATFORMS}))
 
     return planned
 
@@ -183,9 +183,9 @@ class _Pool:
         return self.op.linear_in_x or bound.direction in ("value", "forward")
 
 
-def _traced(program: Callable[..., Any], arrays: Sequence[Any], on: Platform) -> list[_Pool]:
+def _traced(program: Callable[..., Any], arrays: Sequence[Any], platform: Platform) -> list[_Pool]:
     """The pools of a program that is traced for a platform; a pool and its derivative, bound by one line, are one."""
-    with tracing_for(on):
+    with tracing_for(platform):
         found = list(ops_in(jax.make_jaxpr(program)(*arrays).jaxpr))
     pools: dict[Any, list[Bound]] = {}
     for bound in found:
@@ -204,8 +204,8 @@ def _traced(program: Callable[..., Any], arrays: Sequence[Any], on: Platform) ->
 def _rows(traced: Mapping[Platform, Sequence[_Pool]]) -> Iterator[PoolPlan]:
     """A row for each pool, which another op may compute on another platform."""
     for pools in zip(*traced.values(), strict=True):
-        on = dict(zip(traced, pools, strict=True))
-        pool = on.get(traced_for(), pools[0])
+        by_platform = dict(zip(traced, pools, strict=True))
+        pool = by_platform.get(traced_for(), pools[0])
         first = pool.first
         yield PoolPlan(
             pool.function or type(pool.op).__name__,
@@ -217,8 +217,11 @@ def _rows(traced: Mapping[Platform, Sequence[_Pool]]) -> Iterator[PoolPlan]:
             getattr(pool.op, "window", None),
             pool.kept,
             tuple(dict.fromkeys(bound.direction for bound in pool.every)),
-            {each: on[each].op.plan(each, *on[each].first.types) for each in on},
-            {each: on[each].kept for each in on},
+            {
+                each: by_platform[each].op.plan(each, *by_platform[each].first.types)
+                for each in by_platform
+            },
+            {each: by_platform[each].kept for each in by_platform},
         )
 
 

@@ -57,12 +57,12 @@ def lines_of(row: Any) -> Iterator[str]:
     if row.window is not None and row.window.dims:
         yield _line("window", of_window(row.window))
     yield _line("keeps", of_kept(row))
-    for on, kept in row.kept_on.items():
+    for platform, kept in row.kept_on.items():
         if kept != row.kept:
             size = of_bytes(row.bytes_of(kept))
             arrays = ", ".join(map(of_type, kept)) or "nothing"
-            yield _line("", f"where it is traced for {on}: {arrays}: {size}")
-    for platforms, passes in told(row):
+            yield _line("", f"where it is traced for {platform}: {arrays}: {size}")
+    for platforms, passes in passes_by_platform(row):
         yield f"  {platforms}"
         for way, lines in passes:
             yield from (
@@ -121,10 +121,10 @@ def of_kept(row: Any) -> str:
     return f"{', '.join(map(of_type, row.kept))} {when}: {of_bytes(row.kept_bytes)}"
 
 
-def told(row: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+def passes_by_platform(row: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:
     """What is said of each platform, those of which the same is said once: of each direction its lines."""
     found: list[tuple[list[str], list[tuple[str, list[str]]]]] = []
-    for on, plan in row.passes.items():
+    for platform, plan in row.passes.items():
         said = [
             (way, _lines_of_stages(stages) or ["one expression, which XLA compiles as it finds it"])
             for way, stages in ways_of(plan, row.runs).items()
@@ -132,9 +132,9 @@ def told(row: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:
         said += [("", list(plan.why))] * bool(plan.why)
         same = next((names for names, other in found if other == said), None)
         if same is None:
-            found.append(([on], said))
+            found.append(([platform], said))
         else:
-            same.append(on)
+            same.append(platform)
     return [
         ("everywhere" if len(names) == len(PLATFORMS) else " and ".join(names), said)
         for names, said in found

@@ -28,7 +28,7 @@ from jaxpool._kernels.segments import within
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.boxes import BoxMax
 from jaxpool._ops.regions import BoxMean, box_mean, boxes_at_once
-from jaxpool._shards.place import told
+from jaxpool._shards.place import shard_axes
 from jaxpool._shards.split import check_whole
 
 Sizes = int | Sequence[int]
@@ -206,7 +206,7 @@ def _largest_points(op: BoxMean, samples: int, x: Array, boxes: Array, *images: 
 
     def largest(given: Sequence[Array]) -> Array:
         points, window = box_mean(op, x, *given), (samples,) * 2
-        with told(None):  # of x alone, not of cells
+        with shard_axes(None):  # of x alone, not of cells
             return max_pool(points, window, window, autodiff="jvp")
 
     count, together = boxes.shape[0], boxes_at_once(op, x.shape[-1], samples)

@@ -15,7 +15,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxpool._arguments.arrays import as_array, is_array
 from jaxpool._arguments.calls import Wrapper, public
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._shards.place import Place, find_place, told
+from jaxpool._shards.place import Place, find_place, shard_axes
 from jaxpool._shards.split import check_even
 
 P = ParamSpec("P")
@@ -101,7 +101,7 @@ class _Sharded(Wrapper):
             place = find_place(x, self._mesh, self._spec)
             check_even(place, place.whole(x.shape), range(x.ndim))
         if place.manual:
-            with told(place.names):
+            with shard_axes(place.names):
                 return pool(*args, **kwargs)
         untold = place.untold(x)
         if not untold:

@@ -55,7 +55,7 @@ def _row(row: Any) -> dict[str, Any]:
         "kept": [of_type(each) for each in row.kept],
         "kept_bytes": sizes if isinstance(sizes, int) else str(sizes),
         "runs": row.runs,
-        "passes": {on: _plan(plan) for on, plan in row.passes.items()},
+        "passes": {platform: _plan(plan) for platform, plan in row.passes.items()},
     }
 
 

@@ -73,10 +73,10 @@ def carry_out(
             return term(0, parts, functools.partial(slices.pad, axes=axes, sides=sides))
 
         def interleaved(*phases: Array) -> Array:
-            def in_turn(row: list[Array], which: int) -> Array:
-                return slices.in_turn(row, axes[which], cuts[which].phases)
+            def interleave(row: list[Array], which: int) -> Array:
+                return slices.interleaved(row, axes[which], cuts[which].phases)
 
-            return slices.put_together(dict(zip(turns, phases, strict=True)), order, in_turn)
+            return slices.put_together(dict(zip(turns, phases, strict=True)), order, interleave)
 
         columns = zip(*[source.phases for source in sources], strict=True)
         turns = [*itertools.product(*map(_phases_that_read, columns, cuts))]

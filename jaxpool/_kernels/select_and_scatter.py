@@ -72,10 +72,10 @@ def _turned(plan: ScatterPlan) -> Groups:
     if not plan.order:
         return plan.groups
     axis = {given: new for new, given in enumerate(plan.order)}
-    turned = [
+    permuted = [
         [dataclasses.replace(dim, axis=axis[dim.axis]) for dim in group] for group in plan.groups
     ]
-    return tuple(map(tuple, turned))
+    return tuple(map(tuple, permuted))
 
 
 def _in_order(x: Array, order: Sequence[int]) -> Array:

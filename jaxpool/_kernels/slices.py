@@ -80,7 +80,7 @@ def put_together(
     return whole
 
 
-def in_turn(parts: Sequence[Array], axis: int, count: int) -> Array:
+def interleaved(parts: Sequence[Array], axis: int, count: int) -> Array:
     """Elements of each part in turn along an axis, and zeros until each turn is `count` long."""
     if count == 1:
         return parts[0]

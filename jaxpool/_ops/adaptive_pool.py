@@ -59,9 +59,9 @@ class LaidOut(Op):
         forward, tangent = along(axes, "gathered"), along(axes, to_grid)
         return OpPlan((*forward, *blocks), (*tangent, *blocks), back, why=(why,))
 
-    def linear(self, on: Platform, residual: Any, x_dot: Array) -> Any:
+    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Any:
         y = slices.zeros_like(x_dot, self.window.axes, self.window.output_shape)
-        back = functools.partial(self.transpose, on, residual)
+        back = functools.partial(self.transpose, platform, residual)
         return jax.linear_transpose(back, y)((x_dot,))[0]
 
     def turned_window(self, ndim: int) -> Window:
@@ -70,7 +70,7 @@ class LaidOut(Op):
         dims = [dataclasses.replace(dim, axis=there.index(dim.axis)) for dim in self.window.dims]
         return Window(tuple(dims))
 
-    def turned(self, x: Array) -> tuple[Array, Window]:
+    def transposed(self, x: Array) -> tuple[Array, Window]:
         """x and the windows with the axes of unequal windows in front."""
         return lax.transpose(x, in_front(self.window, x.ndim)[0]), self.turned_window(x.ndim)
 
@@ -88,11 +88,11 @@ class LaidOut(Op):
             laid = lax.select(won, laid, lax.full_like(laid, 0))
         return (self.returned(put_back(laid, window)).astype(dtype),)
 
-    def found(self, on: Platform, x: Array) -> tuple[Array, Array, Window]:
+    def found(self, platform: Platform, x: Array) -> tuple[Array, Array, Window]:
         """The windows of x laid out and the maximum of each, both kept, and how they lie."""
-        by, window = barrier_on(on), self.turned_window(x.ndim)
-        laid = materialise(by, lambda x: lay_out(*self.turned(x), losing(x.dtype, "max")), x)
-        return laid, materialise(by, functools.partial(_greatest, on, window), laid), window
+        by, window = barrier_on(platform), self.turned_window(x.ndim)
+        laid = materialise(by, lambda x: lay_out(*self.transposed(x), losing(x.dtype, "max")), x)
+        return laid, materialise(by, functools.partial(_greatest, platform, window), laid), window
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,21 +102,21 @@ class AdaptiveSelect(LaidOut):
     window: Window
     ties: Order
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any) -> OpPlan:
         return self.grid_plan(to_grid="scattered")
 
-    def value(self, on: Platform, x: Array) -> Array:
-        turned, window = self.turned(x)
-        laid = lay_out(turned, window, losing(x.dtype, "max"))
-        return self.returned(_greatest(on, window, laid))
+    def value(self, platform: Platform, x: Array) -> Array:
+        transposed, window = self.transposed(x)
+        laid = lay_out(transposed, window, losing(x.dtype, "max"))
+        return self.returned(_greatest(platform, window, laid))
 
-    def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
-        laid, y, window = self.found(on, x)
+    def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
+        laid, y, window = self.found(platform, x)
         find = functools.partial(chosen_tap, window=window, ties=self.ties)
-        return self.returned(y), materialise(barrier_on(on), find, laid, y)
+        return self.returned(y), materialise(barrier_on(platform), find, laid, y)
 
-    def transpose(self, on: Platform, tap: Array, dy: Array) -> tuple[Array]:
-        share, window = self.turned(dy.astype(accumulator(dy.dtype)))
+    def transpose(self, platform: Platform, tap: Array, dy: Array) -> tuple[Array]:
+        share, window = self.transposed(dy.astype(accumulator(dy.dtype)))
         return self.sent(share, window, dy.dtype, stands_at(tap, window))
 
 
@@ -126,19 +126,19 @@ class AdaptiveSplit(LaidOut):
 
     window: Window
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any) -> OpPlan:
         return self.grid_plan(to_grid="scattered")
 
-    def value(self, on: Platform, x: Array) -> Array:
-        return AdaptiveSelect(self.window, "first").value(on, x)
+    def value(self, platform: Platform, x: Array) -> Array:
+        return AdaptiveSelect(self.window, "first").value(platform, x)
 
-    def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
-        laid, y, window = self.found(on, x)
+    def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
+        laid, y, window = self.found(platform, x)
         axis, tied = _longest(window), attained(laid, y, window)
         return self.returned(y), pack(lax.collapse(tied, axis, axis + 2), axis)
 
-    def transpose(self, on: Platform, bits: Array, dy: Array) -> tuple[Array]:
-        share, window = self.turned(dy.astype(accumulator(dy.dtype)))
+    def transpose(self, platform: Platform, bits: Array, dy: Array) -> tuple[Array]:
+        share, window = self.transposed(dy.astype(accumulator(dy.dtype)))
         shape, axis = laid_out(share.shape, window), _longest(window)
         won = lax.reshape(unpack(bits, shape[axis] * shape[axis + 1], axis), shape)
         count = jnp.sum(won, axis=tap_axes(window), dtype=np.int32)
@@ -153,26 +153,28 @@ class AdaptiveMean(LaidOut):
 
     linear_in_x = True
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any) -> OpPlan:
         return self.grid_plan()
 
-    def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
-        turned, window = self.turned(x.astype(accumulator(x.dtype)))
-        total = jnp.sum(lay_out(turned, window, 0), axis=tap_axes(window), dtype=turned.dtype)
+    def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
+        transposed, window = self.transposed(x.astype(accumulator(x.dtype)))
+        total = jnp.sum(
+            lay_out(transposed, window, 0), axis=tap_axes(window), dtype=transposed.dtype
+        )
         return self._divided(self.returned(total)).astype(x.dtype)
 
-    def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         share = self._divided(dy.astype(accumulator(dy.dtype)))
-        return self.sent(*self.turned(share), dy.dtype)
+        return self.sent(*self.transposed(share), dy.dtype)
 
     def _divided(self, y: Array) -> Array:
         return y / element_counts(self.window, "real", y)
 
 
-def _greatest(on: Platform, window: Window, laid: Array) -> Array:
+def _greatest(platform: Platform, window: Window, laid: Array) -> Array:
     """The maximum of each of windows that are laid out."""
-    fold = fold_of(on, laid, tap_axes(window), ties=False)
-    return greatest(laid, window, loses_nan=loses_nan(on), fold=fold)
+    fold = fold_of(platform, laid, tap_axes(window), ties=False)
+    return greatest(laid, window, loses_nan=loses_nan(platform), fold=fold)
 
 
 def _longest(window: Window) -> int:

@@ -18,7 +18,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._ops.linear_map import kept, linear_map, value
+from jaxpool._ops.linear_map import linear_map, value, value_and_residual
 from jaxpool._ops.op import Op
 
 Autodiff = Literal["vjp", "jvp"]
@@ -27,12 +27,12 @@ Autodiff = Literal["vjp", "jvp"]
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _reverse(op: Op, what: str, *xs: Array) -> Any:
     """What the primitive gives, in reverse mode alone."""
-    return value(op, *xs) if what == "value" else kept(op, *xs)
+    return value(op, *xs) if what == "value" else value_and_residual(op, *xs)
 
 
 def _reverse_fwd(op: Op, what: str, *xs: Any) -> tuple[Any, Any]:
     """Beside the residual stands a mark for each input that is differentiated: (), or else None."""
-    y, residual = kept(op, *[x.value for x in xs])
+    y, residual = value_and_residual(op, *[x.value for x in xs])
     marks = tuple(() if x.perturbed else None for x in xs)
     return y if what == "value" else (y, residual), (residual, marks)
 
@@ -41,7 +41,7 @@ def _reverse_bwd(op: Op, what: str, held: Any, cotangents: Any) -> tuple[Array |
     residual, marks = held
     wanted = tuple(mark is not None for mark in marks)
     dy = cotangents if what == "value" else cotangents[0]
-    found = iter(linear_map(op, residual, [dy], given=wanted[: op.inputs], turned=True))
+    found = iter(linear_map(op, residual, [dy], given=wanted[: op.inputs], transposed=True))
     return tuple(next(found) if one else None for one in wanted)
 
 
@@ -86,7 +86,7 @@ def applied(op: Op, *xs: Array) -> Array:
 def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
     """As `apply`, and the residual too, which has no derivative."""
     if autodiff == "jvp" or not _differentiates(*xs[: op.inputs]):
-        return kept(op, *xs)
+        return value_and_residual(op, *xs)
     with _refusing_forward_mode():
         found: tuple[Array, Any] = _reverse(op, "primal", *xs)  # forward mode: pass autodiff="jvp"
         return found
@@ -118,4 +118,4 @@ def apply_given(op: Op, *args: Array) -> tuple[Array, Any]:
 
     The primal takes the inputs and what is given, and a linear op keeps what is given.
     """
-    return kept(op, *args)
+    return value_and_residual(op, *args)

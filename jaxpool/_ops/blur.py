@@ -35,16 +35,16 @@ class BlurPool(Op):
 
     linear_in_x = True
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any) -> OpPlan:
         shape = over_border(self.window).unpooled(self.window.pooled(x.shape))
         forward: list[Stage] = []
         back: list[Stage] = []
-        groups = blur_groups(over_border(self.window), on)
+        groups = blur_groups(over_border(self.window), platform)
         for group in groups:
             like = jax.ShapeDtypeStruct(shape, accumulator(x.dtype), sharding=x.sharding)
-            for stages, turned, last in ((forward, False, groups[-1]), (back, True, groups[0])):
-                one, end = _pass(group, like, on, turned=turned), group is last
-                reads = [_phases(one, turned=turned)]
+            for stages, transposed, last in ((forward, False, groups[-1]), (back, True, groups[0])):
+                one, end = _pass(group, like, platform, transposed=transposed), group is last
+                reads = [_phases(one, transposed=transposed)]
                 stages.append(of_layout(one.step.axes, reads, one.layout, one, last=end))
             shape = group.pooled(shape)
         return linear_plan(forward, back[::-1], "the border is mirrored before")
@@ -53,50 +53,56 @@ class BlurPool(Op):
         sides = {dim.axis: (dim.low, max(0, dim.tail)) for dim in self.window.dims}
         return jnp.pad(x, [sides.get(axis, (0, 0)) for axis in range(x.ndim)], "reflect")
 
-    def _passes(self, x: Array, *, on: Platform, turned: bool) -> Array:
-        """Over what is reflected, a group of axes after another, or `turned` from the output to that."""
-        groups = blur_groups(over_border(self.window), on)
-        for window in groups[::-1] if turned else groups:
-            kernel = functools.partial(_weighted, window=window, on=on, turned=turned)
-            last = window is groups[0 if turned else -1]
-            x = kernel(x) if last else materialise(barrier_on(on), kernel, x)
+    def _passes(self, x: Array, *, platform: Platform, transposed: bool) -> Array:
+        """Over what is reflected, a group of axes after another, or `transposed` from the output to that."""
+        groups = blur_groups(over_border(self.window), platform)
+        for window in groups[::-1] if transposed else groups:
+            kernel = functools.partial(
+                _weighted, window=window, platform=platform, transposed=transposed
+            )
+            last = window is groups[0 if transposed else -1]
+            x = kernel(x) if last else materialise(barrier_on(platform), kernel, x)
         return x
 
-    def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
-        wide = materialise(barrier_on(on), self._reflected, cast(x, accumulator(x.dtype)))
-        return cast(self._passes(wide, on=on, turned=False), x.dtype)
+    def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
+        wide = materialise(barrier_on(platform), self._reflected, cast(x, accumulator(x.dtype)))
+        return cast(self._passes(wide, platform=platform, transposed=False), x.dtype)
 
-    def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         wide = cast(dy, accumulator(dy.dtype))
-        back = functools.partial(self._passes, on=on, turned=True)
-        spread = materialise(barrier_on(on), back, wide) if keeps_reflected(on) else back(wide)
+        back = functools.partial(self._passes, platform=platform, transposed=True)
+        spread = (
+            materialise(barrier_on(platform), back, wide)
+            if keeps_reflected(platform)
+            else back(wide)
+        )
         x = slices.zeros_like(wide, self.window.axes, self.window.input_shape)
         (dx,) = jax.linear_transpose(self._reflected, x)(spread)
         return (cast(dx, dy.dtype),)
 
 
-def _pass(window: Window, x: Any, on: Platform, *, turned: bool) -> Pass:
+def _pass(window: Window, x: Any, platform: Platform, *, transposed: bool) -> Pass:
     """The pass over a group of axes."""
-    problem = problem_of(window, x, on, window.unpooled(x.shape))
-    return Pass(step_over(window.dims), blur_layout(problem, turned=turned))
+    problem = problem_of(window, x, platform, window.unpooled(x.shape))
+    return Pass(step_over(window.dims), blur_layout(problem, transposed=transposed))
 
 
-def _phases(one: Pass, *, turned: bool) -> tuple[Phases, ...]:
+def _phases(one: Pass, *, transposed: bool) -> tuple[Phases, ...]:
     """What a pass reads along each of its axes."""
-    return one.step.transposed if turned else one.step.phases
+    return one.step.transposed if transposed else one.step.phases
 
 
-def _weighted(x: Array, *, window: Window, on: Platform, turned: bool) -> Array:
-    """The sums of the windows of x, each tap with its weight, or `turned` from sums to elements."""
+def _weighted(x: Array, *, window: Window, platform: Platform, transposed: bool) -> Array:
+    """The sums of the windows of x, each tap with its weight, or `transposed` from sums to elements."""
     lines = [binomial(n, x.dtype) for n in window.window_shape]
     weights = functools.reduce(np.multiply.outer, lines).ravel()
-    one = _pass(window, x, on, turned=turned)
+    one = _pass(window, x, platform, transposed=transposed)
 
     def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
         weight = lax.full_like(parts[0], weights[tap])
         return grow(parts[0] * weight, fill=0)
 
-    source = Source([x], [0], _phases(one, turned=turned))
+    source = Source([x], [0], _phases(one, transposed=transposed))
     return carry_out(one.layout, one.step.axes, [source], term, added)
 
 

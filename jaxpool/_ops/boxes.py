@@ -46,10 +46,10 @@ class BoxMax(Op):
         """With ties split the residual holds x and y."""
         return self.ties == "split"
 
-    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
         walked = along((1, 2), "walked", note="a pixel of each cell at a time")
         note = "a part of the image after another, and of each the boxes that reach it"
-        in_order = self._in_order(on, x)
+        in_order = self._in_order(platform, x)
         sent = along((1, 2), "scattered" if in_order else "walked", note="" if in_order else note)
         if self.ties == "split":
             return OpPlan(walked, (*walked, *walked), (*walked, *sent))
@@ -68,22 +68,22 @@ class BoxMax(Op):
         return Cells(image, *bounds)
 
     def _walk(
-        self, on: Platform, join: Any, start: Any, xs: Any, given: Any, *more: Array
+        self, platform: Platform, join: Any, start: Any, xs: Any, given: Any, *more: Array
     ) -> Array:
-        together = min(plan_cells(on, self.sizes).together, given[0].shape[0])
+        together = min(plan_cells(platform, self.sizes).together, given[0].shape[0])
         return walk(join, start, xs, self._cells(*given), together, *more)
 
-    def value(self, on: Platform, x: Array, *given: Array) -> Array:
+    def value(self, platform: Platform, x: Array, *given: Array) -> Array:
         def larger(best: Array, here: Array, at: Array, value: Array) -> Array:
             return jnp.where(here, lax.max(best, value), best)
 
         fill, cells = decoded_losing(x.dtype, "max"), self._cells(*given)
-        y = self._walk(on, larger, fill, [decode(x)], given)
+        y = self._walk(platform, larger, fill, [decode(x)], given)
         some = (cells.bottom > cells.top)[:, :, None] & (cells.right > cells.left)[:, None, :]
         return encode(jnp.where(some[..., None], y, jnp.zeros((), y.dtype)), x.dtype)
 
-    def primal(self, on: Platform, x: Array, *given: Array) -> tuple[Array, Any]:
-        y = self.value(on, x, *given)
+    def primal(self, platform: Platform, x: Array, *given: Array) -> tuple[Array, Any]:
+        y = self.value(platform, x, *given)
         if self.ties == "split":
             return y, (given, x, y)
         none = np.asarray(self.sizes[1] * self.sizes[2])
@@ -93,14 +93,14 @@ class BoxMax(Op):
             tied = here & level(value, y)
             return jnp.where(tied if self.ties == "last" else tied & (where == none), at, where)
 
-        kept = given, self._walk(on, found, none, [decode(x)], given, decode(y))
+        residual = given, self._walk(platform, found, none, [decode(x)], given, decode(y))
         if is_float(x.dtype):
-            y = zeros_signed(y, is_negative(self.linear(on, kept, x)))
-        return y, kept
+            y = zeros_signed(y, is_negative(self.linear(platform, residual, x)))
+        return y, residual
 
-    def _collected(self, on: Platform, kept: Any, *xs: Array) -> Array:
+    def _collected(self, platform: Platform, residual: Any, *xs: Array) -> Array:
         """The sum of x (B, H, W, C), or else of ones, over the pixels that each cell chose."""
-        given, x, y = kept
+        given, x, y = residual
 
         def add(total: Array, here: Array, at: Array, *values: Array) -> Array:
             *more, value, y = values
@@ -108,17 +108,19 @@ class BoxMax(Op):
             return total + jnp.where(here & level(value, y), term, 0)
 
         dtype = xs[0].dtype if xs else accumulator(x.dtype)
-        return self._walk(on, add, np.zeros((), dtype), [*xs, decode(x)], given, decode(y))
+        return self._walk(platform, add, np.zeros((), dtype), [*xs, decode(x)], given, decode(y))
 
-    def _shared(self, on: Platform, kept: Any, x: Array) -> Array:
+    def _shared(self, platform: Platform, residual: Any, x: Array) -> Array:
         """x over how many pixels each cell chose."""
-        return x / jnp.maximum(self._collected(on, kept), 1).astype(x.dtype)
+        return x / jnp.maximum(self._collected(platform, residual), 1).astype(x.dtype)
 
-    def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         wide = x_dot.astype(accumulator(x_dot.dtype))
         if self.ties == "split":
-            return self._shared(on, kept, self._collected(on, kept, wide)).astype(x_dot.dtype)
-        given, where = kept
+            return self._shared(
+                platform, residual, self._collected(platform, residual, wide)
+            ).astype(x_dot.dtype)
+        given, where = residual
         image = self._cells(*given).image
         flat = wide.reshape(self.sizes[0], math.prod(self.sizes[1:]), -1)
         at = image[:, None, None, None], where.astype(np.int32), jnp.arange(flat.shape[2])
@@ -132,17 +134,17 @@ class BoxMax(Op):
         first = images[0][:, None, None, None] * size if images else 0
         return jnp.where(where < size, first + where, math.prod(self.sizes))
 
-    def _in_order(self, on: Platform, x: Any) -> bool:
+    def _in_order(self, platform: Platform, x: Any) -> bool:
         """Whether cotangents go by one scatter to the pixels that were chosen, of images with the channels of x."""
         if self.ties == "split":
             return False
-        known = problem_of(Window(()), x, on)
-        return puts_in_order(on, (math.prod(self.sizes), known.shape[-1]), known.sharded)
+        known = problem_of(Window(()), x, platform)
+        return puts_in_order(platform, (math.prod(self.sizes), known.shape[-1]), known.sharded)
 
-    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         share = dy.astype(accumulator(dy.dtype))
-        given, *more = kept
-        if self._in_order(on, dy):
+        given, *more = residual
+        if self._in_order(platform, dy):
             channels = dy.shape[-1]
             rows = self._rows(*more, *given[1:]).reshape(-1, channels)
             count = math.prod(self.sizes)
@@ -150,11 +152,11 @@ class BoxMax(Op):
             return (dx.reshape(*self.sizes, channels).astype(dy.dtype),)
         if self.ties == "split":
             field, marks = map(decode, more)
-            share = self._shared(on, kept, share)
+            share = self._shared(platform, residual, share)
         else:
             (marks,) = more
             field = lax.iota(marks.dtype, math.prod(self.sizes[1:]))
             field = jnp.broadcast_to(field.reshape(*self.sizes[1:], 1), (*self.sizes, 1))
-        tile = plan_cells(on, self.sizes).tile
+        tile = plan_cells(platform, self.sizes).tile
         dx = spread(share, marks, field, self._cells(*given), tile, self.sizes)
         return (dx.astype(dy.dtype),)

@@ -17,14 +17,14 @@ from jaxpool._plan.rank_pool import plan_rank, rows_joined, unrolled, walked_bac
 from jaxpool._plan.stages import Stages, of_steps, taps
 
 
-def walk_over(window: Window, x: Array, on: Platform, shape: object = None) -> rolled.Walk:
+def walk_over(window: Window, x: Array, platform: Platform, shape: object = None) -> rolled.Walk:
     """A walk over the taps of a window of x, or of an array of `shape` with the dtype of x."""
-    return rolled.Walk(window, rows_joined(problem_of(window, x, on, shape)))
+    return rolled.Walk(window, rows_joined(problem_of(window, x, platform, shape)))
 
 
 def fold(
     window: Window,
-    on: Platform,
+    platform: Platform,
     join: Callable[..., rolled.State],
     first: Sequence[Array],
     xs: Sequence[Array],
@@ -43,7 +43,7 @@ def fold(
             elements = [slices.tap_of(x, window, tap) for x in padded]
             state = join(state, np.int32(tap), elements, *own)
         return state
-    walk = walk_over(window, xs[0], on)
+    walk = walk_over(window, xs[0], platform)
     flat = [walk.flat(each) for each in own]
 
     def step(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
@@ -54,24 +54,24 @@ def fold(
     return tuple(lax.reshape(each, like.shape) for each, like in zip(found, state, strict=True))
 
 
-def chosen_stages(window: Window, x: Any, on: Platform) -> tuple[Stages, Stages]:
+def chosen_stages(window: Window, x: Any, platform: Platform) -> tuple[Stages, Stages]:
     """The passes of `pick` and of `send`."""
     if walked_back(window):
         return taps(window, "walked"), taps(window, "walked")
-    plan = plan_rank(problem_of(window, x, on))
+    plan = plan_rank(problem_of(window, x, platform))
     return of_steps(plan.tangent[::-1]), of_steps(plan.backward, back=True)
 
 
-def pick(window: Window, x: Array, tap: Array, on: Platform) -> Array:
+def pick(window: Window, x: Array, tap: Array, platform: Platform) -> Array:
     """The element of x at the `tap` of each window."""
     if walked_back(window):
-        return rolled.pick(walk_over(window, x, on), x, tap)
-    return route.pick(x, tap, plan_rank(problem_of(window, x, on)))
+        return rolled.pick(walk_over(window, x, platform), x, tap)
+    return route.pick(x, tap, plan_rank(problem_of(window, x, platform)))
 
 
-def send(window: Window, dy: Array, tap: Array, on: Platform) -> Array:
+def send(window: Window, dy: Array, tap: Array, platform: Platform) -> Array:
     """The transpose of `pick`: no scatter."""
     shape = window.unpooled(dy.shape)
     if walked_back(window):
-        return rolled.route(walk_over(window, dy, on, shape), dy, tap)
-    return route.route(dy, tap, plan_rank(problem_of(window, dy, on, shape)))
+        return rolled.route(walk_over(window, dy, platform, shape), dy, tap)
+    return route.route(dy, tap, plan_rank(problem_of(window, dy, platform, shape)))

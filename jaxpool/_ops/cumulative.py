@@ -19,10 +19,10 @@ from jaxpool._plan.stages import OpPlan, Stage, Stages
 Which = Literal["first", "last"]
 
 
-def scan_of(on: Platform, x: Any) -> ScanPlan:
+def scan_of(platform: Platform, x: Any) -> ScanPlan:
     """The passes of a scan of x."""
-    known = problem_of(Window(()), x, on)
-    return plan_scan(on, known.shape, known.sharded)
+    known = problem_of(Window(()), x, platform)
+    return plan_scan(platform, known.shape, known.sharded)
 
 
 def scan_stages(chosen: ScanPlan, axis: int, size: Any) -> Stages:
@@ -60,20 +60,20 @@ class Running(Op):
 
     stores_inputs = True
 
-    def plan(self, on: Platform, x: Any, *reset: Any) -> OpPlan:
-        scan = scan_stages(scan_of(on, x), self.axis, x.shape[self.axis])
+    def plan(self, platform: Platform, x: Any, *reset: Any) -> OpPlan:
+        scan = scan_stages(scan_of(platform, x), self.axis, x.shape[self.axis])
         value = (*scan * len(reset), *scan)  # one for where each episode begins
         return OpPlan((*value, *scan), scan, scan, value)
 
-    def value(self, on: Platform, x: Array, *reset: Array) -> Array:
-        return running(x, self.axis, self.kind, self.reverse, scan_of(on, x), *reset)
+    def value(self, platform: Platform, x: Array, *reset: Array) -> Array:
+        return running(x, self.axis, self.kind, self.reverse, scan_of(platform, x), *reset)
 
-    def primal(self, on: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
-        plan = scan_of(on, x)
+    def primal(self, platform: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
+        plan = scan_of(platform, x)
         return running_select(x, self.axis, self.kind, self.ties, self.reverse, plan, *reset)
 
-    def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
-        return run_copies(x_dot, index, self.axis, self.reverse, scan_of(on, x_dot))
+    def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
+        return run_copies(x_dot, index, self.axis, self.reverse, scan_of(platform, x_dot))
 
-    def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (run_sums(dy, index, self.axis, self.reverse, scan_of(on, dy)),)
+    def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
+        return (run_sums(dy, index, self.axis, self.reverse, scan_of(platform, dy)),)

@@ -98,11 +98,11 @@ class Extreme(Op):
             dx = lax.reshape(jnp.sum(dx, axis=axes, keepdims=True, dtype=dx.dtype), shape)
         return dx.astype(dtype)
 
-    def plan(self, on: Platform, *types: Any) -> OpPlan:
+    def plan(self, platform: Platform, *types: Any) -> OpPlan:
         joined = along((), "elementwise", len(self.shapes))
         return linear_plan(joined, joined)
 
-    def value(self, on: Platform, *xs: Array) -> Array:
+    def value(self, platform: Platform, *xs: Array) -> Array:
         order = "first" if self.ties == "split" else self.ties
         wide = [decode(self._wide(x, self.dtype)) for x in xs]
         best = wide[0]
@@ -110,7 +110,7 @@ class Extreme(Op):
             best = lax.select(_takes(x, best, self.kind, order, self.nan), x, best)
         return encode(best, self.dtype)
 
-    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Words]:
+    def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Words]:
         wide = [decode(self._wide(x, self.dtype)) for x in xs]
         if self._is_pair:
             a, b = wide
@@ -166,7 +166,7 @@ class Extreme(Op):
             return lax.select(both, total * np.asarray(0.5, total.dtype), total)
         return share(total, winners)
 
-    def linear(self, on: Platform, winners: Words, *tangents: Array | None) -> Array:
+    def linear(self, platform: Platform, winners: Words, *tangents: Array | None) -> Array:
         dtype = accumulator(self.dtype)
         terms = []
         for i, tangent in enumerate(tangents):
@@ -176,7 +176,7 @@ class Extreme(Op):
             terms.append(lax.select(self._won(winners, i), wide, lax.full_like(wide, 0)))
         return self._share(functools.reduce(lax.add, terms), winners).astype(self.dtype)
 
-    def transpose(self, on: Platform, winners: Words, dy: Array) -> tuple[Array, ...]:
+    def transpose(self, platform: Platform, winners: Words, dy: Array) -> tuple[Array, ...]:
         part = self._share(dy.astype(accumulator(dy.dtype)), winners)
         zeros = lax.full_like(part, 0)
         return tuple(

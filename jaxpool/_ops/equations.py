@@ -61,22 +61,22 @@ def _computed(path: tuple[Any, ...]) -> Bound:
 
 def _mapped_linearly(path: tuple[Any, ...]) -> Bound:
     params = path[-1].params
-    op, given, turned, batch = (params[name] for name in ("op", "given", "turned", "batch"))
+    op, given, transposed, batch = (params[name] for name in ("op", "given", "transposed", "batch"))
     count = params["tree"].num_leaves
     avals = [each.aval for each in path[-1].invars]
     front = [0] * len(batch)
     residual = _inner(avals[:count], batch)
     lanes = [_without(aval, front) for aval in avals[count:]]
     outs = [_without(each.aval, front) for each in path[-1].outvars]
-    xs = iter(outs if turned else lanes)
+    xs = iter(outs if transposed else lanes)
     types = [next(xs) if one else None for one in given]
     if op.linear_in_x:
         types += residual
     ahead: Direction = "value" if op.linear_in_x else "tangent"
-    ys = tuple(lanes if turned else outs)
+    ys = tuple(lanes if transposed else outs)
     mapped = tuple(avals[count].shape[: len(batch)])
     return Bound(
-        op, "backward" if turned else ahead, tuple(types), ys, mapped, tuple(residual), path
+        op, "backward" if transposed else ahead, tuple(types), ys, mapped, tuple(residual), path
     )
 
 
@@ -112,11 +112,11 @@ def passes_of(plan: OpPlan, direction: Direction) -> Stages:
     return found
 
 
-def stages_of(on: Platform, function: Any, *args: Any) -> Stages:
+def stages_of(platform: Platform, function: Any, *args: Any) -> Stages:
     """The passes of the ops that `function` binds, of arrays of the types `args`."""
     program = jax.make_jaxpr(function)(*args).jaxpr
     return tuple(
         stage
         for bound in ops_in(program)
-        for stage in passes_of(bound.op.plan(on, *bound.types), bound.direction)
+        for stage in passes_of(bound.op.plan(platform, *bound.types), bound.direction)
     )

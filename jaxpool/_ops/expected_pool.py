@@ -33,18 +33,18 @@ class ExpectedPool(RangedOp):
 
     def plain(self, x: Array) -> tuple[Array, Array]:
         weight = self._weights(x)[2]
-        total = sum_of(self.window, weight, kept=True)
+        total = sum_of(self.window, weight, stored=True)
         y = sum_of(self.window, weight * weight) / total
         return y, graded(between(total, REACH), total == 0)
 
-    def outside(self, on: Platform, grade: Array, y: Array, x: Array) -> Array:
+    def outside(self, platform: Platform, grade: Array, y: Array, x: Array) -> Array:
         """Where nothing weighs anything, y was 0 / 0."""
 
         def first(y: Array, x: Array) -> Array:
             return jnp.where(y == y, y, self._first(widened(x, self.window)))
 
         def careful(y: Array, x: Array) -> Array:
-            return self.carefully(on, x)
+            return self.carefully(platform, x)
 
         found: Array = lax.cond(grade == EMPTY, first, careful, y, x)
         return found
@@ -82,19 +82,19 @@ class ExpectedPool(RangedOp):
         return jnp.where(total == 0, self._first(dots[0]), mean)
 
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
-        total = sum_of(self.window, self._weights(xs[0])[2], kept=True)
+        total = sum_of(self.window, self._weights(xs[0])[2], stored=True)
         sure = between(total, REACH)
         (part,), grades = share(dy, 1 / jnp.where(sure, total, 1), sure, total == 0)
         return (part, part * y), grades
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         _, step, weight = self._weights(xs[0])
-        once = spread_of(self.window, shares[0], kept=True)
+        once = spread_of(self.window, shares[0], stored=True)
         dx = 2 * weight * once - step * spread_of(self.window, shares[1])
         return (dx.astype(xs[0].dtype),)
 
     def completed(
-        self, on: Platform, grade: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
+        self, platform: Platform, grade: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
         """Windows in which nothing weighs share nothing, but their first element gets all."""
 
@@ -102,7 +102,7 @@ class ExpectedPool(RangedOp):
             alone = jnp.where(shares[0] == 0, dy.astype(shares[0].dtype), 0)
             return dx + self._first_back(alone).astype(dx.dtype)
 
-        return (amended(on, grade != EMPTY, more, dxs[0]),)
+        return (amended(platform, grade != EMPTY, more, dxs[0]),)
 
     def careful(self, x: Array) -> Array:
         wide, _, weight = self._weights(x)

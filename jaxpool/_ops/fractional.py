@@ -156,17 +156,17 @@ class Fractional(Op):
             why=(why,),
         )
 
-    def _begun(self, on: Platform, starts: Sequence[Array], *xs: Array) -> tuple[Array, ...]:
+    def _begun(self, platform: Platform, starts: Sequence[Array], *xs: Array) -> tuple[Array, ...]:
         """What each of xs has where windows begin."""
         for dim, start in zip(self.dims, starts, strict=True):
             read = functools.partial(_each, dim.at_starts)
-            xs = materialise(barrier_on(on), read, start, *xs)
+            xs = materialise(barrier_on(platform), read, start, *xs)
         return xs
 
-    def _spread(self, on: Platform, starts: Sequence[Array], y: Array) -> Array:
+    def _spread(self, platform: Platform, starts: Sequence[Array], y: Array) -> Array:
         """The transpose, of one array."""
         for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
-            y = materialise(barrier_on(on), dim.to_starts, start, y)
+            y = materialise(barrier_on(platform), dim.to_starts, start, y)
         return y
 
 
@@ -180,39 +180,45 @@ class FractionalPool(Fractional):
 
     ties: Order = "first"
 
-    def plan(self, on: Platform, x: Any, *samples: Any) -> OpPlan:
-        return self._placed(SelectPool(self.window, "max", self.ties).plan(on, x))
+    def plan(self, platform: Platform, x: Any, *samples: Any) -> OpPlan:
+        return self._placed(SelectPool(self.window, "max", self.ties).plan(platform, x))
 
-    def value(self, on: Platform, x: Array, *samples: Array) -> Array:
-        plan = plan_max(problem_of(self.window, x, on))
+    def value(self, platform: Platform, x: Array, *samples: Array) -> Array:
+        plan = plan_max(problem_of(self.window, x, platform))
         best = functools.partial(select_value, kind="max", ties=self.ties, plan=plan)
-        return self._begun(on, self.starts(samples), materialise(barrier_on(on), best, x))[0]
+        return self._begun(
+            platform, self.starts(samples), materialise(barrier_on(platform), best, x)
+        )[0]
 
-    def primal(self, on: Platform, x: Array, *samples: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, *samples: Array) -> tuple[Array, Any]:
         window, starts = self.window, self.starts(samples)
-        plan = plan_max(problem_of(window, x, on))
-        y, tap = materialise(barrier_on(on), lambda x: select(x, window, "max", self.ties, plan), x)
-        return self._begun(on, starts, y)[0], (tap, starts)
+        plan = plan_max(problem_of(window, x, platform))
+        y, tap = materialise(
+            barrier_on(platform), lambda x: select(x, window, "max", self.ties, plan), x
+        )
+        return self._begun(platform, starts, y)[0], (tap, starts)
 
-    def position(self, kept: tuple[Array, tuple[Array, ...]]) -> Array:
+    def position(self, residual: tuple[Array, tuple[Array, ...]]) -> Array:
         """The flat position of each maximum."""
-        tap, starts = kept
+        tap, starts = residual
         for dim, start in zip(self.dims, starts, strict=True):
             tap = dim.at_starts(start, tap)
         return flat_position(tap, self.window, starts, self.window.input_shape)
 
-    def linear(self, on: Platform, kept: tuple[Array, tuple[Array, ...]], x_dot: Array) -> Array:
-        tap, starts = kept
-        plan = plan_max(problem_of(self.window, x_dot, on))
-        every = materialise(barrier_on(on), functools.partial(pick, plan=plan), x_dot, tap)
-        return self._begun(on, starts, every)[0]
+    def linear(
+        self, platform: Platform, residual: tuple[Array, tuple[Array, ...]], x_dot: Array
+    ) -> Array:
+        tap, starts = residual
+        plan = plan_max(problem_of(self.window, x_dot, platform))
+        every = materialise(barrier_on(platform), functools.partial(pick, plan=plan), x_dot, tap)
+        return self._begun(platform, starts, every)[0]
 
     def transpose(
-        self, on: Platform, kept: tuple[Array, tuple[Array, ...]], dy: Array
+        self, platform: Platform, residual: tuple[Array, tuple[Array, ...]], dy: Array
     ) -> tuple[Array]:
-        tap, starts = kept
-        every = self._spread(on, starts, cast(dy, accumulator(dy.dtype)))
-        problem = problem_of(self.window, every, on, self.window.unpooled(every.shape))
+        tap, starts = residual
+        every = self._spread(platform, starts, cast(dy, accumulator(dy.dtype)))
+        problem = problem_of(self.window, every, platform, self.window.unpooled(every.shape))
         return (cast(route(every, tap, plan_max(problem)), dy.dtype),)
 
 
@@ -226,14 +232,16 @@ class FractionalMean(Fractional):
     def _mean(self) -> SumPool:
         return SumPool(self.window, "counted")
 
-    def plan(self, on: Platform, x: Any, *samples: Any) -> OpPlan:
-        return self._placed(self._mean.plan(on, x))
+    def plan(self, platform: Platform, x: Any, *samples: Any) -> OpPlan:
+        return self._placed(self._mean.plan(platform, x))
 
-    def linear(self, on: Platform, samples: tuple[Array, ...], x: Array) -> Array:
+    def linear(self, platform: Platform, samples: tuple[Array, ...], x: Array) -> Array:
         wide = cast(x, accumulator(x.dtype))
-        every = materialise(barrier_on(on), lambda wide: self._mean.linear(on, (), wide), wide)
-        return cast(self._begun(on, self.starts(samples), every)[0], x.dtype)
+        every = materialise(
+            barrier_on(platform), lambda wide: self._mean.linear(platform, (), wide), wide
+        )
+        return cast(self._begun(platform, self.starts(samples), every)[0], x.dtype)
 
-    def transpose(self, on: Platform, samples: tuple[Array, ...], dy: Array) -> tuple[Array]:
-        every = self._spread(on, self.starts(samples), cast(dy, accumulator(dy.dtype)))
-        return (cast(self._mean.transpose(on, (), every)[0], dy.dtype),)
+    def transpose(self, platform: Platform, samples: tuple[Array, ...], dy: Array) -> tuple[Array]:
+        every = self._spread(platform, self.starts(samples), cast(dy, accumulator(dy.dtype)))
+        return (cast(self._mean.transpose(platform, (), every)[0], dy.dtype),)

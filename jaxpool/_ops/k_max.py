@@ -29,17 +29,17 @@ class KMax(Op):
     size: int
     count: int
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any) -> OpPlan:
         order, read = along([self.axis], "ordered"), along([self.axis], "gathered")
-        if compares_positions(on, self.count):
+        if compares_positions(platform, self.count):
             return OpPlan((*order, *read), read, along([self.axis], "compared", self.count))
         return OpPlan((*order, *read), read, along([self.axis], "scattered"))
 
-    def primal(self, on: Platform, x: Array) -> tuple[Array, Array]:
+    def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
         def chosen(x: Array) -> Array:
             # top_k orders NaNs and zeros by their bits: through keys there is one of each.
             keys = jnp.moveaxis(rank.keys(x), self.axis, -1)
-            if sorts_for_top_k(on, partitioned.value):
+            if sorts_for_top_k(platform, partitioned.value):
                 order = jnp.argsort(jnp.bitwise_not(keys), axis=-1, stable=True)
                 largest = lax.slice_in_dim(order, 0, self.count, axis=-1)
             else:
@@ -47,14 +47,14 @@ class KMax(Op):
             first = lax.sort(largest, dimension=-1)
             return jnp.moveaxis(first, -1, self.axis).astype(index_dtype(self.size))
 
-        index = materialise(barrier_on(on), chosen, x)
-        return self.linear(on, index, x), index
+        index = materialise(barrier_on(platform), chosen, x)
+        return self.linear(platform, index, x), index
 
-    def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
         at = index.astype(np.int32)
         return jnp.take_along_axis(x_dot, at, axis=self.axis, mode="promise_in_bounds")
 
-    def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
         """Of each element, the one output that has its index, if any: a sum of at most one term that is not 0."""
         line = slices.along(int32_range(self.size).astype(index.dtype), self.axis, dy.ndim)
 
@@ -62,6 +62,8 @@ class KMax(Op):
             at, value = (lax.slice_in_dim(x, which, which + 1, axis=self.axis) for x in (index, dy))
             return jnp.where(jnp.equal(at, line), value, np.zeros((), dy.dtype))
 
-        if compares_positions(on, self.count):  # so long a program may be; its loop vectorises
+        if compares_positions(
+            platform, self.count
+        ):  # so long a program may be; its loop vectorises
             return (functools.reduce(lax.add, map(sent, range(self.count))),)
         return (put_apart(dy, index, self.axis, self.size),)

@@ -42,11 +42,11 @@ class LevelMean(Op):
     def inputs(self) -> int:
         return len(self.levels)
 
-    def plan(self, on: Platform, *types: Any) -> OpPlan:
+    def plan(self, platform: Platform, *types: Any) -> OpPlan:
         xs, given = types[: self.inputs], types[self.inputs :]
-        plans = [self.one.plan(on, x, *given) for x in xs]
-        if self._by_pixels(on):
-            joined = self._joined(on, xs, given[0])
+        plans = [self.one.plan(platform, x, *given) for x in xs]
+        if self._by_pixels(platform):
+            joined = self._joined(platform, xs, given[0])
             note = "all levels made one array" if joined else "a box at a time"
             read = along((1, 2), "gathered", self.one.pixels_of_a_cell, note)
             return linear_plan(read, plans[0].backward)
@@ -60,36 +60,40 @@ class LevelMean(Op):
             there = jnp.where(level == number, image, np.int32(-1))
             yield dataclasses.replace(self.one, sizes=sizes), (boxes, there)
 
-    def linear(self, on: Platform, given: tuple[Array, ...], *xs: Array | None) -> Array:
-        if not self._by_pixels(on):
+    def linear(self, platform: Platform, given: tuple[Array, ...], *xs: Array | None) -> Array:
+        if not self._by_pixels(platform):
             pairs = zip(self._of_levels(given), xs, strict=True)
-            found = [op.linear(on, boxes, x) for (op, boxes), x in pairs if x is not None]
+            found = [op.linear(platform, boxes, x) for (op, boxes), x in pairs if x is not None]
             return functools.reduce(lax.add, found)
         known = {n: x for n, x in enumerate(xs) if x is not None}
         flats = [x.reshape(-1, x.shape[-1]) for x in known.values()]
         which, of = self._weighted([*known], *given)
-        joined = self._joined(on, known.values(), given[0])
+        joined = self._joined(platform, known.values(), given[0])
         return read_one_of(flats, which, of, joined=joined).astype(flats[0].dtype)
 
-    def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array, ...]:
-        if not self._by_pixels(on):
-            return tuple(op.transpose(on, boxes, dy)[0] for op, boxes in self._of_levels(given))
+    def transpose(
+        self, platform: Platform, given: tuple[Array, ...], dy: Array
+    ) -> tuple[Array, ...]:
+        if not self._by_pixels(platform):
+            return tuple(
+                op.transpose(platform, boxes, dy)[0] for op, boxes in self._of_levels(given)
+            )
         which, of = self._weighted(range(len(self.levels)), *given)
         counts = [math.prod(sizes) for sizes in self.levels]
         dxs = self.one.sent(dy.astype(accumulator(dy.dtype)), which, of, counts)
         pairs = zip(dxs, self.levels, strict=True)
         return tuple(dx.reshape(*sizes, dy.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 
-    def _by_pixels(self, on: Platform) -> bool:
+    def _by_pixels(self, platform: Platform) -> bool:
         """`BoxMean.by_pixels`, of an array of the pixels of all levels."""
         pixels = sum(map(math.prod, self.levels))
-        return dataclasses.replace(self.one, sizes=(pixels,)).by_pixels(on)
+        return dataclasses.replace(self.one, sizes=(pixels,)).by_pixels(platform)
 
-    def _joined(self, on: Platform, xs: Iterable[Any], boxes: Any) -> bool:
+    def _joined(self, platform: Platform, xs: Iterable[Any], boxes: Any) -> bool:
         """Whether boxes (K, 4) are read from one array of all these levels."""
         sizes = [x.size if is_int(x.size) else None for x in xs]
         itemsize = next(iter(xs)).dtype.itemsize
-        return joins_levels(on, sizes, itemsize, boxes.shape[0])
+        return joins_levels(platform, sizes, itemsize, boxes.shape[0])
 
     def _weighted(
         self, numbers: Sequence[int], boxes: Array, level: Array, image: Array

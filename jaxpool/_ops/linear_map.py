@@ -69,11 +69,11 @@ def compute(op: Op, what: str, *xs: Array) -> Any:
 
 def value(op: Op, *xs: Array) -> Array:
     """What `op` computes of xs."""
-    y: Array = kept(op, *xs)[0] if op.linear_in_x else compute(op, "value", *xs)
+    y: Array = value_and_residual(op, *xs)[0] if op.linear_in_x else compute(op, "value", *xs)
     return y
 
 
-def kept(op: Op, *args: Array) -> tuple[Array, Any]:
+def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
     """What `op` computes of its inputs and what is given beside them, and the residual."""
     xs, given = args[: op.inputs], args[op.inputs :]
     if op.linear_in_x:
@@ -89,12 +89,12 @@ def kept(op: Op, *args: Array) -> tuple[Array, Any]:
 
 
 def linear_map(
-    op: Op, residual: Any, xs: Sequence[Array], *, given: tuple[bool, ...], turned: bool = False
+    op: Op, residual: Any, xs: Sequence[Array], *, given: tuple[bool, ...], transposed: bool = False
 ) -> list[Array]:
-    """`op.linear`, of the tangents that are given, or `turned` `op.transpose`, the cotangents of those."""
+    """`op.linear`, of the tangents that are given, or `transposed` `op.transpose`, the cotangents of those."""
     leaves, tree = jax.tree.flatten(residual)
     found: list[Array] = linear_p.bind(
-        *leaves, *xs, op=op, tree=tree, given=given, turned=turned, batch=()
+        *leaves, *xs, op=op, tree=tree, given=given, transposed=transposed, batch=()
     )
     return found
 
@@ -105,10 +105,10 @@ def _mapped(run: Callable[..., Any], batch: tuple[Dims, ...]) -> Callable[..., A
     return run
 
 
-def _compute(*args: Array, op: Op, what: str, batch: tuple[Dims, ...], on: Platform) -> Any:
-    run: Callable[..., Any] = functools.partial(getattr(op, what), on)
+def _compute(*args: Array, op: Op, what: str, batch: tuple[Dims, ...], platform: Platform) -> Any:
+    run: Callable[..., Any] = functools.partial(getattr(op, what), platform)
     if op.stores_inputs and what == "primal":
-        run = store_arguments(barrier_on(on), run)
+        run = store_arguments(barrier_on(platform), run)
     return _mapped(run, batch)(*args)
 
 
@@ -117,23 +117,23 @@ def _linear(
     op: Op,
     tree: Any,
     given: tuple[bool, ...],
-    turned: bool,
+    transposed: bool,
     batch: tuple[Dims, ...],
-    on: Platform,
+    platform: Platform,
 ) -> Any:
     count = tree.num_leaves
 
     def run(*args: Array) -> Any:
         residual = jax.tree.unflatten(tree, args[:count])
-        if turned:
-            dxs = op.transpose(on, residual, *args[count:])
+        if transposed:
+            dxs = op.transpose(platform, residual, *args[count:])
             return [dx for dx, wanted in zip(dxs, given, strict=True) if wanted]
         tangents = iter(args[count:])
-        y = op.linear(on, residual, *[next(tangents) if one else None for one in given])
+        y = op.linear(platform, residual, *[next(tangents) if one else None for one in given])
         return y
 
     lanes = (0,) * (len(args) - count)
-    kernel = store_arguments(barrier_on(on), run) if op.stores_residual else run
+    kernel = store_arguments(barrier_on(platform), run) if op.stores_residual else run
     return _mapped(kernel, tuple((*dims, *lanes) for dims in batch))(*args)
 
 
@@ -154,7 +154,7 @@ def _types(run: Callable[..., Any], avals: Any, params: Any, mesh: Any) -> tuple
 
     Read off its portable form, so that shardings and manual axes are right too.
     """
-    portable = functools.partial(run, on="portable", **dict(params))
+    portable = functools.partial(run, platform="portable", **dict(params))
     program, shapes = jax.make_jaxpr(portable, return_shape=True)(*avals)
     return program.out_avals, jax.tree.structure(shapes)
 
@@ -167,14 +167,14 @@ def _define(primitive: Any, run: Callable[..., Any]) -> None:
     def typed(*avals: Any, **params: Any) -> Any:
         return _types(run, avals, tuple(params.items()), jax.sharding.get_abstract_mesh())[0]
 
-    def leaves(*args: Array, on: Platform, **params: Any) -> Any:
-        return jax.tree.leaves(run(*args, on=on, **params))
+    def leaves(*args: Array, platform: Platform, **params: Any) -> Any:
+        return jax.tree.leaves(run(*args, platform=platform, **params))
 
     primitive.multiple_results = True
     primitive.def_impl(evaluated)
     primitive.def_abstract_eval(typed)
     for name, platform in PLATFORMS.items():
-        kernel = functools.partial(leaves, on=platform)
+        kernel = functools.partial(leaves, platform=platform)
         rule = _lowering(mlir.lower_fun(kernel, multiple_results=True))
         mlir.register_lowering(primitive, rule, platform=name)
 
@@ -242,7 +242,7 @@ def _jvp_compute(primals: Any, tangents: Any, *, op: Op, what: str, batch: tuple
     moved = [which for which, moves in enumerate(given) if moves]
 
     def pushed(*args: Array) -> tuple[list[Array], Array]:
-        y, residual = kept(op, *args[: len(primals)])
+        y, residual = value_and_residual(op, *args[: len(primals)])
         dots = vary_together(args[len(primals) :], y)
         dot = linear_map(op, residual, dots, given=given)[0]
         return jax.tree.leaves((y, residual) if what == "primal" else y), dot
@@ -277,20 +277,20 @@ def _by_residual(primals: Any, moved: dict[int, Array], params: Any) -> Any:
 
     def portable(known: dict[int, Array]) -> Any:
         args = [known.get(which, x) for which, x in enumerate(primals)]
-        return jax.tree.leaves(_linear(*args, on="portable", **dict(params)))
+        return jax.tree.leaves(_linear(*args, platform="portable", **dict(params)))
 
     return jax.jvp(portable, ({which: primals[which] for which in moved},), (moved,))[1]
 
 
 def _transpose_linear(
-    cotangents: Any, *args: Any, tree: Any, turned: bool, given: tuple[bool, ...], **params: Any
+    cotangents: Any, *args: Any, tree: Any, transposed: bool, given: tuple[bool, ...], **params: Any
 ) -> Any:
     count = tree.num_leaves
     residual, xs = args[:count], args[count:]
-    rest = {"tree": tree, "turned": not turned, **params}
+    rest = {"tree": tree, "transposed": not transposed, **params}
     if all(isinstance(ct, ad.Zero) for ct in cotangents):
         found = [_zero(x.aval) if ad.is_undefined_primal(x) else None for x in xs]
-    elif turned:  # the cotangents are tangents of the inputs now
+    elif transposed:  # the cotangents are tangents of the inputs now
         known = iter(cotangents)
         every = [next(known) if one else None for one in given]
         now = tuple(ct is not None and not isinstance(ct, ad.Zero) for ct in every)

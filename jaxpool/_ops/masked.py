@@ -47,9 +47,9 @@ def counting(x: Array, mask: Array, fill: Any) -> Array:
 class _HoldsSome(SelectPool):
     """The maximum of bools, computed once: else XLA pools the mask in every reader."""
 
-    def value(self, on: Platform, x: Array) -> Array:
-        own = functools.partial(SelectPool.value, self, on)
-        y: Array = materialise(barrier_on(on), own, x)
+    def value(self, platform: Platform, x: Array) -> Array:
+        own = functools.partial(SelectPool.value, self, platform)
+        y: Array = materialise(barrier_on(platform), own, x)
         return y
 
 
@@ -82,29 +82,31 @@ class MaskedSelect(Op):
         """The pool without a mask. `extreme` gives windows of whole axes to `Reduction`, which takes the mask."""
         return pool_op(self.window, self.kind, self.ties, index=True)
 
-    def plan(self, on: Platform, x: Any, mask: Any) -> OpPlan:
-        own = self._pool.plan(on, x)
+    def plan(self, platform: Platform, x: Any, mask: Any) -> OpPlan:
+        own = self._pool.plan(platform, x)
         return dataclasses.replace(own, why=(*own.why, "of the mask too: which taps count"))
 
-    def value(self, on: Platform, x: Array, mask: Array) -> Array:
-        return self._pool.value(on, counting(x, mask, losing(x.dtype, self.kind)))
+    def value(self, platform: Platform, x: Array, mask: Array) -> Array:
+        return self._pool.value(platform, counting(x, mask, losing(x.dtype, self.kind)))
 
-    def primal(self, on: Platform, x: Array, mask: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, mask: Array) -> tuple[Array, Any]:
         pool = self._pool
         real: Any = mask
         if not isinstance(pool, LevelPool):  # the taps at which a maximum of bools is True
-            real = dataclasses.replace(pool, kind="max").primal(on, mask)[1]
+            real = dataclasses.replace(pool, kind="max").primal(platform, mask)[1]
         given = real if isinstance(real, tuple) else (real,)
-        y, kept = pool.primal(on, counting(x, mask, losing(x.dtype, self.kind)), *given)
-        return y, (kept, mask)
+        y, pool_residual = pool.primal(
+            platform, counting(x, mask, losing(x.dtype, self.kind)), *given
+        )
+        return y, (pool_residual, mask)
 
-    def linear(self, on: Platform, residual: Any, x_dot: Array) -> Array:
-        kept, mask = residual
-        return self._pool.linear(on, kept, counting(x_dot, mask, 0))
+    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+        pool_residual, mask = residual
+        return self._pool.linear(platform, pool_residual, counting(x_dot, mask, 0))
 
-    def transpose(self, on: Platform, residual: Any, dy: Array) -> tuple[Array]:
-        kept, mask = residual
-        (dx,) = self._pool.transpose(on, kept, dy)
+    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+        pool_residual, mask = residual
+        (dx,) = self._pool.transpose(platform, pool_residual, dy)
         return (counting(dx, mask, 0),)
 
 
@@ -130,11 +132,11 @@ def rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Arr
     return counting(y, lax.ge(count, lax.full_like(count, needed)), 0)
 
 
-def soft(op: SoftPool, x: Array, mask: Array, *heat: Array) -> Array:
+def soft(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
     """What `op`, which is masked, makes of what counts in each window: of nothing its identity, or 0 for a mean."""
     some = holds_some(op.window, mask)
     nothing = jnp.logical_not(some)
-    y = ranged(op, x, *heat, nothing, mask)
+    y = ranged(op, x, *temperature, nothing, mask)
     if not isinstance(op, LogSumExpPool):
         return y
     # Added to y, which is 0 there. The transpose of a select would be one more pass over the cotangents.

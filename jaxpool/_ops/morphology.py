@@ -52,8 +52,8 @@ class Morphology(Op):
     inputs = 2
     stores_inputs = True
 
-    def plan(self, on: Platform, x: Any, *kernel: Any) -> OpPlan:
-        every, problem = taps(self.window), problem_of(self.window, x, on)
+    def plan(self, platform: Platform, x: Any, *kernel: Any) -> OpPlan:
+        every, problem = taps(self.window), problem_of(self.window, x, platform)
         if self.ties == "split":
             tangent, back = every, of_steps([plan_ties(problem)], back=True)
         else:
@@ -90,57 +90,61 @@ class Morphology(Op):
     def _best(self, x: Array, kernel: Array) -> Array:
         return functools.reduce(self._join, self._terms(x, kernel))
 
-    def value(self, on: Platform, x: Array, kernel: Array) -> Array:
+    def value(self, platform: Platform, x: Array, kernel: Array) -> Array:
         return cast(self._best(x, kernel), x.dtype)
 
-    def primal(self, on: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
         def both(x: Array, kernel: Array) -> tuple[Array, Any]:
-            y = materialise(barrier_on(on), self._best, x, kernel)
+            y = materialise(barrier_on(platform), self._best, x, kernel)
             words = tied_taps(self._terms(x, kernel), y, self.window, self.taps)
             split = self.ties == "split"
-            kept = words if split else rank.one_tap(words, self.window, self.ties == "last")
-            return cast(y, x.dtype), kept
+            residual = words if split else rank.one_tap(words, self.window, self.ties == "last")
+            return cast(y, x.dtype), residual
 
-        found: tuple[Array, Any] = materialise(barrier_on(on), both, x, kernel)
+        found: tuple[Array, Any] = materialise(barrier_on(platform), both, x, kernel)
         return found
 
-    def _won(self, kept: Any, tap: Any) -> Array:
+    def _won(self, residual: Any, tap: Any) -> Array:
         """Where a tap, which may be traced, was chosen or ties."""
         if self.ties != "split":
-            return lax.eq(kept, lax.full_like(kept, jnp.asarray(tap, kept.dtype)))
-        (word,) = kept  # of so few taps one is enough
+            return lax.eq(residual, lax.full_like(residual, jnp.asarray(tap, residual.dtype)))
+        (word,) = residual  # of so few taps one is enough
         bit = lax.shift_left(np.ones((), word.dtype), jnp.asarray(tap, word.dtype))
         return lax.ne(lax.bitwise_and(word, lax.full_like(word, bit)), lax.full_like(word, 0))
 
-    def linear(self, on: Platform, kept: Any, x_dot: Array | None, k_dot: Array | None) -> Array:
+    def linear(
+        self, platform: Platform, residual: Any, x_dot: Array | None, k_dot: Array | None
+    ) -> Array:
         dtype = next(dot.dtype for dot in (x_dot, k_dot) if dot is not None)
         parts = []
         if x_dot is not None:
             x_dot = cast(x_dot, accumulator(dtype))
             if self.ties == "split":
-                parts.append(pick_tied(x_dot, kept, self.window))
+                parts.append(pick_tied(x_dot, residual, self.window))
             else:
-                parts.append(pick(x_dot, kept, plan_rank(problem_of(self.window, x_dot, on))))
+                parts.append(
+                    pick(x_dot, residual, plan_rank(problem_of(self.window, x_dot, platform)))
+                )
         if k_dot is not None:
             weights = self.weights(k_dot, accumulator(dtype))
             terms = []
             for tap in self.taps:
-                won = self._won(kept, tap)
+                won = self._won(residual, tap)
                 weight = slices.broadcast_like(weights[tap], won)
                 terms.append(lax.select(won, weight, lax.full_like(weight, 0)))
             total = functools.reduce(lax.add, terms)
-            parts.append(share(total, kept) if self.ties == "split" else total)
+            parts.append(share(total, residual) if self.ties == "split" else total)
         return cast(functools.reduce(lax.add, parts), dtype)
 
-    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array, Array]:
-        problem = problem_of(self.window, dy, on, self.window.unpooled(dy.shape))
+    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array, Array]:
+        problem = problem_of(self.window, dy, platform, self.window.unpooled(dy.shape))
         part = cast(dy, accumulator(dy.dtype))
         if self.ties == "split":
-            dx = route_tied(dy, kept, plan_ties(problem))
-            part = share(part, kept)
+            dx = route_tied(dy, residual, plan_ties(problem))
+            part = share(part, residual)
         else:
-            dx = route(dy, kept, plan_rank(problem))
-        return dx, self._sent_to_kernel(functools.partial(self._won, kept), part, dy.dtype)
+            dx = route(dy, residual, plan_rank(problem))
+        return dx, self._sent_to_kernel(functools.partial(self._won, residual), part, dy.dtype)
 
     def _sent_to_kernel(self, won: Callable[[Array], Array], part: Array, dtype: DType) -> Array:
         """The cotangent of the kernel: of each tap, what the outputs that it has `won` pass on."""
@@ -167,7 +171,7 @@ class LargeMorphology(Morphology):
         """With ties split the residual holds x, the kernel and y."""
         return self.ties == "split"
 
-    def plan(self, on: Platform, x: Any, *kernel: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *kernel: Any) -> OpPlan:
         walked, to_kernel = taps(self.window, "walked"), taps(self.window, "walked", TO_KERNEL)
         split = self.ties == "split"
         counted = walked if split else ()
@@ -207,7 +211,7 @@ class LargeMorphology(Morphology):
         ties = level(term, y)
         return lax.bitwise_and(ties, self._here(tap, ties)) if self.window.padded else ties
 
-    def primal(self, on: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
         y = self._best(x, kernel)
         if self.ties == "split":
             return cast(y, x.dtype), (x, kernel, y)
@@ -236,12 +240,14 @@ class LargeMorphology(Morphology):
         (found,) = self._walk().fold(count, [start], [planes], x.shape, weights, y)
         return lax.max(found, lax.full_like(found, 1))
 
-    def linear(self, on: Platform, kept: Any, x_dot: Array | None, k_dot: Array | None) -> Array:
+    def linear(
+        self, platform: Platform, residual: Any, x_dot: Array | None, k_dot: Array | None
+    ) -> Array:
         dtype = next(dot.dtype for dot in (x_dot, k_dot) if dot is not None)
         wide, walk, read = accumulator(dtype), self._walk(), []
         split = self.ties == "split"
         if split:
-            x, kernel, y = kept
+            x, kernel, y = residual
             planes, weights = self._planes(x, kernel)
             read.append(planes)
         if x_dot is not None:
@@ -252,26 +258,26 @@ class LargeMorphology(Morphology):
             (total,) = state
             elements = [*elements]
             won = self._ties(_term(weights, tap, elements.pop(0)), y, tap) if split else None
-            here = self._won(kept, tap) if won is None else won
+            here = self._won(residual, tap) if won is None else won
             parts = elements + ([] if k_sent is None else [_row(k_sent, tap, total)])
             return (total + slices.only(here, functools.reduce(lax.add, parts)),)
 
-        like = kept[2] if split else kept
-        own = [each for each in (*jax.tree.leaves(kept), k_sent) if each is not None]
+        like = residual[2] if split else residual
+        own = [each for each in (*jax.tree.leaves(residual), k_sent) if each is not None]
         shape = self.window.unpooled(like.shape)
         (total,) = walk.fold(add, [lax.full_like(like, 0, wide)], read, shape, *own)
         if split:
-            total = total / self._counts(*kept).astype(total.dtype)
+            total = total / self._counts(*residual).astype(total.dtype)
         return cast(total, dtype)
 
-    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array, Array]:
+    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array, Array]:
         part, walk = cast(dy, accumulator(dy.dtype)), self._walk()
         if self.ties != "split":
-            dx = walk.spread(slices.at_tap, [part, kept], dtype=part.dtype)
-            won: Callable[[Array], Array] = functools.partial(self._won, kept)
+            dx = walk.spread(slices.at_tap, [part, residual], dtype=part.dtype)
+            won: Callable[[Array], Array] = functools.partial(self._won, residual)
         else:
-            x, kernel, y = kept
-            part = part / self._counts(*kept).astype(part.dtype)
+            x, kernel, y = residual
+            part = part / self._counts(*residual).astype(part.dtype)
             planes, weights = self._planes(x, kernel)
 
             def shared(tap: Array, part: Array, y: Array, x: Array) -> Array:

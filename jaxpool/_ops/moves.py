@@ -57,21 +57,21 @@ def size_to(x: Array, p: Any) -> Array:
     return lax.select(none, lax.full_like(x, 0), lax.exp(p * lax.log(lax.abs(some))))
 
 
-def exponential(*, by_heat: bool = False) -> Move:
+def exponential(*, by_temperature: bool = False) -> Move:
     """Scales are exponents: a low one weighs `exp(-(high - low) / heat)`.
 
     Given are the sum of terms, and of terms times the height above the scale to the first and the
     second power; heights are divided by the heat if `by_heat`.
     """
 
-    def move(sums: Sequence[Array], low: Array, high: Array, heat: Any) -> State:
+    def move(sums: Sequence[Array], low: Array, high: Array, temperature: Any) -> State:
         info, depth = jnp.finfo(low.dtype), rise(low, high)
         limit = math.log(2) * (info.nmant - info.minexp)  # exp(-limit) is the least number above 0
-        far = jnp.greater(lax.stop_gradient(depth / heat), limit)
+        far = jnp.greater(lax.stop_gradient(depth / temperature), limit)
         depth = jnp.where(far, 0, depth)
-        steps = divided(depth, heat)
+        steps = divided(depth, temperature)
         factor = jnp.where(far, 0, lax.exp(-steps))
-        return moved(sums, factor, -steps if by_heat else -depth)
+        return moved(sums, factor, -steps if by_temperature else -depth)
 
     return move
 

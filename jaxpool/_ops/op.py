@@ -21,10 +21,10 @@ from jaxpool._plan.stages import OpPlan
 partitioned = jax.make_user_context(False)
 
 
-def problem_of(window: Window, x: Array, on: Platform, shape: Any = None) -> Problem:
+def problem_of(window: Window, x: Array, platform: Platform, shape: Any = None) -> Problem:
     """The problem of a pool over `window` of x, or of an array of `shape` with the dtype of x."""
     sizes = tuple(int(n) if is_int(n) else None for n in (x.shape if shape is None else shape))
-    return Problem(window, sizes, x.dtype.name, on, is_sharded(x), partitioned.value)
+    return Problem(window, sizes, x.dtype.name, platform, is_sharded(x), partitioned.value)
 
 
 class Op:
@@ -48,29 +48,29 @@ class Op:
     stores_residual = False
     is_pool = True  # or moves elements about for one, which no plan of a program names
 
-    def plan(self, on: Platform, *types: Any) -> OpPlan:
+    def plan(self, platform: Platform, *types: Any) -> OpPlan:
         """The passes that the kernels carry out, of arrays of `types`, read off what the kernels read.
 
         Where it names none, the kernel is one expression, and XLA alone decides.
         """
         return OpPlan()
 
-    def value(self, on: Platform, *xs: Array) -> Array:
+    def value(self, platform: Platform, *xs: Array) -> Array:
         """What is computed, when nobody differentiates."""
-        return self.primal(on, *xs)[0]
+        return self.primal(platform, *xs)[0]
 
-    def value_beside(self, on: Platform, *xs: Array) -> Array:
+    def value_beside(self, platform: Platform, *xs: Array) -> Array:
         """What is computed of inputs that are kept: as the derivative wants it, which finds it again."""
-        return self.value(on, *xs)
+        return self.value(platform, *xs)
 
-    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
         """What is computed, and the residual: all that the derivative needs of the inputs."""
         raise TypeError(f"{type(self).__name__} describes no primal")
 
-    def linear(self, on: Platform, residual: Any, *tangents: Array | None) -> Any:
+    def linear(self, platform: Platform, residual: Any, *tangents: Array | None) -> Any:
         """The tangent of the output; linear in `tangents`. Of several those that are zero may be None."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
-    def transpose(self, on: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
+    def transpose(self, platform: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
         """The cotangents of the inputs; linear in the cotangents of the outputs."""
         raise TypeError(f"{type(self).__name__} describes no transpose")

@@ -62,8 +62,10 @@ def _still(x: Array) -> Array:
 
 def _where_beyond(y: Array, more: Callable[[Array], Array], found: Array) -> Array:
     """`more(found)` if a norm is beyond the range of its type, else `found`."""
-    kept: Array = lax.cond(all_of(jnp.logical_not(jnp.isinf(y))), lambda found: found, more, found)
-    return kept
+    checked: Array = lax.cond(
+        all_of(jnp.logical_not(jnp.isinf(y))), lambda found: found, more, found
+    )
+    return checked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +90,14 @@ class NormPool(RangedOp):
     def _near(self, y: Array, p: float) -> Array:
         return between(y, min(_reach(p) / p, 100.0))
 
-    def outside(self, on: Platform, grade: Array, y: Array, x: Array) -> Array:
+    def outside(self, platform: Platform, grade: Array, y: Array, x: Array) -> Array:
         """Windows of nothing but zeros are right; y is 0 too where powers are too small to be written down."""
         wide, p = self._taken(x)
         usual = jnp.logical_or(wide == 0, lax.abs(wide) > 2.0 ** -(100 / max(p, 1)))
         right = jnp.logical_and(grade == EMPTY, all_of(usual))
-        found: Array = lax.cond(right, lambda y, x: y, lambda y, x: self.carefully(on, x), y, x)
+        found: Array = lax.cond(
+            right, lambda y, x: y, lambda y, x: self.carefully(platform, x), y, x
+        )
         return found
 
     def right(self, y: Array, x: Array) -> Array:

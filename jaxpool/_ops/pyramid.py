@@ -48,7 +48,7 @@ class Pyramid(Op):
     axes: tuple[int, ...]
     sizes: tuple[int, ...]  # of the axes
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any) -> OpPlan:
         each = [stages.along([axis], "blocks", 2) for axis in reversed(self.axes)]
         back = stages.along(self.axes, "gathered", 2 ** len(self.axes), "a level after the other")
         why = f"{len(self.levels)} levels in loops over all of them"
@@ -192,10 +192,10 @@ def _flat_positions(sizes: Sequence[int]) -> Array:
 class PyramidMax(Pyramid):
     """The maxima, of ties the first; keeps the flat position of each."""
 
-    def value(self, on: Platform, x: Array) -> Array:
+    def value(self, platform: Platform, x: Array) -> Array:
         return self._pooled(x, fill=losing(x.dtype, "max"))[0]
 
-    def primal(self, on: Platform, x: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array) -> tuple[Array, Any]:
         dtype = index_dtype(math.prod(self.sizes))
         where = range(self.axes[0], self.axes[0] + len(self.axes))
         flat = lax.broadcast_in_dim(_flat_positions(self.sizes).astype(dtype), x.shape, where)
@@ -214,13 +214,13 @@ class PyramidMax(Pyramid):
         here = (length >= width) & (length < 2 * width)
         return tuple(jnp.where(here[:, None], a, b) for a, b in zip(whole, found, strict=True))
 
-    def linear(self, on: Platform, position: Array, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, position: Array, x_dot: Array) -> Array:
         flat = self._flat(position, position.shape[self.axes[0]]).astype(np.int32)
         x_dot = self._flat(x_dot, *self.sizes)
         read = jnp.take_along_axis(lax.collapse(x_dot, 1, x_dot.ndim - 1), flat, 1, mode="clip")
         return lax.reshape(read, position.shape)
 
-    def transpose(self, on: Platform, position: Array, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, position: Array, dy: Array) -> tuple[Array]:
         return (self._sent(dy, position),)
 
 
@@ -230,10 +230,10 @@ class PyramidMean(Pyramid):
 
     linear_in_x = True
 
-    def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
+    def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
         return self._divided(self._pooled(x, fill=0)[0])
 
-    def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         return (self._sent(self._divided(dy)),)
 
     def _divided(self, y: Array) -> Array:

@@ -53,19 +53,19 @@ class StochasticPool(Op):
 
     window: Window
 
-    def plan(self, on: Platform, x: Any, *chance: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *chance: Any) -> OpPlan:
         how: How = "padded" if unrolled(self.window) else "walked"
         weighed, found = (
             taps(self.window, how, note) for note in ("weighed", "where chance falls")
         )
-        tangent, back = chosen_stages(self.window, x, on)
+        tangent, back = chosen_stages(self.window, x, platform)
         return OpPlan((*weighed, *found, *tangent), tangent, back)
 
-    def primal(self, on: Platform, x: Array, chance: Array) -> tuple[Array, Array]:
-        index = self._drawn(on, cast(x, chance.dtype), chance)
-        return encode(pick(self.window, decode(x), index, on), x.dtype), index
+    def primal(self, platform: Platform, x: Array, chance: Array) -> tuple[Array, Array]:
+        index = self._drawn(platform, cast(x, chance.dtype), chance)
+        return encode(pick(self.window, decode(x), index, platform), x.dtype), index
 
-    def _drawn(self, on: Platform, x: Array, chance: Array) -> Array:
+    def _drawn(self, platform: Platform, x: Array, chance: Array) -> Array:
         """The tap of each window on which its share falls, the first that is real where nothing weighs anything."""
         window, dtype = self.window, index_dtype(self.window.size)
         # As many elements as there are taps, made smaller by this, have a sum within the range of the type.
@@ -78,7 +78,7 @@ class StochasticPool(Op):
 
         def measured(x: Array, chance: Array) -> tuple[Array, Array]:
             nothing = lax.full_like(chance, 0)
-            total, part = fold(window, on, weigh, [nothing, nothing], [x], [0])
+            total, part = fold(window, platform, weigh, [nothing, nothing], [x], [0])
             # An infinite weight ends where no number reaches, a NaN where infinity does not.
             share = chance * jnp.where(jnp.isinf(total), part, total)
             share = jnp.where(jnp.isinf(part), most, jnp.where(jnp.isnan(part), np.inf, share))
@@ -92,16 +92,16 @@ class StochasticPool(Op):
             here = lax.bitwise_or(here, first == number)
             return before + weight, lax.select(here, number, found)
 
-        share, scale = materialise(barrier_on(on), measured, x, chance)
+        share, scale = materialise(barrier_on(platform), measured, x, chance)
         first = slices.broadcast_like(first_taps(window, x.ndim), chance)
         start = [lax.full_like(chance, 0), lax.full_like(chance, 0, dtype)]
-        return fold(window, on, cover, start, [x], [0], share, scale, first)[1]
+        return fold(window, platform, cover, start, [x], [0], share, scale, first)[1]
 
-    def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
-        return pick(self.window, x_dot, index, on)
+    def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
+        return pick(self.window, x_dot, index, platform)
 
-    def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (send(self.window, dy, index, on),)
+    def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
+        return (send(self.window, dy, index, platform),)
 
 
 def drawn(op: StochasticPool, x: Array, *chance: Array) -> Array:

@@ -23,9 +23,9 @@ from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.predicates import all_of
 from jaxpool._kernels.slices import holds_nothing
 from jaxpool._ops.apply import applied
+from jaxpool._ops.batch_chunks import map_in_chunks
 from jaxpool._ops.equations import stages_of
 from jaxpool._ops.op import Op
-from jaxpool._ops.turns import in_turn
 from jaxpool._plan.others import amends_in_place
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, taps
@@ -75,7 +75,7 @@ class RangedOp(Op):
     differentiable_given = True
     keeps_inputs = True
 
-    def plan(self, on: Platform, *types: Any) -> OpPlan:
+    def plan(self, platform: Platform, *types: Any) -> OpPlan:
         """The passes of the sums that either way is made of."""
         y = jax.eval_shape(self.careful, *types)
         ways: tuple[Any, ...] = self.careful, self.careful_linear, self.careful_transpose
@@ -83,7 +83,7 @@ class RangedOp(Op):
             ways = self.plain, self.plain_linear, self._plain_back
         calls = zip(ways, (types, (types, y, types[: self.inputs]), (types, y, y)), strict=True)
         walked = taps(self.window, "walked")
-        value, linear, back = (stages_of(on, way, *args) or walked for way, args in calls)
+        value, linear, back = (stages_of(platform, way, *args) or walked for way, args in calls)
         why = (BEYOND,) if self.is_plain(*types[1:]) else ()
         return OpPlan(value, linear, back, why=why)
 
@@ -102,13 +102,15 @@ class RangedOp(Op):
         """Whether there is a plain way at all."""
         return True
 
-    def outside(self, on: Platform, grade: Array, y: Array, *xs: Array) -> Array:
+    def outside(self, platform: Platform, grade: Array, y: Array, *xs: Array) -> Array:
         """The output, given that `plain` gave y and the least grade of a window is not SURE."""
-        return self.carefully(on, *xs)
+        return self.carefully(platform, *xs)
 
-    def carefully(self, on: Platform, *xs: Array) -> Array:
+    def carefully(self, platform: Platform, *xs: Array) -> Array:
         """What `careful` gives, in parts of the batch."""
-        y: Array = in_turn(on, self.window, lambda *xs: (self.careful(*xs),), xs, xs[:1])[0]
+        y: Array = map_in_chunks(
+            platform, self.window, lambda *xs: (self.careful(*xs),), xs, xs[:1]
+        )[0]
         return y
 
     def right(self, y: Array, *xs: Array) -> Array:
@@ -135,16 +137,16 @@ class RangedOp(Op):
         """The cotangents of the inputs whatever these are."""
         return tuple(jax.vjp(self.careful, *xs)[1](dy))
 
-    def value(self, on: Platform, *xs: Array) -> Array:
+    def value(self, platform: Platform, *xs: Array) -> Array:
         if not self.is_plain(*xs[1:]):
-            return self.carefully(on, *xs)
+            return self.carefully(platform, *xs)
         y, grades = self.plain(*xs)
         if holds_nothing(y):
             return y
         grade = least_of(grades)
-        return amended(on, grade == SURE, lambda y: self.outside(on, grade, y, *xs), y)
+        return amended(platform, grade == SURE, lambda y: self.outside(platform, grade, y, *xs), y)
 
-    def linear(self, on: Platform, residual: Any, *dots: Array | None) -> Array:
+    def linear(self, platform: Platform, residual: Any, *dots: Array | None) -> Array:
         xs, y = residual
         moved = [dot.astype(y.dtype) for dot in dots if dot is not None]
 
@@ -156,7 +158,7 @@ class RangedOp(Op):
             def part(y: Array, *rest: Array) -> tuple[Array]:
                 return (self.careful_linear(rest[: len(xs)], y, spread(rest[len(xs) :])),)
 
-            y_dot: Array = in_turn(on, self.window, part, (y, *xs, *moved), (y,))[0]
+            y_dot: Array = map_in_chunks(platform, self.window, part, (y, *xs, *moved), (y,))[0]
             return y_dot
 
         if not self.is_plain(*xs[1:]):
@@ -177,7 +179,7 @@ class RangedOp(Op):
         )
         return found
 
-    def transpose(self, on: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
+    def transpose(self, platform: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
         xs, y = residual
         (dy,) = dys
 
@@ -185,7 +187,7 @@ class RangedOp(Op):
             return self.careful_transpose(xs, y, dy.astype(y.dtype))
 
         def careful() -> tuple[Array, ...]:
-            return in_turn(on, self.window, part, (y, dy, *xs), xs[: self.inputs])
+            return map_in_chunks(platform, self.window, part, (y, dy, *xs), xs[: self.inputs])
 
         if not self.is_plain(*xs[1:]):
             return careful()
@@ -196,26 +198,26 @@ class RangedOp(Op):
 
         def plain() -> tuple[Array, ...]:
             dxs = self.plain_transpose(xs, y, dy.astype(y.dtype), shares)
-            return self.completed(on, grade, dy, shares, dxs)
+            return self.completed(platform, grade, dy, shares, dxs)
 
         if holds_nothing(y):
             return plain()
-        found: tuple[Array, ...] = one_of(on, grade > OUT, plain, careful)
+        found: tuple[Array, ...] = one_of(platform, grade > OUT, plain, careful)
         return found
 
     def completed(
-        self, on: Platform, grade: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
+        self, platform: Platform, grade: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
         """What `plain_transpose` gave and, if `grade` is EMPTY, what windows of zeros add; dy is not widened."""
         return dxs
 
 
-def amended(on: Platform, right: Array, amend: Callable[[Any], Any], y: Any) -> Any:
+def amended(platform: Platform, right: Array, amend: Callable[[Any], Any], y: Any) -> Any:
     """y, an array or several, or what `amend` makes of it if it is not `right`.
 
     A branch copies the y that it is given. A loop that runs once or not at all has it in place.
     """
-    if not amends_in_place(on):
+    if not amends_in_place(platform):
         return lax.cond(right, lambda y: y, amend, y)
 
     def again(state: tuple[Any, Array]) -> tuple[Any, Array]:
@@ -224,22 +226,24 @@ def amended(on: Platform, right: Array, amend: Callable[[Any], Any], y: Any) -> 
     return lax.while_loop(lambda state: jnp.logical_not(state[1]), again, (y, right))[0]
 
 
-def one_of(on: Platform, right: Array, plain: Callable[[], Any], careful: Callable[[], Any]) -> Any:
+def one_of(
+    platform: Platform, right: Array, plain: Callable[[], Any], careful: Callable[[], Any]
+) -> Any:
     """`plain()` if that is `right`, else `careful()`.
 
     What a branch reads is stored until it ends. So `plain` runs outside of one, which frees each array once it has been
     read, and `careful` overwrites what it gave if that is not right.
     """
-    if not amends_in_place(on):
+    if not amends_in_place(platform):
         return lax.cond(right, plain, careful)
-    return amended(on, right, lambda _: careful(), plain())
+    return amended(platform, right, lambda _: careful(), plain())
 
 
 def share(dy: Array, slope: Array, sure: Array, empty: Array | None = None) -> tuple[Shares, Array]:
     """`dy * slope` where a window is `sure`, else 0; and its grade, OUT if the product leaves the range of the type."""
     product = jnp.where(sure, dy * slope, 0)
-    kept = jnp.logical_or(between(product, 100), dy == 0)
-    return (product,), graded(jnp.logical_and(sure, kept), empty)
+    in_range = jnp.logical_or(between(product, 100), dy == 0)
+    return (product,), graded(jnp.logical_and(sure, in_range), empty)
 
 
 def _pushed(f: Any, xs: Any, dots: Any) -> Array:

@@ -64,18 +64,18 @@ class RankPool(Op):
         """With ties split the residual of a large window holds x and y."""
         return self.ties == "split" and not unrolled(self.window)
 
-    def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *mask: Any) -> OpPlan:
         window, split, written = self.window, self.ties == "split", unrolled(self.window)
         every, walked = taps(window), taps(window, "walked")
-        ranked = every if by_network(len(self.taps), on) else taps(window, "walked", BY_BITS)
+        ranked = every if by_network(len(self.taps), platform) else taps(window, "walked", BY_BITS)
         told = every if written else () if split else walked
         signed: Stages = ()
         if not split:
-            tangent, back = chosen_stages(window, x, on)
+            tangent, back = chosen_stages(window, x, platform)
             signed = tangent if is_float(x.dtype) else ()
         elif written:
             tangent = every
-            back = of_steps([plan_ties(problem_of(window, x, on))], back=True)
+            back = of_steps([plan_ties(problem_of(window, x, platform))], back=True)
         else:
             tangent, back = walked, (*walked, *walked)
         return OpPlan((*ranked, *told, *signed), tangent, back, ranked)
@@ -104,70 +104,74 @@ class RankPool(Op):
             return terms
         return rank.balanced(terms, self._each_tap(mask[0], False), self.rank)
 
-    def _walk(self, on: Platform, key: Array) -> rolled.Walk:
+    def _walk(self, platform: Platform, key: Array) -> rolled.Walk:
         taps = None if len(self.taps) == self.window.size else tuple(self.taps)
-        return dataclasses.replace(walk_over(self.window, key, on), taps=taps)
+        return dataclasses.replace(walk_over(self.window, key, platform), taps=taps)
 
-    def _found(self, on: Platform, key: Array, *mask: Array) -> Array:
+    def _found(self, platform: Platform, key: Array, *mask: Array) -> Array:
         """The key of each window that is wanted."""
         count, window = len(self.taps), self.window
         place: Any = place_of(self.rank, count)
-        if by_network(count, on):
+        if by_network(count, platform):
             whole = count == window.size
             ranks = places(window, self.rank) if whole and not mask else (place,)
             return rank.by_comparators(self._terms(key, *mask), ranks, window, self.rank)
         if self._is_median and mask:
-            place = place_of(self.rank, SumPool(window).linear(on, (), mask[0].astype(np.int32)))
+            place = place_of(
+                self.rank, SumPool(window).linear(platform, (), mask[0].astype(np.int32))
+            )
         elif self._is_median and window.padded:
             place = place_of(self.rank, rank.counts(window, key.ndim))
-        return rolled.by_counting(self._walk(on, key), key, place, self._fill(key))
+        return rolled.by_counting(self._walk(platform, key), key, place, self._fill(key))
 
-    def value(self, on: Platform, x: Array, *mask: Array) -> Array:
-        return _values(self._found(on, self._key(x, *mask), *mask), x.dtype, *mask)
+    def value(self, platform: Platform, x: Array, *mask: Array) -> Array:
+        return _values(self._found(platform, self._key(x, *mask), *mask), x.dtype, *mask)
 
-    def primal(self, on: Platform, x: Array, *mask: Array) -> tuple[Array, Any]:
-        by, split, last = barrier_on(on), self.ties == "split", self.ties == "last"
+    def primal(self, platform: Platform, x: Array, *mask: Array) -> tuple[Array, Any]:
+        by, split, last = barrier_on(platform), self.ties == "split", self.ties == "last"
 
         def kernel(x: Array, *mask: Array) -> tuple[Array, Any]:
             key = self._key(x, *mask)
-            y = materialise(by, functools.partial(self._found, on), key, *mask)
-            kept: Any = ()
+            y = materialise(by, functools.partial(self._found, platform), key, *mask)
+            residual: Any = ()
             if unrolled(self.window):
                 words = tied_taps(self._terms(key), y, self.window, self.taps)
-                kept = words if split else rank.one_tap(words, self.window, last)
+                residual = words if split else rank.one_tap(words, self.window, last)
             elif not split:
-                walk, fill = self._walk(on, key), self._fill(key)
-                kept = rolled.tap_of_key(walk, key, y, fill, last=last)
-            return _values(y, x.dtype, *mask), kept
+                walk, fill = self._walk(platform, key), self._fill(key)
+                residual = rolled.tap_of_key(walk, key, y, fill, last=last)
+            return _values(y, x.dtype, *mask), residual
 
-        y, kept = materialise(by, kernel, x, *mask)
+        y, residual = materialise(by, kernel, x, *mask)
         if split:
-            return y, kept if unrolled(self.window) else (x, y, *mask)
+            return y, residual if unrolled(self.window) else (x, y, *mask)
         if is_float(x.dtype):
             # Of x itself `pick` would lose the sign: it is a sum.
-            picked = pick(self.window, is_negative(x).astype(x.dtype), kept, on)
+            picked = pick(self.window, is_negative(x).astype(x.dtype), residual, platform)
             y = zeros_signed(y, lax.ne(picked, lax.full_like(picked, 0)))
-        return y, kept
+        return y, residual
 
-    def _level(self, on: Platform, kept: Any) -> tuple[rolled.Walk, Array, Array, np.ndarray]:
-        x, y, *mask = kept
+    def _level(
+        self, platform: Platform, residual: Any
+    ) -> tuple[rolled.Walk, Array, Array, np.ndarray]:
+        x, y, *mask = residual
         key = self._key(x, *mask)
-        return self._walk(on, key), key, rank.keys(y), self._fill(key)
+        return self._walk(platform, key), key, rank.keys(y), self._fill(key)
 
-    def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         if self.ties != "split":
-            return pick(self.window, x_dot, kept, on)
+            return pick(self.window, x_dot, residual, platform)
         if unrolled(self.window):
-            return pick_tied(x_dot, kept, self.window)
-        return rolled.pick_level(*self._level(on, kept), x_dot)
+            return pick_tied(x_dot, residual, self.window)
+        return rolled.pick_level(*self._level(platform, residual), x_dot)
 
-    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         if self.ties != "split":
-            return (send(self.window, dy, kept, on),)
+            return (send(self.window, dy, residual, platform),)
         if unrolled(self.window):
-            problem = problem_of(self.window, dy, on, self.window.unpooled(dy.shape))
-            return (route_tied(dy, kept, plan_ties(problem)),)
-        return (rolled.route_level(*self._level(on, kept), dy),)
+            problem = problem_of(self.window, dy, platform, self.window.unpooled(dy.shape))
+            return (route_tied(dy, residual, plan_ties(problem)),)
+        return (rolled.route_level(*self._level(platform, residual), dy),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +185,7 @@ class RankOver(Reduction):
 
     stores_residual = False  # bits in place of x
 
-    def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *mask: Any) -> OpPlan:
         size = math.prod(self.sizes)
         value, told = (along(self.axes, "reduced", size, note) for note in (BY_BITS, ""))
         counted = told if self.ties == "split" else ()
@@ -194,23 +198,23 @@ class RankOver(Reduction):
         """The axis along which bits are packed: the longest."""
         return max(zip(self.sizes, self.axes, strict=True))[1]
 
-    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
         if self.ties != "split":
-            return super().primal(on, *xs)
-        y, mask = self.value(on, *xs), xs[1] if xs[1:] else None
+            return super().primal(platform, *xs)
+        y, mask = self.value(platform, *xs), xs[1] if xs[1:] else None
         return y, pack(attained(xs[0], y, mask), self._packed)
 
-    def won(self, on: Platform, kept: Any, shape: Sequence[Any]) -> Array:
+    def won(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
         if self.ties != "split":
-            return super().won(on, kept, shape)
-        return unpack(kept, shape[self._packed], self._packed)
+            return super().won(platform, residual, shape)
+        return unpack(residual, shape[self._packed], self._packed)
 
-    def count(self, on: Platform, kept: Any) -> Array:
-        bits = lax.population_count(kept)
+    def count(self, platform: Platform, residual: Any) -> Array:
+        bits = lax.population_count(residual)
         count = jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
         return lax.max(count, lax.full_like(count, 1))
 
-    def value(self, on: Platform, *xs: Array) -> Array:
+    def value(self, platform: Platform, *xs: Array) -> Array:
         key = rank.keys(xs[0])
         real = xs[1] if xs[1:] else lax.full_like(key, True, np.bool_)
         place = self._place(xs[0], real)

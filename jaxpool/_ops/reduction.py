@@ -28,12 +28,12 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, Stage, Stages, along, linear_plan
 
 
-def fold_of(on: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) -> Fold | None:
+def fold_of(platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) -> Fold | None:
     """How stretches of x are joined before its axes are reduced."""
     if not is_float(x.dtype):
         return None
-    known = problem_of(Window(()), x, on)
-    return plan_fold(known.shape, axes, 8 * x.dtype.itemsize, on, known.sharded, ties)
+    known = problem_of(Window(()), x, platform)
+    return plan_fold(known.shape, axes, 8 * x.dtype.itemsize, platform, known.sharded, ties)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,20 +56,22 @@ class Reduction(Op):
         """With ties split the residual holds x and y."""
         return self.ties == "split"
 
-    def _fold(self, on: Platform, x: Array, *, ties: bool) -> Fold | None:
-        return fold_of(on, x, self.axes, ties=ties)
+    def _fold(self, platform: Platform, x: Array, *, ties: bool) -> Fold | None:
+        return fold_of(platform, x, self.axes, ties=ties)
 
-    def _as_floats(self, on: Platform, x: Array) -> bool:
+    def _as_floats(self, platform: Platform, x: Array) -> bool:
         """Whether what is added, and who ties, is reduced in float32."""
-        return reduces_as_floats(on, problem_of(Window(()), x, on).shape, self.axes)
+        return reduces_as_floats(platform, problem_of(Window(()), x, platform).shape, self.axes)
 
-    def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *mask: Any) -> OpPlan:
         size = math.prod(self.sizes)
-        value, tied = (self._stages(self._fold(on, x, ties=ties), size) for ties in (False, True))
+        value, tied = (
+            self._stages(self._fold(platform, x, ties=ties), size) for ties in (False, True)
+        )
         counted, sent = tied if self.ties == "split" else (), along(self.axes, "repeated")
         summed = self._stages(None, size)
         why = ("a sum tells whether there is a NaN, which XLA's maximum may lose",)
-        sought = loses_nan(on) and is_float(x.dtype) and len(value) == 1
+        sought = loses_nan(platform) and is_float(x.dtype) and len(value) == 1
         forward = value if self.ties == "split" else (*value, *tied, *self._signed(x))
         return OpPlan(forward, (*summed, *counted), (*counted, *sent), value, why if sought else ())
 
@@ -84,58 +86,58 @@ class Reduction(Op):
         joined = Stage((fold.axis,), fold.ways, "elementwise", stored=True, read=fold)
         return joined, *self._stages(fold.then, -(-size // fold.ways))
 
-    def value(self, on: Platform, *xs: Array) -> Array:
+    def value(self, platform: Platform, *xs: Array) -> Array:
         x, mask = xs[0], xs[1] if xs[1:] else None
-        lost, fold = loses_nan(on), self._fold(on, x, ties=False)
-        floats = self._as_floats(on, x)
+        lost, fold = loses_nan(platform), self._fold(platform, x, ties=False)
+        floats = self._as_floats(platform, x)
         return reducing.extreme(
             x, self.axes, self.kind, mask, loses_nan=lost, fold=fold, as_floats=floats
         )
 
-    def primal(self, on: Platform, *xs: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
         x, mask = xs[0], xs[1] if xs[1:] else None
-        y = self.value(on, *xs)
+        y = self.value(platform, *xs)
         if self.ties == "split":
             return y, (x, y, mask)
-        last, fold = self.ties == "last", self._fold(on, x, ties=True)
-        floats = self._as_floats(on, x)
+        last, fold = self.ties == "last", self._fold(platform, x, ties=True)
+        floats = self._as_floats(platform, x)
         rank = reducing.chosen_rank(x, y, self.axes, last, mask, fold, as_floats=floats)
         if is_float(x.dtype) and x.size:
             chosen = element_of_rank(x, rank, self.axes, last)
             y = zeros_signed(y, is_negative(chosen))
         return y, rank
 
-    def won(self, on: Platform, kept: Any, shape: Sequence[Any]) -> Array:
+    def won(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
         """Which elements have a share, of an array of `shape`."""
         if self.ties != "split":
-            return reducing.has_rank(kept, shape, self.axes, self.ties == "last")
-        x, y, mask = kept
-        return reducing.attained(x, y, mask, self._fold(on, x, ties=True))
+            return reducing.has_rank(residual, shape, self.axes, self.ties == "last")
+        x, y, mask = residual
+        return reducing.attained(x, y, mask, self._fold(platform, x, ties=True))
 
-    def count(self, on: Platform, kept: Any) -> Array:
+    def count(self, platform: Platform, residual: Any) -> Array:
         """How many elements share a cotangent; 1 where nothing counts."""
-        x, y, mask = kept
-        fold = self._fold(on, x, ties=True)
-        floats = self._as_floats(on, x)
+        x, y, mask = residual
+        fold = self._fold(platform, x, ties=True)
+        floats = self._as_floats(platform, x)
         return reducing.tied_count(x, y, self.axes, mask, fold, as_floats=floats)
 
-    def _share(self, on: Platform, total: Array, kept: Any) -> Array:
+    def _share(self, platform: Platform, total: Array, residual: Any) -> Array:
         """The total, divided by how many won."""
         if self.ties != "split":
             return total
-        return total / self.count(on, kept).astype(total.dtype)
+        return total / self.count(platform, residual).astype(total.dtype)
 
-    def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         wide = x_dot.astype(accumulator(x_dot.dtype))
-        won = lax.select(self.won(on, kept, wide.shape), wide, lax.full_like(wide, 0))
+        won = lax.select(self.won(platform, residual, wide.shape), wide, lax.full_like(wide, 0))
         total = jnp.sum(won, axis=self.axes, keepdims=True, dtype=won.dtype)
-        return self._share(on, total, kept).astype(x_dot.dtype)
+        return self._share(platform, total, residual).astype(x_dot.dtype)
 
-    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
-        share = self._share(on, dy.astype(accumulator(dy.dtype)), kept).astype(dy.dtype)
+    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+        share = self._share(platform, dy.astype(accumulator(dy.dtype)), residual).astype(dy.dtype)
         shape = resized(dy.shape, self.axes, self.sizes)
         dx = jnp.broadcast_to(share, shape)
-        return (lax.select(self.won(on, kept, shape), dx, lax.full_like(dx, 0)),)
+        return (lax.select(self.won(platform, residual, shape), dx, lax.full_like(dx, 0)),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +149,7 @@ class MeanOver(Op):
 
     linear_in_x = True
 
-    def plan(self, on: Platform, x: Any, *mask: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *mask: Any) -> OpPlan:
         reduced = along(self.axes, "reduced", math.prod(self.sizes))
         return linear_plan(reduced, along(self.axes, "repeated"))
 
@@ -157,7 +159,7 @@ class MeanOver(Op):
         held = jnp.sum(counting, axis=self.axes, keepdims=True, dtype=np.uint32)
         return counting, lax.max(held, lax.full_like(held, 1)).astype(wide.dtype)
 
-    def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
+    def linear(self, platform: Platform, given: tuple[Array, ...], x: Array) -> Array:
         wide = x.astype(accumulator(x.dtype))
         count = lax.full((), math.prod(self.sizes), wide.dtype)
         if given:
@@ -166,7 +168,7 @@ class MeanOver(Op):
         total = jnp.sum(wide, axis=self.axes, keepdims=True, dtype=wide.dtype)
         return (total / count).astype(x.dtype)
 
-    def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
         wide = dy.astype(accumulator(dy.dtype))
         shape = resized(dy.shape, self.axes, self.sizes)
         if not given:

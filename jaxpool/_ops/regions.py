@@ -31,10 +31,10 @@ class Rows(Op):
     linear_in_x = True
     is_pool = False
 
-    def linear(self, on: Platform, given: tuple[Array, Array], x: Array) -> Array:
+    def linear(self, platform: Platform, given: tuple[Array, Array], x: Array) -> Array:
         return regions.rows(x, given[0])
 
-    def transpose(self, on: Platform, given: tuple[Array, Array], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, given: tuple[Array, Array], dy: Array) -> tuple[Array]:
         return (regions.rows(dy, given[1]),)
 
 
@@ -80,21 +80,21 @@ class BoxMean(Op):
     linear_in_x = True
     differentiable_given = True
 
-    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        if self.by_pixels(on):
+    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
+        if self.by_pixels(platform):
             count = self.pixels_of_a_cell
             sent = along((1, 2), "scattered", note=f"each cell to {count} pixels")
             return linear_plan(along((1, 2), "gathered", count), sent)
         ways = [along((axis,), "multiplied", x.shape[axis], BY_GROUPS) for axis in (1, 2)]
         return linear_plan((*ways[0], *ways[1]), (*ways[1], *ways[0]))
 
-    def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
-        y = self._read(x, *given) if self.by_pixels(on) else self._multiplied(x, *given)
+    def linear(self, platform: Platform, given: tuple[Array, ...], x: Array) -> Array:
+        y = self._read(x, *given) if self.by_pixels(platform) else self._multiplied(x, *given)
         return y.astype(x.dtype)
 
-    def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
         wide = dy.astype(accumulator(dy.dtype))
-        if self.by_pixels(on):
+        if self.by_pixels(platform):
             return (self._sent(wide, *given).astype(dy.dtype),)
         summed, matrices = self._products(wide.dtype, *given)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
@@ -102,10 +102,12 @@ class BoxMean(Op):
         (dx,) = jax.linear_transpose(lambda x: summed(x, *matrices), like)(wide)
         return (dx.astype(dy.dtype),)
 
-    def by_pixels(self, on: Platform) -> bool:
+    def by_pixels(self, platform: Platform) -> bool:
         """Whether cells read the few pixels that they need: far fewer products, if XLA vectorises that, as on CPU."""
         numbered = math.prod(self.sizes) < 2**31  # pixels have numbers of int32
-        return numbered and plans.reads_pixels(on, self.samples) and not (self.own or self.whole)
+        return (
+            numbered and plans.reads_pixels(platform, self.samples) and not (self.own or self.whole)
+        )
 
     def _spans(self, boxes: Array) -> list[tuple[Array, Array]]:
         """Where each box begins and how long it is, down and across; one that is infinitely long has no area."""

@@ -28,14 +28,14 @@ class Powers(Op):
     differentiable_given = True
     keeps_value = True
 
-    def value(self, on: Platform, x: Array, largest: Array) -> Array:
+    def value(self, platform: Platform, x: Array, largest: Array) -> Array:
         return lax.exp(level_difference(x, largest))
 
-    def linear(self, on: Platform, kept: tuple[Array], x_dot: Array) -> Array:
-        return jnp.where(lax.eq(kept[0], lax.full_like(kept[0], 0)), 0, kept[0] * x_dot)
+    def linear(self, platform: Platform, residual: tuple[Array], x_dot: Array) -> Array:
+        return jnp.where(lax.eq(residual[0], lax.full_like(residual[0], 0)), 0, residual[0] * x_dot)
 
-    def transpose(self, on: Platform, kept: tuple[Array], dy: Array) -> tuple[Array]:
-        return (self.linear(on, kept, dy),)
+    def transpose(self, platform: Platform, residual: tuple[Array], dy: Array) -> tuple[Array]:
+        return (self.linear(platform, residual, dy),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,16 +46,16 @@ class FadingSum(Op):
 
     linear_in_x = True
 
-    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        scan = scan_stages(scan_of(on, x), self.axis, x.shape[self.axis])
+    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
+        scan = scan_stages(scan_of(platform, x), self.axis, x.shape[self.axis])
         return linear_plan(scan, scan)
 
-    def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
-        return fading_sums(x, given[0], self.axis, False, scan_of(on, x))
+    def linear(self, platform: Platform, given: tuple[Array], x: Array) -> Array:
+        return fading_sums(x, given[0], self.axis, False, scan_of(platform, x))
 
-    def transpose(self, on: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
         m = lax.neg(given[0])  # backwards it is this that never falls
-        return (fading_sums(dy, m, self.axis, True, scan_of(on, dy)),)
+        return (fading_sums(dy, m, self.axis, True, scan_of(platform, dy)),)
 
 
 def running_log_of_sums(x: Array, axis: int) -> Array:

@@ -40,24 +40,26 @@ Sums = Sequence[Array | float]
 
 
 @dataclasses.dataclass(frozen=True)
-class _KeptSum(SumPool):
+class _StoredSum(SumPool):
     """Sums that are computed once, however many read them: else XLA adds up a window in every reader."""
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
-        plan = SumPool.plan(self, on, x)
+    def plan(self, platform: Platform, x: Any) -> OpPlan:
+        plan = SumPool.plan(self, platform, x)
         forward, back = (
             [dataclasses.replace(each, stored=True) for each in way]
             for way in (plan.forward, plan.backward)
         )
         return linear_plan(forward, back)
 
-    def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
-        y: Array = materialise(barrier_on(on), lambda x: SumPool.linear(self, on, (), x), x)
+    def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
+        y: Array = materialise(
+            barrier_on(platform), lambda x: SumPool.linear(self, platform, (), x), x
+        )
         return y
 
-    def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         dx: tuple[Array] = materialise(
-            barrier_on(on), lambda dy: SumPool.transpose(self, on, (), dy), dy
+            barrier_on(platform), lambda dy: SumPool.transpose(self, platform, (), dy), dy
         )
         return dx
 
@@ -84,15 +86,15 @@ def within(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
     return math.copysign(size, value)
 
 
-def spread_of(window: Window, dy: Array, *, kept: bool = False) -> Array:
-    """The transposed sum over `window`; if `kept`, computed once."""
-    op = _KeptSum(window) if kept else SumPool(window)
-    return linear_map(op, (), [dy], given=(True,), turned=True)[0]
+def spread_of(window: Window, dy: Array, *, stored: bool = False) -> Array:
+    """The transposed sum over `window`; if `stored`, computed once."""
+    op = _StoredSum(window) if stored else SumPool(window)
+    return linear_map(op, (), [dy], given=(True,), transposed=True)[0]
 
 
-def sum_of(window: Window, x: Array, *, kept: bool = False) -> Array:
-    """The sum over each window; if `kept`, computed once."""
-    return apply(_KeptSum(window) if kept else SumPool(window), "jvp", x)
+def sum_of(window: Window, x: Array, *, stored: bool = False) -> Array:
+    """The sum over each window; if `stored`, computed once."""
+    return apply(_StoredSum(window) if stored else SumPool(window), "jvp", x)
 
 
 def summed_as(value: Array, like: Array) -> Array:

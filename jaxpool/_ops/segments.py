@@ -40,9 +40,9 @@ from jaxpool._plan.stages import OpPlan, Stages, along, linear_plan
 IF_TIED = "where rows tie, which is tested where the program runs"
 
 
-def summed(on: Platform) -> Stages:
+def summed(platform: Platform) -> Stages:
     """The pass of a sum over segments."""
-    return along([0], "scattered" if adds_in_order(on) else "sorted")
+    return along([0], "scattered" if adds_in_order(platform) else "sorted")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,20 +60,22 @@ class SegmentSelect(Op):
 
     stores_inputs = True
 
-    def plan(self, on: Platform, x: Any, *ids: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *ids: Any) -> OpPlan:
         scattered, gathered = along([0], "scattered"), along([0], "gathered")
         if self.ties != "split":
             forward = (*scattered, *gathered, *scattered)
-            sends = self._sends_to_chosen(on, x, x.shape[0])
+            sends = self._sends_to_chosen(platform, x, x.shape[0])
             return OpPlan(forward, gathered, scattered if sends else gathered, scattered)
-        counted = along([0], "scattered", note=IF_TIED if counts_ties_if_any(on, x.shape) else "")
+        counted = along(
+            [0], "scattered", note=IF_TIED if counts_ties_if_any(platform, x.shape) else ""
+        )
         forward = (*scattered, *gathered, *counted)
-        return OpPlan(forward, summed(on), gathered, scattered)
+        return OpPlan(forward, summed(platform), gathered, scattered)
 
     def _joined(self, join: Callable[..., Array], x: Array, ids: Array) -> Array:
         return scattered(join, x, ids, self.count, self.is_sorted)
 
-    def value(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
+    def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         return encode(self._decoded(x, ids, *mask), x.dtype)
 
     def _decoded(self, x: Array, ids: Array, *mask: Array) -> Array:
@@ -85,33 +87,37 @@ class SegmentSelect(Op):
         identity = lax.full_like(y, worst)  # not -inf if x has none
         return (lax.max if largest else lax.min)(y, identity)
 
-    def _tied(self, on: Platform, x: Array, decoded: Array, ids: Array, *mask: Array) -> Array:
+    def _tied(
+        self, platform: Platform, x: Array, decoded: Array, ids: Array, *mask: Array
+    ) -> Array:
         """Whether each element of x is the extreme of its segment, and counts; of rows in no segment any answer."""
-        casts = casts_to_compare(on) and x.dtype == jnp.bfloat16
+        casts = casts_to_compare(platform) and x.dtype == jnp.bfloat16
         wide = x.astype(np.float32) if casts else decode(x)
         tied = lax.eq(wide, beside_rows(decoded, ids))
         if is_float(wide.dtype):  # one that counts is its segment's extreme: a scatter keeps NaN
             tied = tied | lax.ne(wide, wide)
         return tied & mask[0] if mask else tied
 
-    def primal(self, on: Platform, x: Array, ids: Array, *mask: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> tuple[Array, Any]:
         decoded = self._decoded(x, ids, *mask)
         y = encode(decoded, x.dtype)
         if self.ties == "split":
-            found = functools.partial(self._tie_bits, on)
-            bits = materialise(barrier_on(on), found, x, decoded, ids, *mask)
-            return y, (ids, bits, self._ways(on, x, decoded, bits, ids))
+            found = functools.partial(self._tie_bits, platform)
+            bits = materialise(barrier_on(platform), found, x, decoded, ids, *mask)
+            return y, (ids, bits, self._ways(platform, x, decoded, bits, ids))
         none = -1 if self.ties == "last" else x.shape[0]
-        tied = self._tied(on, x, decoded, ids, *mask)
+        tied = self._tied(platform, x, decoded, ids, *mask)
         number = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), none)
         join = jax.ops.segment_max if self.ties == "last" else jax.ops.segment_min
         return y, (ids, self._joined(join, number, ids))
 
-    def _tie_bits(self, on: Platform, x: Array, decoded: Array, ids: Array, *mask: Array) -> Array:
+    def _tie_bits(
+        self, platform: Platform, x: Array, decoded: Array, ids: Array, *mask: Array
+    ) -> Array:
         known = lax.expand_dims((ids >= 0) & (ids < self.count), range(1, x.ndim))
-        return pack(self._tied(on, x, decoded, ids, *mask) & known, 0)
+        return pack(self._tied(platform, x, decoded, ids, *mask) & known, 0)
 
-    def _ways(self, on: Platform, x: Array, decoded: Array, bits: Array, ids: Array) -> Array:
+    def _ways(self, platform: Platform, x: Array, decoded: Array, bits: Array, ids: Array) -> Array:
         """How many rows attain the extreme of each segment.
 
         A segment that has a row has a bit, and one whose extreme is not the identity has a row: where there are as
@@ -125,43 +131,43 @@ class SegmentSelect(Op):
         def ones(bits: Array, ids: Array) -> Array:
             return lax.full_like(decoded, 1, np.int32)
 
-        if not counts_ties_if_any(on, x.shape):
+        if not counts_ties_if_any(platform, x.shape):
             return counted(bits, ids)
         total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
         attained = lax.ne(decoded, lax.full_like(decoded, decoded_losing(x.dtype, self.kind)))
         return lax.cond(total == jnp.sum(attained, dtype=np.uint32), ones, counted, bits, ids)
 
-    def _sends_to_chosen(self, on: Platform, like: Any, rows: Any) -> bool:
-        known = problem_of(Window(()), like, on)
-        return sends_to_chosen_rows(on, (rows, *known.shape[1:]), self.count, known.sharded)
+    def _sends_to_chosen(self, platform: Platform, like: Any, rows: Any) -> bool:
+        known = problem_of(Window(()), like, platform)
+        return sends_to_chosen_rows(platform, (rows, *known.shape[1:]), self.count, known.sharded)
 
-    def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         wide = x_dot.astype(accumulator(x_dot.dtype))
         if self.ties == "split":
-            ids, bits, ways = kept
+            ids, bits, ways = residual
             tied = unpack(bits, ids.shape[0], 0)
             sums = total(
                 jnp.where(tied, wide, 0),
                 ids,
                 self.count,
                 self.is_sorted,
-                one_by_one=adds_in_order(on),
+                one_by_one=adds_in_order(platform),
             )
             return _divided(sums, ways).astype(x_dot.dtype)
-        ids, chosen = kept
+        ids, chosen = residual
         found = jnp.take_along_axis(wide, jnp.clip(chosen, 0, wide.shape[0] - 1), 0, mode="clip")
         real = (chosen >= 0) & (chosen < wide.shape[0])
         return jnp.where(real, found, 0).astype(x_dot.dtype)
 
-    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         wide = dy.astype(accumulator(dy.dtype))
         if self.ties == "split":
-            ids, bits, ways = kept
+            ids, bits, ways = residual
             tied = unpack(bits, ids.shape[0], 0)
-            share = materialise(barrier_on(on), _divided, wide, ways).astype(dy.dtype)
+            share = materialise(barrier_on(platform), _divided, wide, ways).astype(dy.dtype)
             return (jnp.where(tied, of_rows(share, ids, 0), 0),)
-        ids, chosen = kept
-        if self._sends_to_chosen(on, dy, ids.shape[0]):
+        ids, chosen = residual
+        if self._sends_to_chosen(platform, dy, ids.shape[0]):
             rows = ids.shape[0]
             return (put_in_order(dy, checked_position(chosen, rows), [0], [rows]),)
         mine = beside_rows(chosen, ids)  # a row in no segment is never chosen
@@ -182,19 +188,19 @@ class SegmentSum(Op):
 
     linear_in_x = True
 
-    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        forward = summed(on) if is_float(x.dtype) else along([0], "scattered")
+    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
+        forward = summed(platform) if is_float(x.dtype) else along([0], "scattered")
         return linear_plan(forward, along([0], "gathered"))
 
-    def linear(self, on: Platform, given: tuple[Array, ...], x: Array) -> Array:
+    def linear(self, platform: Platform, given: tuple[Array, ...], x: Array) -> Array:
         wide = masked(cast(x, accumulator(x.dtype)), 0, *given[1 + self.mean :])
-        sums = total(wide, given[0], self.count, self.is_sorted, one_by_one=adds_in_order(on))
+        sums = total(wide, given[0], self.count, self.is_sorted, one_by_one=adds_in_order(platform))
         return (_divided(sums, given[1]) if self.mean else sums).astype(x.dtype)
 
-    def transpose(self, on: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
         if self.mean:
             dy = _divided(cast(dy, accumulator(dy.dtype)), given[1]).astype(dy.dtype)
-        dx = stored_rows(dy, given[0]) if stores_shares(on) else of_rows(dy, given[0], 0)
+        dx = stored_rows(dy, given[0]) if stores_shares(platform) else of_rows(dy, given[0], 0)
         return (masked(dx, 0, *given[1 + self.mean :]),)
 
 

@@ -41,12 +41,12 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, Stage, Stages, folds, of_steps, taps
 
 
-def _plan(window: Window, x: Array, on: Platform) -> MaxPlan:
-    return plan_max(problem_of(window, x, on))
+def _plan(window: Window, x: Array, platform: Platform) -> MaxPlan:
+    return plan_max(problem_of(window, x, platform))
 
 
-def _plan_back(window: Window, dy: Array, on: Platform) -> MaxPlan:
-    return plan_max(problem_of(window, dy, on, window.unpooled(dy.shape)))
+def _plan_back(window: Window, dy: Array, platform: Platform) -> MaxPlan:
+    return plan_max(problem_of(window, dy, platform, window.unpooled(dy.shape)))
 
 
 def _value_stages(plan: MaxPlan) -> Stages | None:
@@ -71,17 +71,17 @@ class SelectPool(Op):
     kind: Kind
     ties: Order
 
-    def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
-        chosen = _plan(self.window, x, on)
+    def plan(self, platform: Platform, x: Any, *real: Any) -> OpPlan:
+        chosen = _plan(self.window, x, platform)
         forward, tangent = of_steps(chosen.forward), of_steps(chosen.tangent[::-1])
         back = of_steps(chosen.backward, back=True)
         return OpPlan(forward, tangent, back, _value_stages(chosen))
 
-    def value(self, on: Platform, x: Array) -> Array:
-        return select_value(x, self.kind, self.ties, _plan(self.window, x, on))
+    def value(self, platform: Platform, x: Array) -> Array:
+        return select_value(x, self.kind, self.ties, _plan(self.window, x, platform))
 
-    def primal(self, on: Platform, x: Array, *real: Array) -> tuple[Array, Array]:
-        plan = _plan(self.window, x, on)
+    def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, Array]:
+        plan = _plan(self.window, x, platform)
         kernel = functools.partial(
             select, window=self.window, kind=self.kind, ties=self.ties, plan=plan
         )
@@ -91,11 +91,11 @@ class SelectPool(Op):
             index = join(index, jnp.broadcast_to(bound, index.shape))
         return y, index
 
-    def linear(self, on: Platform, index: Array, x_dot: Array) -> Array:
-        return pick(x_dot, index, _plan(self.window, x_dot, on))
+    def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
+        return pick(x_dot, index, _plan(self.window, x_dot, platform))
 
-    def transpose(self, on: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (route(dy, index, _plan_back(self.window, dy, on)),)
+    def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
+        return (route(dy, index, _plan_back(self.window, dy, platform)),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +114,8 @@ class InputPool(Op):
         """The same, by the tap of that element."""
         return SelectPool(self.window, self.kind, self.ties)
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
-        by_tap, problem = self._by_tap.plan(on, x), problem_of(self.window, x, on)
+    def plan(self, platform: Platform, x: Any) -> OpPlan:
+        by_tap, problem = self._by_tap.plan(platform, x), problem_of(self.window, x, platform)
         value = by_tap.forward if by_tap.value is None else by_tap.value
         forward = value
         why = ["traced for a TPU: x is kept, and no index"]
@@ -132,23 +132,23 @@ class InputPool(Op):
         tangent = (*by_tap.forward, *by_tap.tangent)
         return OpPlan(forward, tangent, back, value if value != forward else None, tuple(why))
 
-    def value(self, on: Platform, x: Array) -> Array:
-        return self._by_tap.value(on, x)
+    def value(self, platform: Platform, x: Array) -> Array:
+        return self._by_tap.value(platform, x)
 
-    def value_beside(self, on: Platform, x: Array) -> Array:
-        problem = problem_of(self.window, x, on)
+    def value_beside(self, platform: Platform, x: Array) -> Array:
+        problem = problem_of(self.window, x, platform)
         if not scatters(problem):
-            return self.value(on, x)
+            return self.value(platform, x)
         return window_extremes(x, self.kind, plan_scatter(problem))
 
-    def linear(self, on: Platform, kept: tuple[Array], x_dot: Array) -> Array:
-        return self._by_tap.linear(on, self._by_tap.primal(on, *kept)[1], x_dot)
+    def linear(self, platform: Platform, residual: tuple[Array], x_dot: Array) -> Array:
+        return self._by_tap.linear(platform, self._by_tap.primal(platform, *residual)[1], x_dot)
 
-    def transpose(self, on: Platform, kept: tuple[Array], dy: Array) -> tuple[Array]:
-        (x,) = kept
-        problem = problem_of(self.window, x, on)
+    def transpose(self, platform: Platform, residual: tuple[Array], dy: Array) -> tuple[Array]:
+        (x,) = residual
+        problem = problem_of(self.window, x, platform)
         if not scatters(problem):
-            return self._by_tap.transpose(on, self._by_tap.primal(on, x)[1], dy)
+            return self._by_tap.transpose(platform, self._by_tap.primal(platform, x)[1], dy)
         plan = plan_scatter(problem)
         return (select_and_scatter(x, dy, self.kind, self.ties, plan),)
 
@@ -165,31 +165,31 @@ class MaskPool(Op):
 
     stores_inputs = True
 
-    def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
-        chosen, every = _plan(self.window, x, on), taps(self.window)
+    def plan(self, platform: Platform, x: Any, *real: Any) -> OpPlan:
+        chosen, every = _plan(self.window, x, platform), taps(self.window)
         value = _value_stages(chosen) or of_steps(chosen.forward)
-        back = of_steps([plan_ties(problem_of(self.window, x, on))], back=True)
+        back = of_steps([plan_ties(problem_of(self.window, x, platform))], back=True)
         return OpPlan((*value, *every), every, back, value)
 
-    def value(self, on: Platform, x: Array) -> Array:
-        return select_value(x, self.kind, "first", _plan(self.window, x, on))
+    def value(self, platform: Platform, x: Array) -> Array:
+        return select_value(x, self.kind, "first", _plan(self.window, x, platform))
 
-    def primal(self, on: Platform, x: Array, *real: Array) -> tuple[Array, Words]:
+    def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, Words]:
         def kernel(x: Array) -> tuple[Array, Words]:
-            y = self.value(on, x)
+            y = self.value(platform, x)
             return y, tie_masks(x, y, self.window, losing(x.dtype, self.kind))
 
-        y, words = materialise(_plan(self.window, x, on).barrier, kernel, x)
+        y, words = materialise(_plan(self.window, x, platform).barrier, kernel, x)
         if real:
             pairs = zip(words, real, strict=True)
             words = tuple(word & jnp.broadcast_to(bits, word.shape) for word, bits in pairs)
         return y, words
 
-    def linear(self, on: Platform, words: Words, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, words: Words, x_dot: Array) -> Array:
         return pick_tied(x_dot, words, self.window)
 
-    def transpose(self, on: Platform, words: Words, dy: Array) -> tuple[Array]:
-        plan = plan_ties(problem_of(self.window, dy, on, self.window.unpooled(dy.shape)))
+    def transpose(self, platform: Platform, words: Words, dy: Array) -> tuple[Array]:
+        plan = plan_ties(problem_of(self.window, dy, platform, self.window.unpooled(dy.shape)))
         return (route_tied(dy, words, plan),)
 
 
@@ -206,25 +206,25 @@ class LevelPool(Op):
     stores_inputs = True
     stores_residual = True
 
-    def plan(self, on: Platform, x: Any, *real: Any) -> OpPlan:
-        chosen, folded = _plan(self.window, x, on), folds(self.window)
+    def plan(self, platform: Platform, x: Any, *real: Any) -> OpPlan:
+        chosen, folded = _plan(self.window, x, platform), folds(self.window)
         value = _value_stages(chosen) or of_steps(chosen.forward)
         return OpPlan(value, folded, (*folded, *folded[::-1]))
 
-    def value(self, on: Platform, x: Array) -> Array:
-        return select_value(x, self.kind, "first", _plan(self.window, x, on))
+    def value(self, platform: Platform, x: Array) -> Array:
+        return select_value(x, self.kind, "first", _plan(self.window, x, platform))
 
-    def primal(self, on: Platform, x: Array, *real: Array) -> tuple[Array, tuple[Array, ...]]:
+    def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, tuple[Array, ...]]:
         y: Array = materialise(
-            _plan(self.window, x, on).barrier, functools.partial(self.value, on), x
+            _plan(self.window, x, platform).barrier, functools.partial(self.value, platform), x
         )
         return y, (x, y, *real)
 
-    def linear(self, on: Platform, residual: tuple[Array, ...], x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: tuple[Array, ...], x_dot: Array) -> Array:
         x, _, *real = residual
         return pick_level(x_dot, x, self.window, self.kind, *real)
 
-    def transpose(self, on: Platform, residual: tuple[Array, ...], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: tuple[Array, ...], dy: Array) -> tuple[Array]:
         x, y, *real = residual
         return (route_level(dy, x, y, self.window, self.kind, *real),)
 
@@ -233,9 +233,9 @@ def pool_op(window: Window, kind: Kind, ties: Ties | Order, *, index: bool = Fal
     """The op of a max or min pool; with `index` its residual says which element was chosen, unless ties are split."""
     if ties == "last_nan":
         return SelectPool(window, kind, ties)
-    kept = residual(window, split=ties == "split", platform="portable" if index else traced_for())
-    if kept == "rank":
+    form = residual(window, split=ties == "split", platform="portable" if index else traced_for())
+    if form == "rank":
         return Reduction(kind, ties, window.axes, window.input_shape)
     if ties != "split":
-        return (InputPool if kept == "input" else SelectPool)(window, kind, ties)
-    return (MaskPool if kept == "bits" else LevelPool)(window, kind)
+        return (InputPool if form == "input" else SelectPool)(window, kind, ties)
+    return (MaskPool if form == "bits" else LevelPool)(window, kind)

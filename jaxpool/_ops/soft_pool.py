@@ -52,8 +52,8 @@ class SoftPool(RangedOp):
 
     def _taken(self, x: Array, *given: Array) -> tuple[Array, Any]:
         wide = self._counted(widened(x, self.window), -np.inf, *given)
-        heat = given[0] if self.temperature is None else self.temperature
-        return wide, within(heat, wide.dtype, largest=0.25)  # its inverse is normal
+        temperature = given[0] if self.temperature is None else self.temperature
+        return wide, within(temperature, wide.dtype, largest=0.25)  # its inverse is normal
 
     def _counted(self, x: Array, fill: float, *given: Array) -> Array:
         """x, or what of it counts; elsewhere `fill`."""
@@ -61,62 +61,64 @@ class SoftPool(RangedOp):
 
     def _plainly(self, x: Array, *given: Array) -> tuple[Array, Any]:
         """The same for the plain way: derivatives of what does not count are finite."""
-        wide, heat = self._taken(x, *given)
+        wide, temperature = self._taken(x, *given)
         if self.masked:
-            floor = lax.stop_gradient(jnp.asarray(-NOTHING * heat, wide.dtype))
+            floor = lax.stop_gradient(jnp.asarray(-NOTHING * temperature, wide.dtype))
             wide = jnp.where(wide < floor, floor, wide)
-        return wide, heat
+        return wide, temperature
 
-    def _total(self, weight: Array, *given: Array, kept: bool = False) -> Array:
+    def _total(self, weight: Array, *given: Array, stored: bool = False) -> Array:
         """The sum of the exponentials of each window."""
-        total = sum_of(self.window, weight, kept=kept)
+        total = sum_of(self.window, weight, stored=stored)
         return total + given[-2].astype(total.dtype) if self.masked else total
 
-    def _stages(self, x: Array, heat: Any) -> Stages:
-        return in_stages(x, self.window, heat, -np.inf, largest(-np.inf))
+    def _stages(self, x: Array, temperature: Any) -> Stages:
+        return in_stages(x, self.window, temperature, -np.inf, largest(-np.inf))
 
     def _of_some(self, y: Array, *given: Array) -> Array:
         """An array of the output, 0 for windows in which nothing counts."""
         return jnp.where(given[-2], 0, y) if self.masked else y
 
     def _careful_sums(
-        self, stages: Stages, moments: int, *given: Array, by_heat: bool = False
+        self, stages: Stages, moments: int, *given: Array, by_temperature: bool = False
     ) -> State:
         """The sum of `exp((x - m) / heat)`, and of that times (x - m) to the powers up to `moments`."""
         sums = [0.0] * moments
         if not self.masked:
-            return stages.gather([1.0, *sums], exponential(by_heat=by_heat))
+            return stages.gather([1.0, *sums], exponential(by_temperature=by_temperature))
         ones = given[-1].astype(stages.high.dtype)
-        total, *rest = stages.gather([ones, *sums], exponential(by_heat=by_heat))
+        total, *rest = stages.gather([ones, *sums], exponential(by_temperature=by_temperature))
         return total + given[-2].astype(total.dtype), *rest
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        wide, heat = self._plainly(*xs)
+        wide, temperature = self._plainly(*xs)
         found, given = [], xs[1:]
         if dots[0] is not None:
             x_dot = self._counted(dots[0], 0, *given)
-            found.append(self._pushed(wide, y, heat, x_dot, *given))
+            found.append(self._pushed(wide, y, temperature, x_dot, *given))
         if dots[1:] and dots[1] is not None:
             # What x and the temperature are multiplied by, y is.
-            own = self._pushed(wide, y, heat, jnp.where(jnp.isinf(wide), 0, wide), *given)
-            found.append((y - own) * divided(dots[1], heat))
+            own = self._pushed(wide, y, temperature, jnp.where(jnp.isinf(wide), 0, wide), *given)
+            found.append((y - own) * divided(dots[1], temperature))
         return sum(found[1:], found[0])
 
-    def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array, *given: Array) -> Array:
+    def _pushed(self, x: Array, y: Array, temperature: Any, x_dot: Array, *given: Array) -> Array:
         """The tangent of y, given that of x, within the range."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
-        wide, heat = self._plainly(*xs)
-        dx = self._counted(self._pulled(wide, heat, shares), 0, *xs[1:])
+        wide, temperature = self._plainly(*xs)
+        dx = self._counted(self._pulled(wide, temperature, shares), 0, *xs[1:])
         found = [dx.astype(xs[0].dtype)]
         if self.inputs == 2:
             own = jnp.where(jnp.isinf(wide), 0, wide) * dx  # an infinity that weighs nothing
             dy = self._of_some(dy, *xs[1:])
-            found.append(divided(summed_as(dy * y, heat) - summed_as(own, heat), heat))
+            found.append(
+                divided(summed_as(dy * y, temperature) - summed_as(own, temperature), temperature)
+            )
         return tuple(found)
 
-    def _pulled(self, x: Array, heat: Any, shares: Shares) -> Array:
+    def _pulled(self, x: Array, temperature: Any, shares: Shares) -> Array:
         """The cotangent of x, given the shares of the windows, within the range."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
@@ -125,8 +127,8 @@ class SoftPool(RangedOp):
         raise TypeError(f"{type(self).__name__} describes no slope")
 
     def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        wide, heat = self._taken(*xs)
-        stages, found = self._stages(wide, heat), []
+        wide, temperature = self._taken(*xs)
+        stages, found = self._stages(wide, temperature), []
         if dots[0] is not None:
             x_dot = self._counted(dots[0], 0, *xs[1:])
             found.append(self._careful_pushed(stages, x_dot, *xs[1:]))
@@ -138,12 +140,14 @@ class SoftPool(RangedOp):
         raise TypeError(f"{type(self).__name__} describes no careful linear map")
 
     def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        wide, heat = self._taken(*xs)
-        stages = self._stages(wide, heat)
+        wide, temperature = self._taken(*xs)
+        stages = self._stages(wide, temperature)
         dx = self._counted(self._careful_pulled(stages, dy, *xs[1:]), 0, *xs[1:])
         found = [dx.astype(xs[0].dtype)]
         if self.inputs == 2:
-            found.append(summed_as(self._of_some(dy, *xs[1:]) * self.slope(stages, *xs[1:]), heat))
+            found.append(
+                summed_as(self._of_some(dy, *xs[1:]) * self.slope(stages, *xs[1:]), temperature)
+            )
         return tuple(found)
 
     def _careful_pulled(self, stages: Stages, dy: Array, *given: Array) -> Array:
@@ -154,35 +158,35 @@ class LogSumExpPool(SoftPool):
     """`heat * log(sum of exp(x / heat))`."""
 
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
-        wide, heat = self._plainly(x, *given)
-        y = heat * lax.log(self._total(lax.exp(wide / heat), *given))
+        wide, temperature = self._plainly(x, *given)
+        y = temperature * lax.log(self._total(lax.exp(wide / temperature), *given))
         right = self.right(y, x, *given)
         return y, graded(right)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
-        heat = self._taken(x, *given)[1]
-        return lax.abs(lax.stop_gradient(y / heat)) < REACH * math.log(2)
+        temperature = self._taken(x, *given)[1]
+        return lax.abs(lax.stop_gradient(y / temperature)) < REACH * math.log(2)
 
-    def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array, *given: Array) -> Array:
-        weighed = lax.exp(divided(x, heat)) * x_dot
-        return sum_of(self.window, weighed) * lax.exp(-divided(y, heat))
+    def _pushed(self, x: Array, y: Array, temperature: Any, x_dot: Array, *given: Array) -> Array:
+        weighed = lax.exp(divided(x, temperature)) * x_dot
+        return sum_of(self.window, weighed) * lax.exp(-divided(y, temperature))
 
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         right = self.right(y, *xs)
         slope = lax.exp(-divided(jnp.where(right, y, 0), self._taken(*xs)[1]))
         return share(dy, slope, right)
 
-    def _pulled(self, x: Array, heat: Any, shares: Shares) -> Array:
-        return lax.exp(divided(x, heat)) * spread_of(self.window, *shares)
+    def _pulled(self, x: Array, temperature: Any, shares: Shares) -> Array:
+        return lax.exp(divided(x, temperature)) * spread_of(self.window, *shares)
 
     def careful(self, x: Array, *given: Array) -> Array:
-        wide, heat = self._taken(x, *given)
-        stages = self._stages(wide, heat)
+        wide, temperature = self._taken(x, *given)
+        stages = self._stages(wide, temperature)
         (total,) = self._careful_sums(stages, 0, *given)
-        return self._of_some(stages.high + heat * lax.log(total), *given)
+        return self._of_some(stages.high + temperature * lax.log(total), *given)
 
     def slope(self, stages: Stages, *given: Array) -> Array:
-        total, moment = self._careful_sums(stages, 1, *given, by_heat=True)
+        total, moment = self._careful_sums(stages, 1, *given, by_temperature=True)
         return lax.log(total) - moment / total
 
     def _careful_pushed(self, stages: Stages, x_dot: Array, *given: Array) -> Array:
@@ -198,63 +202,63 @@ class SoftmaxPool(SoftPool):
     """The mean of x, weighted by `exp(x / heat)`."""
 
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
-        wide, heat = self._plainly(x, *given)
-        weight, total = self._weights(wide, heat, *given)
+        wide, temperature = self._plainly(x, *given)
+        weight, total = self._weights(wide, temperature, *given)
         # What weighs nothing takes nothing, though it were infinite.
         moment = jnp.where(weight == 0, 0, wide * weight)
         return sum_of(self.window, moment) / total, graded(between(total, REACH))
 
-    def _weights(self, x: Array, heat: Any, *given: Array) -> tuple[Array, Array]:
+    def _weights(self, x: Array, temperature: Any, *given: Array) -> tuple[Array, Array]:
         # A weight beyond the range stays finite, as its derivative does, which is multiplied by 0.
-        steps = divided(x, heat)
+        steps = divided(x, temperature)
         weight = lax.exp(lax.min(steps, lax.full_like(steps, 2 * REACH * math.log(2))))
-        return weight, self._total(weight, *given, kept=True)
+        return weight, self._total(weight, *given, stored=True)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
         """Where no exponent is far from 0."""
-        wide, heat = self._taken(x, *given)
-        steps = lax.stop_gradient(wide / heat)
+        wide, temperature = self._taken(x, *given)
+        steps = lax.stop_gradient(wide / temperature)
         near = lax.abs(steps) < REACH * math.log(2)
         return jnp.logical_or(near, steps <= -NOTHING) if self.masked else near
 
-    def _pushed(self, x: Array, y: Array, heat: Any, x_dot: Array, *given: Array) -> Array:
-        weight, total = self._weights(x, heat, *given)
+    def _pushed(self, x: Array, y: Array, temperature: Any, x_dot: Array, *given: Array) -> Array:
+        weight, total = self._weights(x, temperature, *given)
         weighed = weight * x_dot
-        first = sum_of(self.window, weighed * (1 + divided(x, heat)))
-        return (first - divided(y, heat) * sum_of(self.window, weighed)) / total
+        first = sum_of(self.window, weighed * (1 + divided(x, temperature)))
+        return (first - divided(y, temperature) * sum_of(self.window, weighed)) / total
 
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
-        wide, heat = self._plainly(*xs)
-        total = self._weights(wide, heat, *xs[1:])[1]
+        wide, temperature = self._plainly(*xs)
+        total = self._weights(wide, temperature, *xs[1:])[1]
         right = between(total, REACH)
         (part,), grades = share(dy, 1 / jnp.where(right, total, 1), right)
-        return (part, part * (1 - divided(y, heat))), grades
+        return (part, part * (1 - divided(y, temperature))), grades
 
-    def _pulled(self, x: Array, heat: Any, shares: Shares) -> Array:
-        once = spread_of(self.window, shares[0], kept=True)
+    def _pulled(self, x: Array, temperature: Any, shares: Shares) -> Array:
+        once = spread_of(self.window, shares[0], stored=True)
         moment = spread_of(self.window, shares[1])
-        steps = divided(x, heat)
+        steps = divided(x, temperature)
         weight = lax.exp(steps)
         return weight * (moment + jnp.where(weight == 0, 0, steps) * once)
 
     def careful(self, x: Array, *given: Array) -> Array:
-        wide, heat = self._taken(x, *given)
-        stages = self._stages(wide, heat)
+        wide, temperature = self._taken(x, *given)
+        stages = self._stages(wide, temperature)
         total, moment = self._careful_sums(stages, 1, *given)
         return self._of_some(stages.high + moment / total, *given)
 
     def slope(self, stages: Stages, *given: Array) -> Array:
-        total, first, second = self._careful_sums(stages, 2, *given, by_heat=True)
+        total, first, second = self._careful_sums(stages, 2, *given, by_temperature=True)
         mean = first / total
         return mean * mean - second / total
 
     def _careful_pushed(self, stages: Stages, x_dot: Array, *given: Array) -> Array:
-        total, moment = self._careful_sums(stages, 1, *given, by_heat=True)
-        once, first = stages.gather((x_dot, x_dot), exponential(by_heat=True))
+        total, moment = self._careful_sums(stages, 1, *given, by_temperature=True)
+        once, first = stages.gather((x_dot, x_dot), exponential(by_temperature=True))
         return (first - moment / total * once) / total
 
     def _careful_pulled(self, stages: Stages, dy: Array, *given: Array) -> Array:
-        total, moment = self._careful_sums(stages, 1, *given, by_heat=True)
+        total, moment = self._careful_sums(stages, 1, *given, by_temperature=True)
         share = dy / total
-        back = stages.spread((-share * (moment / total), share), exponential(by_heat=True))
+        back = stages.spread((-share * (moment / total), share), exponential(by_temperature=True))
         return back[0] + back[1]

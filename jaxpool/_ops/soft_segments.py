@@ -54,9 +54,9 @@ class Segments:
     count: int
     is_sorted: bool
 
-    def total(self, on: Platform, x: Array, ids: Array) -> Array:
+    def total(self, platform: Platform, x: Array, ids: Array) -> Array:
         """The sum of each segment."""
-        return total(x, ids, self.count, self.is_sorted, one_by_one=adds_in_order(on))
+        return total(x, ids, self.count, self.is_sorted, one_by_one=adds_in_order(platform))
 
     def powers(self, x: Array, temperature: float, ids: Array, *mask: Array) -> tuple[Array, Array]:
         """`exp((x - m) / T)`, and m, the largest of each segment."""
@@ -101,29 +101,31 @@ class SegmentSoftmax(Op):
     keeps_value = True
     given_kept = 1
 
-    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
         scattered, gathered = along([0], "scattered"), along([0], "gathered")
-        back = (*summed(on), *gathered)
+        back = (*summed(platform), *gathered)
         return OpPlan((*scattered, *gathered, *back), back, back)
 
-    def value(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
+    def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         powers, _ = self.segments.powers(x, self.temperature, ids, *mask)
-        sums = self.segments.total(on, powers, ids)
+        sums = self.segments.total(platform, powers, ids)
         # The largest element adds 1 to its sum, so a sum below 1 is of nothing.
         beside = beside_rows(lax.max(sums, lax.full_like(sums, 1)), ids)
         known = _known(ids, self.segments.count, x.ndim)
         return masked(powers / beside, 0, known).astype(x.dtype)
 
-    def linear(self, on: Platform, kept: tuple[Array, Array], x_dot: Array) -> Array:
-        shares, ids = kept
+    def linear(self, platform: Platform, residual: tuple[Array, Array], x_dot: Array) -> Array:
+        shares, ids = residual
         dtype = accumulator(shares.dtype)
         weights, moves = cast(shares, dtype), cast(x_dot, dtype)
-        mean = self.segments.total(on, _weighed(weights, moves), ids)
+        mean = self.segments.total(platform, _weighed(weights, moves), ids)
         moved = _weighed(weights, moves - beside_rows(mean, ids))
         return cast(moved / jnp.asarray(self.temperature, dtype), x_dot.dtype)
 
-    def transpose(self, on: Platform, kept: tuple[Array, Array], dy: Array) -> tuple[Array]:
-        return (self.linear(on, kept, dy),)  # its own transpose
+    def transpose(
+        self, platform: Platform, residual: tuple[Array, Array], dy: Array
+    ) -> tuple[Array]:
+        return (self.linear(platform, residual, dy),)  # its own transpose
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,23 +143,25 @@ class SegmentLogSumExp(Op):
     differentiable_given = True
     keeps_inputs = True
 
-    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
         back = along([0], "gathered")
-        return OpPlan(summed(on), summed(on), back, why=(BEYOND,))
+        return OpPlan(summed(platform), summed(platform), back, why=(BEYOND,))
 
-    def value(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        sums = self.segments.total(on, self._weights(on, x, *mask), ids)
+    def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
+        sums = self.segments.total(platform, self._weights(platform, x, *mask), ids)
         y = jnp.asarray(self.temperature, sums.dtype) * lax.log(sums)  # -inf of none
         if holds_nothing(y):
             return y
         grade = self._grade(graded(*self._near(y)), ids, *mask)
-        return amended(on, grade == SURE, lambda y: self._careful(on, x, ids, *mask), y)
+        return amended(platform, grade == SURE, lambda y: self._careful(platform, x, ids, *mask), y)
 
-    def _weights(self, on: Platform, x: Array, *mask: Array) -> Array:
+    def _weights(self, platform: Platform, x: Array, *mask: Array) -> Array:
         """`exp(x / T)`, 0 where the mask is False."""
         wide = masked(cast(x, accumulator(x.dtype)), -jnp.inf, *mask)
         steps = wide / jnp.asarray(self.temperature, wide.dtype)
-        if on == "portable":  # the form that jax differentiates: finite, so that 0 times it is 0
+        if (
+            platform == "portable"
+        ):  # the form that jax differentiates: finite, so that 0 times it is 0
             steps = jnp.where(steps < REACH, steps, REACH)
         return lax.exp(steps)
 
@@ -187,9 +191,9 @@ class SegmentLogSumExp(Op):
         rows = scattered(jax.ops.segment_sum, ones, ids, segments.count, segments.is_sorted)
         return lax.expand_dims(rows > 0, range(rows.ndim, ndim))
 
-    def _careful(self, on: Platform, x: Array, ids: Array, *mask: Array) -> Array:
+    def _careful(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         powers, largest = self.segments.powers(x, self.temperature, ids, *mask)
-        sums = self.segments.total(on, powers, ids)
+        sums = self.segments.total(platform, powers, ids)
         empty = lax.eq(sums, lax.full_like(sums, 0))
         y = largest + jnp.asarray(self.temperature, sums.dtype) * lax.log(jnp.where(empty, 1, sums))
         return jnp.where(empty, -jnp.inf, y)
@@ -205,31 +209,31 @@ class SegmentLogSumExp(Op):
         empty = lax.eq(y, lax.full_like(y, -jnp.inf))
         return jnp.where(empty, 0, lax.exp(-jnp.where(empty, 0, steps)))
 
-    def linear(self, on: Platform, kept: Any, x_dot: Array) -> Array:
-        (x, ids, *mask), y = kept
+    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+        (x, ids, *mask), y = residual
         moves = cast(x_dot, y.dtype)
 
         def plain(weights: Array, moves: Array, ids: Array, x: Array, y: Array, *_: Array) -> Array:
-            return self.segments.total(on, weights * moves, ids) * self._slope(y)
+            return self.segments.total(platform, weights * moves, ids) * self._slope(y)
 
         def careful(_: Array, moves: Array, ids: Array, x: Array, y: Array, *mask: Array) -> Array:
-            return self.segments.total(on, _weighed(self._shares(x, ids, *mask), moves), ids)
+            return self.segments.total(platform, _weighed(self._shares(x, ids, *mask), moves), ids)
 
-        args = (self._weights(on, x, *mask), moves, ids, x, y, *mask)
+        args = (self._weights(platform, x, *mask), moves, ids, x, y, *mask)
         if holds_nothing(y):
             return plain(*args)
         grade = self._grade(graded(*self._near(y)), ids, *mask)
         found: Array = lax.cond((grade == SURE) & all_of(moderate(moves)), plain, careful, *args)
         return found
 
-    def transpose(self, on: Platform, kept: Any, dy: Array) -> tuple[Array]:
-        (x, ids, *mask), y = kept
+    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+        (x, ids, *mask), y = residual
         dy = cast(dy, y.dtype)
         (shares,), grades = share(dy, self._slope(y), *self._near(y))
 
         def plain() -> Array:
-            mine = stored_rows(shares, ids) if stores_shares(on) else of_rows(shares, ids, 0)
-            return _weighed(mine, self._weights(on, x, *mask)).astype(x.dtype)
+            mine = stored_rows(shares, ids) if stores_shares(platform) else of_rows(shares, ids, 0)
+            return _weighed(mine, self._weights(platform, x, *mask)).astype(x.dtype)
 
         def careful() -> Array:
             weights = self._shares(x, ids, *mask)
@@ -238,7 +242,7 @@ class SegmentLogSumExp(Op):
         if holds_nothing(y):
             return (plain(),)
         right = self._grade(grades, ids, *mask) == SURE
-        return (one_of(on, right, plain, careful),)
+        return (one_of(platform, right, plain, careful),)
 
 
 def log_of_sums(

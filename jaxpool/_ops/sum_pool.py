@@ -67,18 +67,18 @@ class SumPool(Op):
 
     linear_in_x = True
 
-    def plan(self, on: Platform, x: Any) -> OpPlan:
-        problem = problem_of(self.window, x, on)
+    def plan(self, platform: Platform, x: Any) -> OpPlan:
+        problem = problem_of(self.window, x, platform)
         back = plan_sum(problem, transposed=True)
         return linear_plan(of_sums(plan_sum(problem)), of_sums(back))
 
-    def linear(self, on: Platform, residual: tuple[()], x: Array) -> Array:
-        plan = plan_sum(problem_of(self.window, x, on))
+    def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
+        plan = plan_sum(problem_of(self.window, x, platform))
         return window_sum(x, plan, self._epilogue(x.dtype))
 
-    def transpose(self, on: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         shape = self.window.unpooled(dy.shape)
-        plan = plan_sum(problem_of(self.window, dy, on, shape), transposed=True)
+        plan = plan_sum(problem_of(self.window, dy, platform, shape), transposed=True)
         wide = cast(dy, accumulator(dy.dtype))
         if self._alike():  # one division per element of x, not one per term
             return (window_spread(dy, plan, self._epilogue(dy.dtype)),)
@@ -111,15 +111,15 @@ class CountedAverage(Op):
 
     linear_in_x = True
 
-    def plan(self, on: Platform, x: Any, *given: Any) -> OpPlan:
-        return SumPool(self.window).plan(on, x)
+    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
+        return SumPool(self.window).plan(platform, x)
 
-    def linear(self, on: Platform, given: tuple[Array], x: Array) -> Array:
-        plan = plan_sum(problem_of(self.window, x, on))
+    def linear(self, platform: Platform, given: tuple[Array], x: Array) -> Array:
+        plan = plan_sum(problem_of(self.window, x, platform))
         return window_sum(x, plan, Epilogue(x.dtype, lambda total: total / given[0]))
 
-    def transpose(self, on: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
         shape = self.window.unpooled(dy.shape)
-        plan = plan_sum(problem_of(self.window, dy, on, shape), transposed=True)
+        plan = plan_sum(problem_of(self.window, dy, platform, shape), transposed=True)
         wide = cast(dy, accumulator(dy.dtype)) / given[0]
         return (window_spread(wide, plan, Epilogue(dy.dtype)),)

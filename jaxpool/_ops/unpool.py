@@ -35,28 +35,28 @@ class Unpool(Op):
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    def plan(self, on: Platform, y: Any, *indices: Any) -> OpPlan:
+    def plan(self, platform: Platform, y: Any, *indices: Any) -> OpPlan:
         scattered, gathered = along(self.axes, "scattered"), along(self.axes, "gathered")
-        if self._in_order(on, y):
+        if self._in_order(platform, y):
             return OpPlan((*scattered, *scattered, *gathered), scattered, gathered, scattered)
         value = (*scattered, *gathered)
         return OpPlan((*value, *value, *gathered), scattered, gathered, value)
 
-    def primal(self, on: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
+    def primal(self, platform: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
         position = checked_position(indices, math.prod(self.sizes))
-        in_order = self._in_order(on, y)
+        in_order = self._in_order(platform, y)
         put = put_in_order if in_order else put_last
-        kept = surviving(position, self.axes, self.sizes, in_order=in_order)
-        return put(y, position, self.axes, self.sizes), kept
+        residual = surviving(position, self.axes, self.sizes, in_order=in_order)
+        return put(y, position, self.axes, self.sizes), residual
 
-    def linear(self, on: Platform, position: Array, y_dot: Array) -> Array:
-        put = put_in_order if self._in_order(on, y_dot) else add_at
+    def linear(self, platform: Platform, position: Array, y_dot: Array) -> Array:
+        put = put_in_order if self._in_order(platform, y_dot) else add_at
         return put(y_dot, position, self.axes, self.sizes)
 
-    def transpose(self, on: Platform, position: Array, dx: Array) -> tuple[Array]:
-        read = read_in_order if self._in_order(on, dx) else read_at
+    def transpose(self, platform: Platform, position: Array, dx: Array) -> tuple[Array]:
+        read = read_in_order if self._in_order(platform, dx) else read_at
         return (read(dx, position, self.axes),)
 
-    def _in_order(self, on: Platform, y: Any) -> bool:
-        known = problem_of(Window(()), y, on)
-        return puts_in_order(on, resized(known.shape, self.axes, self.sizes), known.sharded)
+    def _in_order(self, platform: Platform, y: Any) -> bool:
+        known = problem_of(Window(()), y, platform)
+        return puts_in_order(platform, resized(known.shape, self.axes, self.sizes), known.sharded)

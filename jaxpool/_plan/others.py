@@ -30,22 +30,22 @@ def constant_table(length: float) -> bool:
     return length <= LIMITS.constant_table
 
 
-def compares_positions(on: Platform, count: int) -> bool:
+def compares_positions(platform: Platform, count: int) -> bool:
     """Whether a cotangent finds its element by comparing the `count` chosen positions; else a scatter writes it."""
-    return count <= TUNING[on].compared_positions
+    return count <= TUNING[platform].compared_positions
 
 
-def sorts_for_top_k(on: Platform, partitioned: bool) -> bool:
+def sorts_for_top_k(platform: Platform, partitioned: bool) -> bool:
     """Whether the largest elements are the first of a sort: XLA gathers a batch for `lax.top_k` on CPU."""
-    return partitioned and TUNING[on].gathers_for_top_k
+    return partitioned and TUNING[platform].gathers_for_top_k
 
 
-def counts_ties_if_any(on: Platform, shape: Shape) -> bool:
+def counts_ties_if_any(platform: Platform, shape: Shape) -> bool:
     """Whether ties of segments are counted only where there is one: a branch, which not every platform takes lightly.
 
     That is told by a sum of bits in 32 bits.
     """
-    return TUNING[on].ties_tested and elements(shape) < 2**32
+    return TUNING[platform].ties_tested and elements(shape) < 2**32
 
 
 def turns(count: int, *, weighted: bool) -> tuple[int, int, int]:
@@ -83,49 +83,49 @@ def levels_in_a_loop(levels: Sequence[int], sizes: Sequence[int]) -> bool:
     )
 
 
-def keeps_reflected(on: Platform) -> bool:
+def keeps_reflected(platform: Platform) -> bool:
     """Whether the cotangent of x and its mirrored border is stored before the border is folded back: faster on CPU."""
-    return TUNING[on].reflected_apart
+    return TUNING[platform].reflected_apart
 
 
-def adds_in_order(on: Platform) -> bool:
+def adds_in_order(platform: Platform) -> bool:
     """Whether sums of segments are scattered, or sorted and added in pairs: the same bits on every run either way."""
-    return TUNING[on].ordered_scatters
+    return TUNING[platform].ordered_scatters
 
 
-def stores_shares(on: Platform) -> bool:
+def stores_shares(platform: Platform) -> bool:
     """Whether the shares of segments are stored before rows gather them, with a row of zeros for rows in none.
 
     XLA for CPU does not vectorise a gather over short rows that divides, or selects what to fill with, on its way.
     """
-    return TUNING[on].stored_shares
+    return TUNING[platform].stored_shares
 
 
-def amends_in_place(on: Platform) -> bool:
+def amends_in_place(platform: Platform) -> bool:
     """Whether the rare windows out of range are amended by a loop that runs once or not at all, or in a branch.
 
     By the loop on every platform, as XLA changes its state where it is and copies what a branch is given. Of a loop
     jax has no transpose, so the portable form, which it differentiates, takes the branch.
     """
-    return TUNING[on].amended_in_place
+    return TUNING[platform].amended_in_place
 
 
-def loses_nan(on: Platform) -> bool:
+def loses_nan(platform: Platform) -> bool:
     """Whether a maximum over whole axes may lose a NaN, so that one is looked for."""
-    return TUNING[on].loses_nan
+    return TUNING[platform].loses_nan
 
 
-def reduces_as_floats(on: Platform, shape: Shape, axes: Sequence[int]) -> bool:
+def reduces_as_floats(platform: Platform, shape: Shape, axes: Sequence[int]) -> bool:
     """Whether sums, counts and ranks over `axes` of a small array are taken in float32, which holds all its numbers."""
-    tuning = TUNING[on]
+    tuning = TUNING[platform]
     if None in shape or elements(shape) >= tuning.folded_elements:
         return False
     return elements(tuple(shape[axis] for axis in axes)) >= tuning.reduced_as_floats
 
 
-def casts_to_compare(on: Platform) -> bool:
+def casts_to_compare(platform: Platform) -> bool:
     """Whether a bfloat16 that is compared with what is gathered is cast: one operation where its bits take three."""
-    return TUNING[on].cast_to_compare
+    return TUNING[platform].cast_to_compare
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +177,7 @@ def plan_fold(
     return None
 
 
-def blur_groups(window: Window, on: Platform) -> tuple[Window, ...]:
+def blur_groups(window: Window, platform: Platform) -> tuple[Window, ...]:
     """The axes of a blur in the order of its passes, those of one pass together.
 
     Binomial weights are a product of one factor per axis. The axes whose strides leave the least to
@@ -185,7 +185,7 @@ def blur_groups(window: Window, on: Platform) -> tuple[Window, ...]:
     """
     used = [dim for dim in window.dims if not dim.idle]
     order = sorted(used, key=lambda dim: (1 - dim.stride) / dim.window)
-    tuning = TUNING[on]
+    tuning = TUNING[platform]
 
     def together(dims: Sequence[Axis]) -> bool:
         few = tuning.blur_taps_an_element * math.prod(dim.stride for dim in dims)
@@ -195,13 +195,13 @@ def blur_groups(window: Window, on: Platform) -> tuple[Window, ...]:
     return tuple(Window(tuple(dim for dim in used if dim in group)) for group in groups)
 
 
-def blur_layout(problem: Problem, *, turned: bool) -> Layout:
-    """How the pass of a group reads; `turned`, from the output to the input.
+def blur_layout(problem: Problem, *, transposed: bool) -> Layout:
+    """How the pass of a group reads; `transposed`, from the output to the input.
 
     A loop that tests the bounds of many taps is slow: then what lies around the cotangents is padded once.
     """
     one = plan_ties(problem)
-    if not turned:
+    if not transposed:
         return in_one_region(one.step.phases)
     if max(problem.window.window_shape) > problem.tuning.tested_taps:
         return in_one_region(one.step.transposed)
@@ -240,36 +240,36 @@ class ScanPlan:
         return max(divisors, default=reach)
 
 
-def plan_scan(on: Platform, shape: Shape = (), sharded: bool = True) -> ScanPlan:
+def plan_scan(platform: Platform, shape: Shape = (), sharded: bool = True) -> ScanPlan:
     """The plan of a running extreme; of an array that is sharded as its type says no axis is cut into blocks."""
-    tuning = TUNING[on]
+    tuning = TUNING[platform]
     known = not sharded and None not in shape and elements(shape) > 0
     blocks = tuning.scan_block if known else NEVER
-    return ScanPlan(tuning.scan_ways, barrier_on(on), tuning.subnormals_are_zero, blocks)
+    return ScanPlan(tuning.scan_ways, barrier_on(platform), tuning.subnormals_are_zero, blocks)
 
 
-def puts_in_order(on: Platform, shape: Shape, sharded: bool) -> bool:
+def puts_in_order(platform: Platform, shape: Shape, sharded: bool) -> bool:
     """Whether elements are put into an array of `shape` by one scatter that writes them in order, places in 32 bits.
 
     What is sharded as its type says cannot be made flat.
     """
     flat = not sharded and None not in shape and elements(shape) < 2**31
-    return flat and TUNING[on].ordered_scatters
+    return flat and TUNING[platform].ordered_scatters
 
 
-def sends_to_chosen_rows(on: Platform, shape: Shape, segments: int, sharded: bool) -> bool:
+def sends_to_chosen_rows(platform: Platform, shape: Shape, segments: int, sharded: bool) -> bool:
     """Whether a scatter in order sends cotangents of segments to their chosen rows, of an array of `shape`.
 
     Else each row looks up whether it was chosen.
     """
-    if not puts_in_order(on, shape, sharded):
+    if not puts_in_order(platform, shape, sharded):
         return False
-    return segments * TUNING[on].scattered_rows <= int(shape[0] or 0)
+    return segments * TUNING[platform].scattered_rows <= int(shape[0] or 0)
 
 
-def turns_of_batch(shape: Shape, on: Platform) -> int:
+def turns_of_batch(shape: Shape, platform: Platform) -> int:
     """In how many parts of the first axis, one after another, rolled loops over taps take an array."""
-    most = TUNING[on].looped_elements
+    most = TUNING[platform].looped_elements
     if None in shape or elements(shape) <= most:
         return 1
     batch, example = int(shape[0] or 0), elements(shape[1:])

@@ -24,9 +24,9 @@ def reduced(window: Window) -> bool:
     return window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims)
 
 
-def by_network(count: int, on: Platform) -> bool:
+def by_network(count: int, platform: Platform) -> bool:
     """Whether `count` taps of windows that slide are ranked by comparators; else by a loop that counts."""
-    return count <= TUNING[on].network_taps
+    return count <= TUNING[platform].network_taps
 
 
 def unrolled(window: Window) -> bool:

@@ -18,17 +18,17 @@ class CellPlan:
     tile: tuple[Any, ...]  # rows and columns
 
 
-def plan_cells(on: Platform, sizes: tuple[Any, ...]) -> CellPlan:
+def plan_cells(platform: Platform, sizes: tuple[Any, ...]) -> CellPlan:
     """The plan for boxes of images of `sizes`, B, H and W."""
-    tuning = TUNING[on]
+    tuning = TUNING[platform]
     limits = zip((tuning.tile_rows, tuning.tile_columns), sizes[1:], strict=True)
     tile = tuple(size if limit == NEVER else int(limit) for limit, size in limits)
     return CellPlan(tuning.boxes_of_a_walk, tile)
 
 
-def reads_pixels(on: Platform, samples: int | None) -> bool:
+def reads_pixels(platform: Platform, samples: int | None) -> bool:
     """Whether cells of so many points an axis read their pixels one by one; None if that differs from cell to cell."""
-    return TUNING[on].box_pixels and few_points(samples)
+    return TUNING[platform].box_pixels and few_points(samples)
 
 
 def few_points(samples: int | None) -> bool:
@@ -36,10 +36,14 @@ def few_points(samples: int | None) -> bool:
     return samples is not None and samples <= LIMITS.box_samples
 
 
-def joins_levels(on: Platform, sizes: Sequence[int | None], itemsize: int, boxes: int) -> bool:
+def joins_levels(
+    platform: Platform, sizes: Sequence[int | None], itemsize: int, boxes: int
+) -> bool:
     """Whether levels of so many numbers of `itemsize` bytes are made one array, for so many boxes to be read of it."""
     known = [size for size in sizes if size is not None]
-    return len(known) == len(sizes) and itemsize * sum(known) <= TUNING[on].joined_bytes * boxes
+    return (
+        len(known) == len(sizes) and itemsize * sum(known) <= TUNING[platform].joined_bytes * boxes
+    )
 
 
 def parts_of_a_box(cells: tuple[int, int], pixels: int, channels: Any) -> int:

@@ -142,21 +142,21 @@ class _Passes:
 
         Without strides the transpose is a sum too.
         """
-        turned = self.transposed and dim.stride > 1
-        if self.transposed and not turned:
+        by_phase = self.transposed and dim.stride > 1
+        if self.transposed and not by_phase:
             low = dim.span - 1 - dim.low
             dim = Axis(dim.axis, dim.out, dim.window, 1, dim.dilation, low, dim.low, dim.size)
 
         def read(access: Access) -> Reads:
-            return (access.transposed() if turned else (access,),)
+            return (access.transposed() if by_phase else (access,),)
 
         every = read(windows_to_elements(dim))
         if dim.window <= self.tuning.longest_sum or self._tables_pay([dim.axis], every):
             return self._add([dim.axis], every)
         first, last, rest = _in_two(dim, self.tuning.longest_sum)
-        if turned and rest.pairs and first.stride != dim.stride:  # phases that do not take turns
+        if by_phase and rest.pairs and first.stride != dim.stride:  # phases that do not take turns
             return self._add([dim.axis], every)
-        before, after = (last, first) if turned else (first, last)
+        before, after = (last, first) if by_phase else (first, last)
         self._add([dim.axis], read(before))
         self._add([dim.axis], read(after), *[read(rest)] * bool(rest.pairs))
 

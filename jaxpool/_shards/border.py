@@ -43,14 +43,14 @@ class Edges(Op):
     linear_in_x = True
     is_pool = False
 
-    def linear(self, on: Platform, residual: tuple[()], x: Array) -> list[Array]:
+    def linear(self, platform: Platform, residual: tuple[()], x: Array) -> list[Array]:
         return [
             x,
             *[lax.slice_in_dim(x, first, last, axis=axis) for axis, first, last in self.cuts],
         ]
 
     def transpose(
-        self, on: Platform, residual: tuple[()], dx: Array, *drows: Array
+        self, platform: Platform, residual: tuple[()], dx: Array, *drows: Array
     ) -> tuple[Array]:
         for (axis, first, last), rows in zip(self.cuts, drows, strict=True):
             rows = rows + lax.slice_in_dim(dx, first, last, axis=axis)
@@ -112,36 +112,38 @@ class Bordered(Op):
         """Whether the pool does."""
         return bool(self.pool.stores_inputs)
 
-    def plan(self, on: Platform, x: Any, *others: Any) -> OpPlan:
-        own: OpPlan = self.pool.plan(on, x)
+    def plan(self, platform: Platform, x: Any, *others: Any) -> OpPlan:
+        own: OpPlan = self.pool.plan(platform, x)
         again = f"windows that cross the ends of a shard again, from {len(self.strips)} strips"
         return dataclasses.replace(own, why=(*own.why, again))
 
-    def primal(self, on: Platform, *args: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, *args: Array) -> tuple[Array, Any]:
         x, *halos = args[: self.inputs]
-        found = self.pool.primal(on, x)
+        found = self.pool.primal(platform, x)
         for strip in self.strips:
             given = _of(strip, args[self.inputs :])
-            part = self._over(strip).primal(on, self._rows(strip, x, halos), *given)
+            part = self._over(strip).primal(platform, self._rows(strip, x, halos), *given)
             found = _put(strip, found, part)
         return found
 
-    def linear(self, on: Platform, residual: Any, *xs: Any) -> Array:
+    def linear(self, platform: Platform, residual: Any, *xs: Any) -> Array:
         x, *halos = xs
-        y: Array = materialise(barrier_on(on), functools.partial(self.pool.linear, on, residual), x)
+        y: Array = materialise(
+            barrier_on(platform), functools.partial(self.pool.linear, platform, residual), x
+        )
         for strip in self.strips:
             rows, part = self._rows(strip, x, halos), _of(strip, residual)
-            y = _put(strip, y, self._over(strip).linear(on, part, rows))
+            y = _put(strip, y, self._over(strip).linear(platform, part, rows))
         return y
 
-    def transpose(self, on: Platform, residual: Any, dy: Array) -> tuple[Array, ...]:
+    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array, ...]:
         (dx,) = materialise(
-            barrier_on(on), functools.partial(self.pool.transpose, on, residual), dy
+            barrier_on(platform), functools.partial(self.pool.transpose, platform, residual), dy
         )
         halos = []
         for strip in self.strips:
             part = _of(strip, (residual, dy))
-            (drows,) = self._over(strip).transpose(on, *part)
+            (drows,) = self._over(strip).transpose(platform, *part)
             count = strip.sent[1] - strip.sent[0]
             first = drows.shape[strip.axis] - count if strip.after else 0
             halos.append(lax.slice_in_dim(drows, first, first + count, axis=strip.axis))

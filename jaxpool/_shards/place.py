@@ -19,7 +19,7 @@ from jaxpool._ops.apply import Autodiff, in_reverse
 # How the array lies that a pool is called with, the names of each of its axes: inside a `jax.shard_map` types do not
 # say it, and `jaxpool.sharded` is told. A user context of jax: it belongs to one thread, and is part of the key of
 # every cache. It is made with the module: jax asks that contexts are not made while other threads use it.
-told = jax.make_user_context(None)
+shard_axes = jax.make_user_context(None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Place:
             return tuple(shape)
         return tuple(size * self.count(axis) for axis, size in enumerate(shape))
 
-    def beside(self, shape: Sequence[Any]) -> Place:
+    def for_operand(self, shape: Sequence[Any]) -> Place:
         """Where an array of `shape` lies that broadcasts against the array, maybe after axes of its own."""
         own = len(shape) - len(self.names)
         names = [
@@ -64,11 +64,11 @@ class Place:
         pairs = zip(shape[max(lead, 0) :], whole[max(-lead, 0) :], strict=True)
         if lead > 0 or not all(size in (1, other) for size, other in pairs):
             return PartitionSpec()
-        return self.beside(shape).spec
+        return self.for_operand(shape).spec
 
     def part(self, x: Array) -> Array:
         """What `on_shards` takes of x, which every device has whole and which broadcasts against the whole array."""
-        place = self.beside(x.shape)
+        place = self.for_operand(x.shape)
         for axis, names in enumerate(place.names):
             if self.manual and names:
                 own = x.shape[axis] // place.count(axis)
@@ -184,11 +184,11 @@ def place_by_type(x: Array) -> Place | None:
 
     Of these `jaxpool.sharded` says it, of the arrays that it is called with.
     """
-    if told.value is not None:
-        if x.ndim != len(told.value):
-            rule = f"of {len(told.value)} axes, as jaxpool.sharded was told inside this shard_map"
+    if shard_axes.value is not None:
+        if x.ndim != len(shard_axes.value):
+            rule = f"of {len(shard_axes.value)} axes, as jaxpool.sharded was told inside this shard_map"
             raise ArgumentError("x", rule, x.ndim, "Call it for this pool alone.", of="ndim")
-        return Place(jax.sharding.get_abstract_mesh(), told.value, True)
+        return Place(jax.sharding.get_abstract_mesh(), shard_axes.value, True)
     typed = jax.typeof(x).sharding
     if not any(typed.spec):
         return None
@@ -221,7 +221,7 @@ def undivided(place: Place | None, x: Array, axes: Sequence[int]) -> Array:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _mapped(body: Any, place: Place, out: PartitionSpec, *xs: Array) -> Any:
-    places = [place.beside(x.shape) for x in xs]
+    places = [place.for_operand(x.shape) for x in xs]
     run = jax.shard_map(
         body,
         mesh=place.mesh,

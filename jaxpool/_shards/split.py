@@ -14,7 +14,7 @@ from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._ops.apply import Autodiff
 from jaxpool._shards.ends import Ends
 from jaxpool._shards.halo import Halo, Shards
-from jaxpool._shards.place import Place, on_shards, place_by_type, told
+from jaxpool._shards.place import Place, on_shards, place_by_type, shard_axes
 
 MakeWindow = Callable[[Sequence[Any]], Window]  # the window of a pool of an array of a shape
 
@@ -90,7 +90,7 @@ def located(x: Array, make: MakeWindow) -> tuple[Window, Split | None]:
 
 def by_window(x: Array, window: Window) -> Split | None:
     """The pool of x over `window`, if the type of x says how it is sharded; else None."""
-    if told.value is not None:
+    if shard_axes.value is not None:
         hint = "Pass a function of jaxpool itself."
         raise ArgumentError(
             "x", "whole: inside a shard_map its window is not known", x.shape, hint, of="shape"

@@ -45,7 +45,7 @@ def test_an_axis_after_another_is_all_at_once(dtype, monkeypatch):
     x = jnp.asarray(RNG.normal(size=(2, 12, 11, 3)), dtype)
     dy = jnp.asarray(RNG.normal(size=(2, 6, 11, 3)), dtype)
     apart = jax.jit(lambda *xs: both(*xs, (5, 4), (2, 1)))(x, dy)
-    monkeypatch.setattr(op, "blur_groups", lambda window, on: (window,))
+    monkeypatch.setattr(op, "blur_groups", lambda window, platform: (window,))
     at_once = jax.jit(lambda *xs: both(*xs, (5, 4), (2, 1)))(x, dy)
     rounding = 2e-6 if dtype == np.float32 else float(jnp.finfo(dtype).eps)
     for a, b in zip(apart, at_once, strict=True):

@@ -90,15 +90,15 @@ BESIDE = {
 }
 
 
-def lowered(program, on, *shapes):
+def lowered(program, platform, *shapes):
     xs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    with tracing_for(on):
-        return jax.jit(program).trace(*xs).lower(lowering_platforms=(LOWERED[on],)).as_text()
+    with tracing_for(platform):
+        return jax.jit(program).trace(*xs).lower(lowering_platforms=(LOWERED[platform],)).as_text()
 
 
-def marks(program, on, *shapes):
+def marks(program, platform, *shapes):
     """Which of these operations a program has on a platform."""
-    text = lowered(program, on, *shapes)
+    text = lowered(program, platform, *shapes)
     return {name for name in MARKS if re.search(rf"stablehlo\.{name}\b", text)}
 
 
@@ -117,20 +117,20 @@ def plan_and_pull(call, shape):
 
 
 @pytest.mark.parametrize(("name", "on"), by_turns(CALLS, PLATFORMS))
-def test_programs_do_what_is_told(name, on):
+def test_programs_do_what_is_told(name, platform):
     call, shape = CALLS[name]
     row, pulled, shapes = plan_and_pull(call, shape)
-    plan, beside = row.passes[on], BESIDE.get(name, set())
+    plan, beside = row.passes[platform], BESIDE.get(name, set())
     value = plan.forward if plan.value is None else plan.value
-    assert marks(call, on, shape) - beside == expected(*value) - beside
+    assert marks(call, platform, shape) - beside == expected(*value) - beside
     forward = plan.forward if row.kept else ()
     both = expected(*forward, *plan.backward)
-    assert marks(pulled, on, *shapes) - beside == both - beside
+    assert marks(pulled, platform, *shapes) - beside == both - beside
 
 
 @pytest.mark.parametrize("on", PLATFORMS)
 @pytest.mark.parametrize("name", PASSES)
-def test_the_plan_is_what_kernels_read(monkeypatch, name, on):
+def test_the_plan_is_what_kernels_read(monkeypatch, name, platform):
     """The very objects: every layout and step that a pass is told by is one that a kernel is handed."""
     read = set()
 
@@ -149,11 +149,11 @@ def test_the_plan_is_what_kernels_read(monkeypatch, name, on):
     call, shape = CALLS[name]
     row, pulled, shapes = plan_and_pull(call, shape)
     read.clear()
-    lowered(pulled, on, *shapes)
-    plan = row.passes[on]
+    lowered(pulled, platform, *shapes)
+    plan = row.passes[platform]
     told = [each.read for each in (*(plan.forward if row.kept else ()), *plan.backward)]
     told = [each for each in told if hasattr(each, "layout")]
-    assert told or on != "cpu"
+    assert told or platform != "cpu"
     for each in told:
         found = each.layout
         if found.reading == "tables":

@@ -103,8 +103,8 @@ def test_small_arrays_are_counted_and_ranked_as_floats_on_cpu(size, small):
 def test_what_is_folded():
     fold = functools.partial(Fold, barrier="call")
 
-    def plan(shape, axes, bits=32, on="cpu", sharded=False, ties=False):
-        return plan_fold(shape, axes, bits, on, sharded, ties)
+    def plan(shape, axes, bits=32, platform="cpu", sharded=False, ties=False):
+        return plan_fold(shape, axes, bits, platform, sharded, ties)
 
     large = (16, 112, 112, 64)
     assert [plan(large, (1, 2), bits) for bits in (8, 16, 32)] == [
@@ -120,7 +120,9 @@ def test_what_is_folded():
     assert [plan(groups, (4,), ties=ties) for ties in (False, True)] == [fold(4, 2), None]
     assert plan((1, 16, 16, 48), (1, 2)) is None
     assert plan(large, (1, 2), sharded=True) is None
-    assert {plan(large, (1, 2), on=on) for on in ("gpu", "tpu", "portable")} == {None}
+    assert {plan(large, (1, 2), platform=platform) for platform in ("gpu", "tpu", "portable")} == {
+        None
+    }
 
 
 def _expected(x, axes, kind, ties, mask, dy):

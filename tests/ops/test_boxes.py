@@ -29,7 +29,7 @@ def test_in_order_as_by_tiles(ties, images, dtype):
     @jax.jit
     def sent(x, dy):
         _, kept = op.primal("cpu", x, *given)
-        return [op.transpose(on, kept, dy)[0] for on in ("cpu", "portable")]
+        return [op.transpose(platform, kept, dy)[0] for platform in ("cpu", "portable")]
 
     in_order, by_tiles = sent(x, dy)
     assert in_order.any()
@@ -56,8 +56,8 @@ def test_where_a_scatter_is_in_order():
     """Of one place for each cotangent, in an array that 32 bits number."""
     x = jax.ShapeDtypeStruct((3, 9, 11, 4), np.float32)
 
-    def way(on, ties="first", sizes=(3, 9, 11)):
-        plan = BoxMax((3, 4), 1.0, ties, sizes).plan(on, x)
+    def way(platform, ties="first", sizes=(3, 9, 11)):
+        plan = BoxMax((3, 4), 1.0, ties, sizes).plan(platform, x)
         return [stage.how for stage in plan.backward]
 
     assert way("cpu") == ["scattered"]

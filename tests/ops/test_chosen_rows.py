@@ -42,10 +42,11 @@ def test_both_ways_give_the_same(monkeypatch, ties, kind, dtype):
 
 def test_what_is_sent_to_chosen_rows():
     least = tuning.CPU.scattered_rows
-    for on in ("cpu", "gpu", "tpu", "portable"):
+    for platform in ("cpu", "gpu", "tpu", "portable"):
         chosen = [
-            sends_to_chosen_rows(on, (n, 8), 4, sharded=False) for n in (4 * least - 1, 4 * least)
+            sends_to_chosen_rows(platform, (n, 8), 4, sharded=False)
+            for n in (4 * least - 1, 4 * least)
         ]
-        assert chosen == [False, on == "cpu"]
+        assert chosen == [False, platform == "cpu"]
     assert not sends_to_chosen_rows("cpu", (100 * least, 8), 4, sharded=True)
     assert not sends_to_chosen_rows("cpu", (None, 8), 4, sharded=False)

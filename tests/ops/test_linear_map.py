@@ -164,9 +164,9 @@ def test_a_pullback_and_a_linearised_function_are_each_others_transposes(name):
 def cotangents_of(f, *args):
     """Of every transposed linear map in the program of f the inputs whose cotangents it computes."""
     found = [eqn for eqn in equations_of(f, *args) if eqn.primitive.name == "jaxpool_linear_map"]
-    turned = [eqn for eqn in found if eqn.params["turned"]]
-    assert all(len(eqn.outvars) == sum(eqn.params["given"]) for eqn in turned)
-    return [eqn.params["given"] for eqn in turned]
+    transposed = [eqn for eqn in found if eqn.params["transposed"]]
+    assert all(len(eqn.outvars) == sum(eqn.params["given"]) for eqn in transposed)
+    return [eqn.params["given"] for eqn in transposed]
 
 
 ONE = np.ones((3, 4), np.float32)
@@ -298,10 +298,10 @@ class Scaled(Op):
 
     linear_in_x = True
 
-    def linear(self, on, given, x):
+    def linear(self, platform, given, x):
         return given[0] * x
 
-    def transpose(self, on, given, dy):
+    def transpose(self, platform, given, dy):
         return (given[0] * dy,)
 
 
@@ -319,7 +319,7 @@ def test_what_is_given_is_a_constant():
 def test_another_error_has_no_word_on_modes():
     @dataclasses.dataclass(frozen=True)
     class Broken(Op):
-        def primal(self, on, x):
+        def primal(self, platform, x):
             raise TypeError("broken")
 
     with pytest.raises(TypeError, match="broken") as raised:
@@ -333,7 +333,7 @@ def test_cotangents_known_to_be_zero_are_sent_back_as_such():
     params = {"op": Scaled(), "tree": jax.tree.structure((0,)), "given": (True,), "batch": ()}
     transpose = ad.primitive_transposes[linear_p]
     known, asked = jnp.ones(3), ad.UndefinedPrimal(aval)
-    scale, dx = transpose([ad.Zero(aval)], known, asked, turned=False, **params)
+    scale, dx = transpose([ad.Zero(aval)], known, asked, transposed=False, **params)
     assert scale is None
     assert isinstance(dx, ad.Zero)
 

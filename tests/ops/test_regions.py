@@ -24,10 +24,10 @@ IMAGES = np.array([0, 1, 2, -1] * 3, np.int32)  # two do not exist
 def both(op, x=X):
     """What each form gives, and sends back to x."""
     found = []
-    for on in ("cpu", "portable"):
-        y = op.linear(on, (BOXES, IMAGES), x)
+    for platform in ("cpu", "portable"):
+        y = op.linear(platform, (BOXES, IMAGES), x)
         dy = jnp.sin(jnp.arange(y.size, dtype=y.dtype).reshape(y.shape))
-        found.append((y, *op.transpose(on, (BOXES, IMAGES), dy)))
+        found.append((y, *op.transpose(platform, (BOXES, IMAGES), dy)))
     return zip(*found, strict=True)
 
 
@@ -47,7 +47,7 @@ def test_infinities_and_nan_reach_the_same_cells():
     x[0, 3, 4], x[0, 5, 9], x[1, 2, 2] = np.inf, -np.inf, np.nan
     op = BoxMean((3, 4), 1.0, 2, sizes=X.shape[:3])
     linear = jax.jit(op.linear, static_argnums=0)
-    a, b = (linear(on, (BOXES, IMAGES), x) for on in ("cpu", "portable"))
+    a, b = (linear(platform, (BOXES, IMAGES), x) for platform in ("cpu", "portable"))
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
@@ -68,7 +68,7 @@ def test_derivatives_by_boxes_are_those_of_the_products(monkeypatch):
         return jax.tree.leaves((twice, mixed, forward, jax.grad(loss, (0, 1))(X, BOXES)))
 
     found = every()
-    monkeypatch.setattr(BoxMean, "by_pixels", lambda self, on: False)
+    monkeypatch.setattr(BoxMean, "by_pixels", lambda self, platform: False)
     for a, b in zip(found, every(), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
     jax.clear_caches()
@@ -102,7 +102,7 @@ def test_levels_of_one_array_and_apart_are_the_same_bits(wanted):
 
     @jax.jit
     def sent(dy):
-        return [op.transpose(on, given, dy) for on in ("cpu", "portable")]
+        return [op.transpose(platform, given, dy) for platform in ("cpu", "portable")]
 
     for dx, expected in zip(*sent(want), strict=True):
         np.testing.assert_allclose(dx, expected, rtol=1e-5, atol=1e-5)

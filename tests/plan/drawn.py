@@ -76,10 +76,10 @@ def _of(shape, window, strides, padding, options, dtype, sharded):
     words = [*map(str, (shape, window, strides, padding, *options.values())), dtype]
     title = " ".join([*words, *["sharded"] * sharded]).replace(", ", ",")
     found = {}  # what each platform does, by the way it is for
-    for on in PLATFORMS:
-        problem = Problem(geometry, shape, dtype, on, sharded)
+    for platform in PLATFORMS:
+        problem = Problem(geometry, shape, dtype, platform, sharded)
         for way, said in [*_of_maxima(problem), *_of_sums(problem)]:
-            found.setdefault(way, {})[on] = f"{way} {said}"
+            found.setdefault(way, {})[platform] = f"{way} {said}"
     return [title, *[line for plans in found.values() for line in by_platform(plans)]]
 
 

@@ -58,7 +58,9 @@ def _of_other_ops():
             if bound.op.is_pool and type(bound.op) not in known:
                 types = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in bound.types]
                 kept = _kept(bound.op, types, bound.outputs[0])
-                plans = {on: _plan(kept, bound.op.plan(on, *types)) for on in PLATFORMS}
+                plans = {
+                    platform: _plan(kept, bound.op.plan(platform, *types)) for platform in PLATFORMS
+                }
                 title = (
                     f"{type(bound.op).__name__} of {_arrays(types)}, gives {_arrays(bound.outputs)}"
                 )
@@ -77,7 +79,10 @@ def _arrays(types):
 def plans_of(call):
     """A line for each platform: what each pool of a call keeps, and its passes."""
     rows = plans_of_call(call)
-    return {on: " || ".join(_plan(row.kept, row.passes[on]) for row in rows) for on in PLATFORMS}
+    return {
+        platform: " || ".join(_plan(row.kept, row.passes[platform]) for row in rows)
+        for platform in PLATFORMS
+    }
 
 
 def _plan(kept, plan):

@@ -69,26 +69,29 @@ def test_long_tables_are_computed_and_large_kernels_loop():
 
 
 @pytest.mark.parametrize("on", TUNING)
-def test_each_element_is_compared_with_a_few_positions(on):
-    most = TUNING[on].compared_positions
-    found = [others.compares_positions(on, most + more) for more in (0, 1)]
+def test_each_element_is_compared_with_a_few_positions(platform):
+    most = TUNING[platform].compared_positions
+    found = [others.compares_positions(platform, most + more) for more in (0, 1)]
     assert found == [True, False]
 
 
 @pytest.mark.parametrize("on", TUNING)
-def test_a_scan_is_kept_as_its_platform_keeps(on):
-    plan = others.plan_scan(on)
-    assert (plan.ways, plan.barrier) == (TUNING[on].scan_ways, barrier_on(on))
-    assert plan.barrier == ("call" if on == "cpu" else "barrier")
-    assert plan.keys is (on == "cpu")  # there comparisons take subnormal floats for zeros
+def test_a_scan_is_kept_as_its_platform_keeps(platform):
+    plan = others.plan_scan(platform)
+    assert (plan.ways, plan.barrier) == (TUNING[platform].scan_ways, barrier_on(platform))
+    assert plan.barrier == ("call" if platform == "cpu" else "barrier")
+    assert plan.keys is (platform == "cpu")  # there comparisons take subnormal floats for zeros
 
 
 @pytest.mark.parametrize("on", TUNING)
-def test_the_axis_of_a_scan_is_cut_into_blocks(on):
+def test_the_axis_of_a_scan_is_cut_into_blocks(platform):
     """On CPU; not one whose type says that it is sharded, nor where a size is not known."""
-    assert others.plan_scan(on, (4, 1000, 2), sharded=False).blocks == TUNING[on].scan_block
+    assert (
+        others.plan_scan(platform, (4, 1000, 2), sharded=False).blocks
+        == TUNING[platform].scan_block
+    )
     for shape, sharded in (((4, 1000, 2), True), ((None, 1000, 2), False)):
-        assert others.plan_scan(on, shape, sharded).blocks == NEVER
+        assert others.plan_scan(platform, shape, sharded).blocks == NEVER
 
 
 def test_an_axis_is_cut_into_blocks_that_divide_it_where_they_can():
@@ -122,10 +125,10 @@ def test_many_levels_are_pooled_in_a_loop(levels, sizes, looped):
     assert others.levels_in_a_loop(levels, sizes) is looped
 
 
-def blurred(window, strides=None, on="cpu"):
+def blurred(window, strides=None, platform="cpu"):
     """The axes of each pass."""
     window = make_window((1, 200, 200, 200), window, strides, axes=(1, 2, 3)[: len(window)])
-    return [group.axes for group in others.blur_groups(window, on)]
+    return [group.axes for group in others.blur_groups(window, platform)]
 
 
 def test_the_passes_of_a_blur():
@@ -139,8 +142,8 @@ def test_the_passes_of_a_blur():
     assert blurred((4, few), (2, 2)) == [(1, 2)]
     assert blurred((4, few + 1), (2, 2)) == [(1,), (2,)]
     most = PORTABLE.blur_taps
-    assert blurred((most, 1, 1), on="gpu") == [(1,)]
-    assert blurred((1, most, 2), on="gpu") == [(2,), (3,)]
+    assert blurred((most, 1, 1), platform="gpu") == [(1,)]
+    assert blurred((1, most, 2), platform="gpu") == [(2,), (3,)]
 
 
 @pytest.mark.parametrize(("taps", "reading"), [(9, "bounded"), (10, "padded")])
@@ -148,7 +151,7 @@ def test_a_blur_of_many_taps_sends_padded_cotangents_back(taps, reading):
     shape = (1, 40, 40, 64)
     problem = Problem(make_window(shape, (taps, 1)), shape, "float32", "cpu")
     assert CPU.tested_taps == 9
-    assert others.blur_layout(problem, turned=True).reading == reading
+    assert others.blur_layout(problem, transposed=True).reading == reading
 
 
 def test_what_is_put_in_order():
@@ -159,7 +162,9 @@ def test_what_is_put_in_order():
     assert not others.puts_in_order("cpu", wide, False)
     assert not others.puts_in_order("cpu", shape, True)
     assert not others.puts_in_order("cpu", (None, *shape), False)
-    assert not any(others.puts_in_order(on, shape, False) for on in ("gpu", "tpu", "portable"))
+    assert not any(
+        others.puts_in_order(platform, shape, False) for platform in ("gpu", "tpu", "portable")
+    )
 
 
 def test_numbers_of_a_problem():
@@ -259,12 +264,12 @@ def test_bfloat16_is_compared_in_an_order_where_windows_meet():
 
 
 def test_only_a_tpu_has_an_instruction_that_sends_and_none_of_64_bits():
-    def found(dtype, on):
-        return scatters(Problem(make_window((1, 9, 8), (3,)), (1, 9, 8), dtype, on))
+    def found(dtype, platform):
+        return scatters(Problem(make_window((1, 9, 8), (3,)), (1, 9, 8), dtype, platform))
 
     types = ("bfloat16", "float32", "float64")
     assert [found(dtype, "tpu") for dtype in types] == [True, True, False]
-    assert not any(found("float32", on) for on in ("cpu", "gpu", "portable"))
+    assert not any(found("float32", platform) for platform in ("cpu", "gpu", "portable"))
 
 
 @pytest.mark.parametrize(("rows", "regions"), [(16, 1), (17, 3)])
@@ -312,19 +317,19 @@ def test_small_arrays_are_reduced_as_floats():
     least, most = int(CPU.reduced_as_floats), int(CPU.folded_elements)
     assert most <= 2**16  # of which float32 holds all numbers, and two bytes all indices
 
-    def as_floats(*shape, axes=(1,), on="cpu"):
-        return others.reduces_as_floats(on, shape, axes)
+    def as_floats(*shape, axes=(1,), platform="cpu"):
+        return others.reduces_as_floats(platform, shape, axes)
 
     assert [as_floats(3, n) for n in (least - 1, least)] == [False, True]
     assert [as_floats(1, n) for n in (most - 1, most)] == [True, False]
     assert [as_floats(4, least // 4, axes=axes) for axes in ((0,), (0, 1))] == [False, True]
     assert not as_floats(None, least)
-    assert not as_floats(3, least, on="gpu")
+    assert not as_floats(3, least, platform="gpu")
 
 
-def folded(shape, axes, bits=32, *, ties=False, on="cpu", sharded=False):
+def folded(shape, axes, bits=32, *, ties=False, platform="cpu", sharded=False):
     """The axis and the stretches of each fold, one after another."""
-    first = others.plan_fold(shape, axes, bits, on, sharded, ties)
+    first = others.plan_fold(shape, axes, bits, platform, sharded, ties)
     found = [] if first is None else [first, *first.later()]
     return [(each.axis, each.ways) for each in found]
 

@@ -64,10 +64,10 @@ def test_where_ranks_stand():
 
 
 @pytest.mark.parametrize("on", ["cpu", "gpu"])
-def test_few_taps_are_ranked_by_comparators(on):
-    most = TUNING[on].network_taps
-    assert by_network(most, on)
-    assert not by_network(most + 1, on)
+def test_few_taps_are_ranked_by_comparators(platform):
+    most = TUNING[platform].network_taps
+    assert by_network(most, platform)
+    assert not by_network(most + 1, platform)
 
 
 def test_one_large_window_over_whole_axes_is_reduced():
@@ -88,9 +88,9 @@ def test_long_windows_that_meet_are_walked_back():
 @pytest.mark.parametrize(
     ("size", "on", "widen"), [(3, "cpu", "apart"), (3, "gpu", "fused"), (20, "portable", "fused")]
 )
-def test_windows_that_meet_send_in_one_step(dtype, size, on, widen):
+def test_windows_that_meet_send_in_one_step(dtype, size, platform, widen):
     shape = (1, 40, 40, 3)
-    problem = Problem(make_window(shape, (size, size)), shape, dtype, on)
+    problem = Problem(make_window(shape, (size, size)), shape, dtype, platform)
     plan, plain = plan_rank(problem), plan_max(problem)
     one = plan_ties(problem)
     (tangent,) = plan.tangent
@@ -112,10 +112,10 @@ def test_windows_apart_go_by_the_plan_of_a_maximum():
 
 
 def test_short_rows_are_made_one_with_their_axis():
-    def joined(row, on="cpu", *, sharded=False):
+    def joined(row, platform="cpu", *, sharded=False):
         shape = (1, 40, 9, row)
         window = make_window(shape, (3, 3))
-        return rows_joined(Problem(window, shape, "float32", on, sharded))
+        return rows_joined(Problem(window, shape, "float32", platform, sharded))
 
     first = int(TUNING["cpu"].walked_row)
     assert [joined(row) for row in (1, 2, first - 1, first)] == [False, True, True, False]

@@ -24,9 +24,9 @@ from jaxpool._plan.tuning import LIMITS, TUNING
         ("portable", 128, (30, 40)),
     ],
 )
-def test_boxes_of_a_loop_and_tiles_of_an_image(on, boxes, tile):
+def test_boxes_of_a_loop_and_tiles_of_an_image(platform, boxes, tile):
     """All of an image where no tile is set."""
-    assert plan_cells(on, (5, 30, 40)) == CellPlan(boxes, tile)
+    assert plan_cells(platform, (5, 30, 40)) == CellPlan(boxes, tile)
 
 
 def test_cells_of_few_points_gather_them_and_on_cpu_read_pixels_one_by_one():

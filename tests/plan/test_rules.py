@@ -181,10 +181,10 @@ class TestPlans:
                     assert found.__dataclass_params__.frozen, found
 
     @pytest.mark.parametrize("on", PLATFORMS)
-    def test_they_are_made_once_and_hashable(self, on):
+    def test_they_are_made_once_and_hashable(self, platform):
         def problem():
             window = make_window((2, 23, 22, 16), (5, 3), (2, 1), "SAME")
-            return Problem(window, (2, 23, 22, 16), "bfloat16", on)
+            return Problem(window, (2, 23, 22, 16), "bfloat16", platform)
 
         for make in (plan_max, plan_ties, plan_sum):
             plan = make(problem())

@@ -58,7 +58,7 @@ def positions(each):
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("on", ["cpu", "portable"])
-def test_passes_add_up_every_window(on, transposed):
+def test_passes_add_up_every_window(platform, transposed):
     lengths = set()
     for taps, stride, dilation, pads in WINDOWS:
         shape = (190, 1)
@@ -66,7 +66,7 @@ def test_passes_add_up_every_window(on, transposed):
             continue
         options = {"window_dilation": (dilation,), "empty": "allow"}
         window = make_window(shape, (taps,), (stride,), (pads,), **options)
-        (dim,), problem = window.dims, Problem(window, shape, "int32", on)
+        (dim,), problem = window.dims, Problem(window, shape, "int32", platform)
         plan = plan_sum(problem, transposed=transposed)
         if dim.idle or plan.separate or plan.whole:
             assert plan.passes == ()
@@ -88,18 +88,18 @@ def test_passes_add_up_every_window(on, transposed):
     assert lengths == {1, 2}
 
 
-def passes(*args, on="cpu", dtype="float32", **options):
+def passes(*args, platform="cpu", dtype="float32", **options):
     window = make_window(*args)
-    plan = plan_sum(Problem(window, args[0], dtype, on), **options)
+    plan = plan_sum(Problem(window, args[0], dtype, platform), **options)
     return [(each.axes, each.layout.reading, each.layout.regions) for each in plan.passes]
 
 
 def test_the_transpose_of_two_passes_is_one_where_their_phases_do_not_take_turns():
     """Parts of 6 at every 6th position, 12 apart where windows need them: 3 taps are in no part."""
     tall = (1, 200, 1, 64)
-    assert len(passes(tall, (33, 1), (12, 1), on="portable")) == 2
-    assert len(passes(tall, (33, 1), (12, 1), on="portable", transposed=True)) == 1
-    assert len(passes(tall, (36, 1), (12, 1), on="portable", transposed=True)) == 2
+    assert len(passes(tall, (33, 1), (12, 1), platform="portable")) == 2
+    assert len(passes(tall, (33, 1), (12, 1), platform="portable", transposed=True)) == 1
+    assert len(passes(tall, (36, 1), (12, 1), platform="portable", transposed=True)) == 2
 
 
 def test_whole_axes_come_first_and_windows_apart_are_spread():
@@ -133,7 +133,7 @@ def test_axes_share_a_pass_while_there_are_few_taps():
     assert [axes for axes, *_ in passes(shape, (5, 5), (2, 2))] == [(1, 2)]
     assert [axes for axes, *_ in passes(shape, (8, 8), (8, 8))] == [(2,), (1,)]
     assert [axes for axes, *_ in passes(shape, (7, 7), (7, 7))] == [(1, 2)]
-    assert [axes for axes, *_ in passes(shape, (7, 7), on="gpu")] == [(1, 2)]
+    assert [axes for axes, *_ in passes(shape, (7, 7), platform="gpu")] == [(1, 2)]
     for channels, axes in ((2, [(1, 2)]), (1, [(2,), (1,)])):  # nothing to vectorise over
         assert [each for each, *_ in passes((1, 40, 40, channels), (4, 4))] == axes
     for dtype, axes in (("float32", [(1, 2)]), ("bfloat16", [(2,), (1,)])):
@@ -149,16 +149,16 @@ def test_a_small_array_is_padded_and_a_large_one_cut():
 
 
 @pytest.mark.parametrize("on", ["cpu", "portable"])
-def test_parts_of_a_sum_have_as_many_taps_as_one_pass_at_most(on):
-    longest = TUNING[on].longest_sum
+def test_parts_of_a_sum_have_as_many_taps_as_one_pass_at_most(platform):
+    longest = TUNING[platform].longest_sum
     tall = (1, 40 * longest, 1, 64)
-    assert [len(passes(tall, (longest + more, 1), on=on)) for more in (0, 1)] == [1, 2]
-    assert parts(tall, longest, on) == (longest, 2)
-    assert parts(tall, longest + 1, on) == (11, 6)  # 33 would take fewer terms per element
+    assert [len(passes(tall, (longest + more, 1), platform=platform)) for more in (0, 1)] == [1, 2]
+    assert parts(tall, longest, platform) == (longest, 2)
+    assert parts(tall, longest + 1, platform) == (11, 6)  # 33 would take fewer terms per element
 
 
-def parts(shape, taps, on):
+def parts(shape, taps, platform):
     """Taps of a part and how many parts a window has: two times `taps`, `taps` apart."""
     window = make_window(shape, (2 * taps, 1), (taps, 1))
-    first, second = plan_sum(Problem(window, shape, "float32", on)).passes
+    first, second = plan_sum(Problem(window, shape, "float32", platform)).passes
     return tuple(len(each.sources[0][0][0].pairs) for each in (first, second))

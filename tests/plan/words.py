@@ -4,9 +4,9 @@
 def by_platform(plans):
     """A line for each plan; platforms with the same plan share one."""
     shared = {}
-    for on, words in plans.items():
-        shared.setdefault(words, []).append(on)
-    return [f"  {' '.join(on):11} {plan}" for plan, on in shared.items()]
+    for platform, words in plans.items():
+        shared.setdefault(words, []).append(platform)
+    return [f"  {' '.join(platform):11} {plan}" for plan, platform in shared.items()]
 
 
 def passes(stages, *, back=False):

@@ -56,7 +56,7 @@ def _evaluate(program: Any, consts: Any, args: Any, platform: Platform) -> list[
         inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
         if eqn.primitive in KERNELS:
             kernel = KERNELS[eqn.primitive]
-            found = jax.tree.leaves(kernel(*given, on=platform, **eqn.params))
+            found = jax.tree.leaves(kernel(*given, platform=platform, **eqn.params))
         elif inner is not None and eqn.primitive is not lax.scan_p:  # jit, checkpoint, custom rules
             opened = getattr(inner, "jaxpr", inner)
             found = _evaluate(opened, getattr(inner, "consts", ()), given, platform)

@@ -68,10 +68,10 @@ class Unpooled(Pool):
     def sharded(self, x, spec):
         return self._both(functools.partial(jaxpool.sharded, spec=spec), x)
 
-    def _both(self, on, x):
+    def _both(self, platform, x):
         sizes, *args = self.args
-        y, indices = on(jaxpool.max_pool_with_argmax)(x, *args, **dict(self.options))
-        return on(jaxpool.max_unpool)(y, indices, sizes)
+        y, indices = platform(jaxpool.max_pool_with_argmax)(x, *args, **dict(self.options))
+        return platform(jaxpool.max_unpool)(y, indices, sizes)
 
 
 def pool(op, *args, exact=None, **options):

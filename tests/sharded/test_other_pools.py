@@ -230,17 +230,19 @@ def test_other_arrays_lie_as_far_as_they_broadcast(traced):
     heat = np.linspace(1, 2, 16, dtype=np.float32).reshape(1, 16, 1, 1)
     mask, kernel = numbers() > 0, np.ones((3, 3, 2), np.float32)
 
-    def every(on, x, heat, mask, kernel, key):
-        soft = on(jaxpool.logsumexp_pool)(x, (3, 3), padding="SAME", temperature=heat)
+    def every(platform, x, heat, mask, kernel, key):
+        soft = platform(jaxpool.logsumexp_pool)(x, (3, 3), padding="SAME", temperature=heat)
         channels = [
-            on(record.function)(**record.given(x, **window((3, 3), **{number: jnp.arange(1.0, 3)})))
+            platform(record.function)(
+                **record.given(x, **window((3, 3), **{number: jnp.arange(1.0, 3)}))
+            )
             for record in RECORDS.values()
             for number in record.coefficients
         ]
-        total = on(jaxpool.global_avg_pool)(x, where=mask)
-        grown = on(jaxpool.dilate)(x, kernel, padding="SAME")
+        total = platform(jaxpool.global_avg_pool)(x, where=mask)
+        grown = platform(jaxpool.dilate)(x, kernel, padding="SAME")
         drawn = [
-            on(record.function)(**record.given(x, **window((3, 3)), key=key))
+            platform(record.function)(**record.given(x, **window((3, 3)), key=key))
             for record in RECORDS.values()
             if record.takes("key", "padding")
         ]

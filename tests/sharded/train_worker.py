@@ -41,7 +41,7 @@ def parameters():
     }
 
 
-def network(on, weights, x):
+def network(platform, weights, x):
     """Convolutions and every kind of pool; `on` gives a pool for an array that lies as x does."""
     dimensions = ("NHWC", "HWIO", "NHWC")
 
@@ -49,19 +49,19 @@ def network(on, weights, x):
         return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=dimensions)
 
     x = jax.nn.relu(convolved(x, weights["first"]))
-    x, indices = on(jaxpool.max_pool_with_argmax)(x, (2, 2), (2, 2))
+    x, indices = platform(jaxpool.max_pool_with_argmax)(x, (2, 2), (2, 2))
     x = jax.nn.relu(convolved(x, weights["second"]))
-    x = on(jaxpool.max_unpool)(x, indices, (32, 16))
-    x = on(jaxpool.max_pool)(x, (3, 3), (2, 2), "SAME")
-    x = on(jaxpool.avg_pool)(x, (3, 3), (1, 1), "SAME")
-    return on(jaxpool.global_max_pool)(x) @ weights["last"]
+    x = platform(jaxpool.max_unpool)(x, indices, (32, 16))
+    x = platform(jaxpool.max_pool)(x, (3, 3), (2, 2), "SAME")
+    x = platform(jaxpool.avg_pool)(x, (3, 3), (1, 1), "SAME")
+    return platform(jaxpool.global_max_pool)(x) @ weights["last"]
 
 
-def steps(on, x, end_after=None):
+def steps(platform, x, end_after=None):
     """Gradient descent on how far the answers are from what they should be."""
 
     def loss(weights, x):
-        answers = network(on, weights, x)
+        answers = network(platform, weights, x)
         wanted = jnp.arange(8.0).reshape(2, 4)
         return ((answers - wanted) ** 2).mean()
 

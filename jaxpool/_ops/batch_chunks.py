@@ -16,8 +16,8 @@ from jaxpool._plan.others import turns_of_batch
 from jaxpool._plan.problem import Platform
 
 
-def in_turn(
-    on: Platform,
+def map_in_chunks(
+    platform: Platform,
     window: Window,
     f: Callable[..., tuple[Array, ...]],
     arrays: Sequence[Array],
@@ -31,7 +31,7 @@ def in_turn(
     shape = tuple(int(n) if is_int(n) else None for n in first.shape)
     # XLA would gather a batch that it divides among devices, for a loop along it.
     whole = 0 in window.axes or is_sharded(first) or partitioned.value
-    turns = 1 if whole else turns_of_batch(shape, on)
+    turns = 1 if whole else turns_of_batch(shape, platform)
     if turns == 1:
         return f(*arrays)
     length = first.shape[0] // turns
