@@ -29,9 +29,7 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.apply import apply, apply_given
-from jaxpool._ops.pyramid import PyramidMax, PyramidMean
 from jaxpool._ops.reduction import MeanOver, reduce
-from jaxpool._plan.others import levels_in_a_loop
 from jaxpool._shards.adaptive import adaptive_pool
 from jaxpool._shards.place import Place, gathered, place_by_type
 from jaxpool._shards.whole import whole_pool
@@ -250,11 +248,6 @@ def spatial_pyramid_pool(
     spatial = tuple(range(len(rest) - len(channels), x.ndim - len(channels)))
     dtype = dtypes.float_dtype(x.dtype) if kind == "avg" else x.dtype
     x = dtypes.cast(x, dtypes.accumulator(dtype))  # where the cotangents of the levels add up
-    sizes = [whole[axis] for axis in spatial]
-    if place is None and levels_in_a_loop(counts, sizes):
-        kinds = {"max": PyramidMax, "avg": PyramidMean}
-        y = apply(kinds[kind](tuple(counts), spatial, tuple(sizes)), "jvp", x)
-        return dtypes.cast(_flattened(y, spatial[0]), dtype)
     parts = []
     for count in counts:
         window = adaptive_window(whole, count, spatial)

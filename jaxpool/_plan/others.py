@@ -73,16 +73,6 @@ def joins_taps_in_a_loop(count: int) -> bool:
     return count > LIMITS.morphology_taps
 
 
-def levels_in_a_loop(levels: Sequence[int], sizes: Sequence[int]) -> bool:
-    """Whether the levels of a pyramid are pooled by loops over all of them, whose products 32 bits must hold."""
-    return (
-        len(levels) > LIMITS.pyramid_levels
-        and 2 * (max(levels) + 1) * max(sizes) < 2**31
-        and math.prod(sizes) < 2**31
-        and sum(level ** len(sizes) for level in levels) < 2**31
-    )
-
-
 def keeps_reflected(platform: Platform) -> bool:
     """Whether the cotangent of x and its mirrored border is stored before the border is folded back: faster on CPU."""
     return TUNING[platform].reflected_apart

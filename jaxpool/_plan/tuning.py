@@ -25,7 +25,6 @@ class Limits:
     morphology_taps: int = 25  # taps of a kernel: added in one expression up to here, else a loop goes over them
     taps_at_once: int = 16  # taps: a turn of a loop over them joins so many, and reads and writes the result once
     weighted_taps_at_once: int = 8  # taps: the same where a weight is added at each, as in that sum
-    pyramid_levels: int = 12  # levels of a pyramid: a pool each up to here, else a loop over all of them
     fold_taps: int = 6  # taps along an axis: a fold joins them one by one up to here, else by halves
     # NOTES: Boxes and segments
     box_samples: int = 4  # points along an axis of a cell: read one by one up to here; n are 4 n^2 gathers in a program

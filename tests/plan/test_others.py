@@ -109,22 +109,6 @@ def test_a_pass_of_a_scan_reaches_so_many_times_as_far():
     assert plan.passes(12) == [range(1, 5), range(5, 12, 5)]
 
 
-@pytest.mark.parametrize(
-    ("levels", "sizes", "looped"),
-    [
-        (range(1, 13), (30, 30), False),
-        (range(1, 14), (30, 30), True),
-        ([1] * 12 + [2**15 - 1], (2**15 - 1, 8), True),
-        ([1] * 12 + [2**15 - 1], (2**15, 8), False),  # twice 2^15 times 2^15 is 2^31
-        ([1] * 12 + [1024] * 2, (30, 30, 3), False),  # 2^31 bins and more
-        ([1] * 12 + [1023] * 2, (30, 30, 3), True),
-    ],
-)
-def test_many_levels_are_pooled_in_a_loop(levels, sizes, looped):
-    assert LIMITS.pyramid_levels == 12
-    assert others.levels_in_a_loop(levels, sizes) is looped
-
-
 def blurred(window, strides=None, platform="cpu"):
     """The axes of each pass."""
     window = make_window((1, 200, 200, 200), window, strides, axes=(1, 2, 3)[: len(window)])
