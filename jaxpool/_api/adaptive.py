@@ -9,7 +9,6 @@ from jax import Array, lax
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import check_countable
 from jaxpool._geometry.adaptive import Sizes, adaptive_window
 from jaxpool._geometry.window import Window
@@ -23,16 +22,15 @@ from jaxpool._shards.place import Place, place_by_type
 
 
 def _checked(
-    name: str, x: Any, output_shape: Any, axes: Any, autodiff: Any, ties: Any = "first"
+    x: Any, output_shape: Any, axes: Any, autodiff: Any, ties: Any = "first"
 ) -> tuple[Array, Window, Place | None]:
     """The input, the windows over all of it, and where it lies."""
-    x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape, "output_shape": output_shape}):
-        place = place_by_type(x)
-        shape = place.whole(x.shape) if place else x.shape
-        window = adaptive_window(shape, output_shape, axes)
-        choice("ties", ties, ("first", "last", "split"))
-        choice("autodiff", autodiff, ("vjp", "jvp"))
+    x = as_array(x)
+    place = place_by_type(x)
+    shape = place.whole(x.shape) if place else x.shape
+    window = adaptive_window(shape, output_shape, axes)
+    choice("ties", ties, ("first", "last", "split"))
+    choice("autodiff", autodiff, ("vjp", "jvp"))
     return x, window, place
 
 
@@ -93,10 +91,9 @@ def adaptive_max_pool(
     References:
       The windows of `torch.nn.functional.adaptive_max_pool2d`, which takes the last NaN of a window.
     """
-    x, window, place = _checked("adaptive_max_pool", x, output_shape, axes, autodiff, ties)
+    x, window, place = _checked(x, output_shape, axes, autodiff, ties)
     if place:
-        with calling("adaptive_max_pool", **{"x.shape": x.shape, "output_shape": output_shape}):
-            y: Array = adaptive_pool("max", place, x, window, ties, autodiff)
+        y: Array = adaptive_pool("max", place, x, window, ties, autodiff)
         return y
     return apply(adaptive_max_op(window, ties), autodiff, x)
 
@@ -150,13 +147,11 @@ def adaptive_max_pool_with_argmax(
     References:
       `torch.nn.functional.adaptive_max_pool2d` with `return_indices=True`.
     """
-    name = "adaptive_max_pool_with_argmax"
-    x, window, place = _checked(name, x, output_shape, axes, autodiff, ties)
-    with calling(name, **{"x.shape": x.shape, "output_shape": output_shape}):
-        check_countable("x", window.input_shape)
-        if place:
-            y, indices = adaptive_pool("argmax", place, x, window, ties, autodiff)
-            return y, indices
+    x, window, place = _checked(x, output_shape, axes, autodiff, ties)
+    check_countable("x", window.input_shape)
+    if place:
+        y, indices = adaptive_pool("argmax", place, x, window, ties, autodiff)
+        return y, indices
     if ties == "split":
         y = apply(adaptive_max_op(window, ties), autodiff, x)
         first = adaptive_max_op(window, "first", index=True)
@@ -214,9 +209,8 @@ def adaptive_avg_pool(
       The windows of `torch.nn.functional.adaptive_avg_pool2d`; those of
       `equinox.nn.AdaptiveAvgPool2d` differ where N does not divide H.
     """
-    x, window, place = _checked("adaptive_avg_pool", x, output_shape, axes, autodiff)
+    x, window, place = _checked(x, output_shape, axes, autodiff)
     if place:
-        with calling("adaptive_avg_pool", **{"x.shape": x.shape, "output_shape": output_shape}):
-            y: Array = adaptive_pool("mean", place, x, window, "first", autodiff)
+        y: Array = adaptive_pool("mean", place, x, window, "first", autodiff)
         return y
     return apply(adaptive_avg_op(window), autodiff, dtypes.as_float(x))

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array, wrong_dtype
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling, pooling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Ints,
     Padding,
@@ -102,16 +102,15 @@ def max_pool_with_argmax(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return chosen("max_pool_with_argmax", x, window_shape, ties, autodiff, **geometry)
+    return chosen(x, window_shape, ties, autodiff, **geometry)
 
 
 def chosen(
-    name: str, x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
+    x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
 ) -> tuple[Array, Array]:
     """Maxima and where they stand."""
-    x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
-    with pooling(name, x, window_shape):
-        check_countable("x", window.input_shape)
+    x, window, split = checked(x, window_shape, ties, autodiff, **geometry)
+    check_countable("x", window.input_shape)
     if split:
         y, indices = split.run(Argmax, x, ties, autodiff=autodiff)
         return y, indices
@@ -170,36 +169,34 @@ def max_unpool(
       gradient goes to overwritten elements too.
     """
     known = indices if isinstance(indices, np.ndarray) else None
-    y, indices, where, sizes = checked_unpool("max_unpool", y, indices, spatial_shape, axes)
-    with calling("max_unpool", **{"y.shape": y.shape, "spatial_shape": spatial_shape}):
-        place = place_by_type(y)
-        if place:
-            return unpool(place, y, indices, where, sizes, known)
+    y, indices, where, sizes = checked_unpool(y, indices, spatial_shape, axes)
+    place = place_by_type(y)
+    if place:
+        return unpool(place, y, indices, where, sizes, known)
     return applied(Unpool(where, sizes), y, indices)
 
 
 def checked_unpool(
-    name: str, y: Any, indices: Any, spatial_shape: Any, axes: Any
+    y: Any, indices: Any, spatial_shape: Any, axes: Any
 ) -> tuple[Array, Array, tuple[int, ...], tuple[int, ...]]:
-    """The arrays of `max_unpool`, its axes and their sizes; what is wrong raises in the name of `name`."""
+    """The arrays of `max_unpool`, its axes and their sizes."""
     given = indices
-    y, indices = as_array(name, y, "y"), as_array(name, indices, "indices")
-    with calling(name, **{"y.shape": y.shape, "spatial_shape": spatial_shape}):
-        spatial_shape = listed(spatial_shape)
-        if not is_sequence(spatial_shape) or not spatial_shape:
-            rule = "a tuple of positive ints, one an unpooled axis"
-            hint = "Pass a tuple such as (4, 4)."
-            kind = ValueError if is_sequence(spatial_shape) else TypeError
-            raise ArgumentError("spatial_shape", rule, spatial_shape, hint, kind)
-        rank = len(spatial_shape)
-        if rank == y.ndim > 2 and all(map(is_int, spatial_shape)):
-            _check_not_whole(spatial_shape, y.shape, axes)
-        where = normalise_axes(axes, y.ndim, rank, "y")
-        sizes = per_axis("spatial_shape", spatial_shape, rank, or_int=False)
-        check_countable("spatial_shape", sizes)
-        if all(is_int(y.shape[axis]) for axis in where):
-            check_countable("y", [y.shape[axis] for axis in where])
-        check_indices(indices, given, y, math.prod(sizes))
+    y, indices = as_array(y, "y"), as_array(indices, "indices")
+    spatial_shape = listed(spatial_shape)
+    if not is_sequence(spatial_shape) or not spatial_shape:
+        rule = "a tuple of positive ints, one an unpooled axis"
+        hint = "Pass a tuple such as (4, 4)."
+        kind = ValueError if is_sequence(spatial_shape) else TypeError
+        raise ArgumentError("spatial_shape", rule, spatial_shape, hint, kind)
+    rank = len(spatial_shape)
+    if rank == y.ndim > 2 and all(map(is_int, spatial_shape)):
+        _check_not_whole(spatial_shape, y.shape, axes)
+    where = normalise_axes(axes, y.ndim, rank, "y")
+    sizes = per_axis("spatial_shape", spatial_shape, rank, or_int=False)
+    check_countable("spatial_shape", sizes)
+    if all(is_int(y.shape[axis]) for axis in where):
+        check_countable("y", [y.shape[axis] for axis in where])
+    check_indices(indices, given, y, math.prod(sizes))
     return y, indices, where, sizes
 
 

@@ -11,7 +11,7 @@ from jax import numpy as jnp
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.arrays import wrong_dtype
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, pooling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff, apply
@@ -79,20 +79,19 @@ def sum_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return summed("sum_pool", x, window_shape, autodiff=autodiff, where=where, **geometry)
+    return summed(x, window_shape, autodiff=autodiff, where=where, **geometry)
 
 
 def summed(
-    name: str, x: Any, window_shape: Any, *, autodiff: Any, where: Any = None, **geometry: Any
+    x: Any, window_shape: Any, *, autodiff: Any, where: Any = None, **geometry: Any
 ) -> Array:
     """The sum pool."""
     options = {"autodiff": autodiff, "any_length": True, **geometry}
-    x, window, split = checked(name, x, window_shape, **options)
-    with pooling(name, x, window_shape):
-        if x.dtype == jnp.bool_:
-            rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
-            raise wrong_dtype("x", rule, x, hint)
-    some = masked(name, x, window_shape, window, split, where)
+    x, window, split = checked(x, window_shape, **options)
+    if x.dtype == jnp.bool_:
+        rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
+        raise wrong_dtype("x", rule, x, hint)
+    some = masked(x, window, split, where)
     x = some.zeroed(x) if some else x
     if split:
         y: Array = split.run(Sum, x, autodiff=autodiff)
@@ -200,13 +199,10 @@ def avg_pool(
         "axes": axes,
     }
     division = divisor, count_include_pad
-    return averaged(
-        "avg_pool", x, window_shape, division, autodiff=autodiff, where=where, **geometry
-    )
+    return averaged(x, window_shape, division, autodiff=autodiff, where=where, **geometry)
 
 
 def averaged(
-    name: str,
     x: Any,
     window_shape: Any,
     division: tuple[Any, Any],
@@ -217,10 +213,9 @@ def averaged(
 ) -> Array:
     """The average pool."""
     options = {"autodiff": autodiff, "any_length": True, **geometry}
-    x, window, split = checked(name, x, window_shape, **options)
-    with pooling(name, x, window_shape):
-        divide = divisor_of(*division, dtypes.accumulator(dtypes.float_dtype(x.dtype)))
-    some = masked(name, x, window_shape, window, split, where)
+    x, window, split = checked(x, window_shape, **options)
+    divide = divisor_of(*division, dtypes.accumulator(dtypes.float_dtype(x.dtype)))
+    some = masked(x, window, split, where)
     if some and divide == "real":
         return some.run(mean, CountedAverage(window), dtypes.as_float(x), autodiff=autodiff)
     x = some.zeroed(x) if some else x

@@ -10,7 +10,7 @@ from jaxpool._api.max_pool import extreme_pool
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Ints, Padding, per_axis
 from jaxpool._kernels.dtypes import as_float
 from jaxpool._ops.apply import applied
@@ -58,7 +58,7 @@ def blur_pool(
       Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486, whose windows are
       those of `padding=(k - 1) // 2`; "SAME" puts what is odd at the end.
     """
-    return blurred("blur_pool", x, window_shape, strides, padding, axes)
+    return blurred(x, window_shape, strides, padding, axes)
 
 
 @public
@@ -98,11 +98,10 @@ def max_blur_pool(
     References:
       Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486.
     """
-    return max_blurred("max_blur_pool", x, window_shape, blur_shape, strides, padding, axes)
+    return max_blurred(x, window_shape, blur_shape, strides, padding, axes)
 
 
 def max_blurred(
-    name: str,
     x: Any,
     shape: Any,
     blur_shape: Any,
@@ -111,26 +110,25 @@ def max_blurred(
     axes: Any,
 ) -> Array:
     """The blurred maxima of x."""
-    x, window, _ = checked(name, x, shape, padding=padding, axes=axes)
-    with calling(name, **{"x.shape": x.shape, "window_shape": shape}):
-        blur = per_axis("blur_shape", blur_shape, len(window.axes))
+    x, window, _ = checked(x, shape, padding=padding, axes=axes)
+    blur = per_axis("blur_shape", blur_shape, len(window.axes))
     geometry: dict[str, Any] = {"padding": padding, "axes": window.axes}
-    y = extreme_pool(name, "max", x, shape, "first", "jvp", strides=None, **geometry)
-    return blurred(name, y, blur, strides, **geometry)
+    y = extreme_pool("max", x, shape, "first", "jvp", strides=None, **geometry)
+    return blurred(y, blur, strides, **geometry, argument="blur_shape")
 
 
-def blurred(name: str, x: Any, shape: Any, strides: Any, padding: Any, axes: Any) -> Array:
-    """The blur pool of x."""
+def blurred(
+    x: Any, shape: Any, strides: Any, padding: Any, axes: Any, argument: str = "window_shape"
+) -> Array:
+    """The blur pool of x; `argument` names `shape` in errors."""
     geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
-    x, window, split = checked(name, x, shape, **geometry)
-    with calling(name, **{"x.shape": x.shape}):
-        if sum(window.window_shape) > LONGEST:
-            argument = "blur_shape" if name.endswith("max_blur_pool") else "window_shape"
-            hint = "Blur twice: windows of j and of k blur as one of j + k - 1."
-            rule = f"of at most {LONGEST} elements along all axes together"
-            raise ArgumentError(argument, rule, shape, hint)
-        if split:
-            split.check_reflected()
+    x, window, split = checked(x, shape, **geometry)
+    if sum(window.window_shape) > LONGEST:
+        hint = "Blur twice: windows of j and of k blur as one of j + k - 1."
+        rule = f"of at most {LONGEST} elements along all axes together"
+        raise ArgumentError(argument, rule, shape, hint)
+    if split:
+        split.check_reflected()
     op, x = BlurPool(window), as_float(x)
     if not split:
         return applied(op, x)

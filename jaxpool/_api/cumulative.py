@@ -14,7 +14,7 @@ from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_int
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply, apply_kept
@@ -23,7 +23,6 @@ from jaxpool._shards.split import check_whole
 
 
 def _cumulative(
-    name: str,
     kind: Kind,
     x: Any,
     axis: Any,
@@ -33,33 +32,31 @@ def _cumulative(
     autodiff: Any,
 ) -> tuple[Running, tuple[Array, ...]]:
     """The op, x and, if there is one, the mask of where an episode begins, as long as x along the axis."""
-    x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape}):
-        if not x.ndim:
-            hint = "Add one with x[None]."
-            raise ArgumentError("x", "an array of at least one axis", x.shape, hint, of="shape")
-        rule = f"an int from {-x.ndim} to {x.ndim - 1}"
-        if not is_int(axis):
-            raise ArgumentError("axis", rule, axis, "Reshape x to run along several.", TypeError)
-        if not -x.ndim <= operator.index(axis) < x.ndim:
-            raise ArgumentError("axis", rule, axis, "Name an axis of x.")
-        (at,) = reduced_axes(axis, x.shape)
-        check_countable("x", (x.shape[at],))
-        if not isinstance(reverse, bool):
-            raise ArgumentError("reverse", "True or False", reverse, "Pass a bool.", TypeError)
-        choice("ties", ties, ("first", "last"))
-        check_whole(x, at, by_type=False)
-        choice("autodiff", autodiff, ("vjp", "jvp"))
-        op = Running(kind, ties, at, reverse)
-        if reset is None:
-            return op, (x,)
-        mask = mask_of(reset, x.shape, "reset")
+    x = as_array(x)
+    if not x.ndim:
+        hint = "Add one with x[None]."
+        raise ArgumentError("x", "an array of at least one axis", x.shape, hint, of="shape")
+    rule = f"an int from {-x.ndim} to {x.ndim - 1}"
+    if not is_int(axis):
+        raise ArgumentError("axis", rule, axis, "Reshape x to run along several.", TypeError)
+    if not -x.ndim <= operator.index(axis) < x.ndim:
+        raise ArgumentError("axis", rule, axis, "Name an axis of x.")
+    (at,) = reduced_axes(axis, x.shape)
+    check_countable("x", (x.shape[at],))
+    if not isinstance(reverse, bool):
+        raise ArgumentError("reverse", "True or False", reverse, "Pass a bool.", TypeError)
+    choice("ties", ties, ("first", "last"))
+    check_whole(x, at, by_type=False)
+    choice("autodiff", autodiff, ("vjp", "jvp"))
+    op = Running(kind, ties, at, reverse)
+    if reset is None:
+        return op, (x,)
+    mask = mask_of(reset, x.shape, "reset")
     shape = [x.shape[at] if axis == at else size for axis, size in enumerate(mask.shape)]
     return op, (x, jnp.broadcast_to(mask, shape))
 
 
 def _with_argmax(
-    name: str,
     kind: Kind,
     x: Any,
     axis: Any,
@@ -68,7 +65,7 @@ def _with_argmax(
     ties: Any,
     autodiff: Autodiff,
 ) -> tuple[Array, Array]:
-    op, args = _cumulative(name, kind, x, axis, reverse, reset, ties, autodiff)
+    op, args = _cumulative(kind, x, axis, reverse, reset, ties, autodiff)
     y, index = apply_kept(op, autodiff, *args)
     return y, index.astype(np.int32)
 
@@ -120,7 +117,7 @@ def cummax(
       `jax.lax.cummax`, whose ties are split by the shape of its scan; `torch.cummax`, which takes
       the last.
     """
-    op, args = _cumulative("cummax", "max", x, axis, reverse, reset, ties, autodiff)
+    op, args = _cumulative("max", x, axis, reverse, reset, ties, autodiff)
     return apply(op, autodiff, *args)
 
 
@@ -158,7 +155,7 @@ def cummin(
     References:
       `jax.lax.cummin`, `torch.cummin`.
     """
-    op, args = _cumulative("cummin", "min", x, axis, reverse, reset, ties, autodiff)
+    op, args = _cumulative("min", x, axis, reverse, reset, ties, autodiff)
     return apply(op, autodiff, *args)
 
 
@@ -198,7 +195,7 @@ def cummax_with_argmax(
     References:
       `torch.cummax`, which names the last of equal elements.
     """
-    return _with_argmax("cummax_with_argmax", "max", x, axis, reverse, reset, ties, autodiff)
+    return _with_argmax("max", x, axis, reverse, reset, ties, autodiff)
 
 
 @public
@@ -237,4 +234,4 @@ def cummin_with_argmax(
     References:
       `torch.cummin`.
     """
-    return _with_argmax("cummin_with_argmax", "min", x, axis, reverse, reset, ties, autodiff)
+    return _with_argmax("min", x, axis, reverse, reset, ties, autodiff)

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec, reshard
 from jaxpool._arguments.arrays import is_array, not_an_array, real_array, weakly_typed
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
@@ -71,7 +71,6 @@ def _repeatable(x: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _extreme(
-    name: str,
     kind: Kind,
     xs: tuple[Any, ...],
     ties: Any,
@@ -79,12 +78,11 @@ def _extreme(
     nan: NaN = "wins",
     names: tuple[str, ...] = (),
 ) -> Array:
-    with calling(name):
-        choice("ties", ties, ("split", "first", "last"))
-        choice("autodiff", autodiff, ("vjp", "jvp"))
-        operands, weak = _operands(kind, xs, names)
-        shape = jnp.broadcast_shapes(*[x.shape for x in operands])
-        arrays = sharded_alike([_repeatable(x, shape) for x in operands])
+    choice("ties", ties, ("split", "first", "last"))
+    choice("autodiff", autodiff, ("vjp", "jvp"))
+    operands, weak = _operands(kind, xs, names)
+    shape = jnp.broadcast_shapes(*[x.shape for x in operands])
+    arrays = sharded_alike([_repeatable(x, shape) for x in operands])
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
     y = apply(Extreme(kind, ties, shapes, dtypes, nan), autodiff, *arrays)
     return weakly_typed(y) if weak else y
@@ -126,7 +124,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
     References:
       `jax.numpy.maximum`, whose ties split too; it drops the cotangent of a NaN.
     """
-    return _extreme("maximum", "max", xs, ties, autodiff)
+    return _extreme("max", xs, ties, autodiff)
 
 
 @public
@@ -160,7 +158,7 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
     References:
       `jax.numpy.minimum`.
     """
-    return _extreme("minimum", "min", xs, ties, autodiff)
+    return _extreme("min", xs, ties, autodiff)
 
 
 @public
@@ -198,7 +196,7 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
     References:
       `torch.fmax`, which gives all of a tie to x, and `jax.numpy.fmax`, which gives all to y.
     """
-    return _extreme("fmax", "max", (x, y), ties, autodiff, "loses", ("x", "y"))
+    return _extreme("max", (x, y), ties, autodiff, "loses", ("x", "y"))
 
 
 @public
@@ -231,4 +229,4 @@ def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
     References:
       `torch.fmin`, `jax.numpy.fmin`.
     """
-    return _extreme("fmin", "min", (x, y), ties, autodiff, "loses", ("x", "y"))
+    return _extreme("min", (x, y), ties, autodiff, "loses", ("x", "y"))

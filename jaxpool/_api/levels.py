@@ -16,7 +16,7 @@ from jaxpool._api.regions import Sizes, cells_of, gathered, images_of, samples_o
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import number
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_int, is_sequence
 from jaxpool._kernels.dtypes import accumulator, float_dtype
 from jaxpool._ops.levels import level_mean
@@ -90,40 +90,37 @@ def multilevel_roi_align(
     References:
       Lin et al., Feature Pyramid Networks, arXiv:1612.03144, equation 1; `torchvision.ops.MultiScaleRoIAlign`.
     """
-    name = "multilevel_roi_align"
     if not is_sequence(features) or not len(features):
-        with calling(name):
-            rule = "a list or a tuple of arrays, one for each level"
-            if isinstance(features, dict):
-                got = f"a dict of {', '.join(map(repr, features))}"
-                hint = "Pass a list ordered from fine to coarse."
-                raise ArgumentError("features", rule, features, hint, TypeError, got=got)
-            raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
-    xs = [as_array(name, x, "features") for x in features]
-    boxes = as_array(name, boxes, "boxes")
-    with calling(name, **{"boxes.shape": boxes.shape}):
-        cells, scale, points = (
-            cells_of("output_shape", output_shape),
-            scale_of(spatial_scale),
-            samples_of(samples),
-        )
-        finest = -math.log2(scale)
-        if finest != round(finest):
-            raise ArgumentError("spatial_scale", "a power of two", scale, "Level 2 has 1 / 4.")
-        size = number(
-            "canonical_size",
-            canonical_size,
-            "a positive number",
-            "Pass 224.",
-            lambda v: 0 < v < math.inf,
-        )
-        if not is_int(canonical_level):
-            raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.", TypeError)
-        if abs(operator.index(canonical_level)) > _FURTHEST_LEVEL:
-            raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.")
-        if not isinstance(aligned, bool):
-            raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
-        xs, flat, images = _arrays(xs, boxes, batch_indices)
+        rule = "a list or a tuple of arrays, one for each level"
+        if isinstance(features, dict):
+            got = f"a dict of {', '.join(map(repr, features))}"
+            hint = "Pass a list ordered from fine to coarse."
+            raise ArgumentError("features", rule, features, hint, TypeError, got=got)
+        raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
+    xs = [as_array(x, "features") for x in features]
+    boxes = as_array(boxes, "boxes")
+    cells, scale, points = (
+        cells_of("output_shape", output_shape),
+        scale_of(spatial_scale),
+        samples_of(samples),
+    )
+    finest = -math.log2(scale)
+    if finest != round(finest):
+        raise ArgumentError("spatial_scale", "a power of two", scale, "Level 2 has 1 / 4.")
+    size = number(
+        "canonical_size",
+        canonical_size,
+        "a positive number",
+        "Pass 224.",
+        lambda v: 0 < v < math.inf,
+    )
+    if not is_int(canonical_level):
+        raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.", TypeError)
+    if abs(operator.index(canonical_level)) > _FURTHEST_LEVEL:
+        raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.")
+    if not isinstance(aligned, bool):
+        raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
+    xs, flat, images = _arrays(xs, boxes, batch_indices)
     level = level_of(
         flat, (int(finest), int(finest) + len(xs) - 1), size, operator.index(canonical_level)
     )

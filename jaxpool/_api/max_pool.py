@@ -18,7 +18,6 @@ from jaxpool._shards.pools import Select
 
 
 def extreme_pool(
-    name: str,
     kind: Kind,
     x: Any,
     window_shape: Any,
@@ -29,8 +28,8 @@ def extreme_pool(
 ) -> Array:
     """The max or min pool."""
     options = {"any_length": ties != "split" and where is None, **geometry}
-    x, window, split = checked(name, x, window_shape, ties, autodiff, **options)
-    some = masked(name, x, window_shape, window, split, where)
+    x, window, split = checked(x, window_shape, ties, autodiff, **options)
+    some = masked(x, window, split, where)
     if some:
         return some.run(extreme, MaskedSelect(window, kind, ties), x, autodiff=autodiff)
     if split:
@@ -125,7 +124,7 @@ def max_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return extreme_pool("max_pool", "max", x, window_shape, ties, autodiff, where, **geometry)
+    return extreme_pool("max", x, window_shape, ties, autodiff, where, **geometry)
 
 
 @public
@@ -189,4 +188,4 @@ def min_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return extreme_pool("min_pool", "min", x, window_shape, ties, autodiff, where, **geometry)
+    return extreme_pool("min", x, window_shape, ties, autodiff, where, **geometry)

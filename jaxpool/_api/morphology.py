@@ -14,7 +14,7 @@ from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array, wrong_dtype
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Ints, Padding, normalise_axes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
@@ -68,7 +68,7 @@ def dilate(
       `tf.nn.dilation2d`.
     """
     options = (strides, padding, window_dilation, axes, ties, autodiff)
-    return morphology("dilate", "max", x, kernel, *options)
+    return morphology("max", x, kernel, *options)
 
 
 @public
@@ -110,35 +110,34 @@ def erode(
       `tf.nn.erosion2d`, which reverses the kernel.
     """
     options = (strides, padding, window_dilation, axes, ties, autodiff)
-    return morphology("erode", "min", x, kernel, *options)
+    return morphology("min", x, kernel, *options)
 
 
-def morphology(name: str, kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
+def morphology(kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
     """The dilation or the erosion of x."""
     strides, padding, window_dilation, axes, ties, autodiff = options
-    x, given, kernel = as_array(name, x), kernel, as_array(name, kernel, "kernel")
+    x, given, kernel = as_array(x), kernel, as_array(kernel, "kernel")
     flat = _all_zero(given)
-    with calling(name, **{"x.shape": x.shape, "kernel.shape": kernel.shape}):
-        if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
-            rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
-            raise wrong_dtype("kernel", rule, kernel, "Convert one of them.")
-        axes = None if axes is None else normalise_axes(axes, x.ndim, None)
-        many = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
-        shape = kernel.shape[: kernel.ndim - many]
-        pooled = normalise_axes(axes, x.ndim, len(shape))
-        channels = max(set(range(x.ndim)).difference(pooled), default=None) if many else None
-        if many and (channels is None or kernel.shape[-1] != x.shape[channels]):
-            rule = "of shape window_shape or (*window_shape, C), C the size of the channels of x"
-            hint = "Pass axes=(1, 2), say, where x has no batch axis or several."
-            raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
-        if not shape:
-            rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
-            raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
+    if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
+        rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
+        raise wrong_dtype("kernel", rule, kernel, "Convert one of them.")
+    axes = None if axes is None else normalise_axes(axes, x.ndim, None)
+    many = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
+    shape = kernel.shape[: kernel.ndim - many]
+    pooled = normalise_axes(axes, x.ndim, len(shape))
+    channels = max(set(range(x.ndim)).difference(pooled), default=None) if many else None
+    if many and (channels is None or kernel.shape[-1] != x.shape[channels]):
+        rule = "of shape window_shape or (*window_shape, C), C the size of the channels of x"
+        hint = "Pass axes=(1, 2), say, where x has no batch axis or several."
+        raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
+    if not shape:
+        rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
+        raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
     geometry = {"padding": padding, "window_dilation": window_dilation, "axes": pooled}
     given = {"strides": strides, "ties": ties, "autodiff": autodiff}
     if flat:
-        return extreme_pool(name, kind, x, shape, **geometry, **given)
-    x, window, split = checked(name, x, shape, **geometry, **given)
+        return extreme_pool(kind, x, shape, **geometry, **given)
+    x, window, split = checked(x, shape, **geometry, **given)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
     op = morphology_op(window, ties, range(window.size), kind, channels)

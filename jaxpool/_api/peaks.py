@@ -9,16 +9,14 @@ from jax import Array
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import pooling
 from jaxpool._arguments.sizes import Ints
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._shards.peaks import MARKED, Marked, Peaks, peaks
 
 
-def _peaks(name: str, kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array:
-    x, window, split = checked(name, x, window_shape, padding="SAME", axes=axes)
-    with pooling(name, x, window_shape):
-        choice("ties", ties, MARKED)
+def _peaks(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array:
+    x, window, split = checked(x, window_shape, padding="SAME", axes=axes)
+    choice("ties", ties, MARKED)
     if split:
         found: Array = split.run(Peaks, x, kind, ties)
         return found
@@ -66,7 +64,7 @@ def local_maxima(
       Zhou et al., Objects as Points, arXiv:1904.07850, where a peak is an element that a 3x3 max pool leaves as it is:
       `ties="all"`.
     """
-    return _peaks("local_maxima", "max", x, window_shape, axes, ties)
+    return _peaks("max", x, window_shape, axes, ties)
 
 
 @public
@@ -103,4 +101,4 @@ def local_minima(
     References:
       `local_maxima`.
     """
-    return _peaks("local_minima", "min", x, window_shape, axes, ties)
+    return _peaks("min", x, window_shape, axes, ties)

@@ -16,7 +16,7 @@ from jax import numpy as jnp
 from jaxpool._accelerate.report import in_package, is_own, is_users, line
 from jaxpool._api import plan_text
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._ops.equations import Bound, Direction, ops_in
 from jaxpool._ops.linear_map import traced_for, tracing_for
@@ -129,9 +129,8 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
       `python -m jaxpool info --plan CALL` prints the same for one call.
     """
     if not callable(fn):
-        with calling("plan_of"):
-            hint = "Pass a pool, a model's apply or a train step."
-            raise ArgumentError("fn", "a function", fn, hint, TypeError)
+        hint = "Pass a pool, a model's apply or a train step."
+        raise ArgumentError("fn", "a function", fn, hint, TypeError)
 
     @functools.wraps(fn)
     def planned(*args: Any, **kwargs: Any) -> Plans:

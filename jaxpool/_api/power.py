@@ -10,7 +10,6 @@ from jax import Array
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient, number
-from jaxpool._arguments.errors import pooling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.mean_pool import MeanPool
@@ -93,17 +92,14 @@ def lp_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    return norms("lp_pool", x, p, window_shape, where=where, **geometry)
+    return norms(x, p, window_shape, where=where, **geometry)
 
 
-def norms(
-    name: str, x: Any, p: Any, window_shape: Any, *, where: Any = None, **geometry: Any
-) -> Array:
+def norms(x: Any, p: Any, window_shape: Any, *, where: Any = None, **geometry: Any) -> Array:
     """The Lp pool."""
-    x, window, split = checked(name, x, window_shape, **geometry)
-    with pooling(name, x, window_shape):
-        exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
-    some = masked(name, x, window_shape, window, split, where)
+    x, window, split = checked(x, window_shape, **geometry)
+    exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
+    some = masked(x, window, split, where)
     x = some.zeroed(x) if some else x
     if split:
         y: Array = split.run(Norm, x, exponent)
@@ -186,12 +182,11 @@ def gem_pool(
         "ceil_mode": ceil_mode,
         "axes": axes,
     }
-    x, window, split = checked("gem_pool", x, window_shape, **geometry)
-    with pooling("gem_pool", x, window_shape):
-        rule, hint = "a finite number above 0", "Leave it out for 1e-6."
-        least = number("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
-        rule, shape = "a finite number other than 0", (split or window).pooled(x.shape)
-        exponent = coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
+    x, window, split = checked(x, window_shape, **geometry)
+    rule, hint = "a finite number above 0", "Leave it out for 1e-6."
+    least = number("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
+    rule, shape = "a finite number other than 0", (split or window).pooled(x.shape)
+    exponent = coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
     x = dtypes.as_float(x)
     power, arrays = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))
     if split:

@@ -12,7 +12,7 @@ from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.arrays import as_array, is_key
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling, pooling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Ints,
     Padding,
@@ -92,9 +92,8 @@ def fractional_max_pool(
       Graham, Fractional Max-Pooling, arXiv:1412.6071; the windows of
       `torch.nn.functional.fractional_max_pool2d`.
     """
-    x, op, samples = _placed("fractional_max_pool", key, x, window_shape, output_shape, axes)
-    with pooling("fractional_max_pool", x, window_shape):
-        check_countable("x", op.window.input_shape)
+    x, op, samples = _placed(key, x, window_shape, output_shape, axes)
+    check_countable("x", op.window.input_shape)
     return _of_shards(op, x, samples)
 
 
@@ -138,23 +137,21 @@ def fractional_avg_pool(
       Graham, Fractional Max-Pooling, arXiv:1412.6071. The windows of `tf.nn.fractional_avg_pool` are
       of different lengths and the same for all channels.
     """
-    x, op, samples = _placed("fractional_avg_pool", key, x, window_shape, output_shape, axes)
+    x, op, samples = _placed(key, x, window_shape, output_shape, axes)
     x = as_float(x)
     return _of_shards(FractionalMean(op.dims), x, samples)
 
 
 def _placed(
-    name: str, key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
+    key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
 ) -> tuple[Array, FractionalPool, Array]:
     """The input, the op of the maximum, and the random numbers that place its windows."""
-    with calling(name):
-        check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
-    x = as_array(name, x)
-    with pooling(name, x, window_shape):
-        place = place_by_type(x)
-        whole = place.whole(x.shape) if place else x.shape
-        op = fractional_op(whole, window_shape, output_shape, axes)
-        check_whole(x, *op.window.axes)
+    check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
+    x = as_array(x)
+    place = place_by_type(x)
+    whole = place.whole(x.shape) if place else x.shape
+    op = fractional_op(whole, window_shape, output_shape, axes)
+    check_whole(x, *op.window.axes)
     lanes = [1 if axis in op.window.axes else size for axis, size in enumerate(whole)]
     return x, op, jax.random.uniform(key, (len(op.dims), *lanes), chance_dtype(x.dtype))
 
@@ -264,13 +261,11 @@ def stochastic_pool(
       Zeiler and Fergus, Stochastic Pooling for Regularization of Deep Convolutional Neural
       Networks, arXiv:1301.3557.
     """
-    name = "stochastic_pool"
-    with calling(name):
-        if key is not None:
-            rule, hint = "a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate."
-            check_key(key, rule, hint)
+    if key is not None:
+        rule, hint = "a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate."
+        check_key(key, rule, hint)
     geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
-    x, window, split = checked(name, x, window_shape, **geometry)
+    x, window, split = checked(x, window_shape, **geometry)
     op = StochasticPool(window)
     chance: tuple[Array, ...] = ()
     if key is not None:

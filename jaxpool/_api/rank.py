@@ -14,7 +14,7 @@ from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import ArgumentError, calling, pooling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Ints, Padding, check_countable, is_int, known_sizes, one_axis
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Ties
@@ -95,7 +95,6 @@ def median_pool(
       `jnp.median` the "midpoint"; Batcher, Sorting Networks and their Applications.
     """
     x, _, element = _checked(
-        "median_pool",
         x,
         window_shape,
         where,
@@ -107,8 +106,7 @@ def median_pool(
         ceil_mode=ceil_mode,
         axes=axes,
     )
-    with pooling("median_pool", x, window_shape):
-        choice("method", method, ("higher", "lower", "midpoint"))
+    choice("method", method, ("higher", "lower", "midpoint"))
     if method != "midpoint":
         return element(method)
     dtype = float_dtype(x.dtype)
@@ -161,7 +159,6 @@ def rank_pool(
       `scipy.ndimage.rank_filter`.
     """
     x, window, element = _checked(
-        "rank_pool",
         x,
         window_shape,
         where,
@@ -173,18 +170,17 @@ def rank_pool(
         ceil_mode=ceil_mode,
         axes=axes,
     )
-    with pooling("rank_pool", x, window_shape):
-        real = [dim.real(dim.kinds()) for dim in window.dims]
-        fewest = math.prod(int(each.min()) for each in real)
-        return element(check_rank(rank, fewest))
+    real = [dim.real(dim.kinds()) for dim in window.dims]
+    fewest = math.prod(int(each.min()) for each in real)
+    return element(check_rank(rank, fewest))
 
 
 def _checked(
-    name: str, x: Any, window_shape: Any, where: Any, ties: Any, autodiff: Any, **geometry: Any
+    x: Any, window_shape: Any, where: Any, ties: Any, autodiff: Any, **geometry: Any
 ) -> tuple[Array, Window, Callable[[Rank], Array]]:
     """The checked x, the window, and the function that pools the element of a rank of each window."""
-    x, window, split = checked(name, x, window_shape, ties, autodiff, **geometry)
-    mask = masked(name, x, window_shape, window, split, where)
+    x, window, split = checked(x, window_shape, ties, autodiff, **geometry)
+    mask = masked(x, window, split, where)
 
     def element(rank: Rank) -> Array:
         op = RankPool(window, ties, range(window.size), rank)
@@ -238,18 +234,17 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     References:
       Kalchbrenner, Grefenstette and Blunsom, arXiv:1404.2188.
     """
-    x = as_array("k_max_pool", x)
-    with calling("k_max_pool", **{"x.shape": x.shape}):
-        at = one_axis(axis, x.ndim)
-        (size,) = known_sizes(x.shape, (at,))
-        check_countable("x", (size,))
-        check_whole(x, at)
-        rule = f"an int from 1 to {size}, the size of axis {at}"
-        if not is_int(k):
-            raise ArgumentError("k", rule, k, "Pass an int.", TypeError)
-        if not 1 <= operator.index(k) <= size:
-            raise ArgumentError("k", rule, k, "Ask for fewer, or name another axis.")
-        place = place_by_type(x)
+    x = as_array(x)
+    at = one_axis(axis, x.ndim)
+    (size,) = known_sizes(x.shape, (at,))
+    check_countable("x", (size,))
+    check_whole(x, at)
+    rule = f"an int from 1 to {size}, the size of axis {at}"
+    if not is_int(k):
+        raise ArgumentError("k", rule, k, "Pass an int.", TypeError)
+    if not 1 <= operator.index(k) <= size:
+        raise ArgumentError("k", rule, k, "Ask for fewer, or name another axis.")
+    place = place_by_type(x)
     op = KMax(at, size, operator.index(k))
     if place:  # else XLA gathers the axes along which nothing is chosen
         y: Array = on_shards(Local(op), place, x)

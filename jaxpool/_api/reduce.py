@@ -20,7 +20,7 @@ from jaxpool._arguments.arrays import (
 )
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_reducible, is_int, is_sequence
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
@@ -122,7 +122,6 @@ def _initial(initial: Any, dtype: Any) -> Array:
 
 
 def _reduction(
-    name: str,
     kind: Kind,
     x: Any,
     axis: Any,
@@ -132,24 +131,23 @@ def _reduction(
     ties: Any,
     autodiff: Any,
 ) -> Array:
-    x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape}):
-        axes = reduced_axes(axis, x.shape)
-        check_reducible("x", [x.shape[entry] for entry in axes])
-        if not isinstance(keepdims, bool):
-            raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)
-        choice("ties", ties, ("split", "first", "last"))
-        choice("autodiff", autodiff, ("vjp", "jvp"))
-        mask = None if where is None else mask_of(where, x.shape)
-        if initial is None and where is not None:
-            hint = "It is the result where nothing counts."
-            raise ArgumentError("initial", "given where `where` is", None, hint)
-        for entry in axes:
-            if initial is None and x.shape[entry] == 0:
-                rule = f"given to reduce axis {entry} of size 0"
-                raise ArgumentError("initial", rule, None, "It is the result of no elements.")
-        start = None if initial is None else _initial(initial, x.dtype)
-        place = place_by_type(x)
+    x = as_array(x)
+    axes = reduced_axes(axis, x.shape)
+    check_reducible("x", [x.shape[entry] for entry in axes])
+    if not isinstance(keepdims, bool):
+        raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)
+    choice("ties", ties, ("split", "first", "last"))
+    choice("autodiff", autodiff, ("vjp", "jvp"))
+    mask = None if where is None else mask_of(where, x.shape)
+    if initial is None and where is not None:
+        hint = "It is the result where nothing counts."
+        raise ArgumentError("initial", "given where `where` is", None, hint)
+    for entry in axes:
+        if initial is None and x.shape[entry] == 0:
+            rule = f"given to reduce axis {entry} of size 0"
+            raise ArgumentError("initial", rule, None, "It is the result of no elements.")
+    start = None if initial is None else _initial(initial, x.dtype)
+    place = place_by_type(x)
     if place and any(place.count(entry) > 1 for entry in axes):
         y = whole_extreme(kind, place, x, axes, mask, keepdims, ties, autodiff)
     else:
@@ -214,7 +212,7 @@ def max(
     References:
       The arguments of `jax.numpy.max`, whose ties split too; its gradient at a NaN is NaN.
     """
-    return _reduction("max", "max", x, axis, keepdims, where, initial, ties, autodiff)
+    return _reduction("max", x, axis, keepdims, where, initial, ties, autodiff)
 
 
 @public
@@ -261,7 +259,7 @@ def min(
     References:
       The arguments of `jax.numpy.min`.
     """
-    return _reduction("min", "min", x, axis, keepdims, where, initial, ties, autodiff)
+    return _reduction("min", x, axis, keepdims, where, initial, ties, autodiff)
 
 
 @public
@@ -298,22 +296,21 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
     References:
       Goodfellow et al., Maxout Networks, arXiv:1302.4389.
     """
-    x = as_array("maxout", x)
-    with calling("maxout", **{"x.shape": x.shape, "axis": axis}):
-        if not is_int(axis):
-            raise ArgumentError("axis", "an int", axis, "Call maxout once an axis.", TypeError)
-        (at,) = reduced_axes(axis, x.shape)
-        place = place_by_type(x)
-        shards = place.count(at) if place else 1
-        size = x.shape[at] * (shards if place and place.manual else 1)
-        rule = f"a positive int that divides the axis of size {size}"
-        rule += f", a multiple of its {shards} shards" if shards > 1 else ""
-        if not is_int(groups):
-            raise ArgumentError("groups", rule, groups, "Pass the number of outputs.", TypeError)
-        count = operator.index(groups)
-        if count < 1 or size < count or size % count or count % shards:
-            raise ArgumentError("groups", rule, groups, "Each group has as many elements.")
-        choice("ties", ties, ("split", "first", "last"))
+    x = as_array(x)
+    if not is_int(axis):
+        raise ArgumentError("axis", "an int", axis, "Call maxout once an axis.", TypeError)
+    (at,) = reduced_axes(axis, x.shape)
+    place = place_by_type(x)
+    shards = place.count(at) if place else 1
+    size = x.shape[at] * (shards if place and place.manual else 1)
+    rule = f"a positive int that divides the axis of size {size}"
+    rule += f", a multiple of its {shards} shards" if shards > 1 else ""
+    if not is_int(groups):
+        raise ArgumentError("groups", rule, groups, "Pass the number of outputs.", TypeError)
+    count = operator.index(groups)
+    if count < 1 or size < count or size % count or count % shards:
+        raise ArgumentError("groups", rule, groups, "Each group has as many elements.")
+    choice("ties", ties, ("split", "first", "last"))
     each = size // count
     shape = (*x.shape[:at], x.shape[at] // each, each, *x.shape[at + 1 :])
     grouped = lax.reshape(undivided(place, x, (at,)), shape)

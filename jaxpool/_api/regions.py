@@ -20,7 +20,7 @@ from jaxpool._arguments.arrays import as_array, not_an_array, wrong_dtype
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.coefficients import number
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_int, known_sizes, per_axis
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import float_dtype
@@ -183,15 +183,14 @@ def roi_align(
       He et al., Mask R-CNN, arXiv:1703.06870; `torchvision.ops.roi_align`, whose gradient goes to x alone, and which
       gives a box without area the value at its place. MMCV and OpenVINO for "max"; ONNX compares weighted pixels there.
     """
-    x, boxes = as_array("roi_align", x), as_array("roi_align", boxes, "boxes")
-    with calling("roi_align", **{"x.shape": x.shape, "boxes.shape": boxes.shape}):
-        cells = cells_of("output_shape", output_shape)
-        samples = samples_of(samples)
-        scale = scale_of(spatial_scale)
-        if not isinstance(aligned, bool):
-            raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
-        choice("kind", kind, ("avg", "max"))
-        xs = _images_and_boxes(x, boxes, batch_indices)
+    x, boxes = as_array(x), as_array(boxes, "boxes")
+    cells = cells_of("output_shape", output_shape)
+    samples = samples_of(samples)
+    scale = scale_of(spatial_scale)
+    if not isinstance(aligned, bool):
+        raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
+    choice("kind", kind, ("avg", "max"))
+    xs = _images_and_boxes(x, boxes, batch_indices)
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
     if kind == "avg":
         pool = functools.partial(box_mean, BoxMean(cells, scale, samples, offset, least))
@@ -275,13 +274,12 @@ def roi_max_pool(
     References:
       Girshick, Fast R-CNN, arXiv:1504.08083; `torchvision.ops.roi_pool`, which passes over NaN.
     """
-    x, boxes = as_array("roi_max_pool", x), as_array("roi_max_pool", boxes, "boxes")
-    with calling("roi_max_pool", **{"x.shape": x.shape, "boxes.shape": boxes.shape}):
-        cells = cells_of("output_shape", output_shape)
-        scale = scale_of(spatial_scale)
-        choice("ties", ties, ("first", "last", "split"))
-        xs = _images_and_boxes(x, boxes, batch_indices)
-        check_countable("x", xs[0].shape[1:3])
+    x, boxes = as_array(x), as_array(boxes, "boxes")
+    cells = cells_of("output_shape", output_shape)
+    scale = scale_of(spatial_scale)
+    choice("ties", ties, ("first", "last", "split"))
+    xs = _images_and_boxes(x, boxes, batch_indices)
+    check_countable("x", xs[0].shape[1:3])
     y = box_max(cells, scale, ties, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 

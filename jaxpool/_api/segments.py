@@ -16,7 +16,7 @@ from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array, wrong_dtype
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_int, known_sizes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, as_float, losing
@@ -59,7 +59,6 @@ def arguments(
 
 
 def _select(
-    name: str,
     kind: Kind,
     x: Any,
     segment_ids: Any,
@@ -68,10 +67,9 @@ def _select(
     is_sorted: Any,
     ties: Any,
 ) -> Array:
-    x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape}):
-        choice("ties", ties, ("split", "first", "last"))
-        count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
+    x = as_array(x)
+    choice("ties", ties, ("split", "first", "last"))
+    count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
     if 0 in (count, x.shape[0]):
         return jnp.full((count, *x.shape[1:]), losing(x.dtype, kind), x.dtype)
     op = SegmentSelect(kind, ties, count, is_sorted)
@@ -123,7 +121,7 @@ def segment_max(
       `jax.ops.segment_max`, whose sums of cotangents scatter.
     """
     is_sorted = indices_are_sorted
-    return _select("segment_max", "max", x, segment_ids, num_segments, where, is_sorted, ties)
+    return _select("max", x, segment_ids, num_segments, where, is_sorted, ties)
 
 
 @public
@@ -163,7 +161,7 @@ def segment_min(
       `jax.ops.segment_min`.
     """
     is_sorted = indices_are_sorted
-    return _select("segment_min", "min", x, segment_ids, num_segments, where, is_sorted, ties)
+    return _select("min", x, segment_ids, num_segments, where, is_sorted, ties)
 
 
 @public
@@ -206,11 +204,9 @@ def segment_max_with_argmax(
     References:
       `scatter_max` of PyTorch Scatter, which names N for an empty segment too.
     """
-    name = "segment_max_with_argmax"
-    x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape}):
-        choice("ties", ties, ("first", "last", "split"))
-        count, given = arguments(x, segment_ids, num_segments, where, indices_are_sorted)
+    x = as_array(x)
+    choice("ties", ties, ("first", "last", "split"))
+    count, given = arguments(x, segment_ids, num_segments, where, indices_are_sorted)
     rows = x.shape[0]
     if 0 in (count, rows):
         shape = (count, *x.shape[1:])
@@ -264,7 +260,7 @@ def segment_mean(
     References:
       `jax.ops.segment_sum`, divided by the number of rows, as graph libraries have it.
     """
-    return _sum("segment_mean", x, segment_ids, num_segments, where, indices_are_sorted)
+    return _sum(x, segment_ids, num_segments, where, indices_are_sorted, mean=True)
 
 
 @public
@@ -305,19 +301,18 @@ def segment_sum(
     References:
       `jax.ops.segment_sum`, which adds long segments row after row.
     """
-    return _sum("segment_sum", x, segment_ids, num_segments, where, indices_are_sorted)
+    return _sum(x, segment_ids, num_segments, where, indices_are_sorted, mean=False)
 
 
 def _sum(
-    name: str, x: Any, segment_ids: Any, num_segments: Any, where: Any, is_sorted: Any
+    x: Any, segment_ids: Any, num_segments: Any, where: Any, is_sorted: Any, *, mean: bool
 ) -> Array:
-    """The sum or the mean of the rows of each segment, whichever `name` says."""
-    x, mean = as_array(name, x), name == "segment_mean"
-    with calling(name, **{"x.shape": x.shape}):
-        if x.dtype == jnp.bool_ and not mean:
-            rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
-            raise wrong_dtype("x", rule, x, hint)
-        count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
+    """The sum of the rows of each segment, or with `mean` their mean."""
+    x = as_array(x)
+    if x.dtype == jnp.bool_ and not mean:
+        rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
+        raise wrong_dtype("x", rule, x, hint)
+    count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
     wide = as_float(x) if mean else x
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), wide.dtype)

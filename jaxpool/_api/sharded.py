@@ -96,7 +96,8 @@ class _Sharded(Wrapper):
         given = _array(pool, args, kwargs)
         if given is None:  # it says itself what is missing
             return pool(*args, **kwargs)
-        x = as_array("sharded", given)
+        with calling("sharded"):
+            x = as_array(given)
         with calling("sharded", **{"x.shape": x.shape}):
             place = find_place(x, self._mesh, self._spec)
             check_even(place, place.whole(x.shape), range(x.ndim))

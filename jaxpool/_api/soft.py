@@ -10,7 +10,6 @@ from jax import Array
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient
-from jaxpool._arguments.errors import pooling
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import soft
@@ -20,20 +19,18 @@ from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
 
 def _pool(
     op: type[SoftPool],
-    name: str,
     x: Any,
     window_shape: Any,
     temperature: Any,
     where: Any,
     **geometry: Any,
 ) -> Array:
-    x, window, split = checked(name, x, window_shape, **geometry)
-    with pooling(name, x, window_shape):
-        rule, shape = "a finite number above 0", (split or window).pooled(x.shape)
-        heat = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
+    x, window, split = checked(x, window_shape, **geometry)
+    rule, shape = "a finite number above 0", (split or window).pooled(x.shape)
+    heat = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     x = dtypes.as_float(x)
     number, arrays = (heat, ()) if isinstance(heat, float) else (None, (heat,))
-    some = masked(name, x, window_shape, window, split, where)
+    some = masked(x, window, split, where)
     if some:
         return some.run(soft, op(window, number, masked=True), x, *arrays)
     if split:
@@ -117,7 +114,6 @@ def logsumexp_pool(
     """
     return _pool(
         LogSumExpPool,
-        "logsumexp_pool",
         x,
         window_shape,
         temperature,
@@ -201,7 +197,6 @@ def softmax_pool(
     """
     return _pool(
         SoftmaxPool,
-        "softmax_pool",
         x,
         window_shape,
         temperature,

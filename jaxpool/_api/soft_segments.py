@@ -16,7 +16,7 @@ from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import number
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._kernels.dtypes import accumulator, as_float, losing
 from jaxpool._ops.apply import apply_given
 from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, log_of_sums
@@ -32,7 +32,6 @@ def _heat(temperature: Any, scaled: str) -> float:
 
 
 def _arguments(
-    name: str,
     x: Any,
     segment_ids: Any,
     num_segments: Any,
@@ -45,10 +44,9 @@ def _arguments(
 
     `scaled` says what does the same for a temperature that is an array, which may be traced.
     """
-    x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape}):
-        heat = _heat(temperature, scaled)
-        count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
+    x = as_array(x)
+    heat = _heat(temperature, scaled)
+    count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
     wide = as_float(x)
     # XLA multiplies by the inverse of a constant: both have to be normal numbers.
     info = jnp.finfo(accumulator(wide.dtype))
@@ -100,9 +98,9 @@ def segment_softmax(
     References:
       `jraph.segment_softmax`, where a row whose id is out of range may be NaN.
     """
-    name, is_sorted, scaled = "segment_softmax", indices_are_sorted, "Divide x by it instead."
+    is_sorted, scaled = indices_are_sorted, "Divide x by it instead."
     segments, heat, x, given = _arguments(
-        name, x, segment_ids, num_segments, temperature, where, is_sorted, scaled
+        x, segment_ids, num_segments, temperature, where, is_sorted, scaled
     )
     if 0 in (segments.count, x.shape[0]):
         return jnp.zeros_like(x)
@@ -151,10 +149,10 @@ def segment_logsumexp(
     References:
       `jax.scipy.special.logsumexp`, of an array at a time.
     """
-    name, is_sorted = "segment_logsumexp", indices_are_sorted
+    is_sorted = indices_are_sorted
     scaled = "Divide x by it and multiply the result by it instead."
     segments, heat, x, given = _arguments(
-        name, x, segment_ids, num_segments, temperature, where, is_sorted, scaled
+        x, segment_ids, num_segments, temperature, where, is_sorted, scaled
     )
     if 0 in (segments.count, x.shape[0]):
         return jnp.full((segments.count, *x.shape[1:]), losing(x.dtype, "max"), x.dtype)

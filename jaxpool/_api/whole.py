@@ -14,7 +14,7 @@ from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_reducible,
     is_int,
@@ -48,18 +48,17 @@ def inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def checked(
-    name: str, x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
+    x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
 ) -> tuple[Array, tuple[int, ...], Array | None, Place | None]:
     """The input of a global pool, its pooled axes, its mask, of the rank of x, and where it lies."""
-    x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape}):
-        pooled = inner_axes(axes, x.shape)
-        check_reducible("x", [x.shape[axis] for axis in pooled])
-        mask = None if where is None else mask_of(where, x.shape)
-        if not isinstance(keepdims, bool):
-            raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)
-        choice("ties", ties, ("first", "last", "split"))
-        return x, pooled, mask, place_by_type(x)
+    x = as_array(x)
+    pooled = inner_axes(axes, x.shape)
+    check_reducible("x", [x.shape[axis] for axis in pooled])
+    mask = None if where is None else mask_of(where, x.shape)
+    if not isinstance(keepdims, bool):
+        raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)
+    choice("ties", ties, ("first", "last", "split"))
+    return x, pooled, mask, place_by_type(x)
 
 
 @public
@@ -114,7 +113,7 @@ def global_max_pool(
     References:
       `keras.layers.GlobalMaxPooling2D`; `where` as in `jax.numpy.max`.
     """
-    x, pooled, mask, place = checked("global_max_pool", x, axes, where, keepdims, ties)
+    x, pooled, mask, place = checked(x, axes, where, keepdims, ties)
     if place:
         return whole_pool("max", place, x, pooled, mask, keepdims, ties)
     return reduce(x, pooled, "max", ties, "jvp", keepdims, mask)
@@ -164,7 +163,7 @@ def global_avg_pool(
       `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which gives NaN where it
       is False throughout.
     """
-    x, pooled, mask, place = checked("global_avg_pool", x, axes, where, keepdims)
+    x, pooled, mask, place = checked(x, axes, where, keepdims)
     if place:
         return whole_pool("mean", place, x, pooled, mask, keepdims)
     given = () if mask is None else (mask,)
@@ -218,28 +217,26 @@ def spatial_pyramid_pool(
     References:
       He et al., Spatial Pyramid Pooling in Deep Convolutional Networks, arXiv:1406.4729.
     """
-    name = "spatial_pyramid_pool"
-    x = as_array(name, x)
-    with calling(name, **{"x.shape": x.shape, "levels": levels}):
-        rule, hint = "a tuple of positive ints", "Pass a tuple such as (1, 2, 4)."
-        levels = listed(levels)
-        if not is_sequence(levels) or not all(is_int(level) for level in levels):
-            raise ArgumentError("levels", rule, levels, hint, TypeError)
-        counts = sorted(operator.index(level) for level in levels)
-        if not counts or counts[0] < 1:
+    x = as_array(x)
+    rule, hint = "a tuple of positive ints", "Pass a tuple such as (1, 2, 4)."
+    levels = listed(levels)
+    if not is_sequence(levels) or not all(is_int(level) for level in levels):
+        raise ArgumentError("levels", rule, levels, hint, TypeError)
+    counts = sorted(operator.index(level) for level in levels)
+    if not counts or counts[0] < 1:
+        raise ArgumentError("levels", rule, levels, hint)
+    choice("kind", kind, ("max", "avg"))
+    pooled = inner_axes(axes, x.shape)
+    place = place_by_type(x)
+    whole = place.whole(x.shape) if place else x.shape
+    for which, level in enumerate(levels):
+        adaptive_window(whole, level, pooled, argument=f"levels[{which}]")
+    shards = [place.count(axis) for axis in pooled] if place else []
+    for count in shards:
+        if any(level != 1 and level % count for level in counts):
+            rule = f"1, or sizes that the {count} shards of a pooled axis divide"
+            hint = "Pass jax.reshard(x, spec), where spec has None for pooled axes."
             raise ArgumentError("levels", rule, levels, hint)
-        choice("kind", kind, ("max", "avg"))
-        pooled = inner_axes(axes, x.shape)
-        place = place_by_type(x)
-        whole = place.whole(x.shape) if place else x.shape
-        for which, level in enumerate(levels):
-            adaptive_window(whole, level, pooled, argument=f"levels[{which}]")
-        shards = [place.count(axis) for axis in pooled] if place else []
-        for count in shards:
-            if any(level != 1 and level % count for level in counts):
-                rule = f"1, or sizes that the {count} shards of a pooled axis divide"
-                hint = "Pass jax.reshard(x, spec), where spec has None for pooled axes."
-                raise ArgumentError("levels", rule, levels, hint)
     rest = [axis for axis in range(x.ndim) if axis not in pooled]
     channels = rest[-1:]
     order = [*rest[:-1], *pooled, *channels]

@@ -14,7 +14,6 @@ from jax.sharding import NamedSharding, PartitionSpec, reshard
 from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import pooling
 from jaxpool._geometry.window import Window, check_reach, make_window
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.apply import Autodiff
@@ -23,7 +22,6 @@ from jaxpool._shards.split import Split, located
 
 
 def checked(
-    name: str,
     x: Any,
     window_shape: Any,
     ties: Any = "first",
@@ -34,30 +32,26 @@ def checked(
 ) -> tuple[Array, Window, Split | None]:
     """The input of a pool, the window over all of it, and how it is split, if its type says that it is.
 
-    Invalid arguments raise in the name of `name`. A pool of axes of `any_length` needs positions in padding alone.
+    A pool of axes of `any_length` needs positions in padding alone.
     """
-    x = as_array(name, x)
-    with pooling(name, x, window_shape):
+    x = as_array(x)
 
-        def make(shape: Sequence[Any]) -> Window:
-            return make_window(shape, window_shape, **geometry)
+    def make(shape: Sequence[Any]) -> Window:
+        return make_window(shape, window_shape, **geometry)
 
-        choice("ties", ties, ("first", "last", "split"))
-        choice("autodiff", autodiff, ("vjp", "jvp"))
-        window, split = located(x, make)
-        if not any_length:
-            check_reach(window)
-        return x, window, split
+    choice("ties", ties, ("first", "last", "split"))
+    choice("autodiff", autodiff, ("vjp", "jvp"))
+    window, split = located(x, make)
+    if not any_length:
+        check_reach(window)
+    return x, window, split
 
 
-def masked(
-    name: str, x: Array, window_shape: Any, window: Window, split: Split | None, where: Any
-) -> MaskedPool | None:
+def masked(x: Array, window: Window, split: Split | None, where: Any) -> MaskedPool | None:
     """The checked mask of x and how to run a pool of what it counts; None where there is no mask."""
     if where is None:
         return None
-    with pooling(name, x, window_shape):
-        mask = mask_of(where, x.shape)
+    mask = mask_of(where, x.shape)
     shape = [size if axis in window.axes else mask.shape[axis] for axis, size in enumerate(x.shape)]
     mask = jnp.broadcast_to(mask, shape)
     if split is None and is_sharded(mask):  # beside an x that every device has whole

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 
 
 def is_array(x: Any) -> bool:
@@ -46,12 +46,11 @@ def wrong_dtype(
     return ArgumentError(argument, rule, array.dtype, hint, TypeError, of="dtype")
 
 
-def as_array(function: str, x: Any, argument: str = "x") -> Array:
-    """x as a jax array; lists, scalars, strings and None raise in the name of `function`."""
-    with calling(function):
-        if not is_array(x):
-            raise not_an_array(argument, x)
-        return real_array(argument, x)
+def as_array(x: Any, argument: str = "x") -> Array:
+    """x as a jax array whose elements can be ordered; raises for lists, scalars, strings and None."""
+    if not is_array(x):
+        raise not_an_array(argument, x)
+    return real_array(argument, x)
 
 
 def not_an_array(argument: str, value: Any, rule: str = "an array") -> ArgumentError:

@@ -7,18 +7,21 @@ import inspect
 import itertools
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
 from jaxpool._arguments.arrays import is_array, is_key
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_sequence
 from jaxpool._arguments.words import WITHOUT_FUNCTION, advice
 
 ARRAYS = (jax.Array, np.ndarray)
+# Errors show the shapes of these arguments, and the values of those.
+MAIN_ARRAYS = ("x", "y", "input", "boxes", "kernel")
+SIZES = ("window_shape", "output_shape", "spatial_shape", "levels")
 FLOATS = ("float", "bfloat")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,11 +51,25 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
             if reason:
                 raise TypeError(reason) from None
             raise
-        except ArgumentError:
-            with calling(_name(function)):
-                raise
+        except ArgumentError as error:
+            reason = _swapped(function, args, kwargs)
+            if reason:
+                raise TypeError(reason) from None
+            arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+            raise error.of_call(_name(function), _context(arguments)) from None
 
     return call
+
+
+def _context(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The shapes of the main arrays of a call, and the sizes it asks for."""
+    context = {}
+    for name, value in arguments.items():
+        if name in MAIN_ARRAYS and is_array(value):
+            context[f"{name}.shape"] = value.shape
+        elif name in SIZES:
+            context[name] = value
+    return context
 
 
 class Wrapper:

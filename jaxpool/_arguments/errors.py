@@ -1,14 +1,14 @@
 """One voice for every message about an argument.
 
-Inner code raises `ArgumentError` with the reason alone; the public function that was called adds
-its name and the shapes it was called with, once, through `calling`.
+Inner code raises `ArgumentError` with the reason alone. `@public` adds the name of the function that was
+called and the shapes it was called with.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 LONGEST = 200  # characters of a value that a message shows
@@ -45,6 +45,15 @@ class ArgumentError(Exception):
         self.got = got
         if static and _traced(value):
             self.rule, self.hint = f"static, {rule}", STATIC
+
+    def of_call(self, function: str, context: Mapping[str, Any]) -> Exception:
+        """The exception that the user of `jaxpool.<function>` sees; it shows no value of the context twice."""
+        got = self.got or f"{self.source}={shown(self.value)}"
+        context = {name: shown(value) for name, value in context.items() if name != self.source}
+        others = [each for each in map("=".join, context.items()) if each not in got]
+        message = f"jaxpool.{function}: `{self.argument}` must be {self.rule}; got {got}"
+        message += f" ({', '.join(others)}). " if others else ". "
+        return self.kind(message + self.hint)
 
 
 def _traced(value: Any) -> bool:
@@ -84,21 +93,11 @@ def shown(value: Any) -> str:
 
 @contextlib.contextmanager
 def calling(function: str, **context: Any) -> Iterator[None]:
-    """Turns an `ArgumentError` raised inside into the exception that the user of `jaxpool.<function>` sees.
+    """Turn an `ArgumentError` raised inside into the exception that the user of `jaxpool.<function>` sees.
 
-    What of the `context` is the value at fault is not said twice.
+    For methods and inner functions; a function under `@public` does this by itself.
     """
     try:
         yield
     except ArgumentError as error:
-        got = error.got or f"{error.source}={shown(error.value)}"
-        known = {f"{name}={shown(value)}": name for name, value in context.items()}
-        beside = ", ".join(said for said, name in known.items() if name != error.source)
-        message = f"jaxpool.{function}: `{error.argument}` must be {error.rule}; got {got}"
-        message += f" ({beside}). " if beside else ". "
-        raise error.kind(message + error.hint) from None
-
-
-def pooling(function: str, x: Any, window_shape: Any) -> contextlib.AbstractContextManager[None]:
-    """`calling`, for what a pool does with windows over x."""
-    return calling(function, **{"x.shape": x.shape, "window_shape": window_shape})
+        raise error.of_call(function, context) from None

@@ -80,10 +80,9 @@ class Filter:
 
     def __init__(self, name: str, input: Any, *, called: str, **given: Any) -> None:
         self.name, self.called, self.given = name, called, given
-        full = f"compat.scipy.{called}"
-        with calling(full):
+        with calling(f"compat.scipy.{called}"):
             array = numbers("input", input) if is_sequence(input) else input
-        self.x = as_array(full, array, "input")
+            self.x = as_array(array, "input")
 
     def result(self) -> Array:
         """What the filter gives."""

@@ -37,9 +37,8 @@ ORDERED = (*FLOATS, *INTS, BOOL)  # what has a larger and a smaller
 
 def tensor(function: str, value: Any, dtypes: Sequence[np.dtype], argument: str = "input") -> Array:
     """`value` as an array of one of `dtypes`, those for which PyTorch has the function."""
-    name = f"compat.torch.{function}"
-    x = as_array(name, value, argument)
-    with calling(name):
+    with calling(f"compat.torch.{function}"):
+        x = as_array(value, argument)
         if x.dtype not in dtypes:
             rule = f"an array of {', '.join(str(dtype) for dtype in dtypes)}"
             raise wrong_dtype(argument, rule, x)

@@ -95,8 +95,8 @@ def _max_unpool(
 ) -> Array:
     function = f"max_unpool{rank}d"
     x = args.tensor(function, input, FLOATS)
-    at = as_array(f"compat.torch.{function}", indices, "indices")
     with args.call(function, x, kernel_size=kernel_size):
+        at = as_array(indices, "indices")
         args.check_shape(x, rank, x.ndim - 1)
         sizes = _unpooled(x, rank, kernel_size, stride, padding, output_size)
         check_countable("output_size", sizes)

@@ -34,7 +34,8 @@ def arguments(
 ) -> tuple[Array, Array, Array, tuple[int, ...], float]:
     """The images with channels last, boxes as (y0, x0, y1, x1), the image of each, the cells, and the scale."""
     name = f"compat.torchvision.{function}"
-    x = as_array(name, input, "input")
+    with calling(name):
+        x = as_array(input, "input")
     with calling(name, **{"input.shape": x.shape, "output_size": output_size}):
         if x.ndim != 4 or not jnp.issubdtype(x.dtype, jnp.floating):
             got = f"{x.dtype}{x.shape}"
@@ -55,7 +56,7 @@ def arguments(
             rule = f"of a number of channels that {cells[0]} * {cells[1]} divides"
             raise ArgumentError("input", rule, x.shape, "Each cell has its own.", of="shape")
         listed, width = is_sequence(boxes), 4 if is_sequence(boxes) else 5
-        parts = [as_array(name, part, "boxes") for part in (boxes if listed else [boxes])]
+        parts = [as_array(part, "boxes") for part in (boxes if listed else [boxes])]
         if not parts or any(part.ndim != 2 or part.shape[1] != width for part in parts):
             rule = "an array (K, 5), or a list with an array (L, 4) for each image"
             raise ArgumentError("boxes", rule, [part.shape for part in parts], "Reshape them.")

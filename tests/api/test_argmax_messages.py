@@ -15,7 +15,7 @@ MESSAGES = [
     (
         lambda: jaxpool.max_pool_with_argmax([1.0], (2,)),
         TypeError,
-        "jaxpool.max_pool_with_argmax: `x` must be an array; got x=[1.0]. Pass jnp.asarray(x).",
+        "jaxpool.max_pool_with_argmax: `x` must be an array; got x=[1.0] (window_shape=(2,)). Pass jnp.asarray(x).",
     ),
     (
         lambda: jaxpool.max_pool_with_argmax(X, (2, 2), ties="none"),
@@ -43,12 +43,12 @@ MESSAGES = [
     (
         lambda: jaxpool.max_unpool(None, AT, (4, 4)),
         TypeError,
-        "jaxpool.max_unpool: `y` must be an array; got y=None. Pass an array of jax or NumPy.",
+        "jaxpool.max_unpool: `y` must be an array; got y=None (spatial_shape=(4, 4)). Pass an array of jax or NumPy.",
     ),
     (
         lambda: jaxpool.max_unpool(Y, [0], (4, 4)),
         TypeError,
-        "jaxpool.max_unpool: `indices` must be an array; got indices=[0]. "
+        f"jaxpool.max_unpool: `indices` must be an array; got indices=[0] {UNPOOL}. "
         "Pass jnp.asarray(indices).",
     ),
     (

@@ -223,7 +223,7 @@ def test_a_window_whose_taps_jump_over_the_input_is_empty():
 @pytest.mark.parametrize("x", [[[1.0, 2.0]], 1.0, "x", None], ids=repr)
 def test_what_is_no_array(function, x):
     hint = "Pass an array of jax or NumPy." if x in ("x", None) else "Pass jnp.asarray(x)."
-    message = f"jaxpool.{function}: `x` must be an array; got x={x!r}. {hint}"
+    message = f"jaxpool.{function}: `x` must be an array; got x={x!r} (window_shape=(2, 2)). {hint}"
     with raises(TypeError, message):
         getattr(jaxpool, function)(x, (2, 2))
 
@@ -242,7 +242,8 @@ def test_what_is_no_array(function, x):
 )
 def test_elements_without_an_order(function, x, dtype):
     rule = "an array of floats, integers or bools"
-    message = f"jaxpool.{function}: `x` must be {rule}; got x.dtype={dtype}. Convert it first."
+    got = f"x.dtype={dtype} (x.shape={x.shape}, window_shape=(2, 2))"
+    message = f"jaxpool.{function}: `x` must be {rule}; got {got}. Convert it first."
     with raises(TypeError, message):
         getattr(jaxpool, function)(x, (2, 2))
 
@@ -384,4 +385,4 @@ def test_a_long_value_is_shown_in_part():
     message = str(error.value)
     assert len(message) < 400
     assert message.startswith("jaxpool.max_pool: `x` must be an array; got x=[[0.0, 0.0, ")
-    assert message.endswith("…. Pass jnp.asarray(x).")
+    assert message.endswith("… (window_shape=(2, 2)). Pass jnp.asarray(x).")

@@ -157,10 +157,12 @@ def test_forward_mode_through_the_default_names_the_argument_that_allows_it(name
     def pool(x, **how):
         return jax.tree.leaves(getattr(jaxpool, name)(x, *args, **how))[0]
 
-    assert said(FORWARD_MODES[mode], pool) == (
+    message = said(FORWARD_MODES[mode], pool)
+    assert message.startswith(
         f"jaxpool.{name}: `autodiff` must be 'jvp' for forward-mode derivatives, those of jax.jvp, "
-        "jax.linearize and jax.jacfwd; got autodiff='vjp'. Pass autodiff=\"jvp\"."
+        "jax.linearize and jax.jacfwd; got autodiff='vjp'"
     )
+    assert message.endswith('. Pass autodiff="jvp".')
     FORWARD_MODES[mode](functools.partial(pool, autodiff="jvp"))
 
 
@@ -351,7 +353,7 @@ def test_tensors_of_pytorch():
     torch = pytest.importorskip("torch")
     x = torch.ones(1, 4, 4, 1)
     assert said(jaxpool.max_pool, x, (2, 2)) == (
-        "jaxpool.max_pool: `x` must be an array; got x of type torch.Tensor. "
+        "jaxpool.max_pool: `x` must be an array; got x of type torch.Tensor (window_shape=(2, 2)). "
         "Pass jnp.asarray(x.numpy())."
     )
     assert jaxpool.max_pool(jnp.asarray(x.numpy()), (2, 2)).shape == (1, 3, 3, 1)
@@ -371,7 +373,7 @@ def test_a_dict_of_features():
     features = {"p2": X, "p3": X}
     assert said(jaxpool.multilevel_roi_align, features, np.ones((1, 4)), 2) == (
         "jaxpool.multilevel_roi_align: `features` must be a list or a tuple of arrays, one for each "
-        "level; got a dict of 'p2', 'p3'. Pass a list ordered from fine to coarse."
+        "level; got a dict of 'p2', 'p3' (boxes.shape=(1, 4), output_shape=2). Pass a list ordered from fine to coarse."
     )
 
 
