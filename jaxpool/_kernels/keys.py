@@ -1,7 +1,7 @@
 """Integer keys in the order of floats, for exact comparisons of subnormal numbers.
 
 XLA for CPU treats subnormal floats as zeros in comparisons: 1e-42 equals 0, and the maximum of both depends on their
-order. Reductions and scans on CPU therefore compare integer keys.
+order. Folded reductions and scans on CPU therefore compare integer keys.
 """
 
 from typing import Literal

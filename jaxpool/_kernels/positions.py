@@ -53,9 +53,7 @@ def _long_division(floors: Floors, i: Numbers, more: int) -> Array:
 
     The denominator is below 2**31, and remainders stay below it. Their double therefore fits in uint32.
     """
-    whole_step, rest_step = (
-        np.uint32(part) for part in divmod(floors.numerator, floors.denominator)
-    )
+    q_step, r_step = (np.uint32(part) for part in divmod(floors.numerator, floors.denominator))
     bits, denominator = jnp.asarray(i).astype(np.uint32), np.uint32(floors.denominator)
 
     def added(whole: Array, rest: Array, term: Any) -> tuple[Array, Array]:
@@ -67,7 +65,7 @@ def _long_division(floors: Floors, i: Numbers, more: int) -> Array:
         whole, rest = state
         bit = (bits >> (np.uint32(31) - step.astype(np.uint32))) & np.uint32(1)
         whole, rest = added(whole * np.uint32(2), rest, rest)
-        return added(whole + bit * whole_step, rest, bit * rest_step)
+        return added(whole + bit * q_step, rest, bit * r_step)
 
     zero = bits * np.uint32(0)
     whole, rest = lax.fori_loop(np.int32(0), np.int32(32), one_bit, (zero, zero))
@@ -253,7 +251,7 @@ def _row_major(ndim: int, axes: Sequence[int]) -> list[int]:
 def _places(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array:
     """Scatter indices into an array of `shape` whose axes from the first pooled axis on are collapsed into one.
 
-    The indices are sorted in row-major order of `axes`; their last axis has size 1.
+    Their order is the row-major order of the elements along `axes`; their last axis has size 1.
     """
     sizes, front = [shape[axis] for axis in axes], min(axes)
     steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
