@@ -20,11 +20,9 @@ def _joined(bits: Array, axis: int, first: int, count: int) -> Array:
     """Combine `count` adjacent blocks of one length along `axis` to words, as the bits from `first` on."""
     shape = (*bits.shape[:axis], count, bits.shape[axis] // count, *bits.shape[axis + 1 :])
     blocks = lax.reshape(bits, shape) if count > 1 else lax.expand_dims(bits, [axis])
-    bit_values = slices.along(
-        (1 << np.arange(first, first + count)).astype(np.uint8), axis, len(shape)
-    )
+    values = slices.along((1 << np.arange(first, first + count)).astype(np.uint8), axis, len(shape))
     words = lax.select(
-        blocks, slices.broadcast_like(bit_values, blocks), lax.full_like(blocks, 0, np.uint8)
+        blocks, slices.broadcast_like(values, blocks), lax.full_like(blocks, 0, np.uint8)
     )
     # The words share no bit, so a sum equals a bitwise or, which has no all-reduce on CPU.
     return lax.reduce(words, np.uint8(0), lax.add, (axis,))
@@ -33,9 +31,8 @@ def _joined(bits: Array, axis: int, first: int, count: int) -> Array:
 def pack(bits: Array, axis: int) -> Array:
     """Pack booleans to bytes along `axis`.
 
-    A reduction combines the blocks of one length. XLA fuses the operations that compute the bits into it, so no
-    platform stores a byte per element. One operation per block would take XLA for CPU ten times as long. The axis is
-    not reshaped if x is sharded.
+    A reduction combines the blocks of one length. XLA fuses the computation of the bits into it, so no platform stores
+    a byte per element. One operation per block takes XLA for CPU ten times as long. A sharded axis is not reshaped.
     """
     if not (size := bits.shape[axis]):
         return bits.astype(np.uint8)

@@ -44,7 +44,7 @@ def walk(
 
     `join(state, inside, position, *values, *given)` gets a mask of the pixels that are in their cell, row-major
     positions, the values in xs (B, H, W, C) and the entries of `given` for the box. Boxes are sorted by the size of
-    their largest cell and processed in groups of `together`. The largest cell of a group limits its steps.
+    their largest cell and processed in groups of `together`. A group runs one step per pixel of its largest cell.
     """
     batch, height, width, channels = xs[0].shape
     flat = [x.reshape(batch, height * width, -1) for x in xs]
@@ -78,7 +78,7 @@ def walk(
 
 
 class _Line(NamedTuple):
-    """Cells of each box that contain each position of an axis: the first cell and the number of cells (`held`).
+    """Cells of each box that contain each position of an axis: the `first` cell and their number `held`.
 
     Both arrays have the shape (tiles, boxes, positions of a tile). The cells that contain a position are adjacent.
     """
@@ -107,11 +107,11 @@ def spread(
     tile: Sequence[int],
     sizes: Sequence[int],
 ) -> Array:
-    """Cotangent of x: each pixel adds up dy of all cells that contain it and whose mark ties with its mark.
+    """Cotangent of x, (B, H, W, C): each pixel adds dy of all cells that contain it and whose mark ties with its mark.
 
     dy and `marks` are (K, cells, cells, C). The marks of pixels, `field`, are (B, H, W, C) or have one channel. Each
     tile of `tile` pixels adds one box after another, in an order that depends on the boxes alone, so sums have the
-    same bits on every run. Returns (B, H, W, C).
+    same bits on every run.
     """
     batch, height, width = sizes
     high, wide = tile

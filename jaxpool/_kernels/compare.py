@@ -70,8 +70,7 @@ def best(
     """Value of the winning term, followed by its flat tap if the terms have taps.
 
     Without `nan`, `wins` takes two comparisons per term. With `nan`, one chain compares numbers and a second chain
-    looks for NaN, with one comparison per term each. If there is a NaN, the value is `nan`, and the tap is the
-    tap of the first or last NaN.
+    looks for NaN, with one comparison per term each. If there is a NaN, the value is `nan` and its tap is returned.
     """
     beats, wins_or_ties = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
     better = wins_or_ties if ties == "last" else beats

@@ -2,8 +2,7 @@
 
 XLA fuses a cheap producer into each of its consumers. A chain of selects is then 10 to 40 times slower, and
 comparisons fail if two computations of one array are rounded differently. An optimization barrier prevents the
-fusion, but XLA for CPU drops barriers before it fuses. On CPU the producer is therefore a call that XLA does not
-inline.
+fusion, but XLA for CPU drops barriers before it fuses. There the producer is a call that XLA does not inline.
 """
 
 import functools

@@ -29,9 +29,8 @@ def sums_in_order(x: Array, ids: Array, count: int, is_sorted: bool) -> Array:
         return jax.ops.segment_sum(x, ids, count, is_sorted, mode="drop")
     y = jnp.zeros((count + sum(level.number for level in levels), *x.shape[1:]), x.dtype)
     start = count
-    ids = jnp.where(
-        (ids >= 0) & (ids < count), ids, np.int32(-1)
-    )  # ids from `count` on name partial sums
+    # Rows of y from `count` on are partial sums, which no id may name.
+    ids = jnp.where((ids >= 0) & (ids < count), ids, np.int32(-1))
     place = {"runs": _runs, "blocks": _blocks, "sampled": _sampled}
     for level in levels:
         rows, owners = place[level.form](ids, count, start, level)

@@ -75,13 +75,11 @@ def carry_out(
             def interleave(row: list[Array], which: int) -> Array:
                 return slices.interleaved(row, axes[which], cuts[which].phases)
 
-            return slices.put_together(
-                dict(zip(phase_indices, phases, strict=True)), order, interleave
-            )
+            return slices.put_together(dict(zip(indices, phases, strict=True)), order, interleave)
 
         columns = zip(*[source.phases for source in sources], strict=True)
-        phase_indices = [*itertools.product(*map(_phases_that_read, columns, cuts))]
-        return jax.tree.map(interleaved, *map(phase, phase_indices))
+        indices = [*itertools.product(*map(_phases_that_read, columns, cuts))]
+        return jax.tree.map(interleaved, *map(phase, indices))
 
     def cropped(x: Array) -> Array:
         sizes = [length(phases) for phases in sources[0].phases]

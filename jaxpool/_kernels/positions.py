@@ -1,7 +1,7 @@
 """Flat positions of elements in the unpadded input, and gathers and scatters by position.
 
-A position is an int32, row-major over the pooled axes in the order of `axes`. All other axes are batch axes, and
-positions start anew for each batch element. Argmax pools and unpooling convert taps to positions here.
+A position is an int32, row-major over the pooled axes in the order of `axes`, within one element of the batch axes (all
+other axes). Argmax pools and unpooling convert taps to positions here.
 """
 
 import functools
@@ -22,7 +22,7 @@ from jaxpool._kernels.dtypes import accumulator
 from jaxpool._plan.layout import grouped
 from jaxpool._plan.others import constant_table
 
-# An int32 array: a NumPy array is a constant of the program, and the program computes a jax array.
+# An int32 array, of NumPy (a constant of the program) or of jax (computed by the program).
 Numbers = Any
 
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
@@ -49,10 +49,7 @@ def quotient(floors: Floors, i: Numbers, more: int = 0) -> Numbers:
 
 
 def _long_division(floors: Floors, i: Numbers, more: int) -> Array:
-    """`quotient` by binary long division.
-
-    The denominator is below 2**31, and remainders stay below it. Their double therefore fits in uint32.
-    """
+    """`quotient` by binary long division. The denominator is below 2**31, so twice a remainder fits in uint32."""
     q_step, r_step = (np.uint32(part) for part in divmod(floors.numerator, floors.denominator))
     bits, denominator = jnp.asarray(i).astype(np.uint32), np.uint32(floors.denominator)
 
@@ -128,7 +125,7 @@ def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequ
 def window_position(tap: Array, window: Window) -> Array:
     """Position in the unpadded input of the flat `tap` of each window.
 
-    The axes of `tap` are in the order of `in_front`; those of the result are in the order of the output.
+    The axes of `tap` are in the order of `in_front`, and the axes of the result in the order of the output.
     """
     tap = lax.transpose(tap, in_front(window, tap.ndim)[1])
     starts = [slices.along(window_starts(dim), dim.axis, tap.ndim) for dim in window.dims]

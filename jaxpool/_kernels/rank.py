@@ -46,7 +46,7 @@ def values(key: Array, dtype: DType) -> Array:
 
 
 def end(dtype: DType, last: bool) -> np.ndarray:
-    """Least value of the key dtype, or the greatest with `last`: beyond all keys of floats."""
+    """Least value of the key dtype, or the greatest with `last`. Keys of floats never reach it; integers may."""
     info = jnp.iinfo(dtype)
     return np.asarray(info.max if last else info.min, dtype)
 
@@ -101,7 +101,7 @@ def balanced(terms: Sequence[Array], counting: Sequence[Array], median: Rank) ->
 
 
 def by_counting(key: Array, axes: Sequence[int], rank: Array) -> Array:
-    """Key of `rank` along `axes`, which keep size 1, found bit by bit by counting smaller keys."""
+    """Key of `rank` along `axes`, which keep size 1: a search bit by bit that counts smaller keys."""
     info = jnp.iinfo(key.dtype)
 
     def one_bit(step: Array, found: Array) -> Array:

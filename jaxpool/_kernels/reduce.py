@@ -276,16 +276,14 @@ def chosen_rank(
 
     def joined(parts: Sequence[Array], bests: Sequence[Array], *masks: Sequence[Array]) -> Array:
         counts = masks[0] if masks else [None] * len(parts)
-        stretch = lax.full_like(parts[0], -1, narrow)
+        piece = lax.full_like(parts[0], -1, narrow)
         rows = [*enumerate(zip(parts, bests, counts, strict=True))]
         for number, (part, best, counting) in rows if last else rows[::-1]:
             tied = _ties(_compared(part, fold, x.dtype), best, counting)
-            stretch = lax.select(tied, lax.full_like(stretch, number), stretch)
-        begin = lax.min(stretch.astype(np.int32) * np.int32(length), np.int32(size - length))
-        rank = _ranks(stretch, axes, dtype, last, (fold.axis, size, begin))
-        return lax.select(
-            lax.ge(stretch, lax.full_like(stretch, 0)), rank, lax.full_like(rank, none)
-        )
+            piece = lax.select(tied, lax.full_like(piece, number), piece)
+        begin = lax.min(piece.astype(np.int32) * np.int32(length), np.int32(size - length))
+        rank = _ranks(piece, axes, dtype, last, (fold.axis, size, begin))
+        return lax.select(lax.ge(piece, lax.full_like(piece, 0)), rank, lax.full_like(rank, none))
 
     rank = _in_stretches(fold, joined, x, _compared(y, fold, x.dtype), mask)
     for then in fold.later():

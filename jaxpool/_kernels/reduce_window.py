@@ -17,8 +17,8 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, encode
 from jaxpool._kernels.dtypes import Kind, losing
 
-# True while a kernel binds a reduction of lax, which `accelerate` must not replace. jax must not create user contexts
-# while other threads use it, so this context is created on import.
+# True while a kernel binds a reduction of lax, which `accelerate` must not replace. Created on import, because jax asks
+# that user contexts are not created while other threads use it.
 in_kernel = jax.make_user_context(False)
 
 

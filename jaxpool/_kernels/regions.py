@@ -112,8 +112,7 @@ def even(low: Array, high: Array, size: int, dtype: DType) -> Array:
 class Groups(NamedTuple):
     """Boxes in groups of one image: the image of each group, the box of each slot, the slot of each box.
 
-    A free slot has the number of boxes as its box. A box whose image does not exist has the number of slots as its
-    slot.
+    A free slot has the number of boxes as its box. A box without an image has the number of slots as its slot.
     """
 
     image: Array

@@ -205,7 +205,7 @@ class Walk:
 
 
 def by_counting(walk: Walk, key: Array, place: Any, fill: Any) -> Array:
-    """Key of rank `place` in each window, counted from 0, found bit by bit by counting smaller keys."""
+    """Key of rank `place`, from 0, in each window: a search bit by bit that counts smaller keys."""
     info, shape = jnp.iinfo(key.dtype), walk.window.pooled(key.shape)
     int16 = jnp.iinfo(np.int16)
     narrow = info.bits <= int16.bits and len(walk.numbers) <= int16.max

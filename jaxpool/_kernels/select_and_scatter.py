@@ -42,8 +42,7 @@ def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: Scatt
     """Scatter each element of dy to the element of x that its window selects, and add where windows overlap.
 
     Windows have no dilation, and leave out less than a stride at the end of x. Cotangents are added in the order of
-    the windows, one group of axes after another; in float32 if the plan compares "in order", otherwise in the dtype
-    of x.
+    the windows, one group of axes after another, and in float32 if the plan compares "in order".
     """
     groups = _turned(plan)
     reduced = group_extremes(_in_order(x, plan.order), kind, groups[1:])

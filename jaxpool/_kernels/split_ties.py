@@ -1,8 +1,7 @@
 """Windowed maxima and minima whose cotangent is divided equally among tied elements.
 
 Small windows save one bit per tap for the backward pass, set where the tap is tied. Large windows save x and y, which
-takes less memory, and count ties with a fold. Its states are pairs (maximum, number of tied elements), which combine
-from two parts of a window.
+takes less memory, and count ties with a fold over states (maximum, number of tied elements).
 """
 
 import functools

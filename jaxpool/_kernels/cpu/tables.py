@@ -67,13 +67,13 @@ def sums(x: Array, axes: Sequence[int], phases: Sequence[Phases]) -> Array:
     """Sum of the elements that each position of all phases reads, over all axes in one loop."""
     x = unfolded(x)
     for axis, each in reversed([*zip(axes, phases, strict=True)]):
-        terms_of_axis = []
+        parts = []
         for elements, _, exist in tables(each):
             term = cast(_read(x, axis, elements), accumulator(x.dtype))
             if not exist.all():
                 term = slices.only(lax.broadcast_in_dim(exist, term.shape, (axis,)), term)
-            terms_of_axis.append(term)
-        x = functools.reduce(lax.add, terms_of_axis)
+            parts.append(term)
+        x = functools.reduce(lax.add, parts)
     return x
 
 
@@ -115,10 +115,8 @@ def sent(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
         return lax.bitcast_convert_type(sent(bits, index, step, jnp.bfloat16), jnp.float16)
     wide = accumulator(dy.dtype)
     dy, index = unfolded(dy), unfolded(index)
-    selected = [
-        cast(slices.only(chose, read(dy)), wide) for read, _, chose in _windows(index, step)
-    ]
-    return row_major(rounded(functools.reduce(lax.add, selected), dtype), min(step.axes))
+    parts = [cast(slices.only(chose, read(dy)), wide) for read, _, chose in _windows(index, step)]
+    return row_major(rounded(functools.reduce(lax.add, parts), dtype), min(step.axes))
 
 
 def lowered(index: Array, step: Step) -> Array:
