@@ -1,4 +1,4 @@
-"""Booleans as bits, one per element: bit b of a byte belongs to block b of eight along an axis."""
+"""Booleans packed to one bit per element: bit b of a byte belongs to block b of eight blocks along an axis."""
 
 import functools
 
@@ -7,33 +7,32 @@ from jax import Array, lax
 
 from jaxpool._kernels import slices
 
-BYTE = 8  # bits of a word
+BYTE = 8  # bits per word
 
 
 def _blocks(size: int) -> list[tuple[int, int]]:
-    """Where each block begins and ends; the last ones may be short or missing."""
+    """Start and exclusive end of each block; the last blocks may be short or missing."""
     length = -(-size // BYTE)
     return [(first, min(first + length, size)) for first in range(0, size, max(length, 1))]
 
 
 def _joined(bits: Array, axis: int, first: int, count: int) -> Array:
-    """`count` blocks of one length side by side along `axis`, joined as bits from `first` on."""
+    """Combine `count` adjacent blocks of one length along `axis` to words, as the bits from `first` on."""
     shape = (*bits.shape[:axis], count, bits.shape[axis] // count, *bits.shape[axis + 1 :])
     blocks = lax.reshape(bits, shape) if count > 1 else lax.expand_dims(bits, [axis])
-    each = slices.along((1 << np.arange(first, first + count)).astype(np.uint8), axis, len(shape))
+    values = slices.along((1 << np.arange(first, first + count)).astype(np.uint8), axis, len(shape))
     words = lax.select(
-        blocks, slices.broadcast_like(each, blocks), lax.full_like(blocks, 0, np.uint8)
+        blocks, slices.broadcast_like(values, blocks), lax.full_like(blocks, 0, np.uint8)
     )
-    # The words share no bit, so adding joins them as "or" would, which has no all-reduce on CPU.
+    # The words share no bit, so a sum equals a bitwise or, which has no all-reduce on CPU.
     return lax.reduce(words, np.uint8(0), lax.add, (axis,))
 
 
 def pack(bits: Array, axis: int) -> Array:
-    """Booleans as bytes, an eighth as many along `axis`.
+    """Pack booleans to bytes along `axis`.
 
-    Blocks of one length are joined by a reduction, in whose loop runs what makes the bits, so that no byte per element
-    is held on any platform: joined by one operation after another they take XLA for CPU ten times as long. An axis
-    that is sharded is not split.
+    A reduction combines the blocks of one length. XLA fuses the computation of the bits into it, so no platform stores
+    a byte per element. One operation per block takes XLA for CPU ten times as long. A sharded axis is not reshaped.
     """
     if not (size := bits.shape[axis]):
         return bits.astype(np.uint8)
@@ -53,10 +52,10 @@ def pack(bits: Array, axis: int) -> Array:
 
 
 def unpack(words: Array, size: int, axis: int) -> Array:
-    """Undoes `pack` for `size` booleans along `axis`."""
+    """Undo `pack` for `size` booleans along `axis`."""
     parts = []
     for bit, (first, end) in enumerate(_blocks(size)):
         block = lax.slice_in_dim(words, 0, end - first, axis=axis)
-        found = lax.bitwise_and(block, lax.full_like(block, 1 << bit))
-        parts.append(lax.ne(found, lax.full_like(found, 0)))
+        masked = lax.bitwise_and(block, lax.full_like(block, 1 << bit))
+        parts.append(lax.ne(masked, lax.full_like(masked, 0)))
     return lax.concatenate(parts, axis) if parts else words.astype(np.bool_)

@@ -1,8 +1,8 @@
-"""The pixels of each cell of boxes: read one after another, and sent cotangents without a scatter.
+"""Loops over the pixels in each cell of boxes, and the transpose without a scatter.
 
-Cell (i, j) of a box holds rows `top[i]` to below `bottom[i]` and columns `left[j]` to below `right[j]`.
-`walk` reads one pixel of every cell at a time. `spread` cuts the image into tiles: each pixel of a tile
-adds up what the cells that hold it send, one box after another.
+Cell (i, j) of a box has the rows `top[i] : bottom[i]` and the columns `left[j] : right[j]`. `walk` reads one pixel of
+every cell at a time. `spread` cuts the image into tiles. Each pixel of a tile adds up the cotangents of the cells that
+contain it, one box after another.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels.compare import level
 from jaxpool._kernels.dtypes import index_dtype
 
-# Cells an axis that a round of `spread` adds to each pixel: more hold none in `roi_max_pool` where a box is at
-# least one pixel per cell. "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
+# Cells per axis that a round of `spread` adds to each pixel. No pixel is in more cells of a `roi_max_pool` box that has
+# at least one pixel per cell. See "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
 SHARED = 2
 
 
 class Cells(NamedTuple):
-    """The image of each of K boxes, (K,), and the bounds of its cells, from and to, (K, cells) each."""
+    """Image index of each of K boxes, (K,), and the start and exclusive end of its cells, (K, cells) each."""
 
     image: Array
     top: Array
@@ -40,11 +40,11 @@ def walk(
     together: int,
     *given: Array,
 ) -> Array:
-    """What `join` makes of `start` for each cell, (K, cells, cells, C), one pixel of it after another.
+    """Fold `join` from `start` over the pixels of each cell: (K, cells, cells, C).
 
-    Join gets what it made, whether the pixel is in the cell, its row-major position, its values in
-    xs (B, H, W, C) and what is `given` of each box. Boxes are sorted by the pixels of their largest
-    cell and taken so many `together`: a group takes as many steps as its largest cell has pixels.
+    `join(state, inside, position, *values, *given)` gets a mask of the pixels that are in their cell, row-major
+    positions, the values in xs (B, H, W, C) and the entries of `given` for the box. Boxes are sorted by the size of
+    their largest cell and processed in groups of `together`. A group runs one step per pixel of its largest cell.
     """
     batch, height, width, channels = xs[0].shape
     flat = [x.reshape(batch, height * width, -1) for x in xs]
@@ -73,15 +73,14 @@ def walk(
         return lax.fori_loop(0, jnp.max(steps), step, begin)
 
     grouped = tuple(a[slots].reshape(groups, together, *a.shape[1:]) for a in arrays)
-    found = lax.map(of_group, grouped)
-    return found.reshape(groups * together, *found.shape[2:])[jnp.argsort(order)]
+    results = lax.map(of_group, grouped)
+    return results.reshape(groups * together, *results.shape[2:])[jnp.argsort(order)]
 
 
 class _Line(NamedTuple):
-    """Which cells of each box hold each position of an axis: the `first` one, and how many (`held`).
+    """Cells of each box that contain each position of an axis: the `first` cell and their number `held`.
 
-    The axis is cut into tiles: both arrays have the shape (tiles, boxes, positions of a tile). The cells that hold a
-    position are neighbours, and their numbers ascend along the axis.
+    Both arrays have the shape (tiles, boxes, positions of a tile). The cells that contain a position are adjacent.
     """
 
     first: Array
@@ -89,15 +88,15 @@ class _Line(NamedTuple):
 
     @property
     def rounds(self) -> Array:
-        """How many rounds of `SHARED` cells it takes to add a box to a tile, (tiles, K)."""
+        """Number of rounds of `SHARED` cells that add a box to a tile, (tiles, K)."""
         return -(-jnp.max(self.held, 2) // SHARED)
 
 
 def _line(low: Array, high: Array, tiles: int, length: int) -> _Line:
     at = jnp.arange(tiles * length, dtype=np.int32)[None, :, None]
     holding = (at >= low[:, None, :]) & (at < high[:, None, :])
-    found = jnp.argmax(holding, 2).astype(np.int32), jnp.sum(holding, 2, dtype=np.int32)
-    return _Line(*[jnp.swapaxes(a.reshape(-1, tiles, length), 0, 1) for a in found])
+    pair = jnp.argmax(holding, 2).astype(np.int32), jnp.sum(holding, 2, dtype=np.int32)
+    return _Line(*[jnp.swapaxes(a.reshape(-1, tiles, length), 0, 1) for a in pair])
 
 
 def spread(
@@ -108,11 +107,11 @@ def spread(
     tile: Sequence[int],
     sizes: Sequence[int],
 ) -> Array:
-    """dx (B, H, W, C): each pixel gets the dy of every cell that holds it and whose mark is the pixel's, added up.
+    """Cotangent of x, (B, H, W, C): each pixel adds dy of all cells that contain it and whose mark ties with its mark.
 
-    dy and the marks are (K, cells, cells, C), the `field` of pixels (B, H, W, C) or of one channel. Each
-    tile of `tile` pixels adds one box after another, in an order that the boxes alone decide, so sums
-    are the same bits on every run.
+    dy and `marks` are (K, cells, cells, C). The marks of pixels, `field`, are (B, H, W, C) or have one channel. Each
+    tile of `tile` pixels adds one box after another, in an order that depends on the boxes alone, so sums have the
+    same bits on every run.
     """
     batch, height, width = sizes
     high, wide = tile
@@ -130,14 +129,14 @@ def spread(
         number, field = args
         image, i, j = number // (down * across), number // across % down, number % across
         row, column = (jax.tree.map(lambda a, k=k: a[k], b) for b, k in ((rows, i), (columns, j)))
-        beside = columns.rounds[j]
-        rounds = jnp.where(cells.image == image, rows.rounds[i] * beside, 0)
+        rounds_across = columns.rounds[j]
+        rounds = jnp.where(cells.image == image, rows.rounds[i] * rounds_across, 0)
         order = jnp.argsort(-rounds, stable=True).astype(np.int32)
 
         def one_round(turn: Array, dx: Array) -> Array:
             def one_box(n: Array, dx: Array) -> Array:
                 box = order[n]
-                skip = turn // beside[box] * SHARED, turn % beside[box] * SHARED
+                skip = turn // rounds_across[box] * SHARED, turn % rounds_across[box] * SHARED
                 for u, v in np.ndindex(SHARED, SHARED):
                     p, q = skip[0] + u, skip[1] + v
                     here = (p < row.held[box])[:, None] & (q < column.held[box])[None, :]

@@ -1,4 +1,4 @@
-"""How elements are compared: NaN beats every number, NaNs tie with each other, +0 with -0."""
+"""Comparison of elements: NaN wins over every number, NaNs tie with each other, and -0 ties with +0."""
 
 import functools
 from collections.abc import Sequence
@@ -12,27 +12,27 @@ from jax import numpy as jnp
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, is_float, losing
 
 Ties = Literal["first", "last", "split"]
-Order = Literal["first", "last", "last_nan"]  # the third: the first of equal numbers, the last NaN
-Term = tuple[Array, ...]  # what is compared, a value, and where wanted the flat tap it stands at
+Order = Literal["first", "last", "last_nan"]  # "last_nan": the first of equal numbers, the last NaN
+Term = tuple[Array, ...]  # (decoded value, value) or (decoded value, value, flat tap)
 
 
 def decode(x: Array) -> Array:
-    """x in the type in which it is compared: narrow floats as float32, bool as uint8; exact, and `encode` undoes it."""
+    """Convert x to the dtype of comparisons: narrow floats to float32, bool to uint8. `encode` is the exact inverse."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.uint8)
     if x.dtype == jnp.bfloat16:
-        # Its bits are the upper half of a float32's: shifting them vectorises, a cast does not.
+        # The bits of a bfloat16 are the upper half of a float32. XLA vectorises the shift but not the cast.
         bits = lax.bitcast_convert_type(x, jnp.uint16).astype(jnp.uint32) << np.uint32(16)
         return lax.bitcast_convert_type(bits, jnp.float32)
     if x.dtype == jnp.float8_e8m0fnu:
-        # Its least value is a subnormal float32, which XLA may flush to 0; its bits are in order.
+        # The least value is a subnormal float32, which XLA may flush to 0. The bits have the same order.
         bits = lax.bitcast_convert_type(x, jnp.uint8)
         return jnp.where(bits == np.uint8(255), np.float32(np.nan), bits.astype(jnp.float32))
     return cast(x, accumulator(x.dtype))
 
 
 def encode(y: Array, dtype: DType) -> Array:
-    """Back from `decode` for values that `dtype` holds exactly."""
+    """Invert `decode` for values that `dtype` represents exactly."""
     if dtype == jnp.bfloat16:
         bits = (lax.bitcast_convert_type(y, jnp.uint32) >> np.uint32(16)).astype(jnp.uint16)
         return lax.bitcast_convert_type(bits, jnp.bfloat16)
@@ -43,42 +43,41 @@ def encode(y: Array, dtype: DType) -> Array:
 
 
 def decoded_losing(dtype: DType, kind: Kind) -> np.ndarray:
-    """The identity of a maximum or a minimum of `dtype`, decoded: a constant of the program."""
+    """Decoded identity of a maximum or minimum in `dtype`, as a constant."""
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
-    with jax.ensure_compile_time_eval(), no_mesh:  # what is known lies on no mesh
+    with jax.ensure_compile_time_eval(), no_mesh:  # a constant has no sharding
         return np.asarray(decode(jnp.asarray(losing(dtype, kind))))
 
 
 def wins(challenger: Array, best: Array, kind: Kind, ties: Order) -> Array:
-    """Where `challenger` takes the place of `best`, which comes before it."""
-    behind, behind_or_level = (lax.lt, lax.le) if kind == "max" else (lax.gt, lax.ge)
+    """Mask of elements of `challenger` that replace `best`, which comes before it."""
+    loses, loses_or_ties = (lax.lt, lax.le) if kind == "max" else (lax.gt, lax.ge)
     if not is_float(best.dtype):
-        return lax.bitwise_not((behind if ties == "last" else behind_or_level)(challenger, best))
+        return lax.bitwise_not((loses if ties == "last" else loses_or_ties)(challenger, best))
     if ties == "last_nan":
-        ahead = lax.gt if kind == "max" else lax.lt
-        return lax.bitwise_or(ahead(challenger, best), lax.ne(challenger, challenger))
+        beats = lax.gt if kind == "max" else lax.lt
+        return lax.bitwise_or(beats(challenger, best), lax.ne(challenger, challenger))
     if ties == "first":
         number = lax.eq(best, best)
-        return lax.bitwise_and(lax.bitwise_not(behind_or_level(challenger, best)), number)
+        return lax.bitwise_and(lax.bitwise_not(loses_or_ties(challenger, best)), number)
     lost_nan = lax.bitwise_and(lax.ne(best, best), lax.eq(challenger, challenger))
-    return lax.bitwise_not(lax.bitwise_or(behind(challenger, best), lost_nan))
+    return lax.bitwise_not(lax.bitwise_or(loses(challenger, best), lost_nan))
 
 
 def best(
     terms: Sequence[Term], kind: Kind, ties: Order, nan: np.ndarray | None = None
 ) -> tuple[Array, ...]:
-    """The value of the best term, and where given the flat tap it stands at.
+    """Value of the winning term, followed by its flat tap if the terms have taps.
 
-    With `nan`, terms are compared as numbers, and a second chain looks for a NaN: where there is one, the
-    value is `nan`, and the tap is that of the first or last. Each chain has one comparison per term,
-    where `wins` has two.
+    Without `nan`, `wins` takes two comparisons per term. With `nan`, one chain compares numbers and a second chain
+    looks for NaN, with one comparison per term each. If there is a NaN, the value is `nan` and its tap is returned.
     """
-    ahead, ahead_or_level = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
-    better = ahead_or_level if ties == "last" else ahead
+    beats, wins_or_ties = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
+    better = wins_or_ties if ties == "last" else beats
 
     def joined(best: Term, term: Term) -> Term:
-        given = term[0], best[0]
-        takes = wins(*given, kind, ties) if nan is None else better(*given)
+        keys = term[0], best[0]
+        takes = wins(*keys, kind, ties) if nan is None else better(*keys)
         return tuple(lax.select(takes, t, b) for t, b in zip(term, best, strict=True))
 
     _, value, *tap = functools.reduce(joined, terms)
@@ -86,14 +85,14 @@ def best(
         nans = [lax.ne(term[0], term[0]) for term in terms]
         value = lax.select(functools.reduce(lax.bitwise_or, nans), lax.full_like(value, nan), value)
         in_order = [*zip(nans, terms, strict=True)]
-        # A later select overrides: the first NaN comes last.
+        # Later selects override earlier selects, so the winning NaN is selected last.
         for is_nan, (*_, at) in reversed(in_order) if ties == "first" else in_order:
             tap = [lax.select(is_nan, at, best) for best in tap]
     return value, *tap
 
 
 def level(a: Array, b: Array) -> Array:
-    """Where a ties with b."""
+    """Mask of elements of a that tie with b."""
     if not is_float(a.dtype):
         return lax.eq(a, b)
     return lax.bitwise_or(lax.eq(a, b), lax.bitwise_and(lax.ne(a, a), lax.ne(b, b)))

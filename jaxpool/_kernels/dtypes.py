@@ -1,4 +1,4 @@
-"""Types to compute in: accumulators, identities of a maximum and a minimum, index types."""
+"""Dtypes used in computations: accumulators, index dtypes, and identities of maximum and minimum."""
 
 from typing import Any, Literal
 
@@ -11,35 +11,35 @@ Kind = Literal["max", "min"]
 
 
 def is_float(dtype: DType) -> bool:
-    """Whether `dtype` is a floating type, the 8-bit ones included."""
+    """True for floating-point dtypes, including the 8-bit floats."""
     return jnp.issubdtype(dtype, jnp.floating)
 
 
 def accumulator(dtype: DType) -> DType:
-    """The type in which sums of `dtype` are accumulated: float32 for 8- and 16-bit floats, else its own."""
+    """Dtype in which sums of `dtype` are accumulated: float32 for 8- and 16-bit floats, otherwise `dtype`."""
     low_precision = is_float(dtype) and jnp.dtype(dtype).itemsize < 4
     return jnp.dtype(jnp.float32) if low_precision else jnp.dtype(dtype)
 
 
 def float_dtype(dtype: DType) -> DType:
-    """The type of a mean of `dtype`, as in `jnp.mean`: a float's own, float64 for 64-bit integers, else float32."""
+    """Dtype of a mean of `dtype`, as in `jnp.mean`: floats as is, float64 for 64-bit integers, otherwise float32."""
     if is_float(dtype):
         return jnp.dtype(dtype)
     return jnp.dtype(np.float64 if jnp.dtype(dtype) in (np.int64, np.uint64) else np.float32)
 
 
 def as_float(x: Array) -> Array:
-    """x if it holds floats; integers and bools in the type of their mean."""
+    """Convert integers and bools to the dtype of their mean; return floats unchanged."""
     return x if is_float(x.dtype) else x.astype(float_dtype(x.dtype))
 
 
 def cast(x: Array, dtype: DType) -> Array:
-    """x in `dtype`; as it is, weak types included, where that is its own."""
+    """x in `dtype`. If x has this dtype, it is returned unchanged, including a weak type."""
     return x if x.dtype == dtype else x.astype(dtype)
 
 
 def in_bytes(x: Array) -> Array:
-    """x, integers of 2 and 4 bits as those of 8: XLA has not every operation for them."""
+    """Widen integers of 2 and 4 bits to 8 bits, because XLA lacks some operations for them."""
     if not jnp.issubdtype(x.dtype, jnp.integer):
         return x
     byte = np.uint8 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else np.int8
@@ -47,13 +47,13 @@ def in_bytes(x: Array) -> Array:
 
 
 def index_dtype(count: int) -> DType:
-    """The narrowest unsigned type that holds `count` different values."""
+    """Narrowest unsigned dtype with at least `count` values."""
     kinds = (np.uint8, np.uint16, np.uint32)
     return jnp.dtype(next(kind for kind in kinds if count <= np.iinfo(kind).max + 1))
 
 
 def losing(dtype: DType, kind: Kind) -> Any:
-    """What a maximum or a minimum is padded with, its identity: an infinity, or the bound of a type that has none."""
+    """Identity of a maximum or minimum, used as padding: an infinity, or the bound of a dtype without infinities."""
     if jnp.issubdtype(dtype, jnp.bool_):
         return np.asarray(kind == "min")
     bound = "min" if kind == "max" else "max"

@@ -1,11 +1,11 @@
 """Windowed folds: an associative `join` over all elements of a window, or over all windows of an element.
 
-A state is a tuple of arrays of one shape. Unlike a selection, a fold takes every element exactly
-once, so it halves a window into parts that do not overlap:
+A state is a tuple of arrays of one shape. Unlike a selection, a fold takes every element exactly once, so it halves a
+window into disjoint parts:
 
     7 taps    [a b c d e f g] = [a b c] join [d e f] join [g]
 
-A long window costs about 2 log2(length) joins an axis. Folds are plain JAX, differentiated by it.
+A long window costs about 2 log2(length) joins per axis. JAX differentiates folds itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ Join = Callable[[State, State], State]
 def _fold_axis(
     state: State, join: Join, axis: int, taps: int, dilation: int, stride: int, out: int
 ) -> State:
-    """`out` windows of `taps` elements, `dilation` apart, the windows `stride` apart."""
+    """Fold `out` windows along an axis, of `taps` elements each."""
 
     def at(state: State, tap: int) -> State:
         starts, outs, strides = [tap * dilation], [out], [stride]
@@ -36,8 +36,8 @@ def _fold_axis(
             total = join(total, at(state, tap))
         return total
     half = taps // 2
-    reach = (out - 1) * stride + 1 + half * dilation
-    halves = _fold_axis(state, join, axis, half, dilation, 1, reach)
+    needed = (out - 1) * stride + 1 + half * dilation
+    halves = _fold_axis(state, join, axis, half, dilation, 1, needed)
     total = join(at(halves, 0), at(halves, half))
     return join(total, at(state, taps - 1)) if taps % 2 else total
 
@@ -48,7 +48,7 @@ def _padded(state: State, fills: Sequence[Any], axis: int, sides: slices.Sides) 
 
 
 def window_fold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
-    """`join` over the elements of each window; padding holds `fills`."""
+    """Join the elements of each window; padding holds `fills`."""
     pairs = zip(state, fills, strict=True)
     state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)
     for dim in reversed(window.dims):
@@ -58,7 +58,7 @@ def window_fold(state: State, fills: Sequence[Any], window: Window, join: Join) 
 
 
 def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
-    """`join` over the windows that cover each input element; one that no window covers gets `fills`."""
+    """Join the windows that cover each input element; an element that no window covers gets `fills`."""
     for dim in window.dims:
         around, crop = (dim.span - 1, dim.span - 1, dim.stride - 1), (-dim.low, -dim.tail, 0)
         sizes = (dim.window, dim.dilation, 1, dim.needed)

@@ -1,6 +1,7 @@
-"""Floats as integers of the same order, which XLA for CPU compares right: it takes subnormal floats for zeros.
+"""Integer keys in the order of floats, for exact comparisons of subnormal numbers.
 
-Comparing floats, it finds 1e-42 and 0 equal, and a maximum of the two is either, by their order.
+XLA for CPU treats subnormal floats as zeros in comparisons: 1e-42 equals 0, and the maximum of both depends on their
+order. Folded reductions and scans on CPU therefore compare integer keys.
 """
 
 from typing import Literal
@@ -18,16 +19,16 @@ _AS_THEY_ARE = (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64)
 
 
 def _order(bits: Array) -> Array:
-    """Bits of floats as integers in their order, and back: those of negative numbers but the sign are turned."""
+    """Convert float bits to integers in numeric order, or back: invert all bits but the sign of negative numbers."""
     last = lax.full_like(bits, 8 * bits.dtype.itemsize - 1)
     rest = lax.full_like(bits, np.iinfo(bits.dtype).max)
     return lax.bitwise_xor(bits, lax.bitwise_and(lax.shift_right_arithmetic(bits, last), rest))
 
 
 def to_keys(x: Array, nan: NaN) -> Array:
-    """Integers in the order of x, the least or greatest of their type for NaN; -0 comes just before +0.
+    """Integer keys in the order of x. NaN gets the least or greatest key, and -0 comes just before +0.
 
-    What is no float is as `decode` gives it, and 8-bit floats are keyed as float32.
+    8-bit floats have the keys of float32. Integers and bools are returned as `decode` returns them.
     """
     if x.dtype not in _AS_THEY_ARE:
         x = decode(x)
@@ -35,12 +36,12 @@ def to_keys(x: Array, nan: NaN) -> Array:
 
 
 def to_bits(x: Array) -> Array:
-    """Floats as the integers that have their bits."""
+    """Bits of floats as signed integers."""
     return lax.bitcast_convert_type(x, np.dtype(f"int{8 * x.dtype.itemsize}"))
 
 
 def bits_to_keys(bits: Array, dtype: DType, nan: NaN) -> Array:
-    """`to_keys` of the floats that have these bits."""
+    """`to_keys` for floats of `dtype` that are passed as their bits."""
     limits = np.iinfo(bits.dtype)
     infinity = np.asarray(np.inf).astype(dtype).view(bits.dtype)
     size = lax.bitwise_and(bits, lax.full_like(bits, limits.max))
@@ -49,16 +50,16 @@ def bits_to_keys(bits: Array, dtype: DType, nan: NaN) -> Array:
 
 
 def from_keys(keys: Array, dtype: DType) -> Array:
-    """The values of `dtype` whose keys these are."""
+    """Invert `to_keys`."""
     if not is_float(dtype):
         return encode(keys, dtype)
-    known = dtype in _AS_THEY_ARE
-    x = lax.bitcast_convert_type(_order(keys), dtype if known else jnp.float32)
-    return x if known else encode(x, dtype)
+    has_own_keys = dtype in _AS_THEY_ARE
+    x = lax.bitcast_convert_type(_order(keys), dtype if has_own_keys else jnp.float32)
+    return x if has_own_keys else encode(x, dtype)
 
 
 def zeros_level(keys: Array, dtype: DType) -> Array:
-    """Keys of which -0 and +0 are the same, in the same order."""
+    """Map the keys of -0 and +0 to one key, preserving the order."""
     if not is_float(dtype):
         return keys
     last = lax.full_like(keys, 8 * keys.dtype.itemsize - 1)
@@ -66,15 +67,15 @@ def zeros_level(keys: Array, dtype: DType) -> Array:
 
 
 def is_negative(x: Array) -> Array:
-    """Where floats have their sign bit set: of -0 too."""
+    """Mask of floats with the sign bit set, including -0."""
     bits = to_bits(x if x.dtype in _AS_THEY_ARE else decode(x))
     return lax.lt(bits, lax.full_like(bits, 0))
 
 
 def zeros_signed(y: Array, negative: Array) -> Array:
-    """y with -0 for each zero that is `negative`, and +0 for all other zeros.
+    """Set zeros of y to -0 where `negative` is True, and to +0 elsewhere.
 
-    Zeros are told by their bits: XLA for CPU takes subnormal floats for zeros.
+    Zeros are found by their bits, because XLA for CPU treats subnormal floats as zeros.
     """
     wide = y if y.dtype in _AS_THEY_ARE else decode(y)
     bits = to_bits(wide)
@@ -87,7 +88,7 @@ def zeros_signed(y: Array, negative: Array) -> Array:
 
 
 def key_of(value: np.ndarray, nan: NaN) -> np.ndarray:
-    """The key of one number: a constant of the program."""
+    """Key of one number, as a constant."""
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
     with jax.ensure_compile_time_eval(), no_mesh:
         return np.asarray(to_keys(jnp.asarray(value), nan))

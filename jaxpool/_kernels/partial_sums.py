@@ -1,13 +1,13 @@
 """Sums of the rows of segments by scatters that add one row after another, with partial sums for long segments.
 
-Added one by one, n float32 values have a rounding error that grows with n: the sum of 2**25 ones stays at 2**24. A
-plan names further rows of the output for partial sums, and which rows of x go there. They are added to the segments
-that own them by another scatter, of far fewer rows:
+The rounding error of n float32 values added one by one grows with n: the sum of 2**25 ones stays at 2**24. Therefore
+the output gets further rows for partial sums, and the plan decides which rows of x they sum. A second scatter, of far
+fewer rows, adds the partial sums to the segments that own them:
 
     x        a b c d | e f g h | i j k l      ids 0 0 0 0 | 0 0 1 1 | 1 1 1 2, sorted, in blocks of four rows
     sums     segments 0, g+h, l               partial sums a+b+c+d, e+f, i+j+k, owned by 0, 0, 1
 
-Which row goes where depends on ids alone, so results have the same bits on every run.
+The output row of each row depends on the ids alone, so results have the same bits on every run.
 """
 
 import jax
@@ -23,13 +23,14 @@ Placed = tuple[Array, Array]
 
 
 def sums_in_order(x: Array, ids: Array, count: int, is_sorted: bool) -> Array:
-    """The sum of the rows of each segment, (count, ...), rows of other ids left out."""
+    """Sum of the rows of each segment, (count, ...); rows with ids out of range are left out."""
     levels = partial_sums(x.shape[0], count, is_sorted) if x.dtype == np.float32 else ()
     if not levels:
         return jax.ops.segment_sum(x, ids, count, is_sorted, mode="drop")
     y = jnp.zeros((count + sum(level.number for level in levels), *x.shape[1:]), x.dtype)
     start = count
-    ids = jnp.where((ids >= 0) & (ids < count), ids, np.int32(-1))  # other ids name partial sums
+    # Rows of y from `count` on are partial sums, which no id may name.
+    ids = jnp.where((ids >= 0) & (ids < count), ids, np.int32(-1))
     place = {"runs": _runs, "blocks": _blocks, "sampled": _sampled}
     for level in levels:
         rows, owners = place[level.form](ids, count, start, level)
@@ -44,7 +45,7 @@ def _added(y: Array, rows: Array, x: Array) -> Array:
 
 
 def _runs(ids: Array, count: int, start: int, plan: PartialSums) -> Placed:
-    """The first segment of each block has its rows in the block added apart."""
+    """Each block has a partial sum for the segment of its first row."""
     rest = plan.number * plan.length - ids.shape[0]
     blocks = lax.pad(ids, np.int32(-1), [(0, rest, 0)]).reshape(plan.number, plan.length)
     partial = start + lax.broadcasted_iota(np.int32, blocks.shape, 0)
@@ -53,22 +54,22 @@ def _runs(ids: Array, count: int, start: int, plan: PartialSums) -> Placed:
 
 
 def _blocks(ids: Array, count: int, start: int, plan: PartialSums) -> Placed:
-    """Each block but the first has partial sums of all segments."""
+    """Each block except the first has a partial sum for every segment."""
     block = lax.div(lax.iota(np.int32, ids.shape[0]), np.int32(plan.length))
-    apart = (block > 0) & (ids >= 0)
-    rows = jnp.where(apart, start + (block - 1) * count + ids, ids)
+    to_partial = (block > 0) & (ids >= 0)
+    rows = jnp.where(to_partial, start + (block - 1) * count + ids, ids)
     return rows, jnp.tile(lax.iota(np.int32, count), plan.number // count)
 
 
 def _hash(numbers: Array) -> Array:
-    """The upper bits are spread evenly, of consecutive numbers and of those at equal distances."""
+    """Hash with evenly distributed upper bits for consecutive or equidistant numbers."""
     return numbers * np.uint32(0x9E3779B1)
 
 
 def _sampled(ids: Array, count: int, start: int, plan: PartialSums) -> Placed:
-    """A long segment has as many partial sums, a power of two less one, as its rows in the sample ask for.
+    """A long segment has 2**bits - 1 partial sums, by its number of rows in a sample.
 
-    The segment itself and its partial sums take chunks of consecutive rows in the order of a hash.
+    A hash distributes chunks of consecutive rows over the segment itself and its partial sums.
     """
     rows, chunk = ids.shape[0], plan.chunk
     chunks = lax.iota(np.uint32, rows // chunk)
@@ -85,14 +86,14 @@ def _sampled(ids: Array, count: int, start: int, plan: PartialSums) -> Placed:
         ends = jnp.cumsum(partial)
         known = lax.clamp(np.int32(0), ids, np.int32(count - 1))
         table = (ends - partial) * 32 + bits  # one gather per row, not two
-        mine = table.at[known].get(mode="promise_in_bounds")
+        entry = table.at[known].get(mode="promise_in_bounds")
         numbers = _hash(lax.div(lax.iota(np.uint32, rows), np.uint32(chunk)))
-        which = lax.shift_right_logical(numbers, np.uint32(32) - (mine & 31).astype(np.uint32))
-        which = which.astype(np.int32)  # 0 of 0 bits
-        apart = (which > 0) & (ids == known)
+        which = lax.shift_right_logical(numbers, np.uint32(32) - (entry & 31).astype(np.uint32))
+        which = which.astype(np.int32)  # 0 if `bits` is 0
+        to_partial = (which > 0) & (ids == known)
         owners = jnp.searchsorted(ends, lax.iota(np.int32, plan.number), side="right")
         place = jnp.where(
-            apart, start + lax.shift_right_logical(mine, np.int32(5)) + which - 1, ids
+            to_partial, start + lax.shift_right_logical(entry, np.int32(5)) + which - 1, ids
         )
         return place, owners.astype(np.int32)
 

@@ -1,16 +1,15 @@
-"""One pass over an array: at each position, terms of the elements that meet there, joined.
+"""One pass over an array: at each output position, join one term per tap.
 
-All windowed kernels are this, with other terms and joins:
+All dense windowed kernels are passes with different terms and joins:
 
     maximum            (value, tap), joined by the winner           window   reads elements
-    its transpose      the cotangent where the tap is ours, added   element  reads windows
+    its transpose      the cotangent if the tap matches, added      element  reads windows
     sum                the element, added                           window   reads elements
     its transpose      the cotangent, added                         element  reads windows
 
-What exists at a position, `_geometry.access` knows; where the result is cut into regions and how
-they read, the plan's `Layout` says: XLA for CPU vectorises where nothing is padded, and at the ends
-of an axis alone something is missing. Where elements have phases (strides, transposed), each phase is
-an expression of its own, and they are interleaved.
+`_geometry.access` computes which elements exist at each position. The plan's `Layout` cuts the result into regions:
+XLA for CPU vectorises regions without padding, and elements are missing only at the ends of an axis. The transpose
+of a strided pass has phases. Each phase is an expression of its own, and the results are interleaved.
 """
 
 import functools
@@ -25,18 +24,18 @@ from jaxpool._geometry.access import Cut, Phases, length
 from jaxpool._kernels import slices
 from jaxpool._plan.layout import Layout
 
-Grow = Callable[..., Array]  # (what exists of a term, fill=...) -> the term
-T = TypeVar("T")  # an array, or some
-Term = Callable[[int, Sequence[Array], Grow], T]  # (tap, a piece of each array, grow) -> a term
+Grow = Callable[..., Array]  # (slice, fill=...) -> the slice padded to the region
+T = TypeVar("T")  # an array or a tuple of arrays
+Term = Callable[[int, Sequence[Array], Grow], T]  # (tap, a slice of each array, grow) -> a term
 
 
 def added(terms: Sequence[Array]) -> Array:
-    """The sum of terms, one after another."""
+    """Add terms one after another."""
     return functools.reduce(lax.add, terms)
 
 
 class Source(NamedTuple):
-    """Arrays that are read alike, what each holds where nothing exists, and what a position reads along each axis."""
+    """Arrays with common accesses, the fill values of missing elements, and the phases along each axis."""
 
     arrays: Sequence[Array]
     fills: Sequence[Any]
@@ -50,15 +49,15 @@ def carry_out(
     term: Term[T],
     joined: Callable[[Sequence[T]], Any],
 ) -> Any:
-    """What `joined` makes of the terms at each position, in the order of the window, in a pass along `axes`.
+    """Carry out a pass along `axes`: `joined(terms)` at each position, with the terms in the order of the taps.
 
-    In a region where no tap of a window is inside the array, the term of tap 0 is returned, made of fillings alone.
+    In a region without any element of the array, the only term has tap 0 and consists of fill values.
     """
     minor_last = sorted(range(len(axes)), key=axes.__getitem__)
     order = minor_last if layout.minor_last else minor_last[::-1]
 
     def region(cuts: Sequence[Cut]) -> Any:
-        """The positions of `cuts`: those of each phase, interleaved."""
+        """Positions of the region `cuts`, with the phases interleaved."""
         padded = layout.reading == "padded"
         read = [_padded(source, axes, cuts) for source in sources] if padded else sources
 
@@ -76,11 +75,11 @@ def carry_out(
             def interleave(row: list[Array], which: int) -> Array:
                 return slices.interleaved(row, axes[which], cuts[which].phases)
 
-            return slices.put_together(dict(zip(turns, phases, strict=True)), order, interleave)
+            return slices.put_together(dict(zip(indices, phases, strict=True)), order, interleave)
 
         columns = zip(*[source.phases for source in sources], strict=True)
-        turns = [*itertools.product(*map(_phases_that_read, columns, cuts))]
-        return jax.tree.map(interleaved, *map(phase, turns))
+        indices = [*itertools.product(*map(_phases_that_read, columns, cuts))]
+        return jax.tree.map(interleaved, *map(phase, indices))
 
     def cropped(x: Array) -> Array:
         sizes = [length(phases) for phases in sources[0].phases]
@@ -90,7 +89,7 @@ def carry_out(
     def in_a_row(row: list[Any], which: int) -> Any:
         return jax.tree.map(lambda *parts: slices.concatenate(parts, axes[which]), *row)
 
-    # The minor axis last, whatever the order of the axes: other orders vectorise less.
+    # Join the minor axis last for every order of `axes`: XLA vectorises other orders less.
     places = itertools.product(*[range(len(column)) for column in layout.cuts])
     chosen = itertools.product(*layout.cuts)
     parts = {place: region(cuts) for place, cuts in zip(places, chosen, strict=True)}
@@ -98,7 +97,7 @@ def carry_out(
 
 
 def _phases_that_read(sources: Sequence[Phases], cut: Cut) -> range:
-    """The phases that need an expression of their own: up to the last one that reads an element; the rest are zeros."""
+    """Phases up to the last phase that reads an element; all later phases are zeros."""
     reading = [p for p in range(cut.phases) if any(phases[p].pairs for phases in sources)]
     return range(max(reading, default=0) + 1)
 
@@ -106,7 +105,7 @@ def _phases_that_read(sources: Sequence[Phases], cut: Cut) -> range:
 def _pieces(
     source: Source, axes: Sequence[int], cuts: Sequence[Cut], turn: tuple[int, ...]
 ) -> Iterator[tuple[int, list[Array], Grow]]:
-    """The arguments of each term of a phase, in the order of the window; none for terms of nothing."""
+    """Arguments of each term of a phase that reads an element, in the order of the taps."""
     accesses = [phases[which] for phases, which in zip(source.phases, turn, strict=True)]
     strides = [access.stride for access in accesses]
     for chosen in itertools.product(*[access.pairs for access in accesses]):
@@ -123,9 +122,9 @@ def _pieces(
 
 
 def _padded(source: Source, axes: Sequence[int], cuts: Sequence[Cut]) -> Source:
-    """The arrays along each axis that a region reaches beyond: what it reads, filled in where nothing exists.
+    """Pad the arrays along each axis that the region exceeds, and slice them to the elements that it reads.
 
-    Along other axes they stay whole: what is cut out and read by many terms, XLA for CPU copies.
+    Other axes are not sliced, because XLA for CPU copies a slice that many terms read.
     """
     arrays, phases = source.arrays, []
     for axis, every, cut in zip(axes, source.phases, cuts, strict=True):

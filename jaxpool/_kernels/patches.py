@@ -1,13 +1,11 @@
-"""Windows laid out apart: the taps of each axis on an axis of their own, after that of its windows.
+"""Adaptive windows laid out with one axis of windows and one axis of taps for each pooled axis.
 
-These are adaptive windows, of about equal length. What overlapped is repeated, so that every element belongs to one
-window, and short windows are filled up:
+The windows have about equal length. Elements in several windows are repeated, and short windows are padded:
 
     axis        0 1 2 3 4            3 windows: [0 1] [1 2 3] [3 4]
     laid out    0 1 .  1 2 3  3 4 .
 
-Which position lies where is known before anything runs: both ways are slices or gathers, neither
-scatters.
+The positions depend only on the shapes, so both directions are slices or gathers, without scatters.
 """
 
 import functools
@@ -34,21 +32,21 @@ def _ascending(window: Window) -> list[Axis]:
 
 
 def tap_axes(window: Window) -> tuple[int, ...]:
-    """Which axes hold the taps of what `lay_out` makes, in the order of the window's."""
+    """Axes of the taps in the result of `lay_out`, in the order of the window's axes."""
     return tuple(axis + sorted(window.axes).index(axis) + 1 for axis in window.axes)
 
 
 def laid_out(shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
-    """The shape of what `lay_out` makes of an array of `shape`."""
+    """Shape of the result of `lay_out` for an array of `shape`."""
     for dim in reversed(_ascending(window)):
         shape = (*shape[: dim.axis], dim.out, dim.window, *shape[dim.axis + 1 :])
     return tuple(shape)
 
 
 def split(x: Array, window: Window) -> Array:
-    """Splits each axis along which windows lie side by side into one of windows and one of taps.
+    """Split each axis of adjacent windows into an axis of windows and an axis of taps.
 
-    One axis at a time: where a type says how an array is sharded, jax refuses to split several axes at once.
+    Each reshape splits one axis, because jax refuses to split several axes at once if the type has a sharding.
     """
     for dim in reversed(_ascending(window)):
         sizes = (dim.out, dim.window)
@@ -57,16 +55,16 @@ def split(x: Array, window: Window) -> Array:
 
 
 def lay_out(x: Array, window: Window, fill: Any) -> Array:
-    """The windows of x, `fill` where they hold no element; linear in x."""
+    """Lay out the windows of x, with `fill` for taps without an element. Linear in x if `fill` is 0."""
     value: Any = np.asarray(fill, x.dtype)[()]
-    for dim in reversed(window.dims):  # the largest gather last, along the first axis: whole rows
+    for dim in reversed(window.dims):  # first axis last: the largest gather copies rows
         if isinstance(dim, RaggedAxis):
             x = jnp.take(x, _sources(dim).reshape(-1), dim.axis, mode="fill", fill_value=value)
     return split(x, window)
 
 
 def put_back(laid: Array, window: Window) -> Array:
-    """The transpose of `lay_out`: what lies there several times is added up."""
+    """Transpose of `lay_out`: add up all copies of each element."""
     for dim in _ascending(window):
         laid = lax.collapse(laid, dim.axis, dim.axis + 2)
         if not isinstance(dim, RaggedAxis):
@@ -83,7 +81,7 @@ def put_back(laid: Array, window: Window) -> Array:
     return laid
 
 
-# Which element lies where: constants of the program, or where these would be long, computed by it.
+# Tables of positions: constants of the program, or computed by the program where constants would be long.
 
 
 def _arrays(dim: Axis) -> Any:
@@ -92,12 +90,12 @@ def _arrays(dim: Axis) -> Any:
 
 
 def _numbers(xp: Any, dim: Axis) -> tuple[Any, Any]:
-    """The numbers of windows, a row each, and of their taps, a column each."""
+    """Numbers of the windows, and numbers of their taps."""
     return xp.arange(dim.out, dtype=np.int32), xp.arange(dim.window, dtype=np.int32)
 
 
 def _sources(dim: RaggedAxis) -> Any:
-    """The position of each tap of each window, a row per window; beyond the axis where a tap is not real."""
+    """Position of each tap of each window, one row per window; `dim.size` for taps without an element."""
     xp = _arrays(dim)
     number, tap = _numbers(xp, dim)
     start, last = ragged_bounds(dim, number[:, None])
@@ -105,10 +103,10 @@ def _sources(dim: RaggedAxis) -> Any:
 
 
 def _places(dim: RaggedAxis) -> list[Any]:
-    """The places of each position among all taps of all windows, in the order of the windows.
+    """Indices of all copies of each position among the taps of all windows, in the order of the windows.
 
-    As many vectors as the most places of any position. Where a position has fewer, a number beyond all
-    taps, another for each position.
+    Each vector has one copy of every position. A position with fewer copies than vectors gets an index out of
+    bounds, which is unique to the position.
     """
     xp = _arrays(dim)
     position = xp.arange(dim.size, dtype=np.int32)
@@ -124,13 +122,13 @@ def _places(dim: RaggedAxis) -> list[Any]:
 
 
 def real_taps(window: Window, ndim: int) -> Array:
-    """Where windows side by side hold elements; of size 1 along other axes."""
+    """Mask of the taps that hold elements, for adjacent windows; size 1 along batch axes."""
     lines = [_real(dim).reshape(-1) for dim in window.dims]
     return slices.crossed(jnp.logical_and, lines, window.axes, ndim)
 
 
 def _real(dim: Axis) -> Any:
-    """Which taps of an axis hold elements: a row per window."""
+    """Mask of the taps along an axis that hold elements, one row per window."""
     xp = _arrays(dim)
     number, tap = _numbers(xp, dim)
     if not isinstance(dim, RaggedAxis):
@@ -139,13 +137,13 @@ def _real(dim: Axis) -> Any:
 
 
 def greatest(laid: Array, window: Window, *, loses_nan: bool, fold: Fold | None) -> Array:
-    """The maximum of each window."""
+    """Maximum of each window."""
     taps = tap_axes(window)
     return lax.squeeze(reducing.extreme(laid, taps, "max", loses_nan=loses_nan, fold=fold), taps)
 
 
 def attained(laid: Array, y: Array, window: Window) -> Array:
-    """Where an element of a window ties with its maximum y."""
+    """Mask of the elements that tie with the maximum y of their window."""
     best, real = lax.expand_dims(y, tap_axes(window)), None
     if window.padded:
         real = slices.broadcast_like(split(real_taps(window, y.ndim), window), laid)
@@ -153,9 +151,9 @@ def attained(laid: Array, y: Array, window: Window) -> Array:
 
 
 def chosen_tap(laid: Array, y: Array, window: Window, ties: Order) -> Array:
-    """The flat tap at which the maximum y of each window stands.
+    """Flat tap of the maximum y of each window.
 
-    A reduction over the taps, so the program does not grow with the window.
+    A reduction over the taps finds it, so the program size does not depend on the window.
     """
     tied, taps = attained(laid, y, window), tap_axes(window)
 
@@ -169,7 +167,7 @@ def chosen_tap(laid: Array, y: Array, window: Window, ties: Order) -> Array:
 
 
 def stands_at(tap: Array, window: Window) -> Array:
-    """Where in what `lay_out` made the flat `tap` of each window is."""
+    """Mask of the laid out windows that is True at the flat `tap` of each window."""
     taps = tap_axes(window)
     shape = laid_out(tap.shape, window)
     return reducing.has_rank(lax.expand_dims(tap, taps), shape, taps, False)

@@ -1,7 +1,7 @@
-"""Flat positions: from the tap of a window to where it lies, and elements read and put there.
+"""Flat positions of elements in the unpadded input, and gathers and scatters by position.
 
-A position is an int32, row-major over the pooled axes of the unpadded input, in the order of
-`axes`. Every other axis is a lane: positions count within their own lane.
+A position is an int32, row-major over the pooled axes in the order of `axes`, within one element of the batch axes (all
+other axes). Argmax pools and unpooling convert taps to positions here.
 """
 
 import functools
@@ -22,19 +22,20 @@ from jaxpool._kernels.dtypes import accumulator
 from jaxpool._plan.layout import grouped
 from jaxpool._plan.others import constant_table
 
-Numbers = Any  # an int32 array: of NumPy, which is a constant of the program, or one that the program computes
+# An int32 array, of NumPy (a constant of the program) or of jax (computed by the program).
+Numbers = Any
 
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
 
 
 def int32_range(count: int) -> Numbers:
-    """0, 1, ... count - 1: a constant, or where that would be long an iota of the program."""
+    """`arange(count)` in int32: a NumPy constant, or an iota where the constant would be too long."""
     xp: Any = np if constant_table(count) else jnp
     return xp.arange(count, dtype=np.int32)
 
 
 def quotient(floors: Floors, i: Numbers, more: int = 0) -> Numbers:
-    """`(i * numerator + more) // denominator` of int32 i."""
+    """`(i * numerator + more) // denominator` for int32 i, without overflow."""
     if not constant_table(floors.rows):
         return _long_division(floors, i, more)
     whole, rest = floors.parts()
@@ -43,25 +44,25 @@ def quotient(floors: Floors, i: Numbers, more: int = 0) -> Numbers:
     xp: Any = np if isinstance(i, np.ndarray) else jnp
     q = i // floors.length
     parts = [xp.take(xp.asarray(part), q, mode="clip") for part in (whole, rest)]
-    turn = i - q * floors.length
-    return parts[0] + (parts[1] + turn * floors.numerator + more) // floors.denominator
+    offset = i - q * floors.length
+    return parts[0] + (parts[1] + offset * floors.numerator + more) // floors.denominator
 
 
 def _long_division(floors: Floors, i: Numbers, more: int) -> Array:
-    """`quotient` bit by bit, for a denominator below 2**31: remainders stay below it, and twice that fits a uint32."""
-    by, each = (np.uint32(part) for part in divmod(floors.numerator, floors.denominator))
+    """`quotient` by binary long division. The denominator is below 2**31, so twice a remainder fits in uint32."""
+    q_step, r_step = (np.uint32(part) for part in divmod(floors.numerator, floors.denominator))
     bits, denominator = jnp.asarray(i).astype(np.uint32), np.uint32(floors.denominator)
 
     def added(whole: Array, rest: Array, term: Any) -> tuple[Array, Array]:
         rest = rest + term
-        over = (rest >= denominator).astype(np.uint32)
-        return whole + over, rest - over * denominator
+        carry = (rest >= denominator).astype(np.uint32)
+        return whole + carry, rest - carry * denominator
 
     def one_bit(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         whole, rest = state
         bit = (bits >> (np.uint32(31) - step.astype(np.uint32))) & np.uint32(1)
         whole, rest = added(whole * np.uint32(2), rest, rest)
-        return added(whole + bit * by, rest, bit * each)
+        return added(whole + bit * q_step, rest, bit * r_step)
 
     zero = bits * np.uint32(0)
     whole, rest = lax.fori_loop(np.int32(0), np.int32(32), one_bit, (zero, zero))
@@ -69,28 +70,28 @@ def _long_division(floors: Floors, i: Numbers, more: int) -> Array:
 
 
 def ragged_bounds(dim: RaggedAxis, number: Numbers) -> tuple[Numbers, Numbers]:
-    """Where windows of a number start, and their last taps."""
+    """Start position and last real tap of the windows `number`."""
     floors = Floors(dim.out + 1, dim.size, dim.out)
     start = quotient(floors, number)
     return start, quotient(floors, number + 1, dim.out - 1) - start - 1
 
 
 def window_starts(dim: Axis) -> Numbers:
-    """The position of the first tap of each window, negative in the low padding."""
+    """Position of the first tap of each window, negative in the low padding."""
     if isinstance(dim, RaggedAxis):
         return ragged_bounds(dim, int32_range(dim.out))[0]
     return int32_range(dim.out) * np.int32(dim.stride) - np.int32(dim.low)
 
 
 def real_tap_counts(dim: Axis) -> Numbers:
-    """How many taps of each window of an axis lie in the input."""
+    """Number of taps inside the input for each window along an axis."""
     if isinstance(dim, RaggedAxis):
         return ragged_bounds(dim, int32_range(dim.out))[1] + 1
     return dim.real(int32_range(dim.out))
 
 
 def reached(dim: Axis) -> Numbers | None:
-    """Which elements of an axis any window has; None if all of them."""
+    """Mask of the elements of an axis that are in at least one window, or None for all elements."""
     if constant_table(dim.size) or access.reaches_all(dim):
         return access.reached(dim)
     elements = int32_range(dim.size) + np.int32(dim.low)
@@ -105,10 +106,10 @@ def reached(dim: Axis) -> Numbers | None:
 
 
 def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequence[int]) -> Array:
-    """Where the flat row-major `tap` of each window lies in an input of `sizes` along the axes of `window`.
+    """Position of the flat row-major `tap` of each window, in an input of `sizes` along the axes of `window`.
 
-    `starts[i]` holds the position of the first tap along axis i, which may lie before the input: an
-    int32 array of the rank of `tap` that broadcasts to it, known or traced.
+    `starts[i]` holds the position of the first tap along axis i, negative in the low padding. It is an
+    int32 array, constant or traced, that has the rank of `tap` and broadcasts to it.
     """
     rest = tap.astype(np.int32)
     flat, unit = lax.full_like(rest, 0), 1
@@ -122,17 +123,20 @@ def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequ
 
 @functools.partial(jax.jit, static_argnums=1)
 def window_position(tap: Array, window: Window) -> Array:
-    """Where the chosen `tap` of each window lies in the unpadded input of `window`."""
+    """Position in the unpadded input of the flat `tap` of each window.
+
+    The axes of `tap` are in the order of `in_front`, and the axes of the result in the order of the output.
+    """
     tap = lax.transpose(tap, in_front(window, tap.ndim)[1])
     starts = [slices.along(window_starts(dim), dim.axis, tap.ndim) for dim in window.dims]
     return flat_position(tap, window, starts, window.input_shape)
 
 
 def checked_position(indices: Array, count: int) -> Array:
-    """`indices` of any integer type as positions; what is not within `count` becomes `count`.
+    """`indices` of any integer dtype as positions; indices outside [0, count) become `count`.
 
-    Behind a barrier: where they are known, XLA would scatter and gather them while it compiles, at its interpreter's
-    speed.
+    The barrier hides constant indices from XLA, which would otherwise evaluate their gathers and scatters with its
+    slow interpreter during compilation.
     """
     indices = lax.optimization_barrier(indices)
     if jnp.dtype(indices.dtype).itemsize < 4:
@@ -143,41 +147,41 @@ def checked_position(indices: Array, count: int) -> Array:
 
 
 def _flat(x: Array, axes: Sequence[int]) -> Array:
-    """x with `axes` at the end, in their order and as one."""
+    """Move `axes` to the end and collapse them into one axis."""
     return lax.collapse(jnp.moveaxis(x, axes, range(-len(axes), 0)), x.ndim - len(axes))
 
 
 def _unflat(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
-    """Undoes `_flat`; the axes come back with `sizes`."""
+    """Undo `_flat`; the axes get `sizes`."""
     return jnp.moveaxis(lax.reshape(x, (*x.shape[:-1], *sizes)), range(-len(axes), 0), axes)
 
 
 def _dimension_numbers(kind: Any, ndim: int) -> Any:
-    """The dimension numbers of a gather or scatter along the last axis, with all other axes as batch axes."""
-    lanes, last = tuple(range(ndim - 1)), (ndim - 1,)
-    return kind((), last, last, lanes, lanes)
+    """Dimension numbers of a gather or scatter along the last axis, with all other axes as batch axes."""
+    batch, last = tuple(range(ndim - 1)), (ndim - 1,)
+    return kind((), last, last, batch, batch)
 
 
 def _gather(x: Array, position: Array) -> Array:
-    """The elements of the last axis of x at `position`; 0 for a position beyond its ends."""
+    """Gather elements of x at `position` along the last axis; 0 for positions out of bounds."""
     dims = _dimension_numbers(lax.GatherDimensionNumbers, x.ndim)
     return lax.gather(x, position[..., None], dims, (1,) * x.ndim, mode=_DROP, fill_value=0)
 
 
 def read_at(x: Array, position: Array, axes: Sequence[int]) -> Array:
-    """The elements of x at `position`, in its shape: linear in x, its transpose adds in float32."""
+    """Gather elements of x at `position`. Linear in x, and the transpose adds in the accumulator dtype."""
     wide = x.astype(accumulator(x.dtype))
     read = _gather(_flat(wide, axes), _flat(position, axes))
     return _unflat(read, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
 
 
 def element_of_rank(x: Array, rank: Array, axes: Sequence[int], last: bool) -> Array:
-    """The element of x at the row-major `rank` along `axes`, which have size 1 in it; `last` counts from the end.
+    """Gather the element of x at the row-major `rank` along `axes`, which have size 1 in `rank`.
 
-    Nothing is transposed. A rank beyond the last gives some element.
+    With `last`, ranks count from the end. A rank out of bounds reads an arbitrary element. x is not transposed.
     """
     sizes = [x.shape[axis] for axis in axes]
-    lanes = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    batch_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
     rest = lax.squeeze(rank, axes).astype(np.uint32)
     if last:
         rest = lax.full_like(rest, math.prod(sizes) - 1) - rest
@@ -187,54 +191,54 @@ def element_of_rank(x: Array, rank: Array, axes: Sequence[int], last: bool) -> A
         along.insert(0, lax.rem(rest, width).astype(np.int32))
         rest = lax.div(rest, width)
     dims = lax.GatherDimensionNumbers(
-        (), tuple(sorted(axes)), tuple(axes), lanes, tuple(range(len(lanes)))
+        (), tuple(sorted(axes)), tuple(axes), batch_axes, tuple(range(len(batch_axes)))
     )
     index, one = jnp.stack(along, -1), (1,) * x.ndim
     return lax.expand_dims(lax.gather(x, index, dims, one, mode=lax.GatherScatterMode.CLIP), axes)
 
 
 def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
-    """The transpose of `read_at`: elements of y at their position in an array of `sizes`, added."""
+    """Transpose of `read_at`: add each element of y at its position in zeros of `sizes`."""
     x = slices.zeros_like(y, axes, sizes)
     return jax.linear_transpose(lambda x: read_at(x, position, axes), x)(y)[0]
 
 
 def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
-    """Elements of y at their position in zeros of `sizes`; of elements with the same position the last one stays.
+    """Scatter y into zeros of `sizes`; if several elements share a position, the last element is stored.
 
-    A scatter writes in no particular order. So it finds the number of the last element for each place by a maximum,
-    which gives the same in any order, and the place reads that element; a place without an element holds 0.
+    A scatter may write in any order. Therefore `scatter_max` finds the number of the last element at each position,
+    which does not depend on the order, and a gather reads that element. Positions without an element hold 0.
     """
-    elements, where = _flat(y, axes), _flat(position, axes)
+    elements, targets = _flat(y, axes), _flat(position, axes)
     if elements.shape[-1] == 0:
         return slices.zeros_like(y, axes, sizes)
-    number = lax.broadcasted_iota(np.int32, where.shape, where.ndim - 1)
-    none = jnp.full((*where.shape[:-1], math.prod(sizes)), -1, np.int32)
-    dims = _dimension_numbers(lax.ScatterDimensionNumbers, where.ndim)
-    last = lax.scatter_max(none, where[..., None], number, dims, mode=_DROP)
+    number = lax.broadcasted_iota(np.int32, targets.shape, targets.ndim - 1)
+    no_element = jnp.full((*targets.shape[:-1], math.prod(sizes)), -1, np.int32)
+    dims = _dimension_numbers(lax.ScatterDimensionNumbers, targets.ndim)
+    last = lax.scatter_max(no_element, targets[..., None], number, dims, mode=_DROP)
     return _unflat(_gather(elements, last), axes, sizes)
 
 
 def surviving(
     position: Array, axes: Sequence[int], sizes: Sequence[int], *, in_order: bool
 ) -> Array:
-    """`position`, with the product of `sizes` in place of each position that a later element has too.
+    """Replace each position that a later element also has by the product of `sizes`, which is out of bounds.
 
-    Positions within `sizes` are distinct then. `in_order` says that scatters write one element after another.
+    The positions in bounds are then distinct. `in_order` means that scatters write one element after another.
     """
     if position.size == 0:
         return position
     put, read = (put_in_order, read_in_order) if in_order else (put_last, read_at)
     sizes_of_y = [position.shape[axis] for axis in axes]
-    lanes = [size for axis, size in enumerate(position.shape) if axis not in axes]
-    shape = (*lanes, math.prod(sizes_of_y))
-    number = _unflat(lax.broadcasted_iota(np.int32, shape, len(lanes)), axes, sizes_of_y)
-    stays = lax.eq(read(put(number, position, axes, sizes), position, axes), number)
-    return lax.select(stays, position, lax.full_like(position, math.prod(sizes)))
+    batch = [size for axis, size in enumerate(position.shape) if axis not in axes]
+    shape = (*batch, math.prod(sizes_of_y))
+    number = _unflat(lax.broadcasted_iota(np.int32, shape, len(batch)), axes, sizes_of_y)
+    is_last = lax.eq(read(put(number, position, axes, sizes), position, axes), number)
+    return lax.select(is_last, position, lax.full_like(position, math.prod(sizes)))
 
 
 def _row_major(ndim: int, axes: Sequence[int]) -> list[int]:
-    """The order of all axes in which elements of a lane come in row-major order of `axes`."""
+    """Permutation of all axes that reorders only the pooled axes, to the order of `axes`."""
     order = list(range(ndim))
     for slot, axis in zip(sorted(axes), axes, strict=True):
         order[slot] = axis
@@ -242,15 +246,15 @@ def _row_major(ndim: int, axes: Sequence[int]) -> list[int]:
 
 
 def _places(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array:
-    """The place of each element in an array of `shape` in which all axes from the first of `axes` on are one.
+    """Scatter indices into an array of `shape` whose axes from the first pooled axis on are collapsed into one.
 
-    Places follow each other in row-major order of `axes`; their last axis has size 1.
+    Their order is the row-major order of the elements along `axes`; their last axis has size 1.
     """
     sizes, front = [shape[axis] for axis in axes], min(axes)
     steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
     def adjoin(run: tuple[tuple[int, int], ...]) -> bool:
-        """Whether axes follow each other in memory too, so that a position along them need not be divided."""
+        """True if two axes are adjacent in memory, so that a position along both needs no division."""
         (before, _), (axis, _) = run[-2:]
         return axis == before + 1
 
@@ -262,24 +266,23 @@ def _places(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array
         rest = lax.div(rest, width)
     place = place + rest * np.int32(steps[first[-1][0]])
     for axis in {*range(front, position.ndim)} - {*axes}:
-        lane = lax.broadcasted_iota(np.int32, position.shape, axis)
-        place = place + lane * np.int32(steps[axis])
+        batch_index = lax.broadcasted_iota(np.int32, position.shape, axis)
+        place = place + batch_index * np.int32(steps[axis])
     inside = lax.lt(position, lax.full_like(position, math.prod(sizes)))
     place = lax.select(inside, place, lax.full_like(place, math.prod(shape[front:])))
-    many = math.prod(position.shape[front:])
+    count = math.prod(position.shape[front:])
     ordered = lax.transpose(place, _row_major(place.ndim, axes))
-    return lax.reshape(ordered, (*shape[:front], many, 1))
+    return lax.reshape(ordered, (*shape[:front], count, 1))
 
 
 def put_in_order(
     y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], *, adds: bool = False
 ) -> Array:
-    """What `put_last` and `add_at` give, where a platform writes one element of a scatter after another.
+    """`put_last`, or `add_at` if `adds`, for platforms that write one element of a scatter after another.
 
-    `position` is as `checked_position` gives it.
-
-    What lies behind the batch is one axis: nothing is transposed, and elements that collide come in their row-major
-    order. A batch that XLA shards stays where it is. The numbers of the places are int32.
+    `position` comes from `checked_position`. The axes from the first pooled axis on are collapsed into one, and
+    elements are written in row-major order of `axes`. Leading batch axes stay, so XLA can keep the batch sharded.
+    Flat indices are int32.
     """
     shape = list(y.shape)
     for axis, size in zip(axes, sizes, strict=True):
@@ -289,24 +292,24 @@ def put_in_order(
     value = y
     if adds:
         value = y.astype(accumulator(y.dtype))
-    elif narrow:  # as integers, or XLA widens the scatter to float32
+    elif narrow:  # XLA would widen a scatter of 16-bit floats to float32
         value = lax.bitcast_convert_type(y, np.uint16)
     scatter = lax.scatter_add if adds else lax.scatter
     batch = tuple(range(front))
     place = _places(position, axes, shape)
-    found = scatter(
+    scattered = scatter(
         lax.full((*shape[:front], math.prod(shape[front:])), 0, value.dtype),
         place,
         lax.reshape(lax.transpose(value, _row_major(y.ndim, axes)), place.shape[:-1]),
         lax.ScatterDimensionNumbers((), (front,), (front,), batch, batch),
         mode=_DROP,
     )
-    x = lax.reshape(found, shape)
+    x = lax.reshape(scattered, shape)
     return lax.bitcast_convert_type(x, y.dtype) if narrow else x.astype(y.dtype)
 
 
 def read_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:
-    """The elements of x at `position`, in its shape, of an array that is flat behind the batch as in `put_in_order`."""
+    """Gather elements of x at `position`, with axes collapsed as in `put_in_order`."""
     front, order = min(axes), _row_major(x.ndim, axes)
     batch = tuple(range(front))
     flat = lax.reshape(x, (*x.shape[:front], math.prod(x.shape[front:])))
@@ -323,10 +326,9 @@ def read_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:
 
 
 def put_apart(y: Array, position: Array, axis: int, size: int) -> Array:
-    """Zeros of `size` along an axis, with each element of y at its `position` in them.
+    """Scatter y into zeros of `size` along an axis, at strictly ascending positions.
 
-    Along the axis positions ascend and none stands twice. So the scatter writes each place at most once, and gives the
-    same bits in whatever order it writes.
+    Each element is written at most once, so the result does not depend on the order of the writes.
     """
     zeros = _flat(slices.zeros_like(y, (axis,), (size,)), (axis,))
     dims = _dimension_numbers(lax.ScatterDimensionNumbers, y.ndim)

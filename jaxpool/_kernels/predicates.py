@@ -1,4 +1,4 @@
-"""Predicates of branches."""
+"""Predicates for `jax.lax.cond` that stay scalar under `jax.vmap`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jax.custom_batching import custom_vmap
 
 @custom_vmap
 def all_of(holds: Array) -> Array:
-    """Whether all elements are True, over all examples of a `vmap`, so that a branch on it stays a branch."""
+    """True if all elements are True for all examples of a `vmap`, so that `cond` does not become a select."""
     return jnp.all(holds)
 
 

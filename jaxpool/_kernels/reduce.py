@@ -1,9 +1,9 @@
-"""Extremes over whole axes, and who attained them: how many, or the index of one.
+"""Maximum and minimum over whole axes, with the number of tied elements or the rank of one of them.
 
-All arrays keep their reduced axes, of size 1 in results. `mask` says which elements count; it
-broadcasts to x. Reductions of XLA for CPU vectorise what lies in memory and not what they compute. With a
-`fold` the stretches of an axis are joined in a pass of its own, which is stored, and what is left is reduced. With
-`as_floats`, for small arrays, sums, counts and ranks are float32, whose reductions XLA hands to a library.
+Results keep the reduced axes with size 1. `mask` is a `where` mask that broadcasts to x. XLA for CPU vectorises
+reductions of stored arrays, but not of operands that are computed in the same loop. A `fold` therefore first joins
+stretches of an axis in a stored pass and then reduces the rest. With `as_floats`, small arrays use float32 for sums,
+counts and ranks, because XLA passes float32 reductions to a library.
 """
 
 import functools
@@ -40,16 +40,16 @@ def extreme(
     fold: Fold | None = None,
     as_floats: bool = False,
 ) -> Array:
-    """The largest or smallest element; where none counts, the least or greatest value of the type.
+    """Maximum or minimum of the elements in the mask, or the identity if there are none.
 
-    Where a platform's reduction `loses_nan`, a sum, perhaps `as_floats`, tells whether there is one.
-    Folded, keys are compared, which are integers: their maximum does not lose it.
+    If the platform's reduction `loses_nan`, a sum that is NaN, perhaps `as_floats`, selects a branch that looks for
+    NaN. With a fold, integer keys are compared, whose reduction does not lose NaN.
     """
     if fold is not None:
         return _folded(x, axes, kind, mask, fold)
     value, fill = x, losing(x.dtype, kind)
-    as_it_is = is_float(x.dtype) and x.dtype.itemsize > 1
-    if not as_it_is:
+    undecoded = is_float(x.dtype) and x.dtype.itemsize > 1
+    if not undecoded:
         value, fill = decode(x), decoded_losing(x.dtype, kind)
     if mask is not None:
         value = lax.select(slices.broadcast_like(mask, value), value, lax.full_like(value, fill))
@@ -59,8 +59,8 @@ def extreme(
 
     def with_nan(value: Array) -> Array:
         y = reduced(value)
-        found = lax.reduce(lax.ne(value, value), np.False_, lax.bitwise_or, axes)
-        return lax.select(found, lax.full_like(y, np.nan), y)
+        has_nan = lax.reduce(lax.ne(value, value), np.False_, lax.bitwise_or, axes)
+        return lax.select(has_nan, lax.full_like(y, np.nan), y)
 
     if loses_nan and is_float(value.dtype):
         terms = cast(value, accumulator(value.dtype)) if as_floats else value
@@ -69,11 +69,11 @@ def extreme(
     else:
         y = reduced(value)
     y = lax.expand_dims(y, axes)
-    return y if as_it_is else encode(y, x.dtype)
+    return y if undecoded else encode(y, x.dtype)
 
 
 def _starts(size: int, fold: Fold) -> tuple[list[int], int]:
-    """Where each stretch of an axis begins, and their common length; the last ends with the axis, and may overlap."""
+    """Starts of the stretches of an axis, and their common length; the last stretch may overlap the previous."""
     length = -(-size // fold.ways)
     return sorted({min(start, size - length) for start in range(0, size, length)}), length
 
@@ -83,32 +83,32 @@ def _has_16_bits(dtype: DType) -> bool:
 
 
 def _part_keys(part: Array, dtype: DType, nan: NaN) -> Array:
-    """The keys of floats of `dtype`, of which 16-bit ones may be given as their bits."""
+    """Keys of floats of `dtype`, which are passed as floats or as their bits."""
     return to_keys(part, nan) if is_float(part.dtype) else bits_to_keys(part, dtype, nan)
 
 
 def _in_stretches(
     fold: Fold, joined: Callable[..., Array], x: Array, *others: Array | None
 ) -> Array:
-    """`joined` of rows of stretches, one row an array, in a pass of its own; the others broadcast to x.
+    """Evaluate `joined` in a stored pass; each argument is the list of stretches of one array.
 
-    16-bit floats are cut as the integers that have their bits: XLA for CPU makes NaNs quiet in each piece of a
-    bfloat16, for which it widens the piece to float32.
+    `others` broadcast to x. 16-bit floats are sliced as integers: XLA for CPU widens each slice of a bfloat16 to
+    float32, to make NaNs quiet.
     """
     starts, length = _starts(x.shape[fold.axis], fold)
-    given = [each for each in (x, *others) if each is not None]
+    arrays = [each for each in (x, *others) if each is not None]
 
     def run(x: Array, *others: Array) -> Array:
-        given = (to_bits(x) if _has_16_bits(x.dtype) else x, *others)
+        arrays = (to_bits(x) if _has_16_bits(x.dtype) else x, *others)
 
         def part(each: Array, start: int) -> Array:
             if each.shape[fold.axis] == 1:
                 return each
             return lax.slice_in_dim(each, start, start + length, axis=fold.axis)
 
-        return joined(*[[part(each, start) for start in starts] for each in given])
+        return joined(*[[part(each, start) for start in starts] for each in arrays])
 
-    return materialise(fold.barrier, run, *given)
+    return materialise(fold.barrier, run, *arrays)
 
 
 def _folded(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold: Fold) -> Array:
@@ -126,7 +126,7 @@ def _folded(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold:
         return finished(functools.reduce(join, keys))
 
     def finished(keys: Array) -> Array:
-        """The values, in the pass that leaves nothing to be reduced."""
+        """Convert keys to values in the last pass, if it leaves nothing to reduce."""
         done = all(keys.shape[axis] == 1 for axis in axes)
         return from_keys(keys, x.dtype) if done else keys
 
@@ -142,9 +142,9 @@ def _folded(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold:
 
 
 def _compared(x: Array, fold: Fold | None, dtype: DType) -> Array:
-    """What is looked at to find ties. Integers of 16 bits where much is compared: they are not widened.
+    """Decode x for comparisons. With a fold, 16-bit floats become 16-bit keys, which are not widened.
 
-    x is of `dtype`, or has the bits of such floats.
+    x has `dtype`, or holds the bits of floats of `dtype`.
     """
     if fold is None or not _has_16_bits(dtype):
         return decode(x)
@@ -157,23 +157,23 @@ def _ties(value: Array, best: Array, mask: Array | None) -> Array:
 
 
 def attained(x: Array, y: Array, mask: Array | None = None, fold: Fold | None = None) -> Array:
-    """Where an element that counts ties with the extreme y."""
+    """Mask of the elements in `mask` that tie with the maximum or minimum y."""
     return _ties(_compared(x, fold, x.dtype), _compared(y, fold, x.dtype), mask)
 
 
 def _counts(x: Array, y: Array, mask: Array | None, fold: Fold) -> Array:
-    """How many elements of stretches tie with the extreme."""
+    """Counts of tied elements, added up over the stretches of each fold."""
     narrow = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 
     def added(parts: list[Array], fold: Fold, size: int, dtype: DType) -> Array:
-        """The sum of parts; of what the last two stretches share the last has nothing."""
+        """Add parts; elements shared by the last two stretches count once."""
         starts, length = _starts(size, fold)
-        twice = starts[-2] + length - starts[-1]
-        if twice > 0:
+        overlap = starts[-2] + length - starts[-1]
+        if overlap > 0:
             *parts, last = parts
             place = lax.broadcasted_iota(np.int32, last.shape, fold.axis)
-            is_own = lax.ge(place, lax.full_like(place, twice))
-            parts = [*parts, lax.select(is_own, last, lax.full_like(last, 0))]
+            is_new = lax.ge(place, lax.full_like(place, overlap))
+            parts = [*parts, lax.select(is_new, last, lax.full_like(last, 0))]
         return functools.reduce(lax.add, [part.astype(dtype) for part in parts])
 
     def tied(parts: Sequence[Array], bests: Sequence[Array], *masks: Sequence[Array]) -> Array:
@@ -182,11 +182,11 @@ def _counts(x: Array, y: Array, mask: Array | None, fold: Fold) -> Array:
         ties = [_ties(_compared(part, fold, x.dtype), best, mask) for part, best, mask in triples]
         return added(ties, fold, x.shape[fold.axis], narrow)
 
-    found = _in_stretches(fold, tied, x, _compared(y, fold, x.dtype), mask)
+    counted = _in_stretches(fold, tied, x, _compared(y, fold, x.dtype), mask)
     for then in fold.later():
-        again = functools.partial(added, fold=then, size=found.shape[then.axis], dtype=np.int32)
-        found = _in_stretches(then, again, found)
-    return found
+        again = functools.partial(added, fold=then, size=counted.shape[then.axis], dtype=np.int32)
+        counted = _in_stretches(then, again, counted)
+    return counted
 
 
 def tied_count(
@@ -197,14 +197,14 @@ def tied_count(
     fold: Fold | None = None,
     as_floats: bool = False,
 ) -> Array:
-    """How many elements that count tie with y, as uint32; at least 1. Few are added `as_floats`."""
-    found = attained(x, y, mask) if fold is None else _counts(x, y, mask, fold)
+    """Number of elements in the mask that tie with y, as uint32, at least 1; counted in float32 if `as_floats`."""
+    tied = attained(x, y, mask) if fold is None else _counts(x, y, mask, fold)
     dtype = np.float32 if as_floats else np.uint32
-    count = jnp.sum(found, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
+    count = jnp.sum(tied, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
     return lax.max(count, lax.full_like(count, 1))
 
 
-# One index per output: the rank of the chosen element
+# One index per output element: the rank of the selected element
 
 
 def _ranks(
@@ -214,9 +214,9 @@ def _ranks(
     last: bool,
     shift: tuple[int, int, Array] | None = None,
 ) -> Array:
-    """Row-major positions in the order of `axes`, counted from the end if `last`; sharded as `like`.
+    """Row-major ranks in the order of `axes`, counted from the end if `last`, with the sharding of `like`.
 
-    `shift` is an axis, its size, and how far beyond its own position along it each element stands.
+    `shift` is an axis, its full size, and the offset of each element along this axis.
     """
     rank = lax.full_like(like, 0, dtype)
     for axis in axes:
@@ -228,7 +228,7 @@ def _ranks(
             size, step = shift[1], step + shift[2].astype(dtype)
         if last:
             step = lax.full_like(step, max(size - 1, 0)) - step
-        # 256 in a uint8 is 0, and so is what it scales.
+        # A size of 256 becomes 0 in uint8; the rank that it multiplies is 0 then.
         rank = rank * np.asarray(size).astype(dtype) + step
     return rank
 
@@ -240,7 +240,10 @@ def _rank_type(sizes: Sequence[int], masked: bool) -> np.dtype:
 def first_rank(
     tied: Array, axes: Sequence[int], last: bool, masked: bool, *, as_floats: bool = False
 ) -> Array:
-    """The least rank of a tied element, of fewer than 2**16 as floats; of none the greatest value of the type."""
+    """Least rank of a tied element, or the greatest value of the index dtype if none is tied.
+
+    `as_floats` compares ranks in float32, for fewer than 2**16 elements.
+    """
     dtype = _rank_type([tied.shape[axis] for axis in axes], masked)
     compared = np.dtype(np.float32) if as_floats else dtype
     none = np.asarray(np.iinfo(dtype).max, compared)
@@ -258,9 +261,9 @@ def chosen_rank(
     fold: Fold | None = None,
     as_floats: bool = False,
 ) -> Array:
-    """The least rank of an element that counts and ties with the extreme y, or the greatest value of the type.
+    """Least rank of an element in the mask that ties with y, or the greatest value of the index dtype.
 
-    Folded: of the stretches the first, or the last, in which one ties; and then the rank it has there.
+    With a fold, each position first selects the first or last stretch with a tied element, then its rank.
     """
     masked = mask is not None
     if fold is None:
@@ -273,14 +276,14 @@ def chosen_rank(
 
     def joined(parts: Sequence[Array], bests: Sequence[Array], *masks: Sequence[Array]) -> Array:
         counts = masks[0] if masks else [None] * len(parts)
-        which = lax.full_like(parts[0], -1, narrow)
+        piece = lax.full_like(parts[0], -1, narrow)
         rows = [*enumerate(zip(parts, bests, counts, strict=True))]
         for number, (part, best, counting) in rows if last else rows[::-1]:
             tied = _ties(_compared(part, fold, x.dtype), best, counting)
-            which = lax.select(tied, lax.full_like(which, number), which)
-        begin = lax.min(which.astype(np.int32) * np.int32(length), np.int32(size - length))
-        rank = _ranks(which, axes, dtype, last, (fold.axis, size, begin))
-        return lax.select(lax.ge(which, lax.full_like(which, 0)), rank, lax.full_like(rank, none))
+            piece = lax.select(tied, lax.full_like(piece, number), piece)
+        begin = lax.min(piece.astype(np.int32) * np.int32(length), np.int32(size - length))
+        rank = _ranks(piece, axes, dtype, last, (fold.axis, size, begin))
+        return lax.select(lax.ge(piece, lax.full_like(piece, 0)), rank, lax.full_like(rank, none))
 
     rank = _in_stretches(fold, joined, x, _compared(y, fold, x.dtype), mask)
     for then in fold.later():
@@ -289,6 +292,6 @@ def chosen_rank(
 
 
 def has_rank(rank: Array, shape: Sequence[int], axes: Sequence[int], last: bool) -> Array:
-    """Where the element of that rank stands in an array of `shape`."""
+    """Mask of `shape` that is True at the element of the given rank."""
     whole = jnp.broadcast_to(rank, shape)
     return lax.eq(_ranks(whole, axes, rank.dtype, last), whole)

@@ -1,7 +1,7 @@
-"""Windows reduced by one instruction of XLA, and the transpose of their sums, which is another.
+"""Window reductions by `lax.reduce_window`, and the transpose of window sums.
 
-A TPU has hardware for it, a GPU reads the array once. Where XLA for CPU would not vectorise it, no plan asks
-for it.
+TPUs have hardware for this instruction, and GPUs read the array once. Plans do not use it where XLA for CPU would not
+vectorise it.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_losing, encode
 from jaxpool._kernels.dtypes import Kind, losing
 
-# Whether a reduction of lax is bound by a kernel, whose own it then is: `accelerate` takes over those of programs.
-# A user context of jax, made with the module: jax asks that contexts are not made while other threads use it.
+# True while a kernel binds a reduction of lax, which `accelerate` must not replace. Created on import, because jax asks
+# that user contexts are not created while other threads use it.
 in_kernel = jax.make_user_context(False)
 
 
 def window_extreme(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
-    """The largest or smallest element of each window. Of zeros of both signs it may be either."""
+    """Maximum or minimum of each window. For tied zeros, the sign of the result is arbitrary."""
     join = lax.max if kind == "max" else lax.min
     if x.dtype in (jnp.bfloat16, jnp.float16):
         return _reduced(x, losing(x.dtype, kind), join, dims)
@@ -31,22 +31,22 @@ def window_extreme(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
 
 
 def group_extremes(x: Array, kind: Kind, groups: Sequence[Sequence[Axis]]) -> list[Array]:
-    """x, that reduced by the last group of axes, by the one before too, and so on to all of them."""
-    found = [x]
+    """x, followed by the results of pooling it over one group of axes after another, the last group first."""
+    results = [x]
     for group in reversed(groups):
-        found.append(window_extreme(found[-1], kind, group))
-    return found
+        results.append(window_extreme(results[-1], kind, group))
+    return results
 
 
 def window_total(x: Array, dims: Sequence[Axis]) -> Array:
-    """The sum over each window, in the type of x."""
+    """Sum over each window, in the dtype of x."""
     return _reduced(x, np.zeros((), x.dtype), lax.add, dims)
 
 
 def window_total_transposed(dy: Array, dims: Sequence[Axis]) -> Array:
-    """The transpose of `window_total`: jax's is a sum of neighbours of dy with zeros in between."""
+    """Transpose of `window_total`, by `jax.linear_transpose`: a window sum of dy with zeros in between."""
     x = slices.zeros_like(dy, [dim.axis for dim in dims], [dim.size for dim in dims])
-    with in_kernel(True):  # transposed, the sum is bound anew
+    with in_kernel(True):  # the transpose binds a new reduction
         return jax.linear_transpose(lambda x: window_total(x, dims), x)(dy)[0]
 
 

@@ -1,7 +1,7 @@
-"""Regions of images: where samples lie, how much each pixel weighs, and boxes in groups of one image.
+"""Boxes in images: sample points, the weights of pixels, and groups of boxes in the same image.
 
-Everything is separable: a box has a matrix for its rows and one for its columns. What jax makes of
-their products in either direction is products again, so no derivative of them scatters.
+Weights are separable: each box has a matrix for its rows and a matrix for its columns. The derivatives of their
+products are matrix products again, so no derivative scatters.
 """
 
 import functools
@@ -14,8 +14,8 @@ from jax import numpy as jnp
 
 from jaxpool._kernels.dtypes import DType
 
-# Points that are looked at for each pixel where a cell has ceil(length) of them, which are more than half
-# a pixel apart: 4 may lie less than a pixel from its centre, and one at each end is for rounding.
+# Sample points considered per pixel if a cell has ceil(length) points. Their distance is more than half a pixel, so at
+# most 4 are less than a pixel from the centre of the pixel. One more at each end allows for rounding.
 REACH = 6
 
 
@@ -26,28 +26,28 @@ def _whole(count: int, dtype: DType, axis: int, rank: int) -> Array:
 
 
 def _divided(length: Array, cells: int) -> Array:
-    """`length / cells`, correctly rounded: the last bit may decide which pixels are in a cell.
+    """`length / cells`, correctly rounded, because the last bit may decide which pixels are in a cell.
 
-    XLA multiplies with the rounded reciprocal of a constant. `length * 0` makes the divisor none.
+    XLA replaces a constant divisor by its rounded reciprocal. Adding `length * 0` makes the divisor non-constant.
     """
     return length / (lax.full_like(length, cells) + length * 0)
 
 
 def rounded(product: Array) -> Array:
-    """A product in its own type: XLA would join it to a sum that follows, into one rounding of both.
+    """Round a product before it is added: XLA would contract product and sum to one operation with one rounding.
 
-    A sum cannot be joined across a clamp, here to all finite numbers. Its derivative is jax's own: of a
-    `jax.custom_jvp` jax 0.10 loses the rule in a gradient of a gradient through `jax.lax.scan`.
+    XLA does not contract across a clamp, here to the finite numbers. There is no `jax.custom_jvp`, because jax 0.10
+    loses its rule in second derivatives through `jax.lax.scan`.
     """
     most = np.asarray(jnp.finfo(product.dtype).max, product.dtype)
     return lax.clamp(-most, product, most)
 
 
 def bilinear(start: Array, length: Array, cells: int, size: int, samples: int | None) -> Array:
-    """How much each of `size` pixels weighs in each of `cells` of spans of `length`: (K, cells, size).
+    """Weight of each of `size` pixels in each of `cells` equal parts of spans of `length`: (K, cells, size).
 
-    A cell is the mean of `samples` points, each between two pixels; of as many as it is pixels long
-    if None. A point more than a pixel outside counts as 0.
+    A cell is the mean of `samples` points, each interpolated between two pixels. None takes one point per pixel of
+    its length, rounded up. A point more than a pixel outside counts as 0.
     """
     start, dtype = start[:, None, None, None], start.dtype
     length = _divided(length[:, None, None, None], cells)
@@ -62,7 +62,7 @@ def bilinear(start: Array, length: Array, cells: int, size: int, samples: int | 
         number = jnp.maximum(lax.stop_gradient(first), 0) + _whole(REACH, dtype, 3, 4)
     point = begin + rounded((number + 0.5) * (length / jnp.maximum(count, 1)))
     counts = (number >= 0) & (number < count) & ~((point < -1) | (point > size))
-    # jnp.clip has half a derivative at its bounds, this the one from the right.
+    # jnp.clip has half a derivative at its bounds; this has the derivative from the right.
     point = jnp.where(point >= size - 1, size - 1, jnp.where(point < 0, 0, point))
     low = lax.stop_gradient(jnp.floor(point))
     weight = jnp.where(pixel == low, 1 - (point - low), 0)
@@ -73,9 +73,9 @@ def bilinear(start: Array, length: Array, cells: int, size: int, samples: int | 
 def points(
     start: Array, length: Array, cells: int, size: int | Array, samples: int
 ) -> tuple[Array, Array]:
-    """The pixels between which the points of each cell lie, and how much they weigh: (K, cells, 2 * samples) each.
+    """Pixels next to the sample points of each cell, and their weights: (K, cells, 2 * samples) each.
 
-    `size` is that of the axis, or of the axis in which each box lies.
+    `size` is the size of the axis, or an array with the size for each box.
     """
     if not isinstance(size, int):
         size = size.astype(start.dtype)[:, None, None]
@@ -91,9 +91,9 @@ def points(
 
 
 def cell_bounds(start: Array, length: Array, cells: int, size: int) -> tuple[Array, Array]:
-    """Where each of `cells` of a span of whole pixels begins and ends, within `size`: (K, cells) each.
+    """Start and exclusive end of each of `cells` cells in a span of whole pixels, within `size`: (K, cells) each.
 
-    `start` and `length` hold whole numbers; cells overlap where the length does not divide.
+    `start` and `length` hold whole numbers. Cells overlap if `cells` does not divide the length.
     """
     step = _divided(length, cells)[:, None]
     number, offset = _whole(cells, step.dtype, 1, 2), start[:, None]
@@ -103,17 +103,16 @@ def cell_bounds(start: Array, length: Array, cells: int, size: int) -> tuple[Arr
 
 
 def even(low: Array, high: Array, size: int, dtype: DType) -> Array:
-    """The weights of a mean over the pixels from `low` to `high`: (K, cells, size); of none, zeros."""
+    """Weights of a mean over the pixels `low : high`: (K, cells, size), zeros for an empty range."""
     pixel = _whole(size, np.int32, 2, 3)
     inside = (pixel >= low[..., None]) & (pixel < high[..., None])
     return inside.astype(dtype) / jnp.maximum(high - low, 1).astype(dtype)[..., None]
 
 
 class Groups(NamedTuple):
-    """Boxes in groups of one image each: the image of a group, the box of each slot, the slot of each box.
+    """Boxes in groups of one image: the image of each group, the box of each slot, the slot of each box.
 
-    The number of boxes stands for a slot that is free, the number of slots for a box whose image
-    does not exist.
+    A free slot has the number of boxes as its box. A box without an image has the number of slots as its slot.
     """
 
     image: Array
@@ -122,7 +121,7 @@ class Groups(NamedTuple):
 
 
 def group(images: Array | None, boxes: int, count: int, size: int) -> Groups:
-    """`boxes`, of which box k lies in image `images[k]` of `count`, in groups of `size`."""
+    """Sort boxes into groups of `size`; box k is in image `images[k]` of `count`, or in image 0 if None."""
     if images is None:
         groups = -(-boxes // size)
         number = jnp.arange(groups * size)
@@ -130,16 +129,16 @@ def group(images: Array | None, boxes: int, count: int, size: int) -> Groups:
     groups = min(boxes, -(-boxes // size) + count)
     order = jnp.argsort(images, stable=True)
     first = jnp.searchsorted(images[order], jnp.arange(count + 1, dtype=images.dtype))
-    groups_of = -(-jnp.diff(first) // size)  # how many groups each image has
-    last_group = jnp.cumsum(groups_of)
+    groups_per_image = -(-jnp.diff(first) // size)
+    last_group = jnp.cumsum(groups_per_image)
     image = jnp.searchsorted(last_group, jnp.arange(groups), side="right")
     image = jnp.minimum(image, count - 1).astype(np.int32)
-    first_slot = size * (last_group - groups_of)
+    first_slot = size * (last_group - groups_per_image)
     number = jnp.arange(groups * size)
     of = jnp.repeat(image, size)
     rank = first[of] + number - first_slot[of]
-    taken = rank < first[of + 1]
-    box = jnp.where(taken, order[jnp.minimum(rank, boxes - 1)], boxes)
+    in_use = rank < first[of + 1]
+    box = jnp.where(in_use, order[jnp.minimum(rank, boxes - 1)], boxes)
     known = (images >= 0) & (images < count)
     at = jnp.clip(images, 0, count - 1)
     slot = first_slot[at] + jnp.argsort(order) - first[at]
@@ -147,16 +146,16 @@ def group(images: Array | None, boxes: int, count: int, size: int) -> Groups:
 
 
 def rows(x: Array, at: Array) -> Array:
-    """The rows of x at `at`; zeros for one beyond the last."""
+    """Rows of x at `at`, zeros beyond the last row."""
     return jnp.take(x, at, axis=0, mode="fill", fill_value=0)
 
 
 def products(x: Array, down: Array, across: Array, images: Array, *, own: bool) -> Array:
-    """The weighted sums of each group of boxes over its image: (groups, boxes, cells, cells, C).
+    """Weighted sums of each group of boxes over its image: (groups, boxes, cells, cells, C).
 
-    `x` (B, H, W, C), `down` (groups, boxes, cells, H), `across` (groups, boxes, cells, W). If each
-    cell has channels of its `own`, those of x are (C, cells, cells). What lies between the two
-    products of a group is computed again by the derivative, so memory does not grow with the boxes.
+    `x` is (B, H, W, C), `down` (groups, boxes, cells, H), `across` (groups, boxes, cells, W). With `own`, each cell
+    has separate channels, and the channels of x are (C, cells, cells). The derivative recomputes the intermediate
+    product of a group, so memory does not grow with the boxes.
     """
     dot = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
     if own:
@@ -168,7 +167,7 @@ def products(x: Array, down: Array, across: Array, images: Array, *, own: bool) 
     @jax.checkpoint
     def of_group(x: Array, down: Array, across: Array, image: Array) -> Array:
         one = lax.dynamic_index_in_dim(x, image, keepdims=False)
-        # A copy for each row of cells, which XLA for CPU multiplies faster where channels are many:
+        # With a copy for each row of cells, XLA for CPU multiplies faster if there are many channels. See
         # "Weights of columns copied" in bench/NOTES.md.
         across = jnp.broadcast_to(across[:, None], (*down.shape[:2], *across.shape[1:]))
         return dot(second, across, dot(first, down, one))

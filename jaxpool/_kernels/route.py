@@ -1,9 +1,9 @@
-"""The two linear maps that the index of a selection defines: dense, no scatter.
+"""The two linear maps defined by the indices of a selection, as dense passes without a scatter.
 
-    pick    y[o]  = x[element that window o chose]
-    route   dx[i] = sum of dy[o] over the windows o that chose element i
+    pick    y[o]  = x[element that window o selected]
+    route   dx[i] = sum of dy[o] over the windows o that selected element i
 
-`pick` is the derivative of a selection, `route` its transpose.
+`pick` maps tangents, and its transpose `route` maps cotangents.
 """
 
 import functools
@@ -22,7 +22,7 @@ from jaxpool._plan.steps import Step
 
 
 def _chose(piece: int, index: Array, step: Step) -> Array:
-    """Where `index` lies in the piece of a step that begins with tap `piece`; where two overlap, in the first."""
+    """Mask of indices in the piece that begins at tap `piece`; an index in two pieces belongs to the first."""
     end = piece + step.reach
     first = max((start + step.reach for start in step.starts if start < piece), default=0)
     if end == first + 1:
@@ -35,7 +35,7 @@ def _chose(piece: int, index: Array, step: Step) -> Array:
 
 
 def _sent(dy: Array, index: Array, pass_: Pass, dtype: DType) -> Array:
-    """What each element before a step gets from the outputs that chose a piece that begins with it."""
+    """Sum of dy over the outputs that selected a piece beginning at each input element of a step."""
     step = pass_.step
     if pass_.layout.reading == "tables":
         return tables.sent(dy, index, step, dtype)
@@ -49,10 +49,10 @@ def _sent(dy: Array, index: Array, pass_: Pass, dtype: DType) -> Array:
 
 
 def _lowered(index: Array, pass_: Pass) -> Array:
-    """The index before a step from the index after it: what each intermediate element was chosen as.
+    """Index before a step from the index after it: the tap within the selected piece.
 
-    All windows that chose an intermediate element agree on where it came from, so joining them by
-    max loses nothing; an element that none chose gets 0, and nothing is read from it or sent to it.
+    All windows that selected an intermediate element agree on its tap, so their maximum is exact. Elements that no
+    window selected get 0, and no value is read from them or added to them.
     """
     step, dtype = pass_.step, index_dtype(pass_.step.reach)
     if pass_.layout.reading == "tables":
@@ -70,7 +70,7 @@ def _lowered(index: Array, pass_: Pass) -> Array:
 
 
 def _picked(x: Array, index: Array, pass_: Pass) -> Array:
-    """The element that stands where the piece chosen by each output of a step begins."""
+    """Element at the start of the piece that each output of a step selected."""
     step = pass_.step
 
     def term(piece: int, parts: Sequence[Array], grow: Grow) -> Array:
@@ -82,9 +82,9 @@ def _picked(x: Array, index: Array, pass_: Pass) -> Array:
 
 
 def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
-    """Each element of dy added to the position its window chose, zeros elsewhere.
+    """Add each element of dy to the element that its window selected; zeros elsewhere.
 
-    `index` is one that `select` gave, or any of windows that do not meet.
+    `index` must come from `select` unless the windows are disjoint.
     """
     dx = dy
     if plan.widen != "never":
@@ -94,8 +94,8 @@ def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
         last = pass_ is plan.backward[-1]
         dtype = dy.dtype if last else accumulator(dy.dtype)
         send = functools.partial(_sent, pass_=pass_, dtype=dtype)
-        apart = not last or pass_.layout.reading == "tables"
-        sent = materialise(plan.barrier, send, dx, index) if apart else send(dx, index)
+        stored = not last or pass_.layout.reading == "tables"
+        sent = materialise(plan.barrier, send, dx, index) if stored else send(dx, index)
         if not last:
             index = materialise(plan.barrier, functools.partial(_lowered, pass_=pass_), index)
         dx = sent
@@ -103,7 +103,7 @@ def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
 
 
 def pick(x: Array, index: Array, plan: MaxPlan) -> Array:
-    """The elements of x at the taps `index`."""
+    """Element of x at the tap `index` of each window."""
     indices = [index]
     for pass_ in plan.tangent[:-1]:
         lower = functools.partial(_lowered, pass_=pass_)

@@ -1,13 +1,11 @@
-"""Running extremes by passes: after pass k every element has seen the `ways`^k elements up to itself.
+"""Running maxima and minima by passes: after pass k, each element covers the `ways`^k elements up to itself.
 
-The running extreme keeps to one element until another takes over, so the outputs that chose an
-element lie next to each other: a run that begins at that element. Sums over runs and copies along
-them go in the same steps, and need no more than the index. Forward, reach grows towards the
-start of the axis; in reverse, towards its end.
+The outputs that selected one element are adjacent: they form a run that begins at this element. Sums over runs and
+copies along runs use the same passes and need only the index. A forward scan extends towards the start of the axis,
+a reverse scan towards its end.
 
-Where a plan says so, the axis is cut into blocks, each of which has passes of its own. What whole blocks come
-to is a shorter axis, along which they are joined in the same way. A last pass joins what the elements of a block
-have seen to what all blocks before it have:
+The plan may cut the axis into blocks, which are scanned separately. The totals of the blocks form a shorter axis,
+which is scanned in the same way. A last pass joins each element with the total of all earlier blocks:
 
     1 2 0 | 1 3 1 | 0 2 1      maxima 1 2 2 | 1 3 3 | 0 2 2, of ends 2 3 3, joined 1 2 2 | 2 3 3 | 3 3 3
 """
@@ -40,7 +38,7 @@ Others = Sequence[tuple[Array, ...]]
 
 
 def _shift(x: Array, axis: int, far: int, fill: object) -> Array:
-    """Element i is what was element `i - far`."""
+    """Shift x along an axis: element i of the result is element `i - far` of x."""
     return slices.pad(x, [axis], [(far, -far, 0)], fill)
 
 
@@ -54,10 +52,10 @@ def _scan(
     *given: Array,
     apart: int = 1,
 ) -> Array:
-    """Every element joined to all before it, by `join(x, *given, others=..., fars=...)`.
+    """Join every element with all elements before it, by `join(x, *given, others=..., fars=...)`.
 
-    Of `others` each is `(far_x, *far_given)`, as many elements away as `fars` says. Neighbours in x stand
-    `apart` elements apart in the array that is run.
+    Each of `others` is `(x, *given)` at the distance in `fars`. Adjacent elements of x are `apart` elements
+    from each other in the scanned array.
     """
     size = x.shape[axis]
     length = plan.block(size)
@@ -88,7 +86,7 @@ def _by_blocks(
     *given: Array,
     apart: int,
 ) -> Array:
-    """`_scan` by blocks of `length`; if the axis is no multiple, the last is filled up."""
+    """`_scan` in blocks of `length`; a partial last block is padded."""
     size = x.shape[axis]
     count = -(-size // length)
 
@@ -96,16 +94,16 @@ def _by_blocks(
         whole = slices.pad(x, [axis], [(0, count * length - size, 0)], fill)
         return lax.reshape(whole, (*x.shape[:axis], count, length, *x.shape[axis + 1 :]))
 
-    blocks, cut_given = cut(x, fill), [cut(each, 0) for each in given]
-    within = _scan(join, blocks, fill, axis + 1, reverse, plan, *cut_given, apart=apart)
+    blocks, cut_args = cut(x, fill), [cut(each, 0) for each in given]
+    within = _scan(join, blocks, fill, axis + 1, reverse, plan, *cut_args, apart=apart)
     end = 0 if reverse else length - 1
-    ends = [lax.index_in_dim(each, end, axis + 1, keepdims=False) for each in (within, *cut_given)]
-    past = _scan(join, ends[0], fill, axis, reverse, plan, *ends[1:], apart=apart * length)
+    ends = [lax.index_in_dim(each, end, axis + 1, keepdims=False) for each in (within, *cut_args)]
+    totals = _scan(join, ends[0], fill, axis, reverse, plan, *ends[1:], apart=apart * length)
 
-    to = -1 if reverse else 1
-    before = [_shift(past, axis, to, fill), *[_shift(each, axis, to, 0) for each in ends[1:]]]
-    far = length - int32_range(length) if reverse else int32_range(length) + 1
-    line = slices.along(far, axis + 1, x.ndim + 1)
+    step = -1 if reverse else 1
+    before = [_shift(totals, axis, step, fill), *[_shift(each, axis, step, 0) for each in ends[1:]]]
+    distance = length - int32_range(length) if reverse else int32_range(length) + 1
+    distances = slices.along(distance, axis + 1, x.ndim + 1)
 
     def with_past(within: Array, *arrays: Array) -> Array:
         here = (within, *arrays[: len(given)])
@@ -113,11 +111,11 @@ def _by_blocks(
             slices.broadcast_like(lax.expand_dims(each, [axis + 1]), like)
             for each, like in zip(arrays[len(given) :], here, strict=True)
         ]
-        y = join(*here, others=[tuple(others)], fars=[apart * line.astype(np.int32)])
+        y = join(*here, others=[tuple(others)], fars=[apart * distances.astype(np.int32)])
         y = lax.reshape(y, (*x.shape[:axis], count * length, *x.shape[axis + 1 :]))
         return lax.slice_in_dim(y, 0, size, axis=axis)
 
-    return materialise(plan.barrier, with_past, within, *cut_given, *before)
+    return materialise(plan.barrier, with_past, within, *cut_args, *before)
 
 
 def _run(
@@ -129,9 +127,9 @@ def _run(
     plan: ScanPlan,
     *behind: Array,
 ) -> Array:
-    """The extreme of all elements up to each one, `fill` losing to all.
+    """Running maximum or minimum; `fill` is the identity.
 
-    Given how many elements of its episode are `behind` each, it is that of those alone.
+    `behind` is the number of earlier elements in the episode of each element. It limits the result to the episode.
     """
     best = lax.max if kind == "max" else lax.min
 
@@ -152,9 +150,9 @@ def _run(
 
 
 def elements_behind(reset: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """How many elements of its episode the run has seen before each; an episode begins where `reset` is True.
+    """Number of elements of its episode that the scan visits before each element.
 
-    In reverse a run enters an episode at its end, which is the element before one that is True.
+    An episode begins where `reset` is True. A reverse scan enters it at its end, directly before the next True.
     """
     last = max(reset.shape[axis] - 1, 0)
     enters = _shift(reset, axis, -1, True) if reverse else reset
@@ -166,7 +164,7 @@ def elements_behind(reset: Array, axis: int, reverse: bool, plan: ScanPlan) -> A
 
 
 def _read(x: Array, kind: Kind, plan: ScanPlan) -> tuple[Array, np.ndarray]:
-    """x as it is compared, and what loses to all of it."""
+    """x converted for comparisons, and the identity."""
     if not plan.keys:
         return decode(x), decoded_losing(x.dtype, kind)
     nan: NaN = "greatest" if kind == "max" else "least"
@@ -178,7 +176,7 @@ def _written(best: Array, dtype: DType, plan: ScanPlan) -> Array:
 
 
 def running(x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan, *reset: Array) -> Array:
-    """The extreme of all elements up to each one, or of those of its episode; NaN beats every number."""
+    """Running maximum or minimum, restarted where `reset` is True. NaN wins over every number."""
     value, fill = _read(x, kind, plan)
     behind = [elements_behind(mask, axis, reverse, plan) for mask in reset]
     return _written(_run(value, axis, kind, fill, reverse, plan, *behind), x.dtype, plan)
@@ -187,25 +185,25 @@ def running(x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan, *res
 def running_select(
     x: Array, axis: int, kind: Kind, ties: Order, reverse: bool, plan: ScanPlan, *reset: Array
 ) -> tuple[Array, Array]:
-    """The running extreme and the position of the element it is, in the order of the axis.
+    """Running maximum or minimum, and the position of the selected element along the axis.
 
-    An element takes over if it beats what ran before it or, if later ones win ties, if it is level
-    with what runs at it; that with which an episode is entered does anyway. The index is the latest position that took
-    over: by value alone, whatever the tree of the scan. The run of positions carries the sign of each element, so that
-    a zero has the sign of the zero that was chosen.
+    An element takes over if it beats the previous running value, or ties with the current running value if later
+    elements win ties. The first element of an episode always takes over. The index is the latest position that took
+    over, so it does not depend on the tree of the scan. The scanned positions carry the sign of their elements,
+    so that a zero gets the sign of the selected zero.
     """
     value, fill = _read(x, kind, plan)
     behind = [elements_behind(mask, axis, reverse, plan) for mask in reset]
     best = _run(value, axis, kind, fill, reverse, plan, *behind)
-    tying = functools.partial(zeros_level, dtype=x.dtype) if plan.keys else lambda each: each
+    tie_key = functools.partial(zeros_level, dtype=x.dtype) if plan.keys else lambda each: each
     if (ties == "first") != reverse:
         before = _shift(best, axis, -1 if reverse else 1, fill)
-        takes_over = wins(tying(value), tying(before), kind, "first")
+        takes_over = wins(tie_key(value), tie_key(before), kind, "first")
         for count in behind:
             enters = slices.broadcast_like(lax.eq(count, lax.full_like(count, 0)), takes_over)
             takes_over = lax.bitwise_or(takes_over, enters)
     else:
-        takes_over = level(tying(value), tying(best))
+        takes_over = level(tie_key(value), tie_key(best))
     last = max(x.shape[axis] - 1, 0)
     signed = is_float(x.dtype)
     places = lax.broadcasted_iota(index_dtype((last + 1) << signed), x.shape, axis)
@@ -225,13 +223,13 @@ def running_select(
 
 
 def _at_begins(x: Array, index: Array, axis: int) -> Array:
-    """x where a run begins, at the elements that were chosen; zeros elsewhere."""
+    """x at the elements that begin a run, zeros elsewhere."""
     begins = lax.eq(index, lax.broadcasted_iota(index.dtype, index.shape, axis))
     return slices.only(begins, x)
 
 
 def _sums(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """The sum over each element and those before it in its run."""
+    """Sum over each element and the earlier elements of its run."""
 
     def join(x: Array, index: Array, others: Others, fars: Sequence[Any]) -> Array:
         terms = [slices.only(lax.eq(index, run), other) for other, run in others]
@@ -241,31 +239,31 @@ def _sums(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> A
 
 
 def run_copies(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """The elements of x at `index`."""
+    """Gather the elements of x at `index`, by copies along runs."""
     first = _at_begins(x.astype(accumulator(x.dtype)), index, axis)
     return _sums(first, index, axis, reverse, plan).astype(x.dtype)
 
 
 def run_sums(dy: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """The transpose of `run_copies`: each chosen element gets the sum over its run, zeros elsewhere."""
+    """Transpose of `run_copies`: each selected element gets the sum over its run, zeros elsewhere."""
     sums = _sums(dy.astype(accumulator(dy.dtype)), index, axis, not reverse, plan)
     return _at_begins(sums, index, axis).astype(dy.dtype)
 
 
 def level_difference(a: Array, b: Array) -> Array:
-    """`a - b`, 0 where they are equal: of infinities too."""
+    """`a - b`, or 0 where a equals b, including equal infinities."""
     return lax.select(lax.eq(a, b), lax.full_like(a, 0), lax.sub(a, b))
 
 
 def fading_sums(x: Array, level: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """`y[i] = sum over j <= i of x[j] * exp(level[j] - level[i])`, weights at most 1; in reverse over j >= i."""
+    """`y[i] = sum over j <= i of x[j] * exp(level[j] - level[i])`, or over j >= i in reverse. Weights are at most 1."""
 
     def join(x: Array, level: Array, others: Others, fars: Sequence[Any]) -> Array:
         total = x
         for other, before in others:
-            # A 0 that is shifted in has a level of 0, whatever the others are: its weight must be finite.
-            fall = level_difference(before, level)
-            total = total + other * lax.exp(lax.min(fall, lax.full_like(fall, 0)))
+            # `_shift` fills in zeros with level 0, far from other levels: their weight must be finite.
+            difference = level_difference(before, level)
+            total = total + other * lax.exp(lax.min(difference, lax.full_like(difference, 0)))
         return total
 
     return _scan(join, x, 0, axis, reverse, plan, level)

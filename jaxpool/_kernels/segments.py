@@ -1,9 +1,8 @@
-"""Segments of rows: their extremes, and their sums in an order that the ids alone decide.
+"""Reductions over segments of rows, and sums whose order depends on the ids alone.
 
-A maximum does not depend on the order in which it is taken, nor does a sum of integers: those are
-scattered. Floats are too on CPU (`partial_sums.py`), where XLA runs one update of a scatter after another; elsewhere,
-where they may come in any order, they are sorted and added in pairs, pairs of pairs and so on, each
-sum beginning anew where a segment does. Ids are int32; those of rows in no segment are below 0, or `count` and more.
+Maxima and integer sums do not depend on the order, so scatters compute them. XLA for CPU runs the updates of a scatter
+one after another, so float sums are scatters too (`partial_sums.py`). Elsewhere rows are sorted by id and added by an
+associative scan that restarts at each segment. Ids are int32. Rows in no segment have ids below 0, or at least `count`.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from jaxpool._kernels.partial_sums import sums_in_order
 
 
 def within(ids: Array, count: int) -> Array:
-    """`ids` as int32, -1 and `count` for those that name no segment: what was sorted stays so."""
+    """`ids` as int32, with -1 or `count` for ids out of range, so that sorted ids stay sorted."""
     if ids.dtype.itemsize < 4:
         ids = ids.astype(np.int32)
     known = (ids >= 0) & (ids < count)
@@ -26,43 +25,43 @@ def within(ids: Array, count: int) -> Array:
 
 
 def of_rows(y: Array, ids: Array, fill: Any) -> Array:
-    """What the segment of each row holds, (N, ...) of y (count, ...); `fill` for a row in none."""
+    """Gather for each row the entry of its segment, (N, ...) from y (count, ...); `fill` for rows in no segment."""
     at = jnp.where(ids < 0, np.int32(y.shape[0]), ids)
     return jnp.take(y, at, axis=0, mode="fill", fill_value=fill)
 
 
 def with_zeros(y: Array, ids: Array) -> tuple[Array, Array]:
-    """y with a row of zeros after it, and which row of that each id reads: the zeros for an id of no segment."""
+    """Append a row of zeros to y, and return the row that each id reads; ids out of range read the zeros."""
     rows = lax.pad(y, jnp.zeros((), y.dtype), [(0, 1, 0), *[(0, 0, 0)] * (y.ndim - 1)])
     return rows, jnp.where((ids >= 0) & (ids < y.shape[0]), ids, np.int32(y.shape[0]))
 
 
 def stored_rows(y: Array, ids: Array) -> Array:
-    """What the segment of each row holds, 0 for a row in none: of rows that are stored, one of zeros among them."""
+    """`of_rows` with zeros for rows in no segment; stores y with a row of zeros before the gather."""
     rows, at = lax.optimization_barrier(with_zeros(y, ids))
     return rows.at[at].get(mode="promise_in_bounds")
 
 
 def beside_rows(y: Array, ids: Array) -> Array:
-    """What the segment of each row holds; for a row in none what another does, which saves a select."""
+    """`of_rows`, but rows in no segment read an arbitrary entry, which saves a select."""
     at = lax.clamp(np.int32(0), ids, np.int32(y.shape[0] - 1))
     return y.at[at].get(mode="promise_in_bounds")
 
 
 def masked(x: Array, fill: Any, *mask: Array) -> Array:
-    """x, with `fill` where a mask that is given is False."""
+    """x, with `fill` where the optional mask is False."""
     return jnp.where(mask[0], x, jnp.asarray(fill, x.dtype)) if mask else x
 
 
 def scattered(
     join: Callable[..., Array], x: Array, ids: Array, count: int, is_sorted: bool
 ) -> Array:
-    """The rows of x of each of `count` segments, joined by one of `jax.ops` that knows no order."""
+    """Reduce the rows of x in each of `count` segments by a function of `jax.ops` that does not depend on the order."""
     return join(x, ids, count, is_sorted, mode="drop")
 
 
 def total(x: Array, ids: Array, count: int, is_sorted: bool, *, one_by_one: bool) -> Array:
-    """The sum of the rows of each segment, (count, ...); `one_by_one` if a scatter adds floats so."""
+    """Sum of the rows of each segment, (count, ...); `one_by_one` if scatters add floats in order."""
     if one_by_one or not is_float(x.dtype):
         return sums_in_order(x, ids, count, is_sorted)
     if not is_sorted:

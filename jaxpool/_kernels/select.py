@@ -1,6 +1,6 @@
-"""Windowed selection: each window's maximum or minimum, and the flat row-major tap it stands at.
+"""Windowed selection: the maximum or minimum of each window, and its flat row-major tap.
 
-y[o], index[o] = max over taps t of (x[stride * o - low + dilation * t], t), the first t of equal ones
+y[o], index[o] = max over taps t of (x[stride * o - low + dilation * t], t), the first t if tied
 """
 
 import functools
@@ -23,36 +23,36 @@ from jaxpool._plan.max_pool import MaxPlan, Pass
 
 
 def real_end(dim: Axis, *, last: bool) -> Numbers:
-    """The first, or last, tap of each window along an axis that lies in the input; one for all without padding."""
+    """First or last tap inside the input for each window along an axis; a single entry if there is no padding."""
     real = dim.last_real if last else dim.first_real
     return real(int32_range(dim.out if dim.padded else 1)).clip(0, dim.window - 1)
 
 
 def first_taps(window: Window, ndim: int) -> Array:
-    """The flat tap of each window at which the input begins."""
+    """Flat tap of the first element inside the input for each window."""
     return flat_tap([real_end(dim, last=False) for dim in window.dims], window, ndim)
 
 
 def flat_tap(taps: Sequence[Any], window: Window, ndim: int) -> Array:
-    """The flat tap of each window, from its tap along each axis; broadcastable to the output."""
+    """Flat tap of each window from the taps along each axis; broadcastable to the output."""
     dtype = index_dtype(window.size)
-    # A unit that does not fit the type belongs to an axis of one tap, which is 0.
+    # A unit overflows the dtype only along an axis of one tap, whose tap is 0.
     units = np.cumprod([1, *window.window_shape[:0:-1]])[::-1].astype(dtype)
     lines = [along.astype(dtype) * unit for along, unit in zip(taps, units, strict=True)]
     return slices.crossed(jnp.add, lines, window.axes, ndim)
 
 
 def _seen_as(x: Array, dtype: DType) -> Array:
-    """The bits of x as another type of their size."""
+    """Bitcast x to a dtype of the same size."""
     return x if x.dtype == dtype else lax.bitcast_convert_type(x, dtype)
 
 
 def _step(
     pass_: Pass, kind: Kind, ties: Order, of: DType, *found: Array, index: bool, alone: bool
 ) -> tuple[Array, ...]:
-    """The best piece at each output of a step, as it is held, and with `index` the flat tap it stands at.
+    """Winning value at each output of a step in its stored dtype, and with `index` its flat tap.
 
-    With `alone` a NaN is looked for in a chain of its own.
+    With `alone`, a separate chain looks for NaN.
     """
     step, held = pass_.step, found[0].dtype
     dtype, fill = index_dtype(step.count), losing(of, kind).view(held)
@@ -64,8 +64,8 @@ def _step(
         key = decode(_seen_as(value, of))
         if not index:
             return key, value
-        at = lax.full_like(value, tap, dtype)
-        return key, value, at + grow(parts[1], fill=0) if parts[1:] else at
+        flat = lax.full_like(value, tap, dtype)
+        return key, value, flat + grow(parts[1], fill=0) if parts[1:] else flat
 
     source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
     joined = functools.partial(best, kind=kind, ties=ties, nan=nan)
@@ -73,31 +73,30 @@ def _step(
 
 
 def _select(x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool) -> tuple[Array, ...]:
-    """Each window's extreme, and with `index` the flat tap it stands at, padding counted."""
+    """Maximum or minimum of each window, and with `index` its flat tap, which may be in the padding."""
     alone = plan.nan == "alone"
-    # As their bits: XLA for CPU widens slices of bfloat16, and where it selects a float16 it branches.
+    # Pass bits: XLA for CPU widens slices of bfloat16, and compiles a select of float16 to a branch.
     held = jnp.uint16 if alone and x.dtype in (jnp.bfloat16, jnp.float16) else x.dtype
-    found: tuple[Array, ...] = (_seen_as(x, held),)
+    outputs: tuple[Array, ...] = (_seen_as(x, held),)
     for pass_ in plan.forward:
         kernel = functools.partial(_step, pass_, kind, ties, x.dtype, index=index, alone=alone)
         last = pass_ is plan.forward[-1]
-        found = kernel(*found) if last else materialise(plan.barrier, kernel, *found)
-    return _seen_as(found[0], x.dtype), *found[1:]
+        outputs = kernel(*outputs) if last else materialise(plan.barrier, kernel, *outputs)
+    return _seen_as(outputs[0], x.dtype), *outputs[1:]
 
 
 def select_value(x: Array, kind: Kind, ties: Order, plan: MaxPlan) -> Array:
-    """Each window's extreme alone."""
+    """Maximum or minimum of each window, without its tap."""
     if plan.value_by:
         return group_extremes(x, kind, plan.value_by)[-1]
     return _select(x, kind, ties, plan, index=False)[0]
 
 
 def select(x: Array, window: Window, kind: Kind, ties: Order, plan: MaxPlan) -> tuple[Array, Array]:
-    """Each window's extreme and the flat tap it stands at.
+    """Maximum or minimum of each window, and its flat tap.
 
-    Padding is the least value of the type, so it is chosen only in a window that holds nothing
-    greater; the real elements of such a window all tie with it, and the index is moved to the first
-    (or last) of those.
+    Padding holds the identity, so it is selected only if all elements of a window equal the identity. The index
+    then moves to the first or last element inside the input.
     """
     value, index = _select(x, kind, ties, plan, index=True)
     if window.padded:

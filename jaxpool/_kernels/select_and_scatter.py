@@ -1,9 +1,9 @@
-"""Cotangents of a maximum or minimum scattered by XLA's select-and-scatter, which selects the element of each window.
+"""Cotangents of a maximum or minimum by XLA's select-and-scatter, which selects an element of each window again.
 
-A TPU has hardware for it. The function that selects is free: jax's is `>=`, which loses NaN. Here NaN is ahead of every
-number (`Compared`): by a second comparison, by replacing NaN with infinity, or by `>=` alone if there is no NaN.
-As a primitive it has a batching rule and no derivative: it is part of a linear map.
-Only plans for TPUs use it: XLA for CPU takes padding for zeros there.
+TPUs have hardware for the instruction. jax selects with `>=`, which loses NaN. Here NaN wins over every number, in one
+of the ways of `Compared`: a second comparison, NaN replaced by infinity, or `>=` alone if there is no NaN. The
+primitive has a batching rule but no derivative, because it is part of a linear map. Only plans for TPUs use it: XLA
+for CPU treats padding as zeros in this instruction.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _scatter_p = core.Primitive("jaxpool_select_and_scatter")
 
 
 def window_extremes(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
-    """The largest or smallest element of each window, by the passes whose results the instruction needs too."""
+    """Maximum or minimum of each window, by passes that XLA can share with `select_and_scatter`."""
     groups = _turned(plan)
     y = group_extremes(_in_order(x, plan.order), kind, groups)[-1]
     return _as_given(y, plan.order)
@@ -41,8 +41,8 @@ def window_extremes(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
 def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: ScatterPlan) -> Array:
     """Scatter each element of dy to the element of x that its window selects, and add where windows overlap.
 
-    Windows have no dilation, and leave out less than a stride at the end of x. Sums are in the order of the windows,
-    one group of axes after another; of 8 and 16 bits they are float32 if the plan compares "in order".
+    Windows have no dilation, and leave out less than a stride at the end of x. Cotangents are added in the order of
+    the windows, one group of axes after another, and in float32 if the plan compares "in order".
     """
     groups = _turned(plan)
     reduced = group_extremes(_in_order(x, plan.order), kind, groups[1:])
@@ -50,28 +50,28 @@ def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: Scatt
     sent = cast(_in_order(dy, plan.order), added)
 
     def scattered(prepare: Callable[[Array], Array]) -> Array:
-        found = sent
-        for group, best in zip(groups, reversed(reduced), strict=False):  # no group: x alone
-            found = _sent(prepare(best), found, group, kind, ties, plan.compared)
-        return found
+        dx = sent
+        for group, best in zip(groups, reversed(reduced), strict=False):  # without groups, only x
+            dx = _sent(prepare(best), dx, group, kind, ties, plan.compared)
+        return dx
 
     if plan.compared == "branch":
         nan_first = functools.partial(_nan_first, kind=kind)
         y = group_extremes(reduced[-1], kind, groups[:1])[-1]
         no_nan = all_of(lax.eq(y, y))
-        found = lax.cond(no_nan, lambda: scattered(lambda x: x), lambda: scattered(nan_first))
+        dx = lax.cond(no_nan, lambda: scattered(lambda x: x), lambda: scattered(nan_first))
     elif plan.compared == "in order":
-        found = scattered(lambda best: _ordered(cast(best, added), kind))
+        dx = scattered(lambda best: _ordered(cast(best, added), kind))
     else:
-        found = scattered(lambda x: x)
-    return _as_given(cast(found, x.dtype), plan.order)
+        dx = scattered(lambda x: x)
+    return _as_given(cast(dx, x.dtype), plan.order)
 
 
 def _turned(plan: ScatterPlan) -> Groups:
-    """The groups of a plan as axes of what is in its order."""
+    """Groups of a plan with axes renumbered for arrays permuted by `plan.order`."""
     if not plan.order:
         return plan.groups
-    axis = {given: new for new, given in enumerate(plan.order)}
+    axis = {old: new for new, old in enumerate(plan.order)}
     permuted = [
         [dataclasses.replace(dim, axis=axis[dim.axis]) for dim in group] for group in plan.groups
     ]
@@ -79,27 +79,27 @@ def _turned(plan: ScatterPlan) -> Groups:
 
 
 def _in_order(x: Array, order: Sequence[int]) -> Array:
-    """x with its axes in `order`, in memory too."""
+    """Permute the axes of x to `order`, also in memory."""
     return _rows(lax.transpose(x, order)) if order else x
 
 
 def _as_given(x: Array, order: Sequence[int]) -> Array:
-    """What is in `order`, with its axes as they were."""
+    """Undo `_in_order`."""
     return lax.transpose(_rows(x), np.argsort(order)) if order else x
 
 
 def _rows(x: Array) -> Array:
-    """x, one row of its last axis after another in memory.
+    """x with row-major layout in memory.
 
-    XLA would take a transpose for another name of the same bytes; a matrix behind a barrier it lays out so.
+    XLA may implement a transpose by a change of layout alone. A matrix behind a barrier gets row-major layout.
     """
     return lax.reshape(lax.optimization_barrier(lax.collapse(x, 0, x.ndim - 1)), x.shape)
 
 
 def _ordered(x: Array, kind: Kind) -> Array:
-    """float32 elements, which a narrower type holds too, in an order in which NaN is ahead of all: as infinity.
+    """Map NaN to infinity, so that it wins; for float32 elements that come from a narrower dtype.
 
-    Infinity is then the largest number of float32, which no narrower type holds.
+    Infinity becomes the largest number of float32, which no narrower dtype represents.
     """
     most = lax.full_like(x, np.finfo(np.float32).max)
     held = lax.min(x, most) if kind == "max" else lax.max(x, lax.neg(most))
@@ -107,9 +107,9 @@ def _ordered(x: Array, kind: Kind) -> Array:
 
 
 def _nan_first(x: Array, kind: Kind) -> Array:
-    """float32 elements with NaN as infinity. Every number on that side of 0 moves one step towards 0 to make room.
+    """Map NaN to infinity in float32 elements. Every number on that side of 0 moves one step towards 0 to make room.
 
-    Numbers keep their order, except that 2**-149, the smallest one, ties with 0.
+    The order of numbers is preserved, except that 2**-149, the smallest number, ties with 0.
     """
     ahead, infinity = (lax.gt, np.inf) if kind == "max" else (lax.lt, -np.inf)
     nearer = lax.bitcast_convert_type(lax.bitcast_convert_type(x, jnp.int32) - 1, jnp.float32)
@@ -120,7 +120,7 @@ def _nan_first(x: Array, kind: Kind) -> Array:
 def _sent(
     x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order, compared: Compared
 ) -> Array:
-    """The cotangent of x over windows along `dims`."""
+    """Cotangent of x for windows along `dims`."""
     sizes, strides = ([1] * x.ndim for _ in range(2))
     padding = [(0, 0)] * x.ndim
     for dim in dims:
@@ -156,7 +156,7 @@ def _lower(
         ir.DenseElementsAttr.get_splat(element, ir.FloatAttr.get(element.element_type, 0.0))
     )
     sides: Any = np.asarray(padding, np.int64)
-    made = stablehlo.SelectAndScatterOp(
+    op = stablehlo.SelectAndScatterOp(
         x.type,
         x,
         dy,
@@ -178,9 +178,9 @@ def _lower(
         )
         return stablehlo.select(is_nan, stablehlo.constant(true), stays)
 
-    block = made.select.blocks.append(element, element)
+    block = op.select.blocks.append(element, element)
     with ir.InsertionPoint(block):
-        best, challenger = block.arguments  # whether the best so far, which comes before, stays
+        best, challenger = block.arguments  # True: `best`, which comes first, stays
         if compared in ("in order", "branch"):
             ahead = {"max": "GT", "min": "LT"} if ties == "last" else {"max": "GE", "min": "LE"}
             stays = holds(best, ahead[kind], challenger)
@@ -190,10 +190,10 @@ def _lower(
             stays = join(holds(first, "NE", first), stays)
             stays = stablehlo.not_(stays) if ties == "last" else stays
         stablehlo.return_([stays])
-    block = made.scatter.blocks.append(element, element)
+    block = op.scatter.blocks.append(element, element)
     with ir.InsertionPoint(block):
         stablehlo.return_([stablehlo.add(*block.arguments)])
-    return made.results
+    return op.results
 
 
 def _batch(args: Any, dims: Any, **params: Any) -> Any:

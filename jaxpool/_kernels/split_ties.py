@@ -1,8 +1,7 @@
-"""Windowed maxima whose cotangent is divided equally among the tied elements.
+"""Windowed maxima and minima whose cotangent is divided equally among tied elements.
 
-A small window keeps one bit per tap: which taps tie. A large one keeps x and y, which is less, and
-counts ties by halves: the pair (maximum, how many reach it) of two adjoining parts of a window
-gives the pair of the whole.
+Small windows save one bit per tap for the backward pass, set where the tap is tied. Large windows save x and y, which
+takes less memory, and count ties with a fold over states (maximum, number of tied elements).
 """
 
 import functools
@@ -29,22 +28,22 @@ Words = tuple[Array, ...]
 
 
 def tie_masks(x: Array, y: Array, window: Window, fill: np.ndarray) -> Words:
-    """`tied_taps` of x and its extreme y; padding holds `fill`."""
+    """`tied_taps` for x and its pooled value y; padding holds `fill`."""
     value, taps = decode(slices.pad_input(x, window, fill)), range(window.size)
     return tied_taps([slices.tap_of(value, window, tap) for tap in taps], decode(y), window, taps)
 
 
 def inside(dim: Axis, tap: int) -> Any:
-    """In which windows of an axis a tap lies in the input."""
+    """Mask of the windows along an axis whose tap `tap` is inside the input."""
     at = window_starts(dim) + np.int32(tap * dim.dilation)
     return (at >= 0) & (at < dim.size)
 
 
 def real_words(real: Sequence[Callable[[int], Any]], window: Window, ndim: int) -> Words:
-    """A bit for each tap of each window, set where the tap lies in the input along every axis; 32 a word.
+    """One bit per tap of each window, set where the tap is inside the input along every axis; 32 bits per word.
 
-    `real` says of an axis in which windows a tap does: `inside`. Taps that differ along the last axis alone are
-    joined in one step. Broadcastable to the output.
+    `real` has a function for each axis that maps a tap to the mask from `inside`. Taps that differ only along the
+    last axis are combined in one step. The words are broadcastable to the output.
     """
     *major, minor = window.window_shape
     *around, along = real
@@ -53,11 +52,11 @@ def real_words(real: Sequence[Callable[[int], Any]], window: Window, ndim: int) 
         dtype, rows = index_dtype(1 << min(WORD, window.size - first)), []
         for row, taps in enumerate(itertools.product(*map(range, major))):
             start = row * minor - first
-            ours = range(max(0, -start), min(minor, WORD - start))
-            bits = [along(tap).astype(dtype) << np.asarray(start + tap, dtype) for tap in ours]
-            if bits:  # none is set of a row that lies outside along another axis
+            in_word = range(max(0, -start), min(minor, WORD - start))
+            bits = [along(tap).astype(dtype) << np.asarray(start + tap, dtype) for tap in in_word]
+            if bits:  # a row outside along another axis is cleared by a mask of 0
                 pairs = zip(around, taps, strict=True)
-                lines = [-each(tap).astype(dtype) for each, tap in pairs]
+                lines = [-is_inside(tap).astype(dtype) for is_inside, tap in pairs]
                 lines.append(functools.reduce(operator.or_, bits))
                 rows.append(slices.crossed(jnp.bitwise_and, lines, window.axes, ndim))
         words.append(functools.reduce(jnp.bitwise_or, rows))
@@ -65,9 +64,9 @@ def real_words(real: Sequence[Callable[[int], Any]], window: Window, ndim: int) 
 
 
 def tied_taps(terms: Sequence[Array], y: Array, window: Window, taps: Sequence[int]) -> Words:
-    """One bit for each tap of each window, set where its term ties with y and is no padding; 32 a word.
+    """One bit per tap of each window, set where its term ties with y and is not padding; 32 bits per word.
 
-    `terms` are those of `taps`, flat and ascending.
+    `terms` belong to the flat taps `taps`, which ascend.
     """
     words = []
     for first in range(0, window.size, WORD):
@@ -87,20 +86,20 @@ def tied_taps(terms: Sequence[Array], y: Array, window: Window, taps: Sequence[i
 
 
 def tied(words: Sequence[Array], tap: int) -> Array:
-    """Where tap `tap` ties."""
+    """Mask of the windows whose tap `tap` is tied."""
     word = words[tap // WORD]
     bit = lax.bitwise_and(word, lax.full_like(word, 1 << (tap % WORD)))
     return lax.ne(bit, lax.full_like(word, 0))
 
 
 def share(total: Array, words: Sequence[Array]) -> Array:
-    """total, divided by how many taps tie; in a window of nothing but padding none does."""
+    """Divide `total` by the number of tied taps, or by 1 in a window of padding only."""
     counts = [lax.population_count(word).astype(total.dtype) for word in words]
     return total / lax.max(functools.reduce(lax.add, counts), lax.full_like(total, 1))
 
 
 def pick_tied(x: Array, words: Words, window: Window) -> Array:
-    """The mean of x over the tied taps of each window."""
+    """Mean of x over the tied taps of each window."""
     value = slices.pad_input(x.astype(accumulator(x.dtype)), window, 0)
     views = [slices.tap_of(value, window, tap) for tap in range(window.size)]
     terms = [slices.only(tied(words, tap), view) for tap, view in enumerate(views)]
@@ -108,7 +107,7 @@ def pick_tied(x: Array, words: Words, window: Window) -> Array:
 
 
 def route_tied(dy: Array, words: Words, plan: Pass) -> Array:
-    """The transpose of `pick_tied`."""
+    """Transpose of `pick_tied`."""
     part = share(dy.astype(accumulator(dy.dtype)), words)
 
     def sent(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
@@ -125,23 +124,23 @@ def _mean_of_tied(sums: Array, counts: Array) -> Array:
 
 
 def _joined(a: State, b: State, kind: Kind, *, loser: bool = False) -> State:
-    """The winner of two (value, *sums), or the loser; the sums of two that tie are added."""
-    stays, goes = wins(a[0], b[0], kind, "first"), wins(b[0], a[0], kind, "first")
+    """Return the winner of two states (value, *sums), or the loser; add the sums of tied states."""
+    takes_a, takes_b = wins(a[0], b[0], kind, "first"), wins(b[0], a[0], kind, "first")
     if loser:
-        stays, goes = goes, stays
+        takes_a, takes_b = takes_b, takes_a
     sums = zip(a[1:], b[1:], strict=True)
-    totals = [lax.select(stays, p, lax.select(goes, q, p + q)) for p, q in sums]
-    return (lax.select(goes, b[0], a[0]), *totals)
+    totals = [lax.select(takes_a, p, lax.select(takes_b, q, p + q)) for p, q in sums]
+    return (lax.select(takes_b, b[0], a[0]), *totals)
 
 
 def _fold_level(x: Array, sums: State, window: Window, kind: Kind) -> State:
-    """The totals of `sums` over the elements of each window of x that reach its extreme. Padding holds zeros."""
+    """Totals of `sums` over the elements of each window that tie with its maximum or minimum; 0 in the padding."""
     fills = (decoded_losing(x.dtype, kind), *[0] * len(sums))
     return window_fold((decode(x), *sums), fills, window, functools.partial(_joined, kind=kind))[1:]
 
 
 def _ones(x: Array, counting: Array | None, dtype: DType) -> Array:
-    """Ones in the shape of x; zeros where `counting`, bools that broadcast to it, are False."""
+    """Ones in the shape of x, zeros where the mask `counting` is False."""
     if counting is None:
         return lax.full_like(x, 1, dtype)
     return jnp.broadcast_to(counting, x.shape).astype(dtype)
@@ -150,9 +149,9 @@ def _ones(x: Array, counting: Array | None, dtype: DType) -> Array:
 def pick_level(
     tangent: Array, x: Array, window: Window, kind: Kind, counting: Array | None = None
 ) -> Array:
-    """The mean of `tangent` over the elements of each window of x that reach its extreme.
+    """Mean of `tangent` over the elements of each window of x that tie with its maximum or minimum.
 
-    Tangents are 0 where `counting` says that an element does not count.
+    `counting` is True for elements that take part. Elsewhere, tangents must be 0.
     """
     wide = tangent.astype(accumulator(tangent.dtype))
     sums, counts = _fold_level(x, (wide, _ones(x, counting, wide.dtype)), window, kind)
@@ -162,10 +161,10 @@ def pick_level(
 def route_level(
     dy: Array, x: Array, y: Array, window: Window, kind: Kind, counting: Array | None = None
 ) -> Array:
-    """The transpose of `pick_level`, y being the pool of x.
+    """Transpose of `pick_level`, where y is the pooled x.
 
-    An element of x reaches the extreme of a window just if it ties with the least extreme of all
-    windows that cover it.
+    An element attains the maximum of some window exactly if it ties with the least maximum of all windows that
+    cover it.
     """
     wide = dy.astype(accumulator(dy.dtype))
     (counts,) = _fold_level(x, (_ones(x, counting, wide.dtype),), window, kind)

@@ -1,4 +1,4 @@
-"""Sums over windows, and the transpose.
+"""Window sums and their transpose.
 
 sum     y[o]  = sum over taps t of x[stride * o - low + dilation * t]
 spread  dx[i] = sum of dy[o] over the windows o that cover element i
@@ -22,19 +22,19 @@ from jaxpool._plan.sum_pool import SumPass, SumPlan
 
 
 class Epilogue(NamedTuple):
-    """Division and rounding, applied to each sum before it is stored."""
+    """Division and cast of each sum before it is stored."""
 
     dtype: DType
     divide: Callable[[Array], Array] | None = None
 
     def applied(self, total: Array, rounded: Callable[[Array, DType], Array] = cast) -> Array:
-        """The total, divided in the type of sums and rounded."""
+        """Divide the total in the accumulator dtype and cast it."""
         wide = cast(total, accumulator(total.dtype))
         return rounded(wide if self.divide is None else self.divide(wide), self.dtype)
 
 
 def _pass(pass_: SumPass, end: Epilogue | None, x: Array, before: Array) -> Array:
-    """The sums of one pass over x; `before` is what the pass before it has read."""
+    """Sums of one pass over x; `before` is the input of the previous pass."""
     wide = accumulator(x.dtype)
     if pass_.layout.reading == "tables":
         total = tables.sums(x, pass_.axes, *pass_.sources)
@@ -51,18 +51,18 @@ def _pass(pass_: SumPass, end: Epilogue | None, x: Array, before: Array) -> Arra
 
 
 def _passes(x: Array, plan: SumPlan, end: Epilogue | None) -> Array:
-    """The passes of a plan one after another, `end` in the last one."""
+    """Run the passes of a plan, with the epilogue `end` in the last pass."""
     before = x
     for pass_ in plan.passes:
         last = pass_ is plan.passes[-1]
         kernel = functools.partial(_pass, pass_, end if last else None)
-        apart = not last or pass_.layout.reading == "tables"
-        x, before = materialise(plan.barrier, kernel, x, before) if apart else kernel(x, before), x
+        stored = not last or pass_.layout.reading == "tables"
+        x, before = materialise(plan.barrier, kernel, x, before) if stored else kernel(x, before), x
     return x if plan.passes or end is None else end.applied(x)
 
 
 def window_sum(x: Array, plan: SumPlan, end: Epilogue) -> Array:
-    """The sum over each window, padding counting as 0, as `end` says."""
+    """Sum over each window, with padding as 0, followed by the epilogue `end`."""
     whole = tuple(dim.axis for dim in plan.whole)
     if whole:
         x = jnp.sum(x, axis=whole, keepdims=True, dtype=accumulator(x.dtype))
@@ -73,7 +73,7 @@ def window_sum(x: Array, plan: SumPlan, end: Epilogue) -> Array:
 
 
 def window_spread(dy: Array, plan: SumPlan, end: Epilogue) -> Array:
-    """The transpose of `window_sum`: at each input position the sum of dy over the windows that cover it."""
+    """Transpose of `window_sum`: sum dy over the windows that cover each input position."""
     dx = dy if plan.passes or plan.reduced else end.applied(dy)
     dx = lax.broadcast_in_dim(dx, Window(plan.whole).unpooled(dx.shape), range(dx.ndim))
     for dim in plan.separate:
@@ -85,7 +85,7 @@ def window_spread(dy: Array, plan: SumPlan, end: Epilogue) -> Array:
 
 
 def _spread_separate(dy: Array, dim: Axis) -> Array:
-    """Windows that do not meet: each element of dy over its window, zeros in the gaps between windows."""
+    """Repeat each element of dy over its window, for disjoint windows; zeros in the gaps between windows."""
     shape = [*dy.shape[: dim.axis + 1], dim.window, *dy.shape[dim.axis + 1 :]]
     others = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
     dx = lax.broadcast_in_dim(dy, shape, others)

@@ -1,10 +1,10 @@
-"""Loops over the taps of a window for the rare windows whose sums overflow or underflow.
+"""Loops over the taps of a window, for rare windows whose sums overflow or underflow.
 
-The program is as long however many taps there are, and a tap is a slice with strides of the padded input: nothing is
-laid out first, so a loop that does not run costs nothing. Loops that always run are `rolled.py`, which reads without
-strides from planes that it lays out. Which tap lies in the array, `real_at`, is told here for both.
+The program size does not depend on the number of taps. Each tap is a strided slice of the padded input, so a loop that
+does not run costs nothing. `rolled.py` has loops that always run, over arrays laid out in advance. `real_at`, the mask
+of taps inside the input, serves both.
 
-What belongs to windows is read by the elements as if each window were at its first tap.
+`pad_windows` puts each window at the position of its first tap, so that elements can read the windows that cover them.
 """
 
 import functools
@@ -18,11 +18,11 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 
-T = TypeVar("T")  # an array, or some
+T = TypeVar("T")  # an array or a tuple of arrays
 
 
 def join_taps(window: Window, at_tap: Callable[[Any], T], join: Callable[[T, T], T]) -> T:
-    """What `join` makes of `at_tap` of each flat tap, one after another."""
+    """Join `at_tap(tap)` over all flat taps, one after another."""
     first = at_tap(np.int32(0))
     if window.size == 1:
         return first
@@ -35,12 +35,12 @@ def join_taps(window: Window, at_tap: Callable[[Any], T], join: Callable[[T, T],
 
 
 def added(ours: tuple[Array, ...], theirs: tuple[Array, ...]) -> tuple[Array, ...]:
-    """The sums of two tuples."""
+    """Add two tuples of arrays elementwise."""
     return tuple(map(lax.add, ours, theirs))
 
 
 def along_axes(window: Window, flat: Any) -> list[Any]:
-    """The tap along each axis of a flat row-major tap, which may be traced."""
+    """Tap along each axis for a flat row-major tap, which may be traced."""
     taps = []
     for dim in reversed(window.dims):
         size = np.int32(dim.window)
@@ -58,12 +58,12 @@ def _cut(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array
 
 
 def element_at(padded: Array, window: Window, flat: Any) -> Array:
-    """The element at the flat tap of each window, of an input that `slices.pad_input` gave."""
+    """Element at flat tap `flat` of each window; `padded` comes from `slices.pad_input`."""
     dims = window.dims
     taps = along_axes(window, flat)
     starts = [tap * np.int32(dim.dilation) for tap, dim in zip(taps, dims, strict=True)]
-    reach = [(dim.out - 1) * dim.stride + 1 for dim in dims]
-    x = _cut(padded, window, starts, reach)
+    spans = [(dim.out - 1) * dim.stride + 1 for dim in dims]
+    x = _cut(padded, window, starts, spans)
     if all(dim.stride == 1 for dim in dims):
         return x
     strides = [dim.stride for dim in dims]
@@ -71,9 +71,9 @@ def element_at(padded: Array, window: Window, flat: Any) -> Array:
 
 
 def real_at(window: Window, flat: Any, ndim: int) -> Array:
-    """Whether the flat tap of each window lies in the input: an array of `ndim` axes, of size 1 along others.
+    """Mask of the windows whose flat tap is inside the input, of rank `ndim` with size 1 along batch axes.
 
-    The program computes it: of long axes a constant would be as long.
+    The program computes the mask, because a constant would be as long as the axes.
     """
     lines = []
     for dim, tap in zip(window.dims, along_axes(window, flat), strict=True):
@@ -85,18 +85,18 @@ def real_at(window: Window, flat: Any, ndim: int) -> Array:
 
 
 def _around(dim: Axis) -> slices.Sides:
-    """What stands around the windows of an axis where each is at the position of its first tap."""
+    """Padding that puts each window of an axis at the position of its first tap."""
     low = dim.span - 1 - dim.low
     return low, dim.size + dim.low - (dim.out - 1) * dim.stride - 1, dim.stride - 1
 
 
 def pad_windows(y: Array, window: Window, fill: Any) -> Array:
-    """What belongs to windows, where `window_at` reads it; `fill` where no window begins."""
+    """Pad an output-shaped array for `window_at`, with `fill` where no window begins."""
     return slices.pad(y, window.axes, [*map(_around, window.dims)], fill)
 
 
 def window_at(padded: Array, window: Window, flat: Any) -> Array:
-    """What belongs to the window of which each element is the flat tap, of what `pad_windows` gave."""
+    """Value of the window that has each element at flat tap `flat`; `padded` comes from `pad_windows`."""
     dims = window.dims
     taps = along_axes(window, flat)
     starts = [

@@ -1,7 +1,7 @@
-"""The weighted pixels of each cell of boxes: read one after another, and sent cotangents by scatters in order.
+"""Weighted sums over the pixels of each cell of boxes, by gathers, and their transpose by ordered scatters.
 
-Images are rows of pixels, (pixels, C), one image behind the other. Where there are several such arrays, levels of a
-pyramid, the pixels of a box all stand in one of them.
+The images of a batch are concatenated to rows of pixels, (pixels, C). A pyramid has one such array per level, and all
+pixels of a box are in the same array.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,16 @@ from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import accumulator, is_float
 
-# XLA for CPU computes the bits of a 16-bit image inside each lookup, if there are at most 15; for more it stores all
-# bits first, a copy of the image. As uint16 and int16 in turn they are two arrays, each of 8 lookups where a cell has
-# 16 pixels: neither is stored.
+# XLA for CPU fuses the bitcast of a 16-bit image into at most 15 gathers; for more it stores a copy of the image.
+# Alternating uint16 and int16 makes two arrays, with 8 gathers each for a cell of 16 pixels: neither is stored.
 _BITS = (np.uint16, np.int16)
 
 
 class Weighted(NamedTuple):
-    """Of K boxes the pixels of each cell, down and across, and their weights: (K, cells, n) each.
+    """Pixel numbers and weights of each cell of K boxes, down and across: (K, cells, n) each.
 
-    A pixel's number is that of the first in its row, which stands in `down`, and its column. A weight of
-    0 is that of no pixel.
+    The number of a pixel is the number of the first pixel in its row, from `down`, plus its column, from `across`.
+    Entries of weight 0 are not pixels.
     """
 
     down: tuple[Array, Array]
@@ -34,54 +33,54 @@ class Weighted(NamedTuple):
 
     @property
     def pixels(self) -> tuple[int, int]:
-        """How many pixels a cell has, down and across."""
+        """Number of pixels per cell, down and across."""
         return self.down[0].shape[2], self.across[0].shape[2]
 
     def every(self) -> tuple[Array, Array]:
-        """The numbers of the pixels of every cell and their weights: (K, cells, cells, n, n) each."""
+        """Numbers and weights of all pixels of every cell: (K, cells, cells, n, n) each."""
         (rows, down), (columns, across) = self.down, self.across
         at = rows[:, :, None, :, None] + columns[:, None, :, None, :]
         return at, down[:, :, None, :, None] * across[:, None, :, None, :]
 
     def one(self, u: int, v: int) -> tuple[Array, Array]:
-        """The number and the weight of one pixel of every cell: (K, cells, cells) each."""
+        """Number and weight of pixel (u, v) of every cell: (K, cells, cells) each."""
         (rows, down), (columns, across) = self.down, self.across
         at = rows[:, :, None, u] + columns[:, None, :, v]
         return at, down[:, :, None, u] * across[:, None, :, v]
 
     def behind(self, others: Array) -> "Weighted":
-        """The same pixels, numbered in an array that holds so many others, (K,), before those of each box."""
+        """Renumber the pixels for an array with `others`, (K,), further pixels in front."""
         (rows, down), across = self
         return Weighted((rows + others[:, None, None], down), across)
 
 
 def _looked_up(flat: Array, at: Array, number: int) -> Array:
-    """The rows of `flat` at `at`; 16-bit floats as float32.
+    """Gather rows of `flat` at `at`, and widen 16-bit floats to float32.
 
-    Those are looked up as integers: XLA for CPU casts all of an array of floats before it looks some up.
+    16-bit floats are gathered as integers, because XLA for CPU casts a whole float array before the gather.
     """
     if not is_float(flat.dtype) or flat.dtype.itemsize != 2:
         return jnp.take(flat, at, axis=0, mode="clip").astype(accumulator(flat.dtype))
     bits = lax.bitcast_convert_type(flat, _BITS[number % 2])
-    found = jnp.take(bits, at, axis=0, mode="clip")
-    return decode(lax.bitcast_convert_type(found, flat.dtype))
+    rows = jnp.take(bits, at, axis=0, mode="clip")
+    return decode(lax.bitcast_convert_type(rows, flat.dtype))
 
 
 def read(flat: Array, of: Weighted) -> Array:
-    """The sums over the pixels of each cell, (K, cells, cells, C), in the type in which they are added."""
+    """Weighted sums over the pixels of each cell, (K, cells, cells, C), in the accumulator dtype."""
     total = jnp.zeros((), accumulator(flat.dtype))
     for number, (u, v) in enumerate(np.ndindex(*of.pixels)):
         at, weight = of.one(u, v)
         weight = weight.astype(total.dtype)[..., None]
-        # A weight of 0 does not undo an infinity or a NaN.
+        # An infinity or a NaN times a weight of 0 is NaN.
         total = total + jnp.where(weight != 0, _looked_up(flat, at, number) * weight, 0)
     return total
 
 
 def read_one_of(flats: Sequence[Array], which: Array, of: Weighted, *, joined: bool) -> Array:
-    """What `read` gives of each box for the array that it lies in.
+    """`read` for boxes in several arrays: box k reads `flats[which[k]]`.
 
-    Arrays are `joined` into one, or boxes are read one after another.
+    `joined` concatenates the arrays first. Otherwise a loop reads one box after another.
     """
     if joined or len(flats) == 1:
         before = np.cumsum([0, *map(len, flats[:-1])], dtype=np.int32)
@@ -90,8 +89,8 @@ def read_one_of(flats: Sequence[Array], which: Array, of: Weighted, *, joined: b
 
     def one_box(number: Array, y: Array) -> Array:
         readers = [lambda flats, box, n=n: read(flats[n], box) for n in range(len(flats))]
-        found = lax.switch(which[number], readers, list(flats), _box(of, number))
-        return lax.dynamic_update_slice_in_dim(y, found, number, 0)
+        sums = lax.switch(which[number], readers, list(flats), _box(of, number))
+        return lax.dynamic_update_slice_in_dim(y, sums, number, 0)
 
     shape = (len(which), *cells, flats[0].shape[1])
     zeros = jnp.zeros(shape, accumulator(flats[0].dtype))
@@ -99,9 +98,9 @@ def read_one_of(flats: Sequence[Array], which: Array, of: Weighted, *, joined: b
 
 
 def send(dy: Array, which: Array, of: Weighted, counts: Sequence[int], parts: int) -> list[Array]:
-    """The transpose of `read_one_of`: for arrays of so many rows, what the dy (K, cells, cells, C) sends them.
+    """Transpose of `read_one_of`: cotangents of arrays with `counts` rows, from dy (K, cells, cells, C).
 
-    One box after another, each in so many `parts` of its rows of cells; a scatter adds their pixels one after another.
+    A loop scatters one box after another, in `parts` groups of rows of cells; each scatter adds pixels in order.
     """
     channels = dy.shape[-1]
     which, across = jax.tree.map(lambda a: jnp.repeat(a, parts, 0), (which, of.across))
@@ -124,5 +123,5 @@ def send(dy: Array, which: Array, of: Weighted, counts: Sequence[int], parts: in
 
 
 def _box(arrays: Any, number: Array) -> Any:
-    """Of arrays (K, ...) what belongs to one box, (1, ...)."""
+    """Entries of one box, (1, ...), in arrays (K, ...)."""
     return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, number, 1), arrays)

@@ -1,8 +1,8 @@
-"""Passes that look elements up through tables of positions: one loop, where regions and phases are many.
+"""Passes that gather elements through tables of positions, in one loop instead of many regions and phases.
 
-XLA for CPU writes a loop for every region of a result and for every phase of a stride, and LLVM takes
-its time over each. Where each entry of a table serves many neighbours, one loop over them all is as
-fast, compiles in a third of the time, and needs no array between its terms.
+XLA for CPU writes a loop for every region of a result and for every phase of a stride, and LLVM compiles each loop
+slowly. If each table entry serves many neighbours, a single loop is as fast, compiles in a third of the time, and
+stores no intermediate array.
 """
 
 import functools
@@ -21,7 +21,7 @@ from jaxpool._plan.steps import Step
 
 
 def _read(x: Array, axis: int, elements: np.ndarray) -> Array:
-    """The elements of an axis that a vector of positions names."""
+    """Gather elements along an axis at a vector of positions."""
     sizes = [1 if a == axis else size for a, size in enumerate(x.shape)]
     others = tuple(a for a in range(x.ndim) if a != axis)
     numbers = lax.GatherDimensionNumbers(others, (axis,), (axis,))
@@ -30,19 +30,19 @@ def _read(x: Array, axis: int, elements: np.ndarray) -> Array:
 
 
 def unfolded(x: Array) -> Array:
-    """x, which XLA does not see to be a constant while it folds constants.
+    """Hide a constant x from constant folding.
 
-    Else it evaluates every lookup in a constant, such as the cotangent of a sum, element by element while it
-    compiles. XLA for CPU drops the barrier before it fuses, so the producer of x still fuses into the lookups.
+    XLA would otherwise evaluate each gather from a constant, such as the cotangent of a sum, element by element
+    during compilation. XLA for CPU drops the barrier before it fuses, so the producer of x still fuses.
     """
     return lax.optimization_barrier(x)
 
 
 def row_major(x: Array, axis: int) -> Array:
-    """x, gathered along `axis` last, laid out as it is indexed.
+    """x, whose last gather was along `axis`, in row-major layout.
 
-    XLA puts the axis of a gather first, and for one of several results it may leave it there and add a copy
-    (jax 0.10 and 0.12). The axes before it are merged with it: that keeps them first.
+    XLA puts the axis of a gather first. For one of several results it may keep this layout and add a copy (jax 0.10
+    and 0.12). Merging `axis` with the axes before it prevents this.
     """
     if axis == 0:
         return x
@@ -51,7 +51,7 @@ def row_major(x: Array, axis: int) -> Array:
 
 
 def rounded(x: Array, dtype: DType) -> Array:
-    """x in `dtype`, bfloat16 without branches: else XLA for CPU rounds slower than it adds up 9 elements."""
+    """Cast x to `dtype`, to bfloat16 without branches: XLA's rounding on CPU is slower than the sum of 9 elements."""
     if (x.dtype, dtype) != (jnp.float32, jnp.bfloat16):
         return cast(x, dtype)
     bits = lax.bitcast_convert_type(x, jnp.uint32)
@@ -64,33 +64,33 @@ def rounded(x: Array, dtype: DType) -> Array:
 
 
 def sums(x: Array, axes: Sequence[int], phases: Sequence[Phases]) -> Array:
-    """At each position of all phases the sum of its elements, one axis after the other in one loop."""
+    """Sum of the elements that each position of all phases reads, over all axes in one loop."""
     x = unfolded(x)
     for axis, each in reversed([*zip(axes, phases, strict=True)]):
-        found = []
+        parts = []
         for elements, _, exist in tables(each):
             term = cast(_read(x, axis, elements), accumulator(x.dtype))
             if not exist.all():
                 term = slices.only(lax.broadcast_in_dim(exist, term.shape, (axis,)), term)
-            found.append(term)
-        x = functools.reduce(lax.add, found)
+            parts.append(term)
+        x = functools.reduce(lax.add, parts)
     return x
 
 
 def _windows(index: Array, step: Step) -> Iterator[tuple[Callable[[Array], Array], Array, Array]]:
-    """Of each of the windows that cover a position, for all positions at once: how it is read, and what it chose.
+    """Yield (read, within, chose) for each window that covers a position, for all positions at once.
 
-    That is, a function that reads an array at the window; its index less the tap at which it holds
-    the position; and whether it chose the position, which is where that is less than `step.reach`.
+    `read` gathers an array at the window, and `within` is the index of the window minus its tap at the position. The
+    window selected the position where `within` is less than `step.reach`, which is the mask `chose`.
     """
-    none = step.count  # for windows that do not exist, a tap that none chose
-    # Unsigned: an index below the tap wraps around to more than any reach.
+    none = step.count  # tap of windows that do not exist; never selected
+    # Unsigned, so that an index below the tap wraps around to a value above `step.reach`.
     dtype = index_dtype(len(step.axes) * none + step.reach)
     for choice in itertools.product(*map(tables, step.transposed)):
         columns = dict(zip(step.axes, choice, strict=True))
 
         def read(x: Array, columns: dict[int, Table] = columns) -> Array:
-            for axis in sorted(columns, reverse=True):  # the minor axis first
+            for axis in sorted(columns, reverse=True):  # minor axis first
                 x = _read(x, axis, columns[axis][0])
             return x
 
@@ -103,24 +103,24 @@ def _windows(index: Array, step: Step) -> Iterator[tuple[Callable[[Array], Array
 
 
 def sent(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
-    """The sum of what the windows that cover each element send it, in `dtype`.
+    """Sum of dy over the windows that selected each element, in `dtype`.
 
-    `index` holds the flat tap that each window chose: all windows that chose an element along the
-    first axes agree on where along the others it lies.
+    `index` holds the flat tap that each window selected. All windows that selected an element along the first axes
+    agree on its tap along the other axes.
     """
     alone = all(terms(phases) <= 1 for phases in step.transposed)
     if dy.dtype == dtype == jnp.float16 and alone:
-        # What is sent as it is passes for bfloat16, which is rounded faster; of NaNs the payload may change.
+        # Unsummed cotangents are passed as bfloat16, whose rounding is faster. The payload of NaN may change.
         bits = lax.bitcast_convert_type(dy, jnp.bfloat16)
         return lax.bitcast_convert_type(sent(bits, index, step, jnp.bfloat16), jnp.float16)
     wide = accumulator(dy.dtype)
     dy, index = unfolded(dy), unfolded(index)
-    found = [cast(slices.only(chose, read(dy)), wide) for read, _, chose in _windows(index, step)]
-    return row_major(rounded(functools.reduce(lax.add, found), dtype), min(step.axes))
+    parts = [cast(slices.only(chose, read(dy)), wide) for read, _, chose in _windows(index, step)]
+    return row_major(rounded(functools.reduce(lax.add, parts), dtype), min(step.axes))
 
 
 def lowered(index: Array, step: Step) -> Array:
-    """The taps along the later axes that are chosen at each position; 0 where none is."""
+    """Selected tap along the later axes at each position; 0 where no window selected the position."""
     dtype = index_dtype(step.reach)
     index = unfolded(index)
     taps = [slices.only(chose, by).astype(dtype) for _, by, chose in _windows(index, step)]
