@@ -1,7 +1,6 @@
 """Find the jaxpool ops of a jaxpr, for `jaxpool.plan_of` and the plans of composed pools.
 
-Every equation of the two primitives of `linear_map`, also in nested jaxprs, becomes a `Bound`: the op, its
-direction and the types of its arguments without the axes that `vmap` added.
+Every equation of the two primitives of `linear_map`, also in nested jaxprs, becomes a `Bound`.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ class Bound(NamedTuple):
     # Types of the inputs and the extra arguments, and of the outputs, without the axes of a vmap.
     types: tuple[Any, ...]
     outputs: tuple[Any, ...]
-    mapped: tuple[int, ...]  # axis size of each vmap around the equation
-    residual: tuple[Any, ...]  # types of the arrays saved for a derivative
-    path: tuple[Any, ...]  # the enclosing equations and, last, the equation itself
-    stopped: bool = False  # True if all inputs are outputs of `jax.lax.stop_gradient`
+    mapped: tuple[int, ...]  # Axis sizes of the vmaps around the equation.
+    residual: tuple[Any, ...]  # Types of the residual, in a derivative.
+    path: tuple[Any, ...]  # The enclosing equations and the equation itself.
+    stopped: bool = False  # True if all inputs come from `jax.lax.stop_gradient`.
 
 
 def ops_in(program: Any, path: tuple[Any, ...] = ()) -> Iterator[Bound]:

@@ -1,7 +1,7 @@
 """The two JAX primitives behind all ops, with their AD, batching and lowering rules.
 
 `compute` evaluates an op. Its JVP rule computes output and residual by the op's primal, and the tangent by
-`linear_map` with that residual. JAX therefore never differentiates a kernel.
+`linear_map` with that residual. JAX differentiates kernels only with respect to residuals (`differentiable_given`).
 
 `linear_map` pairs the op's hand-written linear map with its transpose: the transpose of the primitive is the same
 primitive in the other direction. All AD modes run the op's own kernels, and only the residual is saved for the
@@ -38,7 +38,7 @@ PLATFORMS: dict[str | None, Platform] = {
     None: "portable",  # any other platform
 }
 
-# The platform to trace for, if it is not the platform of the default device: for programs that run on another machine.
+# The platform to trace for in place of the platform of the default device, for a device that is not present.
 # Created at import, because JAX does not support creating user contexts while other threads run.
 tracing_for = jax.make_user_context(None)
 
