@@ -49,7 +49,7 @@ def _reaches(x: Array, other: Array, kind: Kind, nan: NaN) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Extreme(Op):
-    """Elementwise maximum or minimum of arrays of `shapes`. Residual: the winner's index, or with "split" the tie bits."""
+    """Elementwise maximum or minimum of arrays of `shapes`. Residual: the index of the winner, or the tie bits."""
 
     kind: Kind
     ties: Ties
@@ -87,7 +87,7 @@ class Extreme(Op):
         return lax.broadcast_in_dim(x, shape, axes) if x.shape != shape else x
 
     def _narrow(self, dx: Array, which: int) -> Array:
-        """The transpose of `_wide`: sum over the axes along which the array was broadcast."""
+        """The transpose of `_wide`: sum over the broadcast axes."""
         shape, dtype = self.shapes[which], self.dtypes[which]
         lead = dx.ndim - len(shape)
         stretched = [
