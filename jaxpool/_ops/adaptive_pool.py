@@ -1,7 +1,7 @@
 """Adaptive max and average pools, whose windows have nearly equal lengths.
 
-If the lengths differ, each window is gathered into its own block of a grid, and the blocks are reduced
-(`_kernels/patches.py`). Equal and short windows are an ordinary pool.
+If the lengths differ, each window is gathered into its own block of a grid (`_kernels/patches.py`), and the blocks are
+reduced. Equal and short windows are an ordinary pool.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from jaxpool._plan.stages import How, OpPlan, along, taps
 class LaidOut(Op):
     """Base class of ops over windows on a grid. Subclasses define the transpose, which never scatters.
 
-    The linear map is JAX's transpose of it, a scatter with unique indices. Axes with unequal windows come first
-    (`in_front`) in all transposed arrays, including the residual.
+    The linear map is JAX's transpose of it, a scatter with unique indices. In transposed arrays and the residual, axes
+    with unequal windows come first (`in_front`).
     """
 
     window: Window
 
     def grid_plan(self, *, to_grid: How = "gathered") -> OpPlan:
-        """Return the plan: gather to the grid and reduce its blocks. Tangents move to the grid by `to_grid`."""
+        """Plan: gather to the grid, reduce its blocks. Tangents move to the grid by `to_grid`."""
         window, ragged = self.window, [d for d in self.window.dims if isinstance(d, RaggedAxis)]
         axes, blocks = [dim.axis for dim in ragged], taps(window, "blocks")
         back = along(window.axes, "repeated")
@@ -69,7 +69,7 @@ class LaidOut(Op):
         return jax.linear_transpose(back, y)((x_dot,))[0]
 
     def turned_window(self, ndim: int) -> Window:
-        """Return the window of a transposed array of rank `ndim`."""
+        """The window of a transposed array of rank `ndim`."""
         axis_order, _ = in_front(self.window, ndim)
         dims = [
             dataclasses.replace(dim, axis=axis_order.index(dim.axis)) for dim in self.window.dims
@@ -87,7 +87,7 @@ class LaidOut(Op):
     def sent(
         self, share: Array, window: Window, dtype: DType, won: Array | None = None
     ) -> tuple[Array]:
-        """Return the cotangent of x. Each window adds its share to its elements, or to elements with `won` True."""
+        """The cotangent of x. Each window adds its share to its elements, or to elements with `won` True."""
         wide = lax.expand_dims(share, tap_axes(window))
         laid = jnp.broadcast_to(wide, laid_out(share.shape, window))
         if won is not None:
@@ -95,7 +95,7 @@ class LaidOut(Op):
         return (self.returned(put_back(laid, window)).astype(dtype),)
 
     def found(self, platform: Platform, x: Array) -> tuple[Array, Array, Window]:
-        """Return the grid of x and the maximum of each window, both stored, and the transposed window."""
+        """The grid of x and the maximum of each window, both stored, and the transposed window."""
         barrier, window = barrier_on(platform), self.turned_window(x.ndim)
         laid = materialise(
             barrier, lambda x: lay_out(*self.transposed(x), losing(x.dtype, "max")), x
@@ -184,19 +184,19 @@ class AdaptiveMean(LaidOut):
 
 
 def _greatest(platform: Platform, window: Window, laid: Array) -> Array:
-    """Return the maximum of each block of the grid."""
+    """The maximum of each block of the grid."""
     fold = fold_of(platform, laid, tap_axes(window), ties=False)
     return greatest(laid, window, loses_nan=loses_nan(platform), fold=fold)
 
 
 def _longest(window: Window) -> int:
-    """Return the grid axis of windows, followed by its taps, that bits are packed along."""
+    """The grid axis of windows that bits are packed along, together with its axis of taps."""
     dims = zip(window.dims, tap_axes(window), strict=True)
     return max(dims, key=lambda pair: pair[0].out * pair[0].window)[1] - 1
 
 
 def adaptive_max_op(window: Window, ties: Ties | Order, *, index: bool = False) -> Op:
-    """Return the op of an adaptive max pool. With `index`, and unless ties are split, its residual is the tap."""
+    """The op of an adaptive max pool. With `index`, and unless ties are split, its residual is the tap."""
     ordinary = needs_no_grid(window)
     if ties == "split":
         return pool_op(window, "max", ties) if ordinary else AdaptiveSplit(window)
@@ -210,5 +210,5 @@ def adaptive_max_op(window: Window, ties: Ties | Order, *, index: bool = False) 
 
 
 def adaptive_avg_op(window: Window) -> Op:
-    """Return the op of an adaptive average pool."""
+    """The op of an adaptive average pool."""
     return SumPool(window, "counted") if needs_no_grid(window) else AdaptiveMean(window)

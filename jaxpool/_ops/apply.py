@@ -26,7 +26,7 @@ Autodiff = Literal["vjp", "jvp"]
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _reverse(op: Op, what: str, *xs: Array) -> Any:
-    """The output, or for `what="primal"` output and residual, with a reverse-mode derivative only."""
+    """The output, for `what="primal"` also the residual, with a reverse-mode derivative only."""
     return value(op, *xs) if what == "value" else value_and_residual(op, *xs)
 
 
@@ -52,8 +52,8 @@ _reverse.defvjp(_reverse_fwd, _reverse_bwd, symbolic_zeros=True)
 def _refusing_forward_mode() -> Iterator[None]:
     """Replace JAX's error about forward mode through `jax.custom_vjp` by an error about the argument `autodiff`.
 
-    Under `jit`, `checkpoint` and `linearize`, JAX raises after the call has returned, so this cannot catch the error.
-    Its traceback shows the line that bound the primitive, and the comment on that line gives the remedy.
+    Under `jit`, `checkpoint` and `linearize`, JAX raises after the call has returned. The traceback then shows the line
+    that bound the primitive, and the comment on that line gives the remedy.
     """
     try:
         yield
@@ -70,7 +70,7 @@ def _differentiates(*xs: Array) -> bool:
 
 
 def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
-    """Apply `op` to `xs`. Only floating-point inputs have a derivative; the extra arguments after them have none."""
+    """Apply `op` to its inputs and extra arguments. Only floating-point inputs have a derivative."""
     xs = tuple(vary_together(xs))
     if autodiff == "jvp" or not _differentiates(*xs[: op.inputs]):
         return value(op, *xs)
@@ -114,8 +114,8 @@ def in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
 
 
 def apply_given(op: Op, *args: Array) -> tuple[Array, Any]:
-    """Apply `op` to its inputs and extra arguments, and return the output and the residual.
+    """Apply `op` in both modes and return the output and the residual.
 
-    Supports both modes. Extra arguments have no derivative, except those of a linear op with `differentiable_given`.
+    Extra arguments have no derivative, except those of a linear op with `differentiable_given`.
     """
     return value_and_residual(op, *args)

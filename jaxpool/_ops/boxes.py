@@ -1,6 +1,6 @@
 """Max pooling over the cells of boxes of images: the op of `roi_max_pool`.
 
-The kernels in `_kernels/cells.py` read one pixel of every cell at a time, as cells have different sizes.
+Cells differ in size, so `_kernels/cells.py` reads one pixel of every cell at a time.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from jaxpool._plan.stages import OpPlan, along
 class BoxMax(Op):
     """The largest pixel of each cell of boxes (K, 4) of images (B, H, W, C).
 
-    Extra arguments: the boxes and, if there are several images, the image index of each box, (K,). Residual: the extra
-    arguments and the position of each selected pixel in its image, or with ties "split" x and y.
+    Extra arguments: the boxes and, for several images, the image index of each box. Residual: the extra arguments and
+    the position of each selected pixel in its image, or with ties "split" x and y.
     """
 
     output_shape: tuple[int, ...]
@@ -45,7 +45,6 @@ class BoxMax(Op):
 
     @property
     def stores_residual(self) -> bool:
-        """With ties "split" the residual contains x and y."""
         return self.ties == "split"
 
     def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
@@ -60,7 +59,7 @@ class BoxMax(Op):
         return OpPlan((*walked, *walked), along((1, 2), "gathered"), scattered, walked)
 
     def _cells(self, boxes: Array, *images: Array) -> Cells:
-        """Return the cells of the boxes. A box with a NaN or an invalid image index has empty cells."""
+        """The cells of the boxes. A box with a NaN or an invalid image index has empty cells."""
         scaled = away_from_zero(in_pixels(boxes, self.scale)).T
         image = images[0] if images else jnp.zeros(boxes.shape[0], np.int32)
         is_valid = (image >= 0) & (image < self.sizes[0]) & are_numbers(boxes)
@@ -105,7 +104,7 @@ class BoxMax(Op):
         return y, residual
 
     def _collected(self, platform: Platform, residual: Any, *xs: Array) -> Array:
-        """Return the sum of x (B, H, W, C), or without x the number, of the tied pixels of each cell."""
+        """The sum of x, or without x the number, of the tied pixels of each cell."""
         given, x, y = residual
 
         def add(total: Array, here: Array, at: Array, *values: Array) -> Array:
@@ -135,13 +134,13 @@ class BoxMax(Op):
         return selected.astype(x_dot.dtype)
 
     def _rows(self, where: Array, *images: Array) -> Array:
-        """Return the flat positions of the selected pixels in all images, or out of bounds for an empty cell."""
+        """The flat positions of the selected pixels in all images, out of bounds for an empty cell."""
         size, where = math.prod(self.sizes[1:]), where.astype(np.int32)
         first = images[0][:, None, None, None] * size if images else 0
         return jnp.where(where < size, first + where, math.prod(self.sizes))
 
     def _in_order(self, platform: Platform, x: Any) -> bool:
-        """True if one ordered scatter adds the cotangents to the selected pixels. x has the channels of the images."""
+        """True if one ordered scatter adds cotangents to the pixels. x has the channels of the images."""
         if self.ties == "split":
             return False
         problem = problem_of(Window(()), x, platform)

@@ -32,10 +32,9 @@ def fold(
     fills: Sequence[Any],
     *own: Array,
 ) -> rolled.State:
-    """Fold `state = join(state, tap, elements, *own)` over the taps of all windows, with the initial state `first`.
+    """Fold `join(state, tap, elements, *own)` over the taps of the windows, with the initial state `first`.
 
-    `elements` has the element of each array of xs at the tap; padding has the value in `fills`. The state and `own`
-    have the shape of the output.
+    `elements` are the elements of xs at the tap; padding holds `fills`. The state and `own` have the output shape.
     """
     state = tuple(first)
     if unrolled(window):
@@ -56,7 +55,7 @@ def fold(
 
 
 def chosen_stages(window: Window, x: Any, platform: Platform) -> tuple[Stages, Stages]:
-    """Return the passes of `pick` and of `send`."""
+    """The passes of `pick` and of `send`."""
     if walked_back(window):
         return taps(window, "walked"), taps(window, "walked")
     plan = plan_rank(problem_of(window, x, platform))
@@ -64,7 +63,7 @@ def chosen_stages(window: Window, x: Any, platform: Platform) -> tuple[Stages, S
 
 
 def pick(window: Window, x: Array, tap: Array, platform: Platform) -> Array:
-    """Return the element of x at the `tap` of each window."""
+    """The element of x at the `tap` of each window."""
     if walked_back(window):
         return rolled.pick(walk_over(window, x, platform), x, tap)
     return route.pick(x, tap, plan_rank(problem_of(window, x, platform)))

@@ -1,6 +1,6 @@
 """Running maximum and minimum along an axis, with the position of the selected element.
 
-The kernels are in `_kernels/scan.py`. `scan_of` returns their plan, and `scan_stages` describes it for `plan_of`.
+The kernels are in `_kernels/scan.py`; `scan_stages` describes their plan for `plan_of`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Which = Literal["first", "last"]
 
 
 def scan_of(platform: Platform, x: Any) -> ScanPlan:
-    """Return the plan of a scan of x."""
+    """The plan of a scan of x."""
     problem = problem_of(Window(()), x, platform)
     return plan_scan(platform, problem.shape, problem.sharded)
 
 
 def scan_stages(chosen: ScanPlan, axis: int, size: Any) -> Stages:
-    """Return the passes of a scan along an axis of `size` elements, including the scan of the ends of its blocks."""
+    """The passes of a scan along an axis of `size` elements, and of the scans of its block ends."""
     if not is_int(size):
         note = "as far as the axis is long"
         return (Stage((axis,), chosen.ways, "running", stored=True, note=note, read=chosen),)

@@ -27,7 +27,7 @@ NaN = Literal["wins", "loses"]  # whether NaN wins against a number; NaNs tie
 def _takes(
     challenger: Array, best: Array, kind: Kind, ties: Literal["first", "last"], nan: NaN
 ) -> Array:
-    """Return where `challenger` replaces `best`, which is earlier in the sequence."""
+    """True where `challenger` replaces `best`, which comes before it."""
     if nan == "wins" or not is_float(best.dtype):
         return wins(challenger, best, kind, ties)
     ahead, level_or_ahead = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
@@ -39,7 +39,7 @@ def _takes(
 
 
 def _reaches(x: Array, other: Array, kind: Kind, nan: NaN) -> Array:
-    """Return where x is the maximum or minimum of x and `other`, or ties."""
+    """True where x is the maximum or minimum of x and `other`, or ties."""
     reaches = (lax.ge if kind == "max" else lax.le)(x, other)
     if not is_float(x.dtype):
         return reaches
@@ -59,12 +59,11 @@ class Extreme(Op):
 
     @property
     def inputs(self) -> int:
-        """The number of arrays: all are differentiable."""
         return len(self.shapes)
 
     @property
     def stores_inputs(self) -> bool:
-        """True if the tie bits need several words, because XLA may compute each word in a separate pass."""
+        """True if the tie bits need several words, which may be computed in separate passes."""
         return self.ties == "split" and len(self.shapes) > WORD
 
     @property
@@ -77,7 +76,7 @@ class Extreme(Op):
 
     @property
     def _is_pair(self) -> bool:
-        """True for two arrays with ties "split", which need fewer comparisons because one of them always wins."""
+        """True for two arrays with ties "split", which need fewer comparisons as one always wins."""
         return self.ties == "split" and len(self.shapes) == 2
 
     def _wide(self, x: Array, dtype: Any) -> Array:
@@ -132,7 +131,7 @@ class Extreme(Op):
         return encode(best, self.dtype), (index,)
 
     def _tied(self, xs: Sequence[Array]) -> tuple[Array, Words]:
-        """Return the extremum of xs, and one bit per array, set where it ties, in words of up to `WORD` bits.
+        """The extremum of xs, and one bit per array, set where it ties, in words of up to `WORD` bits.
 
         One pass computes both. A second pass could recompute xs with another rounding and find no tied array.
         """
@@ -187,7 +186,7 @@ class Extreme(Op):
 def sharded_alike(xs: Sequence[Array]) -> list[Array]:
     """Broadcast xs to one shape and reshard them to one sharding, if the type of any array has a sharding.
 
-    JAX does this in its own elementwise functions. If arrays disagree along an axis, the first sharded one decides.
+    JAX does so in its own elementwise functions. If arrays disagree along an axis, the first sharded one decides.
     Arrays are broadcast in float32 or wider, so that the transpose adds cotangents in that dtype.
     """
     specs = [(jax.typeof(x).sharding.spec, x) for x in xs]

@@ -83,12 +83,12 @@ def _mapped_linearly(path: tuple[Any, ...]) -> Bound:
 
 
 def _inner(avals: Sequence[Any], batch: tuple[Dims, ...]) -> list[Any]:
-    """Return the types of arguments inside the vmaps. The last entry of `batch` is the outermost vmap."""
+    """The types of arguments inside the vmaps. The last entry of `batch` is the outermost vmap."""
     return [_without(aval, [dims[which] for dims in batch]) for which, aval in enumerate(avals)]
 
 
 def _without(aval: Any, dims: Sequence[int | None]) -> Any:
-    """Return the type of an array without its mapped axes."""
+    """The type of an array without its mapped axes."""
     shape, spec = list(aval.shape), list(aval.sharding.spec)
     for dim in reversed(dims):
         if dim is not None:
@@ -109,7 +109,7 @@ def _sizes(avals: Sequence[Any], batch: tuple[Dims, ...]) -> tuple[int, ...]:
 
 
 def passes_of(plan: OpPlan, direction: Direction) -> Stages:
-    """Return the passes of a plan in one direction."""
+    """The passes of a plan in one direction."""
     if direction == "value":
         return plan.forward if plan.value is None else plan.value
     passes: Stages = getattr(plan, direction)
@@ -117,7 +117,7 @@ def passes_of(plan: OpPlan, direction: Direction) -> Stages:
 
 
 def stages_of(platform: Platform, function: Any, *args: Any) -> Stages:
-    """Return the passes of all ops that `function` binds when traced with arguments of the types `args`."""
+    """The passes of all ops that `function` binds, for arguments of the types `args`."""
     program = jax.make_jaxpr(function)(*args).jaxpr
     return tuple(
         stage

@@ -1,7 +1,7 @@
 """Expected value of a stochastic pool: the mean of each window with the weights max(x, 0).
 
 With w = max(x, 0) it is sum(w^2) / sum(w). If a sum leaves the range of the dtype, the scaled evaluation (`careful`)
-divides all weights by the largest one; see `ranged`. A window whose weights are all 0 returns its first element.
+divides by the largest weight; see `ranged`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ExpectedPool(RangedOp):
         return amended_y
 
     def _first(self, x: Array) -> Array:
-        """Return the first element of each window inside the array, a linear function of x."""
+        """The first element of each window inside the array, linear in x."""
         for dim in self.window.dims:
             before = min(dim.out, -(-dim.low // dim.stride))  # windows that begin in the padding
             begin, rest = before * dim.stride - dim.low, dim.out - before
@@ -117,7 +117,7 @@ class ExpectedPool(RangedOp):
         return jnp.where(jnp.isinf(high), high, jnp.where(high == 0, self._first(wide), mean))
 
     def _stages(self, weight: Array) -> tuple[Stages, Array]:
-        """Return the stages, and the total weight of each window divided by its largest weight."""
+        """The stages, and the total of each window divided by its largest weight."""
         stages = in_stages(weight, self.window, 1.0, 0, largest(0))
         return stages, stages.gather((1.0,), _ratios)[0]
 
@@ -147,7 +147,7 @@ class ExpectedPool(RangedOp):
         return ((step * (2 * first - once) + shared + alone).astype(xs[0].dtype),)
 
     def _endless(self, weight: Array) -> Array:
-        """Return the number of infinite elements of each window, at least 1."""
+        """The number of infinite elements of each window, at least 1."""
         count = sum_of(self.window, jnp.isinf(weight).astype(weight.dtype))
         return lax.max(count, lax.full_like(count, 1))
 

@@ -1,10 +1,10 @@
 """Fractional max and average pools: windows of one width at random starts, which are known only at run time.
 
-An ordinary pool with stride 1 first computes every possible window; a random window is its output at the start. A
-gather could read it, but its transpose is a scatter. Instead, the code uses that random numbers move a start only a
-little: window i begins at one of a few places known at trace time (`places_of`). The forward pass reads all of them
-and selects the drawn place. The backward pass reads, for each place, the few windows that may begin there
-(`windows_at`) and adds the cotangents of the windows that do. No direction scatters, so sums are deterministic.
+An ordinary pool with stride 1 computes every possible window, and the outputs at the random starts are selected. A
+gather could select them, but its transpose is a scatter. Random numbers move a start only a little: window i begins at
+one of a few places known at trace time (`places_of`). The forward pass reads all of them and selects one. The backward
+pass reads, for each place, the few windows that may begin there (`windows_at`) and adds the cotangents of the windows
+that do. No direction scatters, so sums are deterministic.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RandomAxis:
         return self.size - self.width
 
     def starts(self, sample: Array) -> Array:
-        """Return the starts of the windows along the axis, from random numbers with size 1 there."""
+        """The starts of the windows along the axis, from random numbers with size 1 there."""
         sample = jnp.moveaxis(sample, self.axis, -1)
         last = lax.full_like(sample, self.last, np.int32)
         if self.out == 1:
@@ -73,14 +73,12 @@ class RandomAxis:
         if self.out == 1:
             return range(1)
         rounding = 2 * float(jnp.finfo(self.chance).eps)
-        max_rounding = (
-            math.ceil(self.size * rounding) if self.size * self.out * rounding >= 1 else 0
-        )
-        has_integer_start = int(math.gcd(self.last, self.out - 1) > 1)
-        return range(-max(max_rounding, has_integer_start), 2 + max_rounding)
+        error = math.ceil(self.size * rounding) if self.size * self.out * rounding >= 1 else 0
+        exact = int(math.gcd(self.last, self.out - 1) > 1)
+        return range(-max(error, exact), 2 + error)
 
     def places_of(self) -> list[Any]:
-        """Return vectors with the possible starts of each window: NumPy arrays, or traced arrays for long axes."""
+        """Vectors of possible starts, one per window: NumPy arrays, or traced arrays for long axes."""
         number = int32_range(self.out)
         exact = number + np.int32(self.last)  # the start of a single window
         if self.out > 1:
@@ -88,7 +86,7 @@ class RandomAxis:
         return [(exact + np.int32(stray)).clip(0, self.last) for stray in self._strays]
 
     def windows_at(self) -> list[Any]:
-        """Return vectors with the windows that may begin at each place. `out` or more means no window."""
+        """Vectors of the windows that may begin at each place; `out` or more means no window."""
         place = int32_range(self.last + 1)
         if self.out == 1:
             return [np.int32(self.last) - place]
@@ -99,26 +97,24 @@ class RandomAxis:
         return [first + np.int32(k) for k in range(-(-len(strays) * gaps // self.last))]
 
     def at_starts(self, start: Array, x: Array) -> Array:
-        """Return the elements of x at the starts of the windows; x has one element per possible start."""
+        """The elements of x, which has one per possible start, at the starts of the windows."""
         first, *others = self.places_of()
         y = self._taken(x, first)
         for places in others:
-            begins_here = lax.eq(
-                start, slices.broadcast_like(self._along(places, start.ndim), start)
-            )
-            y = lax.select(slices.broadcast_like(begins_here, y), self._taken(x, places), y)
+            begins = lax.eq(start, slices.broadcast_like(self._along(places, start.ndim), start))
+            y = lax.select(slices.broadcast_like(begins, y), self._taken(x, places), y)
         return y
 
     def to_starts(self, start: Array, y: Array) -> Array:
         """The transpose of `at_starts`."""
         place, parts = self._along(jnp.arange(self.last + 1, dtype=np.int32), y.ndim), []
         for windows in self.windows_at():
-            begins_here = lax.bitwise_and(
+            begins = lax.bitwise_and(
                 self._taken(start, windows) == place,
                 self._along(windows, y.ndim) < np.int32(self.out),
             )
             part = self._taken(y, windows)
-            parts.append(slices.only(slices.broadcast_like(begins_here, part), part))
+            parts.append(slices.only(slices.broadcast_like(begins, part), part))
         return functools.reduce(lax.add, parts)
 
     def _along(self, vector: Any, ndim: int) -> Any:
@@ -143,12 +139,12 @@ class Fractional(Op):
         )
 
     def starts(self, samples: Sequence[Array]) -> tuple[Array, ...]:
-        """Return the starts of the windows along each axis."""
+        """The starts of the windows along each axis."""
         pairs = zip(self.dims, samples, strict=True)
         return tuple(dim.starts(sample) for dim, sample in pairs)
 
     def _placed(self, every: OpPlan) -> OpPlan:
-        """Return the passes of the pool over all places, `every`, and of reading the random windows."""
+        """The passes of the pool over all places, `every`, and of reading the random windows."""
         ahead = [along([dim.axis], "gathered", len(dim.places_of())) for dim in self.dims]
         back = [along([dim.axis], "gathered", len(dim.windows_at())) for dim in self.dims[::-1]]
         why = "windows of all places, read where one may begin, and left out where it does not"
@@ -160,7 +156,7 @@ class Fractional(Op):
         )
 
     def _begun(self, platform: Platform, starts: Sequence[Array], *xs: Array) -> tuple[Array, ...]:
-        """Return the elements of each of xs at the starts of the windows."""
+        """The elements of each of xs at the starts of the windows."""
         for dim, start in zip(self.dims, starts, strict=True):
             read = functools.partial(_each, dim.at_starts)
             xs = materialise(barrier_on(platform), read, start, *xs)
@@ -202,7 +198,7 @@ class FractionalPool(Fractional):
         return self._begun(platform, starts, y)[0], (tap, starts)
 
     def position(self, residual: tuple[Array, tuple[Array, ...]]) -> Array:
-        """Return the flat position of each maximum in the input."""
+        """The flat position of each maximum in the input."""
         tap, starts = residual
         for dim, start in zip(self.dims, starts, strict=True):
             tap = dim.at_starts(start, tap)

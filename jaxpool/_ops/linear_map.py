@@ -3,12 +3,12 @@
 `compute` evaluates an op. Its JVP rule computes output and residual by the op's primal, and the tangent by
 `linear_map` with that residual. JAX differentiates kernels only with respect to residuals (`differentiable_given`).
 
-`linear_map` pairs the op's hand-written linear map with its transpose: the transpose of the primitive is the same
-primitive in the other direction. All AD modes run the op's own kernels, and only the residual is saved for the
-backward pass. The batching rule is `vmap` of the kernel.
+`linear_map` pairs an op's hand-written linear map with its transpose: the transpose of the primitive is the primitive
+in the other direction. All AD modes run the op's kernels, and only the residual is saved for the backward pass. The
+batching rule is `vmap` of the kernel.
 
-Each platform has its own lowering, so a program exported for several platforms contains one form per platform.
-Only public modules of JAX are used: `jax.extend.core.Primitive` and `jax.interpreters`.
+Each platform has its own lowering. Only public modules of JAX are used: `jax.extend.core.Primitive` and
+`jax.interpreters`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ Dims = tuple[int | None, ...]  # the axis of each argument that a vmap maps, or 
 
 
 def traced_for() -> Platform:
-    """Return the platform that a program is probably traced for: the platform of the default device.
+    """The platform that a program is probably traced for: the platform of the default device.
 
-    Tracing fixes the residual of an op. A program that is lowered for another platform still gives the same results.
+    It decides the residual of an op. Lowered for another platform, the program gives the same results.
     """
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
     name = tracing_for.value or getattr(device, "platform", device) or jax.default_backend()
@@ -65,13 +65,13 @@ def compute(op: Op, what: str, *xs: Array) -> Any:
 
 
 def value(op: Op, *xs: Array) -> Array:
-    """Return the output of `op`."""
+    """The output of `op`."""
     y: Array = value_and_residual(op, *xs)[0] if op.linear_in_x else compute(op, "value", *xs)
     return y
 
 
 def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
-    """Return the output and the residual of `op`, applied to its inputs and extra arguments."""
+    """The output and the residual of `op`, from its inputs and extra arguments."""
     xs, extra_args = args[: op.inputs], args[op.inputs :]
     if op.linear_in_x:
         return linear_map(op, extra_args, xs, given=(True,) * len(xs))[0], extra_args
@@ -129,9 +129,7 @@ def _linear(
             dxs = op.transpose(platform, residual, *args[count:])
             return [dx for dx, wanted in zip(dxs, given, strict=True) if wanted]
         tangents = iter(args[count:])
-        y = op.linear(
-            platform, residual, *[next(tangents) if is_given else None for is_given in given]
-        )
+        y = op.linear(platform, residual, *[next(tangents) if one else None for one in given])
         return y
 
     front_axes = (0,) * (len(args) - count)
@@ -152,7 +150,7 @@ def _jitted(*args: Array, primitive: Any, params: tuple[tuple[str, Any], ...]) -
 
 @functools.lru_cache(maxsize=4096)
 def _types(run: Callable[..., Any], avals: Any, params: Any, mesh: Any) -> tuple[Any, Any]:
-    """Return the output types of `run` and their tree structure.
+    """The output types of `run` and their tree structure.
 
     Tracing the "portable" kernel also gives the right shardings and manual axes.
     """
@@ -212,7 +210,7 @@ def _batch_compute(args: Any, dims: Any, *, batch: tuple[Dims, ...], **params: A
 
 
 def _in_front(x: Array, dim: int | None, mapped: Array, axis: int) -> Array:
-    """Move the mapped axis of x to the front. An unmapped x is repeated, and sharded like `axis` of `mapped`."""
+    """Move the mapped axis of x to the front. An unmapped x is repeated, sharded like `axis` of `mapped`."""
     if dim is not None:
         return jnp.moveaxis(x, dim, 0) if dim else x
     like = jax.typeof(mapped).sharding
@@ -278,7 +276,7 @@ def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
 
 @functools.partial(jax.jit, static_argnames="params")
 def _by_residual(primals: Any, moved: dict[int, Array], params: Any) -> Any:
-    """Return the output tangents due to the residual tangents `moved`, by JAX's own AD of the portable kernel."""
+    """The output tangents due to the residual tangents `moved`, by JAX's AD of the portable kernel."""
 
     def portable(known: dict[int, Array]) -> Any:
         args = [known.get(which, x) for which, x in enumerate(primals)]
@@ -297,9 +295,9 @@ def _transpose_linear(
         outputs = [_zero(x.aval) if ad.is_undefined_primal(x) else None for x in xs]
     elif transposed:  # the cotangents of the inputs' cotangents are tangents of the inputs
         known = iter(cotangents)
-        every = [next(known) if is_given else None for is_given in given]
+        every = [next(known) if one else None for one in given]
         now = tuple(ct is not None and not isinstance(ct, ad.Zero) for ct in every)
-        tangents = [ct for ct, is_given in zip(every, now, strict=True) if is_given]
+        tangents = [ct for ct, one in zip(every, now, strict=True) if one]
         outputs = linear_p.bind(*residual, *tangents, given=now, **rest)
     else:
         dys = [ad.instantiate_zeros(ct) for ct in cotangents]

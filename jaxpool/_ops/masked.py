@@ -2,12 +2,11 @@
 
     where    1    0    0    1
     x        5    9   nan -inf
-    max      5  -inf -inf -inf   three elements tie, but only the last one takes part and may be selected
+    max      5  -inf -inf -inf   three elements tie, but only the last may be selected
     sum      5    0    0  -inf
 
 Averages replace masked elements by 0, soft pools by the least value. Ranks use keys that no float has.
-A mask has the rank of x and its size along pooled axes. Along other axes its size may be 1, so that a mask shared by
-all channels is pooled once.
+A mask has the rank of x and its size along pooled axes. Along other axes its size may be 1.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class _HoldsSome(SelectPool):
 
 
 def holds_some(window: Window, mask: Array) -> Array:
-    """Return where a window has an element with `mask` True. Broadcasts to the output."""
+    """True where a window has an element with `mask` True. Broadcasts to the output."""
     return apply(_HoldsSome(window, "max", "first"), "jvp", mask)
 
 
@@ -61,8 +60,8 @@ def holds_some(window: Window, mask: Array) -> Array:
 class MaskedSelect(Op):
     """Max or min pool with a `where` mask. Residual: the residual of the pool without a mask, and the mask.
 
-    Masked elements are replaced by the identity of the pool and may tie with elements that take part. The pool gets
-    the unmasked taps as its `real` argument, so it never selects a masked element.
+    Masked elements become the identity of the pool, which may tie with elements that take part. The pool never selects
+    a masked element, because its `real` argument marks the unmasked taps.
     """
 
     window: Window
@@ -73,7 +72,6 @@ class MaskedSelect(Op):
 
     @property
     def stores_residual(self) -> bool:
-        """The setting of the pool without a mask."""
         return bool(self._pool.stores_residual)
 
     @property

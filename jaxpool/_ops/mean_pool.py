@@ -1,7 +1,7 @@
 """Generalised-mean (GeM) pools, `mean(max(x, eps)^p)^(1/p)`.
 
 The direct evaluation (`plain`) sums the powers. If a sum leaves the range of the dtype, the scaled evaluation
-(`careful`) divides all elements by the element with the largest power. See `ranged` and `scaled`.
+(`careful`) divides by the element with the largest power. See `ranged` and `scaled`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _power(x: Array, p: Any) -> Array:
 
 
 def _log_ratio(low: Array, high: Array) -> tuple[Array, Array]:
-    """Return `log(low / high)` of positive numbers, with 0 where it is infinite, and where it is finite."""
+    """`log(low / high)` of positive numbers, or 0 if it is infinite, and where it is finite."""
     fixed, fixed_high = lax.stop_gradient(low), lax.stop_gradient(high)
     info = jnp.finfo(low.dtype)
     equal = fixed == fixed_high
@@ -89,7 +89,6 @@ class MeanPool(RangedOp):
 
     @property
     def inputs(self) -> int:
-        """1 for x, 2 if the power is an array too."""
         return 1 if self.p is not None else 2
 
     def is_plain(self, *given: Array) -> bool:

@@ -1,6 +1,6 @@
 """Grey dilation and erosion: the maximum of window elements plus a kernel, or the minimum of elements minus it.
 
-`morphology_op` chooses between one expression per tap for small windows and loops over the taps for large windows.
+`morphology_op` chooses between one expression per tap and, for large windows, loops over the taps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TO_KERNEL = "to the kernel"
 
 
 def wide_dtype(dtype: DType) -> DType:
-    """Return the dtype of the sums of elements and kernel, at least 32 bits wide."""
+    """The dtype of sums, at least 32 bits wide."""
     small = not is_float(dtype) and dtype.itemsize < 4
     return jnp.dtype(np.int32) if small else accumulator(dtype)
 
@@ -42,8 +42,8 @@ def wide_dtype(dtype: DType) -> DType:
 class Morphology(Op):
     """Maximum of elements plus a kernel ("max"), or minimum of elements minus a kernel ("min").
 
-    The kernel has the shape `(window.size, *shape)`, where `shape` has the rank of x and size 1 except along
-    `channels`. Only `taps` take part, flat and ascending. Residual: the selected tap, or one bit per tied tap.
+    The kernel has the shape `(window.size, *shape)`; `shape` has the rank of x, and size 1 except along `channels`.
+    Only `taps` take part, flat and ascending. Residual: the selected tap, or one bit per tied tap.
     """
 
     window: Window
@@ -65,7 +65,7 @@ class Morphology(Op):
         return OpPlan((*every, *every), (*tangent, *every), (*back, *to_kernel), every)
 
     def weights(self, kernel: Array, dtype: DType) -> Array:
-        """Return the terms to add at each tap."""
+        """The terms to add at each tap."""
         weights = cast(kernel, dtype)
         return weights if self.kind == "max" else -weights
 
@@ -107,7 +107,7 @@ class Morphology(Op):
         return outputs
 
     def _won(self, residual: Any, tap: Any) -> Array:
-        """Return where a tap, which may be traced, is selected or tied."""
+        """True where a tap, which may be traced, is selected or tied."""
         if self.ties != "split":
             return lax.eq(residual, lax.full_like(residual, jnp.asarray(tap, residual.dtype)))
         (word,) = residual  # small windows have at most 32 taps
@@ -149,7 +149,7 @@ class Morphology(Op):
         return dx, self._sent_to_kernel(functools.partial(self._won, residual), part, dy.dtype)
 
     def _sent_to_kernel(self, won: Callable[[Array], Array], part: Array, dtype: DType) -> Array:
-        """Return the cotangent of the kernel: for each tap, the sum of `part` over the outputs that select it."""
+        """The cotangent of the kernel: for each tap, the sum of `part` over the outputs that select it."""
         over = tuple(axis for axis in range(part.ndim) if axis != self.channels)
 
         def one(_: None, tap: Array) -> tuple[None, Array]:
@@ -164,13 +164,11 @@ class Morphology(Op):
 class LargeMorphology(Morphology):
     """`Morphology` of a large window, by loops over its taps.
 
-    Residual: the selected tap. With ties "split" it is x, the kernel and y, which are smaller than one bit per tap, and
-    all taps take part.
+    Residual: the selected tap, or with ties "split", where all taps take part, x, the kernel and y.
     """
 
     @property
     def stores_residual(self) -> bool:
-        """With ties "split" the residual contains x, the kernel and y."""
         return self.ties == "split"
 
     def plan(self, platform: Platform, x: Any, *kernel: Any) -> OpPlan:
@@ -187,13 +185,13 @@ class LargeMorphology(Morphology):
         return rolled.Walk(self.window, taps=taps, weighted=True)
 
     def _planes(self, x: Array, kernel: Array) -> tuple[Array, Array]:
-        """Return the planes of x that a `rolled.Walk` reads, and the terms to add at each tap."""
+        """The planes of x for `_walk`, and the terms to add at each tap."""
         wide = wide_dtype(x.dtype)
         planes = self._walk(self.taps).planes(cast(x, wide), losing(wide, self.kind))
         return planes, self.weights(kernel, wide)
 
     def _here(self, tap: Array, like: Array) -> Array:
-        """Return where a tap is inside the array."""
+        """True where a tap is inside the array."""
         return slices.broadcast_like(tap_loop.real_at(self.window, tap, like.ndim), like)
 
     def _best(self, x: Array, kernel: Array) -> Array:
@@ -211,7 +209,7 @@ class LargeMorphology(Morphology):
         return self._walk(self.taps).fold(join, [start], [planes], x.shape, weights)[0]
 
     def _ties(self, term: Array, y: Array, tap: Array) -> Array:
-        """Return where `term`, the sum at `tap`, ties with the output y."""
+        """True where `term`, the sum at `tap`, ties with the output y."""
         ties = level(term, y)
         return lax.bitwise_and(ties, self._here(tap, ties)) if self.window.padded else ties
 
@@ -233,7 +231,7 @@ class LargeMorphology(Morphology):
         return cast(y, x.dtype), index
 
     def _counts(self, x: Array, kernel: Array, y: Array) -> Array:
-        """Return the number of tied taps of each window, at least 1, with the dtype of y."""
+        """The number of tied taps of each window, at least 1."""
         planes, weights = self._planes(x, kernel)
 
         def count(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
@@ -298,18 +296,18 @@ class LargeMorphology(Morphology):
 
 
 def _row(weights: Array, tap: Array, like: Array) -> Array:
-    """Return the weights of a tap with the shape of `like`."""
+    """The weights of a tap with the shape of `like`."""
     return slices.broadcast_like(lax.dynamic_index_in_dim(weights, tap, keepdims=False), like)
 
 
 def _term(weights: Array, tap: Array, elements: Array) -> Array:
-    """Return the sums of elements and weights at a tap."""
+    """The sums of elements and weights at a tap."""
     return elements + _row(weights, tap, elements)
 
 
 def morphology_op(
     window: Window, ties: Ties, taps: Sequence[int], kind: Kind, channels: int | None = None
 ) -> Morphology:
-    """Return the op for the number of taps of the window."""
+    """The op for the number of taps of the window."""
     large = joins_taps_in_a_loop(window.size)
     return (LargeMorphology if large else Morphology)(window, ties, taps, kind, channels)

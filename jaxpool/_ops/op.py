@@ -1,6 +1,6 @@
-"""The base class of all ops: value, residual, linear map of the tangents and its transpose, for each platform.
+"""The base class of all ops: value, residual, linear map and its transpose, for each platform.
 
-An op contains no AD rules and no primitives. `linear_map.py` defines both once for all ops, and `apply.py` binds them.
+An op has no AD rules and no primitives. `linear_map.py` defines both for all ops, and `apply.py` binds them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ partitioned = jax.make_user_context(False)
 
 
 def problem_of(window: Window, x: Array, platform: Platform, shape: Any = None) -> Problem:
-    """Return the `Problem` of a pool over `window`: for x, or for an array of `shape` with the dtype of x."""
+    """The `Problem` of a pool over `window` of x, or of an array of `shape` with the dtype of x."""
     sizes = tuple(int(n) if is_int(n) else None for n in (x.shape if shape is None else shape))
     return Problem(window, sizes, x.dtype.name, platform, is_sharded(x), partitioned.value)
 
@@ -30,9 +30,9 @@ def problem_of(window: Window, x: Array, platform: Platform, shape: Any = None) 
 class Op:
     """An operation and its derivative. Subclasses are frozen dataclasses: hashable, and static under `jit`."""
 
-    # Number of arguments with a linear map. The arguments after them are the extra arguments, such as a `where` mask.
+    # Number of inputs of the linear map. The arguments after them are extra arguments, such as a `where` mask.
     inputs = 1
-    # True if JAX may differentiate `linear` and `transpose` (as traced for "portable") with respect to the residual.
+    # True if JAX may differentiate the "portable" linear maps with respect to the residual.
     differentiable_given = False
     # True if the op is linear in its inputs: `value` is `linear`, and the residual is the extra arguments.
     linear_in_x = False
@@ -43,36 +43,36 @@ class Op:
     # Second derivatives then need `differentiable_given`.
     keeps_value = False
     given_kept = 0
-    # True if `primal` (`stores_inputs`) or the two linear maps (`stores_residual`) compare their arguments with results
-    # of an earlier pass. XLA must store such arguments: a recomputed one may be rounded differently.
+    # True if `primal` (`stores_inputs`) or the linear maps (`stores_residual`) compare arguments with results of an
+    # earlier pass. XLA must store such arguments, as it may recompute them with another rounding.
     stores_inputs = False
     stores_residual = False
     # False for data movement that is only part of a pool: `plan_of` leaves it out.
     is_pool = True
 
     def plan(self, platform: Platform, *types: Any) -> OpPlan:
-        """Return the passes of the kernels over arrays of `types`, made from the same plans that the kernels use.
+        """The passes of the kernels over arrays of `types`, made from the plans that the kernels use.
 
         An empty plan means one jax.numpy expression whose passes are up to XLA.
         """
         return OpPlan()
 
     def value(self, platform: Platform, *xs: Array) -> Array:
-        """Return the output when no derivative is taken."""
+        """The output when no derivative is taken."""
         return self.primal(platform, *xs)[0]
 
     def value_beside(self, platform: Platform, *xs: Array) -> Array:
-        """Return the output of an op with `keeps_inputs` when a derivative is taken."""
+        """The output of an op with `keeps_inputs` when a derivative is taken."""
         return self.value(platform, *xs)
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
-        """Return the output and the residual, which is saved for the derivative."""
+        """The output and the residual, which is saved for the derivative."""
         raise TypeError(f"{type(self).__name__} describes no primal")
 
     def linear(self, platform: Platform, residual: Any, *tangents: Array | None) -> Any:
-        """Return the tangent of the output, linear in `tangents`. With several inputs, None is a zero tangent."""
+        """The tangent of the output, linear in `tangents`. With several inputs, None is a zero tangent."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
     def transpose(self, platform: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
-        """Return the cotangents of the inputs, linear in the cotangents `dys` of the outputs."""
+        """The cotangents of the inputs, linear in the cotangents `dys` of the outputs."""
         raise TypeError(f"{type(self).__name__} describes no transpose")

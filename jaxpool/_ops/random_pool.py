@@ -31,12 +31,12 @@ from jaxpool._plan.stages import How, OpPlan, taps
 
 
 def chance_dtype(dtype: DType) -> DType:
-    """Return the dtype of the random numbers for a pool of `dtype`."""
+    """The dtype of the random numbers for a pool of `dtype`."""
     return jnp.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
 def weight_dtype(dtype: DType) -> DType:
-    """Return the dtype of the weights of elements of `dtype`."""
+    """The dtype of the weights of elements of `dtype`."""
     return accumulator(float_dtype(dtype))
 
 
@@ -48,8 +48,8 @@ def _weight(x: Array) -> Array:
 class StochasticPool(Op):
     """One element per window, drawn with the weight max(x, 0). Residual: its tap.
 
-    `chance` has one number in [0, 1) per window. The draw selects the tap whose interval of the cumulative weights
-    contains `chance` times the total weight:
+    `chance` has one number in [0, 1) per window. The tap whose interval of the cumulative weights contains `chance`
+    times the total weight is drawn:
 
         weights 1 0 3 2, chance 0.5    0[1][  3  ][ 2 ]6    the third tap covers 1 to 4
     """
@@ -69,7 +69,7 @@ class StochasticPool(Op):
         return encode(pick(self.window, decode(x), index, platform), x.dtype), index
 
     def _drawn(self, platform: Platform, x: Array, chance: Array) -> Array:
-        """Return the drawn tap of each window; if all weights are 0, the first tap inside the array."""
+        """The drawn tap of each window; if all weights are 0, the first tap inside the array."""
         window, dtype = self.window, index_dtype(self.window.size)
         # Scaled by `small`, the weights of a window have a finite sum.
         small = np.asarray(0.5 ** window.size.bit_length(), x.dtype)
@@ -82,8 +82,7 @@ class StochasticPool(Op):
         def measured(x: Array, chance: Array) -> tuple[Array, Array]:
             nothing = lax.full_like(chance, 0)
             total, part = fold(window, platform, weigh, [nothing, nothing], [x], [0])
-            # finfo.max draws the first infinite weight, as later weights begin at infinity. Infinity draws the first
-            # NaN, as later weights begin at NaN.
+            # finfo.max draws the first infinite weight (later weights begin at infinity), infinity the first NaN.
             share = chance * jnp.where(jnp.isinf(total), part, total)
             share = jnp.where(jnp.isinf(part), most, jnp.where(jnp.isnan(part), np.inf, share))
             return share, jnp.where(jnp.isinf(total), small, 1)
@@ -109,7 +108,7 @@ class StochasticPool(Op):
 
 
 def drawn(op: StochasticPool, x: Array, *chance: Array) -> Array:
-    """Return the elements that `chance` draws, or without `chance` their expected values."""
+    """The elements that `chance` draws, or without it their expected values."""
     if chance:
         return apply_given(op, x, *chance)[0]
     return ranged(ExpectedPool(op.window), as_float(x))

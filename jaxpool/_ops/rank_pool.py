@@ -1,7 +1,7 @@
-"""Rank and median pools: the element of a given rank in each window.
+"""Rank and median pools: the element of a given rank in each window. `ranked` applies them.
 
-Elements are compared as integer keys. Small windows use a sorting network of minima and maxima. Large windows find
-the key bit by bit, by counting smaller keys. `ranked` applies the op; a window that spans its axes is a reduction.
+Elements are compared as integer keys. Small windows use a sorting network. Large windows find the key bit by bit, by
+counting smaller keys, with reductions if a window spans its axes.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def _values(key: Array, dtype: DType, *mask: Array) -> Array:
 class RankPool(Op):
     """The element of `rank` in each window. `value` and ties "split" return +0 for any zero.
 
-    Only `taps` take part, flat and ascending; they are all taps if windows are padded. Residual: the selected tap; with
-    ties "split" one bit per tied tap, or for large windows x, y and the mask. Masked elements have keys that no float
-    has. A window with too few elements for `rank` has an arbitrary result.
+    Only `taps` take part, flat and ascending: all of them if windows are padded. Residual: the selected tap; with ties
+    "split" one bit per tap, or for large windows x, y and the mask. Masked elements have keys that no float has. A
+    window with too few elements has an arbitrary result.
     """
 
     window: Window
@@ -65,7 +65,6 @@ class RankPool(Op):
 
     @property
     def stores_residual(self) -> bool:
-        """With ties "split" the residual of a large window contains x and y."""
         return self.ties == "split" and not unrolled(self.window)
 
     def plan(self, platform: Platform, x: Any, *mask: Any) -> OpPlan:
@@ -113,7 +112,7 @@ class RankPool(Op):
         return dataclasses.replace(walk_over(self.window, key, platform), taps=taps)
 
     def _found(self, platform: Platform, key: Array, *mask: Array) -> Array:
-        """Return the key of the selected element of each window."""
+        """The key of the selected element of each window."""
         count, window = len(self.taps), self.window
         place: Any = place_of(self.rank, count)
         if by_network(count, platform):
@@ -229,7 +228,7 @@ class RankOver(Reduction):
         return jnp.sum(real, axis=self.axes, keepdims=True, dtype=np.int32)
 
     def _place(self, x: Array, real: Array) -> Array:
-        """Return the rank of the selected element, as the number of `real` elements below it."""
+        """The rank of the selected element among the `real` elements."""
         place: Array = place_of(self.rank, self._count(real))
         return place
 

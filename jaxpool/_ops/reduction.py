@@ -1,6 +1,6 @@
-"""Maximum, minimum and mean over whole axes: the ops of reductions, global pools and windows that span their axes.
+"""Maximum, minimum and mean over whole axes, for reductions, global pools and windows that span their axes.
 
-`reduce` is the entry point for maxima and minima. With a `where` mask, only elements with True take part.
+`reduce` is the entry point for maxima and minima.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from jaxpool._plan.stages import OpPlan, Stage, Stages, along, linear_plan
 
 
 def fold_of(platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) -> Fold | None:
-    """Return how blocks of x are combined before the reduction, or None if they are not."""
+    """The combination of blocks of x before the reduction, if any."""
     if not is_float(x.dtype):
         return None
     problem = problem_of(Window(()), x, platform)
@@ -38,10 +38,10 @@ def fold_of(platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) 
 
 @dataclasses.dataclass(frozen=True)
 class Reduction(Op):
-    """Maximum or minimum over `axes` of `sizes`, with an optional mask. The output has size 1 along these axes.
+    """Maximum or minimum over `axes` of `sizes`, with an optional mask. The output keeps the axes.
 
-    Residual: the index of the selected element, or with ties "split" x, y and the mask. +0 and -0 tie. `primal`
-    returns a zero with the sign of the selected element; its sign is unspecified in `value` and with ties "split".
+    Residual: the index of the selected element, or with ties "split" x, y and the mask. +0 and -0 tie. A zero of
+    `primal` has the sign of the selected element; of `value` and with ties "split" its sign is unspecified.
     """
 
     kind: Kind
@@ -53,7 +53,6 @@ class Reduction(Op):
 
     @property
     def stores_residual(self) -> bool:
-        """With ties "split" the residual contains x and y, which `linear` and `transpose` compare."""
         return self.ties == "split"
 
     def _fold(self, platform: Platform, x: Array, *, ties: bool) -> Fold | None:
@@ -114,14 +113,14 @@ class Reduction(Op):
         return y, rank
 
     def won(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
-        """Return where an array of `shape` has a selected or tied element."""
+        """True where an array of `shape` has a selected or tied element."""
         if self.ties != "split":
             return reducing.has_rank(residual, shape, self.axes, self.ties == "last")
         x, y, mask = residual
         return reducing.attained(x, y, mask, self._fold(platform, x, ties=True))
 
     def count(self, platform: Platform, residual: Any) -> Array:
-        """Return the number of tied elements, at least 1."""
+        """The number of tied elements, at least 1."""
         x, y, mask = residual
         fold = self._fold(platform, x, ties=True)
         floats = self._as_floats(platform, x)
@@ -160,7 +159,7 @@ class MeanOver(Op):
         return linear_plan(reduced, along(self.axes, "repeated"))
 
     def _counting(self, mask: Array, wide: Array) -> tuple[Array, Array]:
-        """Return the mask with the shape of `wide`, and the number of elements that take part, at least 1."""
+        """The mask with the shape of `wide`, and its number of True elements, at least 1."""
         counting = slices.broadcast_like(mask, wide)
         count = jnp.sum(counting, axis=self.axes, keepdims=True, dtype=np.uint32)
         return counting, lax.max(count, lax.full_like(count, 1)).astype(wide.dtype)
@@ -194,7 +193,7 @@ def reduce(
     keepdims: bool = False,
     where: Array | None = None,
 ) -> Array:
-    """Return the maximum or minimum over distinct non-negative `axes`.
+    """The maximum or minimum over distinct non-negative `axes`.
 
     `where` has the rank of x and broadcasts to it. A result without elements is the identity of the reduction.
     """

@@ -1,7 +1,7 @@
 """Max and min pools over windows. `pool_op` chooses the op by the window and the handling of ties.
 
-The ops differ in their residual: the tap of the selected element, x, one bit per tap, or x and y. The extra argument
-`real` marks the real elements of an array that holds padding as elements, such as a shard.
+The ops differ in their residual. If an array holds padding as elements, as a shard may, the extra argument `real`
+marks the other elements.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _plan_back(window: Window, dy: Array, platform: Platform) -> MaxPlan:
 
 
 def _value_stages(plan: MaxPlan) -> Stages | None:
-    """The passes of the value alone, or None if they are the passes of the value and its tap."""
+    """The passes of the value alone, or None if they are the passes of the selection."""
     return _reduced(plan.value_by, plan) or None
 
 
@@ -68,7 +68,7 @@ def _reduced(groups: Groups, plan: MaxPlan | ScatterPlan) -> Stages:
 class SelectPool(Op):
     """Max or min pool that selects one element per window. Residual: its tap, one integer per output element.
 
-    `real` is the first tap of each window that is no padding, or with ties "last" the last one.
+    `real` is the first (with ties "last", the last) tap of each window that is no padding.
     """
 
     window: Window
@@ -104,7 +104,7 @@ class SelectPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class InputPool(Op):
-    """Max or min pool that selects one element per window. Residual: x; the derivative selects the element again."""
+    """Max or min pool that selects one element per window. Residual: x, for selecting it again."""
 
     window: Window
     kind: Kind
@@ -234,7 +234,7 @@ class LevelPool(Op):
 
 
 def pool_op(window: Window, kind: Kind, ties: Ties | Order, *, index: bool = False) -> Op:
-    """Return the op of a max or min pool. With `index`, and unless ties are split, its residual is an index."""
+    """The op of a max or min pool. With `index`, and unless ties are split, its residual is an index."""
     if ties == "last_nan":
         return SelectPool(window, kind, ties)
     form = residual(window, split=ties == "split", platform="portable" if index else traced_for())

@@ -1,4 +1,4 @@
-"""Sum and average pools: window sums and their divisors. A sum is linear, so nothing is saved for the backward pass."""
+"""Sum and average pools: window sums and their divisors. They are linear and save nothing for the backward pass."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ Count = Literal["counted", "real"]  # with padding, or input elements only
 
 
 def element_counts(window: Window, kind: Count, y: Array) -> Array:
-    """Return the number of elements of each window, at least 1, with the dtype of the output y.
-
-    Broadcasts to y; a scalar if all windows have the same number.
-    """
+    """The number of elements of each window, at least 1, with the dtype of y; a scalar if it is constant."""
     same = same_count(window, kind)
     if same is not None:
         return jnp.asarray(same, y.dtype)
@@ -37,7 +34,7 @@ def element_counts(window: Window, kind: Count, y: Array) -> Array:
 
 
 def same_count(window: Window, kind: Count) -> int | None:
-    """Return the number of elements per window if all windows have the same number, else None."""
+    """The number of elements of each window if it is constant, else None."""
     counts = [_same_along(dim, kind) for dim in window.dims]
     constant = [count for count in counts if count is not None]
     return math.prod(constant) if len(constant) == len(counts) else None
@@ -52,7 +49,7 @@ def _same_along(dim: Axis, kind: Count) -> int | None:
 
 
 def counts_along(dim: Axis, kind: Count) -> Any:
-    """Return the number of elements of each window along an axis, at least 1; of size 1 if there is no padding."""
+    """The number of elements of each window along an axis, at least 1; of size 1 without padding."""
     if not dim.padded:
         return np.array([dim.window])
     return (real_tap_counts(dim) if kind == "real" else dim.counted(int32_range(dim.out))).clip(1)

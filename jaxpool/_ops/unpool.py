@@ -28,8 +28,8 @@ from jaxpool._plan.stages import OpPlan, along
 class Unpool(Op):
     """Scatter elements to their positions along `axes`, which have the given `sizes` in the output.
 
-    Residual: the position of each element. If elements share a position, the last one is written, and the residual of
-    the overwritten elements is out of bounds: their cotangent is 0. All other positions are distinct.
+    Residual: the position of each element. If elements share a position, the last one is written.
+    Overwritten elements have a residual out of bounds, and cotangent 0. All residuals in bounds are distinct.
     """
 
     axes: tuple[int, ...]
