@@ -96,15 +96,9 @@ class LaidOut(Op):
 
     def found(self, platform: Platform, x: Array) -> tuple[Array, Array, Window]:
         """The grid of x and the maximum of each window, both stored, and the transposed window."""
-        barrier, window = barrier_on(platform), self.turned_window(x.ndim)
-        laid = materialise(
-            barrier, lambda x: lay_out(*self.transposed(x), losing(x.dtype, "max")), x
-        )
-        return (
-            laid,
-            materialise(barrier, functools.partial(_greatest, platform, window), laid),
-            window,
-        )
+        by, window = barrier_on(platform), self.turned_window(x.ndim)
+        laid = materialise(by, lambda x: lay_out(*self.transposed(x), losing(x.dtype, "max")), x)
+        return laid, materialise(by, functools.partial(_greatest, platform, window), laid), window
 
 
 @dataclasses.dataclass(frozen=True)

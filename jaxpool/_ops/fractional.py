@@ -78,7 +78,7 @@ class RandomAxis:
         return range(-max(error, exact), 2 + error)
 
     def places_of(self) -> list[Any]:
-        """Vectors of possible starts, one per window: NumPy arrays, or traced arrays for long axes."""
+        """One vector of window starts per possible offset: a NumPy array, or a traced array on long axes."""
         number = int32_range(self.out)
         exact = number + np.int32(self.last)  # the start of a single window
         if self.out > 1:
@@ -86,7 +86,7 @@ class RandomAxis:
         return [(exact + np.int32(stray)).clip(0, self.last) for stray in self._strays]
 
     def windows_at(self) -> list[Any]:
-        """Vectors of the windows that may begin at each place; `out` or more means no window."""
+        """Vectors with one window per place, which may begin there; `out` or more means no window."""
         place = int32_range(self.last + 1)
         if self.out == 1:
             return [np.int32(self.last) - place]
