@@ -1,7 +1,6 @@
-"""The operations: one frozen description each of value, residual, linear map and transpose, and the rules of AD.
+"""The operations: each op is a frozen dataclass that defines value, residual, linear map and transpose.
 
-`op` attaches derivatives to any `Op`; each other module holds the ops of one topic, what chooses among
-them and what only they use. An op takes arrays and a geometry that are known to be right. It says
-which kernels make up its four maps, and has none of its own: those are in `_kernels`. Arguments are
-checked in `_api`, which nothing here imports.
+`op` holds the base class, `linear_map` the two primitives with their AD rules, and `apply` binds an op to arrays.
+Every other module holds the ops of one topic and the functions that choose between them. An op combines kernels from
+`_kernels`. It expects valid arguments: `_api` checks them, and nothing here imports `_api`.
 """

@@ -1,4 +1,8 @@
-"""Adaptive pools: ops over windows of unequal sizes, laid out where they are equal."""
+"""Adaptive max and average pools, whose windows have nearly equal lengths.
+
+If the lengths differ, each window is gathered into its own block of a grid (`_kernels/patches.py`), and the blocks are
+reduced. Equal and short windows are an ordinary pool.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +42,16 @@ from jaxpool._plan.stages import How, OpPlan, along, taps
 
 
 class LaidOut(Op):
-    """An op over windows laid out apart that describes its transpose alone.
+    """Base class of ops over windows on a grid. Subclasses define the transpose, which never scatters.
 
-    The other direction is left to jax: it scatters, each element to places of its own; the transpose
-    never does. Arrays are turned first (`in_front`), and so is the residual.
+    The linear map is JAX's transpose of it, a scatter with unique indices. In transposed arrays and the residual, axes
+    with unequal windows come first (`in_front`).
     """
 
     window: Window
 
     def grid_plan(self, *, to_grid: How = "gathered") -> OpPlan:
-        """Each window gets a block of a grid, where the blocks are reduced; tangents lie there by `to_grid`."""
+        """Plan: gather to the grid, reduce its blocks. Tangents move to the grid by `to_grid`."""
         window, ragged = self.window, [d for d in self.window.dims if isinstance(d, RaggedAxis)]
         axes, blocks = [dim.axis for dim in ragged], taps(window, "blocks")
         back = along(window.axes, "repeated")
@@ -65,23 +69,25 @@ class LaidOut(Op):
         return jax.linear_transpose(back, y)((x_dot,))[0]
 
     def turned_window(self, ndim: int) -> Window:
-        """The windows of an array of rank `ndim` that is turned."""
-        there, _ = in_front(self.window, ndim)
-        dims = [dataclasses.replace(dim, axis=there.index(dim.axis)) for dim in self.window.dims]
+        """The window of a transposed array of rank `ndim`."""
+        axis_order, _ = in_front(self.window, ndim)
+        dims = [
+            dataclasses.replace(dim, axis=axis_order.index(dim.axis)) for dim in self.window.dims
+        ]
         return Window(tuple(dims))
 
     def transposed(self, x: Array) -> tuple[Array, Window]:
-        """x and the windows with the axes of unequal windows in front."""
+        """Return x and the window with the axes of unequal windows in front."""
         return lax.transpose(x, in_front(self.window, x.ndim)[0]), self.turned_window(x.ndim)
 
     def returned(self, y: Array) -> Array:
-        """Undoes `turned`."""
+        """Undo `transposed`."""
         return lax.transpose(y, in_front(self.window, y.ndim)[1])
 
     def sent(
         self, share: Array, window: Window, dtype: DType, won: Array | None = None
     ) -> tuple[Array]:
-        """The cotangent of x if the share of each turned window goes to all of its elements, or those that won."""
+        """The cotangent of x. Each window adds its share to its elements, or to elements with `won` True."""
         wide = lax.expand_dims(share, tap_axes(window))
         laid = jnp.broadcast_to(wide, laid_out(share.shape, window))
         if won is not None:
@@ -89,7 +95,7 @@ class LaidOut(Op):
         return (self.returned(put_back(laid, window)).astype(dtype),)
 
     def found(self, platform: Platform, x: Array) -> tuple[Array, Array, Window]:
-        """The windows of x laid out and the maximum of each, both kept, and how they lie."""
+        """The grid of x and the maximum of each window, both stored, and the transposed window."""
         by, window = barrier_on(platform), self.turned_window(x.ndim)
         laid = materialise(by, lambda x: lay_out(*self.transposed(x), losing(x.dtype, "max")), x)
         return laid, materialise(by, functools.partial(_greatest, platform, window), laid), window
@@ -97,7 +103,7 @@ class LaidOut(Op):
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveSelect(LaidOut):
-    """An adaptive max pool whose cotangent goes to one element; keeps its tap."""
+    """Adaptive max pool that selects one element per window. Residual: its tap."""
 
     window: Window
     ties: Order
@@ -122,7 +128,7 @@ class AdaptiveSelect(LaidOut):
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveSplit(LaidOut):
-    """An adaptive max pool whose cotangent is split among tied elements; keeps one bit per tap."""
+    """Adaptive max pool with ties "split". Residual: one bit per tap."""
 
     window: Window
 
@@ -147,7 +153,7 @@ class AdaptiveSplit(LaidOut):
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveMean(LaidOut):
-    """An adaptive average pool; keeps nothing."""
+    """Adaptive average pool. No residual."""
 
     window: Window
 
@@ -172,25 +178,25 @@ class AdaptiveMean(LaidOut):
 
 
 def _greatest(platform: Platform, window: Window, laid: Array) -> Array:
-    """The maximum of each of windows that are laid out."""
+    """The maximum of each block of the grid."""
     fold = fold_of(platform, laid, tap_axes(window), ties=False)
     return greatest(laid, window, loses_nan=loses_nan(platform), fold=fold)
 
 
 def _longest(window: Window) -> int:
-    """The axis of the windows along which, with their taps, bits are packed."""
+    """The grid axis of windows that bits are packed along, together with its axis of taps."""
     dims = zip(window.dims, tap_axes(window), strict=True)
     return max(dims, key=lambda pair: pair[0].out * pair[0].window)[1] - 1
 
 
 def adaptive_max_op(window: Window, ties: Ties | Order, *, index: bool = False) -> Op:
-    """The op of an adaptive max pool; with `index`, and unless ties are split, its residual is the chosen tap."""
+    """The op of an adaptive max pool. With `index`, and unless ties are split, its residual is the tap."""
     ordinary = needs_no_grid(window)
     if ties == "split":
         return pool_op(window, "max", ties) if ordinary else AdaptiveSplit(window)
     if not ordinary:
         return AdaptiveSelect(window, ties)
-    # With "last" the residual of a whole window would be counted from the end.
+    # With "last", `pool_op` may choose a `Reduction`, whose index counts from the end.
     by_first = ties == "first"
     return (
         pool_op(window, "max", ties, index=index) if by_first else SelectPool(window, "max", ties)

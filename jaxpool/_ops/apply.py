@@ -1,8 +1,8 @@
-"""How an op is applied: the two primitives of `linear_map`, bound in one of two modes, once for all ops.
+"""Apply an op to arrays in one of the two modes of the public argument `autodiff`.
 
-- "jvp": as they are. Forward mode, and by its transpose reverse mode.
-- "vjp": inside a `jax.custom_vjp`, for reverse mode alone. Its backward is the transposed linear map. The rules can
-  be differentiated again, which is what `jax.hessian` does.
+- "jvp": bind the primitives of `linear_map` directly. Supports forward mode, and reverse mode by transposition.
+- "vjp": wrap them in a `jax.custom_vjp` whose backward pass is the transposed linear map. Reverse mode only; the
+  rules can be differentiated again, as `jax.hessian` does.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Autodiff = Literal["vjp", "jvp"]
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _reverse(op: Op, what: str, *xs: Array) -> Any:
-    """What the primitive gives, in reverse mode alone."""
+    """The output, for `what="primal"` also the residual, with a reverse-mode derivative only."""
     return value(op, *xs) if what == "value" else value_and_residual(op, *xs)
 
 
 def _reverse_fwd(op: Op, what: str, *xs: Any) -> tuple[Any, Any]:
-    """Beside the residual stands a mark for each input that is differentiated: (), or else None."""
+    """Save the residual and one mark per argument: () if it is differentiated, None otherwise."""
     y, residual = value_and_residual(op, *[x.value for x in xs])
     marks = tuple(() if x.perturbed else None for x in xs)
     return y if what == "value" else (y, residual), (residual, marks)
@@ -41,8 +41,8 @@ def _reverse_bwd(op: Op, what: str, held: Any, cotangents: Any) -> tuple[Array |
     residual, marks = held
     wanted = tuple(mark is not None for mark in marks)
     dy = cotangents if what == "value" else cotangents[0]
-    found = iter(linear_map(op, residual, [dy], given=wanted[: op.inputs], transposed=True))
-    return tuple(next(found) if one else None for one in wanted)
+    dxs = iter(linear_map(op, residual, [dy], given=wanted[: op.inputs], transposed=True))
+    return tuple(next(dxs) if is_wanted else None for is_wanted in wanted)
 
 
 _reverse.defvjp(_reverse_fwd, _reverse_bwd, symbolic_zeros=True)
@@ -50,10 +50,10 @@ _reverse.defvjp(_reverse_fwd, _reverse_bwd, symbolic_zeros=True)
 
 @contextlib.contextmanager
 def _refusing_forward_mode() -> Iterator[None]:
-    """Turns jax's error about forward mode through `jax.custom_vjp` into one about the argument `autodiff`.
+    """Replace JAX's error about forward mode through `jax.custom_vjp` by an error about the argument `autodiff`.
 
-    Under `jit`, `checkpoint` and `linearize` jax differentiates after the call has returned. Its error then has as
-    its cause the stack of that call, down to the line that bound the primitive. So those lines say it as well.
+    Under `jit`, `checkpoint` and `linearize`, JAX raises after the call has returned. The traceback then shows the line
+    that bound the primitive, and the comment on that line gives the remedy.
     """
     try:
         yield
@@ -70,7 +70,7 @@ def _differentiates(*xs: Array) -> bool:
 
 
 def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
-    """What `op` computes of `xs`, with its derivative; integers and bools have none, nor has what is given behind."""
+    """Apply `op` to its inputs and extra arguments. Only floating-point inputs have a derivative."""
     xs = tuple(vary_together(xs))
     if autodiff == "jvp" or not _differentiates(*xs[: op.inputs]):
         return value(op, *xs)
@@ -79,17 +79,17 @@ def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
 
 
 def applied(op: Op, *xs: Array) -> Array:
-    """`apply` in both modes."""
+    """Apply `op` with forward-mode and reverse-mode derivatives."""
     return apply(op, "jvp", *xs)
 
 
 def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
-    """As `apply`, and the residual too, which has no derivative."""
+    """Apply `op` and return the output and the residual. The residual has no derivative."""
     if autodiff == "jvp" or not _differentiates(*xs[: op.inputs]):
         return value_and_residual(op, *xs)
     with _refusing_forward_mode():
-        found: tuple[Array, Any] = _reverse(op, "primal", *xs)  # forward mode: pass autodiff="jvp"
-        return found
+        output: tuple[Array, Any] = _reverse(op, "primal", *xs)  # forward mode: pass autodiff="jvp"
+        return output
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -98,15 +98,15 @@ def _in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
 
 
 def _in_reverse_bwd(function: Callable[..., Any], pull: Any, dy: Any) -> tuple[Any, ...]:
-    found: tuple[Any, ...] = pull(dy)
-    return found
+    dxs: tuple[Any, ...] = pull(dy)
+    return dxs
 
 
 _in_reverse.defvjp(jax.vjp, _in_reverse_bwd)
 
 
 def in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
-    """`function(*xs)`, of which ops are a part, in reverse mode alone: as `apply` with "vjp" is."""
+    """Call `function(*xs)` with a reverse-mode derivative only, like `apply` with "vjp"."""
     if not _differentiates(xs[0]):
         return function(*xs)
     with _refusing_forward_mode():
@@ -114,8 +114,8 @@ def in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
 
 
 def apply_given(op: Op, *args: Array) -> tuple[Array, Any]:
-    """What `op` computes and its residual, in both modes; what is given beside its inputs has no derivative.
+    """Apply `op` in both modes and return the output and the residual.
 
-    The primal takes the inputs and what is given, and a linear op keeps what is given.
+    Extra arguments have no derivative, except those of a linear op with `differentiable_given`.
     """
     return value_and_residual(op, *args)

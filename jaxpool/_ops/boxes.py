@@ -1,4 +1,7 @@
-"""The largest pixel of each cell of boxes."""
+"""Max pooling over the cells of boxes of images: the op of `roi_max_pool`.
+
+Cells differ in size, so `_kernels/cells.py` reads one pixel of every cell at a time.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,8 @@ from jaxpool._plan.stages import OpPlan, along
 class BoxMax(Op):
     """The largest pixel of each cell of boxes (K, 4) of images (B, H, W, C).
 
-    Given are the boxes and, if there are several images, that of each.
-
-    Keeps the position of each chosen pixel in its image, or with "split" x and y.
+    Extra arguments: the boxes and, for several images, the image index of each box. Residual: the extra arguments and
+    the position of each selected pixel in its image, or with ties "split" x and y.
     """
 
     output_shape: tuple[int, ...]
@@ -43,35 +45,36 @@ class BoxMax(Op):
 
     @property
     def stores_residual(self) -> bool:
-        """With ties split the residual holds x and y."""
         return self.ties == "split"
 
     def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
         walked = along((1, 2), "walked", note="a pixel of each cell at a time")
         note = "a part of the image after another, and of each the boxes that reach it"
         in_order = self._in_order(platform, x)
-        sent = along((1, 2), "scattered" if in_order else "walked", note="" if in_order else note)
+        scattered = along(
+            (1, 2), "scattered" if in_order else "walked", note="" if in_order else note
+        )
         if self.ties == "split":
-            return OpPlan(walked, (*walked, *walked), (*walked, *sent))
-        return OpPlan((*walked, *walked), along((1, 2), "gathered"), sent, walked)
+            return OpPlan(walked, (*walked, *walked), (*walked, *scattered))
+        return OpPlan((*walked, *walked), along((1, 2), "gathered"), scattered, walked)
 
     def _cells(self, boxes: Array, *images: Array) -> Cells:
-        """Those of an image that does not exist are empty, and those of a box with a NaN."""
+        """The cells of the boxes. A box with a NaN or an invalid image index has empty cells."""
         scaled = away_from_zero(in_pixels(boxes, self.scale)).T
         image = images[0] if images else jnp.zeros(boxes.shape[0], np.int32)
-        known = (image >= 0) & (image < self.sizes[0]) & are_numbers(boxes)
+        is_valid = (image >= 0) & (image < self.sizes[0]) & are_numbers(boxes)
         bounds: list[Array] = []
         ends = zip(scaled[:2], scaled[2:], self.output_shape, self.sizes[1:], strict=True)
         for start, end, count, size in ends:
             low, high = regions.cell_bounds(start, jnp.maximum(end - start + 1, 1), count, size)
-            bounds += [low, jnp.where(known[:, None], high, low)]
+            bounds += [low, jnp.where(is_valid[:, None], high, low)]
         return Cells(image, *bounds)
 
     def _walk(
         self, platform: Platform, join: Any, start: Any, xs: Any, given: Any, *more: Array
     ) -> Array:
-        together = min(plan_cells(platform, self.sizes).together, given[0].shape[0])
-        return walk(join, start, xs, self._cells(*given), together, *more)
+        group_size = min(plan_cells(platform, self.sizes).together, given[0].shape[0])
+        return walk(join, start, xs, self._cells(*given), group_size, *more)
 
     def value(self, platform: Platform, x: Array, *given: Array) -> Array:
         def larger(best: Array, here: Array, at: Array, value: Array) -> Array:
@@ -79,8 +82,10 @@ class BoxMax(Op):
 
         fill, cells = decoded_losing(x.dtype, "max"), self._cells(*given)
         y = self._walk(platform, larger, fill, [decode(x)], given)
-        some = (cells.bottom > cells.top)[:, :, None] & (cells.right > cells.left)[:, None, :]
-        return encode(jnp.where(some[..., None], y, jnp.zeros((), y.dtype)), x.dtype)
+        is_nonempty = (cells.bottom > cells.top)[:, :, None] & (cells.right > cells.left)[
+            :, None, :
+        ]
+        return encode(jnp.where(is_nonempty[..., None], y, jnp.zeros((), y.dtype)), x.dtype)
 
     def primal(self, platform: Platform, x: Array, *given: Array) -> tuple[Array, Any]:
         y = self.value(platform, x, *given)
@@ -99,7 +104,7 @@ class BoxMax(Op):
         return y, residual
 
     def _collected(self, platform: Platform, residual: Any, *xs: Array) -> Array:
-        """The sum of x (B, H, W, C), or else of ones, over the pixels that each cell chose."""
+        """The sum of x, or without x the number, of the tied pixels of each cell."""
         given, x, y = residual
 
         def add(total: Array, here: Array, at: Array, *values: Array) -> Array:
@@ -111,7 +116,7 @@ class BoxMax(Op):
         return self._walk(platform, add, np.zeros((), dtype), [*xs, decode(x)], given, decode(y))
 
     def _shared(self, platform: Platform, residual: Any, x: Array) -> Array:
-        """x over how many pixels each cell chose."""
+        """Return x divided by the number of tied pixels of each cell."""
         return x / jnp.maximum(self._collected(platform, residual), 1).astype(x.dtype)
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
@@ -124,22 +129,22 @@ class BoxMax(Op):
         image = self._cells(*given).image
         flat = wide.reshape(self.sizes[0], math.prod(self.sizes[1:]), -1)
         at = image[:, None, None, None], where.astype(np.int32), jnp.arange(flat.shape[2])
-        # A cell without pixels has a position beyond all.
-        found = flat.at[at].get(mode="fill", fill_value=0)
-        return found.astype(x_dot.dtype)
+        # An empty cell has a position out of bounds.
+        selected = flat.at[at].get(mode="fill", fill_value=0)
+        return selected.astype(x_dot.dtype)
 
     def _rows(self, where: Array, *images: Array) -> Array:
-        """The numbers of the chosen pixels among those of all images, which an int32 holds; of none their count."""
+        """The flat positions of the selected pixels in all images, out of bounds for an empty cell."""
         size, where = math.prod(self.sizes[1:]), where.astype(np.int32)
         first = images[0][:, None, None, None] * size if images else 0
         return jnp.where(where < size, first + where, math.prod(self.sizes))
 
     def _in_order(self, platform: Platform, x: Any) -> bool:
-        """Whether cotangents go by one scatter to the pixels that were chosen, of images with the channels of x."""
+        """True if one ordered scatter adds cotangents to the pixels. x has the channels of the images."""
         if self.ties == "split":
             return False
-        known = problem_of(Window(()), x, platform)
-        return puts_in_order(platform, (math.prod(self.sizes), known.shape[-1]), known.sharded)
+        problem = problem_of(Window(()), x, platform)
+        return puts_in_order(platform, (math.prod(self.sizes), problem.shape[-1]), problem.sharded)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         share = dy.astype(accumulator(dy.dtype))

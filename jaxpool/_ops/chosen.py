@@ -1,6 +1,7 @@
-"""Elements at the taps that windows chose, and cotangents sent to them, where each window chooses for itself.
+"""Read the element at the selected tap of each window, and scatter cotangents to it: for ranks and random draws.
 
-Of two windows that share a part each may choose another element of it: not in steps, as a maximum goes.
+A maximum is selected one axis at a time. A rank is not: two overlapping windows may select different elements of
+their common part. Small windows use one expression per tap, large windows a loop over the taps.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from jaxpool._plan.stages import Stages, of_steps, taps
 
 
 def walk_over(window: Window, x: Array, platform: Platform, shape: object = None) -> rolled.Walk:
-    """A walk over the taps of a window of x, or of an array of `shape` with the dtype of x."""
+    """Return a loop over the taps of the windows of x, or of an array of `shape` with the dtype of x."""
     return rolled.Walk(window, rows_joined(problem_of(window, x, platform, shape)))
 
 
@@ -31,10 +32,9 @@ def fold(
     fills: Sequence[Any],
     *own: Array,
 ) -> rolled.State:
-    """`join(state, tap, elements, *own)` over the taps of windows, from `first` on.
+    """Fold `join(state, tap, elements, *own)` over the taps of the windows, with the initial state `first`.
 
-    `elements` are those of each of xs at the tap, where there is none one of `fills`; `own` and the state are what
-    windows have.
+    `elements` are the elements of xs at the tap; padding holds `fills`. The state and `own` have the output shape.
     """
     state = tuple(first)
     if unrolled(window):
@@ -50,8 +50,8 @@ def fold(
         return join(state, tap, elements, *flat)
 
     planes = [walk.planes(x, fill) for x, fill in zip(xs, fills, strict=True)]
-    found = walk.fold(step, [walk.flat(each) for each in state], planes, xs[0].shape)
-    return tuple(lax.reshape(each, like.shape) for each, like in zip(found, state, strict=True))
+    final = walk.fold(step, [walk.flat(each) for each in state], planes, xs[0].shape)
+    return tuple(lax.reshape(each, like.shape) for each, like in zip(final, state, strict=True))
 
 
 def chosen_stages(window: Window, x: Any, platform: Platform) -> tuple[Stages, Stages]:
@@ -70,7 +70,7 @@ def pick(window: Window, x: Array, tap: Array, platform: Platform) -> Array:
 
 
 def send(window: Window, dy: Array, tap: Array, platform: Platform) -> Array:
-    """The transpose of `pick`: no scatter."""
+    """The transpose of `pick`, without a scatter operation."""
     shape = window.unpooled(dy.shape)
     if walked_back(window):
         return rolled.route(walk_over(window, dy, platform, shape), dy, tap)

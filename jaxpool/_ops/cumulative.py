@@ -1,4 +1,7 @@
-"""The extreme of all elements up to each one along an axis."""
+"""Running maximum and minimum along an axis, with the position of the selected element.
+
+The kernels are in `_kernels/scan.py`; `scan_stages` describes their plan for `plan_of`.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ Which = Literal["first", "last"]
 
 
 def scan_of(platform: Platform, x: Any) -> ScanPlan:
-    """The passes of a scan of x."""
-    known = problem_of(Window(()), x, platform)
-    return plan_scan(platform, known.shape, known.sharded)
+    """The plan of a scan of x."""
+    problem = problem_of(Window(()), x, platform)
+    return plan_scan(platform, problem.shape, problem.sharded)
 
 
 def scan_stages(chosen: ScanPlan, axis: int, size: Any) -> Stages:
-    """What a scan along an axis does, and along the ends of its blocks."""
+    """The passes of a scan along an axis of `size` elements, and of the scans of its block ends."""
     if not is_int(size):
         note = "as far as the axis is long"
         return (Stage((axis,), chosen.ways, "running", stored=True, note=note, read=chosen),)
@@ -47,10 +50,9 @@ def scan_stages(chosen: ScanPlan, axis: int, size: Any) -> Stages:
 
 @dataclasses.dataclass(frozen=True)
 class Running(Op):
-    """The extreme of all elements up to each one; keeps that element's position.
+    """Running maximum or minimum along `axis`. Residual: the position of the selected element.
 
-    Given a mask that broadcasts to x and is as long along the axis, an episode begins at each element that is True, and
-    each episode has a run of its own.
+    `reset`, which broadcasts to x, is True at the first element of each episode. The scan does not cross episodes.
     """
 
     kind: Kind
@@ -62,7 +64,7 @@ class Running(Op):
 
     def plan(self, platform: Platform, x: Any, *reset: Any) -> OpPlan:
         scan = scan_stages(scan_of(platform, x), self.axis, x.shape[self.axis])
-        value = (*scan * len(reset), *scan)  # one for where each episode begins
+        value = (*scan * len(reset), *scan)  # with `reset`, another scan finds the episodes
         return OpPlan((*value, *scan), scan, scan, value)
 
     def value(self, platform: Platform, x: Array, *reset: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The extreme of several arrays, element by element, and how its operands come to be sharded alike."""
+"""Elementwise maximum or minimum of several arrays, and `sharded_alike`, which gives its operands one sharding."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, along, linear_plan
 
 Shape = tuple[Any, ...]
-NaN = Literal["wins", "loses"]  # against a number; NaNs tie with each other
+NaN = Literal["wins", "loses"]  # whether NaN wins against a number; NaNs tie
 
 
 def _takes(
     challenger: Array, best: Array, kind: Kind, ties: Literal["first", "last"], nan: NaN
 ) -> Array:
-    """Where `challenger` takes the place of `best`, which comes before it."""
+    """True where `challenger` replaces `best`, which comes before it."""
     if nan == "wins" or not is_float(best.dtype):
         return wins(challenger, best, kind, ties)
     ahead, level_or_ahead = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
-    absent = lax.ne(best, best)
+    is_nan = lax.ne(best, best)
     if ties == "first":
-        found = lax.bitwise_and(absent, lax.eq(challenger, challenger))
-        return lax.bitwise_or(ahead(challenger, best), found)
-    return lax.bitwise_or(level_or_ahead(challenger, best), absent)
+        replaces_nan = lax.bitwise_and(is_nan, lax.eq(challenger, challenger))
+        return lax.bitwise_or(ahead(challenger, best), replaces_nan)
+    return lax.bitwise_or(level_or_ahead(challenger, best), is_nan)
 
 
 def _reaches(x: Array, other: Array, kind: Kind, nan: NaN) -> Array:
-    """Where x is the extreme of the two, or ties for it."""
+    """True where x is the maximum or minimum of x and `other`, or ties."""
     reaches = (lax.ge if kind == "max" else lax.le)(x, other)
     if not is_float(x.dtype):
         return reaches
@@ -49,7 +49,7 @@ def _reaches(x: Array, other: Array, kind: Kind, nan: NaN) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Extreme(Op):
-    """The elementwise extreme of arrays of `shapes`; keeps which array won, or with "split" a bit for each that did."""
+    """Elementwise maximum or minimum of arrays of `shapes`. Residual: the index of the winner, or the tie bits."""
 
     kind: Kind
     ties: Ties
@@ -59,12 +59,11 @@ class Extreme(Op):
 
     @property
     def inputs(self) -> int:
-        """All arrays."""
         return len(self.shapes)
 
     @property
     def stores_inputs(self) -> bool:
-        """Whether the bits that tell which arrays tie are several arrays, each of them found in a pass of its own."""
+        """True if the tie bits need several words, which may be computed in separate passes."""
         return self.ties == "split" and len(self.shapes) > WORD
 
     @property
@@ -77,17 +76,17 @@ class Extreme(Op):
 
     @property
     def _is_pair(self) -> bool:
-        """Whether ties of two are split: one always wins, which takes fewer comparisons to tell."""
+        """True for two arrays with ties "split", which need fewer comparisons as one always wins."""
         return self.ties == "split" and len(self.shapes) == 2
 
     def _wide(self, x: Array, dtype: Any) -> Array:
-        """x in `dtype`, broadcast to the shape of the result."""
+        """Cast x to `dtype` and broadcast it to the shape of the result."""
         x, shape = cast(x, dtype), self.shape
         axes = range(len(shape) - x.ndim, len(shape))
         return lax.broadcast_in_dim(x, shape, axes) if x.shape != shape else x
 
     def _narrow(self, dx: Array, which: int) -> Array:
-        """The transpose of `_wide`: summed over the axes along which x was repeated."""
+        """The transpose of `_wide`: sum over the broadcast axes."""
         shape, dtype = self.shapes[which], self.dtypes[which]
         lead = dx.ndim - len(shape)
         stretched = [
@@ -132,10 +131,9 @@ class Extreme(Op):
         return encode(best, self.dtype), (index,)
 
     def _tied(self, xs: Sequence[Array]) -> tuple[Array, Words]:
-        """The extremum of xs and a bit for each of xs, set where it ties: words of up to `WORD` bits.
+        """The extremum of xs, and one bit per array, set where it ties, in words of up to `WORD` bits.
 
-        The bits are found in the pass that finds the extremum. A second pass could compute xs again, round them
-        differently, and find that none of them ties.
+        One pass computes both. A second pass could recompute xs with another rounding and find no tied array.
         """
         best = xs[0]
         sizes = [min(WORD, len(xs) - first) for first in range(0, len(xs), WORD)]
@@ -158,7 +156,7 @@ class Extreme(Op):
         return tied(winners, which)
 
     def _share(self, total: Array, winners: Words) -> Array:
-        """total, divided by how many won."""
+        """Return total divided by the number of tied arrays."""
         if self.ties != "split":
             return total
         if self._is_pair:
@@ -186,10 +184,10 @@ class Extreme(Op):
 
 
 def sharded_alike(xs: Sequence[Array]) -> list[Array]:
-    """xs of one shape and sharding, where the type of any of them says how it is sharded; else as they are.
+    """Broadcast xs to one shape and reshard them to one sharding, if the type of any array has a sharding.
 
-    What jax does for its own elementwise functions; where two are sharded differently along one axis, as the first.
-    Cotangents of what is repeated are added up in float32.
+    JAX does so in its own elementwise functions. If arrays disagree along an axis, the first sharded one decides.
+    Arrays are broadcast in float32 or wider, so that the transpose adds cotangents in that dtype.
     """
     specs = [(jax.typeof(x).sharding.spec, x) for x in xs]
     meshes = [jax.typeof(x).sharding.mesh for spec, x in specs if any(spec)]
@@ -198,8 +196,8 @@ def sharded_alike(xs: Sequence[Array]) -> list[Array]:
     shape = jnp.broadcast_shapes(*[x.shape for x in xs])
     merged: list[Any] = [None] * len(shape)
     for spec, x in specs:
-        for axis, part in enumerate(spec, len(shape) - x.ndim):
-            merged[axis] = merged[axis] or (None if part in merged else part)
+        for axis, mesh_axes in enumerate(spec, len(shape) - x.ndim):
+            merged[axis] = merged[axis] or (None if mesh_axes in merged else mesh_axes)
     sharding = NamedSharding(meshes[0], PartitionSpec(*merged))
 
     def alike(x: Array) -> Array:

@@ -1,4 +1,7 @@
-"""The ops that a traced program holds: each equation of our two primitives, wherever in it, read back as an op."""
+"""Find the jaxpool ops of a jaxpr, for `jaxpool.plan_of` and the plans of composed pools.
+
+Every equation of the two primitives of `linear_map`, also in nested jaxprs, becomes a `Bound`.
+"""
 
 from __future__ import annotations
 
@@ -14,35 +17,34 @@ from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, Stages
 
-# "value": the output alone; "forward": with what the derivative needs of it.
+# "value": the output only; "forward": the output and the residual.
 Direction = Literal["value", "forward", "tangent", "backward"]
 
 
 class Bound(NamedTuple):
-    """An op in a program; in a derivative the type of an input that the program does not tell is None."""
+    """One jaxpool equation of a jaxpr. Input types are None where a derivative equation does not carry them."""
 
     op: Op
     direction: Direction
-    types: tuple[
-        Any, ...
-    ]  # of the inputs, and of what is given beside them; without the axes of a vmap
-    outputs: tuple[Any, ...]  # as above
-    mapped: tuple[int, ...]  # how many examples each vmap around it has
-    residual: tuple[Any, ...]  # what a derivative reads
-    path: tuple[Any, ...]  # the equation, after those that it is inside of
-    stopped: bool = False  # whether its inputs come out of `jax.lax.stop_gradient`
+    # Types of the inputs and the extra arguments, and of the outputs, without the axes of a vmap.
+    types: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    mapped: tuple[int, ...]  # Axis sizes of the vmaps around the equation.
+    residual: tuple[Any, ...]  # Types of the residual, in a derivative.
+    path: tuple[Any, ...]  # The enclosing equations and the equation itself.
+    stopped: bool = False  # True if all inputs come from `jax.lax.stop_gradient`.
 
 
 def ops_in(program: Any, path: tuple[Any, ...] = ()) -> Iterator[Bound]:
-    """Every op of a jaxpr, in the order of its equations."""
-    constants: list[Any] = []  # not a set: a literal has no hash
+    """Yield every op of a jaxpr, in the order of its equations."""
+    constants: list[Any] = []  # not a set: literals are not hashable
     for equation in program.eqns:
         here = (*path, equation)
         if equation.primitive.name == "stop_gradient":
             constants += equation.outvars
         if equation.primitive is compute_p:
             inputs = equation.invars[: equation.params["op"].inputs]
-            yield _computed(here)._replace(stopped=all(one in constants for one in inputs))
+            yield _computed(here)._replace(stopped=all(x in constants for x in inputs))
         elif equation.primitive is linear_p:
             yield _mapped_linearly(here)
         else:
@@ -66,14 +68,14 @@ def _mapped_linearly(path: tuple[Any, ...]) -> Bound:
     avals = [each.aval for each in path[-1].invars]
     front = [0] * len(batch)
     residual = _inner(avals[:count], batch)
-    lanes = [_without(aval, front) for aval in avals[count:]]
+    operands = [_without(aval, front) for aval in avals[count:]]
     outs = [_without(each.aval, front) for each in path[-1].outvars]
-    xs = iter(outs if transposed else lanes)
-    types = [next(xs) if one else None for one in given]
+    xs = iter(outs if transposed else operands)
+    types = [next(xs) if is_given else None for is_given in given]
     if op.linear_in_x:
         types += residual
     ahead: Direction = "value" if op.linear_in_x else "tangent"
-    ys = tuple(lanes if transposed else outs)
+    ys = tuple(operands if transposed else outs)
     mapped = tuple(avals[count].shape[: len(batch)])
     return Bound(
         op, "backward" if transposed else ahead, tuple(types), ys, mapped, tuple(residual), path
@@ -81,12 +83,12 @@ def _mapped_linearly(path: tuple[Any, ...]) -> Bound:
 
 
 def _inner(avals: Sequence[Any], batch: tuple[Dims, ...]) -> list[Any]:
-    """The types of arguments inside of the vmaps; the last one is outermost."""
+    """The types of arguments inside the vmaps. The last entry of `batch` is the outermost vmap."""
     return [_without(aval, [dims[which] for dims in batch]) for which, aval in enumerate(avals)]
 
 
 def _without(aval: Any, dims: Sequence[int | None]) -> Any:
-    """The type of an array without the axes that vmaps map."""
+    """The type of an array without its mapped axes."""
     shape, spec = list(aval.shape), list(aval.sharding.spec)
     for dim in reversed(dims):
         if dim is not None:
@@ -99,8 +101,10 @@ def _sizes(avals: Sequence[Any], batch: tuple[Dims, ...]) -> tuple[int, ...]:
     sizes = []
     rest = [list(aval.shape) for aval in avals]
     for dims in reversed(batch):
-        found = [shape.pop(dim) for shape, dim in zip(rest, dims, strict=True) if dim is not None]
-        sizes.append(found[0])
+        mapped_sizes = [
+            shape.pop(dim) for shape, dim in zip(rest, dims, strict=True) if dim is not None
+        ]
+        sizes.append(mapped_sizes[0])
     return tuple(sizes)
 
 
@@ -108,12 +112,12 @@ def passes_of(plan: OpPlan, direction: Direction) -> Stages:
     """The passes of a plan in one direction."""
     if direction == "value":
         return plan.forward if plan.value is None else plan.value
-    found: Stages = getattr(plan, direction)
-    return found
+    passes: Stages = getattr(plan, direction)
+    return passes
 
 
 def stages_of(platform: Platform, function: Any, *args: Any) -> Stages:
-    """The passes of the ops that `function` binds, of arrays of the types `args`."""
+    """The passes of all ops that `function` binds, for arguments of the types `args`."""
     program = jax.make_jaxpr(function)(*args).jaxpr
     return tuple(
         stage

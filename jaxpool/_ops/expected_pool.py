@@ -1,4 +1,8 @@
-"""What a draw from a window gives on average: the mean of its elements weighted by max(x, 0)."""
+"""Expected value of a stochastic pool: the mean of each window with the weights max(x, 0).
+
+With w = max(x, 0) it is sum(w^2) / sum(w). If a sum leaves the range of the dtype, the scaled evaluation (`careful`)
+divides by the largest weight; see `ranged`.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +21,17 @@ from jaxpool._ops.ranged import EMPTY, RangedOp, Shares, amended, between, grade
 from jaxpool._ops.scaled import Stages, in_stages, largest, spread_of, sum_of, widened
 from jaxpool._plan.problem import Platform
 
-REACH = 44  # powers of 2 that a total may be away from 1: then squares are of a usual size too
+REACH = 44  # log2 of the largest total for the direct evaluation: its square is in range too
 
 
 @dataclasses.dataclass(frozen=True)
 class ExpectedPool(RangedOp):
-    """The mean of each window weighted by max(x, 0); where all weights are 0, its first element."""
+    """The mean of each window with the weights max(x, 0), or its first element if all weights are 0."""
 
     window: Window
 
     def _weights(self, x: Array) -> tuple[Array, Array, Array]:
-        """x, where it weighs anything, as a number, and its weight."""
+        """Return x, the derivative of its weight (1 or 0), and its weight max(x, 0)."""
         wide = widened(x, self.window)
         return wide, (wide > 0).astype(wide.dtype), lax.max(wide, lax.full_like(wide, 0))
 
@@ -38,7 +42,7 @@ class ExpectedPool(RangedOp):
         return y, graded(between(total, REACH), total == 0)
 
     def outside(self, platform: Platform, grade: Array, y: Array, x: Array) -> Array:
-        """Where nothing weighs anything, y was 0 / 0."""
+        """A window whose weights are all 0 gave y = 0 / 0, which its first element replaces."""
 
         def first(y: Array, x: Array) -> Array:
             return jnp.where(y == y, y, self._first(widened(x, self.window)))
@@ -46,11 +50,11 @@ class ExpectedPool(RangedOp):
         def careful(y: Array, x: Array) -> Array:
             return self.carefully(platform, x)
 
-        found: Array = lax.cond(grade == EMPTY, first, careful, y, x)
-        return found
+        amended_y: Array = lax.cond(grade == EMPTY, first, careful, y, x)
+        return amended_y
 
     def _first(self, x: Array) -> Array:
-        """The first real element of each window; linear in x."""
+        """The first element of each window inside the array, linear in x."""
         for dim in self.window.dims:
             before = min(dim.out, -(-dim.low // dim.stride))  # windows that begin in the padding
             begin, rest = before * dim.stride - dim.low, dim.out - before
@@ -96,7 +100,7 @@ class ExpectedPool(RangedOp):
     def completed(
         self, platform: Platform, grade: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
-        """Windows in which nothing weighs share nothing, but their first element gets all."""
+        """If all weights of a window are 0, its first element receives the whole cotangent."""
 
         def more(dx: Array) -> Array:
             alone = jnp.where(shares[0] == 0, dy.astype(shares[0].dtype), 0)
@@ -113,7 +117,7 @@ class ExpectedPool(RangedOp):
         return jnp.where(jnp.isinf(high), high, jnp.where(high == 0, self._first(wide), mean))
 
     def _stages(self, weight: Array) -> tuple[Stages, Array]:
-        """The stages, and the total of each window at its scale."""
+        """The stages, and the total of each window divided by its largest weight."""
         stages = in_stages(weight, self.window, 1.0, 0, largest(0))
         return stages, stages.gather((1.0,), _ratios)[0]
 
@@ -124,8 +128,8 @@ class ExpectedPool(RangedOp):
         (first,) = stages.gather((moving,), _ratios)
         once = sum_of(self.window, moving)
         usual = (2 * first - _height(y, stages.high) * once) / jnp.where(total == 0, 1, total)
-        endless = jnp.isinf(weight)
-        shared = sum_of(self.window, jnp.where(endless, dots[0], 0)) / self._endless(weight)
+        is_infinite = jnp.isinf(weight)
+        shared = sum_of(self.window, jnp.where(is_infinite, dots[0], 0)) / self._endless(weight)
         usual = jnp.where(stages.high == 0, self._first(dots[0]), usual)
         return jnp.where(jnp.isinf(stages.high), shared, usual)
 
@@ -143,22 +147,22 @@ class ExpectedPool(RangedOp):
         return ((step * (2 * first - once) + shared + alone).astype(xs[0].dtype),)
 
     def _endless(self, weight: Array) -> Array:
-        """How many infinite elements each window has, at least 1."""
+        """The number of infinite elements of each window, at least 1."""
         count = sum_of(self.window, jnp.isinf(weight).astype(weight.dtype))
         return lax.max(count, lax.full_like(count, 1))
 
 
 def _height(y: Array, high: Array) -> Array:
-    """`y / high`, at most 1; 0 where that says nothing."""
+    """Return `y / high`, which is at most 1, or 0 if `high` is 0 or infinite."""
     usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
     return jnp.where(usual, y, 0) / jnp.where(usual, high, 1)
 
 
 def _ratios(sums: Sequence[Array], low: Array, high: Array, rate: Any) -> State:
-    """Terms weighed by `low / high`, of windows of usual size alone."""
+    """Multiply the sums by `low / high`, or by 0 if `high` is 0 or infinite."""
     return tuple(ratio(low, high) * each for each in sums)
 
 
 def _squares(sums: Sequence[Array], low: Array, high: Array, rate: Any) -> State:
-    """Terms weighed by the square of `low / high`."""
+    """Multiply the sums by `(low / high)^2`, or by 0 if `high` is 0 or infinite."""
     return tuple(lax.square(ratio(low, high)) * each for each in sums)

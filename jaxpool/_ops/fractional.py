@@ -1,11 +1,10 @@
-"""Fractional pools: windows of one width, whose starts are random numbers known only when the program runs.
+"""Fractional max and average pools: windows of one width at random starts, which are known only at run time.
 
-All windows of that width at stride 1, one for each place at which a window can begin, are pooled first, in the passes
-of an ordinary pool; a random window is one of them, read at its start. A gather would do that, and its transpose
-would be a scatter. Instead the program uses that the random numbers move a start little: window i begins at one of a
-few places known when the program is traced (`places_of`). Forward, it reads all of these and selects the one that
-was drawn. Backward, each place reads the few windows that may begin there (`windows_at`) and adds the cotangents of
-those that do. So neither direction scatters, and sums are the same bits on every run.
+An ordinary pool with stride 1 computes every possible window, and the outputs at the random starts are selected. A
+gather could select them, but its transpose is a scatter. Random numbers move a start only a little: window i begins at
+one of a few places known at trace time (`places_of`). The forward pass reads all of them and selects one. The backward
+pass reads, for each place, the few windows that may begin there (`windows_at`) and adds the cotangents of the windows
+that do. No direction scatters, so sums are deterministic.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ from jaxpool._plan.stages import OpPlan, along
 
 @dataclasses.dataclass(frozen=True)
 class RandomAxis:
-    """`out` windows of `width` over `size` positions of an axis, of about equal distances."""
+    """`out` windows of `width` elements over an axis of `size` elements, at nearly equal distances."""
 
     axis: int
     size: int
     width: int
     out: int
-    chance: str = "float32"  # the type of the random numbers, or a coarser one
+    chance: str = "float32"  # dtype of the random numbers, or a less precise dtype
 
     @property
     def last(self) -> int:
-        """The last place at which a window can begin, and the last window does."""
+        """The last possible start, which is the start of the last window."""
         return self.size - self.width
 
     def starts(self, sample: Array) -> Array:
-        """Where the windows begin, along the axis, where `sample` has size 1."""
+        """The starts of the windows along the axis, from random numbers with size 1 there."""
         sample = jnp.moveaxis(sample, self.axis, -1)
         last = lax.full_like(sample, self.last, np.int32)
         if self.out == 1:
@@ -66,56 +65,56 @@ class RandomAxis:
 
     @property
     def _strays(self) -> range:
-        """How far from `i * last // (out - 1)` window i may begin.
+        """The possible offsets of the start of window i from `i * last // (out - 1)`.
 
-        Chance moves the start of a window by at most one. Rounding may move it back by one where its exact start is
-        a whole number, and on long axes anywhere, either way: by four roundings of the place of the last window.
+        A random number moves a start by at most 1. Rounding may move it back by 1 if the exact start is an integer. On
+        long axes it moves any start in both directions, by up to four rounding errors of the last start.
         """
         if self.out == 1:
             return range(1)
-        grain = 2 * float(jnp.finfo(self.chance).eps)
-        far = math.ceil(self.size * grain) if self.size * self.out * grain >= 1 else 0
-        whole = int(math.gcd(self.last, self.out - 1) > 1)
-        return range(-max(far, whole), 2 + far)
+        rounding = 2 * float(jnp.finfo(self.chance).eps)
+        error = math.ceil(self.size * rounding) if self.size * self.out * rounding >= 1 else 0
+        exact = int(math.gcd(self.last, self.out - 1) > 1)
+        return range(-max(error, exact), 2 + error)
 
     def places_of(self) -> list[Any]:
-        """The places at which each window may begin, as vectors: of NumPy, or of long axes computed by the program."""
+        """One vector of window starts per possible offset: a NumPy array, or a traced array on long axes."""
         number = int32_range(self.out)
-        exact = number + np.int32(self.last)  # of a single window
+        exact = number + np.int32(self.last)  # the start of a single window
         if self.out > 1:
             exact = quotient(Floors(self.out, self.last, self.out - 1), number)
         return [(exact + np.int32(stray)).clip(0, self.last) for stray in self._strays]
 
     def windows_at(self) -> list[Any]:
-        """The windows that may begin at each place, as vectors like those; `out` or more says that there is none."""
+        """Vectors with one window per place, which may begin there; `out` or more means no window."""
         place = int32_range(self.last + 1)
         if self.out == 1:
             return [np.int32(self.last) - place]
-        apart, strays = self.out - 1, self._strays
+        gaps, strays = self.out - 1, self._strays
         before = (place - np.int32(strays[-1])).clip(0)
-        more = self.last - 1  # rounds up
-        first = quotient(Floors(self.last + 1, apart, self.last), before, more)
-        return [first + np.int32(k) for k in range(-(-len(strays) * apart // self.last))]
+        round_up = self.last - 1
+        first = quotient(Floors(self.last + 1, gaps, self.last), before, round_up)
+        return [first + np.int32(k) for k in range(-(-len(strays) * gaps // self.last))]
 
     def at_starts(self, start: Array, x: Array) -> Array:
-        """The elements of x at which the windows begin; x has one element for each place."""
+        """The elements of x, which has one per possible start, at the starts of the windows."""
         first, *others = self.places_of()
         y = self._taken(x, first)
         for places in others:
-            here = lax.eq(start, slices.broadcast_like(self._along(places, start.ndim), start))
-            y = lax.select(slices.broadcast_like(here, y), self._taken(x, places), y)
+            begins = lax.eq(start, slices.broadcast_like(self._along(places, start.ndim), start))
+            y = lax.select(slices.broadcast_like(begins, y), self._taken(x, places), y)
         return y
 
     def to_starts(self, start: Array, y: Array) -> Array:
         """The transpose of `at_starts`."""
         place, parts = self._along(jnp.arange(self.last + 1, dtype=np.int32), y.ndim), []
         for windows in self.windows_at():
-            there = lax.bitwise_and(
+            begins = lax.bitwise_and(
                 self._taken(start, windows) == place,
                 self._along(windows, y.ndim) < np.int32(self.out),
             )
             part = self._taken(y, windows)
-            parts.append(slices.only(slices.broadcast_like(there, part), part))
+            parts.append(slices.only(slices.broadcast_like(begins, part), part))
         return functools.reduce(lax.add, parts)
 
     def _along(self, vector: Any, ndim: int) -> Any:
@@ -127,25 +126,25 @@ class RandomAxis:
 
 @dataclasses.dataclass(frozen=True)
 class Fractional(Op):
-    """A pool of windows that random numbers place, arrays of the shape of the input with size 1 along pooled axes."""
+    """Base class of pools over random windows. Extra arguments: one array of random numbers per pooled axis."""
 
     dims: tuple[RandomAxis, ...]
 
     @property
     def window(self) -> Window:
-        """The windows of all places."""
+        """The window of the pool over all possible starts."""
         dims = [(d.axis, d.size, d.width, d.last + 1) for d in self.dims]
         return Window(
             tuple(Axis(axis, size, width, 1, 1, 0, 0, n) for axis, size, width, n in dims)
         )
 
     def starts(self, samples: Sequence[Array]) -> tuple[Array, ...]:
-        """Where windows begin along each axis."""
+        """The starts of the windows along each axis."""
         pairs = zip(self.dims, samples, strict=True)
         return tuple(dim.starts(sample) for dim, sample in pairs)
 
     def _placed(self, every: OpPlan) -> OpPlan:
-        """The passes over all places, and those that take what chance placed."""
+        """The passes of the pool over all places, `every`, and of reading the random windows."""
         ahead = [along([dim.axis], "gathered", len(dim.places_of())) for dim in self.dims]
         back = [along([dim.axis], "gathered", len(dim.windows_at())) for dim in self.dims[::-1]]
         why = "windows of all places, read where one may begin, and left out where it does not"
@@ -157,14 +156,14 @@ class Fractional(Op):
         )
 
     def _begun(self, platform: Platform, starts: Sequence[Array], *xs: Array) -> tuple[Array, ...]:
-        """What each of xs has where windows begin."""
+        """The elements of each of xs at the starts of the windows."""
         for dim, start in zip(self.dims, starts, strict=True):
             read = functools.partial(_each, dim.at_starts)
             xs = materialise(barrier_on(platform), read, start, *xs)
         return xs
 
     def _spread(self, platform: Platform, starts: Sequence[Array], y: Array) -> Array:
-        """The transpose, of one array."""
+        """The transpose of `_begun` for one array."""
         for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
             y = materialise(barrier_on(platform), dim.to_starts, start, y)
         return y
@@ -176,7 +175,7 @@ def _each(function: Any, start: Array, *xs: Array) -> tuple[Array, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class FractionalPool(Fractional):
-    """The maximum; keeps the tap that the window of each place chooses, and where windows begin."""
+    """Fractional max pool. Residual: the tap that the window at each place selects, and the starts."""
 
     ties: Order = "first"
 
@@ -199,7 +198,7 @@ class FractionalPool(Fractional):
         return self._begun(platform, starts, y)[0], (tap, starts)
 
     def position(self, residual: tuple[Array, tuple[Array, ...]]) -> Array:
-        """The flat position of each maximum."""
+        """The flat position of each maximum in the input."""
         tap, starts = residual
         for dim, start in zip(self.dims, starts, strict=True):
             tap = dim.at_starts(start, tap)
@@ -224,7 +223,7 @@ class FractionalPool(Fractional):
 
 @dataclasses.dataclass(frozen=True)
 class FractionalMean(Fractional):
-    """The mean; keeps the random numbers."""
+    """Fractional average pool. Residual: the random numbers."""
 
     linear_in_x = True
 

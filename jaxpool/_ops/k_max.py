@@ -1,4 +1,4 @@
-"""The k largest elements along an axis."""
+"""The k largest elements along an axis, in their original order: the op of `k_max_pool`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jaxpool._plan.stages import OpPlan, along
 
 @dataclasses.dataclass(frozen=True)
 class KMax(Op):
-    """The `count` largest of `size` elements along `axis`, in their order; keeps where each stands."""
+    """The `count` largest of `size` elements along `axis`, in their original order. Residual: their indices."""
 
     axis: int
     size: int
@@ -37,7 +37,7 @@ class KMax(Op):
 
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
         def chosen(x: Array) -> Array:
-            # top_k orders NaNs and zeros by their bits: through keys there is one of each.
+            # top_k orders NaNs and zeros by their bits. Keys represent all NaNs by one value, and both zeros by one.
             keys = jnp.moveaxis(rank.keys(x), self.axis, -1)
             if sorts_for_top_k(platform, partitioned.value):
                 order = jnp.argsort(jnp.bitwise_not(keys), axis=-1, stable=True)
@@ -55,15 +55,14 @@ class KMax(Op):
         return jnp.take_along_axis(x_dot, at, axis=self.axis, mode="promise_in_bounds")
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        """Of each element, the one output that has its index, if any: a sum of at most one term that is not 0."""
+        """Each element receives the cotangent of the output with its index, or 0."""
         line = slices.along(int32_range(self.size).astype(index.dtype), self.axis, dy.ndim)
 
         def sent(which: int) -> Array:
             at, value = (lax.slice_in_dim(x, which, which + 1, axis=self.axis) for x in (index, dy))
             return jnp.where(jnp.equal(at, line), value, np.zeros((), dy.dtype))
 
-        if compares_positions(
-            platform, self.count
-        ):  # so long a program may be; its loop vectorises
+        # Comparisons vectorise, but the program grows with `count`.
+        if compares_positions(platform, self.count):
             return (functools.reduce(lax.add, map(sent, range(self.count))),)
         return (put_apart(dy, index, self.axis, self.size),)

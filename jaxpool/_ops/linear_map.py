@@ -1,17 +1,14 @@
-"""Two primitives: what an op computes, and the linear map of its derivative, which has two directions.
+"""The two JAX primitives behind all ops, with their AD, batching and lowering rules.
 
-`compute` has a rule for forward mode: the op's primal gives the output and the residual, and the tangent of
-the output is the linear map of that residual. So AD never enters a kernel.
+`compute` evaluates an op. Its JVP rule computes output and residual by the op's primal, and the tangent by
+`linear_map` with that residual. JAX differentiates kernels only with respect to residuals (`differentiable_given`).
 
-`linear_map` couples an op's linear map with its transpose, both written by hand. To jax it is one
-operation: its transpose is itself in the other direction, and its batching rule is `vmap` of either.
-So forward mode, reverse mode and whatever is transposed again run the op's own kernels, and what a
-program keeps for the backward is the residual, whatever the kernels are made of.
+`linear_map` pairs an op's hand-written linear map with its transpose: the transpose of the primitive is the primitive
+in the other direction. All AD modes run the op's kernels, and only the residual is saved for the backward pass. The
+batching rule is `vmap` of the kernel.
 
-Both primitives are lowered for each platform by the plan for it: nothing made for one reaches
-another, and a program that is exported for several holds a form for each.
-
-Only public modules of jax are used: `jax.extend.core.Primitive` and `jax.interpreters`.
+Each platform has its own lowering. Only public modules of JAX are used: `jax.extend.core.Primitive` and
+`jax.interpreters`.
 """
 
 from __future__ import annotations
@@ -38,22 +35,22 @@ PLATFORMS: dict[str | None, Platform] = {
     "cuda": "gpu",
     "rocm": "gpu",
     "tpu": "tpu",
-    None: "portable",  # any other
+    None: "portable",  # any other platform
 }
 
-# The platform to trace for in place of that of the default device: of a program for a device that is not here.
-# A user context of jax, made with the module: jax asks that contexts are not made while other threads use it.
+# The platform to trace for in place of the platform of the default device, for a device that is not present.
+# Created at import, because JAX does not support creating user contexts while other threads run.
 tracing_for = jax.make_user_context(None)
 
 compute_p = core.Primitive("jaxpool")
 linear_p = core.Primitive("jaxpool_linear_map")
-Dims = tuple[int | None, ...]  # of each argument the axis that a vmap maps, None where it has none
+Dims = tuple[int | None, ...]  # the axis of each argument that a vmap maps, or None
 
 
 def traced_for() -> Platform:
-    """The platform that a program is most likely traced for: that of the default device.
+    """The platform that a program is probably traced for: the platform of the default device.
 
-    What an op keeps is fixed by then. Lowered for another platform, it gives the same.
+    It decides the residual of an op. Lowered for another platform, the program gives the same results.
     """
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
     name = tracing_for.value or getattr(device, "platform", device) or jax.default_backend()
@@ -61,42 +58,45 @@ def traced_for() -> Platform:
 
 
 def compute(op: Op, what: str, *xs: Array) -> Any:
-    """What the method `what` of `op` gives. The derivative is the op's linear map; a residual has none."""
+    """Bind the method `what` of `op` to xs. The derivative is the op's linear map; a residual has none."""
     params = (("op", op), ("what", what), ("batch", ()))
     tree = _types(_compute, tuple(map(jax.typeof, xs)), params, jax.sharding.get_abstract_mesh())[1]
     return jax.tree.unflatten(tree, compute_p.bind(*xs, **dict(params)))
 
 
 def value(op: Op, *xs: Array) -> Array:
-    """What `op` computes of xs."""
+    """The output of `op`."""
     y: Array = value_and_residual(op, *xs)[0] if op.linear_in_x else compute(op, "value", *xs)
     return y
 
 
 def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
-    """What `op` computes of its inputs and what is given beside them, and the residual."""
-    xs, given = args[: op.inputs], args[op.inputs :]
+    """The output and the residual of `op`, from its inputs and extra arguments."""
+    xs, extra_args = args[: op.inputs], args[op.inputs :]
     if op.linear_in_x:
-        return linear_map(op, given, xs, given=(True,) * len(xs))[0], given
+        return linear_map(op, extra_args, xs, given=(True,) * len(xs))[0], extra_args
     if op.keeps_inputs:
         y = compute(op, "value_beside", *args)
         return y, (args, y) if op.keeps_output else args
     if op.keeps_value:
         y = compute(op, "value", *args)
-        return y, (y, *given[: op.given_kept])
-    found: tuple[Array, Any] = compute(op, "primal", *args)
-    return found
+        return y, (y, *extra_args[: op.given_kept])
+    output: tuple[Array, Any] = compute(op, "primal", *args)
+    return output
 
 
 def linear_map(
     op: Op, residual: Any, xs: Sequence[Array], *, given: tuple[bool, ...], transposed: bool = False
 ) -> list[Array]:
-    """`op.linear`, of the tangents that are given, or `transposed` `op.transpose`, the cotangents of those."""
+    """Bind `op.linear` to the tangents xs, or if `transposed`, `op.transpose` to the cotangents xs.
+
+    `given` is True for the inputs that have a nonzero tangent, or whose cotangents are returned.
+    """
     leaves, tree = jax.tree.flatten(residual)
-    found: list[Array] = linear_p.bind(
+    outputs: list[Array] = linear_p.bind(
         *leaves, *xs, op=op, tree=tree, given=given, transposed=transposed, batch=()
     )
-    return found
+    return outputs
 
 
 def _mapped(run: Callable[..., Any], batch: tuple[Dims, ...]) -> Callable[..., Any]:
@@ -132,27 +132,27 @@ def _linear(
         y = op.linear(platform, residual, *[next(tangents) if one else None for one in given])
         return y
 
-    lanes = (0,) * (len(args) - count)
+    front_axes = (0,) * (len(args) - count)
     kernel = store_arguments(barrier_on(platform), run) if op.stores_residual else run
-    return _mapped(kernel, tuple((*dims, *lanes) for dims in batch))(*args)
+    return _mapped(kernel, tuple((*dims, *front_axes) for dims in batch))(*args)
 
 
-# Rules of jax
+# JAX rules
 
 
 @functools.partial(jax.jit, static_argnames=("primitive", "params"))
 def _jitted(*args: Array, primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
     if not any(isinstance(x, jax.core.Tracer) for x in args):
-        # `jax_debug_nans` takes the jit away to find the operation behind a NaN: here it is.
+        # `jax_debug_nans` runs without jit to find the operation that made a NaN: this one.
         raise FloatingPointError(f"invalid value encountered in {dict(params)['op']}")
     return primitive.bind(*args, **dict(params))
 
 
 @functools.lru_cache(maxsize=4096)
 def _types(run: Callable[..., Any], avals: Any, params: Any, mesh: Any) -> tuple[Any, Any]:
-    """The types of what `run` gives, and their structure.
+    """The output types of `run` and their tree structure.
 
-    Read off its portable form, so that shardings and manual axes are right too.
+    Tracing the "portable" kernel also gives the right shardings and manual axes.
     """
     portable = functools.partial(run, platform="portable", **dict(params))
     program, shapes = jax.make_jaxpr(portable, return_shape=True)(*avals)
@@ -180,7 +180,10 @@ def _define(primitive: Any, run: Callable[..., Any]) -> None:
 
 
 def _lowering(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule, with `inlines_calls` set for programs for several platforms or of symbolic sizes, and `partitioned`."""
+    """Wrap a lowering rule so that kernels can read `inlines_calls` and `partitioned`.
+
+    JAX inlines the calls of programs for several platforms and of programs with symbolic sizes.
+    """
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
         symbolic = any(not is_int(size) for aval in ctx.avals_in for size in aval.shape)
@@ -193,7 +196,7 @@ def _lowering(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _has_many_devices(module: Any) -> bool:
-    """Whether XLA divides a program among devices. Inside a `shard_map` over all of them it does not."""
+    """Return True if XLA partitions the program. In a `shard_map` over all mesh axes it does not."""
     axes: Any = getattr(module, "axis_context", None)
     if hasattr(axes, "manual_axes"):
         sizes = axes.mesh.shape.items()
@@ -202,12 +205,12 @@ def _has_many_devices(module: Any) -> bool:
 
 
 def _batch_compute(args: Any, dims: Any, *, batch: tuple[Dims, ...], **params: Any) -> Any:
-    found = compute_p.bind(*args, batch=(*batch, tuple(dims)), **params)
-    return found, [0] * len(found)
+    outputs = compute_p.bind(*args, batch=(*batch, tuple(dims)), **params)
+    return outputs, [0] * len(outputs)
 
 
 def _in_front(x: Array, dim: int | None, mapped: Array, axis: int) -> Array:
-    """x with the mapped axis in front: if it has none, repeated, and sharded as `axis` of `mapped` is."""
+    """Move the mapped axis of x to the front. An unmapped x is repeated, sharded like `axis` of `mapped`."""
     if dim is not None:
         return jnp.moveaxis(x, dim, 0) if dim else x
     like = jax.typeof(mapped).sharding
@@ -219,14 +222,14 @@ def _in_front(x: Array, dim: int | None, mapped: Array, axis: int) -> Array:
 def _batch_linear(
     args: Any, dims: Any, *, tree: Any, batch: tuple[Dims, ...], **params: Any
 ) -> Any:
-    """Residuals are mapped where they are; what the map is linear in has the mapped axis in front."""
+    """Residuals keep their mapped axis in place; tangents and cotangents get it as their first axis."""
     count = tree.num_leaves
     mapped, axis = next((x, dim) for x, dim in zip(args, dims, strict=True) if dim is not None)
     pairs = zip(args[count:], dims[count:], strict=True)
-    lanes = [_in_front(x, dim, mapped, axis) for x, dim in pairs]
+    in_front = [_in_front(x, dim, mapped, axis) for x, dim in pairs]
     new = (*batch, tuple(dims[:count]))
-    found = linear_p.bind(*args[:count], *lanes, tree=tree, batch=new, **params)
-    return found, [0] * len(found)
+    outputs = linear_p.bind(*args[:count], *in_front, tree=tree, batch=new, **params)
+    return outputs, [0] * len(outputs)
 
 
 def _zero(aval: Any) -> ad.Zero:
@@ -234,7 +237,7 @@ def _zero(aval: Any) -> ad.Zero:
 
 
 def _jvp_compute(primals: Any, tangents: Any, *, op: Op, what: str, batch: tuple[Dims, ...]) -> Any:
-    """The tangent of the output by the linear map. What is given beside the inputs, and the residual, are constants."""
+    """The tangent of the output is the linear map. Extra arguments and the residual are constants."""
     given = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.inputs])
     if not any(given):
         ys = compute_p.bind(*primals, op=op, what=what, batch=batch)
@@ -247,33 +250,33 @@ def _jvp_compute(primals: Any, tangents: Any, *, op: Op, what: str, batch: tuple
         dot = linear_map(op, residual, dots, given=given)[0]
         return jax.tree.leaves((y, residual) if what == "primal" else y), dot
 
-    lanes = tuple((*dims, *(dims[which] for which in moved)) for dims in batch)
-    ys, dot = _mapped(pushed, lanes)(*primals, *[tangents[which] for which in moved])
+    in_axes = tuple((*dims, *(dims[which] for which in moved)) for dims in batch)
+    ys, dot = _mapped(pushed, in_axes)(*primals, *[tangents[which] for which in moved])
     return ys, [dot, *[_zero(jax.typeof(y)) for y in ys[1:]]]
 
 
 def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
-    """Residuals have no tangents, they are constants to AD, unless the op says otherwise."""
+    """Residuals are constants, unless the op has `differentiable_given`."""
     count = params["tree"].num_leaves
     ys = linear_p.bind(*primals, **params)
-    dots, found = tangents[count:], [_zero(jax.typeof(y)) for y in ys]
+    dots, out_dots = tangents[count:], [_zero(jax.typeof(y)) for y in ys]
     if not all(isinstance(dot, ad.Zero) for dot in dots):
         dots = [ad.instantiate_zeros(dot) for dot in dots]
-        found = linear_p.bind(*primals[:count], *dots, **params)
+        out_dots = linear_p.bind(*primals[:count], *dots, **params)
     moved = {
         which: dot
         for which, dot in enumerate(tangents[:count])
         if params["op"].differentiable_given and not isinstance(dot, ad.Zero)
     }
     if moved:
-        more = _by_residual(primals, moved, tuple(params.items()))
-        found = [ad.add_tangents(*pair) for pair in zip(found, more, strict=True)]
-    return ys, found
+        residual_dots = _by_residual(primals, moved, tuple(params.items()))
+        out_dots = [ad.add_tangents(*pair) for pair in zip(out_dots, residual_dots, strict=True)]
+    return ys, out_dots
 
 
 @functools.partial(jax.jit, static_argnames="params")
 def _by_residual(primals: Any, moved: dict[int, Array], params: Any) -> Any:
-    """The tangents of what the portable form gives, where some of the residual `moved`."""
+    """The output tangents due to the residual tangents `moved`, by JAX's AD of the portable kernel."""
 
     def portable(known: dict[int, Array]) -> Any:
         args = [known.get(which, x) for which, x in enumerate(primals)]
@@ -289,19 +292,19 @@ def _transpose_linear(
     residual, xs = args[:count], args[count:]
     rest = {"tree": tree, "transposed": not transposed, **params}
     if all(isinstance(ct, ad.Zero) for ct in cotangents):
-        found = [_zero(x.aval) if ad.is_undefined_primal(x) else None for x in xs]
-    elif transposed:  # the cotangents are tangents of the inputs now
+        outputs = [_zero(x.aval) if ad.is_undefined_primal(x) else None for x in xs]
+    elif transposed:  # the cotangents of the inputs' cotangents are tangents of the inputs
         known = iter(cotangents)
         every = [next(known) if one else None for one in given]
         now = tuple(ct is not None and not isinstance(ct, ad.Zero) for ct in every)
         tangents = [ct for ct, one in zip(every, now, strict=True) if one]
-        found = linear_p.bind(*residual, *tangents, given=now, **rest)
+        outputs = linear_p.bind(*residual, *tangents, given=now, **rest)
     else:
         dys = [ad.instantiate_zeros(ct) for ct in cotangents]
-        found = linear_p.bind(*residual, *dys, given=given, **rest)
-        pairs = zip(found, xs, strict=True)
-        found = [ct if ad.is_undefined_primal(x) else None for ct, x in pairs]
-    return [None] * count + list(found)
+        outputs = linear_p.bind(*residual, *dys, given=given, **rest)
+        pairs = zip(outputs, xs, strict=True)
+        outputs = [ct if ad.is_undefined_primal(x) else None for ct, x in pairs]
+    return [None] * count + list(outputs)
 
 
 _define(compute_p, _compute)

@@ -1,14 +1,12 @@
-"""Windowed pools of the elements that a mask counts: each is the pool without a mask, of an x in which the others lose.
+"""Windowed pools with a `where` mask: the pool without a mask, of an x whose masked elements cannot win or add.
 
-    mask     1    0    0    1
+    where    1    0    0    1
     x        5    9   nan -inf
-    max      5  -inf -inf -inf   of the three that are level, only the last may be chosen: its tap counts
+    max      5  -inf -inf -inf   three elements tie, but only the last may be selected
     sum      5    0    0  -inf
 
-Soft pools read what a maximum reads, averages what a sum does; ranks give what is left out keys that no float has.
-
-Masks have the rank of x. Along pooled axes they are as long as x; along others they may have size 1, so that a mask
-that all channels share is pooled once.
+Averages replace masked elements by 0, soft pools by the least value. Ranks use keys that no float has.
+A mask has the rank of x and its size along pooled axes. Along other axes its size may be 1.
 """
 
 from __future__ import annotations
@@ -39,31 +37,31 @@ from jaxpool._plan.stages import OpPlan
 
 
 def counting(x: Array, mask: Array, fill: Any) -> Array:
-    """x where `mask` is True, `fill` elsewhere."""
+    """Return x where `mask` is True, `fill` elsewhere."""
     return lax.select(slices.broadcast_like(mask, x), x, lax.full_like(x, fill))
 
 
 @dataclasses.dataclass(frozen=True)
 class _HoldsSome(SelectPool):
-    """The maximum of bools, computed once: else XLA pools the mask in every reader."""
+    """Maximum of bools, stored, because XLA would otherwise pool the mask again in every consumer."""
 
     def value(self, platform: Platform, x: Array) -> Array:
-        own = functools.partial(SelectPool.value, self, platform)
-        y: Array = materialise(barrier_on(platform), own, x)
+        pool_value = functools.partial(SelectPool.value, self, platform)
+        y: Array = materialise(barrier_on(platform), pool_value, x)
         return y
 
 
 def holds_some(window: Window, mask: Array) -> Array:
-    """Which windows hold an element that counts, broadcastable to the output."""
+    """True where a window has an element with `mask` True. Broadcasts to the output."""
     return apply(_HoldsSome(window, "max", "first"), "jvp", mask)
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskedSelect(Op):
-    """A max or min pool of what counts; keeps what the pool keeps, and the mask.
+    """Max or min pool with a `where` mask. Residual: the residual of the pool without a mask, and the mask.
 
-    An element that is left out reads as the least value, and ties with one that counts and is as low. So the pool is
-    given which taps are real, as it is for the padding that a shard holds as elements: the others are not chosen.
+    Masked elements become the identity of the pool, which may tie with elements that take part. The pool never selects
+    a masked element, because its `real` argument marks the unmasked taps.
     """
 
     window: Window
@@ -74,17 +72,18 @@ class MaskedSelect(Op):
 
     @property
     def stores_residual(self) -> bool:
-        """Whether the pool does."""
         return bool(self._pool.stores_residual)
 
     @property
     def _pool(self) -> Any:
-        """The pool without a mask. `extreme` gives windows of whole axes to `Reduction`, which takes the mask."""
+        """The pool without a mask. It is no `Reduction`: `extreme` applies that op with the mask itself."""
         return pool_op(self.window, self.kind, self.ties, index=True)
 
     def plan(self, platform: Platform, x: Any, mask: Any) -> OpPlan:
-        own = self._pool.plan(platform, x)
-        return dataclasses.replace(own, why=(*own.why, "of the mask too: which taps count"))
+        pool_plan = self._pool.plan(platform, x)
+        return dataclasses.replace(
+            pool_plan, why=(*pool_plan.why, "of the mask too: which taps count")
+        )
 
     def value(self, platform: Platform, x: Array, mask: Array) -> Array:
         return self._pool.value(platform, counting(x, mask, losing(x.dtype, self.kind)))
@@ -92,11 +91,11 @@ class MaskedSelect(Op):
     def primal(self, platform: Platform, x: Array, mask: Array) -> tuple[Array, Any]:
         pool = self._pool
         real: Any = mask
-        if not isinstance(pool, LevelPool):  # the taps at which a maximum of bools is True
+        if not isinstance(pool, LevelPool):  # the max pool of the mask selects unmasked taps
             real = dataclasses.replace(pool, kind="max").primal(platform, mask)[1]
-        given = real if isinstance(real, tuple) else (real,)
+        real_args = real if isinstance(real, tuple) else (real,)
         y, pool_residual = pool.primal(
-            platform, counting(x, mask, losing(x.dtype, self.kind)), *given
+            platform, counting(x, mask, losing(x.dtype, self.kind)), *real_args
         )
         return y, (pool_residual, mask)
 
@@ -111,19 +110,19 @@ class MaskedSelect(Op):
 
 
 def extreme(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
-    """The max or min pool of what counts."""
+    """Max or min pool of the elements with `mask` True."""
     whole = pool_op(op.window, op.kind, op.ties, index=True)
     return apply(whole if isinstance(whole, Reduction) else op, autodiff, x, mask)
 
 
 def mean(op: CountedAverage, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
-    """The mean of what counts in each window, 0 of nothing."""
+    """Mean of the elements with `mask` True. A window without such elements gives 0."""
     count = apply(SumPool(op.window), "jvp", mask.astype(accumulator(x.dtype)))
     return apply(op, autodiff, counting(x, mask, 0), lax.max(count, lax.full_like(count, 1)))
 
 
 def rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
-    """The element of a rank, or the median, of what counts in each window; 0 where there is none."""
+    """Element of a rank, or the median, of the elements with `mask` True. A window with too few elements gives 0."""
     y = ranked(op, x, mask, autodiff=autodiff)
     if isinstance(op.rank, str) or op.rank in (0, -1):
         return counting(y, holds_some(op.window, mask), 0)
@@ -133,11 +132,11 @@ def rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Arr
 
 
 def soft(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
-    """What `op`, which is masked, makes of what counts in each window: of nothing its identity, or 0 for a mean."""
+    """Apply the masked `op`. A window without elements gives 0, for a log-sum-exp the least value of the dtype."""
     some = holds_some(op.window, mask)
     nothing = jnp.logical_not(some)
     y = ranged(op, x, *temperature, nothing, mask)
     if not isinstance(op, LogSumExpPool):
         return y
-    # Added to y, which is 0 there. The transpose of a select would be one more pass over the cotangents.
+    # An addition, as y is 0 in such windows: the transpose of a select would be another pass over the cotangents.
     return y + jnp.where(some, 0, losing(x.dtype, "max")).astype(x.dtype)

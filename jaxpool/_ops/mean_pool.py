@@ -1,4 +1,8 @@
-"""Pools of powers: generalised means."""
+"""Generalised-mean (GeM) pools, `mean(max(x, eps)^p)^(1/p)`.
+
+The direct evaluation (`plain`) sums the powers. If a sum leaves the range of the dtype, the scaled evaluation
+(`careful`) divides by the element with the largest power. See `ranged` and `scaled`.
+"""
 
 from __future__ import annotations
 
@@ -32,33 +36,35 @@ from jaxpool._ops.sum_pool import element_counts
 
 
 def _power(x: Array, p: Any) -> Array:
-    """x^p of numbers above 0."""
+    """x^p for x > 0."""
     return to(x, p) if isinstance(p, float) else lax.exp(p * lax.log(x))
 
 
 def _log_ratio(low: Array, high: Array) -> tuple[Array, Array]:
-    """`log(low / high)` of numbers above 0, and where it is finite; elsewhere 0."""
-    fixed, around = lax.stop_gradient(low), lax.stop_gradient(high)
+    """`log(low / high)` of positive numbers, or 0 if it is infinite, and where it is finite."""
+    fixed, fixed_high = lax.stop_gradient(low), lax.stop_gradient(high)
     info = jnp.finfo(low.dtype)
-    level = fixed == around
-    ratio = fixed / jnp.where(level, 1, around)
-    near = jnp.logical_and(ratio >= float(info.tiny), ratio <= float(info.max))
-    steps = jnp.where(near, lax.log(jnp.where(near, ratio, 1)), lax.log(fixed) - lax.log(around))
-    steps = jnp.where(level, 0, steps)
+    equal = fixed == fixed_high
+    ratio = fixed / jnp.where(equal, 1, fixed_high)
+    in_range = jnp.logical_and(ratio >= float(info.tiny), ratio <= float(info.max))
+    steps = jnp.where(
+        in_range, lax.log(jnp.where(in_range, ratio, 1)), lax.log(fixed) - lax.log(fixed_high)
+    )
+    steps = jnp.where(equal, 0, steps)
     bounded = jnp.logical_not(jnp.isinf(steps))
-    moving = departure(lax.log(jnp.where(bounded, low, 1)))
-    moving = moving - departure(lax.log(jnp.where(bounded, high, 1)))
-    return jnp.where(bounded, steps, 0) + moving, bounded
+    tangent = departure(lax.log(jnp.where(bounded, low, 1)))
+    tangent = tangent - departure(lax.log(jnp.where(bounded, high, 1)))
+    return jnp.where(bounded, steps, 0) + tangent, bounded
 
 
 def _means(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
-    """The sum of `(x / high)^p`, and of that times `log(x / high)` to the first and the second power."""
+    """Rescale the sum of `(x / high)^p`, and its sums with the factors `log(x / high)` and `log(x / high)^2`."""
     steps, bounded = _log_ratio(low, high)
     return moved(sums, jnp.where(bounded, lax.exp(p * steps), 0), steps)
 
 
 def _excess(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
-    """How many elements there are, the sum of `(x / high)^p`, and how far that is from their number."""
+    """Rescale the number of elements, the sum of `(x / high)^p`, and the sum of `(x / high)^p - 1`."""
     count, total, more = sums
     steps, bounded = _log_ratio(low, high)
     factor = jnp.where(bounded, lax.exp(p * steps), 0)
@@ -67,7 +73,7 @@ def _excess(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
 
 
 def _mean_slopes(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
-    """Terms weighed by `(low / high)^(p - 1)`."""
+    """Multiply the sums by `(low / high)^(p - 1)`."""
     steps, bounded = _log_ratio(low, high)
     weight = jnp.where(bounded, lax.exp((p - 1) * steps), 0)
     return tuple(weight * each for each in sums)
@@ -75,7 +81,7 @@ def _mean_slopes(sums: Sequence[Array], low: Array, high: Array, p: Any) -> Stat
 
 @dataclasses.dataclass(frozen=True)
 class MeanPool(RangedOp):
-    """`mean(max(x, eps)^p)^(1/p)`; `p` is None if an array comes with x."""
+    """`mean(max(x, eps)^p)^(1/p)`. If `p` is None, the power is an array and the second input."""
 
     window: Window
     p: float | None
@@ -83,7 +89,6 @@ class MeanPool(RangedOp):
 
     @property
     def inputs(self) -> int:
-        """x, and the power if it is an array."""
         return 1 if self.p is not None else 2
 
     def is_plain(self, *given: Array) -> bool:
@@ -98,7 +103,7 @@ class MeanPool(RangedOp):
         return max(self.eps, float(jnp.finfo(wide.dtype).tiny))
 
     def _share(self, x: Array, wide: Array) -> Array:
-        """The derivative of `max(x, eps)`: half of it at eps, 0 below."""
+        """The derivative of `max(x, eps)`: 1/2 at eps, 0 below."""
         raw = x.astype(wide.dtype)
         return jnp.where(raw > self._least(wide), 1, jnp.where(raw == wide, 0.5, 0))
 
@@ -123,14 +128,14 @@ class MeanPool(RangedOp):
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, p = self._taken(*xs)
-        weight, found = _power(wide, p - 1), []
+        weight, terms = _power(wide, p - 1), []
         if dots[0] is not None:
             x_dot = dots[0] * self._share(xs[0], wide)
-            found.append(sum_of(self.window, weight * x_dot) * self._descent(y, p))
+            terms.append(sum_of(self.window, weight * x_dot) * self._descent(y, p))
         if dots[1:] and dots[1] is not None:
             heights = sum_of(self.window, weight * (wide * lax.log(wide))) * self._descent(y, p)
-            found.append((heights - y * lax.log(y)) * divided(dots[1], p))
-        return sum(found[1:], found[0])
+            terms.append((heights - y * lax.log(y)) * divided(dots[1], p))
+        return sum(terms[1:], terms[0])
 
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         p = within(xs[1] if xs[1:] else self.p, y.dtype)
@@ -140,18 +145,18 @@ class MeanPool(RangedOp):
     def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         wide, p = self._taken(*xs)
         whole = _power(wide, p - 1) * spread_of(self.window, *shares)
-        found = [(whole * self._share(xs[0], wide)).astype(xs[0].dtype)]
+        cotangents = [(whole * self._share(xs[0], wide)).astype(xs[0].dtype)]
         if len(xs) == 2:
-            # log(x) and 1 / p are to log(y) what x and a temperature are to logsumexp.
+            # log(y) is a log-mean-exp of log(x) at the temperature 1 / p.
             heights = summed_as(whole * (wide * lax.log(wide)), p)
-            found.append(divided(heights - summed_as(dy * (y * lax.log(y)), p), p))
-        return tuple(found)
+            cotangents.append(divided(heights - summed_as(dy * (y * lax.log(y)), p), p))
+        return tuple(cotangents)
 
     def _stages(self, wide: Array, p: Any) -> Stages:
         return in_stages(wide, self.window, p, 0, self._highest(p))
 
     def _highest(self, p: Any) -> Highest:
-        """What has the largest power p: the largest, or of a negative power the least element."""
+        """The element of a window with the largest power: the maximum, or the minimum if p is negative."""
 
         def least(low: Array, window: Window) -> Array:
             return -window_max(-low, window, -np.inf)
@@ -166,19 +171,21 @@ class MeanPool(RangedOp):
         if isinstance(p, float) and abs(p) >= 2.0**-4:
             (total,) = stages.gather((1.0,), _means)
             log = lax.log(total / element_counts(self.window, "real", total))
-        else:  # as exact near 0, where the mean is all but 1
-            real = (wide == wide).astype(wide.dtype)  # 1, but not to XLA, which would fold the sums
+        else:  # log1p stays exact for p near 0, where the mean of the powers is nearly 1
+            real = (wide == wide).astype(wide.dtype)  # equals 1, but XLA cannot fold it
             count, total, more = stages.gather((real, 1.0, 0.0), _excess)
             excess = more / count
-            near = excess > -0.5
-            far = lax.log(jnp.where(near, 1, total / count))
-            log = jnp.where(near, lax.log1p(jnp.where(near, excess, 0)), far)
-        endless = jnp.isinf(stages.high)
-        y = jnp.where(endless, 1, stages.high) * lax.exp(divided(jnp.where(endless, 0, log), p))
-        return jnp.where(endless, np.inf, y)
+            near_one = excess > -0.5
+            far = lax.log(jnp.where(near_one, 1, total / count))
+            log = jnp.where(near_one, lax.log1p(jnp.where(near_one, excess, 0)), far)
+        is_infinite = jnp.isinf(stages.high)
+        y = jnp.where(is_infinite, 1, stages.high) * lax.exp(
+            divided(jnp.where(is_infinite, 0, log), p)
+        )
+        return jnp.where(is_infinite, np.inf, y)
 
     def slope(self, stages: Stages, y: Array, p: Array) -> Array:
-        """The derivative of the output to p."""
+        """The derivative of the output with respect to p."""
         tiny = math.sqrt(float(jnp.finfo(y.dtype).eps))
         total, first, second = stages.gather((1.0, 0.0, 0.0), _means)
         mean, square = first / total, second / total
@@ -190,22 +197,22 @@ class MeanPool(RangedOp):
 
     def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, p = self._taken(*xs)
-        stages, found = self._stages(wide, p), []
+        stages, terms = self._stages(wide, p), []
         if dots[0] is not None:
             x_dot = dots[0] * self._share(xs[0], wide)
             (total,) = stages.ending(y).gather((x_dot,), _mean_slopes)
             total = total / element_counts(self.window, "real", y)
-            found.append(jnp.where(jnp.isinf(y), 0, total))
+            terms.append(jnp.where(jnp.isinf(y), 0, total))
         if dots[1:] and dots[1] is not None:
-            found.append(self.slope(stages, y, p) * dots[1])
-        return sum(found[1:], found[0])
+            terms.append(self.slope(stages, y, p) * dots[1])
+        return sum(terms[1:], terms[0])
 
     def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
         wide, p = self._taken(*xs)
         stages = self._stages(wide, p)
         steep = jnp.where(jnp.isinf(y), 0, dy / element_counts(self.window, "real", y))
         (dx,) = stages.ending(y).spread((steep,), _mean_slopes)
-        found = [(dx * self._share(xs[0], wide)).astype(xs[0].dtype)]
+        cotangents = [(dx * self._share(xs[0], wide)).astype(xs[0].dtype)]
         if len(xs) == 2:
-            found.append(summed_as(dy * self.slope(stages, y, p), p))
-        return tuple(found)
+            cotangents.append(summed_as(dy * self.slope(stages, y, p), p))
+        return tuple(cotangents)

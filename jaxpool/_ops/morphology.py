@@ -1,4 +1,7 @@
-"""Grey morphology: the best sum of the elements of each window and a kernel."""
+"""Grey dilation and erosion: the maximum of window elements plus a kernel, or the minimum of elements minus it.
+
+`morphology_op` chooses between one expression per tap and, for large windows, loops over the taps.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +33,24 @@ TO_KERNEL = "to the kernel"
 
 
 def wide_dtype(dtype: DType) -> DType:
-    """The type in which sums are made and compared: four bytes or more."""
+    """The dtype of sums, at least 32 bits wide."""
     small = not is_float(dtype) and dtype.itemsize < 4
     return jnp.dtype(np.int32) if small else accumulator(dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class Morphology(Op):
-    """The maximum of elements plus a kernel ("max"), or the minimum of elements minus it ("min").
+    """Maximum of elements plus a kernel ("max"), or minimum of elements minus a kernel ("min").
 
-    The kernel has the taps of the window along the first axis and after that the axes of x: of size 1,
-    but for that of the channels, where it has one for each. `taps`, flat and ascending, take part.
-    Keeps which tap was chosen, or a bit for each that ties.
+    The kernel has the shape `(window.size, *shape)`; `shape` has the rank of x, and size 1 except along `channels`.
+    Only `taps` take part, flat and ascending. Residual: the selected tap, or one bit per tied tap.
     """
 
     window: Window
     ties: Ties
     taps: Sequence[int]
     kind: Kind
-    channels: int | None  # the axis along which kernels differ
+    channels: int | None  # the axis of x with a kernel per channel
     inputs = 2
     stores_inputs = True
 
@@ -63,7 +65,7 @@ class Morphology(Op):
         return OpPlan((*every, *every), (*tangent, *every), (*back, *to_kernel), every)
 
     def weights(self, kernel: Array, dtype: DType) -> Array:
-        """What is added at each tap."""
+        """The terms to add at each tap."""
         weights = cast(kernel, dtype)
         return weights if self.kind == "max" else -weights
 
@@ -79,11 +81,11 @@ class Morphology(Op):
         for tap in self.taps:
             view = slices.tap_of(padded, self.window, tap)
             term = view + slices.broadcast_like(weights[tap], view)
-            if self.window.padded and not is_float(wide):  # no integer stays what it is
-                here = slices.broadcast_like(
+            if self.window.padded and not is_float(wide):  # a sum changes an integer fill
+                is_inside = slices.broadcast_like(
                     tap_loop.real_at(self.window, np.int32(tap), x.ndim), term
                 )
-                term = lax.select(here, term, lax.full_like(term, fill))
+                term = lax.select(is_inside, term, lax.full_like(term, fill))
             terms.append(term)
         return terms
 
@@ -101,14 +103,14 @@ class Morphology(Op):
             residual = words if split else rank.one_tap(words, self.window, self.ties == "last")
             return cast(y, x.dtype), residual
 
-        found: tuple[Array, Any] = materialise(barrier_on(platform), both, x, kernel)
-        return found
+        outputs: tuple[Array, Any] = materialise(barrier_on(platform), both, x, kernel)
+        return outputs
 
     def _won(self, residual: Any, tap: Any) -> Array:
-        """Where a tap, which may be traced, was chosen or ties."""
+        """True where a tap, which may be traced, is selected or tied."""
         if self.ties != "split":
             return lax.eq(residual, lax.full_like(residual, jnp.asarray(tap, residual.dtype)))
-        (word,) = residual  # of so few taps one is enough
+        (word,) = residual  # small windows have at most 32 taps
         bit = lax.shift_left(np.ones((), word.dtype), jnp.asarray(tap, word.dtype))
         return lax.ne(lax.bitwise_and(word, lax.full_like(word, bit)), lax.full_like(word, 0))
 
@@ -147,7 +149,7 @@ class Morphology(Op):
         return dx, self._sent_to_kernel(functools.partial(self._won, residual), part, dy.dtype)
 
     def _sent_to_kernel(self, won: Callable[[Array], Array], part: Array, dtype: DType) -> Array:
-        """The cotangent of the kernel: of each tap, what the outputs that it has `won` pass on."""
+        """The cotangent of the kernel: for each tap, the sum of `part` over the outputs that select it."""
         over = tuple(axis for axis in range(part.ndim) if axis != self.channels)
 
         def one(_: None, tap: Array) -> tuple[None, Array]:
@@ -162,34 +164,34 @@ class Morphology(Op):
 class LargeMorphology(Morphology):
     """`Morphology` of a large window, by loops over its taps.
 
-    Keeps which tap was chosen; where ties are split x, the kernel and y, which are less than a bit for
-    each tap, and then all taps take part.
+    Residual: the selected tap, or with ties "split", where all taps take part, x, the kernel and y.
     """
 
     @property
     def stores_residual(self) -> bool:
-        """With ties split the residual holds x, the kernel and y."""
         return self.ties == "split"
 
     def plan(self, platform: Platform, x: Any, *kernel: Any) -> OpPlan:
         walked, to_kernel = taps(self.window, "walked"), taps(self.window, "walked", TO_KERNEL)
         split = self.ties == "split"
-        counted = walked if split else ()
+        count_stages = walked if split else ()
         forward = walked if split else (*walked, *walked)
-        return OpPlan(forward, (*counted, *walked), (*counted, *walked, *to_kernel), walked)
+        return OpPlan(
+            forward, (*count_stages, *walked), (*count_stages, *walked, *to_kernel), walked
+        )
 
     def _walk(self, taps: Sequence[int] | None = None) -> rolled.Walk:
-        """A walk over taps, or over all."""
+        """Return a loop over `taps`, by default over all taps."""
         return rolled.Walk(self.window, taps=taps, weighted=True)
 
     def _planes(self, x: Array, kernel: Array) -> tuple[Array, Array]:
-        """The planes of x that windows read, and what is added to them at each tap."""
+        """The planes of x for `_walk`, and the terms to add at each tap."""
         wide = wide_dtype(x.dtype)
         planes = self._walk(self.taps).planes(cast(x, wide), losing(wide, self.kind))
         return planes, self.weights(kernel, wide)
 
     def _here(self, tap: Array, like: Array) -> Array:
-        """Where the tap of a window lies in the array."""
+        """True where a tap is inside the array."""
         return slices.broadcast_like(tap_loop.real_at(self.window, tap, like.ndim), like)
 
     def _best(self, x: Array, kernel: Array) -> Array:
@@ -199,7 +201,7 @@ class LargeMorphology(Morphology):
 
         def join(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
             term = _term(weights, tap, *elements)
-            if self.window.padded and not is_float(term.dtype):  # no integer stays what it is
+            if self.window.padded and not is_float(term.dtype):  # a sum changes an integer fill
                 term = lax.select(self._here(tap, term), term, lax.full_like(term, fill))
             return (self._join(state[0], term),)
 
@@ -207,7 +209,7 @@ class LargeMorphology(Morphology):
         return self._walk(self.taps).fold(join, [start], [planes], x.shape, weights)[0]
 
     def _ties(self, term: Array, y: Array, tap: Array) -> Array:
-        """Where `tap`, whose sum is `term`, is one of those whose sum is y."""
+        """True where `term`, the sum at `tap`, ties with the output y."""
         ties = level(term, y)
         return lax.bitwise_and(ties, self._here(tap, ties)) if self.window.padded else ties
 
@@ -229,7 +231,7 @@ class LargeMorphology(Morphology):
         return cast(y, x.dtype), index
 
     def _counts(self, x: Array, kernel: Array, y: Array) -> Array:
-        """How many taps of each window tie, in the type of y."""
+        """The number of tied taps of each window, at least 1."""
         planes, weights = self._planes(x, kernel)
 
         def count(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
@@ -237,8 +239,8 @@ class LargeMorphology(Morphology):
             return (state[0] + ties.astype(y.dtype),)
 
         start = lax.full_like(y, 0)
-        (found,) = self._walk().fold(count, [start], [planes], x.shape, weights, y)
-        return lax.max(found, lax.full_like(found, 1))
+        (counts,) = self._walk().fold(count, [start], [planes], x.shape, weights, y)
+        return lax.max(counts, lax.full_like(counts, 1))
 
     def linear(
         self, platform: Platform, residual: Any, x_dot: Array | None, k_dot: Array | None
@@ -258,14 +260,14 @@ class LargeMorphology(Morphology):
             (total,) = state
             elements = [*elements]
             won = self._ties(_term(weights, tap, elements.pop(0)), y, tap) if split else None
-            here = self._won(residual, tap) if won is None else won
+            is_selected = self._won(residual, tap) if won is None else won
             parts = elements + ([] if k_sent is None else [_row(k_sent, tap, total)])
-            return (total + slices.only(here, functools.reduce(lax.add, parts)),)
+            return (total + slices.only(is_selected, functools.reduce(lax.add, parts)),)
 
         like = residual[2] if split else residual
-        own = [each for each in (*jax.tree.leaves(residual), k_sent) if each is not None]
+        window_arrays = [each for each in (*jax.tree.leaves(residual), k_sent) if each is not None]
         shape = self.window.unpooled(like.shape)
-        (total,) = walk.fold(add, [lax.full_like(like, 0, wide)], read, shape, *own)
+        (total,) = walk.fold(add, [lax.full_like(like, 0, wide)], read, shape, *window_arrays)
         if split:
             total = total / self._counts(*residual).astype(total.dtype)
         return cast(total, dtype)
@@ -294,18 +296,18 @@ class LargeMorphology(Morphology):
 
 
 def _row(weights: Array, tap: Array, like: Array) -> Array:
-    """The weights of a tap, which broadcast against an array."""
+    """The weights of a tap with the shape of `like`."""
     return slices.broadcast_like(lax.dynamic_index_in_dim(weights, tap, keepdims=False), like)
 
 
 def _term(weights: Array, tap: Array, elements: Array) -> Array:
-    """The sums of elements at a tap."""
+    """The sums of elements and weights at a tap."""
     return elements + _row(weights, tap, elements)
 
 
 def morphology_op(
     window: Window, ties: Ties, taps: Sequence[int], kind: Kind, channels: int | None = None
 ) -> Morphology:
-    """The op of a window, by how many taps it has."""
+    """The op for the number of taps of the window."""
     large = joins_taps_in_a_loop(window.size)
     return (LargeMorphology if large else Morphology)(window, ties, taps, kind, channels)

@@ -1,6 +1,6 @@
-"""What an op is: what it computes, what it keeps, the linear map from tangents and its transpose, on each platform.
+"""The base class of all ops: value, residual, linear map and its transpose, for each platform.
 
-It knows of no rule of AD and of no primitive: `linear_map.py` defines these for any op, `apply.py` binds them.
+An op has no AD rules and no primitives. `linear_map.py` defines both for all ops, and `apply.py` binds them.
 """
 
 from __future__ import annotations
@@ -16,61 +16,63 @@ from jaxpool._kernels.slices import is_sharded
 from jaxpool._plan.problem import Platform, Problem
 from jaxpool._plan.stages import OpPlan
 
-# Whether XLA divides the program among devices; true while a kernel is traced for such a program.
-# A user context of jax, made with the module: jax asks that contexts are not made while other threads use it.
+# True while a kernel is traced for a program that XLA partitions among devices.
+# Created at import, because JAX does not support creating user contexts while other threads run.
 partitioned = jax.make_user_context(False)
 
 
 def problem_of(window: Window, x: Array, platform: Platform, shape: Any = None) -> Problem:
-    """The problem of a pool over `window` of x, or of an array of `shape` with the dtype of x."""
+    """The `Problem` of a pool over `window` of x, or of an array of `shape` with the dtype of x."""
     sizes = tuple(int(n) if is_int(n) else None for n in (x.shape if shape is None else shape))
     return Problem(window, sizes, x.dtype.name, platform, is_sharded(x), partitioned.value)
 
 
 class Op:
-    """An operation and its derivative, on a platform. Subclasses are frozen dataclasses: hashable, static under jit."""
+    """An operation and its derivative. Subclasses are frozen dataclasses: hashable, and static under `jit`."""
 
+    # Number of inputs of the linear map. The arguments after them are extra arguments, such as a `where` mask.
     inputs = 1
-    # Whether what is given beside the inputs has a derivative: jax's, of the portable form.
+    # True if JAX may differentiate the "portable" linear maps with respect to the residual.
     differentiable_given = False
-    linear_in_x = False  # whether it is its own linear map: then nothing is kept but what is given
-    # Whether the residual is the inputs, and `keeps_output` the output too, differentiable as they are.
+    # True if the op is linear in its inputs: `value` is `linear`, and the residual is the extra arguments.
+    linear_in_x = False
+    # True if the residual is all arguments, and with `keeps_output` the output too. All keep their own derivatives.
     keeps_inputs = False
     keeps_output = True
-    # Whether the residual is the output, differentiable as it is, and behind it the first `given_kept` of what is
-    # given. For derivatives of the derivative it needs `differentiable_given`.
+    # True if the residual is the output, with its own derivative, and the first `given_kept` extra arguments.
+    # Second derivatives then need `differentiable_given`.
     keeps_value = False
     given_kept = 0
-    # Whether one pass of `primal` compares an input with the result of another pass over it, and whether `linear` and
-    # `transpose` compare inputs that are part of the residual. Such arrays are computed once and stored
-    # (see `_kernels/materialise.py`).
+    # True if `primal` (`stores_inputs`) or the linear maps (`stores_residual`) compare arguments with results of an
+    # earlier pass. XLA must store such arguments, as it may recompute them with another rounding.
     stores_inputs = False
     stores_residual = False
-    is_pool = True  # or moves elements about for one, which no plan of a program names
+    # False for data movement that is only part of a pool: `plan_of` leaves it out.
+    is_pool = True
 
     def plan(self, platform: Platform, *types: Any) -> OpPlan:
-        """The passes that the kernels carry out, of arrays of `types`, read off what the kernels read.
+        """The passes of the kernels over arrays of `types`, made from the plans that the kernels use.
 
-        Where it names none, the kernel is one expression, and XLA alone decides.
+        An empty plan means one jax.numpy expression whose passes are up to XLA.
         """
         return OpPlan()
 
     def value(self, platform: Platform, *xs: Array) -> Array:
-        """What is computed, when nobody differentiates."""
+        """The output when no derivative is taken."""
         return self.primal(platform, *xs)[0]
 
     def value_beside(self, platform: Platform, *xs: Array) -> Array:
-        """What is computed of inputs that are kept: as the derivative wants it, which finds it again."""
+        """The output of an op with `keeps_inputs` when a derivative is taken."""
         return self.value(platform, *xs)
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
-        """What is computed, and the residual: all that the derivative needs of the inputs."""
+        """The output and the residual, which is saved for the derivative."""
         raise TypeError(f"{type(self).__name__} describes no primal")
 
     def linear(self, platform: Platform, residual: Any, *tangents: Array | None) -> Any:
-        """The tangent of the output; linear in `tangents`. Of several those that are zero may be None."""
+        """The tangent of the output, linear in `tangents`. With several inputs, None is a zero tangent."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
     def transpose(self, platform: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
-        """The cotangents of the inputs; linear in the cotangents of the outputs."""
+        """The cotangents of the inputs, linear in the cotangents `dys` of the outputs."""
         raise TypeError(f"{type(self).__name__} describes no transpose")

@@ -1,4 +1,7 @@
-"""Elements of windows that random numbers draw, and the types of these."""
+"""Stochastic pools: one random element per window, drawn with a probability proportional to max(x, 0).
+
+`drawn` applies the op, or without random numbers the expected value (`expected_pool`).
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ from jaxpool._plan.stages import How, OpPlan, taps
 
 
 def chance_dtype(dtype: DType) -> DType:
-    """The type of the random numbers for a pool of `dtype`."""
+    """The dtype of the random numbers for a pool of `dtype`."""
     return jnp.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
 def weight_dtype(dtype: DType) -> DType:
-    """The type in which elements of `dtype` are weighed."""
+    """The dtype of the weights of elements of `dtype`."""
     return accumulator(float_dtype(dtype))
 
 
@@ -43,10 +46,10 @@ def _weight(x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class StochasticPool(Op):
-    """An element of each window, drawn with the weight max(x, 0); keeps its tap.
+    """One element per window, drawn with the weight max(x, 0). Residual: its tap.
 
-    `chance` holds a number in [0, 1) for each window, of whose total weight it is a share. The weights of a
-    window, tap after tap, cover its total; where that share falls is the tap that is drawn:
+    `chance` has one number in [0, 1) per window. The tap whose interval of the cumulative weights contains `chance`
+    times the total weight is drawn:
 
         weights 1 0 3 2, chance 0.5    0[1][  3  ][ 2 ]6    the third tap covers 1 to 4
     """
@@ -55,31 +58,31 @@ class StochasticPool(Op):
 
     def plan(self, platform: Platform, x: Any, *chance: Any) -> OpPlan:
         how: How = "padded" if unrolled(self.window) else "walked"
-        weighed, found = (
+        weight_stages, drawn_stages = (
             taps(self.window, how, note) for note in ("weighed", "where chance falls")
         )
         tangent, back = chosen_stages(self.window, x, platform)
-        return OpPlan((*weighed, *found, *tangent), tangent, back)
+        return OpPlan((*weight_stages, *drawn_stages, *tangent), tangent, back)
 
     def primal(self, platform: Platform, x: Array, chance: Array) -> tuple[Array, Array]:
         index = self._drawn(platform, cast(x, chance.dtype), chance)
         return encode(pick(self.window, decode(x), index, platform), x.dtype), index
 
     def _drawn(self, platform: Platform, x: Array, chance: Array) -> Array:
-        """The tap of each window on which its share falls, the first that is real where nothing weighs anything."""
+        """The drawn tap of each window; if all weights are 0, the first tap inside the array."""
         window, dtype = self.window, index_dtype(self.window.size)
-        # As many elements as there are taps, made smaller by this, have a sum within the range of the type.
+        # Scaled by `small`, the weights of a window have a finite sum.
         small = np.asarray(0.5 ** window.size.bit_length(), x.dtype)
         most = lax.full_like(chance, jnp.finfo(x.dtype).max)
 
         def weigh(state: State, _: Any, elements: Sequence[Array], *own: Array) -> State:
-            # Of sums of products XLA would make a product of sums.
+            # The max follows the scaling, because XLA would replace a sum of scaled terms by a scaled sum.
             return state[0] + _weight(elements[0]), state[1] + _weight(elements[0] * small)
 
         def measured(x: Array, chance: Array) -> tuple[Array, Array]:
             nothing = lax.full_like(chance, 0)
             total, part = fold(window, platform, weigh, [nothing, nothing], [x], [0])
-            # An infinite weight ends where no number reaches, a NaN where infinity does not.
+            # finfo.max draws the first infinite weight (later weights begin at infinity), infinity the first NaN.
             share = chance * jnp.where(jnp.isinf(total), part, total)
             share = jnp.where(jnp.isinf(part), most, jnp.where(jnp.isnan(part), np.inf, share))
             return share, jnp.where(jnp.isinf(total), small, 1)
@@ -105,7 +108,7 @@ class StochasticPool(Op):
 
 
 def drawn(op: StochasticPool, x: Array, *chance: Array) -> Array:
-    """The elements that `chance` draws; without any, what a draw gives on average."""
+    """The elements that `chance` draws, or without it their expected values."""
     if chance:
         return apply_given(op, x, *chance)[0]
     return ranged(ExpectedPool(op.window), as_float(x))

@@ -1,4 +1,8 @@
-"""Elements of a rank: what is chosen among the taps of each window."""
+"""Rank and median pools: the element of a given rank in each window. `ranked` applies them.
+
+Elements are compared as integer keys. Small windows use a sorting network. Large windows find the key bit by bit, by
+counting smaller keys, with reductions if a window spans its axes.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ BY_BITS = "once for each bit of a number"
 
 
 def _values(key: Array, dtype: DType, *mask: Array) -> Array:
-    """The values of keys; 0 for a window in which a mask counts nothing, as its key would be a NaN."""
+    """Convert keys to values. A masked window without elements gives 0, because its key would be a NaN."""
     if mask and is_float(dtype):
         nothing = lax.eq(key, lax.full_like(key, rank.end(key.dtype, True)))
         key = lax.select(nothing, lax.full_like(key, 0), key)
@@ -45,11 +49,11 @@ def _values(key: Array, dtype: DType, *mask: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class RankPool(Op):
-    """The element of `rank` of each window. A zero that is found without its tap is +0.
+    """The element of `rank` in each window. `value` and ties "split" return +0 for any zero.
 
-    `taps`, flat and ascending, take part; unless all do, windows are not padded. Keeps which tap it is;
-    where ties are split a bit for each that ties, or of large windows x and y. With a mask, elements that are left
-    out have keys that no float has. Of windows with too few others for `rank` the result is arbitrary.
+    Only `taps` take part, flat and ascending: all of them if windows are padded. Residual: the selected tap; with ties
+    "split" one bit per tap, or for large windows x, y and the mask. Masked elements have keys that no float has. A
+    window with too few elements has an arbitrary result.
     """
 
     window: Window
@@ -61,24 +65,23 @@ class RankPool(Op):
 
     @property
     def stores_residual(self) -> bool:
-        """With ties split the residual of a large window holds x and y."""
         return self.ties == "split" and not unrolled(self.window)
 
     def plan(self, platform: Platform, x: Any, *mask: Any) -> OpPlan:
-        window, split, written = self.window, self.ties == "split", unrolled(self.window)
+        window, split, is_unrolled = self.window, self.ties == "split", unrolled(self.window)
         every, walked = taps(window), taps(window, "walked")
         ranked = every if by_network(len(self.taps), platform) else taps(window, "walked", BY_BITS)
-        told = every if written else () if split else walked
+        tie_stages = every if is_unrolled else () if split else walked
         signed: Stages = ()
         if not split:
             tangent, back = chosen_stages(window, x, platform)
             signed = tangent if is_float(x.dtype) else ()
-        elif written:
+        elif is_unrolled:
             tangent = every
             back = of_steps([plan_ties(problem_of(window, x, platform))], back=True)
         else:
             tangent, back = walked, (*walked, *walked)
-        return OpPlan((*ranked, *told, *signed), tangent, back, ranked)
+        return OpPlan((*ranked, *tie_stages, *signed), tangent, back, ranked)
 
     @property
     def _is_median(self) -> bool:
@@ -109,7 +112,7 @@ class RankPool(Op):
         return dataclasses.replace(walk_over(self.window, key, platform), taps=taps)
 
     def _found(self, platform: Platform, key: Array, *mask: Array) -> Array:
-        """The key of each window that is wanted."""
+        """The key of the selected element of each window."""
         count, window = len(self.taps), self.window
         place: Any = place_of(self.rank, count)
         if by_network(count, platform):
@@ -146,7 +149,7 @@ class RankPool(Op):
         if split:
             return y, residual if unrolled(self.window) else (x, y, *mask)
         if is_float(x.dtype):
-            # Of x itself `pick` would lose the sign: it is a sum.
+            # `pick` is a sum, which would lose the sign of a zero of x.
             picked = pick(self.window, is_negative(x).astype(x.dtype), residual, platform)
             y = zeros_signed(y, lax.ne(picked, lax.full_like(picked, 0)))
         return y, residual
@@ -176,26 +179,26 @@ class RankPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class RankOver(Reduction):
-    """The element of `rank` over whole axes, of those that a mask counts.
+    """The element of `rank` over whole axes, with an optional mask.
 
-    With "split" it keeps a bit per element: nothing else keeps what was laid out for it.
+    Residual with ties "split": one bit per element. Saving x would often store a temporary cast of it.
     """
 
     rank: Rank = "higher"
 
-    stores_residual = False  # bits in place of x
+    stores_residual = False  # the residual is bits
 
     def plan(self, platform: Platform, x: Any, *mask: Any) -> OpPlan:
         size = math.prod(self.sizes)
-        value, told = (along(self.axes, "reduced", size, note) for note in (BY_BITS, ""))
-        counted = told if self.ties == "split" else ()
-        back = (*counted, *along(self.axes, "repeated"))
+        value, tie_stages = (along(self.axes, "reduced", size, note) for note in (BY_BITS, ""))
+        count_stages = tie_stages if self.ties == "split" else ()
+        back = (*count_stages, *along(self.axes, "repeated"))
         signed = () if self.ties == "split" else self._signed(x)
-        return OpPlan((*value, *told, *signed), (*told, *counted), back, value)
+        return OpPlan((*value, *tie_stages, *signed), (*tie_stages, *count_stages), back, value)
 
     @property
     def _packed(self) -> int:
-        """The axis along which bits are packed: the longest."""
+        """The axis that bits are packed along: the longest."""
         return max(zip(self.sizes, self.axes, strict=True))[1]
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
@@ -225,16 +228,16 @@ class RankOver(Reduction):
         return jnp.sum(real, axis=self.axes, keepdims=True, dtype=np.int32)
 
     def _place(self, x: Array, real: Array) -> Array:
-        """How many of the elements that are `real` stand before the one that is wanted."""
+        """The rank of the selected element among the `real` elements."""
         place: Array = place_of(self.rank, self._count(real))
         return place
 
 
 @dataclasses.dataclass(frozen=True)
 class LowerMedian(RankOver):
-    """PyTorch's median over whole axes: of an even number of elements the lower of the two in the middle.
+    """PyTorch's median over whole axes: the lower of the two middle elements if their number is even.
 
-    A NaN is the median of what holds one; ignored, it is that of nothing but NaNs alone.
+    The median is NaN if any element is NaN, or with `ignores_nan` if all are.
     """
 
     ignores_nan: bool = False
@@ -248,7 +251,7 @@ class LowerMedian(RankOver):
 
 
 def ranked(op: RankPool, x: Array, *mask: Array, autodiff: Autodiff = "jvp") -> Array:
-    """What the op computes of x, with its derivative; a mask may say what counts."""
+    """Apply a rank pool to x, with an optional `where` mask."""
     if reduced(op.window):
         return _reduced(op, autodiff, x, *mask)
     return apply(op, autodiff, x, *mask)
@@ -256,14 +259,14 @@ def ranked(op: RankPool, x: Array, *mask: Array, autodiff: Autodiff = "jvp") -> 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _reduced(op: RankPool, autodiff: Autodiff, x: Array, *mask: Array) -> Array:
-    """One large window: counted by reductions over its axes."""
+    """Apply a rank pool with one large window, by reductions over its axes."""
     window = op.window
     over = RankOver("max", op.ties, window.axes, window.window_shape, op.rank)
     wide = x.astype(accumulator(x.dtype))
     if len(op.taps) == window.size:
         counts = [slices.broadcast_like(each, x) for each in mask]
         return apply(over, autodiff, wide, *counts).astype(x.dtype)
-    part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
+    takes_part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
     others = [axis for axis in range(x.ndim) if axis not in over.axes]
-    part = np.expand_dims(part.transpose(np.argsort(over.axes)), others)
-    return apply_given(over, wide, slices.broadcast_like(part, x))[0].astype(x.dtype)
+    takes_part = np.expand_dims(takes_part.transpose(np.argsort(over.axes)), others)
+    return apply_given(over, wide, slices.broadcast_like(takes_part, x))[0].astype(x.dtype)

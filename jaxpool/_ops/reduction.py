@@ -1,6 +1,6 @@
-"""Maxima, minima and means over whole axes.
+"""Maximum, minimum and mean over whole axes, for reductions, global pools and windows that span their axes.
 
-These are the ops behind reductions, global pools and windows as large as their axes.
+`reduce` is the entry point for maxima and minima.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from jaxpool._plan.stages import OpPlan, Stage, Stages, along, linear_plan
 
 
 def fold_of(platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) -> Fold | None:
-    """How stretches of x are joined before its axes are reduced."""
+    """The combination of blocks of x before the reduction, if any."""
     if not is_float(x.dtype):
         return None
-    known = problem_of(Window(()), x, platform)
-    return plan_fold(known.shape, axes, 8 * x.dtype.itemsize, platform, known.sharded, ties)
+    problem = problem_of(Window(()), x, platform)
+    return plan_fold(problem.shape, axes, 8 * x.dtype.itemsize, platform, problem.sharded, ties)
 
 
 @dataclasses.dataclass(frozen=True)
 class Reduction(Op):
-    """The extreme over `axes` of `sizes`, kept as axes of size 1; may be given a mask of what counts.
+    """Maximum or minimum over `axes` of `sizes`, with an optional mask. The output keeps the axes.
 
-    Keeps the chosen element's index, or with "split" x, y and the mask. Zeros of both signs tie. A zero has the sign of
-    the chosen element; without an index, as with "split", its sign is not determined.
+    Residual: the index of the selected element, or with ties "split" x, y and the mask. +0 and -0 tie. A zero of
+    `primal` has the sign of the selected element; of `value` and with ties "split" its sign is unspecified.
     """
 
     kind: Kind
@@ -53,14 +53,13 @@ class Reduction(Op):
 
     @property
     def stores_residual(self) -> bool:
-        """With ties split the residual holds x and y."""
         return self.ties == "split"
 
     def _fold(self, platform: Platform, x: Array, *, ties: bool) -> Fold | None:
         return fold_of(platform, x, self.axes, ties=ties)
 
     def _as_floats(self, platform: Platform, x: Array) -> bool:
-        """Whether what is added, and who ties, is reduced in float32."""
+        """True if sums, counts of ties and ranks are computed in float32."""
         return reduces_as_floats(platform, problem_of(Window(()), x, platform).shape, self.axes)
 
     def plan(self, platform: Platform, x: Any, *mask: Any) -> OpPlan:
@@ -68,23 +67,29 @@ class Reduction(Op):
         value, tied = (
             self._stages(self._fold(platform, x, ties=ties), size) for ties in (False, True)
         )
-        counted, sent = tied if self.ties == "split" else (), along(self.axes, "repeated")
+        count_stages, repeated = tied if self.ties == "split" else (), along(self.axes, "repeated")
         summed = self._stages(None, size)
         why = ("a sum tells whether there is a NaN, which XLA's maximum may lose",)
-        sought = loses_nan(platform) and is_float(x.dtype) and len(value) == 1
+        checks_nan = loses_nan(platform) and is_float(x.dtype) and len(value) == 1
         forward = value if self.ties == "split" else (*value, *tied, *self._signed(x))
-        return OpPlan(forward, (*summed, *counted), (*counted, *sent), value, why if sought else ())
+        return OpPlan(
+            forward,
+            (*summed, *count_stages),
+            (*count_stages, *repeated),
+            value,
+            why if checks_nan else (),
+        )
 
     def _signed(self, x: Any) -> Stages:
-        """The pass that reads the chosen elements, for the signs of zeros."""
+        """The pass that reads the selected elements for the signs of zeros."""
         return along(self.axes, "gathered") if is_float(x.dtype) else ()
 
     def _stages(self, fold: Fold | None, size: int) -> Stages:
-        """A pass over the axes of `size` elements, after those that join stretches of one of them."""
+        """The passes of the folds, and the reduction over axes of `size` elements."""
         if fold is None:
             return along(self.axes, "reduced", size)
-        joined = Stage((fold.axis,), fold.ways, "elementwise", stored=True, read=fold)
-        return joined, *self._stages(fold.then, -(-size // fold.ways))
+        combined = Stage((fold.axis,), fold.ways, "elementwise", stored=True, read=fold)
+        return combined, *self._stages(fold.then, -(-size // fold.ways))
 
     def value(self, platform: Platform, *xs: Array) -> Array:
         x, mask = xs[0], xs[1] if xs[1:] else None
@@ -108,21 +113,21 @@ class Reduction(Op):
         return y, rank
 
     def won(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
-        """Which elements have a share, of an array of `shape`."""
+        """True where an array of `shape` has a selected or tied element."""
         if self.ties != "split":
             return reducing.has_rank(residual, shape, self.axes, self.ties == "last")
         x, y, mask = residual
         return reducing.attained(x, y, mask, self._fold(platform, x, ties=True))
 
     def count(self, platform: Platform, residual: Any) -> Array:
-        """How many elements share a cotangent; 1 where nothing counts."""
+        """The number of tied elements, at least 1."""
         x, y, mask = residual
         fold = self._fold(platform, x, ties=True)
         floats = self._as_floats(platform, x)
         return reducing.tied_count(x, y, self.axes, mask, fold, as_floats=floats)
 
     def _share(self, platform: Platform, total: Array, residual: Any) -> Array:
-        """The total, divided by how many won."""
+        """Return total divided by the number of selected elements."""
         if self.ties != "split":
             return total
         return total / self.count(platform, residual).astype(total.dtype)
@@ -142,7 +147,7 @@ class Reduction(Op):
 
 @dataclasses.dataclass(frozen=True)
 class MeanOver(Op):
-    """The mean over `axes` of `sizes`, kept as axes of size 1; may be given a mask of what counts, and keeps it."""
+    """Mean over `axes` of `sizes`, with an optional mask, which is the residual. The output keeps the axes."""
 
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -154,10 +159,10 @@ class MeanOver(Op):
         return linear_plan(reduced, along(self.axes, "repeated"))
 
     def _counting(self, mask: Array, wide: Array) -> tuple[Array, Array]:
-        """The mask in the shape of `wide`, and how many elements count, at least 1."""
+        """The mask with the shape of `wide`, and its number of True elements, at least 1."""
         counting = slices.broadcast_like(mask, wide)
-        held = jnp.sum(counting, axis=self.axes, keepdims=True, dtype=np.uint32)
-        return counting, lax.max(held, lax.full_like(held, 1)).astype(wide.dtype)
+        count = jnp.sum(counting, axis=self.axes, keepdims=True, dtype=np.uint32)
+        return counting, lax.max(count, lax.full_like(count, 1)).astype(wide.dtype)
 
     def linear(self, platform: Platform, given: tuple[Array, ...], x: Array) -> Array:
         wide = x.astype(accumulator(x.dtype))
@@ -188,9 +193,9 @@ def reduce(
     keepdims: bool = False,
     where: Array | None = None,
 ) -> Array:
-    """The extreme over distinct non-negative `axes`, of what is `where`, or else the identity.
+    """The maximum or minimum over distinct non-negative `axes`.
 
-    `where` is of the rank of x and broadcasts to it.
+    `where` has the rank of x and broadcasts to it. A result without elements is the identity of the reduction.
     """
     if where is not None and slices.is_sharded(x):
         where = slices.broadcast_like(where, x)
@@ -198,6 +203,6 @@ def reduce(
         wide = None if where is None else lax.expand_dims(where, [where.ndim])
         return reduce(lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=wide)
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
-    given = () if where is None else (where,)
-    y = apply_given(op, x, *given)[0] if given else apply(op, autodiff, x)
+    mask = () if where is None else (where,)
+    y = apply_given(op, x, *mask)[0] if mask else apply(op, autodiff, x)
     return y if keepdims else lax.squeeze(y, axes)

@@ -1,4 +1,8 @@
-"""Max and min pools: which op a window and a choice at ties make."""
+"""Max and min pools over windows. `pool_op` chooses the op by the window and the handling of ties.
+
+The ops differ in their residual. If an array holds padding as elements, as a shard may, the extra argument `real`
+marks the other elements.
+"""
 
 from __future__ import annotations
 
@@ -50,21 +54,21 @@ def _plan_back(window: Window, dy: Array, platform: Platform) -> MaxPlan:
 
 
 def _value_stages(plan: MaxPlan) -> Stages | None:
-    """The passes to a value without an index, if they are others."""
+    """The passes of the value alone, or None if they are the passes of the selection."""
     return _reduced(plan.value_by, plan) or None
 
 
 def _reduced(groups: Groups, plan: MaxPlan | ScatterPlan) -> Stages:
-    """XLA's own reductions over groups of axes, the last first."""
+    """One `reduce_window` per group of axes, the last group first."""
     windows = map(Window, reversed(groups))
     return tuple(Stage(each.axes, each.size, "reduce_window", read=plan) for each in windows)
 
 
 @dataclasses.dataclass(frozen=True)
 class SelectPool(Op):
-    """A max or min pool whose cotangent goes to one element; keeps that element's tap, one integer per output.
+    """Max or min pool that selects one element per window. Residual: its tap, one integer per output element.
 
-    A shard may hold padding as elements: then the first, or last, tap of each window that is real is given.
+    `real` is the first (with ties "last", the last) tap of each window that is no padding.
     """
 
     window: Window
@@ -100,7 +104,7 @@ class SelectPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class InputPool(Op):
-    """A max or min pool whose cotangent goes to one element; keeps x, and finds that element anew."""
+    """Max or min pool that selects one element per window. Residual: x, for selecting it again."""
 
     window: Window
     kind: Kind
@@ -111,7 +115,7 @@ class InputPool(Op):
 
     @property
     def _by_tap(self) -> SelectPool:
-        """The same, by the tap of that element."""
+        """This pool with the tap as its residual."""
         return SelectPool(self.window, self.kind, self.ties)
 
     def plan(self, platform: Platform, x: Any) -> OpPlan:
@@ -119,7 +123,7 @@ class InputPool(Op):
         value = by_tap.forward if by_tap.value is None else by_tap.value
         forward = value
         why = ["traced for a TPU: x is kept, and no index"]
-        back = (*by_tap.forward, *by_tap.backward)  # elsewhere the tap is found first
+        back = (*by_tap.forward, *by_tap.backward)  # platforms without select-and-scatter
         if scatters(problem):
             chosen = plan_scatter(problem)
             forward, groups = _reduced(chosen.groups, chosen), map(Window, chosen.groups)
@@ -155,9 +159,9 @@ class InputPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class MaskPool(Op):
-    """A max or min pool whose cotangent is split among tied elements; keeps one bit per tap.
+    """Max or min pool with ties "split". Residual: one bit per tap, set where the tap ties.
 
-    Where a shard holds padding as elements a bit for each tap is given, set where it is real.
+    `real` has one bit per tap, set where the tap is no padding.
     """
 
     window: Window
@@ -195,9 +199,9 @@ class MaskPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class LevelPool(Op):
-    """A max or min pool over large windows whose cotangent is split among tied elements; keeps x and y.
+    """Max or min pool over large windows with ties "split". Residual: x, y and `real`.
 
-    Where a shard holds padding as elements it is given which are real, and keeps that too.
+    `real` is a bool array that broadcasts to x, False at padding.
     """
 
     window: Window
@@ -230,7 +234,7 @@ class LevelPool(Op):
 
 
 def pool_op(window: Window, kind: Kind, ties: Ties | Order, *, index: bool = False) -> Op:
-    """The op of a max or min pool; with `index` its residual says which element was chosen, unless ties are split."""
+    """The op of a max or min pool. With `index`, and unless ties are split, its residual is an index."""
     if ties == "last_nan":
         return SelectPool(window, kind, ties)
     form = residual(window, split=ties == "split", platform="portable" if index else traced_for())

@@ -1,4 +1,4 @@
-"""Sums over windows and what they are divided by: the op of sum and average pools."""
+"""Sum and average pools: window sums and their divisors. They are linear and save nothing for the backward pass."""
 
 from __future__ import annotations
 
@@ -21,14 +21,11 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, linear_plan, of_sums
 from jaxpool._plan.sum_pool import plan_sum
 
-Count = Literal["counted", "real"]  # padding counted, or elements of the input alone
+Count = Literal["counted", "real"]  # with padding, or input elements only
 
 
 def element_counts(window: Window, kind: Count, y: Array) -> Array:
-    """How many elements each window has, at least 1, in the type of the output y and broadcastable to it.
-
-    A scalar if all windows have the same number.
-    """
+    """The number of elements of each window, at least 1, with the dtype of y; a scalar if it is constant."""
     same = same_count(window, kind)
     if same is not None:
         return jnp.asarray(same, y.dtype)
@@ -37,22 +34,22 @@ def element_counts(window: Window, kind: Count, y: Array) -> Array:
 
 
 def same_count(window: Window, kind: Count) -> int | None:
-    """How many elements each window has, if all have the same number."""
+    """The number of elements of each window if it is constant, else None."""
     counts = [_same_along(dim, kind) for dim in window.dims]
-    alike = [count for count in counts if count is not None]
-    return math.prod(alike) if len(alike) == len(counts) else None
+    constant = [count for count in counts if count is not None]
+    return math.prod(constant) if len(constant) == len(counts) else None
 
 
 @functools.lru_cache(maxsize=1024)
 def _same_along(dim: Axis, kind: Count) -> int | None:
-    """Kept, as every pool of these windows asks."""
+    """`same_count` along one axis. Cached, because every pool over these windows calls it."""
     outputs = dim.kinds()
     counts = (dim.real(outputs) if kind == "real" else dim.counted(outputs)).clip(1)
     return int(counts[0]) if counts.min() == counts.max() else None
 
 
 def counts_along(dim: Axis, kind: Count) -> Any:
-    """How many elements each window of an axis has along it, at least 1; one number for all without padding."""
+    """The number of elements of each window along an axis, at least 1; of size 1 without padding."""
     if not dim.padded:
         return np.array([dim.window])
     return (real_tap_counts(dim) if kind == "real" else dim.counted(int32_range(dim.out))).clip(1)
@@ -60,7 +57,7 @@ def counts_along(dim: Axis, kind: Count) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class SumPool(Op):
-    """The sum over each window, divided by what `divide` says; keeps nothing."""
+    """Sum over each window, divided by its number of elements or by a constant. No residual."""
 
     window: Window
     divide: Literal["not", "counted", "real"] | float = "not"
@@ -80,7 +77,7 @@ class SumPool(Op):
         shape = self.window.unpooled(dy.shape)
         plan = plan_sum(problem_of(self.window, dy, platform, shape), transposed=True)
         wide = cast(dy, accumulator(dy.dtype))
-        if self._alike():  # one division per element of x, not one per term
+        if self._alike():  # one division per element of dx, after the sum
             return (window_spread(dy, plan, self._epilogue(dy.dtype)),)
         return (window_spread(self._divided(wide), plan, Epilogue(dy.dtype)),)
 
@@ -91,13 +88,13 @@ class SumPool(Op):
         return y if self.divide == "not" else y / self._divisor(y)
 
     def _alike(self) -> bool:
-        """Whether all windows are divided by one number."""
+        """True if all windows have the same divisor."""
         if self.divide != "counted" and self.divide != "real":
             return True
         return same_count(self.window, self.divide) is not None
 
     def _divisor(self, y: Array) -> Array:
-        """What y is divided by, in its type: a scalar, or what broadcasts to y."""
+        """The divisor with the dtype of y: a scalar, or an array that broadcasts to y."""
         if self.divide == "counted" or self.divide == "real":
             return element_counts(self.window, self.divide, y)
         return jnp.asarray(1 if self.divide == "not" else self.divide, y.dtype)
@@ -105,7 +102,7 @@ class SumPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class CountedAverage(Op):
-    """The sum over each window divided by a count, which is given."""
+    """Sum over each window divided by a count: the extra argument, and the residual."""
 
     window: Window
 

@@ -1,4 +1,4 @@
-"""The inverse of a max pool that names positions: the op of `max_unpool`."""
+"""Scatter elements to given positions, as the inverse of a max pool with indices: the op of `max_unpool`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from jaxpool._plan.stages import OpPlan, along
 
 @dataclasses.dataclass(frozen=True)
 class Unpool(Op):
-    """Elements put at their positions along `axes`, of `sizes` after.
+    """Scatter elements to their positions along `axes`, which have the given `sizes` in the output.
 
-    The residual is the position of each element. An overwritten element has a position beyond `sizes` there:
-    it has no tangent and gets no cotangent. All other positions are distinct.
+    Residual: the position of each element. If elements share a position, the last one is written.
+    Overwritten elements have a residual out of bounds, and cotangent 0. All residuals in bounds are distinct.
     """
 
     axes: tuple[int, ...]
@@ -58,5 +58,7 @@ class Unpool(Op):
         return (read(dx, position, self.axes),)
 
     def _in_order(self, platform: Platform, y: Any) -> bool:
-        known = problem_of(Window(()), y, platform)
-        return puts_in_order(platform, resized(known.shape, self.axes, self.sizes), known.sharded)
+        problem = problem_of(Window(()), y, platform)
+        return puts_in_order(
+            platform, resized(problem.shape, self.axes, self.sizes), problem.sharded
+        )
