@@ -1,7 +1,7 @@
-"""One voice for every message about an argument.
+"""`ArgumentError` and the contexts that turn it into the message of a public function.
 
-Inner code raises `ArgumentError` with the reason alone; the public function that was called adds
-its name and the shapes it was called with, once, through `calling`.
+Inner code raises `ArgumentError` with the reason only. The public function adds its name and the shapes of its
+arguments once, through `calling`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ STATIC = (
 
 
 class ArgumentError(Exception):
-    """Why an argument cannot be taken: `argument` must be `rule`, got `value`; `hint` says what to do.
+    """An invalid argument: `argument` must be `rule`, but got `value`. `hint` tells the user how to correct it.
 
-    `of` names the attribute of the argument whose value it is, if it is not the argument's own, and
-    `got` is all that was received, in words, where one value does not say it. What is not `static`
-    is an array: all other arguments must be known when a function is traced.
+    `of` names an attribute if `value` is an attribute of the argument, such as its dtype. `got` replaces the
+    description of the value. Pass `static=False` for array arguments, which may be traced. For all others, a traced
+    value is the error.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ def _traced(value: Any) -> bool:
 
 
 def _is_tracer(value: Any) -> bool:
-    jax = sys.modules.get("jax")  # where it was not imported, nothing is traced
+    jax = sys.modules.get("jax")  # if it is not imported, nothing is traced
     return jax is not None and isinstance(value, jax.core.Tracer)
 
 
 def _words(value: Any) -> str:
-    """`value` as it is written: a dtype by its name, and traced numbers by their type and shape."""
-    numpy = sys.modules.get("numpy")  # where it was not imported, nothing is a dtype
+    """The repr of `value`, with the name of a dtype and the type and shape of traced numbers."""
+    numpy = sys.modules.get("numpy")  # if it is not imported, nothing is a dtype
     if numpy is not None and isinstance(value, numpy.dtype):
         return str(value)
     if _is_tracer(value):
@@ -74,7 +74,7 @@ def _words(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """The beginning of a value in words, on one line: a user may pass any object where an array should be."""
+    """The beginning of the repr of a value, on one line. The value may be any object."""
     try:
         line = " ".join(_words(value).split())
     except Exception:  # a repr that fails; an int of more digits than Python converts
@@ -84,21 +84,21 @@ def shown(value: Any) -> str:
 
 @contextlib.contextmanager
 def calling(function: str, **context: Any) -> Iterator[None]:
-    """Turns an `ArgumentError` raised inside into the exception that the user of `jaxpool.<function>` sees.
+    """Convert an `ArgumentError` raised inside into the exception that the user of `jaxpool.<function>` sees.
 
-    What of the `context` is the value at fault is not said twice.
+    The message lists the `context` values, without the value that is already in it.
     """
     try:
         yield
     except ArgumentError as error:
         got = error.got or f"{error.source}={shown(error.value)}"
         known = {f"{name}={shown(value)}": name for name, value in context.items()}
-        beside = ", ".join(said for said, name in known.items() if name != error.source)
+        details = ", ".join(text for text, name in known.items() if name != error.source)
         message = f"jaxpool.{function}: `{error.argument}` must be {error.rule}; got {got}"
-        message += f" ({beside}). " if beside else ". "
+        message += f" ({details}). " if details else ". "
         raise error.kind(message + error.hint) from None
 
 
 def pooling(function: str, x: Any, window_shape: Any) -> contextlib.AbstractContextManager[None]:
-    """`calling`, for what a pool does with windows over x."""
+    """`calling` for a pool over x, with its shape and the window shape as context."""
     return calling(function, **{"x.shape": x.shape, "window_shape": window_shape})

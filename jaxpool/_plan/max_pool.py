@@ -27,7 +27,8 @@ from jaxpool._plan.steps import Step, select_steps, step_over
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
-Widen = Literal["never", "fused", "apart"]  # cast to the dtype of sums in the consumer, or in a pass before it
+# Whether cotangents are cast to the dtype of sums: "fused" into the consumer, or "apart" in a pass before it.
+Widen = Literal["never", "fused", "apart"]
 # How select-and-scatter compares elements:
 # - "in order": one comparison of floats widened to float32, with NaN replaced by infinity.
 # - "branch": one comparison of float32, with NaN replaced by infinity only if a window holds NaN.
@@ -256,7 +257,7 @@ def _send(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
 
     A concatenation interleaves the phases. XLA for CPU compiles it to one loop per phase, but to a single loop if the
     result is cropped. Therefore each phase computes one extra position, which is cropped. If contiguous rows are
-    shorter than a vector, the single loop does not vectorise. Loops per phase do, if the minor axis is interleaved last.
+    shorter than a vector, only loops per phase vectorise, if the minor axis is interleaved last.
     """
     tuning, phases = problem.tuning, step.transposed
     if not tuning.in_place:

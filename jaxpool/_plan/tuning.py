@@ -64,9 +64,9 @@ class Tuning:
     values_at_once: int = 25  # Taps of a window: one such reduction up to here, else one per axis.
     scattered_taps: int = 0  # Taps along an axis: up to here a maximum saves x for select-and-scatter.
     # Whether one select-and-scatter instruction takes all axes. Otherwise there is one instruction per axis.
-    at_once_taps: int = 4  # Taps of a window: one instruction up to here, as one per axis needs as many comparisons.
+    at_once_taps: int = 4  # Taps of a window: one instruction up to here, which needs no more comparisons.
     at_once_an_element: int = 2  # Taps per input element: one instruction up to here too.
-    by_axis_bytes: float = 52 << 20  # Bytes of x in memory: one instruction beyond, as two such arrays fill the fast memory.
+    by_axis_bytes: float = 52 << 20  # Bytes of x in memory: one instruction beyond, as two such x fill fast memory.
     most_at_once: int = 16  # Taps of a window: never one instruction beyond, as comparisons are unrolled.
     most_at_once_apart: int = 49  # Taps of a window: one instruction up to here for disjoint windows.
     at_once_strided: int = 4  # Taps per input element: one instruction up to here, if a strided batch fills sublanes.
@@ -119,13 +119,13 @@ class Tuning:
     # NOTES: Reductions that lose NaN
     loses_nan: bool = False  # A maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12).
     folded_elements: float = NEVER  # Elements: from here on stretches of an axis are joined before it is reduced.
-    reduced_as_floats: float = NEVER  # Elements per output: float32 sums, counts and ranks of small arrays from here on.
+    reduced_as_floats: float = NEVER  # Elements per output: float32 sums, counts and ranks of small arrays beyond.
     folded_ways: int = 8  # Stretches joined in one pass: 16 take half as long again.
     folded_whole: int = 16  # Elements along an axis: joined completely up to here; the limit is half for 16 bits.
     folded_row: int = 32  # Bits next to each other: over shorter rows the pass does not vectorise.
     folded_tied_row: int = 256  # Bits next to each other: the same limit for tie counts and indices.
     # NOTES: Subnormal numbers
-    scan_block: float = NEVER  # Elements: the reach of the passes of a running maximum at which it is cut into blocks.
+    scan_block: float = NEVER  # Elements: once the passes of a running maximum reach so far, they work on blocks.
     subnormals_are_zero: bool = False  # Comparisons flush subnormals to zero, so integers are compared.
     # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # Elements: loops over taps split a larger batch into chunks to save memory.
