@@ -1,13 +1,13 @@
-"""Adaptive pools of many sizes at once: a program that does not grow with them.
+"""Adaptive pools of many sizes at once, by a program that does not grow with the number of sizes.
 
-The windows of all levels are made from blocks of 1, 2, 4, ... positions, each of two of the size before, along one axis
-after the other, the last first. A maximum is that of two blocks, which may share positions, a sum that of some that do
-not:
+Axes are pooled one at a time, the last axis first. The windows of all levels are joined from blocks of 1, 2, 4, ...
+positions. Each block joins two smaller blocks. A maximum joins two blocks, which may overlap. A sum joins disjoint
+blocks:
 
     a window of 7 positions     maximum  [0 1 2 3]        sum  [0]
                                                [3 4 5 6]          [1 2][3 4 5 6]
 
-What was found along the later axes lies on one axis of cells: level after level, those of a level in row-major order.
+The results along the pooled axes are stored on one axis of cells: one level after another, each in row-major order.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ State = tuple[Array, ...]
 
 
 def _window(size: int, level: Array, number: Array) -> tuple[Array, Array]:
-    """Start and length of a window of a level."""
+    """Start and length of window `number` of `level` windows over `size` positions."""
     start = number * np.int32(size) // level
     return start, ((number + 1) * np.int32(size) + level - 1) // level - start
 
 
 @dataclasses.dataclass(frozen=True)
 class Pyramid(Op):
-    """The pools of all levels over `axes`, which follow one another; in their place the output has one of cells."""
+    """The pools of all levels over the consecutive `axes`, which one axis of cells replaces in the output."""
 
     levels: tuple[int, ...]  # windows along each axis
     axes: tuple[int, ...]
-    sizes: tuple[int, ...]  # of the axes
+    sizes: tuple[int, ...]  # sizes of the axes
 
     def plan(self, platform: Platform, x: Any) -> OpPlan:
         each = [stages.along([axis], "blocks", 2) for axis in reversed(self.axes)]
@@ -55,12 +55,12 @@ class Pyramid(Op):
         return linear_plan(sum(each, ()), back, why)
 
     def _first_cells(self, rank: int) -> np.ndarray:
-        """The first cell of each level over `rank` axes, and how many there are; over none each has the same one."""
+        """The first cell of each level over `rank` axes, and the number of cells. For rank 0, levels share one cell."""
         counts = [level**rank if rank else 0 for level in self.levels]
         return np.cumsum([0, *counts], dtype=np.int32)
 
     def _windows(self, along: int) -> tuple[Array, Array, Array]:
-        """Of each cell over the axes from `along` on: start and length along the first, and its cell over the rest."""
+        """Start and length along axis `along` for each cell over the axes from it on, and its cell over the later axes."""
         rest = len(self.axes) - along - 1
         *firsts, count = self._first_cells(rest + 1)
         cell = jnp.arange(count, dtype=np.int32)
@@ -72,16 +72,16 @@ class Pyramid(Op):
         return start, length, number % unit + jnp.asarray(self._first_cells(rest))[which]
 
     def _sides(self, x: Array, pooled: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """The sizes of x before and after the axes that are pooled, or the one that they became."""
+        """The sizes of x before and after its `pooled` axes, or its one axis of cells."""
         return x.shape[: self.axes[0]], x.shape[self.axes[0] + pooled :]
 
     def _flat(self, x: Array, *sizes: int) -> Array:
-        """x as three axes around `sizes`."""
+        """x reshaped to one axis before `sizes` and one axis after."""
         before, after = self._sides(x, len(sizes))
         return lax.reshape(x, (math.prod(before), *sizes, math.prod(after)))
 
     def _pooled(self, x: Array, *more: Array, fill: Any) -> State:
-        """What each cell is made of, and of what lies beside x."""
+        """The pooled cells of x, and of the arrays `more` that are carried along."""
         before, after = self._sides(x, len(self.axes))
         state = tuple(self._flat(each, *self.sizes)[..., None, :] for each in (x, *more))
         for along in reversed(range(len(self.axes))):
@@ -89,7 +89,7 @@ class Pyramid(Op):
         return tuple(lax.reshape(y, (*before, y.shape[1], *after)) for y in state)
 
     def _along(self, along: int, state: State, fill: Any) -> State:
-        """The cells of one more axis, from what lies at its positions over the later ones."""
+        """The cells over one more axis, from the state at its positions and the cells over the later axes."""
         axis, size, inner = along + 1, self.sizes[along], state[0].shape[along + 2]
         start, length, other = self._windows(along)
         rounds = min(size, -(-size // self.levels[0]) + 1).bit_length()
@@ -118,17 +118,17 @@ class Pyramid(Op):
         return found
 
     def _joined(self, blocks: State, later: State) -> State:
-        """Blocks twice as long."""
+        """Join neighbouring blocks to blocks of twice the length."""
         raise TypeError(f"{type(self).__name__} joins nothing")
 
     def _found(
         self, found: State, at: Any, blocks: State, turn: Array, start: Array, length: Array
     ) -> State:
-        """What windows have found once blocks of 2**turn are known."""
+        """Update the result of each window with the blocks of 2**turn positions."""
         raise TypeError(f"{type(self).__name__} finds nothing")
 
     def _lengths(self, dtype: Any) -> Array:
-        """How many elements each cell has."""
+        """Number of elements of each cell."""
         total = jnp.ones(1, dtype)
         for along in reversed(range(len(self.axes))):
             _, length, other = self._windows(along)
@@ -136,7 +136,7 @@ class Pyramid(Op):
         return total
 
     def _covering(self) -> np.ndarray:
-        """Rows of a level, its first cell, and which of the windows that hold a position, along each axis."""
+        """Rows of a level, its first cell, and the number of a window per axis, among the windows of a position."""
 
         def sharers(level: int, size: int) -> int:
             if size % level == 0 or level % size == 0:
@@ -150,7 +150,7 @@ class Pyramid(Op):
         return np.asarray(rows, np.int32)
 
     def _sent(self, dy: Array, position: Array | None = None) -> Array:
-        """dx: each element has the dy of the windows that hold it, or of those whose `position` it is."""
+        """dx: the sum of dy over the windows that contain an element, or whose selected `position` it is."""
         before, after = self._sides(dy, 1)
         parts = [
             self._flat(each, dy.shape[self.axes[0]]) for each in (dy, position) if each is not None
@@ -190,7 +190,7 @@ def _flat_positions(sizes: Sequence[int]) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class PyramidMax(Pyramid):
-    """The maxima, of ties the first; keeps the flat position of each."""
+    """The maxima, the first of tied elements. The residual is the flat position of each maximum."""
 
     def value(self, platform: Platform, x: Array) -> Array:
         return self._pooled(x, fill=losing(x.dtype, "max"))[0]
@@ -226,7 +226,7 @@ class PyramidMax(Pyramid):
 
 @dataclasses.dataclass(frozen=True)
 class PyramidMean(Pyramid):
-    """The means; keeps nothing."""
+    """The means. There is no residual."""
 
     linear_in_x = True
 

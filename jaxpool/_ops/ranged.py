@@ -69,7 +69,7 @@ BEYOND = "or tap by tap, if a sum leaves the range of its type: tested where the
 
 
 class RangedOp(Op):
-    """An op with a direct evaluation within a range. Its first input is x; other arguments may be differentiable too."""
+    """An op with a direct evaluation within a range. Its first input is x; other arguments may be differentiable."""
 
     window: Window
     differentiable_given = True

@@ -206,7 +206,7 @@ def varies_along(rate: Any, window: Window) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Stages:
-    """The stages of sums over a window. The move `first` applies to the elements, `move` to the sums of later stages."""
+    """The stages of sums over a window. The move `first` applies to elements, `move` to the sums of later stages."""
 
     stages: tuple[_Stage, ...]
 
