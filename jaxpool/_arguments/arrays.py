@@ -1,4 +1,4 @@
-"""Checks and conversions of array arguments, and the manual mesh axes over which arrays vary."""
+"""Checks and conversions of array arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_array(x: Any) -> bool:
 
 
 def is_key(x: Any) -> bool:
-    """Whether x is a single PRNG key, either typed or a raw uint32 key of the default implementation."""
+    """Whether x is a single PRNG key, typed or a raw key of the default implementation."""
     if not isinstance(x, (jax.Array, np.ndarray)):
         return False
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -131,8 +131,8 @@ def varying(x: Array) -> frozenset[Any]:
 def vary_together(xs: Sequence[Array], *others: Array) -> tuple[Array, ...]:
     """xs, cast to vary over every manual axis over which any of `xs` or `others` varies.
 
-    Custom derivatives require that a tangent or cotangent varies over the same axes as its array. The transpose of
-    the cast sums a cotangent over the axes that were added.
+    Custom derivatives require that a tangent or cotangent varies as its array does. The transpose of the cast sums a
+    cotangent over the added axes.
     """
     axes = sorted(frozenset[Any]().union(*map(varying, (*xs, *others))), key=str)
     missing = [tuple(axis for axis in axes if axis not in varying(x)) for x in xs]

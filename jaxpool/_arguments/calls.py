@@ -27,8 +27,8 @@ R = TypeVar("R")
 def public(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator of public functions that improves error messages about their arguments.
 
-    It adds the name of the function and explains missing, unknown, surplus and swapped arguments. It inspects
-    arguments only after the call has raised, so valid calls have no overhead.
+    It adds the name of the function and explains missing, unknown, surplus and swapped arguments. Arguments are
+    inspected only after the call has raised.
     """
 
     @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""Checks of exponents, temperatures and similar coefficients: a number, or an array that broadcasts to the output."""
+"""Checks of exponents, temperatures and similar coefficients: numbers, or arrays that broadcast to the output."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def number(argument: str, value: Any, rule: str, hint: str, holds: Holds) -> flo
 def coefficient(
     argument: str, value: Any, rule: str, holds: Holds, shape: tuple[Any, ...]
 ) -> float | Array:
-    """`value` as a float for which `holds` is True, or as an array with the rank of the output's `shape`.
+    """`value` as a float for which `holds` is True, or as an array of the rank of the output's `shape`.
 
     The elements of an array are not checked, because they may be traced.
     """

@@ -1,7 +1,7 @@
 """The elements that windows read along one axis, the transpose of this relation, and regions of output positions.
 
-Plans and windowed kernels are built on these accesses. The module uses NumPy but not jax.
-A window that slides over an axis reads elements at fixed offsets from `stride * position`:
+Plans and windowed kernels are built on these. NumPy, no jax. A window that slides over an axis reads elements at fixed
+offsets from `stride * position`:
 
     stride 2, offsets -1 0 1     elements        0 1 2 3 4 5 6
                                  position 0   [. 0 1]            one element does not exist
@@ -56,10 +56,8 @@ class Access:
         """The positions that read each element: position `p + offset` reads element `stride * p + phase`."""
         phases = []
         for phase in range(max(1, min(self.stride, self.size))):
-            distances = [(phase - offset, tap) for offset, tap in self.pairs]
-            pairs = tuple(
-                (by // self.stride, tap) for by, tap in distances if by % self.stride == 0
-            )
+            steps = [(phase - offset, tap) for offset, tap in self.pairs]
+            pairs = tuple((by // self.stride, tap) for by, tap in steps if by % self.stride == 0)
             phases.append(Access(pairs, 1, self.out, len(range(phase, self.size, self.stride))))
         return tuple(phases)
 

@@ -29,8 +29,7 @@ class LevelMean(Op):
     """`BoxMean` of boxes in a pyramid of images, where each box belongs to one level.
 
     The arguments after the levels are the boxes (K, 4) in pixels of their level, the level of each box, and its image.
-    Cells gather pixels from their level only. With matrix products, each level is read with its own boxes only, and the
-    results are added.
+    By matrix products, each level is read with its own boxes only, and the results are added.
     """
 
     one: BoxMean  # the op of one level, of any size

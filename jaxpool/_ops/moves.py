@@ -1,7 +1,4 @@
-"""Moves, which convert sums from one scale to a larger scale, and functions whose derivatives do not overflow.
-
-The scaled evaluation of soft pools and norms (`scaled.py`) is built from these.
-"""
+"""Moves, which convert the sums of `scaled.py` to a larger scale, and functions whose derivatives do not overflow."""
 
 from __future__ import annotations
 
@@ -64,13 +61,14 @@ def size_to(x: Array, p: Any) -> Array:
 def exponential(*, by_temperature: bool = False) -> Move:
     """The move for scales that are exponents: sums at `low` have the weight `exp(-(high - low) / temperature)`.
 
-    The sums are the total of the terms, and of the terms times their height above the scale, and its square. Heights
-    are divided by the temperature if `by_temperature`.
+    The sums are totals of the terms, of the terms times their height above the scale, and times its square.
+    `by_temperature` divides heights by the temperature.
     """
 
     def move(sums: Sequence[Array], low: Array, high: Array, temperature: Any) -> State:
         info, depth = jnp.finfo(low.dtype), rise(low, high)
-        limit = math.log(2) * (info.nmant - info.minexp)  # exp(-limit) is the smallest positive number
+        # exp(-limit) is the smallest positive number.
+        limit = math.log(2) * (info.nmant - info.minexp)
         far = jnp.greater(lax.stop_gradient(depth / temperature), limit)
         depth = jnp.where(far, 0, depth)
         steps = divided(depth, temperature)
@@ -81,7 +79,7 @@ def exponential(*, by_temperature: bool = False) -> Move:
 
 
 def rise(low: Array, high: Array) -> Array:
-    """`high - low`, 0 for equal infinities. The derivative is that of `-low`, since scales `high` are constants."""
+    """`high - low`, 0 for equal infinities. Its derivative treats `high` as constant."""
     fixed = lax.stop_gradient(low), lax.stop_gradient(high)
     return jnp.where(fixed[0] == fixed[1], 0, fixed[1] - fixed[0]) - departure(low)
 

@@ -1,13 +1,12 @@
 """Adaptive pools of many sizes at once, by a program that does not grow with the number of sizes.
 
-Axes are pooled one at a time, the last axis first. The windows of all levels are joined from blocks of 1, 2, 4, ...
-positions. Each block joins two smaller blocks. A maximum joins two blocks, which may overlap. A sum joins disjoint
-blocks:
+Axes are pooled one at a time, the last axis first. Blocks of 1, 2, 4, ... positions are joined to the windows of all
+levels. A maximum joins two blocks, which may overlap. A sum joins disjoint blocks:
 
     a window of 7 positions     maximum  [0 1 2 3]        sum  [0]
                                                [3 4 5 6]          [1 2][3 4 5 6]
 
-The results along the pooled axes are stored on one axis of cells: one level after another, each in row-major order.
+The output has one axis of cells for the pooled axes: one level after another, each in row-major order.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Pyramid(Op):
         return np.cumsum([0, *counts], dtype=np.int32)
 
     def _windows(self, along: int) -> tuple[Array, Array, Array]:
-        """Start and length along axis `along` for each cell over the axes from it on, and its cell over the later axes."""
+        """Start and length along axis `along` of each cell over it and later axes, and its cell over the later axes."""
         rest = len(self.axes) - along - 1
         *firsts, count = self._first_cells(rest + 1)
         cell = jnp.arange(count, dtype=np.int32)
@@ -104,18 +103,18 @@ class Pyramid(Op):
             return lax.dynamic_slice_in_dim(x, width, size, axis)
 
         def one_round(turn: Array, carried: tuple[State, State]) -> tuple[State, State]:
-            blocks, found = carried
+            blocks, results = carried
             turn = turn.astype(np.int32)
             width = lax.shift_left(np.int32(1), turn)
-            found = self._found(found, at, blocks, turn, start, length)
+            results = self._found(results, at, blocks, turn, start, length)
             fills = [fill, *[0] * (len(blocks) - 1)]
             pairs = zip(blocks, fills, strict=True)
-            return self._joined(blocks, tuple(later(x, width, f) for x, f in pairs)), found
+            return self._joined(blocks, tuple(later(x, width, f) for x, f in pairs)), results
 
         first = vary_together([lax.full_like(each, 0) for each in at(state, start)], *state)
         carried = (tuple(vary_together(state)), first)
-        found: State = lax.fori_loop(np.int32(0), np.int32(rounds), one_round, carried)[1]
-        return found
+        results: State = lax.fori_loop(np.int32(0), np.int32(rounds), one_round, carried)[1]
+        return results
 
     def _joined(self, blocks: State, later: State) -> State:
         """Join neighbouring blocks to blocks of twice the length."""
@@ -124,7 +123,7 @@ class Pyramid(Op):
     def _found(
         self, found: State, at: Any, blocks: State, turn: Array, start: Array, length: Array
     ) -> State:
-        """Update the result of each window with the blocks of 2**turn positions."""
+        """Update the result of each window with the blocks of `2**turn` positions."""
         raise TypeError(f"{type(self).__name__} finds nothing")
 
     def _lengths(self, dtype: Any) -> Array:
@@ -136,7 +135,7 @@ class Pyramid(Op):
         return total
 
     def _covering(self) -> np.ndarray:
-        """Rows of a level, its first cell, and the number of a window per axis, among the windows of a position."""
+        """Rows of a level, its first cell, and per axis the number of a window among those of a position."""
 
         def sharers(level: int, size: int) -> int:
             if size % level == 0 or level % size == 0:

@@ -1,9 +1,8 @@
 """Pools of powers and exponentials with two evaluations: direct sums, and scaled sums outside the range of the dtype.
 
 The direct evaluation (`plain` and `plain_*` methods) sums powers or exponentials with the passes of a sum pool. If a
-total is too large, too small or NaN, the scaled evaluation (`careful` and `careful_*` methods) computes the array
-again. The choice is made at run time, in the value and again in the derivative. The residual is the inputs and the
-output before rounding.
+total is too large, too small or NaN, the scaled evaluation (`careful` and `careful_*` methods) replaces it. The choice
+is made at run time, in the value and again in the derivative. The residual is the inputs and the unrounded output.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class RangedOp(Op):
     keeps_inputs = True
 
     def plan(self, platform: Platform, *types: Any) -> OpPlan:
-        """The passes of the sums of the direct evaluation, or of the scaled one if there is no direct evaluation."""
+        """The passes of the direct evaluation, or of the scaled evaluation if there is no other."""
         y = jax.eval_shape(self.careful, *types)
         ways: tuple[Any, ...] = self.careful, self.careful_linear, self.careful_transpose
         if self.is_plain(*types[1:]):
@@ -231,8 +230,8 @@ def one_of(
 ) -> Any:
     """`plain()` if it is `right`, else `careful()`.
 
-    A branch keeps its operands in memory until it ends. Therefore `plain` runs outside of a branch, where each array is
-    freed after its last use, and `careful` overwrites its result if that is not right.
+    A branch keeps its operands in memory until it ends. Therefore `plain` runs outside of a branch, and
+    `careful` overwrites its result if that is not right.
     """
     if not amends_in_place(platform):
         return lax.cond(right, plain, careful)

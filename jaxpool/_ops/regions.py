@@ -1,8 +1,4 @@
-"""Averages over boxes of images (RoI align and similar pools).
-
-Cells are averaged by two matrix products, one for the rows and one for the columns of the image. If cells have few
-points, and XLA vectorises gathers, cells gather their pixels instead.
-"""
+"""Averages over boxes of images (RoI align), by two matrix products per box or by gathers of pixels."""
 
 from __future__ import annotations
 
@@ -141,7 +137,7 @@ class BoxMean(Op):
         return (2 * (self.samples or 1)) ** 2
 
     def weighted(self, sizes: Sequence[Any], boxes: Array, *images: Array) -> Weighted:
-        """The pixels of each cell and their weights. `sizes` are B, H, W, where H and W may be arrays (K,), one per box."""
+        """The pixels of each cell and their weights. `sizes` are B, H, W, of all images or (K,) per box."""
         batch, height, width = sizes
         image = images[0] if images else jnp.zeros(boxes.shape[0], np.int32)
         spans = self._spans(boxes)
@@ -229,7 +225,7 @@ def box_mean(op: BoxMean, x: Array, boxes: Array, *images: Array) -> Array:
 
 
 def boxes_at_once(op: BoxMean, channels: Any, samples: int) -> int | None:
-    """Number of boxes whose points are in memory at a time, for `samples` points per axis of a cell; None for all."""
+    """Number of boxes whose points are in memory at a time, for `samples` per axis of a cell; None for all."""
     if plans.few_points(samples) or not is_int(channels):
         return None
     return plans.boxes_at_once(op.output_shape, channels)

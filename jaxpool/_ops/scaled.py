@@ -7,9 +7,8 @@ these scales as its scale `high`. The terms of its sums are relative to `high`, 
     high          900        2      5        7        stage 1: sums of exp(x - 900), of exp(x - 2), ...
     high               900                7           stage 2: sums of these times exp(2 - 900), exp(5 - 7)
 
-A stage is linear in the sums, so cotangents go back through the stages by its transpose. For overlapping windows it
-is a loop over taps, so the program does not grow with the window. Autodiff treats scales as constants, because a sum
-does not depend on the scale that represents it.
+A stage is linear in the sums, so cotangents go back by its transpose. For overlapping windows it is a loop over taps,
+so the program does not grow with the window. Scales are constants for autodiff: a sum does not depend on its scale.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def widened(x: Array, window: Window) -> Array:
 
 
 def within(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
-    """`value` in `dtype`. The magnitude of a Python number is clipped so that it can be inverted.
+    """`value` in `dtype`. A Python number is clipped to magnitudes whose inverses are normal.
 
     The bounds are 2^32 times the smallest normal number, and `largest` times the largest number.
     """
@@ -163,12 +162,12 @@ class _Stage:
             return _transposed(move, spread, *self._of_elements())
         padded = [tap_loop.pad_windows(self.high, self.window, np.inf)]
         padded += [tap_loop.pad_windows(total, self.window, 0) for total in totals]
-        own = varies_along(self.rate, self.window)
-        rate = tap_loop.pad_windows(self._whole_rate(), self.window, 1) if own else self.rate
+        varies = varies_along(self.rate, self.window)
+        rate = tap_loop.pad_windows(self._whole_rate(), self.window, 1) if varies else self.rate
 
         def shares_at(tap: Any) -> State:
             high, *cotangents = [tap_loop.window_at(each, self.window, tap) for each in padded]
-            of_window = tap_loop.window_at(rate, self.window, tap) if own else rate
+            of_window = tap_loop.window_at(rate, self.window, tap) if varies else rate
             return _transposed(move, cotangents, self.low, high, of_window)
 
         return tap_loop.join_taps(self.window, shares_at, tap_loop.added)

@@ -49,8 +49,8 @@ def summed(platform: Platform) -> Stages:
 class SegmentSelect(Op):
     """The maximum or minimum of the rows of each of `count` segments, for ids and an optional mask.
 
-    The residual is the ids and the number of the selected row of each output element. With "split" it is the ids, one
-    bit per element of x for ties, and the number of ties.
+    The residual is the ids and the row number of each output element; with "split" the ids, one bit per element
+    of x that is set for ties, and the number of ties.
     """
 
     kind: Kind

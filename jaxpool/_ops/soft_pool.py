@@ -25,7 +25,7 @@ from jaxpool._ops.scaled import (
     within,
 )
 
-# Largest |log2| of a total in range. Times a cotangent of similar size, products are still normal numbers.
+# Largest |log2| of a total in range. Its products with cotangents of similar size are normal numbers.
 REACH = 58
 # exp(-NOTHING) adds nothing to a total in range.
 NOTHING = 200
@@ -33,11 +33,10 @@ NOTHING = 200
 
 @dataclasses.dataclass(frozen=True)
 class SoftPool(RangedOp):
-    """Base class of logsumexp and softmax pools. `temperature` is None if it is an array, the second input.
+    """Base class of both pools. `temperature` is None if it is an array, the second input.
 
-    If `masked`, two bool arrays are the last arguments, and x is -inf where the mask is False. The first array marks
-    windows without any selected element: 1 is added to their totals, to keep them in range, and their output is 0.
-    The second array is the mask itself, which distinguishes excluded elements from selected elements that are -inf.
+    If `masked`, two bool arrays come last. The first marks windows without any selected element: 1 is added to their
+    totals, to keep them in range, and their output is 0. The second is the mask. Excluded elements count as -inf.
     """
 
     window: Window
@@ -99,7 +98,7 @@ class SoftPool(RangedOp):
             x_dot = self._counted(dots[0], 0, *given)
             terms.append(self._pushed(wide, y, temperature, x_dot, *given))
         if dots[1:] and dots[1] is not None:
-            # y is homogeneous of degree 1 in x and the temperature, so Euler's theorem gives its derivative.
+            # Euler's theorem: y is homogeneous of degree 1 in x and the temperature.
             euler = self._pushed(wide, y, temperature, jnp.where(jnp.isinf(wide), 0, wide), *given)
             terms.append((y - euler) * divided(dots[1], temperature))
         return sum(terms[1:], terms[0])
@@ -114,10 +113,10 @@ class SoftPool(RangedOp):
         cotangents = [dx.astype(xs[0].dtype)]
         if self.inputs == 2:
             # Infinite elements have weight 0 here.
-            own = jnp.where(jnp.isinf(wide), 0, wide) * dx
+            euler = jnp.where(jnp.isinf(wide), 0, wide) * dx
             dy = self._of_some(dy, *xs[1:])
             cotangents.append(
-                divided(summed_as(dy * y, temperature) - summed_as(own, temperature), temperature)
+                divided(summed_as(dy * y, temperature) - summed_as(euler, temperature), temperature)
             )
         return tuple(cotangents)
 

@@ -133,8 +133,8 @@ class SegmentLogSumExp(Op):
     """`T * log(sum of exp(x / T))` over each segment, in the dtype of sums; -inf for a segment without elements.
 
     The arguments are x, the ids and an optional mask. If the logarithms of all sums are near 0, exponentials are summed
-    directly, without the maximum and its gather. Otherwise they are relative to the maximum of their segment. The
-    choice is made at run time, in the value and again in the derivative.
+    without the maximum and its gather. Otherwise they are relative to the maximum of their segment. The choice is made
+    at run time, also in the derivative.
     """
 
     segments: Segments
@@ -159,7 +159,7 @@ class SegmentLogSumExp(Op):
         """`exp(x / T)`, 0 where the mask is False."""
         wide = masked(cast(x, accumulator(x.dtype)), -jnp.inf, *mask)
         steps = wide / jnp.asarray(self.temperature, wide.dtype)
-        # jax differentiates the portable form, whose weights must be finite, because some are multiplied by 0.
+        # jax differentiates the portable form, whose weights are multiplied by 0 and must be finite.
         if platform == "portable":
             steps = jnp.where(steps < REACH, steps, REACH)
         return lax.exp(steps)

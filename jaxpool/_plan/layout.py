@@ -1,7 +1,6 @@
-"""`Layout` of one pass over an array: its regions, how they read, and the interleaving of its phases.
+"""`Layout` of one pass over an array: regions of output positions with a loop each, and how they read.
 
-The plans choose a layout and `_kernels/passes.py` carries it out. A region is a block of output positions with a loop
-of its own. The phases of a strided transpose are interleaved output positions, see `_geometry/access.py`.
+The plans choose it and `_kernels/passes.py` carries it out. `_geometry/access.py` defines regions and phases.
 """
 
 import dataclasses
@@ -12,7 +11,7 @@ from typing import Literal, TypeVar
 from jaxpool._geometry.access import Cut, Phases, cuts, length, one_cut
 from jaxpool._plan.problem import Problem
 
-_Dim = TypeVar("_Dim")  # an `Axis`, or the representation of an axis that the caller uses
+_Dim = TypeVar("_Dim")  # any representation of an axis
 
 # "padded": a region pads a copy of its input once, and every term is a slice of the copy.
 # "bounded": every term is a slice of the existing elements, padded to the region: no copy, but bound tests in the loop.
@@ -40,10 +39,7 @@ def in_one_region(
     *,
     spare_turn: bool = False,
 ) -> Layout:
-    """A pass with one region.
-
-    With `spare_turn`, the first axis with several phases computes one extra position of each phase, which is cropped.
-    """
+    """One region. `spare_turn` adds a position to each phase of the first strided axis, which is cropped later."""
     strided = [which for which, each in enumerate(phases) if len(each) > 1][:1]
     more = [spare_turn and which in strided for which in range(len(phases))]
     return Layout(reading, tuple(map(one_cut, phases, more)))
@@ -58,9 +54,9 @@ def in_regions(
 
 
 def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
-    """Whether elements may be gathered through tables: all sizes are known, and the array's type has no sharding.
+    """Whether elements may be gathered through tables: sizes are known, and the array's type has no sharding.
 
-    If only XLA knows the sharding, the gather replicates sharded pooled axes and its result is unsharded along them.
+    With automatic mesh axes, the gather replicates sharded pooled axes.
     """
     if None in problem.shape or problem.sharded:
         return False
@@ -70,7 +66,7 @@ def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
 def grouped(
     dims: Iterable[_Dim], together: Callable[[tuple[_Dim, ...]], bool]
 ) -> list[tuple[_Dim, ...]]:
-    """Consecutive axes in groups. An axis joins the previous group if `together` holds for the extended group."""
+    """Consecutive axes in groups. An axis joins the previous group if they may be `together`."""
     groups: list[tuple[_Dim, ...]] = []
     for dim in dims:
         if groups and together((*groups[-1], dim)):

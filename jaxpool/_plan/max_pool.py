@@ -33,8 +33,8 @@ Widen = Literal["never", "fused", "apart"]
 # - "in order": one comparison of floats widened to float32, with NaN replaced by infinity.
 # - "branch": one comparison of float32, with NaN replaced by infinity only if a window holds NaN.
 # - "joined", "picked": two comparisons, of NaN and of numbers, combined by an "or" or by a select.
-# XLA's partitioner accepts a single comparison only. "branch" reads the output once more: 2x2 windows with strides of 2
-# take 1.11 times as long by the model of a TPU v5e.
+# XLA's partitioner accepts a single comparison only. "branch" reads the output again, which takes 1.11 times as long
+# for 2x2 windows with strides of 2 by the model of a TPU v5e.
 Compared = Literal["in order", "branch", "joined", "picked"]
 Groups = tuple[tuple[Axis, ...], ...]  # groups of axes, one XLA instruction per group
 
@@ -64,9 +64,8 @@ class MaxPlan:
 class ScatterPlan:
     """How select-and-scatter finds the selected elements in x and scatters their cotangents.
 
-    With several groups, x is reduced along all groups but the first. The first group then scatters the cotangents to
-    this reduced x, and each later group scatters them one reduction further back. The first or last of tied elements
-    is selected, as by a single instruction.
+    With several groups, x is reduced along all groups but the first. The first group scatters cotangents to this
+    reduced x, and each later group undoes one reduction. Ties are resolved as by a single instruction.
     """
 
     groups: Groups
@@ -78,9 +77,8 @@ class ScatterPlan:
 def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
     """The residual of a max or min pool on `platform`, with ties `split` or sent to one element.
 
-    - "rank": one window of more than `LIMITS.whole_taps` taps covers its axes. A reduction saves the position of the
-      selected element, or x and y if ties are split.
-    - "input": x; select-and-scatter selects the elements again during the backward pass.
+    - "rank", for large windows that cover their axes: the position of the selected element, or x and y for split ties.
+    - "input": x; select-and-scatter selects again during the backward pass.
     - "tap": the flat tap of the selected element, one integer per output element.
     - "bits": one bit per tap, set for tied elements.
     - "arrays": x and y, which are smaller than the bits of more than `LIMITS.masked_taps` taps.
@@ -100,7 +98,7 @@ def scatters(problem: Problem) -> bool:
 def _scattered(window: Window, most: float) -> bool:
     """Whether select-and-scatter supports the window: at most `most` taps per axis, which it unrolls, and no dilation.
 
-    It does not crop the input, except for less than one stride at the end of an axis.
+    It crops at most the last positions of an axis, fewer than a stride.
     """
     known = all(is_int(size) for dim in window.dims for size in (dim.size, dim.low, dim.tail))
     return known and all(
@@ -113,8 +111,8 @@ def _scattered(window: Window, most: float) -> bool:
 def plan_scatter(problem: Problem) -> ScatterPlan:
     """The select-and-scatter plan for the array of `problem`.
 
-    The instruction visits axes in memory order. One instruction over all axes thus selects the first of tied elements
-    only if the window lists its axes in ascending order.
+    An instruction visits axes in memory order. To select the first of tied elements over all axes at once, it needs a
+    window with axes in ascending order.
     """
     used = tuple(dim for dim in problem.window.dims if not dim.idle)
     axes, order = [dim.axis for dim in used], _compact(problem)
@@ -155,9 +153,8 @@ def _filled(shape: Sequence[int | None], lanes: int) -> float:
 def _at_once(problem: Problem, used: Sequence[Axis]) -> bool:
     """Whether one instruction takes all axes, instead of one instruction per axis.
 
-    The limit on taps is high for disjoint windows. For overlapping windows it is low, and higher if x is large in
-    memory. With strides, it is also higher if the batch fills sublanes: XLA then keeps the batch in sublanes for an
-    instruction over all axes, but not for an instruction over one axis.
+    The limit on taps is high for disjoint windows. For overlapping windows it is lower, but higher for large x, and
+    for strides with a batch that fills sublanes: XLA keeps such a batch there only for an instruction over all axes.
     """
     tuning, size = problem.tuning, problem.window.size
     if not problem.window.overlapping:
@@ -222,8 +219,8 @@ def _forward(problem: Problem) -> tuple[Pass, ...]:
 def _read(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
     """The layout of a forward step: regions for a large array if most windows are inside it, else one padded copy.
 
-    If contiguous rows are shorter than a vector, regions require few terms and strides along all axes. Regions read
-    padded copies of their own if there are many terms or several steps; otherwise their loops test bounds.
+    For contiguous rows shorter than a vector, regions need few terms, and strides along all axes. With many terms or
+    several steps they read padded copies of their own, otherwise their loops test bounds.
     """
     tuning = problem.tuning
     inner = [max(0, stop - first) for first, stop in (each.complete for each in step.accesses)]

@@ -51,8 +51,7 @@ def counts_ties_if_any(platform: Platform, shape: Shape) -> bool:
 def turns(count: int, *, weighted: bool) -> tuple[int, int, int]:
     """Number of iterations of a loop over `count` taps, taps per iteration, and taps left after the loop.
 
-    `weighted`: a weight is read with each tap. The loop is not unrolled, because the size and the compile time of the
-    program would grow with the taps.
+    `weighted`: a weight is read with each tap. Unrolled, the program and its compile time would grow with the taps.
     """
     at_once = LIMITS.weighted_taps_at_once if weighted else LIMITS.taps_at_once
     whole, rest = divmod(count, at_once)
@@ -67,7 +66,7 @@ def in_one_go(taps: int, stride: int) -> bool:
 def joins_taps_in_a_loop(count: int) -> bool:
     """Whether grey morphology loops over the taps of its kernel; otherwise one expression has a term per tap.
 
-    It is the same on every platform: the size and the compile time of such an expression grow with the kernel.
+    The size and the compile time of such an expression grow with the kernel.
     """
     return count > LIMITS.morphology_taps
 

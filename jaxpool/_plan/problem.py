@@ -1,7 +1,4 @@
-"""`Problem`, the input of every plan: window, shape, dtype, sharding and platform.
-
-A `Problem` is frozen and hashable, so that plans can be cached. The module does not import jax.
-"""
+"""`Problem`, the input of every plan: window, shape, dtype, sharding and platform. Hashable, without jax."""
 
 import dataclasses
 import math
@@ -36,9 +33,9 @@ class Problem:
     shape: Shape
     dtype: str
     platform: Platform
-    # The type of the array has a sharding. Shardings over automatic mesh axes are not part of the type.
+    # The type of the array has a sharding. Automatic mesh axes are not part of it.
     sharded: bool = False
-    # XLA may partition the array over devices, with or without a sharding in its type.
+    # XLA may partition the array over devices, whatever its type.
     partitioned: bool = False
     thresholds: Tuning | None = None  # override those of the platform
 

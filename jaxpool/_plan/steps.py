@@ -1,14 +1,14 @@
 """Steps of a windowed maximum: one step over all taps of a window, or a few short steps per axis.
 
-A step takes the maximum of a few pieces, which are shifted and strided views of the previous array. The maximum is
-idempotent, so pieces may overlap. For example, 13 taps along an axis take two steps:
+A step takes the maximum of a few pieces, shifted and strided views of the previous array. The maximum is idempotent,
+so pieces may overlap. For example, 13 taps along an axis take two steps:
 
     pieces of 4 taps   [a a a a]
     4 such pieces      [a a a a][b b b b][c c c c]
     overlapping                    [d d d d]          taps 0-3, 4-7, 8-11, 9-12
 
-With 8 pieces per step, an axis takes about log8(taps) steps. Each step also carries the flat index of the chosen
-tap. The backward pass derives from this index the piece that each step chose.
+With 8 pieces per step, an axis takes about log8(taps) steps. Each step carries the flat index of the selected tap, from
+which the backward pass derives the piece that each step selected.
 """
 
 import dataclasses
@@ -74,8 +74,8 @@ def _steps_along(dim: Axis, unit: int, tuning: Tuning) -> list[Step]:
     """The steps along one axis. The flat numbers of neighbouring taps differ by `unit`.
 
     Windows with little overlap take one step with `window` terms per output. Several steps would compute pieces at up
-    to `stride` times more positions than there are outputs. Otherwise each step joins pieces of `length` taps into
-    the longer pieces of the next step. Pieces are computed only every `grid` positions, where the next step reads.
+    to `stride` times as many positions as outputs. Otherwise each step joins pieces of `length` taps into longer
+    pieces, which are computed only every `grid` positions, where the next step reads.
     """
     count = next(n for n in itertools.count(1) if tuning.pieces**n >= dim.window)
     most = next(n for n in range(1, tuning.pieces + 1) if n**count >= dim.window)

@@ -25,10 +25,10 @@ class SumPass:
 
 @dataclasses.dataclass(frozen=True)
 class SumPlan:
-    """Sums over the `whole` axes, which one window covers, then over the other axes by `passes`.
+    """Sums over the `whole` axes, which one window covers, then `passes` over the other axes.
 
-    Before its passes, a transpose repeats its operand along the `whole` axes and over the disjoint windows of the
-    `separate` axes. `reduced` replaces `separate` and `passes` by one `lax.reduce_window` per group of axes.
+    A transpose first repeats its operand along the `whole` axes and the `separate` axes, whose windows are disjoint.
+    `reduced`, one `lax.reduce_window` per group of axes, replaces `separate` and `passes`.
     """
 
     transposed: bool
@@ -41,7 +41,7 @@ class SumPlan:
 
 @functools.lru_cache(maxsize=4096)
 def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
-    """The plan of a sum pool over the array of `problem`, or of its transpose, which reads an array like the output."""
+    """The plan of a sum pool over the array of `problem`, or of its transpose, which reads the pooled shape."""
     used = [dim for dim in problem.window.dims if not dim.idle]
     used.sort(key=operator.attrgetter("axis"))
     whole = tuple(dim for dim in used if dim.whole)
@@ -116,9 +116,9 @@ class _Passes:
         return in_regions(sources, "padded" if copied else "bounded", at_ends=at_ends)
 
     def _cuts_pay(self, axes: Sequence[int], sources: Sequence[Reads]) -> bool:
-        """Whether separate regions at the ends of the axes are faster than loops that test bounds everywhere.
+        """Whether regions at the ends of the axes are faster than bound tests everywhere.
 
-        Along one axis, bound tests of few taps cost nothing, unless rows are wide and phases are interleaved.
+        Tests of few taps of one axis cost nothing, unless rows are wide and phases are interleaved.
         """
         bits = self.problem.sum_bits if self.made else self.problem.bits
         if nbytes(self.shape, bits) < self.tuning.sum_region_bytes:
@@ -142,9 +142,9 @@ class _Passes:
         return math.prod(map(terms, reads)) <= most
 
     def _add_along(self, dim: Axis) -> None:
-        """Append the passes over one axis: one pass, or sums of parts of windows and then sums of those sums.
+        """Append one pass over an axis, or two, which sum parts of windows and then these sums.
 
-        A transpose takes the two passes in reverse. Without strides it is a window sum with other padding.
+        A transpose takes the two passes in reverse. Without strides it is a window sum.
         """
         by_phase = self.transposed and dim.stride > 1
         if self.transposed and not by_phase:
@@ -167,13 +167,13 @@ class _Passes:
 
 
 def _in_two(dim: Axis, longest: int) -> tuple[Access, Access, Access]:
-    """Accesses for sums in two passes: parts of a window, the sums of these parts, and the taps that no part covers.
+    """Accesses of sums in two passes: parts of a window, sums of parts, and the taps that no part covers.
 
         window 7, stride 4, parts of 2     [a a][b b][c c] x
                                                     [c c][d d][e e] x
 
-    The length of a part, at most `longest`, minimises the number of terms per element. Parts are computed every `grid`
-    positions, which includes every position where a window needs a part. Parts inside the padding are left out.
+    Parts have the length, at most `longest`, with the fewest terms per element. They are computed every `grid`
+    positions, where windows need them, except inside the padding.
     """
 
     def grid_of(taps: int) -> int:
@@ -183,9 +183,9 @@ def _in_two(dim: Axis, longest: int) -> tuple[Access, Access, Access]:
         return taps / grid_of(taps) + (dim.window // taps + dim.window % taps) / dim.stride
 
     part = min(range(1, longest + 1), key=terms_an_element)
-    count, grid, part_span = dim.window // part, grid_of(part), part * dim.dilation
-    begin = max(0, -((part_span - dim.dilation - dim.low) // grid))
-    reached = ((dim.out - 1) * dim.stride + (count - 1) * part_span) // grid + 1
+    count, grid, step = dim.window // part, grid_of(part), part * dim.dilation
+    begin = max(0, -((step - dim.dilation - dim.low) // grid))
+    reached = ((dim.out - 1) * dim.stride + (count - 1) * step) // grid + 1
     stop = min(reached, -((-dim.size - dim.low) // grid))
 
     def access(starts: Sequence[int], stride: int, size: int, out: int) -> Access:
@@ -193,6 +193,6 @@ def _in_two(dim: Axis, longest: int) -> tuple[Access, Access, Access]:
 
     taps = [tap * dim.dilation - dim.low for tap in range(dim.window)]
     first = access([begin * grid + tap for tap in taps[:part]], grid, dim.size, stop - begin)
-    starts = [piece * part_span // grid - begin for piece in range(count)]
+    starts = [piece * step // grid - begin for piece in range(count)]
     last = access(starts, dim.stride // grid, stop - begin, dim.out)
     return first, last, access(taps[count * part :], dim.stride, dim.size, dim.out)
