@@ -1,4 +1,4 @@
-"""Checks of sizes: windows, strides, axes and padding. Each check returns the argument in a normal form."""
+"""Checks and normal forms of sizes: windows, strides, axes and padding."""
 
 from __future__ import annotations
 
