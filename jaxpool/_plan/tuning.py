@@ -57,7 +57,7 @@ class Tuning:
     blur_taps: int = 25  # Taps of a window: one pass over several axes up to here, else one pass per axis.
     blur_taps_an_element: int = 3  # Taps per input element: one pass over several axes up to here, with strides.
     # NOTES: Compiled for GPUs and TPUs
-    sum_passes: float = NEVER  # Passes of a sum: `lax.reduce_window` replaces a sum of more passes.
+    sum_passes: float = NEVER  # Passes of a sum: a sum of more passes is `lax.reduce_window` instead.
     reduced_at_once: float = NEVER  # Taps of a sum: one `lax.reduce_window` up to here, else one per axis.
     scan_ways: int = 2  # Stretches joined per pass of a running maximum: more are fewer passes with more terms.
     reduced_values: bool = False  # A maximum without an index is `lax.reduce_window`.
