@@ -1,4 +1,4 @@
-"""What counts as an array, checked before anything is traced."""
+"""Checks and conversions of array arguments."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from jaxpool._arguments.errors import ArgumentError
 
 
 def is_array(x: Any) -> bool:
-    """Whether x is an array of jax or NumPy, or an object that says how to become one."""
+    """Whether x is a jax or NumPy array, or an object with `__jax_array__`."""
     return isinstance(x, (jax.Array, np.ndarray, np.generic)) or hasattr(x, "__jax_array__")
 
 
 def is_key(x: Any) -> bool:
-    """Whether x is one PRNG key, typed or of the raw words of the default kind."""
+    """Whether x is a single PRNG key, typed or a raw key of the default implementation."""
     if not isinstance(x, (jax.Array, np.ndarray)):
         return False
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -29,7 +29,7 @@ def is_key(x: Any) -> bool:
 
 
 def check_real(argument: str, x: Array) -> None:
-    """Raises unless the elements of x can be ordered."""
+    """Raise unless x is an array of floats, integers or bools."""
     real = (
         jnp.issubdtype(x.dtype, jnp.floating)
         or jnp.issubdtype(x.dtype, jnp.integer)
@@ -42,19 +42,19 @@ def check_real(argument: str, x: Array) -> None:
 def wrong_dtype(
     argument: str, rule: str, array: Any, hint: str = "Convert it first."
 ) -> ArgumentError:
-    """The error for an array whose dtype the argument cannot have."""
+    """The error for an array of the wrong dtype."""
     return ArgumentError(argument, rule, array.dtype, hint, TypeError, of="dtype")
 
 
 def as_array(x: Any, argument: str = "x") -> Array:
-    """x as a jax array whose elements can be ordered; raises for lists, scalars, strings and None."""
+    """x as a jax array of real numbers. Raises for lists, scalars, strings and None."""
     if not is_array(x):
         raise not_an_array(argument, x)
     return real_array(argument, x)
 
 
 def not_an_array(argument: str, value: Any, rule: str = "an array") -> ArgumentError:
-    """The error for a `value` that is no array: a tensor of another library, a list, a string, None."""
+    """The error for a `value` that is not an array: a tensor of another library, a list, a string or None."""
     if callable(getattr(value, "numpy", None)):  # PyTorch, TensorFlow
         package = type(value).__module__.partition(".")[0]
         got = f"{argument} of type {package}.{type(value).__name__}"
@@ -70,24 +70,25 @@ def not_an_array(argument: str, value: Any, rule: str = "an array") -> ArgumentE
 
 
 def _has_numbers(value: Any) -> bool:
-    """Whether `jnp.asarray(value)` is an array of numbers or bools, as far as can be said of traced entries."""
+    """Whether `jnp.asarray(value)` would be an array of numbers or bools. Assumed if entries are traced."""
     try:
         return np.asarray(value).dtype.kind in "biuf"
     except jax.errors.TracerArrayConversionError:
         return True
-    except Exception:  # an object of a user's own, or lists of unequal lengths
+    except Exception:  # an object of a user's class, or lists of unequal lengths
         return False
 
 
 def converted(argument: str, x: Any) -> Array:
-    """x as a jax array; raises where jax takes no such array, for its dtype or what it turns into.
+    """x as a jax array. Raises if jax does not support its dtype or the result of its `__jax_array__`.
 
-    What is one stays as it is: `jnp.asarray` of jax 0.10.0 mistakes its sharding under `jax.vmap`.
+    A jax array is returned unchanged, because `jnp.asarray` of jax 0.10.0 changes its sharding under `jax.vmap`.
     """
     if isinstance(x, jax.Array):
         return x
     try:
-        array = jnp.asarray(x)  # NumPy's, if `__jax_array__` gives one that jax does not take
+        # A NumPy array if `__jax_array__` returns one that jax does not support.
+        array = jnp.asarray(x)
     except (TypeError, ValueError, OverflowError):
         array = None
     if not isinstance(array, jax.Array):
@@ -100,7 +101,7 @@ def converted(argument: str, x: Any) -> Array:
 
 
 def real_array(argument: str, x: Any) -> Array:
-    """x as a jax array whose elements can be ordered."""
+    """x as a jax array of floats, integers or bools."""
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
         raise wrong_dtype(argument, "an array of floats, integers or bools", x)
     array = converted(argument, x)
@@ -109,9 +110,9 @@ def real_array(argument: str, x: Any) -> Array:
 
 
 def weakly_typed(x: Array) -> Array:
-    """x of a weak type: beside a strongly typed array it does not decide the dtype of a result.
+    """x with a weak type, which does not determine the dtype of a result with a strongly typed array.
 
-    jax has no function for it; this is what its own make of the results of Python numbers.
+    jax has no public function for this. Its own functions bind the same primitive.
     """
     if jax.typeof(x).weak_type:
         return x
@@ -119,7 +120,7 @@ def weakly_typed(x: Array) -> Array:
 
 
 def varying(x: Array) -> frozenset[Any]:
-    """The manual axes of a `shard_map` over which x is known to vary."""
+    """The manual axes of a `shard_map` over which the type of x varies."""
     kind = jax.typeof(x)
     kind = getattr(kind, "manual_axis_type", kind)
     axes: frozenset[Any] = getattr(kind, "varying", getattr(kind, "vma", frozenset()))
@@ -127,10 +128,10 @@ def varying(x: Array) -> frozenset[Any]:
 
 
 def vary_together(xs: Sequence[Array], *others: Array) -> tuple[Array, ...]:
-    """xs, all varying over each manual axis over which any of them, or of `others`, varies.
+    """xs, cast to vary over every manual axis over which any of `xs` or `others` varies.
 
-    The rules of custom derivatives want that a tangent or a cotangent varies as its array does. A
-    cotangent that leaves here is added up over the axes that its array did not vary over.
+    Custom derivatives require that a tangent or cotangent varies as its array does. The transpose of the cast sums a
+    cotangent over the added axes.
     """
     axes = sorted(frozenset[Any]().union(*map(varying, (*xs, *others))), key=str)
     missing = [tuple(axis for axis in axes if axis not in varying(x)) for x in xs]

@@ -1,4 +1,4 @@
-"""Calls that do not match a signature: an argument left out, or one under the name another library gives it."""
+"""Error messages for calls that do not match a signature: missing, unknown, surplus or swapped arguments."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ R = TypeVar("R")
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, with its name in errors about its arguments: missing, unknown, surplus or swapped ones too.
+    """Decorator of public functions that improves error messages about their arguments.
 
-    Arguments are looked at only after the call has raised, in Python's check of the signature or in `function`.
+    It adds the name of the function and explains missing, unknown, surplus and swapped arguments. Arguments are
+    inspected only after the call has raised.
     """
 
     @functools.wraps(function)
@@ -39,7 +40,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except TypeError as error:
             trail = error.__traceback__
-            if trail is not None and trail.tb_next is None:  # raised by the call, not inside
+            if trail is not None and trail.tb_next is None:  # raised by the call itself
                 reason = refused(function, args, kwargs)
             else:
                 reason = _swapped(function, args, kwargs)
@@ -73,10 +74,10 @@ def _context(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Wrapper:
-    """A callable that stands for `fn`, with its name, signature, documentation and attributes.
+    """A callable that replaces `fn`, with its name, signature, documentation and attributes.
 
-    It becomes a method where it is an attribute of a class, as a function does. It is pickled and copied as the
-    call `make(fn)` that made it; where it replaces `fn` in its module, as a decorator does, by its name.
+    As an attribute of a class it becomes a method, like a function. If it replaces `fn` in its module, as a decorator
+    does, it is pickled and copied by name; otherwise by the call `make(fn)`.
     """
 
     def __init__(self, fn: Callable[..., Any], make: Callable[..., Any]) -> None:
@@ -91,20 +92,20 @@ class Wrapper:
 
     def __reduce__(self) -> Any:
         name = getattr(self, "__qualname__", "")
-        found: Any = sys.modules.get(getattr(self, "__module__", ""))
+        target: Any = sys.modules.get(getattr(self, "__module__", ""))
         for part in name.split("."):
-            found = getattr(found, part, None)
-        return name if found is self else self._made_by
+            target = getattr(target, part, None)
+        return name if target is self else self._made_by
 
 
 def refused(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
-    """Why a call of `function` cannot be made, in its name; empty if it can."""
+    """The message for an invalid call of `function`, with its name; empty for a valid call."""
     reason = _reason(function, args, kwargs)
     return reason and f"jaxpool.{_name(function)}: {reason}"
 
 
 def _name(function: Callable[..., Any]) -> str:
-    """As a user writes it after `jaxpool.`: with its public module, if that is not the package itself."""
+    """The name after `jaxpool.`, which includes the public module if the function is not in the package itself."""
     room, *inside = function.__module__.split(".")[1:]
     if room == "compat":  # `compat.torch.max_pool2d` is defined in `compat/_torch_max_pool.py`
         room += "." + inside[0].removeprefix("_").partition("_")[0]
@@ -112,10 +113,11 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
-    """What is wrong with a call of `function`; empty if it can be made."""
+    """The reason why a call of `function` is invalid; empty for a valid call."""
     known = inspect.signature(function).parameters
     positional = [p.name for p in known.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    applied = ""  # of a function that takes one and gives one, called as if it were what it gives
+    # A hint for a transformation that is called like the function that it returns.
+    applied = ""
     if positional in (["fn"], ["pool"]) and args and callable(args[0]):
         applied = f"What it returns takes them: {_name(function)}({positional[0]})(...)."
     for name in kwargs:
@@ -148,12 +150,12 @@ def _reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
 
 
 def _swapped(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
-    """Which two arguments of a call that was refused have changed places; empty if none have."""
+    """The message for a call that raised because two arguments are swapped; empty if none are."""
     signature = inspect.signature(function)
-    given = signature.bind(*args, **kwargs).arguments
-    names = [name for name in signature.parameters if name in given]
+    passed = signature.bind(*args, **kwargs).arguments
+    names = [name for name in signature.parameters if name in passed]
     for first, second in itertools.pairwise(names):
-        if second in _order(first, given[first], given[second]):
+        if second in _order(first, passed[first], passed[second]):
             order = ", ".join(
                 p.name for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
             )
@@ -165,7 +167,7 @@ def _swapped(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) ->
 
 
 def _order(name: str, value: Any, other: Any) -> tuple[str, ...]:
-    """The arguments with which `name` has changed places, if `other`, given for the next one, is one of them."""
+    """The arguments that may be swapped with `name`, judging by its `value` and the next argument, `other`."""
     if name == "x" and not is_array(value) and is_array(other) and getattr(other, "ndim", 0) > 1:
         return "window_shape", "output_shape", "k", "p", "rank", "key"
     if name == "indices" and not is_array(value) and is_sequence(value) and is_array(other):

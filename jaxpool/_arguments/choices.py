@@ -1,4 +1,4 @@
-"""Arguments that are one of a few words."""
+"""Checks of arguments that are one of a few strings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jaxpool._arguments.errors import ArgumentError
 
 
 def choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Raises unless `value` is one of `choices`."""
+    """Raise unless `value` is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
         rule = " or ".join([", ".join(map(repr, choices[:-1])), repr(choices[-1])])
         kind = ValueError if isinstance(value, str) else TypeError
@@ -17,6 +17,6 @@ def choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def case_matters(value: Any, choices: tuple[str, ...]) -> str:
-    """What to say of a word that is one of `choices` but for its case; empty if it is not."""
-    found = [one for one in choices if isinstance(value, str) and one.lower() == value.lower()]
-    return f"Case matters: pass {found[0]!r}." if found else ""
+    """A hint if `value` differs from one of `choices` only in case; empty otherwise."""
+    close = [word for word in choices if isinstance(value, str) and word.lower() == value.lower()]
+    return f"Case matters: pass {close[0]!r}." if close else ""

@@ -1,4 +1,4 @@
-"""Exponents, temperatures and their kin: a Python number, or an array that stands beside the output."""
+"""Checks of exponents, temperatures and similar coefficients: numbers, or arrays that broadcast to the output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Holds = Callable[[float], bool]
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a real number of Python or NumPy; a bool is none, nor is an int no float can hold."""
+    """Whether `value` is a real number of Python or NumPy, but not a bool or an int that overflows a float."""
     if isinstance(value, int) and abs(value) >= 2**1023:
         return False
     numbers = (int, float, np.integer, np.floating)
@@ -26,7 +26,7 @@ def is_number(value: Any) -> bool:
 
 
 def number(argument: str, value: Any, rule: str, hint: str, holds: Holds) -> float:
-    """`value` as a float for which `rule` holds; a bool is no number."""
+    """`value` as a float. Raises unless it is a number for which `holds` is True; a bool is not a number."""
     if not is_number(value):
         raise ArgumentError(argument, rule, value, hint, TypeError)
     if math.isnan(value) or not holds(float(value)):
@@ -37,9 +37,9 @@ def number(argument: str, value: Any, rule: str, hint: str, holds: Holds) -> flo
 def coefficient(
     argument: str, value: Any, rule: str, holds: Holds, shape: tuple[Any, ...]
 ) -> float | Array:
-    """`value` as a number for which `rule` holds, or as an array of the rank of the output's `shape`.
+    """`value` as a float for which `holds` is True, or as an array of the rank of the output's `shape`.
 
-    The numbers in an array are not looked at: they may be traced.
+    The elements of an array are not checked, because they may be traced.
     """
     if not isinstance(value, (jax.Array, np.ndarray)):
         hint = f"Pass a number, or an array that broadcasts against the output, {shape}."

@@ -1,4 +1,4 @@
-"""One voice for every message about an argument.
+"""`ArgumentError` and the contexts that turn it into the message of a public function.
 
 Inner code raises `ArgumentError` with the reason alone. `@public` adds the name of the function that was
 called and the shapes it was called with.
@@ -19,11 +19,11 @@ STATIC = (
 
 
 class ArgumentError(Exception):
-    """Why an argument cannot be taken: `argument` must be `rule`, got `value`; `hint` says what to do.
+    """An invalid argument: `argument` must be `rule`, but got `value`. `hint` tells the user how to correct it.
 
-    `of` names the attribute of the argument whose value it is, if it is not the argument's own, and
-    `got` is all that was received, in words, where one value does not say it. What is not `static`
-    is an array: all other arguments must be known when a function is traced.
+    `of` names an attribute if `value` is an attribute of the argument, such as its dtype. `got` replaces the
+    description of the value. Pass `static=False` for array arguments, which may be traced. For all others, a traced
+    value is the error.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ def _traced(value: Any) -> bool:
 
 
 def _is_tracer(value: Any) -> bool:
-    jax = sys.modules.get("jax")  # where it was not imported, nothing is traced
+    jax = sys.modules.get("jax")  # if it is not imported, nothing is traced
     return jax is not None and isinstance(value, jax.core.Tracer)
 
 
 def _words(value: Any) -> str:
-    """`value` as it is written: a dtype by its name, and traced numbers by their type and shape."""
-    numpy = sys.modules.get("numpy")  # where it was not imported, nothing is a dtype
+    """The repr of `value`, with the name of a dtype and the type and shape of traced numbers."""
+    numpy = sys.modules.get("numpy")  # if it is not imported, nothing is a dtype
     if numpy is not None and isinstance(value, numpy.dtype):
         return str(value)
     if _is_tracer(value):
@@ -83,7 +83,7 @@ def _words(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """The beginning of a value in words, on one line: a user may pass any object where an array should be."""
+    """The beginning of the repr of a value, on one line. The value may be any object."""
     try:
         line = " ".join(_words(value).split())
     except Exception:  # a repr that fails; an int of more digits than Python converts
@@ -93,9 +93,9 @@ def shown(value: Any) -> str:
 
 @contextlib.contextmanager
 def calling(function: str, **context: Any) -> Iterator[None]:
-    """Turn an `ArgumentError` raised inside into the exception that the user of `jaxpool.<function>` sees.
+    """Convert an `ArgumentError` raised inside into the exception that the user of `jaxpool.<function>` sees.
 
-    For methods and inner functions; a function under `@public` does this by itself.
+    For methods and inner functions: `@public` does this for a public function.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Checks of what a pool is told about sizes: windows, strides, axes, padding."""
+"""Checks and normal forms of sizes: windows, strides, axes and padding."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def is_int(value: Any) -> bool:
 
 
 def is_sequence(value: Any) -> bool:
-    """Whether `value` is a tuple or a list, the two forms in which sizes may be given."""
+    """Whether `value` is a tuple or a list, the two sequence types that sizes may have."""
     return isinstance(value, (tuple, list))
 
 
 def listed(value: Any) -> Any:
-    """`value`, as a list of Python numbers where it is an array of NumPy."""
+    """`value`, or a list of Python numbers if it is a NumPy array."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _pooled_alone(values: Sequence[Any], rank: int, unit: Sequence[Any]) -> str:
-    """What to say of sizes for every axis, as lax and Haiku take them; empty if they are none."""
+    """A hint if `values` has an entry for every axis, as in lax and Haiku; empty otherwise."""
     if len(values) != rank + 2 or values[0] not in unit or values[-1] not in unit:
         return ""
     return f"Sizes stand for pooled axes alone: pass {tuple(values[1:-1])}."
@@ -48,40 +48,40 @@ def _pooled_alone(values: Sequence[Any], rank: int, unit: Sequence[Any]) -> str:
 def per_axis(
     argument: str, value: Any, rank: int, *, least: int = 1, or_int: bool = True
 ) -> tuple[int, ...]:
-    """`value` as one int of at least `least` for each of `rank` pooled axes; an int counts for every axis.
+    """`value` as a tuple of `rank` ints of at least `least`, one per pooled axis. An int is repeated.
 
-    With `or_int` False messages do not offer that: the caller takes the rank from `value`, and has refused ints.
+    Pass `or_int=False` if the caller does not accept an int; error messages then do not offer it.
     """
     ints = "1 int" if rank == 1 else f"{rank} ints"
     either = "an int or " if or_int else ""
     rule = f"{either}{ints} of at least {least}, one per pooled axis"
     hint = f"Pass a tuple such as {(2,) * rank}."
-    given, value = value, listed(value)
+    passed, value = value, listed(value)
     if is_int(value):
         values = (operator.index(value),) * rank
     elif not is_sequence(value) or not all(is_int(entry) for entry in value):
         if isinstance(value, str) and value.upper() in PADDINGS:
             hint = f"Pass padding={value.upper()!r} by name."
-        raise ArgumentError(argument, rule, given, hint, TypeError)
+        raise ArgumentError(argument, rule, passed, hint, TypeError)
     else:
         values = tuple(operator.index(entry) for entry in value)
     if len(values) != rank or any(entry < least for entry in values):
         hint = _pooled_alone(values, rank, (1,)) or hint
-        raise ArgumentError(argument, rule, given, hint)
-    _check_bounded(argument, values, given)
+        raise ArgumentError(argument, rule, passed, hint)
+    _check_bounded(argument, values, passed)
     return values
 
 
 def _check_bounded(argument: str, values: Sequence[int], given: Any) -> None:
-    """Raises for ints of which no array can have a size, before anything is computed with them."""
+    """Raise for ints that are too large for the size of an array."""
     if any(value >= 2**63 for value in values):
         raise ArgumentError(argument, "below 2**63", given, "Pass a size that an array can have.")
 
 
 def _full_rank(window_shape: Sequence[Any], ndim: int) -> str:
-    """The hint for a window with a size for each axis, as lax and Haiku take it; empty for other windows.
+    """A hint if `window_shape` has a size for every axis, as in lax and Haiku; empty otherwise.
 
-    A window with one more size, a leading 1, is that of a batch: the array is one example.
+    A window with one more size, a leading 1, includes a batch axis that the array does not have.
     """
     batch = len(window_shape) - ndim
     if batch not in (0, 1) or not all(map(is_int, window_shape)) or 1 not in window_shape:
@@ -101,7 +101,7 @@ def _full_rank(window_shape: Sequence[Any], ndim: int) -> str:
 
 
 def example_axes(ndim: int, count: int | None = None) -> tuple[int, ...]:
-    """Example axes for an array of rank `ndim`: the `count` before the last one, else all but the first and last."""
+    """Example axes for an array of rank `ndim`: the `count` axes before the last, or all but the first and last."""
     if count is None:
         return tuple(range(1, ndim - 1)) or (0,)
     first = max(ndim - 1 - count, 0)
@@ -111,9 +111,9 @@ def example_axes(ndim: int, count: int | None = None) -> tuple[int, ...]:
 def normalise_axes(
     axes: Any, ndim: int, count: int | None, array: str = "x", window: Any = ()
 ) -> tuple[int, ...]:
-    """Distinct non-negative axes of an array of rank `ndim`; None is the `count` before the last.
+    """`axes` as distinct non-negative axes of an array of rank `ndim`. None selects the `count` axes before the last.
 
-    `array` is the name of the argument whose axes they are, `window` what may be a window of full rank.
+    `array` is the name of the array argument, and `window` the window shape, for hints in error messages.
     """
     if axes is None:
         if count is None:
@@ -138,15 +138,15 @@ def normalise_axes(
     rule = (
         f"distinct ints from {-ndim} to {ndim - 1}" if ndim else "left out, for an x without axes"
     )
-    given, axes = axes, listed(axes)
+    passed, axes = axes, listed(axes)
     if not is_sequence(axes) or not all(is_int(axis) for axis in axes):
         example = f"Pass a tuple such as {example_axes(ndim, count)}." if ndim else "Leave it out."
-        raise ArgumentError("axes", rule, given, example, TypeError)
+        raise ArgumentError("axes", rule, passed, example, TypeError)
     whole = tuple(operator.index(axis) for axis in axes)
     inside = all(-ndim <= axis < ndim for axis in whole)
     normal = tuple(axis % ndim for axis in whole) if inside else ()
     if not normal or len(set(normal)) != len(normal):
-        raise ArgumentError("axes", rule, given, f"Name each pooled axis of {array} once.")
+        raise ArgumentError("axes", rule, passed, f"Name each pooled axis of {array} once.")
     if count is not None and len(normal) != count:
         raise ArgumentError(
             "axes",
@@ -158,7 +158,7 @@ def normalise_axes(
 
 
 def one_axis(axis: Any, ndim: int, array: str = "x") -> int:
-    """`axis` as a non-negative axis of an array of rank `ndim`, the argument named `array`."""
+    """`axis` as a non-negative axis of the argument `array`, which has rank `ndim`."""
     if not ndim:
         hint = f"Add one with {array}[None]."
         raise ArgumentError(array, "an array of at least one axis", (), hint, of="shape")
@@ -170,14 +170,14 @@ def one_axis(axis: Any, ndim: int, array: str = "x") -> int:
 
 
 def check_reducible(argument: str, sizes: Sequence[int]) -> None:
-    """Raises unless a uint32 can name and count the elements of axes of `sizes`, and one number more."""
+    """Raise if axes of `sizes` have 2**32 elements or more, which uint32 indices and counts cannot hold."""
     if math.prod(sizes) >= 2**32:
         rule = "of fewer than 2**32 elements along the reduced axes, which uint32 indices can name"
         raise ArgumentError(argument, rule, tuple(sizes), "Reshape it and reduce twice.")
 
 
 def check_countable(argument: str, sizes: Sequence[int]) -> None:
-    """Raises unless an int32 can name every position of axes of `sizes`."""
+    """Raise unless int32 indices can hold every position of axes of `sizes`."""
     if not all(map(is_int, sizes)):
         rule, hint = "of known sizes along the pooled axes", "Batch and channels may be symbolic."
         raise ArgumentError(argument, rule, tuple(sizes), hint)
@@ -190,7 +190,7 @@ def padding_pairs(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
     """`padding` as a name or as one (low, high) pair per axis."""
     rule = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair per pooled axis"
     hint = f"Pass 'SAME' or pairs such as {((1, 1),) * rank}."
-    given, padding = padding, listed(padding)
+    passed, padding = padding, listed(padding)
     if isinstance(padding, str):
         if padding not in PADDINGS:
             hint = case_matters(padding, PADDINGS) or hint
@@ -201,7 +201,7 @@ def padding_pairs(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
     elif is_sequence(padding):
         entries = tuple(padding)
     else:
-        raise ArgumentError("padding", rule, given, hint, TypeError)
+        raise ArgumentError("padding", rule, passed, hint, TypeError)
     if entries and all(is_int(entry) for entry in entries):
         pairs = tuple((operator.index(entry), operator.index(entry)) for entry in entries)
     elif all(
@@ -210,18 +210,18 @@ def padding_pairs(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
     ):
         pairs = tuple((operator.index(low), operator.index(high)) for low, high in entries)
     else:
-        raise ArgumentError("padding", rule, given, hint, TypeError)
+        raise ArgumentError("padding", rule, passed, hint, TypeError)
     if len(pairs) != rank or any(side < 0 for pair in pairs for side in pair):
         hint = _pooled_alone(entries, rank, (0, (0, 0), [0, 0])) or hint
         if rank == 1 and len(entries) == 2 and all(is_int(side) and side >= 0 for side in entries):
             hint = f"Pass {(tuple(entries),)} for low and high padding of one axis."
-        raise ArgumentError("padding", rule, given, hint)
-    _check_bounded("padding", [side for pair in pairs for side in pair], given)
+        raise ArgumentError("padding", rule, passed, hint)
+    _check_bounded("padding", [side for pair in pairs for side in pair], passed)
     return pairs
 
 
 def known_sizes(shape: Sequence[Any], axes: Sequence[int], *, least: int = 1) -> tuple[int, ...]:
-    """The sizes of pooled `axes`; raises where one is symbolic, or less than `least`, 0 or 1."""
+    """The sizes of the pooled `axes`. Raises if a size is symbolic or less than `least`, which is 0 or 1."""
     for axis in axes:
         if not is_int(shape[axis]):
             rule = f"of known size along pooled axis {axis}"

@@ -1,11 +1,11 @@
-"""What other libraries call an argument, and which argument here a name that is not accepted stands for."""
+"""Synonyms of argument names in other libraries, and hints for unknown argument names."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-# Synonyms: the names that functions here have for an argument, then the names in PyTorch, torchvision, torch_scatter,
-# Keras, TensorFlow, Flax, Haiku, ONNX and NumPy, which no function here has.
+# Groups of synonyms: first the names that jaxpool uses for an argument, then names that only PyTorch, torchvision,
+# torch_scatter, Keras, TensorFlow, Flax, Haiku, ONNX and NumPy use.
 MEANINGS = (
     (
         ("window_shape", "kernel_size"),
@@ -42,23 +42,23 @@ MEANINGS = (
     (("x", "input"), ("inputs", "value", "operand", "src", "data")),
     (("key",), ("rng", "rng_key")),
 )
-# Words that have a meaning somewhere, so that they are no misspelling of another.
+# Known argument names, which are not treated as misspellings.
 _KNOWN = {word for ours, theirs in MEANINGS for word in (*ours, *theirs)}
 _KNOWN |= {"ties", "autodiff", "reverse", "initial", "groups", "rank", "kind", "samples", "levels"}
 _POSITIONS = ("return_indices", "return_argmax", "with_argmax")
 _WITH_ARGMAX = ("max_pool", "adaptive_max_pool")
 
 
-# What is said where a context gets a function, as if it were a decorator.
+# Hints for a context manager that is called with a function, like a decorator.
 WITHOUT_FUNCTION = {
     "accelerated": "It takes no function: write `with jaxpool.accelerated():`, or `jaxpool.accelerate(fn)`."
 }
 
 
 def advice(function: str, name: str, accepted: Collection[str], otherwise: str = "") -> str:
-    """What to do about an argument `name` of `function`, which takes those that are `accepted`.
+    """A hint for an unknown argument `name` of `function`, whose arguments are `accepted`.
 
-    `otherwise` is said where no other argument can be meant, in place of those that are accepted.
+    If no accepted argument is similar, the hint is `otherwise`, or else the list of accepted arguments.
     """
     room, _, short = function.rpartition(".")
     if name in _POSITIONS and short in _WITH_ARGMAX and "compat" not in room:
@@ -79,7 +79,7 @@ def advice(function: str, name: str, accepted: Collection[str], otherwise: str =
 
 
 def _misspelt(name: str, word: str) -> bool:
-    """Whether `name` is `word` but for one letter, or for two where either is longer than five."""
+    """Whether `name` is `word` up to one edit, or two for names over five letters and for permuted letters."""
     if len(word) < 4:
         return False
     return _edits(name, word) <= (
@@ -88,7 +88,7 @@ def _misspelt(name: str, word: str) -> bool:
 
 
 def _edits(a: str, b: str) -> int:
-    """How many letters must be put in, left out or changed to make `b` of `a`."""
+    """Levenshtein distance of two strings."""
     row = list(range(len(b) + 1))
     for i, letter in enumerate(a, 1):
         before, row[0] = row[0], i

@@ -1,8 +1,7 @@
-"""Geometry of adaptive pooling: a given number of windows, almost equal, over an axis.
+"""Geometry of adaptive pooling: a fixed number of windows of almost equal length along an axis. No jax.
 
-Window `i` of `n` over a length `L` is `[floor(i * L / n), ceil((i + 1) * L / n))`. Where n divides
-L these are the windows of an ordinary pool. Elsewhere they are laid out one after another, each
-filled up to the longest with taps that are not real. No jax here.
+Window `i` of `n` over a length `L` is `[floor(i * L / n), ceil((i + 1) * L / n))`. If n divides L, these are the
+windows of an ordinary pool. Otherwise a `RaggedAxis` pads each window to the longest with taps that are not real.
 """
 
 import dataclasses
@@ -23,13 +22,13 @@ Sizes = int | Sequence[int | None]
 
 @dataclasses.dataclass(frozen=True)
 class RaggedAxis(Axis):
-    """An axis whose windows are not of one length; `window`, as far apart as they are laid out, is the longest."""
+    """An axis with windows of unequal lengths. `window` and `stride` are the length of the longest window."""
 
-    padded = True  # some window has a tap that is not real
+    padded = True  # the shorter windows have taps that are not real
     tail = 0
 
     def last_real(self, output: Any) -> Any:
-        """The last tap of window `output` that is real; its first one always is."""
+        """The last real tap of window `output`. The first tap is always real."""
         return -((output + 1) * -self.size // self.out) - output * self.size // self.out - 1
 
     def starts(self) -> np.ndarray:
@@ -38,24 +37,24 @@ class RaggedAxis(Axis):
     def sources(self) -> np.ndarray:
         lasts = self.last_real(np.arange(self.out))
         taps = np.arange(self.window)
-        found = np.where(taps <= lasts[:, None], self.starts()[:, None] + taps, self.size)
-        return found.astype(np.int32)
+        positions = np.where(taps <= lasts[:, None], self.starts()[:, None] + taps, self.size)
+        return positions.astype(np.int32)
 
     def kinds(self) -> np.ndarray:
-        """A window of the least length and one of the greatest: `i * size % out` is least and greatest."""
+        """The indices of a shortest and of a longest window, where `i * size % out` is least and greatest."""
         common = math.gcd(self.size, self.out)
         parts = self.out // common
         return np.array([0, -pow(self.size // common, -1, parts) % parts])
 
     @property
     def sharers(self) -> int:
-        """The most windows that hold one position: positions lie over windows as windows do over positions."""
+        """Maximum number of windows that share a position: the relation of windows and positions is symmetric."""
         return _widest(self.out, self.size)
 
 
 @dataclasses.dataclass(frozen=True)
 class Floors:
-    """`(i * numerator + more) // denominator` for each i below `count`, in parts that 32 bits hold.
+    """`(i * numerator + more) // denominator` for each i below `count`, in int32 arithmetic without overflow.
 
     For `i = length * q + r` it is `whole[q] + (rest[q] + r * numerator + more) // denominator`, where
     `more` is below the denominator.
@@ -67,13 +66,13 @@ class Floors:
 
     @property
     def length(self) -> int:
-        """How many i share a `whole` and a `rest`; 0 if 32 bits hold no sum of such parts."""
+        """Number of values of i per entry of `whole` and `rest`; 0 if even one value overflows."""
         room = np.iinfo(np.int32).max - 2 * self.denominator
         return max(0, min(self.count, room // self.numerator))
 
     @property
     def rows(self) -> float:
-        """How many parts there are of either array."""
+        """Number of entries of `whole` and of `rest`."""
         return -(-self.count // self.length) if self.length else math.inf
 
     def parts(self) -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +84,8 @@ class Floors:
 
 def _widest(length: int, out: int) -> int:
     """The length of the longest of `out` windows over `length` positions."""
-    common = math.gcd(length, out)  # the widest window starts just before a position ends
+    # The longest window starts just before a position ends.
+    common = math.gcd(length, out)
     return (length // common + 2 * (out // common) - 2) // (out // common)
 
 
@@ -99,46 +99,46 @@ def _adaptive_axis(axis: int, length: int, out: int) -> Axis:
 
 
 def in_front(window: Window, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """An order of axes with those of unequal windows first, and the order that undoes it.
+    """A permutation that puts axes with unequal windows first, and its inverse.
 
-    Gathers along the first axes copy whole rows, which is how they are fastest.
+    Gathers along the first axes copy whole rows, which is fastest.
     """
     first = [dim.axis for dim in window.dims if isinstance(dim, RaggedAxis)]
-    there = (*first, *(axis for axis in range(ndim) if axis not in first))
-    return there, tuple(there.index(axis) for axis in range(ndim))
+    order = (*first, *(axis for axis in range(ndim) if axis not in first))
+    return order, tuple(order.index(axis) for axis in range(ndim))
 
 
 def adaptive_window(
     shape: Sequence[Any], output_shape: Any, axes: Any, *, argument: str = "output_shape"
 ) -> Window:
-    """Checks the arguments of an adaptive pool over an array of `shape` and places its windows."""
+    """Check the arguments of an adaptive pool over an array of `shape` and return its `Window`."""
     rule = "an int, or a tuple with a positive int or None for each pooled axis"
     hint = "Pass a tuple such as (7, 7), or (7, None) to keep the size of the second axis."
-    given, output_shape = output_shape, listed(output_shape)
+    passed, output_shape = output_shape, listed(output_shape)
     single = is_int(output_shape)
     if not single and not is_sequence(output_shape):
-        raise ArgumentError("output_shape", rule, given, hint, TypeError)
+        raise ArgumentError("output_shape", rule, passed, hint, TypeError)
     if single and axes is None:
         more = "Pass axes=(1, 2), say."
         raise ArgumentError("axes", "given when `output_shape` is an int", None, more, TypeError)
     if not single and not output_shape:
-        raise ArgumentError("output_shape", rule, given, hint)
+        raise ArgumentError("output_shape", rule, passed, hint)
     pooled_axes = normalise_axes(axes, len(shape), None if single else len(output_shape))
     outs = (output_shape,) * len(pooled_axes) if single else tuple(output_shape)
     if not all(out is None or is_int(out) for out in outs):
-        raise ArgumentError("output_shape", rule, given, hint, TypeError)
+        raise ArgumentError("output_shape", rule, passed, hint, TypeError)
     outs = tuple(None if out is None else operator.index(out) for out in outs)
     if any(out is not None and out < 1 for out in outs):
-        raise ArgumentError("output_shape", rule, given, hint)
+        raise ArgumentError("output_shape", rule, passed, hint)
     lengths = known_sizes(shape, pooled_axes)
     sizes = [length if out is None else out for length, out in zip(lengths, outs, strict=True)]
     if math.prod(sizes) > math.prod(lengths) + 16 * FARTHEST:
         rule = f"at most {16 * FARTHEST} more windows than the input has positions"
-        raise ArgumentError(argument, rule, given, "Ask for fewer windows.")
+        raise ArgumentError(argument, rule, passed, "Ask for fewer windows.")
     for axis, length, out in zip(pooled_axes, lengths, sizes, strict=True):
         if out > length + FARTHEST:
             rule = f"at most {FARTHEST} more than the input, {length} along axis {axis}"
-            raise ArgumentError(argument, rule, given, "Ask for fewer windows.")
+            raise ArgumentError(argument, rule, passed, "Ask for fewer windows.")
     window = Window(tuple(map(_adaptive_axis, pooled_axes, lengths, sizes)))
     for dim in window.dims:
         if isinstance(dim, RaggedAxis) and dim.size + dim.out * dim.window >= 2**31:
@@ -147,5 +147,5 @@ def adaptive_window(
             raise ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")
     if window.size >= 2**32:
         rule = f"such that a window has fewer than 2**32 elements, here {window.size}"
-        raise ArgumentError(argument, rule, given, "Ask for more windows.")
+        raise ArgumentError(argument, rule, passed, "Ask for more windows.")
     return window

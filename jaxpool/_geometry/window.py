@@ -1,7 +1,7 @@
-"""Geometry of windowed pooling: what was asked, checked and turned into numbers. No jax.
+"""Geometry of windowed pooling: `make_window` checks the arguments of a pool and returns a `Window`. No jax.
 
-A `Window` knows the pooled axes, the sizes in and out and where each tap of each output window
-lies. Forward, backward and sharding all read it, so that they cannot disagree about a size.
+A `Window` holds the pooled axes, their input and output sizes and the input position of every tap. Forward pass,
+backward pass and sharding all read it, so their sizes agree.
 """
 
 import dataclasses
@@ -25,17 +25,18 @@ from jaxpool._arguments.sizes import (
     per_axis,
 )
 
-FARTHEST = 2**20  # positions beyond the input. Programs of longer windows take XLA minutes
+# Positions that a window may be longer than the input. XLA takes minutes to compile longer windows.
+FARTHEST = 2**20
 
 
 def _within(value: Any, low: int, high: int) -> Any:
-    """An int, however large, or each element of an array of any library, brought between two bounds."""
+    """Clip an int of any size, or each element of an array of any library, to two bounds."""
     return value.clip(low, high) if hasattr(value, "clip") else min(max(value, low), high)
 
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """One pooled axis: output `o` looks at input positions `o * stride - low + tap * dilation`, `tap < window`."""
+    """One pooled axis: output `o` reads input positions `o * stride - low + tap * dilation`, `tap < window`."""
 
     axis: int
     size: int
@@ -48,17 +49,17 @@ class Axis:
 
     @property
     def span(self) -> int:
-        """Positions from the first tap to the last, both counted."""
+        """Positions from the first tap to the last, both included."""
         return (self.window - 1) * self.dilation + 1
 
     @property
     def needed(self) -> int:
-        """Padded positions that the output windows reach, from the first of the low padding on."""
+        """Padded positions that the windows cover, from the start of the low padding."""
         return (self.out - 1) * self.stride + self.span
 
     @property
     def tail(self) -> int:
-        """What stands after the input in those positions: padding and ceil overhang, or a cropped rest if negative."""
+        """Covered positions after the input: padding and ceil overhang. Negative if the input is cropped."""
         return self.needed - self.low - self.size
 
     @property
@@ -68,49 +69,49 @@ class Axis:
 
     @property
     def reach(self) -> int:
-        """Positions from the start of the low padding to one window beyond the last that windows reach."""
+        """Upper bound of the positions in index arithmetic: the padded input, plus one window."""
         return max(self.needed, self.low + self.size) + self.span
 
     @property
     def idle(self) -> bool:
-        """Whether each window is one element, and each element one window."""
+        """Whether pooling along the axis is the identity: every window is one element."""
         return self.window == self.stride == 1 and self.size == self.out and self.low == 0
 
     @property
     def whole(self) -> bool:
-        """Whether one window covers the axis, all of it and nothing else."""
+        """Whether a single window covers exactly the axis, without padding."""
         return self.out == 1 and self.window == self.size and self.dilation == 1 and not self.padded
 
     def first_real(self, output: Any) -> Any:
-        """The first tap of window `output`, or of each of an array, that lies at or after the input's start."""
+        """The first tap of window `output`, an int or array, at or after the start of the input."""
         return _within(-((output * self.stride - self.low) // self.dilation), 0, self.window)
 
     def last_real(self, output: Any) -> Any:
-        """The last tap of window `output` that lies before the input's end."""
+        """The last tap of window `output` before the end of the input."""
         behind = self.size - 1 + self.low - output * self.stride
         return _within(behind // self.dilation, -1, self.window - 1)
 
     def real(self, output: Any) -> Any:
-        """How many taps of window `output` lie in the input."""
+        """Number of taps of window `output` inside the input."""
         return _within(self.last_real(output) - self.first_real(output) + 1, 0, self.window)
 
     def first_empty(self) -> int | None:
-        """The first window without a real tap, None if there is none. Not one window after another.
+        """The first window without a real tap, or None. Only few windows need a test.
 
-        A window that starts in the input has its first tap there, one that starts beyond has none.
-        One that starts before the input steps over all of it only if its dilation is longer.
+        Windows that start inside the input have a real tap, and windows that start after it have none. A window that
+        starts before the input steps over it only if the dilation is longer than the input.
         """
         if not self.real(0):
             return 0
         before = min(self.out, -(-self.low // self.stride))
         empty = (output for output in range(before) if not self.real(output))
-        if self.dilation > self.size and (found := next(empty, None)) is not None:
-            return found
+        if self.dilation > self.size and (first := next(empty, None)) is not None:
+            return first
         beyond = -(-(self.size + self.low) // self.stride)
         return beyond if beyond < self.out else None
 
     def kinds(self) -> np.ndarray:
-        """The windows that reach padding, and one that does not: no other has another number of taps in the input."""
+        """Indices of the windows that reach padding and of one that does not. They cover all numbers of real taps."""
         head = min(self.out, -(-self.low // self.stride))
         full = min(self.out, max(head, (self.size + self.low - self.span) // self.stride + 1))
         return np.concatenate([np.arange(min(head + 1, self.out)), np.arange(full, self.out)])
@@ -120,35 +121,35 @@ class Axis:
         return np.arange(self.out) * self.stride - self.low
 
     def sources(self) -> np.ndarray:
-        """The position of each tap of each window, a row per window; `size` where a tap is not real."""
+        """The position of each tap, one row per window; `size` for taps outside the input."""
         at = self.starts()[:, None] + np.arange(self.window) * self.dilation
         return np.where((at >= 0) & (at < self.size), at, self.size).astype(np.int32)
 
     def inside(self) -> np.ndarray:
-        """Which taps of each window lie in the input: a row per window, a column per tap."""
+        """Mask of the taps inside the input, one row per window and one column per tap."""
         return self.sources() < self.size
 
     def counted(self, output: Any) -> Any:
-        """How many taps lie in the input or its explicit padding: a ceil overhang does not count."""
+        """Number of taps inside the input or its explicit padding, without the ceil overhang."""
         end = min(self.size + self.low + self.high, self.needed) - output * self.stride
         return _within(-(-end // self.dilation), 0, self.window)
 
 
 def resized(shape: Sequence[Any], axes: Iterable[int], sizes: Iterable[Any]) -> tuple[Any, ...]:
-    """The shape with other sizes along `axes`."""
+    """`shape` with `sizes` along `axes`."""
     new = dict(zip(axes, sizes, strict=True))
     return tuple(new.get(axis, size) for axis, size in enumerate(shape))
 
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """A pool over some axes of an array, in the order that decides ties and indices. Hashable, static under jit."""
+    """The pooled axes, in the order that defines flat taps, and so ties and indices. Hashable and static under jit."""
 
     dims: tuple[Axis, ...]
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """Pooled axes of the array, none negative."""
+        """Pooled axes of the array, non-negative."""
         return tuple(dim.axis for dim in self.dims)
 
     @property
@@ -182,7 +183,7 @@ class Window:
         return any(dim.out > 1 and _overlap(dim) for dim in self.dims)
 
     def unravel(self, flat: int) -> tuple[int, ...]:
-        """The tap along each axis of a flat row-major tap."""
+        """The tap along each axis for a flat row-major tap."""
         return tuple(map(int, np.unravel_index(flat, self.window_shape)))
 
     def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
@@ -195,7 +196,7 @@ class Window:
 
 
 def _overlap(dim: Axis) -> bool:
-    """Whether two windows share a position: tap a of one meets tap b of a later one."""
+    """Whether two windows share a position, at different taps."""
     return any(
         (tap * dim.dilation) % dim.stride == 0 and tap * dim.dilation // dim.stride < dim.out
         for tap in range(1, dim.window)
@@ -203,7 +204,7 @@ def _overlap(dim: Axis) -> bool:
 
 
 def _output_size(total: int, span: int, stride: int, reach: int, ceil_mode: bool) -> int:
-    """Windows along an axis of `total` padded positions, or less than 1; `reach` is the input with its low padding."""
+    """Number of windows along an axis of `total` padded positions; `reach` counts the low padding and the input."""
     if not ceil_mode:
         return (total - span) // stride + 1
     out = -(-(total - span) // stride) + 1
@@ -229,7 +230,7 @@ def _axis(
         low = total // 2 if pads == "SAME" else total - total // 2
         high = total - low
     out = _output_size(size + low + high, span, stride, size + low, ceil)
-    stride = min(stride, size + low + high)  # beyond that there is one window all the same
+    stride = min(stride, size + low + high)  # larger strides also give a single window
     return Axis(axis, size, window, stride, dilation, low, high, out)
 
 
@@ -269,7 +270,7 @@ def _resolve(
 
 
 def check_reach(window: Window, *, padded_alone: bool = False) -> None:
-    """Raises unless an int32 holds every position that the windows reach, of axes with padding or of all."""
+    """Raise unless int32 holds every position that windows reach. `padded_alone` checks only axes with padding."""
     for dim in window.dims:
         if dim.reach >= 2**31 and (dim.padded or not padded_alone):
             rule = (
@@ -290,9 +291,9 @@ def make_window(
     axes: Sequence[int] | None = None,
     empty: Literal["raise", "allow"] = "raise",
 ) -> Window:
-    """Checks the arguments of a pool over an array of `shape` and turns them into a `Window`.
+    """Check the arguments of a pool over an array of `shape` and return its `Window`.
 
-    Raises `ArgumentError`. `empty="allow"` lets windows without a real element through, as lax does.
+    Raises `ArgumentError`. `empty="allow"` accepts windows without a real element, as lax does.
     """
     hint = "Pass a tuple such as (2, 2)."
     window_shape = listed(window_shape)
@@ -318,5 +319,5 @@ def make_window(
 
 
 def full_window(shape: Sequence[Any], axes: Sequence[int]) -> Window:
-    """One window over the whole of `axes`, non-negative and distinct."""
+    """A single window over the whole of `axes`, which are non-negative and distinct."""
     return Window(tuple(Axis(axis, shape[axis], shape[axis], 1, 1, 0, 0, 1) for axis in axes))

@@ -1,4 +1,4 @@
-"""A part of the batch after the other, of what holds many arrays as large as what it is given."""
+"""Evaluation of a memory-hungry function in chunks along the batch axis."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ def map_in_chunks(
     arrays: Sequence[Array],
     likes: Sequence[Array],
 ) -> tuple[Array, ...]:
-    """`f(*arrays)`, of a part of the batch after the other where that saves memory.
+    """`f(*arrays)`, evaluated in chunks along the first axis if that saves memory.
 
-    Each result is as long as its like along the first axis; one as short as 1 is a sum over the batch.
+    Each result has the length of its `likes` entry along the first axis. Length 1 means a sum over the batch.
     """
     first = arrays[0]
     shape = tuple(int(n) if is_int(n) else None for n in first.shape)
-    # XLA would gather a batch that it divides among devices, for a loop along it.
+    # A loop along a partitioned batch would make XLA gather it on every device.
     whole = 0 in window.axes or is_sharded(first) or partitioned.value
-    turns = 1 if whole else turns_of_batch(shape, platform)
-    if turns == 1:
+    chunks = 1 if whole else turns_of_batch(shape, platform)
+    if chunks == 1:
         return f(*arrays)
-    length = first.shape[0] // turns
+    length = first.shape[0] // chunks
 
     def part(turn: Array) -> tuple[Array, ...]:
         start = turn * np.int32(length)
         return f(*[_part(x, start, length) if x.shape[0] == first.shape[0] else x for x in arrays])
 
-    found = lax.map(part, jnp.arange(turns, dtype=np.int32))
+    results = lax.map(part, jnp.arange(chunks, dtype=np.int32))
     return tuple(
         jnp.sum(y, axis=0) if like.shape[0] == 1 else lax.collapse(y, 0, 2)
-        for y, like in zip(found, likes, strict=True)
+        for y, like in zip(results, likes, strict=True)
     )
 
 
 def _part(x: Array, start: Array, length: int) -> Array:
-    """`length` examples of x. 16 bits are cut out as integers: XLA for CPU would first widen all floats of x."""
+    """`length` examples of x. 16-bit floats are sliced as integers: XLA for CPU would widen all of x first."""
     if x.dtype.itemsize != 2:
         return lax.dynamic_slice_in_dim(x, start, length)
     bits = lax.bitcast_convert_type(x, np.uint16)

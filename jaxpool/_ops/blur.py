@@ -1,4 +1,4 @@
-"""Averages with binomial weights."""
+"""Averages with binomial weights, in one pass per group of axes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from jaxpool._plan.steps import step_over
 
 @dataclasses.dataclass(frozen=True)
 class BlurPool(Op):
-    """The average of each window, weighted along each axis of k taps by `C(k - 1, tap) / 2^(k - 1)`; keeps nothing."""
+    """The average of each window with weights `C(k - 1, tap) / 2^(k - 1)` along each axis of k taps. No residual."""
 
     window: Window
 
@@ -54,7 +54,7 @@ class BlurPool(Op):
         return jnp.pad(x, [sides.get(axis, (0, 0)) for axis in range(x.ndim)], "reflect")
 
     def _passes(self, x: Array, *, platform: Platform, transposed: bool) -> Array:
-        """Over what is reflected, a group of axes after another, or `transposed` from the output to that."""
+        """The passes over x with its reflected border, or with `transposed` from the output back to it."""
         groups = blur_groups(over_border(self.window), platform)
         for window in groups[::-1] if transposed else groups:
             kernel = functools.partial(
@@ -82,18 +82,18 @@ class BlurPool(Op):
 
 
 def _pass(window: Window, x: Any, platform: Platform, *, transposed: bool) -> Pass:
-    """The pass over a group of axes."""
+    """The pass over one group of axes."""
     problem = problem_of(window, x, platform, window.unpooled(x.shape))
     return Pass(step_over(window.dims), blur_layout(problem, transposed=transposed))
 
 
 def _phases(one: Pass, *, transposed: bool) -> tuple[Phases, ...]:
-    """What a pass reads along each of its axes."""
+    """The accesses of a pass along each of its axes."""
     return one.step.transposed if transposed else one.step.phases
 
 
 def _weighted(x: Array, *, window: Window, platform: Platform, transposed: bool) -> Array:
-    """The sums of the windows of x, each tap with its weight, or `transposed` from sums to elements."""
+    """The weighted sums over the windows of x, or the `transposed` sums over the windows of each element."""
     lines = [binomial(n, x.dtype) for n in window.window_shape]
     weights = functools.reduce(np.multiply.outer, lines).ravel()
     one = _pass(window, x, platform, transposed=transposed)
@@ -107,7 +107,7 @@ def _weighted(x: Array, *, window: Window, platform: Platform, transposed: bool)
 
 
 def over_border(window: Window) -> Window:
-    """The window over an array to which the border that it reaches was added."""
+    """The window without padding, for an array that includes the border."""
     return Window(tuple(map(_without_padding, window.dims)))
 
 
@@ -116,6 +116,6 @@ def _without_padding(dim: Axis) -> Axis:
 
 
 def binomial(count: int, dtype: DType) -> np.ndarray:
-    """The weights of `count` taps, in float64; none less than `dtype` holds as more than 0, so that inf stays inf."""
+    """The weights of `count` taps in float64, at least the smallest normal number of `dtype`, so that inf stays inf."""
     line = [math.comb(count - 1, tap) / 2 ** (count - 1) for tap in range(count)]
     return np.maximum(line, float(jnp.finfo(dtype).tiny))

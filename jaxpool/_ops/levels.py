@@ -1,4 +1,4 @@
-"""Averages over boxes that each lie in one level of a pyramid of images."""
+"""Averages over boxes in a pyramid of images, where each box belongs to one level (FPN)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from jaxpool._plan.stages import OpPlan, along, linear_plan
 
 @dataclasses.dataclass(frozen=True)
 class LevelMean(Op):
-    """`BoxMean` of boxes that each lie in one level of a pyramid of images.
+    """`BoxMean` of boxes in a pyramid of images, where each box belongs to one level.
 
-    Given are the boxes (K, 4) in pixels of their levels, the level of each, and its image. What cells read pixel by
-    pixel they read from their level alone; as products every level is read, with those of its boxes alone.
+    The arguments after the levels are the boxes (K, 4) in pixels of their level, the level of each box, and its image.
+    By matrix products, each level is read with its own boxes only, and the results are added.
     """
 
-    one: BoxMean  # of any of the levels
-    levels: tuple[tuple[int, int, int], ...]  # B, H, W of each
+    one: BoxMean  # the op of one level, of any size
+    levels: tuple[tuple[int, int, int], ...]  # B, H, W of each level
 
     linear_in_x = True
     differentiable_given = True
@@ -54,17 +54,17 @@ class LevelMean(Op):
         return linear_plan(forward, [stage for plan in plans for stage in plan.backward])
 
     def _of_levels(self, given: Any) -> Iterator[tuple[BoxMean, tuple[Array, Array]]]:
-        """For each level its op, with its boxes: the others are of no image."""
+        """For each level, its op and the boxes. Boxes of other levels have the image index -1."""
         boxes, level, image = given
         for number, sizes in enumerate(self.levels):
-            there = jnp.where(level == number, image, np.int32(-1))
-            yield dataclasses.replace(self.one, sizes=sizes), (boxes, there)
+            image_of_level = jnp.where(level == number, image, np.int32(-1))
+            yield dataclasses.replace(self.one, sizes=sizes), (boxes, image_of_level)
 
     def linear(self, platform: Platform, given: tuple[Array, ...], *xs: Array | None) -> Array:
         if not self._by_pixels(platform):
             pairs = zip(self._of_levels(given), xs, strict=True)
-            found = [op.linear(platform, boxes, x) for (op, boxes), x in pairs if x is not None]
-            return functools.reduce(lax.add, found)
+            means = [op.linear(platform, boxes, x) for (op, boxes), x in pairs if x is not None]
+            return functools.reduce(lax.add, means)
         known = {n: x for n, x in enumerate(xs) if x is not None}
         flats = [x.reshape(-1, x.shape[-1]) for x in known.values()]
         which, of = self._weighted([*known], *given)
@@ -85,12 +85,12 @@ class LevelMean(Op):
         return tuple(dx.reshape(*sizes, dy.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 
     def _by_pixels(self, platform: Platform) -> bool:
-        """`BoxMean.by_pixels`, of an array of the pixels of all levels."""
+        """`BoxMean.by_pixels` for an array with the pixels of all levels."""
         pixels = sum(map(math.prod, self.levels))
         return dataclasses.replace(self.one, sizes=(pixels,)).by_pixels(platform)
 
     def _joined(self, platform: Platform, xs: Iterable[Any], boxes: Any) -> bool:
-        """Whether boxes (K, 4) are read from one array of all these levels."""
+        """Whether boxes (K, 4) read from one concatenation of the levels `xs`."""
         sizes = [x.size if is_int(x.size) else None for x in xs]
         itemsize = next(iter(xs)).dtype.itemsize
         return joins_levels(platform, sizes, itemsize, boxes.shape[0])
@@ -98,16 +98,16 @@ class LevelMean(Op):
     def _weighted(
         self, numbers: Sequence[int], boxes: Array, level: Array, image: Array
     ) -> tuple[Array, Weighted]:
-        """In which of the levels with these `numbers` each box lies, and its pixels there; none where it does not."""
-        found = level[:, None] == np.asarray(numbers, np.int32)[None]
-        which = jnp.argmax(found, 1).astype(np.int32)
+        """The index in `numbers` of the level of each box, and its pixels, with weight 0 if the level is not listed."""
+        matches = level[:, None] == np.asarray(numbers, np.int32)[None]
+        which = jnp.argmax(matches, 1).astype(np.int32)
         sizes = jnp.asarray([self.levels[n] for n in numbers], np.int32)[which]
-        image = jnp.where(found.any(1), image, np.int32(-1))
+        image = jnp.where(matches.any(1), image, np.int32(-1))
         return which, self.one.weighted([*sizes.T], boxes, image)
 
 
 def level_mean(op: BoxMean, xs: Sequence[Array], *given: Array) -> Array:
-    """What `LevelMean` gives for the levels `xs` of a pyramid, in both modes."""
+    """Evaluate `LevelMean` on the levels `xs`, with forward- and reverse-mode derivatives."""
     dtype = float_dtype(xs[0].dtype)
     xs = vary_together([x.astype(dtype) for x in xs], *given)
     levels: Any = tuple(x.shape[:3] for x in xs)

@@ -1,4 +1,4 @@
-"""What a sum at one scale amounts to at a larger one, and numbers whose derivatives stay within the type."""
+"""Moves, which convert the sums of `scaled.py` to a larger scale, and functions whose derivatives do not overflow."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 State = tuple[Array, ...]
-# What sums at the scale `low` amount to at `high`, given (sums, low, high, rate); linear in the sums.
+# (sums, low, high, rate) -> sums: converts sums at scale `low` to scale `high`; linear in the sums.
 Move = Callable[[Sequence[Any], Array, Array, Any], State]
 
-POLYNOMIAL = 16  # up to here |x|^p of an integer p is multiplied out, so that it is smooth at 0
+# Integer powers up to this exponent are products, so that they are smooth at 0.
+POLYNOMIAL = 16
 
 
 @jax.custom_jvp
 def departure(x: Array) -> Array:
-    """`x - stop_gradient(x)`: zeros whose derivative is 1, also where x is infinite."""
+    """`x - stop_gradient(x)`: zeros with derivative 1, also for infinite x."""
     zeros = lax.full_like(x, 0)
     return lax.select(lax.eq(x, x), zeros, zeros)
 
@@ -32,7 +33,7 @@ def _departure_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array
 
 @jax.custom_jvp
 def divided(x: Array, by: Any) -> Array:
-    """`x / by`. The derivative divides twice: the square of `by`, as jax has it, may leave the type."""
+    """`x / by`. Its derivative divides twice, because the square of `by`, which jax uses, may overflow or underflow."""
     return x / by
 
 
@@ -48,25 +49,26 @@ def size(x: Array) -> Array:
 
 
 def size_to(x: Array, p: Any) -> Array:
-    """`|x|^p`; where that has no derivative at 0, 0 stands in for it."""
+    """`|x|^p`, with derivative 0 at 0 if it has none."""
     if isinstance(p, float) and p == int(p) <= POLYNOMIAL:
         return lax.integer_pow(x if p % 2 == 0 else lax.abs(x), int(p))
     none = lax.abs(x) < jnp.finfo(x.dtype).tiny
-    # Not `jnp.where`, which forgets how an array without elements varies over devices.
+    # `jnp.where` would lose the varying mesh axes of an array without elements.
     some = lax.select(none, lax.full_like(x, 1), x)
     return lax.select(none, lax.full_like(x, 0), lax.exp(p * lax.log(lax.abs(some))))
 
 
 def exponential(*, by_temperature: bool = False) -> Move:
-    """Scales are exponents: a low one weighs `exp(-(high - low) / heat)`.
+    """The move for scales that are exponents: sums at `low` have the weight `exp(-(high - low) / temperature)`.
 
-    Given are the sum of terms, and of terms times the height above the scale to the first and the
-    second power; heights are divided by the heat if `by_heat`.
+    The sums are totals of the terms, of the terms times their height above the scale, and times its square.
+    `by_temperature` divides heights by the temperature.
     """
 
     def move(sums: Sequence[Array], low: Array, high: Array, temperature: Any) -> State:
         info, depth = jnp.finfo(low.dtype), rise(low, high)
-        limit = math.log(2) * (info.nmant - info.minexp)  # exp(-limit) is the least number above 0
+        # exp(-limit) is the smallest positive number.
+        limit = math.log(2) * (info.nmant - info.minexp)
         far = jnp.greater(lax.stop_gradient(depth / temperature), limit)
         depth = jnp.where(far, 0, depth)
         steps = divided(depth, temperature)
@@ -77,13 +79,13 @@ def exponential(*, by_temperature: bool = False) -> Move:
 
 
 def rise(low: Array, high: Array) -> Array:
-    """How far `high` is above `low`; equal infinities are level. The derivative is that of the difference."""
+    """`high - low`, 0 for equal infinities. Its derivative treats `high` as constant."""
     fixed = lax.stop_gradient(low), lax.stop_gradient(high)
     return jnp.where(fixed[0] == fixed[1], 0, fixed[1] - fixed[0]) - departure(low)
 
 
 def moved(sums: Sequence[Array], factor: Array, height: Array) -> State:
-    """The sum of terms, and those of terms times a height to the first and the second power, `height` higher."""
+    """Total and moments of terms times `factor`, after adding `height` to the height of every term."""
     total, *moments = sums
     moved = [total]
     if moments:
@@ -94,9 +96,9 @@ def moved(sums: Sequence[Array], factor: Array, height: Array) -> State:
 
 
 def ratio(low: Array, high: Array) -> Array:
-    """`low / high` of windows of usual size; 0 of those whose scale is 0 or infinite, and of what is infinite.
+    """`low / high`; 0 if `high` is 0 or infinite, or `low` is infinite.
 
-    Some compilers multiply by an inverse, which is no normal number if `high` is among the largest.
+    Some compilers multiply by the inverse of `high`, which is subnormal for the largest numbers; `unit` prevents this.
     """
     usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
     unit = jnp.where(high > 2.0**100, 2.0**-4, 1.0).astype(low.dtype)
@@ -104,6 +106,6 @@ def ratio(low: Array, high: Array) -> Array:
 
 
 def power(sums: Sequence[Array], low: Array, high: Array, rate: Any) -> State:
-    """Scales are factors, not negative: a low one weighs `(low / high)^rate`."""
+    """The move for scales that are non-negative factors: sums at `low` have the weight `(low / high)^rate`."""
     weight = size_to(jnp.where(low == high, 1, ratio(low, high)), rate)
     return tuple(weight * each for each in sums)

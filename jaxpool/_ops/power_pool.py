@@ -1,4 +1,4 @@
-"""Pools of powers: p-norms."""
+"""p-norm pools, with the direct and the scaled evaluation of `RangedOp`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from jaxpool._plan.problem import Platform
 
 
 def _reach(p: float) -> float:
-    """Powers of 2 that a total may be away from 1: less where logarithms of it lose digits."""
+    """Largest |log2| of a total in range. It is lower for powers by logarithms, which lose digits."""
     return 58.0 if p == int(p) <= POLYNOMIAL else 30.0
 
 
@@ -38,7 +38,7 @@ def _root(total: Array, p: float) -> Array:
 
 
 def to(y: Array, p: float) -> Array:
-    """y^p of numbers above 0."""
+    """y^p for positive y."""
     whole = p == int(p) and abs(p) <= POLYNOMIAL
     return lax.integer_pow(y, int(p)) if whole else lax.exp(p * lax.log(y))
 
@@ -51,17 +51,17 @@ def _slope(x: Array, p: float) -> Array:
 
 
 def _norm_slopes(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
-    """Terms weighed by the derivative of `|low / high|^p / p`, low with its sign."""
+    """The move of tangents: weights are the derivative of `|r|^p / p` at `r = low / high`, with signed low."""
     return tuple(_slope(ratio(low, high), p) * each for each in sums)
 
 
 def _still(x: Array) -> Array:
-    """Where an element gets nothing, whatever the rest of its window is."""
+    """Mask of the elements with derivative 0 for any window: zeros and infinities."""
     return jnp.logical_or(jnp.isinf(x), x == 0)
 
 
 def _where_beyond(y: Array, more: Callable[[Array], Array], found: Array) -> Array:
-    """`more(found)` if a norm is beyond the range of its type, else `found`."""
+    """`more(found)` if a norm is infinite, else `found`."""
     checked: Array = lax.cond(
         all_of(jnp.logical_not(jnp.isinf(y))), lambda found: found, more, found
     )
@@ -91,14 +91,14 @@ class NormPool(RangedOp):
         return between(y, min(_reach(p) / p, 100.0))
 
     def outside(self, platform: Platform, grade: Array, y: Array, x: Array) -> Array:
-        """Windows of nothing but zeros are right; y is 0 too where powers are too small to be written down."""
+        """y, if it is 0 only for windows of zeros; the scaled evaluation, if powers underflow or overflow."""
         wide, p = self._taken(x)
         usual = jnp.logical_or(wide == 0, lax.abs(wide) > 2.0 ** -(100 / max(p, 1)))
         right = jnp.logical_and(grade == EMPTY, all_of(usual))
-        found: Array = lax.cond(
+        result: Array = lax.cond(
             right, lambda y, x: y, lambda y, x: self.carefully(platform, x), y, x
         )
-        return found
+        return result
 
     def right(self, y: Array, x: Array) -> Array:
         return jnp.logical_or(self._steady(y), lax.stop_gradient(y) == 0)
@@ -109,7 +109,7 @@ class NormPool(RangedOp):
         return jnp.logical_and(self._near(y, p), between(slope, 60))
 
     def _descent(self, y: Array, p: float) -> Array:
-        """`y^(1 - p)`, of a y of 0, to whose elements no slope leads, 1."""
+        """`y^(1 - p)`; 1 if y is 0, whose elements have slope 0."""
         return to(jnp.where(y == 0, 1, y), 1 - p)
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
@@ -169,8 +169,8 @@ class NormPool(RangedOp):
         return (jnp.where(_still(wide), 0, dx).astype(xs[0].dtype),)
 
     def _moved(self, wide: Array, y: Array, p: float, dot: Array) -> Array:
-        (found,) = self._relative(wide, y, p).gather((dot,), self._later, first=_norm_slopes)
-        return jnp.where(self._flat(y), 0, found)
+        (y_dot,) = self._relative(wide, y, p).gather((dot,), self._later, first=_norm_slopes)
+        return jnp.where(self._flat(y), 0, y_dot)
 
     def _sent(self, wide: Array, y: Array, p: float, dy: Array) -> Array:
         steep = jnp.where(self._flat(y), 0, dy)
@@ -178,7 +178,7 @@ class NormPool(RangedOp):
         return dx
 
     def _smaller(self, wide: Array) -> tuple[Array, Array]:
-        """Inputs and norms so much smaller that a norm of finite numbers is finite; derivatives are the same."""
+        """Inputs and norms, scaled down so that norms of finite numbers are finite. Derivatives do not change."""
         small = wide * 2.0**-32
         return small, self.careful(small)
 
@@ -186,7 +186,7 @@ class NormPool(RangedOp):
         return jnp.logical_or(y == 0, jnp.isinf(y))
 
     def _relative(self, wide: Array, y: Array, p: float) -> Stages:
-        """The stages of tangents and cotangents, `(|x| / y)^(p - 1)` of which arrives."""
+        """The stages of tangents and cotangents, whose total weight is `(|x| / y)^(p - 1)`."""
         return self._stages(wide, p).ending(y)
 
     def _later(self, sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:

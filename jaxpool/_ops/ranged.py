@@ -1,9 +1,8 @@
-"""Pools of powers and exponentials in two ways: plain sums, and a careful way for what leaves the range of the type.
+"""Pools of powers and exponentials with two evaluations: direct sums, and scaled sums outside the range of the dtype.
 
-The plain way adds up whole powers or exponentials by the passes of a sum pool. Its totals tell
-whether it was right: one that is too large, too small or NaN sends the whole array the careful way,
-which jax differentiates. A branch decides, in the value and again in the derivative, which is a
-linear map of its own: what is kept is the inputs and the output, in the type to compute in.
+The direct evaluation (`plain` and `plain_*` methods) sums powers or exponentials with the passes of a sum pool. If a
+total is too large, too small or NaN, the scaled evaluation (`careful` and `careful_*` methods) replaces it. The choice
+is made at run time, in the value and again in the derivative. The residual is the inputs and the unrounded output.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from jaxpool._plan.stages import OpPlan, taps
 
 @custom_vmap
 def least_of(grades: Array) -> Array:
-    """The least of small integers, of all examples of a `vmap` together."""
+    """The minimum of range statuses, over all examples of a `vmap` together."""
     return jnp.min(grades, initial=SURE)
 
 
@@ -44,24 +43,24 @@ def _least_of_batch(size: int, mapped: list[bool], grades: Array) -> tuple[Array
 
 Shares = tuple[Array, ...]
 
-# Grades: within the range; a window of zeros, which some ops treat apart; out of it.
+# Range status of a window: in range; only zeros, which norms handle separately; out of range.
 SURE, EMPTY, OUT = 2, 1, 0
 
 
 def graded(sure: Array, empty: Array | None = None) -> Array:
-    """The grade of each window."""
+    """The range status of each window."""
     rest = np.int8(OUT) if empty is None else jnp.where(empty, np.int8(EMPTY), np.int8(OUT))
     return jnp.where(sure, np.int8(SURE), rest)
 
 
 def between(x: Array, bits: float) -> Array:
-    """Whether the sizes in x lie within so many powers of 2 around 1."""
-    sizes = lax.abs(lax.stop_gradient(x))
-    return jnp.logical_and(sizes >= 2.0**-bits, sizes <= 2.0**bits)
+    """Whether |x| is between `2**-bits` and `2**bits`."""
+    magnitudes = lax.abs(lax.stop_gradient(x))
+    return jnp.logical_and(magnitudes >= 2.0**-bits, magnitudes <= 2.0**bits)
 
 
 def moderate(x: Array) -> Array:
-    """Whether what a derivative is multiplied by leaves its digits alone: 0 or of a usual size."""
+    """Whether a tangent is 0 or of moderate size, so that its products neither overflow nor underflow."""
     return jnp.logical_or(between(x, 60), lax.stop_gradient(x) == 0)
 
 
@@ -69,14 +68,14 @@ BEYOND = "or tap by tap, if a sum leaves the range of its type: tested where the
 
 
 class RangedOp(Op):
-    """An op that is plain within a range. The first of its inputs is x, all others may be differentiated too."""
+    """An op with a direct evaluation within a range. Its first input is x; other arguments may be differentiable."""
 
     window: Window
     differentiable_given = True
     keeps_inputs = True
 
     def plan(self, platform: Platform, *types: Any) -> OpPlan:
-        """The passes of the sums that either way is made of."""
+        """The passes of the direct evaluation, or of the scaled evaluation if there is no other."""
         y = jax.eval_shape(self.careful, *types)
         ways: tuple[Any, ...] = self.careful, self.careful_linear, self.careful_transpose
         if self.is_plain(*types[1:]):
@@ -91,42 +90,42 @@ class RangedOp(Op):
         return self.plain_transpose(xs, y, dy, self.shares(xs, y, dy)[0])
 
     def plain(self, *xs: Array) -> tuple[Array, Array]:
-        """The output by plain sums, and the grade of each window."""
+        """The output by direct sums, and the range status of each window."""
         raise TypeError(f"{type(self).__name__} describes no plain way")
 
     def careful(self, *xs: Array) -> Array:
-        """The output whatever the inputs."""
+        """The output by scaled sums, for any inputs."""
         raise TypeError(f"{type(self).__name__} describes no careful way")
 
     def is_plain(self, *given: Array) -> bool:
-        """Whether there is a plain way at all."""
+        """Whether the op has a direct evaluation."""
         return True
 
     def outside(self, platform: Platform, grade: Array, y: Array, *xs: Array) -> Array:
-        """The output, given that `plain` gave y and the least grade of a window is not SURE."""
+        """The output if `plain` returned y and `grade`, the minimum over all windows, is not SURE."""
         return self.carefully(platform, *xs)
 
     def carefully(self, platform: Platform, *xs: Array) -> Array:
-        """What `careful` gives, in parts of the batch."""
+        """`careful`, evaluated in chunks of the batch."""
         y: Array = map_in_chunks(
             platform, self.window, lambda *xs: (self.careful(*xs),), xs, xs[:1]
         )[0]
         return y
 
     def right(self, y: Array, *xs: Array) -> Array:
-        """Where `plain_linear` is right, read off the output."""
+        """Mask of the windows in which `plain_linear` is accurate, derived from the output."""
         raise TypeError(f"{type(self).__name__} has no range")
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        """The tangent of y within the range; of `dots` those that are zero are None."""
+        """The tangent of y within the range. Zero tangents in `dots` are None."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
     def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        """The tangent of y whatever the inputs."""
+        """The tangent of y for any inputs."""
         return _pushed(self.careful, xs, dots)
 
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
-        """What `plain_transpose` spreads over the windows, and the grade of each."""
+        """The cotangents that `plain_transpose` spreads over the windows, and the range status of each window."""
         raise TypeError(f"{type(self).__name__} describes no shares")
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
@@ -134,7 +133,7 @@ class RangedOp(Op):
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
     def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        """The cotangents of the inputs whatever these are."""
+        """The cotangents of any inputs."""
         return tuple(jax.vjp(self.careful, *xs)[1](dy))
 
     def value(self, platform: Platform, *xs: Array) -> Array:
@@ -169,7 +168,7 @@ class RangedOp(Op):
         right = all_of(self.right(y, *xs))
         for dot in moved:
             right = jnp.logical_and(right, all_of(moderate(dot)))
-        found: Array = lax.cond(
+        result: Array = lax.cond(
             right,
             lambda xs, y, *moved: self.plain_linear(xs, y, spread(moved)),
             careful,
@@ -177,7 +176,7 @@ class RangedOp(Op):
             y,
             *moved,
         )
-        return found
+        return result
 
     def transpose(self, platform: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
         xs, y = residual
@@ -193,7 +192,7 @@ class RangedOp(Op):
             return careful()
         shares, grades = self.shares(xs, y, dy)
         grade = least_of(grades)
-        # Exact: `ranged` rounds y to the type of x, so dy had this type before it was widened.
+        # This cast is exact: `ranged` rounds y to the dtype of x, so dy had this dtype before it was widened.
         dy = dy.astype(xs[0].dtype)
 
         def plain() -> tuple[Array, ...]:
@@ -202,20 +201,20 @@ class RangedOp(Op):
 
         if holds_nothing(y):
             return plain()
-        found: tuple[Array, ...] = one_of(platform, grade > OUT, plain, careful)
-        return found
+        result: tuple[Array, ...] = one_of(platform, grade > OUT, plain, careful)
+        return result
 
     def completed(
         self, platform: Platform, grade: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
-        """What `plain_transpose` gave and, if `grade` is EMPTY, what windows of zeros add; dy is not widened."""
+        """`dxs` of `plain_transpose`, plus the terms of all-zero windows if `grade` is EMPTY. dy is not widened."""
         return dxs
 
 
 def amended(platform: Platform, right: Array, amend: Callable[[Any], Any], y: Any) -> Any:
-    """y, an array or several, or what `amend` makes of it if it is not `right`.
+    """y, one or several arrays, if it is `right`; otherwise `amend(y)`.
 
-    A branch copies the y that it is given. A loop that runs once or not at all has it in place.
+    A branch copies its operand y. A loop of zero or one iterations updates y in place.
     """
     if not amends_in_place(platform):
         return lax.cond(right, lambda y: y, amend, y)
@@ -229,10 +228,10 @@ def amended(platform: Platform, right: Array, amend: Callable[[Any], Any], y: An
 def one_of(
     platform: Platform, right: Array, plain: Callable[[], Any], careful: Callable[[], Any]
 ) -> Any:
-    """`plain()` if that is `right`, else `careful()`.
+    """`plain()` if it is `right`, else `careful()`.
 
-    What a branch reads is stored until it ends. So `plain` runs outside of one, which frees each array once it has been
-    read, and `careful` overwrites what it gave if that is not right.
+    A branch keeps its operands in memory until it ends. Therefore `plain` runs outside of a branch, and
+    `careful` overwrites its result if that is not right.
     """
     if not amends_in_place(platform):
         return lax.cond(right, plain, careful)
@@ -240,22 +239,22 @@ def one_of(
 
 
 def share(dy: Array, slope: Array, sure: Array, empty: Array | None = None) -> tuple[Shares, Array]:
-    """`dy * slope` where a window is `sure`, else 0; and its grade, OUT if the product leaves the range of the type."""
+    """`dy * slope` in windows that are `sure`, else 0, and the range status, OUT if the product is out of range."""
     product = jnp.where(sure, dy * slope, 0)
     in_range = jnp.logical_or(between(product, 100), dy == 0)
     return (product,), graded(jnp.logical_and(sure, in_range), empty)
 
 
 def _pushed(f: Any, xs: Any, dots: Any) -> Array:
-    """The tangent of `f(*xs)`; a tangent that is None is zero."""
+    """The tangent of `f(*xs)`. Tangents that are None are zero."""
     moving = [which for which, dot in enumerate(dots) if dot is not None]
 
     def of(*some: Array) -> Array:
         every = list(xs)
         for which, x in zip(moving, some, strict=True):
             every[which] = x
-        found: Array = f(*every)
-        return found
+        result: Array = f(*every)
+        return result
 
     some = [xs[which] for which in moving]
     dot: Array = jax.jvp(of, some, [dots[which].astype(xs[which].dtype) for which in moving])[1]
@@ -264,7 +263,7 @@ def _pushed(f: Any, xs: Any, dots: Any) -> Array:
 
 @functools.partial(jax.jit, static_argnums=0)
 def ranged(op: RangedOp, x: Array, *given: Array) -> Array:
-    """What `op` computes, in both modes. What is kept is the inputs and the output before it is rounded."""
+    """Evaluate `op` in the dtype of sums and round to the dtype of x, with forward- and reverse-mode derivatives."""
     wide = accumulator(x.dtype)
     given = tuple(array if array.dtype == np.bool_ else array.astype(wide) for array in given)
     return applied(op, x, *given).astype(x.dtype)

@@ -1,4 +1,4 @@
-"""Averages over boxes of images, as products with matrices that the boxes make."""
+"""Averages over boxes of images (RoI align), by two matrix products per box or by gathers of pixels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jaxpool._plan.stages import OpPlan, along, linear_plan
 
 @dataclasses.dataclass(frozen=True)
 class Rows(Op):
-    """Rows of x, each at most once; given where each is, and where in the result each row of x is."""
+    """Rows of x, each at most once, for their positions in x and the inverse of these positions."""
 
     linear_in_x = True
     is_pool = False
@@ -42,39 +42,39 @@ BY_GROUPS = "some boxes of one image at a time"
 
 
 def rows(x: Array, at: Array, back: Array) -> Array:
-    """The rows of x `at` places; zeros for a place beyond the last. `back` is the inverse of `at`."""
+    """The rows of x at positions `at`, with zeros for positions out of bounds. `back` is the inverse of `at`."""
     return apply_given(Rows(), x, at, back)[0]
 
 
 def in_pixels(boxes: Array, scale: float) -> Array:
-    """Boxes (K, 4) in pixels of the image, in the type in which they are computed; 0 for one with a NaN."""
+    """Boxes (K, 4) in pixels of the image, in the dtype of sums. A box with a NaN becomes 0."""
     dtype = accumulator(float_dtype(boxes.dtype))
     wide = jnp.where(are_numbers(boxes)[:, None], boxes.astype(dtype), 0)
     return regions.rounded(wide * np.asarray(scale, dtype))
 
 
 def are_numbers(boxes: Array) -> Array:
-    """Which boxes (K, 4) have no NaN."""
+    """Mask of the boxes (K, 4) without NaN."""
     return ~jnp.isnan(boxes).any(1)
 
 
 def away_from_zero(x: Array) -> Array:
-    """The nearest whole number; of two the one away from 0."""
+    """x rounded to integers, with halves away from 0."""
     return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
 
 
 @dataclasses.dataclass(frozen=True)
 class BoxMean(Op):
-    """The mean of each cell of boxes of images (B, H, W, C); given boxes (K, 4) and the image of each, if several."""
+    """The mean of each cell of boxes (K, 4) in images (B, H, W, C), with optional image indices (K,)."""
 
-    output_shape: tuple[int, ...]  # I, J: cells down and across a box
-    scale: float  # what boxes are multiplied with to be in pixels
-    samples: int | None  # points an axis of a cell; None is ceil(length of the cell in pixels)
-    offset: float = 0.5  # pixels that are subtracted from each corner
-    least: float | None = None  # pixels that a box is long at least
-    empty_is_zero: bool = True  # whether a box without area gives 0
-    own: bool = False  # whether channel c of cell (i, j) is channel (c * I + i) * J + j of x
-    whole: bool = False  # whether corners are rounded and the pixels of a cell averaged
+    output_shape: tuple[int, ...]  # I, J: rows and columns of cells
+    scale: float  # factor from box coordinates to pixels
+    samples: int | None  # points per axis of a cell; None is ceil(length of the cell in pixels)
+    offset: float = 0.5  # pixels subtracted from each corner
+    least: float | None = None  # minimum length of a box in pixels
+    empty_is_zero: bool = True  # whether a box without area has the output 0
+    own: bool = False  # whether channel c of cell (i, j) reads channel (c * I + i) * J + j of x
+    whole: bool = False  # whether corners are rounded and cells average whole pixels
     sizes: tuple[int, ...] = ()  # B, H, W
 
     linear_in_x = True
@@ -103,14 +103,14 @@ class BoxMean(Op):
         return (dx.astype(dy.dtype),)
 
     def by_pixels(self, platform: Platform) -> bool:
-        """Whether cells read the few pixels that they need: far fewer products, if XLA vectorises that, as on CPU."""
-        numbered = math.prod(self.sizes) < 2**31  # pixels have numbers of int32
+        """Whether cells gather the few pixels that they need: far fewer products, if XLA vectorises it, as on CPU."""
+        numbered = math.prod(self.sizes) < 2**31  # pixel indices are int32
         return (
             numbered and plans.reads_pixels(platform, self.samples) and not (self.own or self.whole)
         )
 
     def _spans(self, boxes: Array) -> list[tuple[Array, Array]]:
-        """Where each box begins and how long it is, down and across; one that is infinitely long has no area."""
+        """Start and length of each box, along rows and columns. Infinite lengths become 0."""
         scaled = in_pixels(boxes, self.scale)
         ends = (away_from_zero(scaled) if self.whole else scaled).T
         spans = []
@@ -119,41 +119,41 @@ class BoxMean(Op):
         ):
             length = end - np.asarray(self.offset, ends.dtype) - start
             if self.least is not None:
-                # jnp.maximum has half a derivative at a tie, this the one from the right.
+                # jnp.maximum would have half the derivative at a tie, `jnp.where` has the one-sided derivative.
                 length = jnp.where(length < self.least, self.least, length)
             length = jnp.where(jnp.isfinite(length), length, 0)
             spans.append((start, length))
         return spans
 
     def _full(self, boxes: Array, spans: list[tuple[Array, Array]]) -> Array:
-        """Which boxes count."""
+        """Mask of the boxes without NaN, and with area if `empty_is_zero`."""
         full = (spans[0][1] > 0) & (spans[1][1] > 0)
         known = are_numbers(boxes)
         return known & full if self.empty_is_zero else known
 
     @property
     def pixels_of_a_cell(self) -> int:
-        """How many it reads: each of its points lies between two of an axis."""
+        """Number of pixels that a cell reads: each point interpolates between two pixels per axis."""
         return (2 * (self.samples or 1)) ** 2
 
     def weighted(self, sizes: Sequence[Any], boxes: Array, *images: Array) -> Weighted:
-        """The pixels of each cell and their weights. Images have the `sizes` B, H, W, or those of each box, (K,)."""
+        """The pixels of each cell and their weights. `sizes` are B, H, W, of all images or (K,) per box."""
         batch, height, width = sizes
         image = images[0] if images else jnp.zeros(boxes.shape[0], np.int32)
         spans = self._spans(boxes)
         full = self._full(boxes, spans) & (image >= 0) & (image < batch)
-        found = [
+        lines = [
             regions.points(*span, count, size, self.samples or 1)
             for span, count, size in zip(spans, self.output_shape, (height, width), strict=True)
         ]
-        (row, down), (column, across) = found
+        (row, down), (column, across) = lines
         first = jnp.clip(image, 0, batch - 1) * (height * width)
         width = jnp.broadcast_to(jnp.asarray(width, np.int32), image.shape)
         row = first[:, None, None] + row * width[:, None, None]
         return Weighted((row, jnp.where(full[:, None, None], down, 0)), (column, across))
 
     def _read(self, x: Array, *given: Array) -> Array:
-        """The sum over the pixels of each cell, one after another."""
+        """The weighted sum over the pixels of each cell, gathered one by one."""
         return read(x.reshape(-1, x.shape[-1]), self.weighted(self.sizes, *given))
 
     def _sent(self, dy: Array, boxes: Array, *images: Array) -> Array:
@@ -163,26 +163,26 @@ class BoxMean(Op):
         return dx.reshape(*self.sizes, dy.shape[-1])
 
     def sent(self, dy: Array, which: Array, of: Weighted, counts: Sequence[int]) -> list[Array]:
-        """What cells send to arrays of so many pixels, of which each box lies in one."""
+        """Scatter cotangents of cells to arrays of `counts` pixels. Box k belongs to array `which[k]`."""
         down, across = self.output_shape
         parts = plans.parts_of_a_box((down, across), self.pixels_of_a_cell, dy.shape[-1])
         return send(dy, which, of, counts, parts)
 
     def _multiplied(self, x: Array, boxes: Array, *images: Array) -> Array:
-        """By a product with the weights of the rows, and one with those of the columns."""
+        """The averages by one product with the weights of the rows and one with the weights of the columns."""
         dtype = accumulator(x.dtype)
         wide = x.astype(dtype)
         finite = jnp.isfinite(wide)
-        # A weight of 0 does not undo an infinity or a NaN.
+        # Weights of 0 times infinity or NaN would be NaN.
         clean = jnp.where(finite, wide, 0)
         summed, matrices = self._products(dtype, boxes, *images)
 
         def marked(y: Array) -> Array:
-            """y with the infinities and NaNs that its samples touch: a NaN is both infinities."""
+            """y plus the infinities that its samples touch. A NaN counts as both infinities, whose sum is NaN."""
             constant = lax.stop_gradient(matrices)
             for value in (np.inf, -np.inf):
-                found = lax.stop_gradient(~finite & ~(wide == -value)).astype(dtype)
-                y = y + jnp.where(summed(found, *constant) > 0, jnp.asarray(value, dtype), 0)
+                sources = lax.stop_gradient(~finite & ~(wide == -value)).astype(dtype)
+                y = y + jnp.where(summed(sources, *constant) > 0, jnp.asarray(value, dtype), 0)
             return y
 
         return lax.cond(jnp.all(finite), lambda y: y, marked, summed(clean, *matrices))
@@ -190,7 +190,7 @@ class BoxMean(Op):
     def _products(
         self, dtype: DType, boxes: Array, *images: Array
     ) -> tuple[Callable[..., Array], tuple[Array, Array]]:
-        """A function of x and two matrices, and the matrices: of groups of boxes of one image."""
+        """A function of x and two matrices, and these matrices, in groups of boxes of one image."""
         count, size = boxes.shape[0], plans.boxes_of_a_product(boxes.shape[0])
         groups = regions.group(images[0] if images else None, count, self.sizes[0], size)
         matrices = self._weights(rows(boxes, groups.box, groups.slot), dtype)
@@ -203,7 +203,7 @@ class BoxMean(Op):
         return summed, matrices
 
     def _weights(self, boxes: Array, dtype: DType) -> tuple[Array, Array]:
-        """How much the rows and the columns of the images weigh in those of the cells."""
+        """The weights of image rows and columns in the rows and columns of cells."""
         spans, matrices = self._spans(boxes), []
         for (start, length), cells, size in zip(
             spans, self.output_shape, self.sizes[1:], strict=True
@@ -219,13 +219,13 @@ class BoxMean(Op):
 
 
 def box_mean(op: BoxMean, x: Array, boxes: Array, *images: Array) -> Array:
-    """What the op gives for images of the sizes of x, in both modes."""
+    """Evaluate `op` on images x, with forward- and reverse-mode derivatives."""
     x = vary_together([x.astype(float_dtype(x.dtype))], boxes, *images)[0]
     return apply_given(dataclasses.replace(op, sizes=x.shape[:3]), x, boxes, *images)[0]
 
 
 def boxes_at_once(op: BoxMean, channels: Any, samples: int) -> int | None:
-    """Of how many boxes the points are held at once, `samples` an axis of a cell; None for all."""
+    """Number of boxes whose points are in memory at a time, for `samples` per axis of a cell; None for all."""
     if plans.few_points(samples) or not is_int(channels):
         return None
     return plans.boxes_at_once(op.output_shape, channels)

@@ -1,4 +1,4 @@
-"""The logarithm of the sum of the exponentials of all elements up to each one."""
+"""Cumulative logsumexp along an axis."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from jaxpool._plan.stages import OpPlan, linear_plan
 
 @dataclasses.dataclass(frozen=True)
 class Powers(Op):
-    """`exp(x - m)`, which is its own derivative; m is given, and held constant.
+    """`exp(x - m)`, which is its own derivative. m is an argument that is treated as constant.
 
-    It may be: m changes a sum of these by a factor, and adding m to the logarithm of the sum takes that out again.
+    The final result does not depend on m: m scales the sum, and adding m to the logarithm of the sum cancels this.
     """
 
     differentiable_given = True
@@ -40,7 +40,7 @@ class Powers(Op):
 
 @dataclasses.dataclass(frozen=True)
 class FadingSum(Op):
-    """`y[i] = sum over j <= i of x[j] * exp(m[j] - m[i])` along an axis, given m, which never falls along it."""
+    """`y[i] = sum over j <= i of x[j] * exp(m[j] - m[i])` along an axis, for a nondecreasing m."""
 
     axis: int
 
@@ -54,14 +54,14 @@ class FadingSum(Op):
         return fading_sums(x, given[0], self.axis, False, scan_of(platform, x))
 
     def transpose(self, platform: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
-        m = lax.neg(given[0])  # backwards it is this that never falls
+        m = lax.neg(given[0])  # nondecreasing in reverse
         return (fading_sums(dy, m, self.axis, True, scan_of(platform, dy)),)
 
 
 def running_log_of_sums(x: Array, axis: int) -> Array:
     """`log(sum over j <= i of exp(x[j]))` along an axis.
 
-    Every sum is relative to the largest element in it, and what is added is at most that: nothing overflows.
+    Every sum is relative to its largest element, so its terms are at most 1 and do not overflow.
     """
     wide = cast(x, accumulator(x.dtype))
     largest = value(Running("max", "first", axis, False), lax.stop_gradient(wide))

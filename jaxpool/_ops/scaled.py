@@ -1,15 +1,14 @@
-"""Windowed sums of terms too large or too small to be written down: each sum carries its own scale.
+"""Windowed sums of terms that may overflow or underflow: each sum is stored relative to a scale of its own.
 
-A window is summed an axis after another. At each stage an element has a scale, `low`, and a window the largest of
-those, `high`: its sums are of terms written at `high`, which no term exceeds.
+A window is summed one axis at a time. At each stage an element has a scale `low`, and a window has the maximum of
+these scales as its scale `high`. The terms of its sums are relative to `high`, so no term overflows.
 
     x           3   900    1    2 | 5    0   7  2
     high          900        2      5        7        stage 1: sums of exp(x - 900), of exp(x - 2), ...
-    high               900                7           stage 2: those times exp(2 - 900), exp(5 - 7), added up
+    high               900                7           stage 2: sums of these times exp(2 - 900), exp(5 - 7)
 
-What a stage makes of sums is linear in them; cotangents go back through its stages by the transpose. Each is a loop
-over taps, so a program does not grow with the window. Scales are constants to AD: a sum is the same whatever
-scales it is written with.
+A stage is linear in the sums, so cotangents go back by its transpose. For overlapping windows it is a loop over taps,
+so the program does not grow with the window. Scales are constants for autodiff: a sum does not depend on its scale.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ Sums = Sequence[Array | float]
 
 @dataclasses.dataclass(frozen=True)
 class _StoredSum(SumPool):
-    """Sums that are computed once, however many read them: else XLA adds up a window in every reader."""
+    """A sum pool whose result is stored; otherwise XLA recomputes the sums in every consumer."""
 
     def plan(self, platform: Platform, x: Any) -> OpPlan:
         plan = SumPool.plan(self, platform, x)
@@ -65,7 +64,7 @@ class _StoredSum(SumPool):
 
 
 def widened(x: Array, window: Window) -> Array:
-    """x in the type to compute in; an element that no window reaches is 0, lest it be NaN."""
+    """x in the dtype of sums. Elements that are in no window become 0, in case they are NaN."""
     x = x.astype(accumulator(x.dtype))
     for dim in window.dims:
         real = reached(dim)
@@ -75,9 +74,9 @@ def widened(x: Array, window: Window) -> Array:
 
 
 def within(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
-    """`value` in `dtype`; a number too small or too large to be inverted there is brought back.
+    """`value` in `dtype`. A Python number is clipped to magnitudes whose inverses are normal.
 
-    Back to 2^32 times the least normal number, and to the part `largest` of the largest.
+    The bounds are 2^32 times the smallest normal number, and `largest` times the largest number.
     """
     if isinstance(value, jax.Array):
         return value.astype(dtype)
@@ -87,24 +86,24 @@ def within(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
 
 
 def spread_of(window: Window, dy: Array, *, stored: bool = False) -> Array:
-    """The transposed sum over `window`; if `stored`, computed once."""
+    """The transposed sum over `window`, with its result stored in memory if `stored`."""
     op = _StoredSum(window) if stored else SumPool(window)
     return linear_map(op, (), [dy], given=(True,), transposed=True)[0]
 
 
 def sum_of(window: Window, x: Array, *, stored: bool = False) -> Array:
-    """The sum over each window; if `stored`, computed once."""
+    """The sum over each window, with its result stored in memory if `stored`."""
     return apply(_StoredSum(window) if stored else SumPool(window), "jvp", x)
 
 
 def summed_as(value: Array, like: Array) -> Array:
-    """`value` added up along the axes that `like` has one number for."""
+    """`value` summed along the axes of size 1 of `like`."""
     axes = tuple(axis for axis, length in enumerate(like.shape) if length == 1)
     return jnp.sum(value, axis=axes, keepdims=True)
 
 
 def window_max(x: Array, window: Window, fill: Any) -> Array:
-    """The maximum of each window, an axis after another; padding holds `fill`."""
+    """The maximum of each window, one axis at a time. The padding value is `fill`."""
     for dim in window.dims:
         along = Window((dim,))
         if dim.whole:
@@ -119,22 +118,22 @@ def _max_along(padded: Array, along: Window) -> Array:
 
 
 def same_along(array: Array, window: Window) -> bool:
-    """Whether an array of the rank of the output has one number along all pooled axes."""
+    """Whether an array with the rank of the output has size 1 along all pooled axes."""
     return math.prod(array.shape[axis] for axis in window.axes) == 1
 
 
 @dataclasses.dataclass(frozen=True)
 class _Stage:
-    """Sums over `window`, from the scales `low` of its elements to those of the windows, `high`."""
+    """Sums over `window`, from the scales `low` of the elements to the scales `high` of the windows."""
 
     window: Window
     low: Array
     high: Array
-    rate: Any  # what the moves are told beside: a number, or what broadcasts against `high`
+    rate: Any  # last argument of the moves: a number, or an array that broadcasts against `high`
     fill: float  # the scale of padding
 
     def gather(self, move: Move, sums: Sums) -> State:
-        """The sums of each window; a number stands for itself at each element."""
+        """The sums of each window. A float in `sums` is the value of every element."""
         if not self.window.overlapping:
             terms = move(sums, *self._of_elements())
             return tuple(sum_of(self.window, term) for term in terms)
@@ -157,24 +156,24 @@ class _Stage:
         return tap_loop.join_taps(self.window, terms_at, tap_loop.added)
 
     def spread(self, move: Move, totals: Sequence[Array]) -> State:
-        """The transpose of `gather`: of cotangents of the sums of windows."""
+        """The transpose of `gather`, applied to cotangents of the sums of windows."""
         if not self.window.overlapping:
             spread = [spread_of(self.window, total) for total in totals]
             return _transposed(move, spread, *self._of_elements())
         padded = [tap_loop.pad_windows(self.high, self.window, np.inf)]
         padded += [tap_loop.pad_windows(total, self.window, 0) for total in totals]
-        own = varies_along(self.rate, self.window)
-        rate = tap_loop.pad_windows(self._whole_rate(), self.window, 1) if own else self.rate
+        varies = varies_along(self.rate, self.window)
+        rate = tap_loop.pad_windows(self._whole_rate(), self.window, 1) if varies else self.rate
 
         def shares_at(tap: Any) -> State:
             high, *cotangents = [tap_loop.window_at(each, self.window, tap) for each in padded]
-            of_window = tap_loop.window_at(rate, self.window, tap) if own else rate
+            of_window = tap_loop.window_at(rate, self.window, tap) if varies else rate
             return _transposed(move, cotangents, self.low, high, of_window)
 
         return tap_loop.join_taps(self.window, shares_at, tap_loop.added)
 
     def _of_elements(self) -> tuple[Array, Array, Any]:
-        """The scale of each element, and the scale and the rate of its window; of one without a window 0 and 1."""
+        """The scale of each element, and the scale and rate of its window; 0 and 1 for an element in no window."""
         high, rate = spread_of(self.window, self.high), self.rate
         if varies_along(rate, self.window):
             rate = spread_of(self.window, self._whole_rate())
@@ -182,7 +181,7 @@ class _Stage:
         return self.low, high, rate
 
     def _whole_rate(self) -> Array:
-        """The rate in the shape of the output along the pooled axes."""
+        """The rate, broadcast to the shape of the output along the pooled axes."""
         shape = list(self.rate.shape)
         for dim in self.window.dims:
             shape[dim.axis] = dim.out
@@ -194,19 +193,19 @@ def _transposed(
 ) -> State:
     like = [low] * len(cotangents)
     back = jax.linear_transpose(lambda *sums: move(sums, low, high, rate), *like)
-    found: State = back(tuple(cotangents))
-    return found
+    terms: State = back(tuple(cotangents))
+    return terms
 
 
 def varies_along(rate: Any, window: Window) -> bool:
-    """Whether windows have rates of their own along pooled axes: then no two share a sum."""
+    """Whether the rate varies along pooled axes, so that windows cannot share partial sums."""
     known = isinstance(rate, (jax.Array, jax.ShapeDtypeStruct))
     return known and not same_along(rate, window)
 
 
 @dataclasses.dataclass(frozen=True)
 class Stages:
-    """The stages of sums over a window: `first` moves the elements, another move the sums of the stages after it."""
+    """The stages of sums over a window. The move `first` applies to elements, `move` to the sums of later stages."""
 
     stages: tuple[_Stage, ...]
 
@@ -216,18 +215,18 @@ class Stages:
         return self.stages[-1].high
 
     def ending(self, high: Array) -> Stages:
-        """The same with other scales of the windows."""
+        """The same stages with other scales of the windows."""
         return Stages((*self.stages[:-1], dataclasses.replace(self.stages[-1], high=high)))
 
     def gather(self, sums: Sums, move: Move, first: Move | None = None) -> State:
-        """The sums of each window; a number stands for itself at each element."""
-        found = self.stages[0].gather(first or move, sums)
+        """The sums of each window. A float in `sums` is the value of every element."""
+        totals = self.stages[0].gather(first or move, sums)
         for stage in self.stages[1:]:
-            found = stage.gather(move, found)
-        return found
+            totals = stage.gather(move, totals)
+        return totals
 
     def spread(self, totals: Sequence[Array], move: Move, first: Move | None = None) -> State:
-        """What each element gets of cotangents of the sums of windows."""
+        """The transpose of `gather`: the cotangents of the elements."""
         for stage in reversed(self.stages):
             totals = stage.spread((first or move) if stage is self.stages[0] else move, totals)
         return tuple(totals)
@@ -239,8 +238,8 @@ Highest = Callable[[Array, Window], Array]
 def in_stages(
     x: Array, window: Window, rate: Any, fill: float, highest: Highest, scale: Array | None = None
 ) -> Stages:
-    """The stages of sums of x, whose scales are x itself unless `scale` is given; padding has the scale `fill`."""
-    found: list[_Stage] = []
+    """The stages of sums over x. The scales of the elements are `scale`, by default x; padding has the scale `fill`."""
+    made: list[_Stage] = []
     low = lax.stop_gradient(x if scale is None else scale)
     used = sorted((dim for dim in window.dims if not dim.idle), key=lambda dim: -dim.axis)
     groups = [Window((dim,)) for dim in used]
@@ -248,11 +247,11 @@ def in_stages(
         groups = [window]
     for group in groups:
         high = lax.stop_gradient(highest(low, group))
-        found.append(_Stage(group, low if found else x, high, rate, fill))
+        made.append(_Stage(group, low if made else x, high, rate, fill))
         low = high
-    return Stages(tuple(found))
+    return Stages(tuple(made))
 
 
 def largest(fill: float) -> Highest:
-    """The maximum of each window, where padding holds `fill`."""
+    """A function that returns the maximum of each window, with padding value `fill`."""
     return lambda low, window: window_max(low, window, fill)

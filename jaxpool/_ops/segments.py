@@ -1,4 +1,4 @@
-"""The extreme, the sum and the mean of the rows of each segment."""
+"""Maximum, minimum, sum and mean of the rows of each segment."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def summed(platform: Platform) -> Stages:
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSelect(Op):
-    """The extreme of the rows of each of `count` segments, given the segment of each row, and perhaps a mask.
+    """The maximum or minimum of the rows of each of `count` segments, for ids and an optional mask.
 
-    Keeps the ids and the number of the chosen row of each output; with "split" a bit per element of
-    x, whether it ties, and how many do.
+    The residual is the ids and the row number of each output element; with "split" the ids, one bit per element
+    of x that is set for ties, and the number of ties.
     """
 
     kind: Kind
@@ -79,22 +79,24 @@ class SegmentSelect(Op):
         return encode(self._decoded(x, ids, *mask), x.dtype)
 
     def _decoded(self, x: Array, ids: Array, *mask: Array) -> Array:
-        """The extremes, in the type in which they are compared."""
+        """The maxima or minima, in the dtype of comparisons."""
         largest = self.kind == "max"
         worst = decoded_losing(x.dtype, self.kind)
         wide = masked(decode(x), worst, *mask)
         y = self._joined(jax.ops.segment_max if largest else jax.ops.segment_min, wide, ids)
-        identity = lax.full_like(y, worst)  # not -inf if x has none
+        # `jax.ops` returns an infinity for an empty segment, also where the dtype of x has none.
+        identity = lax.full_like(y, worst)
         return (lax.max if largest else lax.min)(y, identity)
 
     def _tied(
         self, platform: Platform, x: Array, decoded: Array, ids: Array, *mask: Array
     ) -> Array:
-        """Whether each element of x is the extreme of its segment, and counts; of rows in no segment any answer."""
+        """Mask of the elements of x that attain the extremum of their segment; arbitrary for rows in no segment."""
         casts = casts_to_compare(platform) and x.dtype == jnp.bfloat16
         wide = x.astype(np.float32) if casts else decode(x)
         tied = lax.eq(wide, beside_rows(decoded, ids))
-        if is_float(wide.dtype):  # one that counts is its segment's extreme: a scatter keeps NaN
+        # A scatter propagates NaN, so a NaN that takes part is the extremum.
+        if is_float(wide.dtype):
             tied = tied | lax.ne(wide, wide)
         return tied & mask[0] if mask else tied
 
@@ -102,8 +104,8 @@ class SegmentSelect(Op):
         decoded = self._decoded(x, ids, *mask)
         y = encode(decoded, x.dtype)
         if self.ties == "split":
-            found = functools.partial(self._tie_bits, platform)
-            bits = materialise(barrier_on(platform), found, x, decoded, ids, *mask)
+            kernel = functools.partial(self._tie_bits, platform)
+            bits = materialise(barrier_on(platform), kernel, x, decoded, ids, *mask)
             return y, (ids, bits, self._ways(platform, x, decoded, bits, ids))
         none = -1 if self.ties == "last" else x.shape[0]
         tied = self._tied(platform, x, decoded, ids, *mask)
@@ -118,10 +120,10 @@ class SegmentSelect(Op):
         return pack(self._tied(platform, x, decoded, ids, *mask) & known, 0)
 
     def _ways(self, platform: Platform, x: Array, decoded: Array, bits: Array, ids: Array) -> Array:
-        """How many rows attain the extreme of each segment.
+        """The number of tied rows of each segment.
 
-        A segment that has a row has a bit, and one whose extreme is not the identity has a row: where there are as
-        many bits as such extremes, nothing ties.
+        A segment with rows has at least one bit, and a segment whose extremum is not the identity has rows. If there
+        are as many bits as such segments, no rows tie.
         """
 
         def counted(bits: Array, ids: Array) -> Array:
@@ -155,9 +157,9 @@ class SegmentSelect(Op):
             )
             return _divided(sums, ways).astype(x_dot.dtype)
         ids, chosen = residual
-        found = jnp.take_along_axis(wide, jnp.clip(chosen, 0, wide.shape[0] - 1), 0, mode="clip")
+        selected = jnp.take_along_axis(wide, jnp.clip(chosen, 0, wide.shape[0] - 1), 0, mode="clip")
         real = (chosen >= 0) & (chosen < wide.shape[0])
-        return jnp.where(real, found, 0).astype(x_dot.dtype)
+        return jnp.where(real, selected, 0).astype(x_dot.dtype)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         wide = dy.astype(accumulator(dy.dtype))
@@ -170,16 +172,16 @@ class SegmentSelect(Op):
         if self._sends_to_chosen(platform, dy, ids.shape[0]):
             rows = ids.shape[0]
             return (put_in_order(dy, checked_position(chosen, rows), [0], [rows]),)
-        mine = beside_rows(chosen, ids)  # a row in no segment is never chosen
+        mine = beside_rows(chosen, ids)  # a row in no segment is never selected
         number = lax.broadcasted_iota(np.int32, mine.shape, 0)
         return (jnp.where(mine == number, beside_rows(dy, ids), 0),)
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSum(Op):
-    """The sum of the rows of each of `count` segments, or with `mean` their average, 0 of no rows.
+    """The sum of the rows of each of `count` segments, or with `mean` their average; 0 for no rows.
 
-    Given the segment of each row, for a mean the number of rows of each segment, and perhaps a `where` mask.
+    The arguments are x, the ids, the number of rows of each segment (only for a mean), and an optional `where` mask.
     """
 
     count: int
@@ -205,6 +207,6 @@ class SegmentSum(Op):
 
 
 def _divided(x: Array, counts: Array) -> Array:
-    """x over as many as there are, at least 1; `counts` has the first axis of x, or all."""
+    """x divided by `counts`, at least 1, which has the first axes of x."""
     counts = counts.reshape(*counts.shape, *[1] * (x.ndim - counts.ndim))
     return x / jnp.maximum(counts, 1).astype(x.dtype)

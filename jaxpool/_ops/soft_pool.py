@@ -1,4 +1,4 @@
-"""Pools of exponentials: logsumexp and softmax."""
+"""Logsumexp and softmax pools, each with the direct and the scaled evaluation of `RangedOp`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from jaxpool._ops.scaled import (
     within,
 )
 
-REACH = 58  # powers of 2 that a total may be away from 1: with a cotangent as far, all is normal
-NOTHING = 200  # exponents of e below minus this add nothing to a total within that reach
+# Largest |log2| of a total in range. Its products with cotangents of similar size are normal numbers.
+REACH = 58
+# exp(-NOTHING) adds nothing to a total in range.
+NOTHING = 200
 
 
 @dataclasses.dataclass(frozen=True)
 class SoftPool(RangedOp):
-    """What the exponentials of each window make; `temperature` is None if an array comes with x.
+    """Base class of both pools. `temperature` is None if it is an array, the second input.
 
-    If it is `masked`, x is -inf where it does not count, and two arrays of bools come last. The first says in which
-    windows nothing counts: 1 is added to their totals, lest these be taken for out of range, and their values are 0.
-    The second says which elements count, and so tells an element that is -inf from one that is left out.
+    If `masked`, two bool arrays come last. The first marks windows without any selected element: 1 is added to their
+    totals, to keep them in range, and their output is 0. The second is the mask. Excluded elements count as -inf.
     """
 
     window: Window
@@ -56,11 +57,11 @@ class SoftPool(RangedOp):
         return wide, within(temperature, wide.dtype, largest=0.25)  # its inverse is normal
 
     def _counted(self, x: Array, fill: float, *given: Array) -> Array:
-        """x, or what of it counts; elsewhere `fill`."""
+        """x with `fill` where the mask is False."""
         return jnp.where(given[-1], x, fill) if self.masked else x
 
     def _plainly(self, x: Array, *given: Array) -> tuple[Array, Any]:
-        """The same for the plain way: derivatives of what does not count are finite."""
+        """x and temperature of the direct evaluation. Excluded elements are finite, and so are their derivatives."""
         wide, temperature = self._taken(x, *given)
         if self.masked:
             floor = lax.stop_gradient(jnp.asarray(-NOTHING * temperature, wide.dtype))
@@ -76,13 +77,13 @@ class SoftPool(RangedOp):
         return in_stages(x, self.window, temperature, -np.inf, largest(-np.inf))
 
     def _of_some(self, y: Array, *given: Array) -> Array:
-        """An array of the output, 0 for windows in which nothing counts."""
+        """y with 0 for windows without a selected element."""
         return jnp.where(given[-2], 0, y) if self.masked else y
 
     def _careful_sums(
         self, stages: Stages, moments: int, *given: Array, by_temperature: bool = False
     ) -> State:
-        """The sum of `exp((x - m) / heat)`, and of that times (x - m) to the powers up to `moments`."""
+        """The sum of `exp((x - m) / temperature)`, and its `moments`: the sums times powers of (x - m)."""
         sums = [0.0] * moments
         if not self.masked:
             return stages.gather([1.0, *sums], exponential(by_temperature=by_temperature))
@@ -92,49 +93,50 @@ class SoftPool(RangedOp):
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, temperature = self._plainly(*xs)
-        found, given = [], xs[1:]
+        terms, given = [], xs[1:]
         if dots[0] is not None:
             x_dot = self._counted(dots[0], 0, *given)
-            found.append(self._pushed(wide, y, temperature, x_dot, *given))
+            terms.append(self._pushed(wide, y, temperature, x_dot, *given))
         if dots[1:] and dots[1] is not None:
-            # What x and the temperature are multiplied by, y is.
-            own = self._pushed(wide, y, temperature, jnp.where(jnp.isinf(wide), 0, wide), *given)
-            found.append((y - own) * divided(dots[1], temperature))
-        return sum(found[1:], found[0])
+            # Euler's theorem: y is homogeneous of degree 1 in x and the temperature.
+            euler = self._pushed(wide, y, temperature, jnp.where(jnp.isinf(wide), 0, wide), *given)
+            terms.append((y - euler) * divided(dots[1], temperature))
+        return sum(terms[1:], terms[0])
 
     def _pushed(self, x: Array, y: Array, temperature: Any, x_dot: Array, *given: Array) -> Array:
-        """The tangent of y, given that of x, within the range."""
+        """The tangent of y for a tangent of x, within the range."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
     def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         wide, temperature = self._plainly(*xs)
         dx = self._counted(self._pulled(wide, temperature, shares), 0, *xs[1:])
-        found = [dx.astype(xs[0].dtype)]
+        cotangents = [dx.astype(xs[0].dtype)]
         if self.inputs == 2:
-            own = jnp.where(jnp.isinf(wide), 0, wide) * dx  # an infinity that weighs nothing
+            # Infinite elements have weight 0 here.
+            euler = jnp.where(jnp.isinf(wide), 0, wide) * dx
             dy = self._of_some(dy, *xs[1:])
-            found.append(
-                divided(summed_as(dy * y, temperature) - summed_as(own, temperature), temperature)
+            cotangents.append(
+                divided(summed_as(dy * y, temperature) - summed_as(euler, temperature), temperature)
             )
-        return tuple(found)
+        return tuple(cotangents)
 
     def _pulled(self, x: Array, temperature: Any, shares: Shares) -> Array:
-        """The cotangent of x, given the shares of the windows, within the range."""
+        """The cotangent of x from the shares of the windows, within the range."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
     def slope(self, stages: Stages, *given: Array) -> Array:
-        """The derivative of the output to the temperature."""
+        """The derivative of the output with respect to the temperature."""
         raise TypeError(f"{type(self).__name__} describes no slope")
 
     def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, temperature = self._taken(*xs)
-        stages, found = self._stages(wide, temperature), []
+        stages, terms = self._stages(wide, temperature), []
         if dots[0] is not None:
             x_dot = self._counted(dots[0], 0, *xs[1:])
-            found.append(self._careful_pushed(stages, x_dot, *xs[1:]))
+            terms.append(self._careful_pushed(stages, x_dot, *xs[1:]))
         if dots[1:] and dots[1] is not None:
-            found.append(self.slope(stages, *xs[1:]) * dots[1])
-        return sum(found[1:], found[0])
+            terms.append(self.slope(stages, *xs[1:]) * dots[1])
+        return sum(terms[1:], terms[0])
 
     def _careful_pushed(self, stages: Stages, x_dot: Array, *given: Array) -> Array:
         raise TypeError(f"{type(self).__name__} describes no careful linear map")
@@ -143,19 +145,19 @@ class SoftPool(RangedOp):
         wide, temperature = self._taken(*xs)
         stages = self._stages(wide, temperature)
         dx = self._counted(self._careful_pulled(stages, dy, *xs[1:]), 0, *xs[1:])
-        found = [dx.astype(xs[0].dtype)]
+        cotangents = [dx.astype(xs[0].dtype)]
         if self.inputs == 2:
-            found.append(
+            cotangents.append(
                 summed_as(self._of_some(dy, *xs[1:]) * self.slope(stages, *xs[1:]), temperature)
             )
-        return tuple(found)
+        return tuple(cotangents)
 
     def _careful_pulled(self, stages: Stages, dy: Array, *given: Array) -> Array:
         raise TypeError(f"{type(self).__name__} describes no careful transpose")
 
 
 class LogSumExpPool(SoftPool):
-    """`heat * log(sum of exp(x / heat))`."""
+    """`temperature * log(sum of exp(x / temperature))`."""
 
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
         wide, temperature = self._plainly(x, *given)
@@ -199,23 +201,23 @@ class LogSumExpPool(SoftPool):
 
 
 class SoftmaxPool(SoftPool):
-    """The mean of x, weighted by `exp(x / heat)`."""
+    """The mean of x, weighted by `exp(x / temperature)`."""
 
     def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
         wide, temperature = self._plainly(x, *given)
         weight, total = self._weights(wide, temperature, *given)
-        # What weighs nothing takes nothing, though it were infinite.
+        # An infinite element of weight 0 contributes 0, not NaN.
         moment = jnp.where(weight == 0, 0, wide * weight)
         return sum_of(self.window, moment) / total, graded(between(total, REACH))
 
     def _weights(self, x: Array, temperature: Any, *given: Array) -> tuple[Array, Array]:
-        # A weight beyond the range stays finite, as its derivative does, which is multiplied by 0.
+        # Weights out of range stay finite, because their derivatives are multiplied by 0.
         steps = divided(x, temperature)
         weight = lax.exp(lax.min(steps, lax.full_like(steps, 2 * REACH * math.log(2))))
         return weight, self._total(weight, *given, stored=True)
 
     def right(self, y: Array, x: Array, *given: Array) -> Array:
-        """Where no exponent is far from 0."""
+        """Mask of the elements whose exponents are in range."""
         wide, temperature = self._taken(x, *given)
         steps = lax.stop_gradient(wide / temperature)
         near = lax.abs(steps) < REACH * math.log(2)

@@ -1,4 +1,4 @@
-"""The softmax and the logsumexp of the rows of each segment."""
+"""Softmax and logsumexp over the rows of each segment."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BEYOND = (
 
 @dataclasses.dataclass(frozen=True)
 class Segments:
-    """How many segments there are, and whether ids never fall."""
+    """The number of segments, and whether ids are sorted."""
 
     count: int
     is_sorted: bool
@@ -59,7 +59,7 @@ class Segments:
         return total(x, ids, self.count, self.is_sorted, one_by_one=adds_in_order(platform))
 
     def powers(self, x: Array, temperature: float, ids: Array, *mask: Array) -> tuple[Array, Array]:
-        """`exp((x - m) / T)`, and m, the largest of each segment."""
+        """`exp((x - m) / T)`, and the maximum m of each segment."""
         wide = decode(x)
         counts = masked(wide, -jnp.inf, *mask)
         largest = scattered(jax.ops.segment_max, counts, ids, self.count, self.is_sorted)
@@ -67,31 +67,31 @@ class Segments:
 
 
 def _powers(wide: Array, largest: Array, temperature: float, ids: Array, *mask: Array) -> Array:
-    """`exp((x - m) / T)`, m the largest of the segment of each row; 0 where the mask is False."""
+    """`exp((x - m) / T)`, with the maximum m of the segment of each row; 0 where the mask is False."""
     if temperature * 2**8 > float(jnp.finfo(wide.dtype).max):
-        # A difference may overflow of which the exponential is not 0. Its half does not.
+        # x - m may overflow although its exponential is not 0. Half of it does not.
         wide, largest, temperature = wide * 0.5, largest * 0.5, temperature * 0.5
     above = beside_rows(largest, ids)
-    # Of infinities that are level the difference is NaN.
+    # The difference of equal infinities would be NaN.
     far = jnp.where(lax.eq(wide, above), 0, lax.sub(wide, above))
     return masked(lax.exp(far / jnp.asarray(temperature, wide.dtype)), 0, *mask)
 
 
 def _known(ids: Array, count: int, ndim: int) -> Array:
-    """Whether a row is of a segment, of rank `ndim`."""
+    """Mask of the rows that are in a segment, expanded to rank `ndim`."""
     return lax.expand_dims((ids >= 0) & (ids < count), range(1, ndim))
 
 
 def _weighed(weights: Array, x: Array) -> Array:
-    """The products; what weighs nothing takes nothing, though it were NaN."""
+    """The products, with 0 for weights of 0, even if x is NaN."""
     return jnp.where(lax.eq(weights, lax.full_like(weights, 0)), 0, weights * x)
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSoftmax(Op):
-    """The share of each element in the sum of the exponentials of its segment.
+    """The softmax of each element over its segment, for ids and an optional mask.
 
-    Given the segment of each row and perhaps a mask. Of these the ids are kept: where the mask is False the share is 0.
+    The residual is the output and the ids. The mask is not needed, because the output is 0 where it is False.
     """
 
     segments: Segments
@@ -109,10 +109,10 @@ class SegmentSoftmax(Op):
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         powers, _ = self.segments.powers(x, self.temperature, ids, *mask)
         sums = self.segments.total(platform, powers, ids)
-        # The largest element adds 1 to its sum, so a sum below 1 is of nothing.
-        beside = beside_rows(lax.max(sums, lax.full_like(sums, 1)), ids)
+        # The maximum adds 1 to its sum, so a sum below 1 has no elements.
+        row_sums = beside_rows(lax.max(sums, lax.full_like(sums, 1)), ids)
         known = _known(ids, self.segments.count, x.ndim)
-        return masked(powers / beside, 0, known).astype(x.dtype)
+        return masked(powers / row_sums, 0, known).astype(x.dtype)
 
     def linear(self, platform: Platform, residual: tuple[Array, Array], x_dot: Array) -> Array:
         shares, ids = residual
@@ -125,16 +125,16 @@ class SegmentSoftmax(Op):
     def transpose(
         self, platform: Platform, residual: tuple[Array, Array], dy: Array
     ) -> tuple[Array]:
-        return (self.linear(platform, residual, dy),)  # its own transpose
+        return (self.linear(platform, residual, dy),)  # the Jacobian is symmetric
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentLogSumExp(Op):
-    """`T * log(sum of exp(x / T))` over each segment, in the type to compute in; -inf of none.
+    """`T * log(sum of exp(x / T))` over each segment, in the dtype of sums; -inf for a segment without elements.
 
-    Given the segment of each row and perhaps a mask. Exponentials are added up as they are where every logarithm of a
-    sum is near 0, which spares the maximum and its gather. Elsewhere each is taken relative to the largest of its
-    segment. A branch decides, in the value and again in the derivative.
+    The arguments are x, the ids and an optional mask. If the logarithms of all sums are near 0, exponentials are summed
+    without the maximum and its gather. Otherwise they are relative to the maximum of their segment. The choice is made
+    at run time, also in the derivative.
     """
 
     segments: Segments
@@ -149,7 +149,7 @@ class SegmentLogSumExp(Op):
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         sums = self.segments.total(platform, self._weights(platform, x, *mask), ids)
-        y = jnp.asarray(self.temperature, sums.dtype) * lax.log(sums)  # -inf of none
+        y = jnp.asarray(self.temperature, sums.dtype) * lax.log(sums)  # -inf for no elements
         if holds_nothing(y):
             return y
         grade = self._grade(graded(*self._near(y)), ids, *mask)
@@ -159,31 +159,30 @@ class SegmentLogSumExp(Op):
         """`exp(x / T)`, 0 where the mask is False."""
         wide = masked(cast(x, accumulator(x.dtype)), -jnp.inf, *mask)
         steps = wide / jnp.asarray(self.temperature, wide.dtype)
-        if (
-            platform == "portable"
-        ):  # the form that jax differentiates: finite, so that 0 times it is 0
+        # jax differentiates the portable form, whose weights are multiplied by 0 and must be finite.
+        if platform == "portable":
             steps = jnp.where(steps < REACH, steps, REACH)
         return lax.exp(steps)
 
     def _near(self, y: Array) -> tuple[Array, Array]:
-        """Which sums are within the range, and which are 0."""
+        """Masks of the sums that are in range, and of the sums that are 0."""
         steps = lax.stop_gradient(y) / jnp.asarray(self.temperature, y.dtype)
         near = lax.abs(steps) < REACH * math.log(2)
         return near, lax.eq(steps, lax.full_like(steps, -jnp.inf))
 
     def _grade(self, grades: Array, ids: Array, *mask: Array) -> Array:
-        """The least grade of a segment; SURE are those of no rows too."""
+        """The minimum range status of the segments. Segments without elements count as SURE."""
         grade = least_of(grades)
 
         def told(grades: Array, ids: Array, *mask: Array) -> Array:
-            """Rows that are -inf, or far below 0, add up to 0 as no rows do."""
+            """A sum of 0 has no elements, or only elements that are -inf or far below 0."""
             attained = self._attained(ids, grades.ndim, *mask)
             return least_of(jnp.where((grades == EMPTY) & ~attained, np.int8(SURE), grades))
 
         return lax.cond(grade == EMPTY, told, lambda *_: grade, grades, ids, *mask)
 
     def _attained(self, ids: Array, ndim: int, *mask: Array) -> Array:
-        """Whether a segment has a row that counts."""
+        """Mask of the segments with at least one row that takes part."""
         ones = lax.full(ids.shape, 1, np.int32)
         if mask:
             ones = jnp.broadcast_to(mask[0], (*ids.shape, *mask[0].shape[1:])).astype(np.int32)
@@ -199,12 +198,12 @@ class SegmentLogSumExp(Op):
         return jnp.where(empty, -jnp.inf, y)
 
     def _shares(self, x: Array, ids: Array, *mask: Array) -> Array:
-        """The derivative to each element, whatever the range."""
+        """The derivative with respect to each element, for any range."""
         softmax = SegmentSoftmax(self.segments, self.temperature)
         return apply_given(softmax, decode(x), ids, *mask)[0]
 
     def _slope(self, y: Array) -> Array:
-        """What makes a share of an exponential, `exp(-y / T)`; 0 of a segment of nothing."""
+        """`exp(-y / T)`, the factor from exponentials to softmax; 0 for a segment without elements."""
         steps = y / jnp.asarray(self.temperature, y.dtype)
         empty = lax.eq(y, lax.full_like(y, -jnp.inf))
         return jnp.where(empty, 0, lax.exp(-jnp.where(empty, 0, steps)))
@@ -223,8 +222,8 @@ class SegmentLogSumExp(Op):
         if holds_nothing(y):
             return plain(*args)
         grade = self._grade(graded(*self._near(y)), ids, *mask)
-        found: Array = lax.cond((grade == SURE) & all_of(moderate(moves)), plain, careful, *args)
-        return found
+        y_dot: Array = lax.cond((grade == SURE) & all_of(moderate(moves)), plain, careful, *args)
+        return y_dot
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         (x, ids, *mask), y = residual
@@ -248,7 +247,7 @@ class SegmentLogSumExp(Op):
 def log_of_sums(
     segments: Segments, temperature: float, x: Array, ids: Array, *mask: Array
 ) -> Array:
-    """`T * log(sum of exp(x / T))` over each segment; of none the identity of a maximum."""
+    """`T * log(sum of exp(x / T))` over each segment. A segment without elements has the identity of a maximum."""
     y = apply_given(SegmentLogSumExp(segments, temperature), x, ids, *mask)[0]
     identity = losing(x.dtype, "max")
     if float(identity) == -math.inf:

@@ -1,4 +1,7 @@
-"""How one pass over an array is carried out: in which regions, how each reads, how phases are interleaved."""
+"""`Layout` of one pass over an array: regions of output positions with a loop each, and how they read.
+
+The plans choose it and `_kernels/passes.py` carries it out. `_geometry/access.py` defines regions and phases.
+"""
 
 import dataclasses
 import math
@@ -8,17 +11,17 @@ from typing import Literal, TypeVar
 from jaxpool._geometry.access import Cut, Phases, cuts, length, one_cut
 from jaxpool._plan.problem import Problem
 
-_Dim = TypeVar("_Dim")  # an axis, as an `Axis` or however the caller tells it
+_Dim = TypeVar("_Dim")  # any representation of an axis
 
-# "padded": what a region lacks is padded once, then every term is a plain slice.
-# "bounded": every term is a slice of what exists, and padded itself: no copy, but a bound to test in the loop.
-# "tables": one loop in which each term is looked up through a table of positions (CPU).
+# "padded": a region pads a copy of its input once, and every term is a slice of the copy.
+# "bounded": every term is a slice of the existing elements, padded to the region: no copy, but bound tests in the loop.
+# "tables": one loop whose terms are gathered through tables of positions (CPU only).
 Reading = Literal["padded", "bounded", "tables"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Regions along each axis of a pass, how they read, and whether phases of the minor axis are interleaved last."""
+    """Regions along each axis, how they read, and whether the phases of the minor axis are interleaved last."""
 
     reading: Reading
     cuts: tuple[tuple[Cut, ...], ...] = ()
@@ -26,7 +29,7 @@ class Layout:
 
     @property
     def regions(self) -> int:
-        """How many regions the result is put together from."""
+        """Number of regions of the result."""
         return math.prod(map(len, self.cuts))
 
 
@@ -36,7 +39,7 @@ def in_one_region(
     *,
     spare_turn: bool = False,
 ) -> Layout:
-    """A pass without cuts; with `spare_turn` over a turn of phases too many of the first axis that has some."""
+    """One region. `spare_turn` adds a position to each phase of the first strided axis, which is cropped later."""
     strided = [which for which, each in enumerate(phases) if len(each) > 1][:1]
     more = [spare_turn and which in strided for which in range(len(phases))]
     return Layout(reading, tuple(map(one_cut, phases, more)))
@@ -45,15 +48,15 @@ def in_one_region(
 def in_regions(
     sources: Sequence[Sequence[Phases]], reading: Reading, *, at_ends: bool = True
 ) -> Layout:
-    """A pass that is cut where elements begin to be missing, if `at_ends`, and where phases do."""
+    """A pass cut where some phases end, and with `at_ends` also where windows begin to reach outside the array."""
     columns = [cuts(column, at_ends=at_ends) for column in zip(*sources, strict=True)]
     return Layout(reading, tuple(columns))
 
 
 def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
-    """Whether elements may be read through tables: not of an array whose type says how it is sharded.
+    """Whether elements may be gathered through tables: sizes are known, and the array's type has no sharding.
 
-    Where XLA alone knows, a gather collects pooled axes that are sharded, and what it gives is not sharded.
+    With automatic mesh axes, the gather replicates sharded pooled axes.
     """
     if None in problem.shape or problem.sharded:
         return False
@@ -63,7 +66,7 @@ def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
 def grouped(
     dims: Iterable[_Dim], together: Callable[[tuple[_Dim, ...]], bool]
 ) -> list[tuple[_Dim, ...]]:
-    """The axes in order, each in the group of the one before it where they may be `together`."""
+    """Consecutive axes in groups. An axis joins the previous group if they may be `together`."""
     groups: list[tuple[_Dim, ...]] = []
     for dim in dims:
         if groups and together((*groups[-1], dim)):

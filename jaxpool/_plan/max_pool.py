@@ -1,4 +1,7 @@
-"""The plan of a windowed maximum or minimum: how it is compared, how many passes, how each of them reads."""
+"""Plans of a windowed maximum or minimum and of its derivative: residual, comparisons, passes and layouts.
+
+`plan_max` serves the kernels that select with an index; `plan_scatter` serves XLA's select-and-scatter (TPU).
+"""
 
 import dataclasses
 import functools
@@ -24,18 +27,21 @@ from jaxpool._plan.steps import Step, select_steps, step_over
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
-Widen = Literal["never", "fused", "apart"]  # where cotangents are cast to the type of their sums
-# How select-and-scatter compares elements. By one comparison: of floats widened to float32 "in order", with NaN as
-# infinity; or of float32 in a "branch", with NaN as infinity only if a window holds one. Else by two, of NaN and of
-# numbers, "joined" by an "or" or "picked" by a select. XLA's partitioner takes one comparison alone. The branch reads
-# the output once more: 2x2 with strides of 2 takes 1.11 times as long by the model of a v5e.
+# Whether cotangents are cast to the dtype of sums: "fused" into the consumer, or "apart" in a pass before it.
+Widen = Literal["never", "fused", "apart"]
+# How select-and-scatter compares elements:
+# - "in order": one comparison of floats widened to float32, with NaN replaced by infinity.
+# - "branch": one comparison of float32, with NaN replaced by infinity only if a window holds NaN.
+# - "joined", "picked": two comparisons, of NaN and of numbers, combined by an "or" or by a select.
+# XLA's partitioner accepts a single comparison only. "branch" reads the output again, which takes 1.11 times as long
+# for 2x2 windows with strides of 2 by the model of a TPU v5e.
 Compared = Literal["in order", "branch", "joined", "picked"]
-Groups = tuple[tuple[Axis, ...], ...]  # of axes that one instruction of XLA goes through at once
+Groups = tuple[tuple[Axis, ...], ...]  # groups of axes, one XLA instruction per group
 
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """A step, and how it is carried out."""
+    """A step and its layout."""
 
     step: Step
     layout: Layout
@@ -43,39 +49,39 @@ class Pass:
 
 @dataclasses.dataclass(frozen=True)
 class MaxPlan:
-    """`forward` from input to output; `backward`, and `tangent` in reverse, from output to input."""
+    """Passes of a selection: `forward` listed from input to output, `backward` and `tangent` from output to input."""
 
-    nan: Literal["compared", "alone"]  # found as other elements are, or in a chain of its own
+    nan: Literal["compared", "alone"]  # by the comparison of the values, or by a separate chain
     barrier: Barrier
     forward: tuple[Pass, ...]
     backward: tuple[Pass, ...]
     tangent: tuple[Pass, ...]
     widen: Widen
-    value_by: Groups  # axes whose windows XLA reduces itself where no index is wanted, the last group first
+    value_by: Groups  # `lax.reduce_window` per group if no index is needed, last group first
 
 
 @dataclasses.dataclass(frozen=True)
 class ScatterPlan:
-    """How an instruction finds chosen elements in x and sends their cotangents there.
+    """How select-and-scatter finds the selected elements in x and scatters their cotangents.
 
-    Of several groups the first finds the best of what the others leave of x, and sends cotangents to that; the next
-    sends them on. So of elements that tie the first, or last, of the window is found, as in one instruction.
+    With several groups, x is reduced along all groups but the first. The first group scatters cotangents to this
+    reduced x, and each later group undoes one reduction. Ties are resolved as by a single instruction.
     """
 
     groups: Groups
-    # "in order" in float32, and cotangents are added in it; else in the type of x.
+    # "in order" compares elements and adds cotangents in float32, the other ways in the dtype of x.
     compared: Compared
-    order: tuple[int, ...] = ()  # by which x is transposed first; () leaves it
+    order: tuple[int, ...] = ()  # permutation that transposes x first; () for none
 
 
 def residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
-    """What is kept of a pool over `window`, where ties are `split` or go to one element, by a program for `platform`.
+    """The residual of a max or min pool on `platform`, with ties `split` or sent to one element.
 
-    "rank": of the chosen element, or with split ties x and y, of windows as large as their
-    axes, which are reduced if they have more than `whole_taps`. "tap": the chosen one, an integer per
-    output. "bits": a bit per tap, set where it ties. "arrays": x and y, which are less than the bits of
-    more than `masked_taps`. "input": x, where one instruction finds the chosen element anew as it sends the
-    cotangent there; it knows no dilation. (`whole_taps` and `masked_taps` are in `LIMITS` of `tuning.py`.)
+    - "rank", for large windows that cover their axes: the position of the selected element, or x and y for split ties.
+    - "input": x; select-and-scatter selects again during the backward pass.
+    - "tap": the flat tap of the selected element, one integer per output element.
+    - "bits": one bit per tap, set for tied elements.
+    - "arrays": x and y, which are smaller than the bits of more than `LIMITS.masked_taps` taps.
     """
     if window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims):
         return "rank"
@@ -85,14 +91,14 @@ def residual(window: Window, *, split: bool, platform: Platform = "portable") ->
 
 
 def scatters(problem: Problem) -> bool:
-    """Whether one instruction finds chosen elements and sends their cotangents there; there is none of 64 bits."""
+    """Whether the backward pass uses select-and-scatter, which has no 64-bit form."""
     return problem.tuning.scattered_taps > 0 and problem.bits <= 32
 
 
 def _scattered(window: Window, most: float) -> bool:
-    """Whether the instruction takes such windows: of few taps along each axis, which it unrolls, and read whole.
+    """Whether select-and-scatter supports the window: at most `most` taps per axis, which it unrolls, and no dilation.
 
-    At the end of an axis less than a stride may be left out.
+    It crops at most the last positions of an axis, fewer than a stride.
     """
     known = all(is_int(size) for dim in window.dims for size in (dim.size, dim.low, dim.tail))
     return known and all(
@@ -103,10 +109,10 @@ def _scattered(window: Window, most: float) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def plan_scatter(problem: Problem) -> ScatterPlan:
-    """The plan of that instruction over the array of `problem`.
+    """The select-and-scatter plan for the array of `problem`.
 
-    Axes are gone over in their order in memory, so if those of the window are in another, the
-    first of elements that tie is not found at once.
+    An instruction visits axes in memory order. To select the first of tied elements over all axes at once, it needs a
+    window with axes in ascending order.
     """
     used = tuple(dim for dim in problem.window.dims if not dim.idle)
     axes, order = [dim.axis for dim in used], _compact(problem)
@@ -126,7 +132,7 @@ def _compared(problem: Problem, at_once: bool) -> Compared:
 def _compact(problem: Problem) -> tuple[int, ...]:
     """A permutation that puts the window's axes last, if x then takes much less memory; else ().
 
-    A minor axis of few elements, such as one channel, fills as much memory as one of 128.
+    Memory pads the minor axis to a multiple of 128 elements, even an axis of one channel.
     """
     axes = sorted(dim.axis for dim in problem.window.dims if not dim.idle)
     shape, lanes = problem.shape, problem.tuning.lanes
@@ -139,17 +145,16 @@ def _compact(problem: Problem) -> tuple[int, ...]:
 
 
 def _filled(shape: Sequence[int | None], lanes: int) -> float:
-    """Elements in memory, where the last axis is filled up."""
+    """Elements in memory, with the last axis padded to a multiple of `lanes`."""
     *others, last = shape
     return elements((*others, None if last is None else -(-last // lanes) * lanes))
 
 
 def _at_once(problem: Problem, used: Sequence[Axis]) -> bool:
-    """Whether the instruction goes over all axes at once, not one after another.
+    """Whether one instruction takes all axes, instead of one instruction per axis.
 
-    It does where windows do not meet, up to many taps. Where they meet, it does up to few, and to more if x is large
-    in memory. With strides more may meet if the batch fills sublanes: there XLA keeps it for the instruction
-    over all axes, but not for one axis.
+    The limit on taps is high for disjoint windows. For overlapping windows it is lower, but higher for large x, and
+    for strides with a batch that fills sublanes: XLA keeps such a batch there only for an instruction over all axes.
     """
     tuning, size = problem.tuning, problem.window.size
     if not problem.window.overlapping:
@@ -166,7 +171,7 @@ def _at_once(problem: Problem, used: Sequence[Axis]) -> bool:
 
 
 def _value_by(problem: Problem) -> Groups:
-    """The axes that XLA reduces where no index is wanted."""
+    """The groups of axes for `lax.reduce_window`, if no index is needed."""
     used = tuple(dim for dim in problem.window.dims if not dim.idle)
     most = problem.tuning.values_at_once
     return _grouped(used, problem.window.size <= most) if problem.tuning.reduced_values else ()
@@ -197,7 +202,7 @@ def plan_max(problem: Problem) -> MaxPlan:
 
 @functools.lru_cache(maxsize=4096)
 def plan_ties(problem: Problem) -> Pass:
-    """How the shares of tied elements are sent back: all taps in one step, in the type of sums."""
+    """The pass that sends shares back to tied elements: all taps in one step, in the dtype of sums."""
     step = step_over(problem.window.dims)
     return Pass(step, _send(problem, step, problem.window.pooled(problem.shape), alone=True))
 
@@ -212,10 +217,10 @@ def _forward(problem: Problem) -> tuple[Pass, ...]:
 
 
 def _read(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
-    """How a step reads: a large array by regions if only ends lack something, else from a padded copy.
+    """The layout of a forward step: regions for a large array if most windows are inside it, else one padded copy.
 
-    Over rows too short for vectors, few terms and strides are needed. With more terms than are
-    tested, or in one step of several, regions at the ends are read from padded copies of their own.
+    For contiguous rows shorter than a vector, regions need few terms, and strides along all axes. With many terms or
+    several steps they read padded copies of their own, otherwise their loops test bounds.
     """
     tuning = problem.tuning
     inner = [max(0, stop - first) for first, stop in (each.complete for each in step.accesses)]
@@ -235,7 +240,7 @@ def _read(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
 
 
 def _by_steps(problem: Problem) -> tuple[Pass, ...]:
-    """The steps from the output to the input."""
+    """The backward passes by steps, from output to input."""
     steps = select_steps(problem.window, problem.tuning, forward=False)
     shape, passes = problem.window.pooled(problem.shape), []
     for step in reversed(steps):
@@ -245,12 +250,11 @@ def _by_steps(problem: Problem) -> tuple[Pass, ...]:
 
 
 def _send(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
-    """How cotangents and their index, arrays of `shape`, are sent back through a step.
+    """The layout that sends cotangents and their index, arrays of `shape`, back through a step.
 
-    Phases are interleaved by a concatenation, which XLA for CPU writes as a loop for each part; cut at
-    its end, as one loop over all. So one turn of phases more than needed is computed, and cut off.
-    Over rows too short for vectors that one loop would not vectorise. The loops for each phase do, if
-    the minor axis is interleaved last.
+    A concatenation interleaves the phases. XLA for CPU compiles it to one loop per phase, but to a single loop if the
+    result is cropped. Therefore each phase computes one extra position, which is cropped. If contiguous rows are
+    shorter than a vector, only loops per phase vectorise, if the minor axis is interleaved last.
     """
     tuning, phases = problem.tuning, step.transposed
     if not tuning.in_place:
@@ -266,7 +270,7 @@ def _send(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
 
 
 def _by_tables(problem: Problem) -> tuple[Pass, ...]:
-    """A pass for each loop through tables, over the major axes first; none where steps are as fast."""
+    """The backward passes through tables, major axes first; empty if steps are as fast."""
     tuning, window = problem.tuning, problem.window
     covering = {dim: windows_to_elements(dim).transposed() for dim in window.dims}
     if not fits_tables(problem, covering.values()):
@@ -286,9 +290,9 @@ def _by_tables(problem: Problem) -> tuple[Pass, ...]:
 
 
 def _tables_pay(problem: Problem, most: int, many_loops: bool) -> bool:
-    """Whether tables are faster than steps, where up to `most` windows cover an element.
+    """Whether tables are faster than steps, if up to `most` windows of a group of axes cover an element.
 
-    `many_loops` says whether the steps would be a loop for each phase or axis.
+    `many_loops` is True if steps would compile to one loop per phase or axis.
     """
     tuning, neighbours = problem.tuning, row(problem.shape, problem.window.axes)
     if most == 1:

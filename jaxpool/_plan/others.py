@@ -1,4 +1,4 @@
-"""What is chosen for all but windowed extremes and sums: a grid, a fold, a scan, what is put in order."""
+"""Choices for everything but windowed maxima and sums: adaptive pools, folds, blurs, scans, scatters and segments."""
 
 from __future__ import annotations
 
@@ -15,45 +15,43 @@ from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 
 
 def needs_no_grid(window: Window) -> bool:
-    """Whether the windows are those of an ordinary pool, and short enough to take tap by tap."""
+    """Whether an adaptive pool is an ordinary pool with windows short enough to unroll."""
     ragged = any(isinstance(dim, RaggedAxis) for dim in window.dims)
     return not ragged and max(window.window_shape) <= LIMITS.adaptive_window
 
 
 def one_by_one(places: int) -> bool:
-    """Whether the places at which an element lies on the grid are read one by one, or summed as a block."""
+    """Whether the up to `places` windows of an element are read one by one; otherwise they are summed as a block."""
     return places <= LIMITS.adaptive_places
 
 
 def constant_table(length: float) -> bool:
-    """Whether a table of `length` positions is stored in the program. A longer one it computes when it runs."""
+    """Whether a table of `length` positions is a constant of the program. The program computes longer tables."""
     return length <= LIMITS.constant_table
 
 
 def compares_positions(platform: Platform, count: int) -> bool:
-    """Whether a cotangent finds its element by comparing the `count` chosen positions; else a scatter writes it."""
+    """Whether each element is compared with `count` selected positions; otherwise a scatter writes the cotangents."""
     return count <= TUNING[platform].compared_positions
 
 
 def sorts_for_top_k(platform: Platform, partitioned: bool) -> bool:
-    """Whether the largest elements are the first of a sort: XLA gathers a batch for `lax.top_k` on CPU."""
+    """Whether a full sort replaces `lax.top_k`, for which XLA for CPU gathers a partitioned batch on every device."""
     return partitioned and TUNING[platform].gathers_for_top_k
 
 
 def counts_ties_if_any(platform: Platform, shape: Shape) -> bool:
-    """Whether ties of segments are counted only where there is one: a branch, which not every platform takes lightly.
+    """Whether ties of segments are counted in a branch that runs only if there is a tie.
 
-    That is told by a sum of bits in 32 bits.
+    The predicate counts elements in uint32, which bounds the size of the array.
     """
     return TUNING[platform].ties_tested and elements(shape) < 2**32
 
 
 def turns(count: int, *, weighted: bool) -> tuple[int, int, int]:
-    """How many turns a loop over `count` taps has, how many taps per turn, and how many are left after it.
+    """Number of iterations of a loop over `count` taps, taps per iteration, and taps left after the loop.
 
-    `weighted`: a weight is read with each tap.
-
-    A loop on every platform: written out, the program and the time to compile it would grow with the taps.
+    `weighted`: a weight is read with each tap. Unrolled, the program and its compile time would grow with the taps.
     """
     at_once = LIMITS.weighted_taps_at_once if weighted else LIMITS.taps_at_once
     whole, rest = divmod(count, at_once)
@@ -61,14 +59,14 @@ def turns(count: int, *, weighted: bool) -> tuple[int, int, int]:
 
 
 def in_one_go(taps: int, stride: int) -> bool:
-    """Whether `taps` elements along an axis are joined one by one: few, or not more than the windows are apart."""
+    """Whether `taps` elements along an axis are joined one by one: few taps, or at most `stride` taps."""
     return taps <= max(LIMITS.fold_taps, stride)
 
 
 def joins_taps_in_a_loop(count: int) -> bool:
-    """Whether the sums of grey morphology are made by a loop over taps of the kernel, or all in one expression.
+    """Whether grey morphology loops over the taps of its kernel; otherwise one expression has a term per tap.
 
-    On every platform alike: a term per tap is a program and a time to compile that grow with the kernel.
+    The size and the compile time of such an expression grow with the kernel.
     """
     return count > LIMITS.morphology_taps
 
@@ -79,34 +77,34 @@ def keeps_reflected(platform: Platform) -> bool:
 
 
 def adds_in_order(platform: Platform) -> bool:
-    """Whether sums of segments are scattered, or sorted and added in pairs: the same bits on every run either way."""
+    """Whether segment sums are scattered; otherwise rows are sorted and added in pairs. Both are deterministic."""
     return TUNING[platform].ordered_scatters
 
 
 def stores_shares(platform: Platform) -> bool:
-    """Whether the shares of segments are stored before rows gather them, with a row of zeros for rows in none.
+    """Whether the shares of segments, and a row of zeros for rows in no segment, are stored before rows gather them.
 
-    XLA for CPU does not vectorise a gather over short rows that divides, or selects what to fill with, on its way.
+    XLA for CPU does not vectorise a gather of short rows that is fused with a division or a select.
     """
     return TUNING[platform].stored_shares
 
 
 def amends_in_place(platform: Platform) -> bool:
-    """Whether the rare windows out of range are amended by a loop that runs once or not at all, or in a branch.
+    """Whether a loop of zero or one iterations amends the rare windows out of range; otherwise a branch does.
 
-    By the loop on every platform, as XLA changes its state where it is and copies what a branch is given. Of a loop
-    jax has no transpose, so the portable form, which it differentiates, takes the branch.
+    XLA updates the state of a loop in place, but copies the operands of a branch. jax cannot transpose the loop, so
+    the portable form, which jax differentiates, takes the branch.
     """
     return TUNING[platform].amended_in_place
 
 
 def loses_nan(platform: Platform) -> bool:
-    """Whether a maximum over whole axes may lose a NaN, so that one is looked for."""
+    """Whether a maximum over whole axes may lose a NaN, so that a separate test for NaN is needed."""
     return TUNING[platform].loses_nan
 
 
 def reduces_as_floats(platform: Platform, shape: Shape, axes: Sequence[int]) -> bool:
-    """Whether sums, counts and ranks over `axes` of a small array are taken in float32, which holds all its numbers."""
+    """Whether sums, counts and ranks over `axes` of a small array are float32, which holds its counts exactly."""
     tuning = TUNING[platform]
     if None in shape or elements(shape) >= tuning.folded_elements:
         return False
@@ -114,21 +112,21 @@ def reduces_as_floats(platform: Platform, shape: Shape, axes: Sequence[int]) -> 
 
 
 def casts_to_compare(platform: Platform) -> bool:
-    """Whether a bfloat16 that is compared with what is gathered is cast: one operation where its bits take three."""
+    """Whether bfloat16 is cast for comparison with gathered elements: one operation, where its bits take three."""
     return TUNING[platform].cast_to_compare
 
 
 @dataclasses.dataclass(frozen=True)
 class Fold:
-    """How many stretches of an axis are joined, element by element, before an array is reduced."""
+    """A pass that joins `ways` stretches of an axis, element by element, before the array is reduced."""
 
     axis: int
     ways: int
     barrier: Barrier = "barrier"
-    then: Fold | None = None  # of what is left
+    then: Fold | None = None  # the fold of the result
 
     def later(self) -> Iterator[Fold]:
-        """The folds of what is left, one after another."""
+        """The folds after this one, in order."""
         if self.then is not None:
             yield self.then
             yield from self.then.later()
@@ -137,10 +135,10 @@ class Fold:
 def plan_fold(
     shape: Shape, axes: Sequence[int], bits: int, platform: Platform, sharded: bool, ties: bool
 ) -> Fold | None:
-    """The fold of a reduction of floats over `axes`, of their `ties` or of the values; None: reduced as it is.
+    """The folds before a reduction of floats, or of their `ties`, over `axes`; None for no fold.
 
-    Of the axes that are long enough the first: there the rows that are joined are longest. A shorter axis
-    is joined whole. What is left is folded again.
+    The first axis that is long enough is folded, because its contiguous rows are longest. A short axis is folded
+    completely. The result may be folded again.
     """
     tuning = TUNING[platform]
     if sharded or None in shape or bits < 16 or elements(shape) < tuning.folded_elements:
@@ -168,10 +166,10 @@ def plan_fold(
 
 
 def blur_groups(window: Window, platform: Platform) -> tuple[Window, ...]:
-    """The axes of a blur in the order of its passes, those of one pass together.
+    """The axes of a blur in the order of its passes, one window per pass.
 
-    Binomial weights are a product of one factor per axis. The axes whose strides leave the least to
-    the later passes come first. No size has a say, so that shards are added up as the whole is.
+    Binomial weights are a product of one factor per axis, so axes can be separate passes. Axes whose strides reduce
+    the array most come first. The order does not depend on sizes, so that shards have the same sums as the whole.
     """
     used = [dim for dim in window.dims if not dim.idle]
     order = sorted(used, key=lambda dim: (1 - dim.stride) / dim.window)
@@ -186,9 +184,9 @@ def blur_groups(window: Window, platform: Platform) -> tuple[Window, ...]:
 
 
 def blur_layout(problem: Problem, *, transposed: bool) -> Layout:
-    """How the pass of a group reads; `transposed`, from the output to the input.
+    """The layout of one pass of a blur, or of its transpose.
 
-    A loop that tests the bounds of many taps is slow: then what lies around the cotangents is padded once.
+    A loop that tests the bounds of many taps is slow, so the cotangents of long windows are padded once.
     """
     one = plan_ties(problem)
     if not transposed:
@@ -200,26 +198,28 @@ def blur_layout(problem: Problem, *, transposed: bool) -> Layout:
 
 @dataclasses.dataclass(frozen=True)
 class ScanPlan:
-    """After pass k each element holds the extreme of the last `ways`^k: a pass joins `ways` of those before."""
+    """Passes of a running maximum. After pass k each element holds the maximum of the last `ways`**k elements."""
 
     ways: int
     barrier: Barrier
-    keys: bool = False  # floats are compared as integers of the same order
-    blocks: float = NEVER  # elements: once passes reach so far, the axis is cut into blocks, and their ends are joined
+    keys: bool = False  # compare floats as integers in the same order
+    # Elements: if passes reach as many, the axis is cut into blocks, whose totals are joined by further passes.
+    blocks: float = NEVER
 
     def passes(self, size: int) -> list[range]:
-        """How far from an element those stand that each pass joins to it, over an axis or a block of `size`."""
+        """The distances to the elements that each pass joins, for an axis or a block of `size`."""
         reach = 1
-        found: list[range] = []
+        distances: list[range] = []
         while reach < size:
-            found.append(range(reach, min(self.ways * reach, size), reach))
+            distances.append(range(reach, min(self.ways * reach, size), reach))
             reach *= self.ways
-        return found
+        return distances
 
     def block(self, size: int) -> int | None:
-        """The length of the blocks that an axis of `size` is cut into, a divisor if there is one; None: it is not.
+        """The length of the blocks of an axis of `size`, a divisor of `size` if possible; None for no blocks.
 
-        As far as passes reach once they reach `blocks` elements. They spare a pass at least, and take one more.
+        The length is the reach of the passes, once it is at least `blocks` elements. An axis that one more pass would
+        cover has no blocks.
         """
         reach = self.ways
         while reach < self.blocks and reach < size:
@@ -231,7 +231,7 @@ class ScanPlan:
 
 
 def plan_scan(platform: Platform, shape: Shape = (), sharded: bool = True) -> ScanPlan:
-    """The plan of a running extreme; of an array that is sharded as its type says no axis is cut into blocks."""
+    """The plan of a running maximum or minimum. An array with a sharding in its type has no blocks."""
     tuning = TUNING[platform]
     known = not sharded and None not in shape and elements(shape) > 0
     blocks = tuning.scan_block if known else NEVER
@@ -239,18 +239,18 @@ def plan_scan(platform: Platform, shape: Shape = (), sharded: bool = True) -> Sc
 
 
 def puts_in_order(platform: Platform, shape: Shape, sharded: bool) -> bool:
-    """Whether elements are put into an array of `shape` by one scatter that writes them in order, places in 32 bits.
+    """Whether one scatter writes elements in order into an array of `shape`, at flat int32 positions.
 
-    What is sharded as its type says cannot be made flat.
+    An array with a sharding in its type cannot be flattened.
     """
     flat = not sharded and None not in shape and elements(shape) < 2**31
     return flat and TUNING[platform].ordered_scatters
 
 
 def sends_to_chosen_rows(platform: Platform, shape: Shape, segments: int, sharded: bool) -> bool:
-    """Whether a scatter in order sends cotangents of segments to their chosen rows, of an array of `shape`.
+    """Whether a scatter sends the cotangents of segments to their selected rows in an array of `shape`.
 
-    Else each row looks up whether it was chosen.
+    Otherwise each row gathers the selected row of its segment and compares.
     """
     if not puts_in_order(platform, shape, sharded):
         return False
@@ -258,7 +258,7 @@ def sends_to_chosen_rows(platform: Platform, shape: Shape, segments: int, sharde
 
 
 def turns_of_batch(shape: Shape, platform: Platform) -> int:
-    """In how many parts of the first axis, one after another, rolled loops over taps take an array."""
+    """Number of chunks along the first axis that loops over taps process one after another."""
     most = TUNING[platform].looped_elements
     if None in shape or elements(shape) <= most:
         return 1

@@ -1,4 +1,4 @@
-"""What a plan is made for: the array, the window and the platform. Frozen, hashable, no jax."""
+"""`Problem`, the input of every plan: window, shape, dtype, sharding and platform. Hashable, without jax."""
 
 import dataclasses
 import math
@@ -9,67 +9,68 @@ from typing import Literal
 from jaxpool._geometry.window import Window
 from jaxpool._plan.tuning import TUNING, Tuning
 
-Platform = Literal["cpu", "gpu", "tpu", "portable"]  # the last: any other
+Platform = Literal["cpu", "gpu", "tpu", "portable"]  # "portable": any other platform
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
-Barrier = Literal["barrier", "call"]  # what makes XLA store a result
+Barrier = Literal["barrier", "call"]  # an optimization barrier, or a call that is not inlined
 Shape = tuple[int | None, ...]  # None where a size is symbolic
 
 
 def barrier_on(platform: Platform, thresholds: Tuning | None = None) -> Barrier:
-    """What makes XLA store a result on a platform, or under other thresholds than those of the platform."""
+    """How XLA is made to store a result, by `thresholds` if passed, else by those of the platform."""
     return "call" if (thresholds or TUNING[platform]).drops_barriers else "barrier"
 
 
 def elements(shape: Shape) -> float:
-    """How many elements an array of `shape` has; infinite where not known."""
+    """Number of elements of an array of `shape`; infinite if a size is symbolic."""
     return math.prod(math.inf if size is None else size for size in shape)
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A pool over an array of `shape`. The axes of a vmap are not seen."""
+    """A pool over an array of `shape`, without the axes that `jax.vmap` adds."""
 
     window: Window
     shape: Shape
     dtype: str
     platform: Platform
-    sharded: bool = False  # whether the type says so; of a mesh that XLA alone knows it does not
-    # Whether XLA may divide the array among devices, whatever its type says.
+    # The type of the array has a sharding. Automatic mesh axes are not part of it.
+    sharded: bool = False
+    # XLA may partition the array over devices, whatever its type.
     partitioned: bool = False
-    thresholds: Tuning | None = None  # in place of those of the platform
+    thresholds: Tuning | None = None  # override those of the platform
 
     @property
     def tuning(self) -> Tuning:
-        """The thresholds that choose."""
+        """The thresholds that the plans compare with."""
         return self.thresholds or TUNING[self.platform]
 
     @property
     def bits(self) -> int:
-        """Bits of an element; a bool has 8."""
-        found = re.search(r"\d+", self.dtype)
-        return int(found.group()) if found else 8
+        """Bits per element; 8 for bool."""
+        digits = re.search(r"\d+", self.dtype)
+        return int(digits.group()) if digits else 8
 
     @property
     def is_float(self) -> bool:
-        """Whether an element may be NaN."""
+        """Whether elements are floats, which may be NaN."""
         return self.dtype.startswith(("float", "bfloat"))
 
     @property
     def low_precision(self) -> bool:
-        """Whether the array is added up in a wider type: 8- and 16-bit floats are."""
+        """Whether elements are 8- or 16-bit floats, whose sums are float32."""
         return self.is_float and self.bits < 32
 
     @property
     def sum_bits(self) -> int:
-        """Bits of the type in which elements are added up."""
+        """Bits of the dtype of sums."""
         return 32 if self.low_precision else self.bits
 
 
 def row(shape: Shape, axes: Sequence[int]) -> float:
-    """How many elements lie next to each other at a position of `axes`; infinite where not known."""
+    """Number of contiguous elements behind each position of `axes`; infinite if a size is symbolic."""
     return elements(shape[max(axes, default=-1) + 1 :])
 
 
 def nbytes(shape: Shape, bits: int) -> float:
-    """How many bytes an array of `shape` has; infinite where not known."""
+    """Size in bytes of an array of `shape`; infinite if a size is symbolic."""
     return elements(shape) * bits / 8

@@ -1,4 +1,4 @@
-"""What a rank pool does: which elements it compares in which order, and how cotangents are sent back."""
+"""Plans of rank and median pools: comparator networks or counting, and the passes of the derivative."""
 
 import dataclasses
 import functools
@@ -13,39 +13,38 @@ from jaxpool._plan.max_pool import MaxPlan, Pass, Widen, plan_max, plan_ties
 from jaxpool._plan.problem import Platform, Problem, row
 from jaxpool._plan.tuning import LIMITS, TUNING
 
-Rank = int | Literal["higher", "lower"]  # an int, or which of the middle two of an even number
-Comparator = tuple[
-    int, int, bool, bool
-]  # two places, and whether the less and the greater are needed
+Rank = int | Literal["higher", "lower"]  # a position, or the upper or lower median
+# Two places, and whether the minimum and the maximum of their elements are needed.
+Comparator = tuple[int, int, bool, bool]
 
 
 def reduced(window: Window) -> bool:
-    """Whether one window covers its axes and has many taps: its elements are counted by reductions."""
+    """Whether one window of many taps covers its axes, so that reductions count its elements."""
     return window.size > LIMITS.whole_taps and all(dim.whole for dim in window.dims)
 
 
 def by_network(count: int, platform: Platform) -> bool:
-    """Whether `count` taps of windows that slide are ranked by comparators; else by a loop that counts."""
+    """Whether `count` taps of sliding windows are ranked by comparators; otherwise a loop counts smaller keys."""
     return count <= TUNING[platform].network_taps
 
 
 def unrolled(window: Window) -> bool:
-    """Whether there is a term for each tap where what windows chose is found; else a loop over the taps.
+    """Whether the selected elements are found with one term per tap; otherwise by a loop over the taps.
 
-    On every platform alike: it is also what is kept that this decides, and the length of the program.
+    It is the same on every platform, because it also determines the residual.
     """
     return window.size <= LIMITS.masked_taps
 
 
 def walked_back(window: Window) -> bool:
-    """Whether a loop over the taps sends cotangents to what windows chose: long ones that meet."""
+    """Whether a loop over the taps scatters the cotangents: for large overlapping windows."""
     return window.overlapping and not unrolled(window)
 
 
 def rows_joined(problem: Problem) -> bool:
-    """Whether short rows are made one with their axis for a loop over the taps.
+    """Whether short contiguous rows are merged with the minor pooled axis for a loop over the taps.
 
-    Of what is sharded as its type says, axes cannot be made one.
+    Axes of an array with a sharding in its type cannot be merged.
     """
     return (
         not problem.sharded
@@ -54,7 +53,7 @@ def rows_joined(problem: Problem) -> bool:
 
 
 def _merge_exchange(count: int) -> Iterator[tuple[int, int]]:
-    """Batcher's comparators that sort `count` elements; Knuth 5.2.2, algorithm M."""
+    """Comparators of Batcher's merge exchange sort of `count` elements; Knuth 5.2.2, algorithm M."""
     top = p = 1 << max(0, (count - 1).bit_length() - 1)
     while p and count > 1:
         q, r, d = top, 0, p
@@ -68,13 +67,13 @@ def _merge_exchange(count: int) -> Iterator[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=256)
 def network(count: int, ranks: tuple[int, ...]) -> tuple[Comparator, ...]:
-    """Comparators that bring the elements of `ranks` among `count` to their places; no others are made."""
-    needed, found = set(ranks), []
+    """The comparators that move the elements of `ranks` among `count` to their places, without unneeded comparators."""
+    needed, network_reversed = set(ranks), []
     for low, high in reversed([*_merge_exchange(count)]):
         if low in needed or high in needed:
-            found.append((low, high, low in needed, high in needed))
+            network_reversed.append((low, high, low in needed, high in needed))
             needed |= {low, high}
-    return tuple(reversed(found))
+    return tuple(reversed(network_reversed))
 
 
 def place_of(rank: Rank, count: Any) -> Any:
@@ -85,9 +84,9 @@ def place_of(rank: Rank, count: Any) -> Any:
 
 
 def places(window: Window, rank: Rank) -> tuple[int, ...]:
-    """The positions that `rank` may have once all taps of a window are sorted; medians may have several.
+    """The positions of `rank` among all sorted taps of a window. A median has several if window sizes differ.
 
-    Padding stands after all elements, or before them where a negative rank counts from the end.
+    Padding sorts after all elements, or before them for a negative rank.
     """
     if not isinstance(rank, str):
         return (place_of(rank, window.size),)
@@ -98,9 +97,9 @@ def places(window: Window, rank: Rank) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def plan_rank(problem: Problem) -> MaxPlan:
-    """How tangents and cotangents go: by the plan of a maximum, but windows that meet in one step.
+    """The passes of the derivative: those of a maximum, but a single step if windows overlap.
 
-    Of two windows that share a part each may choose another element of it, so no part has an index.
+    Two overlapping windows may select different elements of a shared piece, so a piece has no index of its own.
     """
     plan, one = plan_max(problem), plan_ties(problem)
     if not problem.window.overlapping:

@@ -1,4 +1,4 @@
-"""What is chosen for pools of boxes: how cells read pixels, and how pixels get their cotangents."""
+"""Plans of pools of boxes (RoI pooling): how cells read pixels, and how cotangents reach the pixels."""
 
 import dataclasses
 import math
@@ -12,14 +12,14 @@ from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 
 @dataclasses.dataclass(frozen=True)
 class CellPlan:
-    """Cells are read a pixel at a time, in loops over boxes; pixels collect cotangents, in loops over tiles."""
+    """Loop sizes: forward loops read the cells of boxes pixel by pixel, backward loops add cotangents tile by tile."""
 
-    together: int  # boxes in a loop
-    tile: tuple[Any, ...]  # rows and columns
+    together: int  # boxes per loop
+    tile: tuple[Any, ...]  # rows and columns of a tile
 
 
 def plan_cells(platform: Platform, sizes: tuple[Any, ...]) -> CellPlan:
-    """The plan for boxes of images of `sizes`, B, H and W."""
+    """The plan for boxes in images of `sizes` (B, H, W)."""
     tuning = TUNING[platform]
     limits = zip((tuning.tile_rows, tuning.tile_columns), sizes[1:], strict=True)
     tile = tuple(size if limit == NEVER else int(limit) for limit, size in limits)
@@ -27,19 +27,19 @@ def plan_cells(platform: Platform, sizes: tuple[Any, ...]) -> CellPlan:
 
 
 def reads_pixels(platform: Platform, samples: int | None) -> bool:
-    """Whether cells of so many points an axis read their pixels one by one; None if that differs from cell to cell."""
+    """Whether cells with `samples` points per axis gather their pixels; `samples` is None if it varies by cell."""
     return TUNING[platform].box_pixels and few_points(samples)
 
 
 def few_points(samples: int | None) -> bool:
-    """Whether cells have so few points an axis that these may be gathered."""
+    """Whether cells have few enough points per axis for one gather per point."""
     return samples is not None and samples <= LIMITS.box_samples
 
 
 def joins_levels(
     platform: Platform, sizes: Sequence[int | None], itemsize: int, boxes: int
 ) -> bool:
-    """Whether levels of so many numbers of `itemsize` bytes are made one array, for so many boxes to be read of it."""
+    """Whether feature levels of `sizes` elements of `itemsize` bytes are concatenated, to be read by `boxes` boxes."""
     known = [size for size in sizes if size is not None]
     return (
         len(known) == len(sizes) and itemsize * sum(known) <= TUNING[platform].joined_bytes * boxes
@@ -47,7 +47,7 @@ def joins_levels(
 
 
 def parts_of_a_box(cells: tuple[int, int], pixels: int, channels: Any) -> int:
-    """In how many parts, of as many rows each, the cells of a box send their cotangents to so many pixels each."""
+    """Number of equal groups of cell rows for sending the cotangents of a box to `pixels` pixels per cell."""
     rows, columns = cells
     most = boxes_at_once((columns, pixels), channels) if is_int(channels) else rows
     divisors = [parts for parts in range(1, rows + 1) if rows % parts == 0]
@@ -55,10 +55,10 @@ def parts_of_a_box(cells: tuple[int, int], pixels: int, channels: Any) -> int:
 
 
 def boxes_of_a_product(count: int) -> int:
-    """How many of `count` boxes are in one matrix product."""
+    """Number of boxes per matrix product, out of `count`."""
     return min(LIMITS.boxes_of_a_product, count)
 
 
 def boxes_at_once(cells: tuple[int, ...], channels: int) -> int:
-    """Of how many boxes of so many cells the points are held at once, if they are many."""
+    """Number of boxes whose points are in memory at the same time, for `cells` and `channels` of each box."""
     return max(1, LIMITS.box_points // (math.prod(cells) * max(1, channels)))

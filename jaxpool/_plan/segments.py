@@ -1,4 +1,4 @@
-"""Partial sums of long segments: which rows of x are added up apart, to bound the rounding error of float32 sums."""
+"""Plans for partial sums of long segments, which bound the rounding error of float32 sums."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from jaxpool._plan.tuning import LIMITS
 class PartialSums:
     """`number` partial sums, which are added to the segments that own them once they are complete.
 
-    - "runs", of sorted ids: one partial sum per block of `length` rows, for the segment of the first row of the block.
-    - "blocks", of few segments: one partial sum per segment in each block of `length` rows but the first.
-    - "sampled": partial sums of about `length` rows for long segments, which a sample of the ids finds.
+    - "runs", for sorted ids: one partial sum per block of `length` rows, for the segment of the first row of the block.
+    - "blocks", for few segments: one partial sum per segment in each block of `length` rows but the first.
+    - "sampled": partial sums of about `length` rows for long segments, detected in a sample of the ids.
     """
 
     form: Literal["runs", "blocks", "sampled"]
@@ -27,15 +27,15 @@ class PartialSums:
 
 @functools.cache
 def partial_sums(rows: int, count: int, is_sorted: bool) -> tuple[PartialSums, ...]:
-    """The partial sums of `rows` rows in `count` segments, and the partial sums of those, until few rows are left.
+    """The partial sums of `rows` rows in `count` segments, then partial sums of these, until few rows are left.
 
-    At most one partial sum per `rows_per_partial_sum` rows, so that memory and time stay those of a plain sum.
+    At most one partial sum per `rows_per_partial_sum` rows keeps memory and time close to those of a single sum.
     """
     if count + rows >= 2**31:
         return ()  # row numbers are int32
     length = LIMITS.rows_of_partial_sum
     by_blocks = max(length, count * LIMITS.rows_per_partial_sum)
-    most = 4 * by_blocks  # rows that are added one after another
+    most = 4 * by_blocks  # rows added in sequence
     if is_sorted:
         most, level = 4 * length, PartialSums("runs", length, -(-rows // length))
     elif by_blocks <= 4 * LIMITS.rows_of_long_segment:
@@ -43,5 +43,5 @@ def partial_sums(rows: int, count: int, is_sorted: bool) -> tuple[PartialSums, .
     else:
         most, length = 4 * LIMITS.rows_of_long_segment, 4 * length
         level = PartialSums("sampled", length, 2 * rows // length)
-        is_sorted = True  # the owners are
+        is_sorted = True  # partial sums are ordered by their owners
     return (level, *partial_sums(level.number, count, is_sorted)) if rows > most else ()

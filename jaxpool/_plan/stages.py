@@ -1,7 +1,7 @@
-"""The passes of an op in words that `jaxpool.plan_of` prints: a `Stage` each, one for each pass that a kernel makes.
+"""Passes of an op in the form that `jaxpool.plan_of` prints, one `Stage` per pass of a kernel.
 
-A stage is made from the object that the kernel reads (a `Pass`, a `SumPass`), and holds it as `read`, so that it cannot
-say something else than is done. Nothing is decided here: the plans of `max_pool.py`, `sum_pool.py` and others do that.
+The `plan` method of each op builds them. Windowed stages are built from the object that the kernel reads (a `Pass` or
+a `SumPass`), so that the report matches the computation. The plans themselves are made by the other modules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxpool._plan.layout import Layout
 from jaxpool._plan.max_pool import Pass
 from jaxpool._plan.sum_pool import SumPlan
 
-# How the elements of a pass are read, or what it does to them.
+# How a pass reads its elements, or the operation that it applies to them.
 How = Literal[
     "padded",
     "bounded",
@@ -43,14 +43,14 @@ How = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One pass over an array along `axes`, which makes each element of its result of at most `terms` elements."""
+    """One pass over an array along `axes`. Each element of the result combines at most `terms` elements."""
 
     axes: tuple[int, ...]
     terms: int
     how: How
-    phases: int = 1  # parts of the result that are interleaved, each by a loop of its own
-    regions: int = 1  # parts of the result next to each other, each by a loop of its own
-    # The result is written to memory, and not computed again by each of its readers.
+    phases: int = 1  # interleaved parts of the result, one loop per part
+    regions: int = 1  # adjacent parts of the result, one loop per part
+    # The result is written to memory, not recomputed by each consumer.
     stored: bool = False
     note: str = ""
     # The object that the kernel reads.
@@ -64,9 +64,9 @@ Stages = tuple[Stage, ...]
 class OpPlan:
     """The passes of an op on a platform.
 
-    `forward` gives the output and what is kept for the derivative, `tangent` sends a tangent forward and `backward` a
-    cotangent back. `value` gives the output where no derivative is taken; None says that it is as `forward`. `why` are
-    sentences for whoever reads the plan.
+    `forward` computes the output and the residual, `tangent` the output tangent and `backward` the input cotangent.
+    `value` computes the output if no derivative is taken; None means the passes of `forward`. `why` holds sentences
+    for the reader of the plan.
     """
 
     forward: Stages = ()
@@ -79,7 +79,7 @@ class OpPlan:
 def linear_plan(
     forward: Sequence[Stage], backward: Sequence[Stage], *why: str, value: Stages | None = None
 ) -> OpPlan:
-    """The plan of an op whose tangents go as its values do."""
+    """The plan of a linear op: tangents take the forward passes."""
     return OpPlan(tuple(forward), tuple(forward), tuple(backward), value, why)
 
 
@@ -91,7 +91,7 @@ def of_layout(
     *,
     last: bool,
 ) -> Stage:
-    """A pass in which each of `sources` is read along `axes`. All passes but the last are stored, and all tables."""
+    """A pass that reads each of `sources` along `axes`. A `last` pass is stored only if it reads through tables."""
     count = sum(math.prod(map(terms, source)) for source in sources)
     phases, stored = math.prod(map(len, sources[0])), not last or layout.reading == "tables"
     how, regions = layout.reading, layout.regions
@@ -99,7 +99,7 @@ def of_layout(
 
 
 def of_steps(passes: Sequence[Pass], *, back: bool = False) -> Stages:
-    """The passes of a selection, from input to output or back."""
+    """The passes of a selection, or with `back` of its transpose."""
     return tuple(
         of_layout(
             one.step.axes,
@@ -113,7 +113,7 @@ def of_steps(passes: Sequence[Pass], *, back: bool = False) -> Stages:
 
 
 def of_sums(plan: SumPlan) -> Stages:
-    """The passes of a sum."""
+    """The passes of a sum or of its transpose."""
     stages = []
     if plan.whole:
         whole = Window(plan.whole)
@@ -132,7 +132,7 @@ def of_sums(plan: SumPlan) -> Stages:
 
 
 def folds(window: Window) -> Stages:
-    """The folds of a window, an axis after another."""
+    """The folds of a window, one axis at a time, the minor axis first."""
     return tuple(Stage((dim.axis,), dim.window, "folded", stored=True) for dim in window.dims[::-1])
 
 

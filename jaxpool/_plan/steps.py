@@ -1,14 +1,14 @@
-"""How a window is walked: in one step over all of its taps, or axis by axis in a few short steps.
+"""Steps of a windowed maximum: one step over all taps of a window, or a few short steps per axis.
 
-A step combines a few pieces of the array before it, shifted and strided views, into one element
-each. The maximum is idempotent, so pieces may overlap; 13 taps along an axis are two steps:
+A step takes the maximum of a few pieces, shifted and strided views of the previous array. The maximum is idempotent,
+so pieces may overlap. For example, 13 taps along an axis take two steps:
 
-    4 taps each        [a a a a]
-    4 of those         [a a a a][b b b b][c c c c]
+    pieces of 4 taps   [a a a a]
+    4 such pieces      [a a a a][b b b b][c c c c]
     overlapping                    [d d d d]          taps 0-3, 4-7, 8-11, 9-12
 
-and any number of taps costs about log8(taps) steps per axis. The flat index of the chosen tap is
-carried along, and read backwards it tells which piece every element came from.
+With 8 pieces per step, an axis takes about log8(taps) steps. Each step carries the flat index of the selected tap, from
+which the backward pass derives the piece that each step selected.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from jaxpool._plan.tuning import Tuning
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One pass of a maximum along `axes` of the array; each piece covers `reach` flat taps of the window."""
+    """One pass of a maximum along `axes`. Each piece covers `reach` consecutive flat taps of the window."""
 
     axes: tuple[int, ...]
     accesses: tuple[Access, ...]
@@ -32,36 +32,36 @@ class Step:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The flat tap that each piece begins with, ascending."""
-        every = itertools.product(*[access.pairs for access in self.accesses])
-        return tuple(sum(tap for _, tap in pairs) for pairs in every)
+        """The first flat tap of each piece, in ascending order."""
+        choices = itertools.product(*[access.pairs for access in self.accesses])
+        return tuple(sum(tap for _, tap in pairs) for pairs in choices)
 
     @property
     def count(self) -> int:
-        """Flat taps that the index tells apart after this step."""
+        """Number of flat taps that the index distinguishes after this step."""
         return self.starts[-1] + self.reach
 
     def after(self, shape: Shape) -> Shape:
-        """The shape of what the step gives, from that of what it takes."""
+        """Output shape of the step for an input of `shape`."""
         return resized(shape, self.axes, [access.out for access in self.accesses])
 
     def before(self, shape: Shape) -> Shape:
-        """The shape of what the step takes, from that of what it gives."""
+        """Input shape of the step for an output of `shape`."""
         return resized(shape, self.axes, [access.size for access in self.accesses])
 
     @property
     def phases(self) -> tuple[Phases, ...]:
-        """What each output reads, along each axis."""
+        """The elements that each output reads, along each axis."""
         return tuple((access,) for access in self.accesses)
 
     @property
     def transposed(self) -> tuple[Phases, ...]:
-        """Which outputs read each element, along each axis."""
+        """The outputs that read each element, along each axis."""
         return tuple(access.transposed() for access in self.accesses)
 
 
 def step_over(dims: Sequence[Axis], reach: int = 1) -> Step:
-    """All taps along `dims` in one step, each a piece of `reach` flat taps."""
+    """One step over all taps along `dims`. Each tap is a piece of `reach` flat taps."""
     accesses: list[Access] = []
     unit = reach
     for dim in reversed(dims):
@@ -71,12 +71,11 @@ def step_over(dims: Sequence[Axis], reach: int = 1) -> Step:
 
 
 def _steps_along(dim: Axis, unit: int, tuning: Tuning) -> list[Step]:
-    """The steps along one axis, whose neighbouring taps are `unit` apart in the flat order.
+    """The steps along one axis. The flat numbers of neighbouring taps differ by `unit`.
 
-    Windows that hardly overlap are taken in one step, of `window` terms per output: in several, pieces
-    would be found at every position, of which there are `stride` times as many. Else the pieces of a
-    step, `lengths` taps each, make those of the next. What no later step reads is not computed: pieces
-    are found every `grid` positions.
+    Windows with little overlap take one step with `window` terms per output. Several steps would compute pieces at up
+    to `stride` times as many positions as outputs. Otherwise each step joins pieces of `length` taps into longer
+    pieces, which are computed only every `grid` positions, where the next step reads.
     """
     count = next(n for n in itertools.count(1) if tuning.pieces**n >= dim.window)
     most = next(n for n in range(1, tuning.pieces + 1) if n**count >= dim.window)
@@ -105,9 +104,9 @@ def _steps_along(dim: Axis, unit: int, tuning: Tuning) -> list[Step]:
 def select_steps(window: Window, tuning: Tuning, *, forward: bool) -> tuple[Step, ...]:
     """The steps of a max or min pool, from the input to the output.
 
-    Axis by axis, the minor one first, so that the earlier of two taps that tie comes first in
-    row-major order too. The steps backward need not be those forward: the flat tap that is kept
-    names an element of the window, however it was found.
+    Steps take the minor axis first, so that the first of tied taps is the first in row-major order.
+    The backward steps may differ from the forward steps: the flat tap saved for the backward pass
+    identifies an element of the window, whichever steps selected it.
     """
     few, dims = tuning.overlapping_taps, list(window.dims)
     each_at_every_output = forward and window.overlapping
@@ -116,7 +115,7 @@ def select_steps(window: Window, tuning: Tuning, *, forward: bool) -> tuple[Step
         most = max(few, min(tuning.overlapping_taps_an_element * strides, tuning.longest_pass))
     else:
         most = tuning.pass_taps
-    # Strided taps of three axes at once would be many regions of many taps each: the last two axes first.
+    # One strided step over three axes would have many regions with many taps, so the last two axes go first.
     minor = dims[-2:]
     minor_fits = window.size > few >= math.prod(dim.window for dim in minor)
     in_two = each_at_every_output and minor_fits and any(dim.stride > 1 for dim in minor)

@@ -1,4 +1,4 @@
-"""The plan of a windowed sum, or of its transpose: which axes a pass adds over, and how it reads."""
+"""Plans of a windowed sum and of its transpose: the axes that each pass adds over, and its layout."""
 
 import dataclasses
 import functools
@@ -11,23 +11,24 @@ from jaxpool._geometry.window import Axis, resized
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
 from jaxpool._plan.problem import Barrier, Problem, barrier_on, nbytes, row
 
-Reads = tuple[Phases, ...]  # what a pass reads of an array, along each axis
+Reads = tuple[Phases, ...]  # how a pass reads an array, along each axis
 
 
 @dataclasses.dataclass(frozen=True)
 class SumPass:
-    """What one pass adds up along `axes`: elements of what the pass before gave, and of what that one read."""
+    """One pass of additions along `axes`. It reads the previous result and, with two sources, the previous input."""
 
     axes: tuple[int, ...]
-    sources: tuple[Reads, ...]  # one or two
+    sources: tuple[Reads, ...]  # of the result of the previous pass, and of its input
     layout: Layout
 
 
 @dataclasses.dataclass(frozen=True)
 class SumPlan:
-    """First axes that one window covers (`whole`) or whose windows do not meet (`separate`), then passes.
+    """Sums over the `whole` axes, which one window covers, then `passes` over the other axes.
 
-    Or, in place of these two, groups of axes that XLA's own instruction reduces, one after another (`reduced`).
+    A transpose first repeats its operand along the `whole` axes and the `separate` axes, whose windows are disjoint.
+    `reduced`, one `lax.reduce_window` per group of axes, replaces `separate` and `passes`.
     """
 
     transposed: bool
@@ -40,7 +41,7 @@ class SumPlan:
 
 @functools.lru_cache(maxsize=4096)
 def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
-    """The plan of a sum pool over the array of `problem`, or of the transpose, which reads the pool's result."""
+    """The plan of a sum pool over the array of `problem`, or of its transpose, which reads the pooled shape."""
     used = [dim for dim in problem.window.dims if not dim.idle]
     used.sort(key=operator.attrgetter("axis"))
     whole = tuple(dim for dim in used if dim.whole)
@@ -61,7 +62,7 @@ def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
 
 
 class _Passes:
-    """The passes over an array whose shape is followed from pass to pass."""
+    """Builder of passes that tracks the shape of the array from pass to pass."""
 
     def __init__(self, problem: Problem, transposed: bool) -> None:
         self.problem, self.tuning, self.transposed = problem, problem.tuning, transposed
@@ -69,7 +70,7 @@ class _Passes:
         self.made: list[SumPass] = []
 
     def add_over(self, dims: Sequence[Axis]) -> None:
-        """Passes over `dims`, the minor ones first."""
+        """Append passes over `dims`, minor axes first."""
         for group in grouped(reversed(dims), self._fits_one_pass):
             if len(group) > 1:
                 self._add([dim.axis for dim in group[::-1]], self._reads(group[::-1]))
@@ -77,11 +78,11 @@ class _Passes:
                 self._add_along(*group)
 
     def _reads(self, dims: Sequence[Axis]) -> Reads:
-        every = map(windows_to_elements, dims)
-        return tuple(access.transposed() if self.transposed else (access,) for access in every)
+        accesses = map(windows_to_elements, dims)
+        return tuple(access.transposed() if self.transposed else (access,) for access in accesses)
 
     def _fits_one_pass(self, minor_first: Sequence[Axis]) -> bool:
-        """Whether one pass over all of these axes is faster than one for each."""
+        """Whether one pass over all axes is faster than one pass per axis."""
         tuning, dims = self.tuning, minor_first[::-1]
         longest = max(dim.window for dim in dims)
         size = math.prod(dim.window for dim in dims)
@@ -103,7 +104,7 @@ class _Passes:
         self.shape = resized(self.shape, axes, map(length, sources[0]))
 
     def _layout(self, axes: Sequence[int], sources: Sequence[Reads]) -> Layout:
-        """In regions, if loops are faster with regions of their own at the ends of the axes; or through tables."""
+        """The layout of a pass: one region, tables, or regions that are cut at the ends of the axes if this pays."""
         if not self.tuning.in_place:
             return in_one_region(sources[0])
         if len(sources) == 1 and self._tables_pay(axes, sources[0]):
@@ -115,7 +116,10 @@ class _Passes:
         return in_regions(sources, "padded" if copied else "bounded", at_ends=at_ends)
 
     def _cuts_pay(self, axes: Sequence[int], sources: Sequence[Reads]) -> bool:
-        """Along one axis a loop over few taps tests bounds as fast, unless it is wide and interleaves phases."""
+        """Whether regions at the ends of the axes are faster than bound tests everywhere.
+
+        Tests of few taps of one axis cost nothing, unless rows are wide and phases are interleaved.
+        """
         bits = self.problem.sum_bits if self.made else self.problem.bits
         if nbytes(self.shape, bits) < self.tuning.sum_region_bytes:
             return False
@@ -124,7 +128,7 @@ class _Passes:
         return len(axes) > 1 or taps > self.tuning.tested_taps or strided_and_wide
 
     def _tables_pay(self, axes: Sequence[int], reads: Reads) -> bool:
-        """Whether sums can be read through tables, and are as fast so as in regions and phases."""
+        """Whether sums can be gathered through tables, at least as fast as in regions and phases."""
         tuning = self.tuning
         if not fits_tables(self.problem, reads):
             return False
@@ -138,9 +142,9 @@ class _Passes:
         return math.prod(map(terms, reads)) <= most
 
     def _add_along(self, dim: Axis) -> None:
-        """Passes over one axis: all taps at once, or sums of parts and of those; transposed, in reverse.
+        """Append one pass over an axis, or two, which sum parts of windows and then these sums.
 
-        Without strides the transpose is a sum too.
+        A transpose takes the two passes in reverse. Without strides it is a window sum.
         """
         by_phase = self.transposed and dim.stride > 1
         if self.transposed and not by_phase:
@@ -150,25 +154,26 @@ class _Passes:
         def read(access: Access) -> Reads:
             return (access.transposed() if by_phase else (access,),)
 
-        every = read(windows_to_elements(dim))
-        if dim.window <= self.tuning.longest_sum or self._tables_pay([dim.axis], every):
-            return self._add([dim.axis], every)
+        reads = read(windows_to_elements(dim))
+        if dim.window <= self.tuning.longest_sum or self._tables_pay([dim.axis], reads):
+            return self._add([dim.axis], reads)
         first, last, rest = _in_two(dim, self.tuning.longest_sum)
-        if by_phase and rest.pairs and first.stride != dim.stride:  # phases that do not take turns
-            return self._add([dim.axis], every)
+        # The two sources of the second pass would have different numbers of phases.
+        if by_phase and rest.pairs and first.stride != dim.stride:
+            return self._add([dim.axis], reads)
         before, after = (last, first) if by_phase else (first, last)
         self._add([dim.axis], read(before))
         self._add([dim.axis], read(after), *[read(rest)] * bool(rest.pairs))
 
 
 def _in_two(dim: Axis, longest: int) -> tuple[Access, Access, Access]:
-    """Sums of parts of a window, sums of those, and the taps that no part covers.
+    """Accesses of sums in two passes: parts of a window, sums of parts, and the taps that no part covers.
 
         window 7, stride 4, parts of 2     [a a][b b][c c] x
                                                     [c c][d d][e e] x
 
-    Parts are as long as makes the fewest terms per element, up to `longest`. They are found every `grid`
-    positions, which is where windows begin them, except where a part would lie in the padding alone.
+    Parts have the length, at most `longest`, with the fewest terms per element. They are computed every `grid`
+    positions, where windows need them, except inside the padding.
     """
 
     def grid_of(taps: int) -> int:
@@ -178,9 +183,9 @@ def _in_two(dim: Axis, longest: int) -> tuple[Access, Access, Access]:
         return taps / grid_of(taps) + (dim.window // taps + dim.window % taps) / dim.stride
 
     part = min(range(1, longest + 1), key=terms_an_element)
-    count, grid, far = dim.window // part, grid_of(part), part * dim.dilation
-    begin = max(0, -((far - dim.dilation - dim.low) // grid))
-    reached = ((dim.out - 1) * dim.stride + (count - 1) * far) // grid + 1
+    count, grid, step = dim.window // part, grid_of(part), part * dim.dilation
+    begin = max(0, -((step - dim.dilation - dim.low) // grid))
+    reached = ((dim.out - 1) * dim.stride + (count - 1) * step) // grid + 1
     stop = min(reached, -((-dim.size - dim.low) // grid))
 
     def access(starts: Sequence[int], stride: int, size: int, out: int) -> Access:
@@ -188,6 +193,6 @@ def _in_two(dim: Axis, longest: int) -> tuple[Access, Access, Access]:
 
     taps = [tap * dim.dilation - dim.low for tap in range(dim.window)]
     first = access([begin * grid + tap for tap in taps[:part]], grid, dim.size, stop - begin)
-    starts = [piece * far // grid - begin for piece in range(count)]
+    starts = [piece * step // grid - begin for piece in range(count)]
     last = access(starts, dim.stride // grid, stop - begin, dim.out)
     return first, last, access(taps[count * part :], dim.stride, dim.size, dim.out)
