@@ -93,7 +93,7 @@ def _read_npy(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 def _one_lane(x: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Two axes of x to pool. Of more axes, the first channel of the first example."""
+    """Two axes of x to pool. An array of three or four axes gives the first channel of the first example."""
     if x.ndim < 3:
         return np.atleast_2d(x), []
     channel = x.ndim - 3

@@ -1,7 +1,8 @@
 """A hook that runs a function right after a module is imported, before its importer continues.
 
-`python -m jaxpool run` uses it, so that the user's program may still set environment variables that jax reads at import.
-If a module of jaxpool is importing jax, the hook waits until jaxpool is fully imported, because it needs jaxpool itself.
+`python -m jaxpool run` waits for the import of jax, so that the user's program may set environment variables that jax
+reads at import. If jaxpool itself imports jax, the function needs modules that are still being imported. It then runs
+after the outermost import of jaxpool.
 """
 
 import importlib.abc
@@ -61,7 +62,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Wraps a loader, and notifies a finder before and after the module runs. The module gets the wrapped loader back."""
+    """Wraps a loader, and notifies a finder before and after the module runs. The module keeps the original loader."""
 
     def __init__(self, loader: Any, finder: _Finder) -> None:
         self._loader, self._finder = loader, finder

@@ -26,7 +26,7 @@ MOST_LINKS = 4000  # in a first view from Python; more would make the page large
 
 
 def page(route: Route, dy: np.ndarray | None = None) -> str:
-    """HTML with the values of a route and the cotangent `dy`, ones by default, as its first view.
+    """HTML with the values of a route and the cotangent `dy` (None: all 1) as its first view.
 
     After the first change of a control `page/arithmetic.js` computes. Other functions have the first view only.
     """

@@ -208,7 +208,7 @@ def window_of(settings: Settings, shape: tuple[int, ...]) -> Window:
 
 
 def cotangent_of(dy: np.ndarray | None, out: tuple[int, ...]) -> np.ndarray:
-    """The cotangent of an output of shape `out`: ones for None, and a single number broadcasts."""
+    """The cotangent of an output of shape `out`: 1 everywhere for None, and a single number broadcasts."""
     if dy is None:
         return np.ones(out, np.float32)
     if dy.size == 1:
@@ -223,7 +223,7 @@ def cotangent_of(dy: np.ndarray | None, out: tuple[int, ...]) -> np.ndarray:
 def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -> Route:
     """Pool `array`, and compute the route of each output's cotangent by the derivative rule of the pool.
 
-    `dy` is the cotangent of the output, ones for None. Raises `UsageError`, and the errors of the library.
+    `dy` is the cotangent of the output, 1 everywhere for None. Raises `UsageError`, and the errors of the library.
     """
     window = window_of(settings, array.shape)
     down, across = (dim.sources()[..., None] == np.arange(dim.size) for dim in window.dims)

@@ -1,4 +1,4 @@
-"""A route as a matplotlib figure: windows, selected elements and cotangents. Colours as in `docs/pictures/routing.svg`."""
+"""A route as a matplotlib figure of windows, selected elements and cotangents, in the colours of routing.svg."""
 
 from __future__ import annotations
 
