@@ -1,6 +1,6 @@
 """The demo's network and its data: scikit-learn's handwritten digits, 8x8 pixels each.
 
-Needs the `demo` extra; `demo.py` imports this module after it has checked that.
+Needs the `demo` extra; `demo.py` checks that before it imports this module.
 """
 
 import dataclasses

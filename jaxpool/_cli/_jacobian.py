@@ -1,7 +1,7 @@
-"""The `Route` of any public function of an array, from its Jacobian; for the ops of `explain` that `_route` lacks.
+"""The `Route` of any public function of an array, from its Jacobian; for the functions that `_route` lacks.
 
-The Jacobian of a small array shows which elements each output depends on, so no function needs code of its own. The
-default arguments are those of its record (`jaxpool.testing.pools`), and the command line overrides them.
+The Jacobian shows the elements that each output depends on, so no function needs code of its own. Default arguments
+are those of its record (`jaxpool.testing.pools`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Data and network of the demo on several devices: a mosaic of two photographs, and a network that segments it.
+"""The demo on several devices: a mosaic of two photographs, and a network that segments it.
 
-Needs the `demo` extra; `demo.py` imports this module, through `_devices.py`, after it has checked that.
+Needs the `demo` extra; `demo.py` checks that first.
 """
 
 import functools

@@ -1,8 +1,7 @@
 """A hook that runs a function right after a module is imported, before its importer continues.
 
-`python -m jaxpool run` waits for the import of jax, so that the user's program may set environment variables that jax
-reads at import. If jaxpool itself imports jax, the function needs modules that are still being imported. It then runs
-after the outermost import of jaxpool.
+`python -m jaxpool run` waits for the import of jax, so that a program may set environment variables that jax reads.
+If jaxpool itself imports jax, the function runs after the outermost import of jaxpool, because it needs its modules.
 """
 
 import importlib.abc

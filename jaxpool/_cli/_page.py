@@ -46,9 +46,9 @@ def page(route: Route, dy: np.ndarray | None = None) -> str:
 
 
 def _first(route: Route) -> dict[str, Any] | None:
-    """The first view: values, and for each output its inputs as pairs [flat position, share of the cotangent].
+    """The first view: values, and the inputs of each output as [flat position, share of the cotangent].
 
-    None if there are too many pairs for a pool that the page can compute.
+    None if the page can compute the pool and these are too many.
     """
     count = int(route.members.sum())
     if route.settings.windowed and count > MOST_LINKS:

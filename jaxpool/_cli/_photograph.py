@@ -1,6 +1,6 @@
 """The demo's benchmark of pools against `jax.lax.reduce_window`, on real photographs.
 
-Needs the `demo` extra; `demo.py` imports this module after it has checked that.
+Needs the `demo` extra; `demo.py` checks that before it imports this module.
 """
 
 import dataclasses

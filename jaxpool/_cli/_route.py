@@ -1,6 +1,6 @@
-"""Selected elements and routes of cotangents of a pool of a small array, computed by the library for each output.
+"""Selected elements and routes of cotangents of a pool of a small array, for each output.
 
-`explain` builds a `Route` from `Settings`, and the modules `_route_text`, `_route_picture` and `_page` show it.
+`explain` makes a `Route`; `_route_text`, `_route_picture` and `_page` show it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _code(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """An array with a name. `chosen` is True for selected inputs, `lit` for elements that receive a cotangent."""
+    """A named array. `chosen` is True for selected inputs, `lit` for elements that receive a cotangent."""
 
     name: str
     values: np.ndarray
@@ -221,7 +221,7 @@ def cotangent_of(dy: np.ndarray | None, out: tuple[int, ...]) -> np.ndarray:
 
 
 def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -> Route:
-    """Pool `array`, and compute the route of each output's cotangent by the derivative rule of the pool.
+    """Pool `array`, and route each output's cotangent by the derivative rule of the pool.
 
     `dy` is the cotangent of the output, 1 everywhere for None. Raises `UsageError`, and the errors of the library.
     """

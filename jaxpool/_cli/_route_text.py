@@ -106,7 +106,7 @@ def _joined(left: Lines, right: Lines, wide: int) -> list[str]:
 
 
 def _cells(grid: Grid, side: tuple[Grid, ...]) -> list[list[str]]:
-    """The numbers of a grid at equal width. Chosen numbers have a star, and all grids of the side leave room for it."""
+    """The numbers of a grid at equal width; chosen numbers have a star, for which all grids of the side leave room."""
     cells = [[number(value) for value in row] for row in grid.values.tolist()]
     if any(each.chosen is not None for each in side):
         chosen = np.zeros(grid.values.shape, bool) if grid.chosen is None else grid.chosen

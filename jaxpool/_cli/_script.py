@@ -1,7 +1,4 @@
-"""Run a Python program with the arguments, path, traceback and exit status that `python` would give it.
-
-`python -m jaxpool run` uses it. The messages for modules that cannot run are those of `runpy`.
-"""
+"""Run a Python program with the arguments, path, traceback and exit status that `python` would give it."""
 
 import builtins
 import importlib.machinery

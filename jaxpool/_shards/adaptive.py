@@ -1,8 +1,8 @@
 """Adaptive pools of arrays that are sharded along pooled axes.
 
-Window i of n over a length L begins at `floor(i * L / n)`. With s shards of L / s rows, where s divides n, shard j has
-the windows from i = j * n / s on. The first of them begins at row `j * L / s`, the first row of the shard. Each shard
-pools its own rows without communication. If all output sizes are 1, the pool is a reduction over whole axes.
+Window i of n over a length L begins at `floor(i * L / n)`. With s shards, where s divides n, the first window of shard
+j is i = j * n / s. It begins at `j * L / s`, the first row of the shard, so each shard pools its own rows without
+communication. If all output sizes are 1, the pool is a reduction over whole axes.
 """
 
 from __future__ import annotations

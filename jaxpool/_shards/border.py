@@ -33,9 +33,9 @@ from jaxpool._shards.halo import Shards, Strip
 
 @dataclasses.dataclass(frozen=True)
 class Edges(Op):
-    """x and slices of it; `cuts` holds the axis, first row and last row (exclusive) of each slice.
+    """x and slices of it; `cuts` holds the axis, start and stop of each slice.
 
-    The transpose adds each cotangent to a slice of dx. The transpose of `lax.slice` would add arrays of the size of x.
+    The transpose updates slices of dx; the transpose of `lax.slice` would add arrays of the size of x.
     """
 
     cuts: tuple[tuple[int, int, int], ...]
@@ -90,8 +90,8 @@ def _between(
 class Bordered(Op):
     """A pool of a shard and the halos that `fetched` returns for `strips`.
 
-    `pool` runs on the shard alone, and on each strip with the window of the strip. Extra arguments of `pool` follow the
-    inputs and have an entry for every window of the shard. Only strips use them: the shard alone holds no padding.
+    `pool` runs on the shard alone, and on each strip with its window. Its extra arguments follow the inputs, with an entry
+    for each window of the shard. Only strips use them, because only a halo holds padding as elements.
     """
 
     pool: Any

@@ -1,8 +1,7 @@
 """Any pool of a shard and its halo, with the rows beyond the ends of the array as padding of the window.
 
-The shard is copied together with its halo, cropped by the rows beyond the array, and pooled by a window with padding in
-their place. The number of such rows differs between the first, the inner and the last shards: `lax.switch` has a branch
-for each.
+The shard is copied with its halo, cropped by the rows beyond the array, and pooled by a window with padding in their
+place. The number of such rows differs between shards: `lax.switch` has a branch for each.
 
     3 windows per shard, window 3, one row of padding    first . [a b c d]    between [c d e f g]    last [f g h i] .
 """
@@ -50,7 +49,7 @@ class Ends:
         switch: Callable[..., Any] = functools.partial(lax.switch, which, runs)
         if self.pool in (ranged, soft):  # otherwise the residuals hold a copy of x for each branch
             switch = jax.checkpoint(switch)
-        # `vary_together` is outside of the switch: its transpose sums over devices, which may take different branches.
+        # Outside of the switch: its transpose sums over devices, which may take different branches.
         y: Array = switch(*vary_together(xs))
         return y
 
@@ -60,7 +59,7 @@ class Ends:
         return *map(change, xs[:count]), *xs[count:]
 
     def _ending(self, ends: tuple[tuple[int, int], ...], *xs: Array) -> Array:
-        """The branch for `ends`, the rows beyond the array before and after those in the array along each axis."""
+        """The branch for `ends`: the numbers of rows before and after the array along each sharded axis."""
         axes = [halo.dim.axis for halo in self.shards.halos]
         sides = [(-low, -high, 0) for low, high in ends]
         window = self.shards.ending(ends)

@@ -1,4 +1,4 @@
-"""Halos: the rows of neighbouring shards that the windows of a shard read, and the transfers that fetch them.
+"""Halos: rows of neighbouring shards that the windows of a shard read, and their transfer.
 
 Shard j computes `outs` windows. They read `length` rows from `starts[j]` on, counted from the first row of the shard:
 
@@ -90,7 +90,7 @@ class Halo:
 
     @property
     def local(self) -> Axis:
-        """The axis of a shard and its halo, where rows beyond the array are elements and no padding is left."""
+        """The axis of a shard and its halo, where rows beyond the array are elements, not padding."""
         dim = self.dim
         return Axis(dim.axis, self.length, dim.window, dim.stride, dim.dilation, 0, 0, self.outs)
 
@@ -102,7 +102,7 @@ class Halo:
 
     @property
     def around(self) -> Axis:
-        """The axis of a shard and all rows that any shard needs before and after it; the rest is padding."""
+        """The axis of a shard with all rows that any shard needs before and after it."""
         before, after = max(self.before), max(self.after)
         return dataclasses.replace(
             self.inside, size=before + self.own + after, low=self.dim.low - before
@@ -146,7 +146,7 @@ class Halo:
         return jnp.clip(room // np.int32(self.dim.dilation), 0, self.dim.window - 1)
 
     def rows_exist(self) -> Array:
-        """True for rows of this shard and its halo that are elements of the array, a vector of `length` bools."""
+        """True for rows of this shard and its halo that are elements of the array: `length` bools."""
         first = self.shard() * np.int32(self.own + self.drift) - np.int32(self.dim.low)
         rows = first + int32_range(self.length)
         return (rows >= 0) & (rows < self.dim.size)
@@ -186,7 +186,7 @@ class Halo:
         return self._sent(rows, pairs, exist, jnp.asarray(fill, rows.dtype))
 
     def _sent(self, rows: Array, pairs: list[tuple[int, int]], exist: Array, fill: Array) -> Array:
-        """`rows` sent along `pairs`; a shard without a source has `fill` in place of the zeros of `ppermute`."""
+        """`rows` sent along `pairs`, and `fill` in a shard without a source, where `ppermute` gives zeros."""
         received = lax.ppermute(rows, self.names, pairs)
         return lax.select(
             jnp.broadcast_to(exist, received.shape),
@@ -199,8 +199,8 @@ class Halo:
 class Strip:
     """The windows of a shard that begin before its first row, or end `after` its last row, along one sharded axis.
 
-    They read the rows from `begin` to `end`, counted from the first row of the shard; `first` is the index of the first
-    of these windows, and `window` pools these rows.
+    They read the rows from `begin` to `end`, counted from the first row of the shard, which `window` pools. `first` is
+    the index of the first of them.
     """
 
     halo: Halo
@@ -222,13 +222,13 @@ class Strip:
 
     @property
     def sent(self) -> tuple[int, int]:
-        """First and last row, exclusive, that the strip reads of the neighbour, counted from the neighbour's first."""
+        """Start and stop of the rows that the strip reads of the neighbour, from the neighbour's first row."""
         own = self.halo.own
         return (0, self.end - own) if self.after else (own + self.begin, own)
 
     @property
     def own(self) -> tuple[int, int]:
-        """First and last row, exclusive, that the strip reads of the shard."""
+        """Start and stop of the rows that the strip reads of the shard."""
         return (self.begin, self.halo.own) if self.after else (0, self.end)
 
 

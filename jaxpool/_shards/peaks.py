@@ -1,7 +1,4 @@
-"""Local maxima and minima: the elements that are the extremum of the window around them, on one device or on shards.
-
-An element is a peak if the pool of stride 1 selects the tap at the window's anchor.
-"""
+"""Local maxima and minima: elements that are the extremum of the window around them, on one device or on shards."""
 
 from __future__ import annotations
 

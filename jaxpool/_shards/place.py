@@ -1,7 +1,7 @@
-"""The sharding of an array over a mesh, as a `Place`: the mesh and the names of its axes that shard each array axis.
+"""The sharding of an array, as a `Place`: a mesh, and the names of its axes that shard each array axis.
 
-It is read from the type of the array or from the arguments of `jaxpool.sharded`. `on_shards` runs a function on the
-shards of arrays under `jax.shard_map`, or directly where a `shard_map` surrounds the call.
+It comes from the type of the array or from `jaxpool.sharded`. `on_shards` runs a function on the shards of arrays, in
+a `jax.shard_map` unless the call is in one already.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._ops.apply import Autodiff, in_reverse
 
-# The mesh axes of each axis of the array that a pool is called with, set by `jaxpool.sharded` inside a
-# `jax.shard_map`, where types do not carry them. A user context of jax is local to a thread and part of every cache
-# key. It is made at import, because jax does not allow making one while other threads use it.
+# The mesh axes of each axis of a pool's array, set by `jaxpool.sharded` inside a `jax.shard_map`, where types do not
+# carry them. A user context of jax is local to a thread and part of every cache key. It is made at import, because jax
+# does not allow making one while other threads use it.
 shard_axes = jax.make_user_context(None)
 
 
@@ -45,7 +45,7 @@ class Place:
         return tuple(size * self.count(axis) for axis, size in enumerate(shape))
 
     def for_operand(self, shape: Sequence[Any]) -> Place:
-        """The place of an operand of `shape` that broadcasts against the array; it may have more leading axes."""
+        """The place of an operand of `shape` that broadcasts against the array, or has more leading axes."""
         extra = len(shape) - len(self.names)
         names = [
             () if shape[extra + axis] == 1 < self.count(axis) else self.names[axis]
@@ -63,7 +63,7 @@ class Place:
         return dataclasses.replace(self, names=names)
 
     def spec_of(self, shape: Sequence[Any], whole: Sequence[Any]) -> PartitionSpec:
-        """The spec of an operand of `shape`; `whole` is the shape of the array. Replicated if it does not broadcast."""
+        """The spec of an operand of `shape`; replicated if it does not broadcast against `whole`, the array's shape."""
         lead = len(shape) - len(whole)
         pairs = zip(shape[max(lead, 0) :], whole[max(-lead, 0) :], strict=True)
         if lead > 0 or not all(size in (1, other) for size, other in pairs):
@@ -183,7 +183,7 @@ def find_place(x: Array, mesh: Any, spec: Any) -> Place:
 
 
 def place_by_type(x: Array) -> Place | None:
-    """The place of x from the context of `jaxpool.sharded` or from its type; None if neither says that x is sharded.
+    """The place of x from the context of `jaxpool.sharded` or from its type; None if it is in neither.
 
     Types carry explicit mesh axes, but no automatic or manual axes.
     """
@@ -216,7 +216,7 @@ def gathered(place: Place, x: Array, axes: Sequence[int]) -> Array:
 
 
 def undivided(place: Place | None, x: Array, axes: Sequence[int]) -> Array:
-    """x without the mesh axes of size 1 along `axes` in its type: the ops would take these axes for sharded."""
+    """x without mesh axes of size 1 along `axes` in its type, which the ops would take for sharded."""
     if place is None or place.manual:
         return x
     return gathered(place, x, [axis for axis in axes if place.count(axis) == 1])
@@ -254,9 +254,9 @@ def on_shards(
     out: PartitionSpec | None = None,
     autodiff: Autodiff = "jvp",
 ) -> Any:
-    """`body` of the shards of `xs`, each sharded as `place.for_operand` says; results are sharded as `out`.
+    """`body` of the shards of `xs`, sharded as `place.for_operand`; results are sharded as `out`.
 
-    `out` is the spec of `place` by default. The body is hashable and compares by value, so that it is traced once.
+    `out` is the spec of `place` by default. The body is hashable and compares by value.
     """
     out = place.spec if out is None else out
     run = body if place.manual else functools.partial(_mapped, body, place, out)

@@ -1,4 +1,4 @@
-"""Splitting a pool of a sharded array into pools of its shards, and the checks of sizes that this needs.
+"""Splitting a pool of a sharded array into pools of its shards, and checks of sizes.
 
 The windowed pools of `_api` and `compat` get a `Split` from `located`, `by_type` or `by_window`, and run it.
 """
@@ -43,7 +43,7 @@ class Split:
         autodiff: Autodiff = "jvp",
         masked: bool = False,
     ) -> Any:
-        """Run `pool(op, *xs)` on each shard; other arrays than the first are sharded as they broadcast against it.
+        """Run `pool(op, *xs)` on each shard; all arrays broadcast against the first.
 
         If `masked`, the second array is the `where` mask of the first, and is extended by a halo too.
         """
@@ -66,7 +66,7 @@ class Split:
 
 
 def split_pool(place: Place, shape: Sequence[Any], make: MakeWindow) -> Split:
-    """The split of a pool over a global array of `shape`. Raises `ArgumentError` if shards would differ in size."""
+    """The split of a pool of a global array. Raises `ArgumentError` if shards would differ in size."""
     window, halos = make(shape), []
     for which, dim in enumerate(window.dims):
         count = place.count(dim.axis)

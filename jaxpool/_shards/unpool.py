@@ -2,8 +2,8 @@
 
 Disjoint windows have their maximum in their own shard; overlapping windows may have it in the adjacent shard. If every
 position is in the shard of its element, each device scatters its own elements. Otherwise each device fetches the
-elements of its neighbours and scatters all whose positions are in its shard. The choice is made at run time, for all
-devices together. Elements that belong to a shard further away are dropped.
+elements of its neighbours and scatters all that belong to its shard. The choice is made at run time, for all devices.
+Elements that belong to a shard further away are dropped.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Unpooled:
 
 
 def _on_any_device(flag: Array) -> Array:
-    """Whether the flag is set on any device. The branches hold collectives, so all devices must take the same one."""
+    """Whether the flag is set on any device. One branch has collectives, so all devices take the same branch."""
     mesh = jax.sharding.get_abstract_mesh()
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     manual = tuple(name for name, kind in pairs if kind == AxisType.Manual)

@@ -1,7 +1,4 @@
-"""Maxima and means over whole axes that are sharded: each device reduces its shard, and all-reduces combine them.
-
-`_api.whole`, `_api.reduce` and the adaptive pools call `whole_pool`, or `whole_extreme` for a maximum or minimum.
-"""
+"""Maxima and means over whole axes that are sharded: each device reduces its shard, and all-reduces combine them."""
 
 from __future__ import annotations
 
@@ -86,8 +83,8 @@ class _Max(_Whole):
     def _first(self, reached: Array, rank: Array, sizes: tuple[int, ...]) -> Array:
         """Whether this device's element is the first, or last, of the devices that `reached` the maximum.
 
-        The order is row-major in the global array, where rows of several devices may alternate. So coordinates are
-        compared axis by axis. For the last element, `rank` and shards count from the end, and the first wins.
+        In row-major order of the global array rows of several devices may alternate, so coordinates are compared axis
+        by axis. For the last element, `rank` and shards count from the end.
         """
         first = reached
         for which, names in enumerate(self.names):
