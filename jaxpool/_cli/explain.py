@@ -27,7 +27,7 @@ DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 
 ROUNDED = ("max", "min", "avg", "sum", "lp", "median", "rank", "unpool")  # take --ceil-mode
 WINDOWED = (*ROUNDED, "dilate", "erode")
 OPS = (*WINDOWED, "adaptive_max", "adaptive_avg")
-# The ops that take each option; `FIELDS` maps options to fields of `Settings`.
+# The ops that take each option; `FIELDS` has the field of `Settings` if its name differs.
 TAKEN_BY = {
     "window": WINDOWED,
     "stride": WINDOWED,
