@@ -1,13 +1,13 @@
-"""Pooling and elementwise max for JAX, with derivatives of their own.
+"""Pooling and elementwise max for JAX, with custom derivatives.
 
-This module holds the public names and nothing else; `_public` says where they are defined. Behind it are
-rooms, each of which imports only from those before it: `_arguments` (what a user passed), `_geometry`
-(windows), `_plan` (which form of a kernel), `_kernels` (arrays in, arrays out), `_ops` (kernels with their
-derivatives), `_shards` (ops of arrays on several devices), `_accelerate` (lax's reductions handed to the ops),
-`_api` (the public functions); then `compat`, `testing` and `_cli`, which none of those need.
+This module holds the public names; `_public` imports them from the modules that define them. Each internal package
+imports only from packages before it in this list: `_arguments` (checks of arguments), `_geometry` (windows), `_plan`
+(the choice of a kernel), `_kernels` (functions of arrays), `_ops` (kernels with their derivatives), `_shards` (ops on
+sharded arrays), `_accelerate` (reductions of lax computed by the ops), `_api` (the public functions). `compat`,
+`testing` and `_cli` come last.
 
-Names are imported when the first of them is used. `import jaxpool` alone imports neither jax nor NumPy, so
-that the command line answers a question for help at once.
+Public names are imported at first use. `import jaxpool` alone imports neither jax nor NumPy, so that the help of the
+command line is fast.
 """
 
 import importlib
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """The public name `name`; from then on all of them are plain attributes of the package."""
+        """Import all public names as attributes of the package, and return `name`."""
         if name in _MODULES:
             return importlib.import_module(f"{__name__}.{name}")
         if name == "__all__" or not name.startswith("_"):
@@ -37,16 +37,16 @@ else:
             globals().update({each: getattr(_public, each) for each in names})
             if name in names:
                 return globals()[name]
-        said = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(said, name=name, obj=sys.modules[__name__])
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
 
     def __dir__() -> list[str]:
-        """What the package holds, the public names among it, and the modules that can be imported here."""
+        """Attributes, public names, and modules of the package; `testing` only if hypothesis is installed."""
         without = "testing" if importlib.util.find_spec("hypothesis") is None else ""
-        there = set(_MODULES) - {without}
+        modules = set(_MODULES) - {without}
         from jaxpool import _public
 
         shown = {
             name for name in globals() if name not in ("Any", "TYPE_CHECKING", "importlib", "sys")
         }
-        return sorted({*shown, "__all__", *there, *_public.__all__})
+        return sorted({*shown, "__all__", *modules, *_public.__all__})

@@ -1,7 +1,6 @@
-"""`python -m jaxpool`: reads the command line and hands over to one command of `jaxpool._cli`.
+"""`python -m jaxpool`: read the command line and run one command of `jaxpool._cli`.
 
-Only the module of the command that is run is imported: help, the version and a mistyped command are
-answered without jax.
+Only the module of that command is imported. Help, the version and unknown commands do not import jax.
 """
 
 import argparse
@@ -25,16 +24,16 @@ COMMANDS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line: the command, then what is wrong."""
+    """An argument parser with errors of one line: the command and the error."""
 
     def error(self, message: str) -> NoReturn:
-        """Says what is wrong with the command line and leaves with exit code 2."""
+        """Print the error and exit with status 2."""
         print(f"{self.prog}: {message}", file=sys.stderr)
         raise SystemExit(2)
 
 
 def _parser() -> _Parser:
-    """The parser of `python -m jaxpool` itself, which knows of each command its name and a line."""
+    """The parser of `python -m jaxpool` without a command. Its help lists the commands."""
     listed = "\n".join(f"  {name:10}{summary}" for name, summary in COMMANDS.items())
     parser = _Parser(
         prog="jaxpool",
@@ -66,10 +65,9 @@ def _meant(word: str, known: Sequence[str]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit status.
+    """Run one command and return its exit status.
 
-    0, 1 if a check failed, 2 if it cannot be run as asked, 130 if it was interrupted, and 141 if
-    what reads its output stopped reading.
+    The status is 0, 1 if a check failed, 2 for a usage error, 130 for an interrupt, and 141 for a closed output pipe.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] not in COMMANDS:
@@ -93,13 +91,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"jaxpool {name}: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # what reads the output has enough, as `head` has
+    except BrokenPipeError:  # for example `head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         return 141
     except KeyboardInterrupt:
         print(f"\njaxpool {name}: interrupted.", file=sys.stderr)
         return 130
-    # `run` leaves a program of the user's to be run, whose exceptions are its own.
+    # The command `run` returns a function that runs the user's program. Its exceptions must not be caught above.
     return int(code() if callable(code) else code)
 
 

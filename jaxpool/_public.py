@@ -1,4 +1,4 @@
-"""The public names and where each is defined. They are imported here, with jax, when the first is used."""
+"""The public names, imported from the modules that define them. `jaxpool` imports this module at first use."""
 
 from jaxpool._accelerate.accelerate import accelerate, accelerated
 from jaxpool._api.adaptive import (

@@ -1,6 +1,5 @@
-"""`jaxpool.accelerate`: programs that others wrote, with the windowed reductions of lax handed to our ops.
+"""`jaxpool.accelerate`: programs of other libraries, with the windowed reductions of lax computed by jaxpool's ops.
 
-Here live the context in which reductions are handed over (`bind`), the reading of lax's parameters as a
-window (`windows`), and the report of what was replaced. The ops are those of `_ops`; this package
-has none of its own, and it never goes through the public functions of `_api`.
+`bind` intercepts reductions, `windows` reads lax's parameters as a `Window`, and `report` describes each reduction. The
+ops are those of `_ops` and `_shards`: this package has no op, and does not call the public functions of `_api`.
 """

@@ -1,36 +1,27 @@
-"""One line for existing models: `accelerate`, and `accelerated` for a block of lines.
+"""`accelerate` for functions of existing models, and the context manager `accelerated` for a block of code.
 
-Mechanism. Every windowed max, min and sum of a JAX program, from whatever library, passes through
-`bind` of one of four public primitives, `jax.lax.reduce_window_max_p` and its kin. The first call
-of `accelerate` puts a dispatcher in front of these. While an accelerated function runs or is
-traced, the dispatcher calls our pools (with `autodiff="jvp"`); at all other times it passes the
-call on. "While" is a value of `jax.make_user_context`: a part of the keys of all of jax's caches,
-so that functions jitted before are traced anew, and local to a thread.
+Mechanism. Every windowed max, min and sum of a JAX program calls `bind` of one of four public primitives, such as
+`jax.lax.reduce_window_max_p`. The first call of `accelerate` replaces these methods by a dispatcher. While an
+accelerated function runs or is traced, the dispatcher calls our pools; otherwise it calls lax. The state is a value of
+`jax.make_user_context`: it is local to a thread, and part of the keys of jax's caches, so that functions jitted before
+are traced again.
 
-Why there. Derivatives are those of our pools, so none of jax's rule tables is touched, and each
-transformation works that works on a function of jax. No boundary is crossed and no jaxpr
-rewritten, so structure, names, donation, static arguments, effects, and state that a function
-changes in place (Flax NNX, Keras) stay as they are. Taking `jax.lax.reduce_window` itself would do
-the same but miss code that imported it by name, and jaxprs that are evaluated or differentiated
-again; overriding the lowering would miss `jax.jit(accelerate(f))` and every derivative.
+Reason. Our pools bring their own derivatives, so jax's rule tables stay untouched and every transformation works. No
+jaxpr is rewritten, so names, donation, static arguments, effects and mutable state (Flax NNX, Keras) stay as they are.
+Replacing the function `jax.lax.reduce_window` would miss code that imported it by name, and jaxprs that are evaluated
+or differentiated later. Overriding the lowering would miss `jax.jit(accelerate(f))` and every derivative.
 
-Arrays whose type says that a pooled axis is sharded are pooled shard by shard, with halos of their
-neighbours (`_shards`), where lax raises.
+Arrays with a pooled axis that is sharded in their type, for which lax raises, are pooled on their shards (`_shards`).
 
-What stays lax's: general reductions, `base_dilation`, negative padding, complex numbers, arrays
-sharded along a pooled axis that would not give shards of one size, windows of one element, and
-running reductions in the form to which lax lowers `cumsum` and `cummax` (`report` names each). On
-TPUs all maxima and minima: lax's derivative is one instruction there, which needs the array and so
-keeps it, where ours keep an index. What is kept is fixed while tracing, before jax knows the target
-platform, so the platform of the default device decides. Also programs that were finished elsewhere:
-a nested jaxpr of `jax.make_jaxpr` that is run but not transformed, `jax.export`, a pullback or
-linearised function made outside, and Python that runs in another thread, such as host callbacks.
-`jax.experimental.jet` fails on what is taken over: it has no rules for custom derivatives.
+These stay with lax, and `report` has the reason: general reductions, `base_dilation`, negative padding, complex
+numbers, windows of one element, shards that would differ in size, and the running sums and maxima of `cumsum` and
+`cummax`. Programs traced elsewhere are not seen: a nested jaxpr that is evaluated and not transformed, `jax.export`,
+a pullback or linearised function made outside. Neither is Python in another thread, such as a host callback.
+`jax.experimental.jet` fails on our pools: it has no rules for custom derivatives.
 
-Where the numbers differ: the order in which the elements of a window and overlapping cotangents
-are added; NaN keeps its cotangent; the cotangent of a window of -inf goes to an element, never to
-padding; 8- and 16-bit floats add in float32; types without an infinity are padded with their least
-value. A window that is all padding keeps lax's value.
+Results differ from lax in these points. Elements of a window and overlapping cotangents are added in another order, and
+8- and 16-bit floats in float32. NaN keeps its cotangent. The cotangent of a window of -inf goes to an element, never to
+padding. Dtypes without an infinity are padded with their least value. A window of padding alone keeps lax's value.
 """
 
 from __future__ import annotations
@@ -59,32 +50,29 @@ _LIBRARIES = ("flax", "haiku", "keras")
 def accelerate(fn: F, *, report: Report | None = None) -> F:
     """`fn` with its windowed max, min and sum, and their derivatives, computed by jaxpool.
 
-    Works on a forward pass or a whole train step, with `grad`, `jit`, `scan`, `while_loop`, `cond`,
-    `checkpoint`, `vmap`, `shard_map` and functions with custom derivatives inside, whichever
-    library wrote its layers, and composes with all of them from outside:
-    `jax.jit(accelerate(f))`, `accelerate(jax.jit(f))`, `jax.grad(accelerate(f))`. Names, signature,
-    donation and static arguments stay. What cannot be taken over runs as before. A function jitted
-    before is traced once more, for its calls from here.
+    Works on a forward pass or a whole train step of any library. The function may contain `grad`, `jit`, `scan`,
+    `while_loop`, `cond`, `checkpoint`, `vmap`, `shard_map` and functions with custom derivatives. The result composes
+    with them too: `jax.jit(accelerate(f))`, `accelerate(jax.jit(f))`, `jax.grad(accelerate(f))`. Names, signature,
+    donation and static arguments stay. Reductions that cannot be replaced run as before. A function jitted before is
+    traced once more when it is called from here.
 
-    Gradient: of a max or min as of `max_pool` and `min_pool` with `ties="first"`, of a sum as of
-    `sum_pool`; forward and reverse mode, any order. It equals lax's where lax is right, to the bit
-    where windows do not overlap.
+    Gradient: the gradient of `max_pool` or `min_pool` with `ties="first"`, or of `sum_pool`. Forward and reverse mode,
+    any order. It equals the gradient of lax if that is correct, bit for bit if windows are disjoint.
 
     Args:
-      fn: a function: a train step, a loss, `model.apply` (Flax Linen, Haiku), `model.fit` (Keras),
-        jitted or not. State that it changes in place is changed in place. Objects that hold
-        parameters are refused: as functions they would hide them from `jax.grad`.
-      report: called with each reduction as it is traced, once: `print` to read them, `found.append`
-        to collect them. Each has `kind`, `shape`, `where`, `taken_over` and, if it was not, the
-        `reason`. With it, functions that were jitted before are traced for this call of
-        `accelerate` alone, so that nothing is missed.
+      fn: a function: a train step, a loss, `model.apply` (Flax Linen, Haiku) or `model.fit` (Keras), jitted or not.
+        State that it changes in place is changed in place. Objects that hold parameters raise: as functions they
+        would hide the parameters from `jax.grad`.
+      report: called once with each reduction, when it is traced: `print` to read them, `found.append` to collect
+        them. A reduction has `kind`, `shape`, `where`, `taken_over`, and the `reason` if it stays with lax. With
+        `report`, functions that were jitted before are traced again for this call of `accelerate`.
 
     Returns:
-      A function that takes and returns what fn does; with `lower`, `trace` and `eval_shape` if fn
-      is jitted. It can be pickled and copied if fn and `report` can.
+      A function with the arguments and results of fn, and with its `lower`, `trace` and `eval_shape` if fn is jitted.
+      It can be pickled and copied if fn and `report` can.
 
     Raises:
-      TypeError: fn is a model, a class, a generator or coroutine function, a compiled program.
+      TypeError: fn is a model, a class, a generator or coroutine function, or a compiled program.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -117,21 +105,21 @@ def accelerate(fn: F, *, report: Report | None = None) -> F:
 
 @public
 def accelerated(*, report: Report | None = None) -> contextlib.AbstractContextManager[None]:
-    """A block in which windowed max, min and sum, and their derivatives, are computed by jaxpool.
+    """A context manager under which jaxpool computes windowed max, min and sum, and their derivatives.
 
-    What `accelerate` does for a function, for the cells of a notebook or the body of a script: whatever
-    runs or is traced in the block, in this thread. A function jitted before is traced once more, for its
-    calls from the block. A pullback made in the block is ours wherever it is called. A whole program as
-    it is, threads too: `python -m jaxpool run`.
+    It is `accelerate` for a block of code, such as the cells of a notebook: for everything that runs or is traced in
+    the block, in this thread. A function jitted before is traced once more when it is called from the block. A pullback
+    made in the block uses jaxpool also after the block. For a whole program with all its threads use
+    `python -m jaxpool run`.
 
-    Gradient: as of `accelerate`.
+    Gradient: see `accelerate`.
 
     Args:
-      report: called with each reduction as it is traced, once, as that of `accelerate`.
+      report: called once with each reduction, when it is traced. See `accelerate`.
 
     Returns:
-      A context manager for one block. With JAXPOOL_DISABLE=1 in the environment it
-      changes nothing, and neither does `accelerate`.
+      A context manager for one block. With JAXPOOL_DISABLE=1 in the environment it changes nothing, and neither does
+      `accelerate`.
 
     Raises:
       TypeError: `report` cannot be called.
@@ -159,7 +147,7 @@ def accelerated(*, report: Report | None = None) -> contextlib.AbstractContextMa
 
 
 class _Block(contextlib.AbstractContextManager[None]):
-    """A context manager that says what to write where it is called as a decorator is."""
+    """A context manager that raises with a hint when it is used as a decorator."""
 
     def __init__(self, context: contextlib.AbstractContextManager[None]) -> None:
         self._context = context
@@ -176,7 +164,7 @@ class _Block(contextlib.AbstractContextManager[None]):
 
 
 class _Accelerated(Wrapper):
-    """`fn`, and its methods that trace it, with windowed reductions handed over."""
+    """`fn` and its tracing methods (`lower`, `trace`, `eval_shape`), run under `handing_over`."""
 
     def __init__(self, fn: Callable[..., Any], report: Report | None) -> None:
         super().__init__(fn, functools.partial(accelerate, report=report))
@@ -229,7 +217,7 @@ def _check_report(report: Any) -> None:
 
 
 def _body(fn: Any) -> Any:
-    """The Python function that a call of `fn` runs: behind partials, a bound method, an object's `__call__`."""
+    """The Python function that a call of `fn` runs, without partials, bound methods or an object's `__call__`."""
     fn = _unwrapped(fn)
     return fn if inspect.isfunction(fn) else _unwrapped(type(fn).__call__)
 
@@ -241,7 +229,7 @@ def _unwrapped(fn: Any) -> Any:
 
 
 def _holds_state(fn: Any) -> bool:
-    """Whether fn is a model: a module or layer of a library, or any pytree with arrays."""
+    """Whether fn is a model: a module or layer of a known library, or a pytree with arrays."""
     if isinstance(fn, jax.tree_util.Partial):
         return False
     if any(

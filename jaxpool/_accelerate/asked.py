@@ -1,9 +1,8 @@
-"""Finds out which windowed reduction a pool of another library binds, by tracing the pool.
+"""Find the windowed reduction that a pool of another library binds, by tracing the pool; for `jaxpool.compat`.
 
-The pool runs under `jax.eval_shape`: its own checks are made and its own messages raised, and nothing is computed.
-While it runs, a listener stands in front of lax's reductions and notes the first that is bound: whether it is a
-maximum, a minimum or a sum, its window, and what the pool returns. The answer is cached for each pool, type of array
-and set of arguments.
+The pool runs under `jax.eval_shape`, so that it checks its arguments and raises its own messages, and nothing is
+computed. A `Handover` records the reductions that are bound. The result is the kind and window of the first, and the
+type of the pool's result. It is cached for each pool, type of array and set of arguments.
 """
 
 from __future__ import annotations
@@ -24,20 +23,21 @@ from jaxpool._geometry.window import Window
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """The windowed reduction that a function binds, and the type of what the function returns."""
+    """The windowed reduction that a function binds, and the type of the function's result."""
 
-    kind: str  # "max", "min" or "sum"; its initial value is the identity of that: -inf, inf or 0
+    kind: str  # "max", "min" or "sum"; its initial value is the identity: -inf, inf or 0
     window: Window
-    ndim: int  # of the array that is reduced, which may have more axes than what the function was given
-    shape: tuple[Any, ...]  # of the result of the function, and so are `dtype` and `weak_type`
+    ndim: int  # rank of the reduced array, which may have more axes than the function's argument
+    # The type of the function's result.
+    shape: tuple[Any, ...]
     dtype: Any
     weak_type: bool
 
 
 class _Listener(Handover):
-    """Notes which reductions are bound while it stands in front of lax's, and leaves each of them to lax.
+    """Record the reductions that are bound, and leave all of them to lax.
 
-    None is noted of one that our windows cannot say, or that has an initial value of its own.
+    The record is None for a reduction that our windows do not cover, or that has an explicit initial value.
     """
 
     def take_over(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
@@ -53,11 +53,11 @@ _heard: Any = threading.local()
 
 
 def asked(function: Callable[..., Any], x: Array, *args: Any) -> Asked | None:
-    """The first windowed reduction that `function(x, *args)` binds; None if it binds none that our pools compute.
+    """The first windowed reduction that `function(x, *args)` binds; None if our pools cannot compute the first.
 
-    A function is traced once for the same type of x and the same arguments, so what it warns of is said once too.
+    A function is traced once for the same type of x and the same arguments, so its warnings appear once too.
     """
-    # 2 and 2.0 are equal to Python, and may give other dtypes.
+    # 2 and 2.0 are equal keys, but may give different dtypes.
     types = tuple(map(type, jax.tree.leaves(args)))
     if any(issubclass(each, jax.Array) for each in types):
         return None

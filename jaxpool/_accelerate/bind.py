@@ -1,9 +1,9 @@
-"""Where lax's windowed reductions become ours: at `bind` of their primitives, while handing over.
+"""The dispatcher in front of `bind` of lax's windowed reductions, which calls our pools while a `Handover` is active.
 
-A handover is the value of a user context of jax, so it belongs to one thread, nests, ends with its
-block however that is left, and is part of every cache key: what was traced without it is traced
-anew with it, and never the reverse. `python -m jaxpool run` hands over in a whole process instead,
-from before its first trace on: a handover of the module, which holds for threads that have none of their own.
+The active `Handover` is the value of a user context of jax. It is local to a thread, nests and ends with its block. It
+is part of every cache key, so that traces with and without it are never mixed. `python -m jaxpool run` sets a
+module-level `Handover` for the whole process instead, before the first trace. It serves all threads without an active
+`Handover`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ Report = Callable[[LaxReduction], object]
 
 
 def _size(value: Any) -> Any:
-    """`value` as an int; a symbolic size stays as it is."""
+    """`value` as an int, or unchanged if it is a symbolic size."""
     return int(value) if is_int(value) else value
 
 
 def described(kind: str, x: Any, params: dict[str, Any], reason: str | None) -> LaxReduction:
-    """A reduction of an array of the type `x` as reports show it, with the line of the user's that asked for it."""
+    """The report of a reduction of an array of type `x`, with the line of the user's program that calls it."""
     return LaxReduction(
         kind,
         str(x.dtype),
@@ -66,14 +66,14 @@ def described(kind: str, x: Any, params: dict[str, Any], reason: str | None) -> 
 
 
 class Handover:
-    """That reductions are handed over, and who is told. By identity: a cache key of its own."""
+    """Computes reductions by our pools, and reports them. Compares by identity, so each is a cache key of its own."""
 
     def __init__(self, report: Report | None = None) -> None:
         self._report = report
         self._told: set[LaxReduction] = set()
 
     def take_over(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
-        """The reduction by our kernels. Raises `LeftError` for what they do not cover."""
+        """The reduction, computed by our pools. Raises `LeftError` for a reduction that they do not cover."""
         window = read(kind, aval, params)
         x = jnp.asarray(args[0])
         init = args[1] if len(args) > 1 else None
@@ -82,7 +82,7 @@ class Handover:
         return _joined(kind, y, jnp.asarray(init, x.dtype)) if starts else y
 
     def tell(self, kind: str, x: Any, params: dict[str, Any], reason: str | None) -> None:
-        """Reports one reduction, once."""
+        """Report a reduction; equal reductions are reported once."""
         if self._report is None:
             return
         reduction = described(kind, x, params, reason)
@@ -92,7 +92,7 @@ class Handover:
 
 
 _silent = Handover()
-# Made with the module: jax asks that contexts are not made while other threads use it.
+# Made at import, because jax does not allow making a context while other threads use it.
 _active = jax.make_user_context(None)
 _everywhere: Handover | None = None
 _installing = threading.Lock()
@@ -100,24 +100,24 @@ _installed: list[Any] = []
 
 
 def switched_off() -> bool:
-    """Whether JAXPOOL_DISABLE asks in the environment that every reduction is left to lax."""
+    """Whether the environment variable JAXPOOL_DISABLE leaves every reduction to lax."""
     return os.environ.get("JAXPOOL_DISABLE", "") not in ("", "0")
 
 
 def handing_over(handover: Handover | None) -> contextlib.AbstractContextManager[None]:
-    """Hands over what is bound inside; None leaves a handover that is active already as it is."""
+    """A context that hands over reductions; None keeps the handover that is already active, if any."""
     return _active(handover or _active.value or _everywhere or _silent)
 
 
 def hand_over_everywhere(handover: Handover) -> None:
-    """Hands over from here on, in every thread: before anything is traced, for it is in no cache key."""
+    """Hand over reductions process-wide. Must run before the first trace: `handover` is not part of a cache key."""
     global _everywhere
     install()
     _everywhere = handover
 
 
 def install() -> None:
-    """Puts the dispatcher in front of the four primitives, once."""
+    """Replace `bind` of the four primitives by the dispatcher, once."""
     with _installing:
         for primitive in KINDS:
             if primitive not in _installed:
@@ -152,7 +152,7 @@ def _dispatcher(primitive: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read(kind: str, aval: Any, params: dict[str, Any]) -> Window:
-    """The window of a reduction of an array of this type. Raises `LeftError` for what our kernels do not cover."""
+    """The window of a reduction of an array of this type. Raises `LeftError` if our pools do not cover it."""
     if kind == "other":
         raise LeftError("the reduction is no max, min or sum of two numbers")
     window = window_of(aval, params)
@@ -161,7 +161,7 @@ def read(kind: str, aval: Any, params: dict[str, Any]) -> Window:
 
 
 def _pool(kind: str, window: Window, x: Array) -> Array:
-    """The pool of x: by one op, or where its type says that it is sharded by that of each shard."""
+    """The pool of x by one op, or on the shards of x if its type is sharded."""
     try:
         split = by_window(x, window)
     except ArgumentError as error:
@@ -177,7 +177,7 @@ def _pool(kind: str, window: Window, x: Array) -> Array:
 
 
 def _starts(kind: str, x: Array, init: Any, padded: bool) -> bool:
-    """Whether the value that a general reduction starts with can change its result; any may for a max or min."""
+    """Whether the initial value of a general reduction can change its result. Raises `LeftError` if not supported."""
     start = jax.typeof(init)
     if start.dtype != x.dtype or start.shape:
         raise LeftError("the initial value is no scalar of the array's dtype")
@@ -191,7 +191,7 @@ def _starts(kind: str, x: Array, init: Any, padded: bool) -> bool:
 
 
 def _joined(kind: str, y: Array, init: Array) -> Array:
-    """The results of windows and the value that each of them starts with."""
+    """The results y of windows, combined with the initial value."""
     if kind == "sum":
         return lax.add(y, jnp.broadcast_to(init, y.shape))
     y, init = elementwise.sharded_alike([y, init])

@@ -1,10 +1,9 @@
-"""Each reduction that is taken over, computed by lax as well: `python -m jaxpool run --check`.
+"""Comparison of our reductions with lax: `python -m jaxpool run --check`.
 
-The array of a reduction's first call is kept, for in a traced program it is there only while that runs: a
-callback of jax hands it out. Both ways are compared afterwards, outside of any trace and of any callback, which
-may not compute by itself. Maxima and minima must be equal; sums, and cotangents that meet at one element, may
-differ by the rounding of as many additions as a window has elements. 8- and 16-bit floats are added in float32 here,
-so lax adds them in float32 as well, and its sums are rounded once.
+`BothWays` copies the arrays of each reduction's first call; in a traced program a `jax.debug.callback` delivers them.
+The comparison runs afterwards, because a callback must not run jax computations. Maxima and minima must be equal. Sums,
+and cotangents of overlapping windows, may differ by the rounding of one addition for each element of a window. Our
+sums of 8- and 16-bit floats are float32 sums, so lax gets float32 arrays too, and its result is rounded once.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _PRIMITIVES = {kind: primitive for primitive, kind in KINDS.items() if kind}
 
 
 class _Leaving(Handover):
-    """Leaves every reduction to lax."""
+    """A handover that leaves every reduction to lax."""
 
     def take_over(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
         raise LeftError("it is computed by lax to be compared with")
@@ -41,14 +40,14 @@ _leaving, _taking = _Leaving(), Handover()
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What a comparison of both ways gave."""
+    """The result of a comparison: a sentence for the user, and whether the arrays differ."""
 
     said: str
     differs: bool = False
 
 
 class BothWays(Handover):
-    """A handover that keeps the array of each reduction's first call, and compares both ways on it."""
+    """A handover that copies the array of each reduction's first call, and compares ours with lax on it."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
@@ -58,7 +57,7 @@ class BothWays(Handover):
         self._lock = threading.Lock()
 
     def take_over(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
-        """The reduction by our kernels, and its array kept if it is the first."""
+        """The reduction, computed by our pools; copies its arrays at the first call."""
         y = super().take_over(kind, aval, args, params)
         reduction = described(kind, aval, params, None)
         if reduction in self._first:
@@ -76,7 +75,7 @@ class BothWays(Handover):
 
     def _keep(self, reduction: LaxReduction, primitive: Any, params: Any, *args: Any) -> None:
         if any(isinstance(each, Array) and not each.is_fully_addressable for each in args):
-            # A part of it is no array that lax reduces.
+            # `np.array` cannot copy it, and the part of one process is not the array that lax reduces.
             self._why_not[reduction] = "its array lies on several processes"
             return
         with self._lock:
@@ -85,20 +84,20 @@ class BothWays(Handover):
                 self._first[reduction] = (primitive, params, copies)
 
     def compare(self) -> None:
-        """Compares both ways on what was kept since the last time."""
+        """Compare ours with lax on the arrays copied since the last call."""
         jax.effects_barrier()
         for reduction in [each for each in self._first if each not in self._compared]:
             primitive, params, args = self._first[reduction]
             self._compared[reduction] = compared(primitive, params, *args)
-            self._first[reduction] = (primitive, params, ())  # the array is not needed any more
+            self._first[reduction] = (primitive, params, ())  # frees the array
 
     @property
     def differs(self) -> bool:
-        """Whether any reduction compared so far is another than lax's."""
+        """Whether any reduction compared so far differs from lax."""
         return any(each.differs for each in self._compared.values())
 
     def found(self, reduction: LaxReduction) -> Comparison:
-        """What the comparison of a reduction gave."""
+        """The comparison of a reduction, or the reason why there is none."""
         if reduction in self._compared:
             return self._compared[reduction]
         reason = self._why_not.get(reduction, "it was traced and did not run")
@@ -106,7 +105,7 @@ class BothWays(Handover):
 
 
 def compared(primitive: Any, params: dict[str, Any], x: Any, *init: Any) -> Comparison:
-    """Whether our value and cotangent of a reduction are lax's."""
+    """Compare the value and cotangent of our reduction of x with lax."""
     x, init = jnp.asarray(x), tuple(map(jnp.asarray, init))
     taps = math.prod(params["window_dimensions"])
     floats = jnp.issubdtype(x.dtype, jnp.floating)
@@ -123,7 +122,7 @@ def compared(primitive: Any, params: dict[str, Any], x: Any, *init: Any) -> Comp
     if floats and kind_of(primitive, params) == "sum":
         want = _value(_leaving, add, wide, *wide_init)
         sizes = _value(_leaving, add, *map(jnp.abs, (wide, *wide_init)))
-        # Ours is rounded before the initial value is added, too.
+        # Our sum is rounded once more, before the initial value is added.
         allowed = _rounding(
             x.dtype, taps + len(init), sizes, sum(map(jnp.abs, wide_init), jnp.abs(want))
         )
@@ -133,14 +132,14 @@ def compared(primitive: Any, params: dict[str, Any], x: Any, *init: Any) -> Comp
     if said:
         return Comparison(said, differs=True)
     if primitive is lax.reduce_window_p or not floats:
-        return Comparison("equal")  # of a general reduction lax has no derivative
-    # The cotangents of a maximum that is NaN or infinite follow another rule than lax's.
+        return Comparison("equal")  # lax has no derivative of a general reduction
+    # lax has another rule for the cotangent of a NaN or infinite maximum.
     counts = np.asarray(jnp.isfinite(want)) | (primitive is lax.reduce_window_sum_p)
     if want.size and not counts.any():
         return Comparison("equal in value; the cotangent was not compared, for NaN or infinity")
-    # Between 1 and 2, so that where cotangents meet none cancels another.
-    some = np.where(counts, np.random.default_rng(0).uniform(1.0, 2.0, want.shape), 0.0)
-    dy = jnp.asarray(some, x.dtype)
+    # Between 1 and 2, so that overlapping cotangents do not cancel.
+    random = np.where(counts, np.random.default_rng(0).uniform(1.0, 2.0, want.shape), 0.0)
+    dy = jnp.asarray(random, x.dtype)
     want_dx = _cotangent(_leaving, reduce, wide, dy.astype(wide.dtype))
     allowed = _rounding(x.dtype, taps, want_dx, want_dx)
     said = _apart("cotangent", _cotangent(_taking, reduce, x, dy), want_dx.astype(x.dtype), allowed)
@@ -160,15 +159,15 @@ def _value(handover: Handover, reduce: Callable[..., Any], *args: Array) -> Any:
 
 
 def _cotangent(handover: Handover, reduce: Callable[[Array], Any], x: Array, dy: Array) -> Any:
-    """Differentiated inside as well: a derivative of lax's may be bound as another windowed reduction."""
+    """The cotangent of x. The `vjp` is inside the context: lax's derivative may bind another windowed reduction."""
     with handing_over(handover):
         return jax.jit(lambda x, dy: jax.vjp(reduce, x)[1](dy)[0])(x, dy)
 
 
 def _rounding(dtype: Any, additions: int, sizes: Any, result: Any) -> Any:
-    """By how much sums may differ whose terms have absolute values that add up to `sizes`.
+    """The allowed difference of sums; `sizes` holds the sums of the absolute values of their terms.
 
-    By what the additions round, and where these are in a wider type, by how the `result` is rounded to `dtype`.
+    It is the rounding of the additions, and of the `result` to `dtype` if the additions use a wider dtype.
     """
     sizes, result = (np.abs(np.asarray(each, np.float64)) for each in (sizes, result))
     wide, narrow = jnp.finfo(accumulator(dtype)), jnp.finfo(dtype)
@@ -179,7 +178,7 @@ def _rounding(dtype: Any, additions: int, sizes: Any, result: Any) -> Any:
 
 
 def _apart(what: str, ours: Any, theirs: Any, allowed: Any) -> str:
-    """Where two arrays differ by more than is allowed, NaN being equal to NaN; empty if nowhere."""
+    """A sentence about elements that differ by more than `allowed`, or "" if there are none. NaN equals NaN."""
     got, want = (np.asarray(each) for each in (ours, theirs))
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"{what} is {got.dtype}{list(got.shape)}, lax's {want.dtype}{list(want.shape)}"

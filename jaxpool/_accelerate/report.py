@@ -1,4 +1,4 @@
-"""What `accelerate` met: each windowed reduction of a program, taken over or not, and why."""
+"""Reports of `accelerate`: a `LaxReduction` for each windowed reduction of a program, and the line that calls it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class LaxReduction:
     kind: str  # "max", "min", "sum" or "other"
     dtype: str
     shape: tuple[object, ...]
-    window_shape: tuple[object, ...]  # ints, as those below, or sizes that are symbolic
+    window_shape: tuple[object, ...]  # ints or symbolic sizes; also in the next two
     strides: tuple[object, ...]
     padding: tuple[tuple[object, object], ...]
     where: str  # file, line and function of the caller
-    reason: str | None = None  # why it was left to lax; None if it was taken over
+    reason: str | None = None  # reason why it was left to lax; None if it was taken over
 
     @property
     def taken_over(self) -> bool:
-        """Whether our kernels compute it."""
+        """Whether our pools compute it."""
         return self.reason is None
 
     def __str__(self) -> str:
@@ -50,13 +50,13 @@ class LaxReduction:
 
 
 def _tuple(sizes: Iterable[object]) -> str:
-    """`sizes` as a tuple is written; a symbolic size by its name alone."""
+    """`sizes` formatted as a tuple, with symbolic sizes as their names."""
     written = [str(size) for size in sizes]
     return f"({', '.join(written)}{',' if len(written) == 1 else ''})"
 
 
 def caller() -> str:
-    """The innermost line of the user's program; of a library if no other is on the stack."""
+    """The innermost stack frame of the user's program, else that of another library, as file, line and function."""
     frame: FrameType | None = sys._getframe(1)
     library = None
     while frame is not None:
@@ -70,22 +70,22 @@ def caller() -> str:
 
 
 def in_package(file: str) -> str:
-    """The place of a file in this library, with slashes; empty if it is not of it."""
+    """The path of a file within this package, with slashes; "" for other files."""
     inside = file.startswith(_PACKAGE + os.sep)
     return os.path.relpath(file, _PACKAGE).replace(os.sep, "/") if inside else ""
 
 
 def is_own(file: str) -> bool:
-    """Whether a file is of this library or of jax."""
+    """Whether a file belongs to jaxpool or jax."""
     return file.startswith(_OWN)
 
 
 def is_users(file: str) -> bool:
-    """Whether a file is of no library at all."""
+    """Whether a file belongs to the user's program rather than to an installed package."""
     return not file.startswith((*_OWN, *_INSTALLED))
 
 
 def line(frame: FrameType) -> str:
-    """The file, line and function that a frame is at."""
+    """The file, line and function of a frame."""
     code = frame.f_code
     return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} ({code.co_qualname})"

@@ -1,4 +1,7 @@
-"""lax's windowed reductions, read as ours: what is reduced, over which window. Nothing else reads their parameters."""
+"""The kind and `Window` of lax's windowed reductions, from the parameters of their primitives.
+
+`LeftError` carries the reason why a reduction stays with lax.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ KINDS = {
     lax.reduce_window_max_p: "max",
     lax.reduce_window_min_p: "min",
     lax.reduce_window_sum_p: "sum",
-    lax.reduce_window_p: None,  # any reduction: its jaxpr says which
+    lax.reduce_window_p: None,  # general; `_reducer` reads its jaxpr
 }
 GEOMETRY = frozenset(
     {"window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation"}
 )
-# What each is bound with. A jax that adds to it may mean another result by it, so that ours would be wrong.
+# The known parameters. A parameter that a later jax adds may change the result, so it leaves the reduction to lax.
 PARAMETERS = {
     primitive: GEOMETRY if kind else GEOMETRY | {"jaxpr", "consts"}
     for primitive, kind in KINDS.items()
@@ -28,11 +31,11 @@ _REDUCERS = {lax.max_p: "max", lax.min_p: "min", lax.add_p: "sum"}
 
 
 class LeftError(Exception):
-    """Why a reduction is left to lax."""
+    """Raised with the reason why a reduction is left to lax."""
 
 
 def check_parameters(primitive: Any, params: dict[str, Any]) -> None:
-    """Raises unless the parameters of `primitive` are those that are read here."""
+    """Raise unless the parameters of `primitive` are those of `PARAMETERS`."""
     for names, rule in (
         (params.keys() - PARAMETERS[primitive], "has a parameter that is not known here"),
         (PARAMETERS[primitive] - params.keys(), "lacks a parameter that is read here"),
@@ -42,7 +45,7 @@ def check_parameters(primitive: Any, params: dict[str, Any]) -> None:
 
 
 def kind_of(primitive: Any, params: dict[str, Any]) -> str:
-    """What is reduced: the max, min or sum of two numbers, or something else."""
+    """The kind of reduction: "max", "min", "sum" or "other"."""
     return KINDS[primitive] or _reducer(params.get("jaxpr"))
 
 
@@ -56,14 +59,14 @@ def _reducer(jaxpr: Any) -> str:
 
 
 def check_type(kind: str, aval: Any) -> None:
-    """Raises unless an array of this type has a `kind` here."""
+    """Raise unless our pools compute a `kind` of arrays of this type."""
     real = jnp.issubdtype(aval.dtype, jnp.floating) or jnp.issubdtype(aval.dtype, jnp.integer)
     if not real and (kind == "sum" or aval.dtype != jnp.bool_):
         raise LeftError(f"{aval.dtype} has no {kind} here")
 
 
 def window_of(aval: Any, params: dict[str, Any]) -> Window:
-    """The window of a reduction of an array of this type, along the axes that it pools."""
+    """The window of a reduction of an array of this type, over the axes that it pools. Raises `LeftError`."""
     if any(dilation != 1 for dilation in params["base_dilation"]):
         raise LeftError("base_dilation is not 1")
     shape, strides, pads, dilation = (
@@ -105,7 +108,7 @@ def window_of(aval: Any, params: dict[str, Any]) -> Window:
 
 
 def _running(window: Window) -> bool:
-    """Whether output i is the reduction of all elements up to i, or from i on."""
+    """Whether every output i is the reduction of all elements up to i, or of all elements from i on."""
     if len(window.dims) != 1:
         return False
     (dim,) = window.dims

@@ -1,23 +1,22 @@
-"""The commands behind `python -m jaxpool`, and what they share: refusals, files to write, integers.
+"""The commands of `python -m jaxpool`, and their common helpers: usage errors, output paths, integer options.
 
-Each command is a module named after it; modules with a leading underscore are parts of a command. They
-use the public functions as any program does, and nothing in the library needs them. What is measured at
-length is in `bench/`, outside the package.
+Each command is a module of its name; modules with a leading underscore are parts of commands. Nothing in the library
+imports them. Benchmarks are in `bench/`, outside the package.
 """
 
 import importlib.util
 import os
 from pathlib import Path
 
-SHOWN = 200  # characters of a text that a message shows
+SHOWN = 200  # characters of an option's text in a message
 
 
 class UsageError(Exception):
-    """Why a command cannot be run as asked, in one line; the command's name is put before it."""
+    """A one-line reason why a command cannot run; `main` prints it after the name of the command."""
 
 
 def require(extra: str, *modules: str) -> None:
-    """Raises `UsageError` if a module of `extra` is not installed; imports nothing."""
+    """Raise `UsageError` if a module of `extra` is not installed. Imports nothing."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
         raise UsageError(
@@ -27,7 +26,7 @@ def require(extra: str, *modules: str) -> None:
 
 
 def output_path(option: str, text: str, suffix: str, default_name: str | None = None) -> Path:
-    """The file of this suffix that `option` names; in a folder that it names, the file `default_name`."""
+    """The output file that `option` names, which must have this suffix; in a folder, the file `default_name`."""
     path = Path(text)
     if default_name is not None and os.path.isdir(path):
         path = path / default_name
@@ -55,7 +54,7 @@ def _can_be_written(path: Path) -> bool:
 
 
 def integer(name: str, text: str, low: int, high: int | None = None) -> int:
-    """The integer that the option `name` got as `text`, not below `low` and not above `high`."""
+    """The integer in the `text` of the option `name`, from `low` to `high`."""
     try:
         value = int(text)
     except ValueError:
@@ -69,13 +68,13 @@ def integer(name: str, text: str, low: int, high: int | None = None) -> int:
 
 
 def shown(text: str) -> str:
-    """What a message shows of an option's text: one line, not endless, in quotes if it needs them."""
+    """An option's text for a message: one line, shortened, in quotes if it has spaces or unprintable characters."""
     if not text.isprintable() or " " in text:
         return quoted(text)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
 def quoted(text: str) -> str:
-    """A text in quotes, on one line and not endless, as a message shows it."""
+    """A text for a message: one line, shortened, in quotes."""
     line = repr(text)
     return line if len(line) <= SHOWN else f"{line[: SHOWN - 2]}…'"

@@ -1,7 +1,7 @@
-"""Reads the small arrays that `explain` takes: rows in a text, .npy and .csv files, images.
+"""Reading of the small arrays of `explain`: rows in a text, .npy and .csv files, images.
 
-Whatever is wrong with one is a `UsageError` of one line. Nothing is ever unpickled, and a file is
-looked at no further than the numbers that are shown.
+Every failure is a `UsageError` of one line. Nothing is ever unpickled, .npy files are memory-mapped, and .csv files are
+read up to `LONGEST_TEXT`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 
 from jaxpool._cli import UsageError, quoted, require
 
-LARGEST = 400  # numbers: more can neither be read in a terminal nor hovered on a page
+LARGEST = 400  # numbers; more fit neither a terminal nor a page
 LONGEST_TEXT = 100_000  # bytes of a .csv file; 400 numbers take a tenth of that
 MOST_PIXELS = 50_000_000
-IMAGE_SIDE = 16  # pixels: what an image is shrunk to
+IMAGE_SIDE = 16  # maximum pixels of a shrunk image, per side
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 NUMBER = re.compile(
     r"[+-]?(nan|inf|infinity|(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE
@@ -29,7 +29,7 @@ NUMBER = re.compile(
 
 
 def read_array(option: str, text: str) -> tuple[np.ndarray, list[str]]:
-    """The float32 array, rows x columns, that `option` names, and what a reader should know of it."""
+    """The float32 array, rows x columns, that `option` names, and notes for the reader."""
     suffix = Path(text).suffix.lower()
     readers = {".npy": _read_npy, ".csv": _read_csv} | dict.fromkeys(IMAGES, _read_image)
     if suffix in readers:
@@ -55,7 +55,7 @@ def _as_float32(option: str, x: np.ndarray, text: str) -> np.ndarray:
 
 
 def _parse(option: str, content: str, text: str) -> np.ndarray:
-    """Rows apart by ";" or line ends, values by commas or spaces."""
+    """Parse rows separated by ";" or line ends, with values separated by commas or spaces."""
     lines = [line.strip() for line in re.split(r"[;\n]", content) if line.strip()]
     rows = [re.split(r"\s*,\s*|\s+", line) for line in lines]
     uneven = len({len(row) for row in rows}) != 1
@@ -93,7 +93,7 @@ def _read_npy(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 def _one_lane(x: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Two axes of x to pool: of images, the first channel of the first example."""
+    """Two axes of x to pool. An array of three or four axes gives the first channel of the first example."""
     if x.ndim < 3:
         return np.atleast_2d(x), []
     channel = x.ndim - 3
@@ -152,9 +152,9 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """No warnings: a file that makes its reader warn is shown, or refused, like any other.
+    """Suppress the warnings of file readers.
 
-    What readers raise depends on the damage, so that callers catch all of it.
+    Callers catch every exception of a reader, because its type depends on how the file is damaged.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

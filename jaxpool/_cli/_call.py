@@ -1,9 +1,9 @@
-"""A call as a user writes it, of arrays that are named by their types.
+"""Parser of the calls of `info --plan`, with arrays written as dtype and shape.
 
     max_pool(float32[8,40,40,128], (13, 13), padding="SAME")
     model:train_step({"w": float32[3,3,64]}, bfloat16[b,28,28,64])
 
-A name alone is of this library; one with a colon is of a module that is imported. A size may be a name: it is any.
+A name without a colon is a function of jaxpool. `module:name` imports the module. A name as a size is a symbolic size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONSTANTS = {"inf": math.inf, "nan": math.nan}
 
 
 def read_call(text: str) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
-    """The function that is called, and its arguments; arrays are `jax.ShapeDtypeStruct`s."""
+    """The function of the call and its arguments; arrays are `jax.ShapeDtypeStruct`s."""
     head, bracket, rest = text.partition("(")
     module, colon, name = head.strip().rpartition(":")
     try:
@@ -47,17 +47,17 @@ def _wrong(rule: str, got: str, hint: str = EXAMPLE) -> UsageError:
 
 
 def _function(module: str, name: str, text: str) -> Callable[..., Any]:
-    found: Any = jaxpool
+    target: Any = jaxpool
     if module:
         try:
-            found = importlib.import_module(module)
+            target = importlib.import_module(module)
         except ImportError as error:
             raise UsageError(
                 f"there is no module {module} that can be imported: {error}."
             ) from None
     for part in name.removeprefix("jaxpool.").split(".") if name else ():
-        found = None if part.startswith("_") and not module else getattr(found, part, None)
-    if not name or not callable(found):
+        target = None if part.startswith("_") and not module else getattr(target, part, None)
+    if not name or not callable(target):
         known = () if module else jaxpool.__all__
         close = difflib.get_close_matches(name.removeprefix("jaxpool."), known, 1)
         hint = f"Did you mean {close[0]}?" if close else EXAMPLE
@@ -65,18 +65,18 @@ def _function(module: str, name: str, text: str) -> Callable[..., Any]:
         if dot and not module and not close:
             hint = f"A function of a module has a colon: write {start}:{last}(...)."
         raise _wrong(f"a call of a function of {module or 'jaxpool'}", text, hint)
-    function: Callable[..., Any] = found
+    function: Callable[..., Any] = target
     return function
 
 
 class _Reader:
-    """Reads arguments; sizes with one name are one size."""
+    """Evaluates arguments. Symbolic sizes of the same name are equal."""
 
     def __init__(self) -> None:
         self._scope = export.SymbolicScope()
 
     def value(self, node: ast.expr) -> Any:
-        """What an argument says: a number, a text, a type, or several of them."""
+        """The value of an argument: a number, a string, an array type, or a container of these."""
         match node:
             case ast.Constant():
                 return node.value

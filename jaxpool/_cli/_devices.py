@@ -1,4 +1,4 @@
-"""`python -m jaxpool demo --devices N`: an image that N devices of this host share, and a network trained on it."""
+"""`python -m jaxpool demo --devices N`: train a network on one image that is sharded over N devices of this host."""
 
 import functools
 import math
@@ -26,16 +26,16 @@ from jaxpool._cli._mosaic import (
 
 STEPS = 30
 TARGET = 0.8
-TOLERANCE = 1e-5  # of gradients, beside the largest
+TOLERANCE = 1e-5  # of gradients, relative to the largest element
 ROWS = PartitionSpec(None, "rows")
 
 
 def run(count: int, seed: int, path: Path) -> int:
-    """Trains and draws; returns 1 if accuracy or agreement with one device is not as it must be."""
+    """Train and draw. Returns 1 if the accuracy is too low or gradients differ from those on one device, else 0."""
     mesh = _mesh(count)
     placed = {"mesh": mesh, "spec": ROWS}
-    lies = NamedSharding(mesh, ROWS)
-    image, labels = (jax.device_put(each, lies) for each in mosaic(seed, held_out=False))
+    sharding = NamedSharding(mesh, ROWS)
+    image, labels = (jax.device_put(each, sharding) for each in mosaic(seed, held_out=False))
     weights = jax.device_put(new_weights(seed), NamedSharding(mesh, PartitionSpec()))
     print(
         f"A mosaic of two photographs, {SIZE} x {SIZE} pixels: each of {count} devices holds {SIZE // count} rows. "
@@ -43,22 +43,22 @@ def run(count: int, seed: int, path: Path) -> int:
     )
     agree = _compare(weights, image, labels, placed)
     weights = _train(weights, image, labels, placed)
-    image, labels = (jax.device_put(each, lies) for each in mosaic(seed + 1, held_out=True))
-    found = np.asarray(jax.jit(functools.partial(logits, placed=placed))(weights, image))[0] > 0
-    accuracy = float((found == np.asarray(labels)[0]).mean())
+    image, labels = (jax.device_put(each, sharding) for each in mosaic(seed + 1, held_out=True))
+    predicted = np.asarray(jax.jit(functools.partial(logits, placed=placed))(weights, image))[0] > 0
+    accuracy = float((predicted == np.asarray(labels)[0]).mean())
     print(f"Pixels of parts held out that are told apart: {accuracy:.1%}.")
-    _draw(np.asarray(image)[0], found, count, path)
+    _draw(np.asarray(image)[0], predicted, count, path)
     return 0 if agree and accuracy >= TARGET else 1
 
 
 def _mesh(count: int) -> jax.sharding.Mesh:
-    """A mesh of devices of this host."""
+    """A mesh of `count` CPU devices of this host."""
     if SIZE // 4 % count:
         raise UsageError(f"`--devices` must be a divisor of {SIZE // 4}; got --devices={count}.")
     try:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", count)
-    except RuntimeError:  # a program that has used jax before has the devices that it has
+    except RuntimeError:  # jax is initialised already
         pass
     if len(jax.devices("cpu")) < count:
         raise UsageError(f"there are {len(jax.devices('cpu'))} devices, not {count}.")
@@ -66,7 +66,7 @@ def _mesh(count: int) -> jax.sharding.Mesh:
 
 
 def _compare(weights: Weights, image: jax.Array, labels: jax.Array, placed: dict[str, Any]) -> bool:
-    """Whether the gradient is that of one device, and what its program sends and holds."""
+    """Whether the gradient equals that on one device. Prints the memory and communication of its program."""
     alone = jax.make_mesh(
         (1,), ("rows",), (AxisType.Auto,), devices=placed["mesh"].devices.flat[:1]
     )
@@ -75,9 +75,9 @@ def _compare(weights: Weights, image: jax.Array, labels: jax.Array, placed: dict
         jax.jit(jax.grad(functools.partial(loss, placed=each)))
         for each in (placed, {**placed, "mesh": alone})
     )
-    given = jax.device_put((weights, image, labels), first)
-    programs: Any = shared.lower(weights, image, labels).compile(), single.lower(*given).compile()
-    got, want = programs[0](weights, image, labels), programs[1](*given)
+    moved = jax.device_put((weights, image, labels), first)
+    programs: Any = shared.lower(weights, image, labels).compile(), single.lower(*moved).compile()
+    got, want = programs[0](weights, image, labels), programs[1](*moved)
     worst = max(
         float(
             jnp.abs(np.asarray(got[name]) - np.asarray(want[name])).max()
@@ -100,12 +100,12 @@ def _compare(weights: Weights, image: jax.Array, labels: jax.Array, placed: dict
 def _sent(program: Any) -> int:
     """Bytes of float32 and int32 that a device sends to its neighbours.
 
-    What stands in branches is not counted: the network's unpooling takes none.
+    Branches are not counted: the unpooling of this network does not take the branch that communicates.
     """
     text = program.as_text()
     entry = text[text.index("\nENTRY") :]
-    found = re.findall(r"= [fs]32\[([\d,]+)\]\S* collective-permute(?:-start)?\(", entry)
-    return sum(4 * math.prod(map(int, sizes.split(","))) for sizes in found)
+    shapes = re.findall(r"= [fs]32\[([\d,]+)\]\S* collective-permute(?:-start)?\(", entry)
+    return sum(4 * math.prod(map(int, sizes.split(","))) for sizes in shapes)
 
 
 def _train(
@@ -125,7 +125,7 @@ def _train(
 
 
 def _draw(image: np.ndarray, found: np.ndarray, count: int, path: Path) -> None:
-    """The mosaic and what was found, with the borders of the devices."""
+    """Draw the mosaic and the predictions, with the borders between devices."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 5.8), layout="constrained")

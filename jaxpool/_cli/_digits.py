@@ -1,6 +1,6 @@
 """The demo's network and its data: scikit-learn's handwritten digits, 8x8 pixels each.
 
-Needs the `demo` extra; `demo.py` imports it once that is known to be there.
+Needs the `demo` extra; `demo.py` checks that before it imports this module.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ BATCH = 64
 
 @dataclasses.dataclass(frozen=True)
 class Digits:
-    """Images `(B, 8, 8, 1)` from 0 to 1 and their labels `(B,)`, to learn from and held out."""
+    """Images `(B, 8, 8, 1)` from 0 to 1 and their labels `(B,)`, for training and held out."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -31,7 +31,7 @@ class Digits:
 
     @classmethod
     def load(cls) -> "Digits":
-        """Four fifths to learn from, one fifth held out; always the same split."""
+        """Load the digits: four fifths for training, one fifth held out, always the same split."""
         images, labels = load_digits(return_X_y=True)
         images = (images.reshape(-1, 8, 8, 1) / 16).astype(np.float32)
         images, held_out_images, labels, held_out_labels = train_test_split(
@@ -40,7 +40,7 @@ class Digits:
         return cls(images, labels, held_out_images, held_out_labels)
 
     def batches(self, seed: int, steps: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Batches in random order, every image moved by up to one pixel up, down and sideways."""
+        """Batches in random order, each image shifted by up to one pixel along each axis."""
         random = np.random.default_rng(seed)
         padded = np.pad(self.images, ((0, 0), (1, 1), (1, 1), (0, 0)))
         order = np.empty(0, np.int64)
@@ -54,7 +54,7 @@ class Digits:
 
 
 class Maxout(nnx.Module):
-    """The larger of two linear maps, output by output."""
+    """The elementwise maximum of two linear maps."""
 
     def __init__(self, size_in: int, size_out: int, *, rngs: nnx.Rngs) -> None:
         self.one = nnx.Linear(size_in, size_out, rngs=rngs)
@@ -85,7 +85,7 @@ class Network(nnx.Module):
 
 @functools.partial(nnx.jit, static_argnums=(0, 1))
 def new_network(seed: int, steps: int) -> tuple[Network, nnx.Optimizer]:
-    """An untrained network, and an optimizer whose learning rate falls to nothing over `steps`."""
+    """An untrained network, and an optimizer whose learning rate decays to 0 over `steps`."""
     network = Network(rngs=nnx.Rngs(seed))
     rate = optax.cosine_decay_schedule(4e-3, steps)
     return network, nnx.Optimizer(network, optax.adamw(rate, weight_decay=1e-3), wrt=nnx.Param)
@@ -103,7 +103,7 @@ held_out_loss = nnx.jit(loss_of)
 def train_step(
     network: Network, optimizer: nnx.Optimizer, images: jax.Array, labels: jax.Array
 ) -> jax.Array:
-    """Changes the network by one step of the optimizer; returns the loss before it."""
+    """Update the network in place by one optimizer step. Returns the loss before the step."""
     loss, gradients = nnx.value_and_grad(loss_of)(network, images, labels)
     optimizer.update(network, gradients)
     return loss
@@ -111,13 +111,13 @@ def train_step(
 
 @nnx.jit
 def read(network: Network, images: jax.Array) -> jax.Array:
-    """The digit that the network sees in each image: `(B,)`."""
+    """The predicted digit of each image: `(B,)`."""
     return network(images).argmax(-1)
 
 
 @nnx.jit
 def count_right(network: Network, images: jax.Array, labels: jax.Array) -> jax.Array:
-    """How many of the images the network reads as their labels say."""
+    """Number of images that the network classifies correctly."""
     return (read(network, images) == labels).sum()
 
 
@@ -130,7 +130,7 @@ class History:
     held_out_losses: np.ndarray
 
     def smoothed(self, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Steps and means of `width` losses, each at the last of its steps."""
+        """Moving means over `width` losses, and the last step of each."""
         width = min(width, len(self.losses))
         means = np.convolve(self.losses, np.full(width, 1 / width), "valid")
         return np.arange(width, len(self.losses) + 1), means
@@ -140,8 +140,8 @@ class History:
 class Drawn:
     """Arrays of the picture, for N digits: pixels `(N, 8, 8)`, labels `(N,)` and predictions `(N,)`.
 
-    `pooled` is a 2x2 max pool of the image with stride 2, `(N, 4, 4)`. `chosen` has the pixels that get its
-    cotangent, and NaN elsewhere.
+    `pooled` is a 2x2 max pool of the image with stride 2, `(N, 4, 4)`. `chosen` has the pixels that receive its
+    cotangent, and NaN for all others.
     """
 
     images: np.ndarray
@@ -152,7 +152,7 @@ class Drawn:
 
     @classmethod
     def of(cls, network: Network, digits: Digits, count: int) -> "Drawn":
-        """The first of the digits held out that shows a 0, a 1 and so on up to `count`."""
+        """The first held-out image of each digit from 0 to `count - 1`."""
         labels = np.arange(count)
         first = [int(np.argmax(digits.held_out_labels == label)) for label in labels]
         images = digits.held_out_images[np.array(first)]

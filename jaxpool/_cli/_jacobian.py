@@ -1,7 +1,7 @@
-"""Any public function of an array taken apart by its derivative: which elements an output comes from.
+"""The `Route` of any public function of an array, from its Jacobian; for the functions that `_route` lacks.
 
-Of a small array the Jacobian says all there is to see, so nothing here knows of one function or another: a right call
-is that of its record (`jaxpool.testing.pools`), with what the command line says in place of the usual arguments.
+The Jacobian shows the elements that each output depends on, so no function needs code of its own. Default arguments
+are those of its record (`jaxpool.testing.pools`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jaxpool._cli import UsageError, shown
 from jaxpool._cli._array import LARGEST
 from jaxpool._cli._route import Route, cotangent_of
 
-# Options of the command line, by the argument that each sets.
+# The command-line option that sets each argument.
 ARGUMENTS = {
     "window_shape": "window",
     "strides": "stride",
@@ -34,7 +34,7 @@ ARGUMENTS = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Anything:
-    """A call of a public function whose images hold one array, (1, rows, columns, 1)."""
+    """A call of a public function on one array, as an image (1, rows, columns, 1)."""
 
     pool: Any
     given: dict[str, Any]
@@ -47,12 +47,12 @@ class Anything:
 
     @property
     def selects(self) -> bool:
-        """Whether outputs are elements, not sums of them."""
+        """Whether outputs are elements of the input rather than sums of them."""
         return not self.pool.rounds(self.given)
 
     @property
     def in_parts(self) -> bool:
-        """Whether shares are parts such as 1/3, to be written so."""
+        """Whether shares are printed as fractions, such as 1/3."""
         return not self.pool.tolerance
 
     @property
@@ -60,10 +60,10 @@ class Anything:
         """Whether outputs are bools, which have no gradient."""
         return bool(self.pool.marks)
 
-    windowed = False  # where an output looks the Jacobian says
+    windowed = False  # `members` comes from the Jacobian, not from a window
 
     def as_dict(self) -> dict[str, Any]:
-        """What programs read."""
+        """The settings for `--json`."""
         return {"op": self.op} | {
             name: value
             if isinstance(value, (bool, int, float, str, tuple, type(None)))
@@ -73,7 +73,7 @@ class Anything:
         }
 
     def call(self, shape: tuple[int, ...]) -> str:
-        """What to write in a program."""
+        """The call as Python source."""
         words = []
         for name, value in self.given.items():
             first = name == self.pool.operands[0]
@@ -92,17 +92,17 @@ class Anything:
 
 
 def _image(value: Any) -> str:
-    """The array as one of the shape of images."""
+    """Source that reshapes x to the shape of images."""
     return "x[None, ..., None]" if np.ndim(value) == 4 else "x[..., None]"
 
 
 def _others(values: Any) -> list[str]:
-    """Several arrays but the first, which is x."""
+    """Source of all arrays but the first, which is x."""
     return [_code(each, f"x{n}") for n, each in enumerate(values[1:], 2)]
 
 
 def _code(value: Any, name: str) -> str:
-    """A value as a program writes it, a large array by its name."""
+    """A value as Python source, with a large array as its name."""
     if hasattr(value, "dtype") and str(value.dtype).startswith("key"):
         return "jax.random.key(0)"
     if isinstance(value, np.ndarray):
@@ -112,7 +112,7 @@ def _code(value: Any, name: str) -> str:
 
 
 def named(op: str) -> Any:
-    """The record of the public function that `op` names, with or without "pool" behind it; None if there is none."""
+    """The record of the public function `op`, where the suffix "_pool" may be left out; None if there is none."""
     from jaxpool.testing import pools
 
     known = pools()
@@ -120,7 +120,7 @@ def named(op: str) -> Any:
 
 
 def call_of(pool: Any, array: np.ndarray, settings: dict[str, Any], more: list[str]) -> Anything:
-    """The call of an array, `more` holding what `--set` was given; refuses what the function does not take."""
+    """The call on an array; `more` holds the values of `--set`. Raises `UsageError` for unknown arguments."""
     for name in settings:
         if not pool.takes(name):
             raise UsageError(
@@ -143,9 +143,9 @@ def call_of(pool: Any, array: np.ndarray, settings: dict[str, Any], more: list[s
         settings.setdefault("strides", (2, 2))
     if pool.takes("axis"):
         settings.setdefault("axis", -3)
-    if "segment_ids" in settings:  # as many segments as these name, not those of the record
+    if "segment_ids" in settings:  # the record's number of segments does not fit these ids
         settings.setdefault("num_segments", None)
-    if "boxes" in settings:  # all boxes are of the one image
+    if "boxes" in settings:  # all boxes are in the only image
         count = np.shape(settings["boxes"])[:-1]
         settings.setdefault("batch_indices", np.zeros(count, np.int32))
     image = array[None, :, :, None]
@@ -154,21 +154,21 @@ def call_of(pool: Any, array: np.ndarray, settings: dict[str, Any], more: list[s
 
 
 def trace(call: Anything, array: np.ndarray, dy: np.ndarray | None = None) -> Route:
-    """The function of the array, and its Jacobian: a row for each output."""
+    """The value of the function on the array, and its Jacobian with one row per output."""
     import jax
 
     pool = call.pool
     (main, *_) = pool.operands
 
     def pooled(x: jax.Array) -> jax.Array:
-        given = dict(call.given)
-        value = given[main]
-        given[main] = (
+        arguments = dict(call.given)
+        value = arguments[main]
+        arguments[main] = (
             (x.reshape(value[0].shape), *value[1:])
             if isinstance(value, tuple)
             else x.reshape(value.shape)
         )
-        y = pool.run(given)
+        y = pool.run(arguments)
         y = y[0] if isinstance(y, tuple) else y
         sizes = [size for size in y.shape if size > 1] or [1]
         return y.reshape(sizes[0] if len(sizes) > 1 else 1, -1)

@@ -1,6 +1,6 @@
-"""The demo on several devices: a mosaic of scikit-learn's two photographs, and a network that tells them apart.
+"""The demo on several devices: a mosaic of two photographs, and a network that segments it.
 
-Needs the `demo` extra; `demo.py` imports it once that is known to be there.
+Needs the `demo` extra; `demo.py` checks that first.
 """
 
 import functools
@@ -18,15 +18,15 @@ import jaxpool
 BLOCK = 128  # rows and columns of a piece of a photograph
 BLOCKS = 8  # pieces along each side of the mosaic
 SIZE = BLOCK * BLOCKS
-LEARNT = 0.7  # the part of each photograph, from the left, to learn from; the rest is held out
+LEARNT = 0.7  # fraction of each photograph, from the left, for training; the rest is held out
 WIDTHS = {"stem": (3, 8), "deep": (8, 16), "deeper": (16, 16), "up": (16, 8)}
 Weights = dict[str, jax.Array]
 
 
 def mosaic(seed: int, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
-    """An image `(1, SIZE, SIZE, 3)` from -1 to 1 of random pieces, and per pixel which photograph it is of, 0 or 1.
+    """An image `(1, SIZE, SIZE, 3)` from -1 to 1 of random pieces, and the photograph of each pixel, 0 or 1.
 
-    It begins in the middle of pieces, so that devices share some.
+    The first row is in the middle of pieces, so that some pieces cross the border between devices.
     """
     photographs = np.stack(load_sample_images().images)
     border = int(photographs.shape[2] * LEARNT)
@@ -47,7 +47,7 @@ def mosaic(seed: int, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def new_weights(seed: int) -> Weights:
-    """Untrained kernels of convolutions, and those of the two maps of logits."""
+    """Untrained convolution kernels; `logits` has one output channel."""
     random = np.random.default_rng(seed)
     shapes = {name: (3, 3, *widths) for name, widths in WIDTHS.items()} | {"logits": (3, 3, 8, 1)}
     return {
@@ -64,9 +64,9 @@ def _convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def logits(weights: Weights, x: jax.Array, placed: dict[str, Any]) -> jax.Array:
-    """`(B, H, W, 3)` to `(B, H, W)`: two pools down, of which the second is undone, and back to every pixel.
+    """`(B, H, W, 3)` to `(B, H, W)`: two pools, an unpool of the second, and repetition to the size of the image.
 
-    `placed` is the mesh, and how x lies on it.
+    `placed` holds the arguments `mesh` and `spec` of `jaxpool.sharded`.
     """
     batch, height, width, _ = x.shape
     x = jax.nn.relu(_convolved(x, weights["stem"]))
@@ -86,12 +86,12 @@ def logits(weights: Weights, x: jax.Array, placed: dict[str, Any]) -> jax.Array:
 
 
 def loss(weights: Weights, x: jax.Array, labels: jax.Array, placed: dict[str, Any]) -> jax.Array:
-    """The mean cross entropy over all pixels."""
+    """The mean cross-entropy over all pixels."""
     return optax.sigmoid_binary_cross_entropy(logits(weights, x, placed), labels).mean()
 
 
 def optimizer(steps: int) -> optax.GradientTransformation:
-    """Adam, whose rate falls to nothing over `steps`."""
+    """Adam, with a learning rate that decays to 0 over `steps`."""
     return optax.adam(optax.cosine_decay_schedule(2e-2, steps))
 
 
@@ -104,7 +104,7 @@ def train_step(
     steps: int,
     placed: dict[str, Any],
 ) -> tuple[Weights, Any, jax.Array]:
-    """One step of the optimizer: weights, its state, and the loss before it."""
+    """One optimizer step. Returns the new weights and state, and the loss before the step."""
     value, gradients = jax.value_and_grad(functools.partial(loss, placed=placed))(
         weights, x, labels
     )

@@ -1,7 +1,7 @@
-"""What is to be done once a module is imported, before whoever imports it goes on.
+"""A hook that runs a function right after a module is imported, before its importer continues.
 
-So a program may still set variables of the environment that jax reads when it is imported. What is done then may
-need modules of a package, of which one may be what imports the module: that one is made whole first.
+`python -m jaxpool run` waits for the import of jax, so that a program may set environment variables that jax reads.
+If jaxpool itself imports jax, the function runs after the outermost import of jaxpool, because it needs its modules.
 """
 
 import importlib.abc
@@ -14,9 +14,9 @@ from typing import Any
 
 
 def on_import(name: str, then: Callable[[], None], after: str) -> None:
-    """Calls `then` after the module is imported, or now if it was.
+    """Call `then` after the module `name` is imported, or now if it is imported already.
 
-    If modules of the package `after` are being imported at that time, once the outermost of them is.
+    If modules of the package `after` are being imported at that time, the call waits for the outermost import.
     """
     if name in sys.modules:
         then()
@@ -25,7 +25,7 @@ def on_import(name: str, then: Callable[[], None], after: str) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds modules as the finders after it do, and gives those it looks for a loader that tells it."""
+    """Finds modules by the next finders, and wraps the loaders of modules that it watches."""
 
     def __init__(self, name: str, then: Callable[[], None], after: str) -> None:
         self._name, self._then, self._after = name, then, after
@@ -45,12 +45,12 @@ class _Finder(importlib.abc.MetaPathFinder):
         return None
 
     def begins(self, name: str) -> None:
-        """A module that it looks for is about to run."""
+        """Called before a watched module runs."""
         if name != self._name:
             self._begun.append(name)
 
     def ended(self, name: str, whole: bool) -> None:
-        """A module that it looks for has run, or with `whole` false has raised."""
+        """Called after a watched module has run; `whole` is False if it raised."""
         if name != self._name:
             self._begun.remove(name)
         elif whole:
@@ -61,13 +61,13 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """A loader that gives place to the one it stands for, and tells a finder when that begins and has ended."""
+    """Wraps a loader, and notifies a finder before and after the module runs. The module keeps the original loader."""
 
     def __init__(self, loader: Any, finder: _Finder) -> None:
         self._loader, self._finder = loader, finder
 
     def __getattr__(self, name: str) -> Any:
-        """What else the loader can do that it stands for: who only looks for a module keeps this one."""
+        """Other attributes of the wrapped loader, for callers that find a module without loading it."""
         return getattr(self._loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:

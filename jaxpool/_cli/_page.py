@@ -1,7 +1,6 @@
-"""The page of `explain`: one file without network, joined from those in `page/`.
+"""The HTML page of `explain`: one file without network access, assembled from the files in `page/`.
 
-`page/arithmetic.js` does in JavaScript what the library does, `page/page.js` and
-`page/marks.js` show it.
+`page/arithmetic.js` computes the pools in JavaScript. `page/page.js` and `page/marks.js` show them.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ PARTS = {
 }
 
 
-MOST_LINKS = 4000  # of a first view that Python computed: more would be a large page
+MOST_LINKS = 4000  # in a first view from Python; more would make the page large
 
 
 def page(route: Route, dy: np.ndarray | None = None) -> str:
-    """HTML that begins with a route, as Python computed it, and the cotangent `dy`, ones where it is None.
+    """HTML with the values of a route and the cotangent `dy` (None: all 1) as its first view.
 
-    From the first change on `page/arithmetic.js` computes; of functions that it does not know the view is all.
+    After the first change of a control `page/arithmetic.js` computes. Other functions have the first view only.
     """
     settings = route.settings
     known = settings if isinstance(settings, Settings) else Settings(op=settings.op)
@@ -47,7 +46,10 @@ def page(route: Route, dy: np.ndarray | None = None) -> str:
 
 
 def _first(route: Route) -> dict[str, Any] | None:
-    """The numbers of the first view, and for each output what it looks at: [place, share of its cotangent]."""
+    """The first view: values, and the inputs of each output as [flat position, share of the cotangent].
+
+    None if the page can compute the pool and these are too many.
+    """
     count = int(route.members.sum())
     if route.settings.windowed and count > MOST_LINKS:
         return None
@@ -73,7 +75,7 @@ def _grid(values: np.ndarray) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | str:
-    """A number of JSON, which has none for NaN and infinities."""
+    """A number for JSON; NaN and infinities, which JSON lacks, as strings."""
     return float(value) if np.isfinite(value) else str(float(value))
 
 
@@ -82,5 +84,5 @@ def _plain(value: Any) -> Any:
 
 
 def _rows(array: np.ndarray) -> str:
-    """The numbers in as few digits as tell a float32 from its neighbours, as NumPy writes them."""
+    """Rows of numbers as text, with the fewest digits that identify a float32, as NumPy prints them."""
     return "\n".join(" ".join(str(value).removesuffix(".0") for value in row) for row in array)

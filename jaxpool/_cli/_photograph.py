@@ -1,6 +1,6 @@
-"""The demo's comparison: pools against `jax.lax.reduce_window`, on real photographs.
+"""The demo's benchmark of pools against `jax.lax.reduce_window`, on real photographs.
 
-Needs the `demo` extra; `demo.py` imports it once that is known to be there.
+Needs the `demo` extra; `demo.py` checks that before it imports this module.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ CASES = (
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Medians in seconds, and the largest differences of the results."""
+    """Median times in seconds, and the largest differences of the results."""
 
     case: Case
     ours: float
@@ -67,7 +67,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether value and gradient are the same but for rounding."""
+        """Whether value and gradient are equal up to rounding."""
         differences = self.value_difference, self.gradient_difference
         return all(difference <= TOLERANCE for difference in differences)
 
@@ -78,7 +78,7 @@ def photographs() -> jax.Array:
 
 
 def compare(x: jax.Array, case: Case, repeats: int) -> Comparison:
-    """Times value and gradient of both pools in turns, each in one jit, and compares them."""
+    """Time value and gradient of both pools alternately, each pool under one jit, and compare the results."""
     dy = jax.random.normal(jax.random.key(0), jax.eval_shape(case.peer, x).shape)
     ours, peer = (
         jax.jit(functools.partial(_value_and_cotangent, pool)) for pool in (case.ours, case.peer)
@@ -100,7 +100,7 @@ def compare(x: jax.Array, case: Case, repeats: int) -> Comparison:
 
 
 def table(comparisons: list[Comparison]) -> str:
-    """One line for each case: both times, how many times faster, and whether the results agree."""
+    """One line per case: both times, the speedup, and whether the results agree."""
     rows = [["", "jaxpool", "lax", "faster", "value", "gradient"]]
     for row in comparisons:
         times = [f"{seconds * 1e3:.2f} ms" for seconds in (row.ours, row.peer)]

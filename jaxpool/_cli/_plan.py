@@ -1,4 +1,4 @@
-"""The plan of a call, as words and as data."""
+"""The plan of a call as text and as JSON; for `python -m jaxpool info --plan`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jaxpool._plan.stages import OpPlan, Stage
 
 
 def plans_of(text: str) -> Plans:
-    """The plans of the call that `text` is. An error of its function is a usage error that names the user's line."""
+    """The plans of the call in `text`. An error of the function becomes a `UsageError` with the user's line."""
     wide = re.search(r"\b(float|u?int)64\b", text) is not None
     with jax.enable_x64(wide or jax.config.read("jax_enable_x64")):
         function, args, kwargs = read_call(text)
@@ -34,12 +34,12 @@ def plans_of(text: str) -> Plans:
 
 
 def in_words(text: str) -> str:
-    """What is printed for a call."""
+    """The plans of a call as text."""
     return str(plans_of(text))
 
 
 def as_json(text: str) -> str:
-    """The same for programs: a list with an object for each pool."""
+    """The plans of a call as a JSON list with one object per pool."""
     return json.dumps([_row(row) for row in plans_of(text)])
 
 

@@ -1,4 +1,7 @@
-"""What a pool of a small array chose, and where cotangents go: asked of the library, cell by cell."""
+"""Selected elements and routes of cotangents of a pool of a small array, for each output.
+
+`explain` makes a `Route`; `_route_text`, `_route_picture` and `_page` show it.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from jaxpool._geometry.window import Window, make_window
 
 Pair = tuple[int, int]
 Position = tuple[int, ...]
-# Ops of two axes that the page computes too, as windows; `_jacobian.py` shows any other function.
+# Windowed ops over two axes, which the page computes too; `_jacobian.py` covers any other function.
 ADAPTIVE = ("adaptive_max", "adaptive_avg")
-MORPHOLOGY = ("dilate", "erode")  # by a flat kernel
+MORPHOLOGY = ("dilate", "erode")  # with a flat kernel
 POOLS = ("max", "min", "avg", "sum", "lp", "median", "rank", *ADAPTIVE)
 FUNCTIONS = {
     **{op: f"{op}_pool" for op in POOLS},
@@ -29,7 +32,7 @@ SELECTIONS = ("max", "min", "median", "rank", *MORPHOLOGY, "adaptive_max", "unpo
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """A pool over the two axes of an array; what an op does not take stays at its default."""
+    """A pool over the two axes of an array. Fields that an op does not use stay at their defaults."""
 
     op: str = "max"
     window: Pair = (2, 2)
@@ -49,21 +52,21 @@ class Settings:
 
     @property
     def selects(self) -> bool:
-        """Whether outputs are elements, not sums of them."""
+        """Whether outputs are elements of the input rather than sums of them."""
         return self.op in SELECTIONS
 
     @property
     def in_parts(self) -> bool:
-        """Whether shares are parts such as 1/3, to be written so."""
+        """Whether shares are printed as fractions, such as 1/3."""
         return self.op != "lp"
 
     def as_dict(self) -> dict[str, Any]:
-        """What programs read."""
+        """The settings for `--json`."""
         return dataclasses.asdict(self)
 
     @property
     def positional(self) -> tuple[Any, ...]:
-        """The arguments after x of the function of `op`."""
+        """The positional arguments of the function of `op` after x."""
         if self.op in ADAPTIVE:
             return (self.output_shape,)
         if self.op in MORPHOLOGY:
@@ -73,7 +76,7 @@ class Settings:
 
     @property
     def named(self) -> dict[str, Any]:
-        """The keyword arguments of the function of `op`, defaults left out."""
+        """The keyword arguments of the function of `op`, without defaults."""
         names = [] if self.op in ADAPTIVE else ["window_dilation", "ceil_mode"]
         names += ["ties"] if self.op in SELECTIONS else []
         names += ["count_include_pad", "divisor"] if self.op == "avg" else []
@@ -82,7 +85,7 @@ class Settings:
         return {name: getattr(self, name) for name in changed} | {"axes": (0, 1)}
 
     def call(self, shape: tuple[int, ...]) -> str:
-        """What to write in a program to pool an array of `shape`."""
+        """The call on an array of `shape` as Python source."""
         padding = self.padding
         sides = set() if isinstance(padding, str) else {side for pair in padding for side in pair}
         short = sides.pop() if len(sides) == 1 else padding
@@ -97,7 +100,7 @@ class Settings:
 
 
 def _code(value: Any) -> str:
-    """A value as a program writes it."""
+    """A value as Python source."""
     if isinstance(value, np.ndarray):
         return f"jnp.zeros({value.shape})"
     if isinstance(value, float):
@@ -107,7 +110,7 @@ def _code(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """An array with a name; `chosen` inputs are marked, `lit` ones got something."""
+    """A named array. `chosen` is True for selected inputs, `lit` for elements that receive a cotangent."""
 
     name: str
     values: np.ndarray
@@ -122,11 +125,11 @@ class Grid:
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """A pool of x taken apart.
+    """A pool of x, with the inputs and the derivative of every output.
 
-    `shares[i, j]` is what each input gets when output (i, j) sends 1, `members[i, j]` which inputs it
-    looks at. Of an unpool, x is what is put back, and `indices` and `array` say where it came from.
-    `windows[i, j]` are the elements of `array` in the window of output (i, j).
+    `shares[i, j]` holds the cotangent of x for a cotangent of 1 at output (i, j). `members[i, j]` is True for the
+    inputs that the output reads, `windows[i, j]` for the elements of `array` in its window. For an unpool, x holds
+    the maxima of `array`, at `indices`, and y the unpooled array.
     """
 
     settings: Any  # `Settings`, or the `Anything` of `_jacobian.py`
@@ -141,18 +144,18 @@ class Route:
     indices: np.ndarray | None = None
 
     def sent(self, output: Position) -> list[tuple[Position, float]]:
-        """The inputs that one output sends its cotangent to, and each one's share of it."""
+        """The inputs that receive the cotangent of one output, and their shares of it."""
         share = self.shares[output]
-        found = np.argwhere(np.isnan(share) | (share != 0)).tolist()
-        return [((row, column), float(share[row, column])) for row, column in found]
+        receivers = np.argwhere(np.isnan(share) | (share != 0)).tolist()
+        return [((row, column), float(share[row, column])) for row, column in receivers]
 
     def looked_at(self, output: Position) -> tuple[list[int], list[int]]:
-        """The rows and the columns of the inputs in the window of one output."""
+        """The rows and columns of the inputs in the window of one output."""
         rows, columns = np.nonzero(self.members[output])
         return sorted(set(rows.tolist())), sorted(set(columns.tolist()))
 
     def grids(self) -> list[tuple[Grid, Grid]]:
-        """What there is to see: values, then cotangents; on the left what a pool takes, on the right what it gives."""
+        """The grids to show: values, then cotangents, with inputs on the left and outputs on the right."""
         if self.indices is None:
             selects = self.settings.selects
             chosen = np.any(self.shares != 0, axis=(0, 1))
@@ -178,7 +181,7 @@ class Route:
 
 
 def window_of(settings: Settings, shape: tuple[int, ...]) -> Window:
-    """The windows of a pool over an array of `shape`; raises what the public function would."""
+    """The windows of a pool over an array of `shape`. Raises the errors of the public function."""
     name = FUNCTIONS[settings.op]
     if settings.op in ADAPTIVE:
         with calling(name, **{"x.shape": shape}):
@@ -205,7 +208,7 @@ def window_of(settings: Settings, shape: tuple[int, ...]) -> Window:
 
 
 def cotangent_of(dy: np.ndarray | None, out: tuple[int, ...]) -> np.ndarray:
-    """The cotangent of an output of the size `out`: ones where none is given, one number for all of it."""
+    """The cotangent of an output of shape `out`: 1 everywhere for None, and a single number broadcasts."""
     if dy is None:
         return np.ones(out, np.float32)
     if dy.size == 1:
@@ -218,10 +221,9 @@ def cotangent_of(dy: np.ndarray | None, out: tuple[int, ...]) -> np.ndarray:
 
 
 def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -> Route:
-    """Pools `array` and asks the pool's own derivative rule where each output's cotangent goes.
+    """Pool `array`, and route each output's cotangent by the derivative rule of the pool.
 
-    `dy` is the cotangent of the output, ones where it is None. Raises `UsageError`, and ValueError
-    or TypeError as the library does.
+    `dy` is the cotangent of the output, 1 everywhere for None. Raises `UsageError`, and the errors of the library.
     """
     window = window_of(settings, array.shape)
     down, across = (dim.sources()[..., None] == np.arange(dim.size) for dim in window.dims)
@@ -251,11 +253,11 @@ def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -
         y, pull_back = jax.vjp(pool, x)
         return y, pull_back(dy)[0]
 
-    # The pool, and then each window on its own, with a cotangent of 1. Elements outside of it are
-    # left out: a NaN among them would be in the cotangents of their windows, even of zeros.
+    # First the pool, then each window alone with a cotangent of 1. Elements outside the window are set to 0:
+    # a NaN there would make the cotangents of other windows NaN, even if their dy is 0.
     flat = members.reshape(-1, *x.shape)
     xs = np.concatenate([x[None], np.where(flat, x, 0)])
     dys = np.concatenate([dy[None], np.eye(dy.size, dtype=dy.dtype).reshape(-1, *out)])
-    ys, dxs = (np.asarray(found) for found in jax.jit(jax.vmap(route))(xs, dys))
+    ys, dxs = (np.asarray(each) for each in jax.jit(jax.vmap(route))(xs, dys))
     shares = np.where(flat, dxs[1:], 0).reshape(members.shape)
     return Route(settings, x, ys[0], dy, dxs[0], shares, members, array, windows, indices)

@@ -1,4 +1,4 @@
-"""A route as a picture, in the colours of `docs/pictures/routing.svg`: windows, selected elements, cotangents."""
+"""A route as a matplotlib figure of windows, selected elements and cotangents, in the colours of routing.svg."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CELL = 0.42  # inches
 INK, LINE, QUIET = "#1f2430", "#b8bfcc", "#6b7480"
-# A cell is darker the more windows select it. The last colour is for four and more.
+# A cell is darker the more windows select it. The last colour is for four or more windows.
 FILLS = ("#ffffff", "#ffd9a0", "#ffb454", "#ff9a1f", "#f27d00")
 
 
@@ -24,7 +24,7 @@ def draw(route: Route) -> Figure:
     from matplotlib.figure import Figure
 
     rows = route.grids()
-    # A panel has room for its title.
+    # A panel needs room for its title.
     wide = [max(5, *(grid.values.shape[1] for grid in side)) for side in zip(*rows, strict=True)]
     high = [max(grid.values.shape[0] for grid in row) for row in rows]
     width, height = max(6.0, (sum(wide) + 3) * CELL), (sum(high) + 2 * len(rows) + 2) * CELL
@@ -40,7 +40,7 @@ def draw(route: Route) -> Figure:
 
 
 def _depths(route: Route, grid: Grid) -> np.ndarray:
-    """How dark each cell is, from 0 to 1: by the windows that select it, or by its cotangent."""
+    """Darkness of each cell, from 0 to 1: by the number of windows that select it, or by its cotangent."""
     if grid.chosen is not None and route.settings.marks:
         return grid.chosen.astype(float)
     if grid.chosen is not None:
@@ -85,7 +85,7 @@ def _draw_grid(axes: Axes, grid: Grid, depths: np.ndarray) -> None:
 
 
 def _draw_windows(route: Route, left: Axes, right: Axes) -> None:
-    """Outlines all windows if they are disjoint blocks, otherwise the window of the output in the middle."""
+    """Outline all windows if they are disjoint blocks, otherwise only the window of the middle output."""
     rows, columns = route.windows.shape[:2]
     outputs = list(np.ndindex(rows, columns))
     if route.windows.sum((0, 1)).max() > 1 or not all(
@@ -101,13 +101,13 @@ def _draw_windows(route: Route, left: Axes, right: Axes) -> None:
 
 
 def _is_block(cells: np.ndarray) -> bool:
-    """True for one rectangle without gaps, as a window without dilation is."""
+    """Whether the cells are one rectangle without gaps, such as a window without dilation."""
     rows, columns = np.nonzero(cells)
     return rows.size > 0 and rows.size == (np.ptp(rows) + 1) * (np.ptp(columns) + 1)
 
 
 def _outline(axes: Axes, cells: np.ndarray) -> None:
-    """A line around the cells, and around each group of them if they are not adjacent."""
+    """Draw a line around each connected group of cells."""
     from matplotlib.collections import LineCollection
 
     padded = np.pad(cells, 1)

@@ -1,4 +1,4 @@
-"""A route in words: grids side by side, in colour where the terminal has it, or JSON for programs."""
+"""A route as text, with grids side by side and in colour if the terminal supports it, or as JSON."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from jaxpool._cli._route import Grid, Position, Route
 Paint = Callable[[str, str], str]
 Lines = list[tuple[str, int]]
 BOLD, DIM, CHOSEN, LIT, PLAIN = "1", "2", "1;36", "1;33", ""  # SGR codes of a terminal
-GAP = "    "  # between grids that stand side by side
+GAP = "    "  # between two grids in a row
 WIDEST = 100  # columns of running text
 
 
 def as_text(route: Route, notes: list[str]) -> str:
-    """The explanation, for people."""
+    """The explanation as text for a terminal."""
     columns, paint = shutil.get_terminal_size().columns, _painter()
     fill = min(columns, WIDEST)
     parts = [paint(route.settings.call(route.array.shape), BOLD)]
@@ -36,14 +36,14 @@ def as_text(route: Route, notes: list[str]) -> str:
 
 
 def as_json(route: Route, notes: list[str]) -> str:
-    """The explanation, for programs; what JSON has no numbers for is "nan", "inf" and "-inf"."""
+    """The explanation as JSON; NaN and infinities are the strings "nan", "inf" and "-inf"."""
     grids = {"x": route.x, "y": route.y}
     if not route.settings.marks:
         grids |= {"dy": route.dy, "dx": route.dx}
-    if route.indices is not None:  # of an unpool, in the words of `max_unpool`: y in, x out
+    if route.indices is not None:  # `max_unpool` names its input y and its output x
         grids = {"array": route.array, "y": route.x, "indices": route.indices}
         grids |= {"x": route.y, "dx": route.dy, "dy": route.dx}
-    found = {
+    explanation = {
         "call": route.settings.call(route.array.shape),
         "settings": {key: _plain(value) for key, value in route.settings.as_dict().items()},
         "notes": notes,
@@ -59,11 +59,11 @@ def as_json(route: Route, notes: list[str]) -> str:
             for output in np.ndindex(route.y.shape)
         ],
     }
-    return json.dumps(found, allow_nan=False)
+    return json.dumps(explanation, allow_nan=False)
 
 
 def number(value: float) -> str:
-    """A number as short as it can be read: whole ones as they are, others to four digits or so."""
+    """A number for people: integers in full, other numbers to about four digits."""
     size = abs(value)
     if size < 1e6 and value == int(value):
         return str(int(value))
@@ -77,7 +77,7 @@ def _plain(value: Any) -> Any:
 
 
 def _painter() -> Paint:
-    """Puts a style around a text where standard output is a terminal that shows it."""
+    """A function that adds a style to a text if standard output is a terminal with styles."""
     terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     if not terminal or os.environ.get("NO_COLOR"):
         return lambda text, style: text
@@ -85,7 +85,7 @@ def _painter() -> Paint:
 
 
 def _rows_of_grids(rows: list[tuple[Grid, Grid]], columns: int, paint: Paint) -> list[str]:
-    """Rows of two grids, whose cells are aligned from row to row; where they are too wide, one below the other."""
+    """Rows of two grids with aligned cells. If a row is too wide, the grids are one below the other."""
     left, right = ([_cells(grid, side) for grid in side] for side in zip(*rows, strict=True))
     wide = [max(len(cells[0][0]) for cells in side) for side in (left, right)]
     blocks = []
@@ -106,7 +106,7 @@ def _joined(left: Lines, right: Lines, wide: int) -> list[str]:
 
 
 def _cells(grid: Grid, side: tuple[Grid, ...]) -> list[list[str]]:
-    """The numbers of a grid, equally wide; what was chosen has a star, for which all of a side leave room."""
+    """The numbers of a grid at equal width; chosen numbers have a star, for which all grids of the side leave room."""
     cells = [[number(value) for value in row] for row in grid.values.tolist()]
     if any(each.chosen is not None for each in side):
         chosen = np.zeros(grid.values.shape, bool) if grid.chosen is None else grid.chosen
@@ -119,7 +119,7 @@ def _cells(grid: Grid, side: tuple[Grid, ...]) -> list[list[str]]:
 
 
 def _lines(grid: Grid, cells: list[list[str]], width: int, columns: int, paint: Paint) -> Lines:
-    """Each line of a grid, and how long it is without styles; in parts if it is wider than `columns`."""
+    """The lines of a grid and their lengths without styles, in blocks of columns if it is wider than `columns`."""
     fits = max(1, (columns + 1) // (width + 1))
     lines = [(paint(grid.title, BOLD), len(grid.title))]
     for start in range(0, len(cells[0]), fits):
@@ -163,7 +163,7 @@ def _summary(route: Route) -> str:
 
 
 def _table(route: Route, columns: int, paint: Paint) -> str:
-    """A line for each output: its value, its window, and who gets its cotangent."""
+    """One line per output: its value, its window, and the elements that receive its cotangent."""
     unpool = route.settings.op == "unpool"
     windowless = unpool or not route.settings.windowed
     rows = []
@@ -216,7 +216,7 @@ def _receivers(route: Route, output: Position) -> str:
 
 
 def _share(route: Route, share: float) -> str:
-    """A part such as 1/3; a number where it is none."""
+    """A share as a fraction such as 1/3, or as a number if it is not a simple fraction."""
     if not route.settings.in_parts or not np.isfinite(share):
         return number(share)
     part = Fraction(share).limit_denominator(400)

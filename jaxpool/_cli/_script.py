@@ -1,4 +1,4 @@
-"""A Python program run as `python` runs it: its name, its arguments, its path, its traceback, its exit status."""
+"""Run a Python program with the arguments, path, traceback and exit status that `python` would give it."""
 
 import builtins
 import importlib.machinery
@@ -17,7 +17,7 @@ _NOT_THE_PROGRAM = (_PACKAGE, "<frozen importlib", "<frozen runpy")
 
 
 class Script:
-    """A file, or with `module` a module, and the arguments that follow it."""
+    """A script file, or a module if `module` is set, and its arguments."""
 
     def __init__(self, name: str, arguments: Sequence[str], module: bool) -> None:
         self.name = name
@@ -29,9 +29,10 @@ class Script:
             )
 
     def run(self, at_end: Callable[[BaseException | None], None]) -> None:
-        """Runs it as the main program of this process. Raises what it raises, which was then shown already.
+        """Run the script as the main program of this process.
 
-        `at_end` is called after its last line with what it raised, before Python waits for its threads.
+        An exception of the script is printed, and raised again. `at_end` is called with it, or with None, after the
+        last line of the script, before Python waits for its threads.
         """
         raised: BaseException | None = None
         try:
@@ -52,9 +53,9 @@ class Script:
             raise raised
 
     def _loaded(self) -> tuple[Any, types.ModuleType]:
-        """The code, and the module `__main__` in which it runs."""
+        """The code, and the module `__main__` to run it in."""
         main = types.ModuleType("__main__")
-        # The module, as in Python's own `__main__`; `exec` would put its dictionary.
+        # The module `builtins`, as in Python's own `__main__`. `exec` would set its dictionary.
         main.__dict__["__builtins__"] = builtins
         if self._module:
             try:
@@ -78,11 +79,11 @@ class Script:
 
 
 class _CannotRunError(Exception):
-    """What Python says of a module that it cannot run."""
+    """Raised with Python's message about a module that cannot run."""
 
 
 def _found(name: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
-    """Of a module, or of the `__main__` of a package, the spec and the code. The packages around it are imported."""
+    """The spec and code of a module, or of the `__main__` of a package. Imports its parent packages."""
     if name.startswith("."):
         raise _CannotRunError("Relative module names not supported")
     package = name.rpartition(".")[0]
@@ -91,7 +92,7 @@ def _found(name: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
             importlib.import_module(package)
         except ImportError as error:
             if error.name is None or not f"{package}.".startswith(f"{error.name}."):
-                raise  # the package is there, and what it imports is not
+                raise  # the package exists, but one of its imports fails
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
@@ -124,11 +125,11 @@ def _main_of(package: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
 
 
 def _of_the_program(trace: types.TracebackType | None) -> types.TracebackType | None:
-    """A traceback from the program's first line on."""
+    """The traceback without the frames before the program's first line."""
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
         trace = trace.tb_next
     return trace
 
 
 def _shown_already(*_: Any) -> None:
-    """In place of the program's hook, which has shown its exception."""
+    """Replaces `sys.excepthook`, which has already printed the exception."""

@@ -1,8 +1,8 @@
 """Train a small CNN on real handwritten digits, with pools and a maxout unit from jaxpool.
 
-Then draw which pixels of a digit the cotangent of a max pool goes to, and time pools against jax.lax
-on photographs. The cotangent of an array is what the backward pass brings back to it: the derivative of
-the result with respect to each of its elements.
+After that, draw the pixels of a digit that receive the cotangent of a max pool, and time pools against jax.lax
+on photographs. The cotangent of an array is the derivative of the result with respect to each of its
+elements. The backward pass computes it.
 """
 
 import argparse
@@ -38,7 +38,7 @@ LEGEND = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options of `demo`."""
+    """Declare the options of `demo`."""
     parser.add_argument("--steps", default=str(STEPS), help=f"training steps (default: {STEPS})")
     parser.add_argument(
         "--seed", default="0", help="seed of the weights and of the order of images (default: 0)"
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trains, draws and compares; returns 1 if accuracy or agreement is not as it must be."""
+    """Train, draw and compare. Returns 1 if the accuracy is too low or pools disagree with lax, else 0."""
     steps = integer("--steps", args.steps, 1)
     seed = integer("--seed", args.seed, 0, 2**32 - 1)
     path = output_path("--output", args.output, ".png", PICTURE)
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 def _show(
     steps: int, seed: int, path: Path, photographs: "jax.Array", repeats: int
 ) -> tuple[float, bool]:
-    """Trains, draws, and times pools of photographs; returns the accuracy and whether pools agree with lax."""
+    """Train, draw, and time pools of photographs. Returns the accuracy, and whether pools agree with lax."""
     import jax
 
     from jaxpool._cli._digits import Digits, Drawn
@@ -92,7 +92,7 @@ def _show(
 
 
 def _verdict(accuracy: float, agree: bool, steps: int) -> int:
-    """The exit status; says what is not as it must be."""
+    """The exit status. Prints the checks that failed."""
     reached = accuracy >= TARGET
     if not agree:
         print("The pools do not agree with jax.lax: see the table.")
@@ -106,7 +106,7 @@ def _verdict(accuracy: float, agree: bool, steps: int) -> int:
 
 
 def _train(digits: "Digits", steps: int, seed: int) -> tuple["Network", float, "History"]:
-    """A trained network, its accuracy on the digits held out, and the losses."""
+    """A trained network, its accuracy on held-out digits, and the losses."""
     import numpy as np
     from tqdm import tqdm
 
@@ -136,7 +136,7 @@ def _train(digits: "Digits", steps: int, seed: int) -> tuple["Network", float, "
 
 
 def _draw(drawn: "Drawn", history: "History", path: Path) -> None:
-    """A column per digit: its pixels, their max pool, and the pixels with a gradient. Below, the loss."""
+    """Draw one column per digit: its pixels, their max pool, and the pixels with a cotangent. Below, the loss."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
@@ -190,7 +190,7 @@ def _draw(drawn: "Drawn", history: "History", path: Path) -> None:
 
 
 def _compare(x: "jax.Array", repeats: int) -> bool:
-    """Prints the table of times; returns whether values and gradients agree."""
+    """Print the table of times. Returns whether values and gradients agree."""
     from tqdm import tqdm
 
     from jaxpool._cli._photograph import CASES, compare, table

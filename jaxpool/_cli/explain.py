@@ -1,11 +1,12 @@
-"""Show what each window of a pool chose, and where its cotangent goes.
+"""Show the elements that each window of a pool selects, and the route of its cotangent.
 
 Without options it explains a 2x2 max pool with strides 2 over a built-in 6x6
 array.
 
-A cotangent says how much a loss changes when a number does. The backward of a
-pool takes dy, the cotangent of its output, and gives dx, that of its input: a
-maximum sends it to the input it chose, an average spreads it over its window.
+A cotangent is the derivative of a loss with respect to an array. The backward
+pass of a pool takes dy, the cotangent of its output, and returns dx, the
+cotangent of its input. A maximum sends dy to the input that it selected, an
+average spreads it over its window.
 
   python -m jaxpool explain --op avg --window 3 --stride 1 --padding 1
   python -m jaxpool explain --array "nan 5 2" --window 1x3 --ties last
@@ -23,10 +24,10 @@ from jaxpool._cli import UsageError, output_path, require, shown
 from jaxpool._cli._array import read_array
 
 DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 5; 4 7 2 4 7 8"
-ROUNDED = ("max", "min", "avg", "sum", "lp", "median", "rank", "unpool")  # up, with --ceil-mode
+ROUNDED = ("max", "min", "avg", "sum", "lp", "median", "rank", "unpool")  # take --ceil-mode
 WINDOWED = (*ROUNDED, "dilate", "erode")
 OPS = (*WINDOWED, "adaptive_max", "adaptive_avg")
-# Options that only some ops take, with the field of `Settings` that each sets.
+# The ops that take each option; `FIELDS` has the field of `Settings` if its name differs.
 TAKEN_BY = {
     "window": WINDOWED,
     "stride": WINDOWED,
@@ -41,11 +42,11 @@ TAKEN_BY = {
     "to": ("adaptive_max", "adaptive_avg"),
 }
 FIELDS = {"stride": "strides", "dilation": "window_dilation", "to": "output_shape"}
-MOST = 400  # of any size, like the numbers of an array
+MOST = 400  # limit of every size, as for the numbers of an array
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options of `explain`."""
+    """Declare the options of `explain`."""
     add = parser.add_argument
     add(
         "--array",
@@ -98,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the explanation, and draws it or writes its page if asked to."""
+    """Print the explanation. With --png and --html also write a picture and a page."""
     png = None if args.png is None else output_path("--png", args.png, ".png")
     html = None if args.html is None else output_path("--html", args.html, ".html")
     if png is not None:
@@ -147,7 +148,7 @@ def _op(args: argparse.Namespace) -> str:
 
 
 def _other(args: argparse.Namespace) -> Any:
-    """The record of a public function that is none of `OPS`; None where it is one."""
+    """The record of a public function that is not in `OPS`; None if it is."""
     if _op(args) in OPS:
         if args.set:
             raise UsageError(
@@ -156,13 +157,13 @@ def _other(args: argparse.Namespace) -> Any:
         return None
     from jaxpool._cli._jacobian import named
 
-    found = named(args.op.replace("-", "_"))
-    if found is None:
+    pool = named(args.op.replace("-", "_"))
+    if pool is None:
         raise UsageError(
             f"`--op` must be one of {', '.join(OPS)}, or another public function of an array; "
             f"got --op={shown(args.op)}."
         )
-    return found
+    return pool
 
 
 def _trace(settings: Any, array: Any, dy: Any) -> Any:
@@ -172,16 +173,16 @@ def _trace(settings: Any, array: Any, dy: Any) -> Any:
 
 
 def _traced(pool: Any, args: argparse.Namespace, array: Any, dy: Any) -> Any:
-    """The function of the array, by its Jacobian."""
+    """The route of a function of the array, from its Jacobian."""
     from jaxpool._cli import _jacobian
 
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for argument, option in _jacobian.ARGUMENTS.items():
         text = getattr(args, option)
         if text is not None:
             name = "--" + option.replace("_", "-")
-            given[argument] = _READERS.get(option, _pair)(name, text)
-    call = _jacobian.call_of(pool, array, given, args.set)
+            arguments[argument] = _READERS.get(option, _pair)(name, text)
+    call = _jacobian.call_of(pool, array, arguments, args.set)
     return _jacobian.trace(call, array, dy)
 
 
@@ -189,7 +190,7 @@ def _settings(args: argparse.Namespace) -> Any:
     from jaxpool._cli._route import Settings
 
     op = _op(args)
-    given: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for option, ops in TAKEN_BY.items():
         text = getattr(args, option)
         if text is None:
@@ -197,8 +198,8 @@ def _settings(args: argparse.Namespace) -> Any:
         name = "--" + option.replace("_", "-")
         if op not in ops:
             raise UsageError(f"`{name}` goes with --op {', '.join(ops)}; got --op={op}.")
-        given[FIELDS.get(option, option)] = _READERS.get(option, _pair)(name, text)
-    return dataclasses.replace(Settings(op=op), **given)
+        fields[FIELDS.get(option, option)] = _READERS.get(option, _pair)(name, text)
+    return dataclasses.replace(Settings(op=op), **fields)
 
 
 def _pair(name: str, text: str) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Show versions, the backend and its devices, and how each function is differentiated.
 
-With --plan CALL it shows how a call is computed on each platform, pool by pool, and what is kept for its derivative:
-jaxpool.plan_of. Arrays are named by their types, and a call may be of a module of one's own:
+With --plan CALL it shows how each pool of a call is computed on each platform, and what is saved for the backward pass,
+like jaxpool.plan_of. An array is written as its dtype and shape. CALL may name a function of your own module:
 
   --plan "max_pool(float32[8,40,40,128], (13, 13), padding='SAME')"
   --plan "model:loss({'w': float32[3,3]}, float32[batch,28,28,1])"
@@ -25,20 +25,20 @@ HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options of `info`."""
+    """Declare the options of `info`."""
     parser.add_argument("--plan", metavar="CALL", help="how one call is computed, and what is kept")
     parser.add_argument("--json", action="store_true", help="print it for programs to read")
 
 
 def derivatives(function: Callable[..., Any]) -> str:
-    """What can be differentiated through `function`, read off its arguments."""
+    """The differentiation modes of `function`, from its signature."""
     if "autodiff" in inspect.signature(function).parameters:
         return 'reverse; forward too with autodiff="jvp"'
     return "reverse and forward"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the tables, or the plan of one call."""
+    """Print the tables, or the plan of one call."""
     import jax
 
     from jaxpool.testing import pools
@@ -83,7 +83,7 @@ def _versions(packages: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _huge_pages() -> list[tuple[str, str]]:
-    """Whether the setting is there that makes large results on Linux CPUs cheaper."""
+    """A row on Linux: whether glibc uses huge pages, which make large results on CPUs cheaper."""
     if platform.system() != "Linux":
         return []
     if HUGE_PAGES in os.environ.get("GLIBC_TUNABLES", "").split(":"):

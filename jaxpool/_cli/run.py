@@ -3,10 +3,10 @@
   python -m jaxpool run train.py --epochs 3        as python train.py --epochs 3
   python -m jaxpool run -m package.train           as python -m package.train
 
-The whole process is taken over, threads too, from before its first line: jaxpool.accelerate says what is and what
-is not. Arguments, paths, exit status and tracebacks are those of python. At the end standard error says what
-was taken over. Options of this command stand before the script. With JAXPOOL_DISABLE=1 in the environment the script
-runs as python runs it.
+Reductions are taken over in all threads, from the first line of the script on. The documentation of jaxpool.accelerate
+lists the reductions that stay with lax. Arguments, paths, exit status and tracebacks are the same as with python. The
+command ends with a summary on standard error. Its own options come before the script. With JAXPOOL_DISABLE=1 in the
+environment it takes over nothing.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from jaxpool._cli import output_path
 from jaxpool._cli._on_import import on_import
 from jaxpool._cli._script import Script
 
-MOST = 20  # reductions that the summary shows
+MOST = 20  # reductions in the summary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options of `run`."""
+    """Declare the options of `run`."""
     parser.usage = "python -m jaxpool run [options] [-m] SCRIPT [arguments of the script]"
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT names a module")
     parser.add_argument("--check", action="store_true", help=(
@@ -42,18 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("script", metavar="SCRIPT", help="a file, or after -m a module")
     arguments = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    arguments.required = False  # so no message asks for them
+    arguments.required = False  # error messages do not ask for them
 
 
 def run(args: argparse.Namespace) -> Callable[[], int]:
-    """What is left to do: to run the script, outside of any handler of exceptions of ours."""
+    """A function that runs the script. `main` calls it outside of its exception handlers."""
     report = None if args.report is None else str(output_path("--report", args.report, ".json"))
     script = Script(args.script, args.arguments, args.module)
     met = _Met(args.script, args.check)
 
     def start() -> int:
         owner = os.getpid()
-        # The first to be registered is the last to be called: after the program's own, and after its threads.
+        # Registered first, so called last: after the program's own handlers, and after its threads.
         atexit.register(
             met.tell, owner, None if report is None else os.path.abspath(report), args.quiet
         )
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> Callable[[], int]:
 
 
 class _Met:
-    """The reductions of a process, and what is said of them at its end."""
+    """The reductions of a process, and the summary and report of them at its end."""
 
     def __init__(self, script: str, check: bool) -> None:
         self._script, self._check = script, check
@@ -74,11 +74,11 @@ class _Met:
         self._why_not = "jax was not imported"
 
     def begin(self) -> None:
-        """Hands over from here on; called when jax is imported, and what of jaxpool imports it."""
+        """Start to hand over reductions; called after jax is imported, and jaxpool if it imports jax."""
         try:
             from jaxpool._accelerate import bind, both_ways
         except Exception as error:
-            # Of a jax that is too old, say: the program may well run with it.
+            # For example a jax that is too old for jaxpool. The program itself may run with it.
             self._why_not = f"{type(error).__name__}: {error}"
             return
         if bind.switched_off():
@@ -87,12 +87,12 @@ class _Met:
         kind = both_ways.BothWays if self._check else bind.Handover
         self._handover = kind(self._reductions.append)
         if self._check:
-            # Of threads that outlive the last line; before jax, which registered earlier, clears up.
+            # For threads that outlive the last line. jax registered its cleanup earlier, so it runs later.
             atexit.register(self._handover.compare)
         bind.hand_over_everywhere(self._handover)
 
     def end(self, raised: BaseException | None) -> None:
-        """After the program's last line: compares, and asks for exit status 1 if that is the only failure."""
+        """Compare after the program's last line. A difference gives exit status 1 if the program itself succeeded."""
         if not self._check or self._handover is None:
             return
         self._handover.compare()
@@ -101,7 +101,7 @@ class _Met:
             raise SystemExit(1)
 
     def tell(self, owner: int, report: str | None, quiet: bool) -> None:
-        """Writes the report and prints the summary, once: not in children that were forked."""
+        """Write the report and print the summary, in the process `owner` only, not in forked children."""
         if os.getpid() != owner:
             return
         if report is not None:
@@ -112,7 +112,7 @@ class _Met:
         if lines and sys.stderr is not None:
             try:
                 print("\n".join(lines), file=sys.stderr)
-            except (OSError, ValueError):  # nobody reads it any more
+            except (OSError, ValueError):  # standard error is closed
                 return
 
     def _as_data(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class _Met:
         return lines
 
     def _differing(self) -> list[str]:
-        """What is said where nothing else is: the reductions that are another than lax's."""
+        """The summary with `--quiet`: the reductions that differ from lax."""
         rows = [each for each in self._reductions if self._differs(each)]
         if not rows:
             return []

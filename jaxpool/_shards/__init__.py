@@ -1,6 +1,6 @@
-"""Pools of arrays that lie on several devices along pooled axes: one `jax.shard_map` around the ops of `_ops`.
+"""Pools of arrays that are sharded along pooled axes: one `jax.shard_map` around the ops of `_ops`.
 
-Here live where an array lies on a mesh (`place`), what neighbours send each other (`halo`), what a pool must be told
-of rows beyond the array (`ops`), and the pools of one shard. The plain functions and `accelerate` come here with
-arrays whose type says how they are sharded (`split.by_type`), the functions of `sharded` with all.
+`place` finds the sharding of an array, `halo` describes the rows that neighbouring shards exchange, and the other
+modules hold the pools of one shard. The functions of `_api` and `accelerate` come here for arrays with a sharding in
+their type (`split.by_type`), and `jaxpool.sharded` for any array.
 """

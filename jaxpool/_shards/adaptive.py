@@ -1,8 +1,8 @@
-"""Adaptive pools of arrays that lie on several devices along pooled axes.
+"""Adaptive pools of arrays that are sharded along pooled axes.
 
-Window i of n over a length L begins at `floor(i * L / n)`. Of n windows over s shards, each of L / s rows, the first of
-shard j is i = j * n / s, which begins at `j * L / s`: where the shard does. So where s divides n a shard pools what it
-has, and nothing is sent. One window over all is a pool over the whole axis.
+Window i of n over a length L begins at `floor(i * L / n)`. With s shards, where s divides n, the first window of shard
+j is i = j * n / s. It begins at `j * L / s`, the first row of the shard, so each shard pools its own rows without
+communication. If all output sizes are 1, the pool is a reduction over whole axes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from jaxpool._shards.whole import whole_pool
 
 @dataclasses.dataclass(frozen=True)
 class _Adaptive:
-    """An adaptive pool of `window` over the whole array; `names` and number of shards of each of its axes."""
+    """An adaptive pool of `window` over the global array, with the mesh axes and shard count of each pooled axis."""
 
     window: Window
     names: tuple[tuple[str, ...], ...]
@@ -68,11 +68,11 @@ class _Argmax(_Adaptive):
         return y, self._whole_position(window_position(tap, window), window)
 
     def _whole_position(self, position: Array, window: Window) -> Array:
-        """A position in the shard as one in the whole array."""
+        """Convert a flat position in the shard to a flat position in the global array."""
         whole, unit = lax.full_like(position, 0), 1
         dims = zip(self.window.dims, window.dims, self.names, strict=True)
-        for dim, own, names in reversed([*dims]):
-            size = np.int32(own.size)
+        for dim, local_dim, names in reversed([*dims]):
+            size = np.int32(local_dim.size)
             first = lax.axis_index(names) * size if names else np.int32(0)
             whole = whole + (position % size + first) * np.int32(unit)
             position, unit = position // size, unit * dim.size
@@ -87,9 +87,9 @@ def adaptive_pool(
     ties: Ties = "first",
     autodiff: Autodiff = "jvp",
 ) -> Any:
-    """The adaptive pool of x, of which `window` is that of the whole array.
+    """The adaptive pool of x; `window` is the window over the global array.
 
-    Raises `ArgumentError` where shards would not be of one size.
+    Raises `ArgumentError` if shards of the output would differ in size.
     """
     if kind != "argmax" and set(window.output_shape) == {1}:
         return whole_pool(kind, place, x, window.axes, ties=ties, autodiff=autodiff)
@@ -103,7 +103,7 @@ def adaptive_pool(
 
 
 def _check_outputs(window: Window, counts: Sequence[int], kind: str) -> None:
-    """Raises unless each device has as many windows along an axis."""
+    """Raise unless every device has the same number of windows along each axis."""
     for dim, count in zip(window.dims, counts, strict=True):
         if dim.out % count:
             rule = f"of a size along axis {dim.axis} that its {count} shards divide"

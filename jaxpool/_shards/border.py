@@ -1,15 +1,15 @@
-"""A pool of a shard and of the rows beside it, without a copy of the shard.
+"""A pool of a shard and the rows of its neighbours, without a copy of the shard.
 
-The shard is pooled by itself, as if there were padding beside it. That is right where windows lie in the shard; those
-that cross its ends are pooled again, over strips of the few rows that they read, and put into the result:
+The shard is pooled alone, with padding in place of the neighbours. This is correct for windows inside the shard.
+Windows that cross an end are pooled again, over a strip of the few rows that they read, and overwrite the result:
 
     3 windows per shard, window 3, stride 1        shard  [d e f]
     pooled by itself                              . d e   d e f   e f .
     strips, with a row of each neighbour          c d e           e f g
 
-The residual is concatenated too: it then says of all windows what they chose, and taps count from the first of a
-window wherever it lies. Backward the shard's own rows get their cotangents from all windows at once, as if there were
-padding beside it, and the rows of neighbours get theirs from the strips.
+The residual of these windows is overwritten too; its taps are relative to a window, so they need no shift. In the
+backward pass the rows of the shard get cotangents from all windows at once, with padding in place of the neighbours.
+The rows of the neighbours get theirs from the strips.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from jaxpool._shards.halo import Shards, Strip
 
 @dataclasses.dataclass(frozen=True)
 class Edges(Op):
-    """x, and rows of it from the first to the last of `cuts`, each along an axis.
+    """x and slices of it; `cuts` holds the axis, start and stop of each slice.
 
-    Their cotangents are added to that of x in its place: jax would add arrays of the size of x.
+    The transpose updates slices of dx; the transpose of `lax.slice` would add arrays of the size of x.
     """
 
     cuts: tuple[tuple[int, int, int], ...]
@@ -77,21 +77,21 @@ def _between(
     first: int,
     last: int,
 ) -> Array:
-    """`rows` of a shard, `first` to `last` along the axis of `strip`, between those of halos along axes before it."""
+    """`rows`, `first` to `last` along the axis of `strip`, extended by the halos along the sharded axes before it."""
     for other, halo in zip(strips, halos, strict=False):
         if other.axis == strip.axis:
             break
-        beside = lax.slice_in_dim(halo, first, last, axis=strip.axis)
-        rows = lax.concatenate([rows, beside] if other.after else [beside, rows], other.axis)
+        corner = lax.slice_in_dim(halo, first, last, axis=strip.axis)
+        rows = lax.concatenate([rows, corner] if other.after else [corner, rows], other.axis)
     return rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Bordered(Op):
-    """A pool of a shard and of what was `fetched` for each of `strips`.
+    """A pool of a shard and the halos that `fetched` returns for `strips`.
 
-    `pool` does the shard by itself, where no padding is an element, and over the window of a strip in place of its own
-    that strip; what it is given there stands after the inputs, for all windows of the shard.
+    `pool` runs on the shard alone, and on each strip with its window. Its extra arguments follow the inputs, with an
+    entry for each window of the shard. Only strips use them, because only a halo holds padding as elements.
     """
 
     pool: Any
@@ -99,32 +99,32 @@ class Bordered(Op):
 
     @property
     def inputs(self) -> int:
-        """The shard and a halo for each strip."""
+        """Number of inputs: the shard, and a halo for each strip."""
         return 1 + len(self.strips)
 
     @property
     def linear_in_x(self) -> bool:
-        """Whether the pool is."""
+        """The attribute of the pool."""
         return bool(self.pool.linear_in_x)
 
     @property
     def stores_inputs(self) -> bool:
-        """Whether the pool does."""
+        """The attribute of the pool."""
         return bool(self.pool.stores_inputs)
 
     def plan(self, platform: Platform, x: Any, *others: Any) -> OpPlan:
-        own: OpPlan = self.pool.plan(platform, x)
+        pool_plan: OpPlan = self.pool.plan(platform, x)
         again = f"windows that cross the ends of a shard again, from {len(self.strips)} strips"
-        return dataclasses.replace(own, why=(*own.why, again))
+        return dataclasses.replace(pool_plan, why=(*pool_plan.why, again))
 
     def primal(self, platform: Platform, *args: Array) -> tuple[Array, Any]:
         x, *halos = args[: self.inputs]
-        found = self.pool.primal(platform, x)
+        outputs = self.pool.primal(platform, x)
         for strip in self.strips:
-            given = _of(strip, args[self.inputs :])
-            part = self._over(strip).primal(platform, self._rows(strip, x, halos), *given)
-            found = _put(strip, found, part)
-        return found
+            extra_args = _of(strip, args[self.inputs :])
+            part = self._over(strip).primal(platform, self._rows(strip, x, halos), *extra_args)
+            outputs = _put(strip, outputs, part)
+        return outputs
 
     def linear(self, platform: Platform, residual: Any, *xs: Any) -> Array:
         x, *halos = xs
@@ -153,21 +153,21 @@ class Bordered(Op):
         return dataclasses.replace(self.pool, window=strip.window)
 
     def _rows(self, strip: Strip, x: Array, halos: Sequence[Array]) -> Array:
-        """The rows of a strip: its halo and, beside it, those of the shard between halos along axes before."""
-        own = lax.slice_in_dim(x, *strip.own, axis=strip.axis)
-        own = _between(self.strips, halos, own, strip, *strip.own)
+        """The rows of a strip: rows of the shard, extended along the axes before, and the halo of the strip."""
+        rows = lax.slice_in_dim(x, *strip.own, axis=strip.axis)
+        rows = _between(self.strips, halos, rows, strip, *strip.own)
         halo = halos[self.strips.index(strip)]
-        return lax.concatenate([own, halo] if strip.after else [halo, own], strip.axis)
+        return lax.concatenate([rows, halo] if strip.after else [halo, rows], strip.axis)
 
 
 def _of(strip: Strip, arrays: Any) -> Any:
-    """What arrays hold of the windows of a strip."""
+    """The entries of arrays for the windows of a strip."""
     first, stop = strip.first, strip.first + strip.count
     return jax.tree.map(lambda x: lax.slice_in_dim(x, first, stop, axis=strip.axis), arrays)
 
 
 def _put(strip: Strip, whole: Any, part: Any) -> Any:
-    """`whole` with what `part` holds of the windows of a strip."""
+    """`whole` with the entries for the windows of a strip replaced by `part`."""
     return jax.tree.map(
         lambda x, rows: lax.dynamic_update_slice_in_dim(x, rows, strip.first, strip.axis),
         whole,
@@ -178,9 +178,9 @@ def _put(strip: Strip, whole: Any, part: Any) -> Any:
 def pool_shard(
     shards: Shards, x: Array, fill: Any, pool: Any, *given: Array, dtype: Any = None
 ) -> tuple[Array, Any]:
-    """What `pool` computes of a shard x and its neighbours, cast to `dtype`, and the residual.
+    """The result and residual of `pool` over a shard x and its halo, both cast to `dtype` first.
 
-    It is an op over the windows of the shard, and takes `given` beside x where a window crosses its ends.
+    `pool` is an op over the windows of the shard. `given` holds its extra arguments.
     """
     if shards.strips is None:
         op, xs = dataclasses.replace(pool, window=shards.local), [shards.extended(x, fill)]

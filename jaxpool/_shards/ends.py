@@ -1,7 +1,7 @@
-"""Any pool of a shard, told where the array ends.
+"""Any pool of a shard and its halo, with the rows beyond the ends of the array as padding of the window.
 
-A shard is copied beside its halo, less the rows that the array does not have, and pooled by a window that has these as
-padding. How many they are differs between the first shard, the last and those between: a branch for each.
+The shard is copied with its halo, cropped by the rows beyond the array, and pooled by a window with padding in their
+place. The number of such rows differs between shards: `lax.switch` has a branch for each.
 
     3 windows per shard, window 3, one row of padding    first . [a b c d]    between [c d e f g]    last [f g h i] .
 """
@@ -28,9 +28,9 @@ from jaxpool._shards.halo import Shards
 
 @dataclasses.dataclass(frozen=True)
 class Ends:
-    """`pool(op, x, *given)` of a shard x: `op` has a window, and jax differentiates what comes out.
+    """`pool(op, x, *operands)` of a shard x; `op` has a window, and jax differentiates the result.
 
-    If it is `masked`, the first that is given is a mask of x, which has a halo too.
+    If `masked`, the first operand after x is a `where` mask of x, and is extended by a halo too.
     """
 
     shards: Shards
@@ -47,19 +47,19 @@ class Ends:
             which = which * np.int32(len(kinds)) + jnp.asarray(kind)[halo.shard()]
         runs = [functools.partial(self._ending, ends) for ends in itertools.product(*every)]
         switch: Callable[..., Any] = functools.partial(lax.switch, which, runs)
-        if self.pool in (ranged, soft):  # else jax would keep a copy of x for each branch
+        if self.pool in (ranged, soft):  # otherwise the residuals hold a copy of x for each branch
             switch = jax.checkpoint(switch)
-        # Outside of the switch: its transpose adds over devices, and not all of them take the same branch.
+        # Outside of the switch: its transpose sums over devices, which may take different branches.
         y: Array = switch(*vary_together(xs))
         return y
 
     def _each(self, change: Callable[[Array], Array], xs: Sequence[Array]) -> tuple[Array, ...]:
-        """The arrays, x and its mask changed."""
+        """The arrays with `change` applied to x and its mask."""
         count = 2 if self.masked else 1
         return *map(change, xs[:count]), *xs[count:]
 
     def _ending(self, ends: tuple[tuple[int, int], ...], *xs: Array) -> Array:
-        """Where the array lacks so many rows before and after what x holds of each sharded axis."""
+        """The branch for `ends`: the numbers of rows before and after the array along each sharded axis."""
         axes = [halo.dim.axis for halo in self.shards.halos]
         sides = [(-low, -high, 0) for low, high in ends]
         window = self.shards.ending(ends)

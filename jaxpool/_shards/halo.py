@@ -1,14 +1,14 @@
-"""Halos: the rows that a shard of a pooled axis needs of its neighbours, and how they get there.
+"""Halos: rows of neighbouring shards that the windows of a shard read, and their transfer.
 
-Shard j computes `outs` windows, which read `length` rows from `starts[j]` on, counted from its own first row:
+Shard j computes `outs` windows. They read `length` rows from `starts[j]` on, counted from the first row of the shard:
 
     3 windows per shard, window 3, stride 1, one row of padding      a b c | d e f | g h i
     shard 0                                                        [. a b c d]
     shard 1                                                              [c d e f g]
     shard 2                                                                    [f g h i .]
 
-Rows before and after its own come from neighbours by `lax.ppermute`, from further ones in hops of their own where
-a halo is wider than a shard. Beyond the ends of the array stands what the pool is padded with.
+Rows before and after a shard come from its neighbours by `lax.ppermute`. A halo wider than a shard takes more hops, one
+for each neighbour. Rows beyond the ends of the array hold the padding value of the pool.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jaxpool._kernels.positions import int32_range
 
 @dataclasses.dataclass(frozen=True)
 class Halo:
-    """A pooled axis `dim` of the whole array that lies along the mesh axes `names`, in `count` equal shards."""
+    """A pooled axis `dim` of the global array, sharded along the mesh axes `names` into `count` equal shards."""
 
     dim: Axis
     names: tuple[str, ...]
@@ -36,39 +36,39 @@ class Halo:
 
     @property
     def own(self) -> int:
-        """Rows of a shard."""
+        """Number of rows of a shard."""
         return self.dim.size // self.count
 
     @property
     def outs(self) -> int:
-        """Windows of a shard."""
+        """Number of windows of a shard."""
         return self.dim.out // self.count
 
     @property
     def length(self) -> int:
-        """Rows that the windows of a shard reach."""
+        """Number of rows that the windows of a shard read, padding included."""
         return (self.outs - 1) * self.dim.stride + self.dim.span
 
     @property
     def drift(self) -> int:
-        """How much later than in the shard before it the windows of a shard begin."""
+        """Difference of `starts` from one shard to the next."""
         return self.outs * self.dim.stride - self.own
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where the windows of each shard begin, from its own first row; negative before it."""
+        """The row of each shard at which its windows begin; negative before its first row."""
         return tuple(shard * self.drift - self.dim.low for shard in range(self.count))
 
     @property
     def before(self) -> tuple[int, ...]:
-        """Rows of other shards that each needs before its own."""
+        """Number of rows that each shard needs from the shards before it."""
         return tuple(
             min(max(0, -start), shard * self.own) for shard, start in enumerate(self.starts)
         )
 
     @property
     def after(self) -> tuple[int, ...]:
-        """Rows of other shards that each needs after its own."""
+        """Number of rows that each shard needs from the shards after it."""
         return tuple(
             min(max(0, start + self.length - self.own), (self.count - 1 - shard) * self.own)
             for shard, start in enumerate(self.starts)
@@ -76,7 +76,7 @@ class Halo:
 
     @property
     def beyond(self) -> tuple[tuple[int, int], ...]:
-        """Rows before and after the array that the windows of each shard reach."""
+        """Number of rows before and after the global array that the windows of each shard read."""
         step, low = self.outs * self.dim.stride, self.dim.low
         firsts = [shard * step - low for shard in range(self.count)]
         return tuple(
@@ -84,25 +84,25 @@ class Halo:
         )
 
     def ending(self, low: int, high: int) -> Axis:
-        """The axis of a shard and its halo, of which the array lacks so many rows before it and after it."""
+        """The axis of a shard and its halo, less the `low` first and `high` last rows, which become padding."""
         local = self.local
         return dataclasses.replace(local, size=local.size - low - high, low=low, high=high)
 
     @property
     def local(self) -> Axis:
-        """The axis of one shard and its halo: no padding is left."""
+        """The axis of a shard and its halo, where rows beyond the array are elements, not padding."""
         dim = self.dim
         return Axis(dim.axis, self.length, dim.window, dim.stride, dim.dilation, 0, 0, self.outs)
 
     @property
     def inside(self) -> Axis:
-        """The axis of one shard, with padding in place of its halo: right for windows that lie in the shard."""
+        """The axis of a shard alone, with padding in place of its halo."""
         dim = self.dim
         return Axis(dim.axis, self.own, dim.window, dim.stride, dim.dilation, dim.low, 0, self.outs)
 
     @property
     def around(self) -> Axis:
-        """The axis of one shard between the rows before and after it, all of them, used or not."""
+        """The axis of a shard with all rows that any shard needs before and after it."""
         before, after = max(self.before), max(self.after)
         return dataclasses.replace(
             self.inside, size=before + self.own + after, low=self.dim.low - before
@@ -110,50 +110,49 @@ class Halo:
 
     @property
     def crossing(self) -> tuple[range, range] | None:
-        """The windows of a shard that begin before it, and those that end after it.
+        """The windows of a shard that begin before its first row, and the windows that end after its last row.
 
-        None where they differ from shard to shard, where one of them reaches beyond the next shard or lies wholly
-        in it, and where no window lies in the shard.
+        None if `drift` is not 0 or every window crosses an end of the shard. None too if a window needs rows
+        beyond the adjacent shard, or is outside of its own shard.
         """
         dim, own = self.dim, self.own
         begin = min(self.outs, max(0, -(-dim.low // dim.stride)))
         end = min(self.outs, max(0, (own + dim.low - dim.span) // dim.stride + 1))
-        first = end * dim.stride - dim.low  # row of the first window that ends after the shard
-        last = (
-            (begin - 1) * dim.stride + dim.span - dim.low
-        )  # and end of the last that begins before it
+        # The start of the first window that ends after the shard, and the end of the last that begins before it.
+        first = end * dim.stride - dim.low
+        last = (begin - 1) * dim.stride + dim.span - dim.low
         near = max(dim.low, self.length - dim.low - own, first) <= own and (last >= 0 or not begin)
         if self.drift or begin >= end or not near:
             return None
         return range(begin), range(end, self.outs)
 
     def shard(self) -> Array:
-        """Which shard this device has, a traced int32."""
+        """The index of this device's shard, a traced int32."""
         return lax.axis_index(self.names)
 
     def window_starts(self) -> Array:
-        """Where the first tap of each window of this shard lies in the whole array."""
+        """The position in the global array of the first tap of each window of this shard."""
         windows = self.shard() * np.int32(self.outs) + int32_range(self.outs)
         return windows * np.int32(self.dim.stride) - np.int32(self.dim.low)
 
     def first_real(self) -> Array:
-        """The first tap of each window of this shard that is no padding."""
+        """The first tap of each window of this shard that is not padding."""
         first = -(self.window_starts() // np.int32(self.dim.dilation))
         return jnp.clip(first, 0, self.dim.window - 1)
 
     def last_real(self) -> Array:
-        """The last tap of each window of this shard that is no padding."""
+        """The last tap of each window of this shard that is not padding."""
         room = np.int32(self.dim.size - 1) - self.window_starts()
         return jnp.clip(room // np.int32(self.dim.dilation), 0, self.dim.window - 1)
 
     def rows_exist(self) -> Array:
-        """Which rows of this shard and its halo are elements of the array, a vector of `length` bools."""
+        """True for rows of this shard and its halo that are elements of the array: `length` bools."""
         first = self.shard() * np.int32(self.own + self.drift) - np.int32(self.dim.low)
         rows = first + int32_range(self.length)
         return (rows >= 0) & (rows < self.dim.size)
 
     def extended(self, x: Array, fill: Any) -> Array:
-        """x, the rows of this shard, with those of its halo; rows beyond the array hold `fill`."""
+        """The shard x and its halo, `length` rows; rows beyond the array hold `fill`."""
         axis, own, shard = self.dim.axis, self.own, self.shard()
         before, after = max(self.before), max(self.after)
         value = jnp.asarray(fill, x.dtype)
@@ -180,25 +179,28 @@ class Halo:
         return lax.dynamic_slice_in_dim(whole, start, self.length, axis)
 
     def from_neighbour(self, rows: Array, fill: Any, *, after: bool) -> Array:
-        """`rows` of the shard before or `after` this one; `fill` at the end of the array."""
+        """`rows` of the shard before, or `after`, this shard; `fill` at the end of the array."""
         last = self.count - 1
         pairs = [(to + 1, to) if after else (to, to + 1) for to in range(last)]
         exist = self.shard() < last if after else self.shard() > 0
         return self._sent(rows, pairs, exist, jnp.asarray(fill, rows.dtype))
 
     def _sent(self, rows: Array, pairs: list[tuple[int, int]], exist: Array, fill: Array) -> Array:
-        """`rows` of the sources of `pairs`; `fill` where there is no source, where `ppermute` gives zeros."""
-        found = lax.ppermute(rows, self.names, pairs)
+        """`rows` sent along `pairs`, and `fill` in a shard without a source, where `ppermute` gives zeros."""
+        received = lax.ppermute(rows, self.names, pairs)
         return lax.select(
-            jnp.broadcast_to(exist, found.shape), found, jnp.broadcast_to(fill, found.shape)
+            jnp.broadcast_to(exist, received.shape),
+            received,
+            jnp.broadcast_to(fill, received.shape),
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Strip:
-    """The windows of a shard that cross its end before or `after` it, along the sharded axis of `halo`.
+    """The windows of a shard that begin before its first row, or end `after` its last row, along one sharded axis.
 
-    They read the rows from `begin` to `end`, counted from the first of the shard, and are those from `first` on.
+    They read the rows from `begin` to `end`, counted from the first row of the shard, which `window` pools. `first` is
+    the index of the first of them.
     """
 
     halo: Halo
@@ -206,33 +208,33 @@ class Strip:
     begin: int
     end: int
     first: int
-    window: Window  # over these rows
+    window: Window
 
     @property
     def axis(self) -> int:
-        """Along which it crosses the end of a shard."""
+        """The sharded axis of the array."""
         return self.halo.dim.axis
 
     @property
     def count(self) -> int:
-        """Windows."""
+        """Number of windows."""
         return self.window.dims[self.window.axes.index(self.axis)].out
 
     @property
     def sent(self) -> tuple[int, int]:
-        """From which row to which it reads the neighbour, counted from the first of that one."""
+        """Start and stop of the rows that the strip reads of the neighbour, from the neighbour's first row."""
         own = self.halo.own
         return (0, self.end - own) if self.after else (own + self.begin, own)
 
     @property
     def own(self) -> tuple[int, int]:
-        """From which row to which it reads the shard."""
+        """Start and stop of the rows that the strip reads of the shard."""
         return (self.begin, self.halo.own) if self.after else (0, self.end)
 
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """A window over an array of which each device has a shard; `halos` of the pooled axes that are sharded."""
+    """A window over a sharded array, with the `halos` of the pooled axes that are sharded."""
 
     window: Window
     halos: tuple[Halo, ...]
@@ -248,49 +250,49 @@ class Shards:
         return self._with(lambda halo: halo.inside)
 
     def ending(self, ends: Sequence[tuple[int, int]]) -> Window:
-        """The window over a shard and its halos, which lack the rows of `ends`: those beyond the array."""
-        lacking = dict(zip(self.halos, ends, strict=True))
-        return self._with(lambda halo: halo.ending(*lacking[halo]))
+        """The window over a shard and its halos, less the rows beyond the array, `ends` along each sharded axis."""
+        beyond = dict(zip(self.halos, ends, strict=True))
+        return self._with(lambda halo: halo.ending(*beyond[halo]))
 
     @property
     def strips(self) -> tuple[Strip, ...] | None:
-        """The windows that cross the ends of a shard; None where some axis does not tell which."""
-        found = []
+        """The strips of a shard; None if `Halo.crossing` is None along some axis."""
+        all_strips = []
         for which, halo in enumerate(self.halos):
             if halo.crossing is None:
                 return None
             for after, windows in enumerate(halo.crossing):
                 if windows:
-                    found.append(self._strip(which, bool(after), windows))
-        return tuple(found)
+                    all_strips.append(self._strip(which, bool(after), windows))
+        return tuple(all_strips)
 
     def _strip(self, which: int, after: bool, windows: range) -> Strip:
         halo, wide = self.halos[which], self.halos[:which]
         dim, count = halo.dim, len(windows)
         begin, rows = windows[0] * dim.stride - dim.low, (count - 1) * dim.stride + dim.span
-        own = Axis(dim.axis, rows, dim.window, dim.stride, dim.dilation, 0, 0, count)
+        crossed = Axis(dim.axis, rows, dim.window, dim.stride, dim.dilation, 0, 0, count)
 
         def along(each: Halo) -> Axis:
-            return own if each is halo else each.around if each in wide else each.inside
+            return crossed if each is halo else each.around if each in wide else each.inside
 
         return Strip(halo, after, begin, begin + rows, windows[0], self._with(along))
 
     @property
     def padded(self) -> bool:
-        """Whether a halo may hold rows that are no elements of the array."""
+        """Whether a halo may hold rows that are not elements of the array."""
         return any(halo.dim.padded for halo in self.halos)
 
     def _with(self, local: Callable[[Halo], Axis]) -> Window:
-        """The window, with what `local` makes of each halo in place of the sharded axes."""
+        """The window with each sharded axis replaced by `local` of its halo."""
         sharded = {halo.dim.axis: local(halo) for halo in self.halos}
         return Window(tuple(sharded.get(dim.axis, dim) for dim in self.window.dims))
 
     def halo(self, dim: Axis) -> Halo | None:
-        """That of `dim`, if it is sharded."""
+        """The halo of `dim`, if it is sharded."""
         return next((halo for halo in self.halos if halo.dim.axis == dim.axis), None)
 
     def extended(self, x: Array, fill: Any) -> Array:
-        """x with its halos: those of one axis after those of another, so corners come from diagonal neighbours."""
+        """x with its halos, extended axis by axis, so that corners come from diagonal neighbours."""
         for halo in self.halos:
             x = halo.extended(x, fill)
         return x

@@ -1,8 +1,8 @@
-"""Windows of a shard and its halo: the ops of `_ops`, told which rows are elements of the array.
+"""Max, min, sum and average pools of one shard and its halo, with an array that marks rows beyond the global array.
 
-A halo beyond the ends of the array holds what the pool is padded with, and to a kernel that is an element like any
-other. No value depends on that, but three things do: which of equal elements is chosen, among how many a cotangent is
-split, and what an average divides by. Each is given, as an array that depends on the shard.
+A halo beyond the ends of the array holds the padding value, which a kernel treats as an element. Maxima and sums do not
+depend on that. Three results do: the choice among tied elements, the number of elements that share a cotangent, and
+the divisor of an average. So the op takes an extra argument for them, an array that depends on the shard.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from jaxpool._shards.halo import Shards
 def select_pool(shards: Shards, x: Array, kind: Kind, ties: Ties | Order) -> tuple[Array, Any]:
     """The max or min pool of a shard x, and the residual."""
     window, fill, padded = shards.inside, losing(x.dtype, kind), shards.padded
-    given: tuple[Array, ...]
+    real: tuple[Array, ...]
     if ties != "split":
-        given = (_end_of_padding(shards, x.ndim, last=ties == "last"),) if padded else ()
-        return pool_shard(shards, x, fill, SelectPool(window, kind, ties), *given)
+        real = (_end_of_padding(shards, x.ndim, last=ties == "last"),) if padded else ()
+        return pool_shard(shards, x, fill, SelectPool(window, kind, ties), *real)
     if window.size <= LIMITS.masked_taps:
-        given = _real_taps(shards, x.ndim) if padded else ()
-        return pool_shard(shards, x, fill, MaskPool(window, kind), *given)
-    given = (_real_elements(shards, x.ndim),) if padded else ()
-    return apply_given(LevelPool(shards.local, kind), shards.extended(x, fill), *given)
+        real = _real_taps(shards, x.ndim) if padded else ()
+        return pool_shard(shards, x, fill, MaskPool(window, kind), *real)
+    real = (_real_elements(shards, x.ndim),) if padded else ()
+    return apply_given(LevelPool(shards.local, kind), shards.extended(x, fill), *real)
 
 
 def sum_pool(
     shards: Shards, x: Array, divide: Literal["not", "counted", "real"] | float = "not"
 ) -> Array:
-    """The sum over each window of a shard x, divided by what `divide` says of the whole array."""
+    """The sum over each window of a shard x, divided as in `SumPool` with counts of the global array."""
     window, fetch = shards.inside, functools.partial(pool_shard, shards, x, 0)
     dtype = x.dtype if divide == "not" else float_dtype(x.dtype)
     if divide not in ("counted", "real"):
@@ -68,7 +68,7 @@ def sum_pool(
 
 
 def _end_of_padding(shards: Shards, ndim: int, *, last: bool) -> Array:
-    """The first, or last, flat tap of each window that is no padding, broadcastable to the output."""
+    """The first, or last, flat tap of each window that is not padding, broadcastable to the output."""
     taps: list[Any] = []
     for dim in shards.window.dims:
         halo = shards.halo(dim)
@@ -80,7 +80,7 @@ def _end_of_padding(shards: Shards, ndim: int, *, last: bool) -> Array:
 
 
 def _real_taps(shards: Shards, ndim: int) -> Words:
-    """A bit for each tap of each window, set where it is no padding; as many words as `tie_masks` makes."""
+    """One bit per tap of each window, set where the tap is not padding; one word for each word of `tie_masks`."""
     real: list[Any] = []
     for dim in shards.window.dims:
         halo = shards.halo(dim)
@@ -93,12 +93,12 @@ def _real_taps(shards: Shards, ndim: int) -> Words:
 
 
 def _holds(dim: Axis, starts: Array, tap: int) -> Array:
-    """Which of the windows of an axis that begin at `starts` hold an element of the array at `tap`."""
+    """Whether `tap` is an element of the array, for each window of an axis that begins at `starts`."""
     at = starts + np.int32(tap * dim.dilation)
     return (at >= 0) & (at < dim.size)
 
 
 def _real_elements(shards: Shards, ndim: int) -> Array:
-    """Which elements of a shard with its halo are those of the array, broadcastable to it."""
+    """True for elements of the array in a shard and its halo, broadcastable to both together."""
     axes = [halo.dim.axis for halo in shards.halos]
     return crossed(jnp.logical_and, [halo.rows_exist() for halo in shards.halos], axes, ndim)

@@ -1,4 +1,4 @@
-"""Which elements their own windows choose, of one device and of shards."""
+"""Local maxima and minima: elements that are the extremum of the window around them, on one device or on shards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MARKED: tuple[Marked, ...] = get_args(Marked)
 
 
 def _own_tap(window: Window) -> int:
-    """The flat tap at which each element stands in the window around it."""
+    """The flat tap of an element in the window around it."""
     flat = 0
     for dim in window.dims:
         flat = flat * dim.window + dim.low
@@ -33,7 +33,7 @@ def _own_tap(window: Window) -> int:
 
 
 def _attained(pool: Callable[[Array], Array], x: Array) -> Array:
-    """Which elements of x equal the extremum of the window around them, as `pool` finds it."""
+    """True for elements of x that equal the extremum of the window around them, computed by `pool`."""
     stored = store_arguments(barrier_on(traced_for()), lambda x: level(decode(x), decode(pool(x))))
     marks: Array = stored(x)
     return marks
@@ -44,7 +44,7 @@ def _is_own(tap: Array, window: Window) -> Array:
 
 
 def peaks(x: Array, window: Window, kind: Kind, ties: Marked) -> Array:
-    """Which elements of x are the extreme of the window around them, of stride 1; of equal ones those of `ties`."""
+    """True for elements of x that are the extremum of their window of stride 1; `ties` selects among tied elements."""
     x = lax.stop_gradient(x)
     if ties == "all":
         pool = functools.partial(apply, pool_op(window, kind, "first"), "jvp")
@@ -54,7 +54,7 @@ def peaks(x: Array, window: Window, kind: Kind, ties: Marked) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Peaks:
-    """The same of each shard."""
+    """Local maxima or minima of one shard."""
 
     shards: Shards
     kind: Kind

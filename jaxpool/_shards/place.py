@@ -1,4 +1,8 @@
-"""Where an array lies on a mesh: what its type says, what `jaxpool.sharded` was told, and what cannot be taken."""
+"""The sharding of an array, as a `Place`: a mesh, and the names of its axes that shard each array axis.
+
+It comes from the type of the array or from `jaxpool.sharded`. `on_shards` runs a function on the shards of arrays, in
+a `jax.shard_map` unless the call is in one already.
+"""
 
 from __future__ import annotations
 
@@ -16,50 +20,50 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._ops.apply import Autodiff, in_reverse
 
-# How the array lies that a pool is called with, the names of each of its axes: inside a `jax.shard_map` types do not
-# say it, and `jaxpool.sharded` is told. A user context of jax: it belongs to one thread, and is part of the key of
-# every cache. It is made with the module: jax asks that contexts are not made while other threads use it.
+# The mesh axes of each axis of a pool's array, set by `jaxpool.sharded` inside a `jax.shard_map`, where types do not
+# carry them. A user context of jax is local to a thread and part of every cache key. It is made at import, because jax
+# does not allow making one while other threads use it.
 shard_axes = jax.make_user_context(None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """For each axis of an array the mesh axes along which it lies; `manual` inside a `shard_map` over them."""
+    """The mesh axes that shard each axis of an array; `manual` inside a `shard_map` over them."""
 
     mesh: Mesh | AbstractMesh
     names: tuple[tuple[str, ...], ...]
     manual: bool
 
     def count(self, axis: int) -> int:
-        """In how many shards an axis of the array lies."""
+        """Number of shards along an axis of the array."""
         return math.prod(self.mesh.shape[name] for name in self.names[axis])
 
     def whole(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """The shape of the whole array, for what this device sees as `shape`."""
+        """The global shape of an array of `shape`, which is the shape of a shard if the place is manual."""
         if not self.manual:
             return tuple(shape)
         return tuple(size * self.count(axis) for axis, size in enumerate(shape))
 
     def for_operand(self, shape: Sequence[Any]) -> Place:
-        """Where an array of `shape` lies that broadcasts against the array, maybe after axes of its own."""
-        own = len(shape) - len(self.names)
+        """The place of an operand of `shape` that broadcasts against the array, or has more leading axes."""
+        extra = len(shape) - len(self.names)
         names = [
-            () if shape[own + axis] == 1 < self.count(axis) else self.names[axis]
-            for axis in range(max(-own, 0), len(self.names))
+            () if shape[extra + axis] == 1 < self.count(axis) else self.names[axis]
+            for axis in range(max(-extra, 0), len(self.names))
         ]
-        return dataclasses.replace(self, names=((),) * own + tuple(names))
+        return dataclasses.replace(self, names=((),) * extra + tuple(names))
 
     def permuted(self, axes: Sequence[int]) -> Place:
-        """Where the array lies once its axes are permuted so."""
+        """The place of the array with its axes permuted."""
         return dataclasses.replace(self, names=tuple(self.names[axis] for axis in axes))
 
     def reduced(self, axes: Sequence[int]) -> Place:
-        """How the result of a pool over the whole of `axes` lies: every device along these axes holds all of it."""
+        """The place of a reduction over `axes`: replicated along the mesh axes that shard them."""
         names = tuple(() if axis in axes else entry for axis, entry in enumerate(self.names))
         return dataclasses.replace(self, names=names)
 
     def spec_of(self, shape: Sequence[Any], whole: Sequence[Any]) -> PartitionSpec:
-        """How an array of `shape` lies beside the array, of shape `whole`: not at all if it does not broadcast."""
+        """The spec of an operand of `shape`; replicated if it does not broadcast against `whole`, the array's shape."""
         lead = len(shape) - len(whole)
         pairs = zip(shape[max(lead, 0) :], whole[max(-lead, 0) :], strict=True)
         if lead > 0 or not all(size in (1, other) for size, other in pairs):
@@ -67,37 +71,37 @@ class Place:
         return self.for_operand(shape).spec
 
     def part(self, x: Array) -> Array:
-        """What `on_shards` takes of x, which every device has whole and which broadcasts against the whole array."""
+        """This device's part of x if the place is manual; x is replicated and broadcasts against the global array."""
         place = self.for_operand(x.shape)
         for axis, names in enumerate(place.names):
             if self.manual and names:
-                own = x.shape[axis] // place.count(axis)
-                x = lax.dynamic_slice_in_dim(x, lax.axis_index(names) * own, own, axis)
+                size = x.shape[axis] // place.count(axis)
+                x = lax.dynamic_slice_in_dim(x, lax.axis_index(names) * size, size, axis)
         return x
 
     @property
     def spec(self) -> PartitionSpec:
-        """As `jax.shard_map` takes it."""
+        """The partition spec for `jax.shard_map`."""
         return PartitionSpec(*[entry or None for entry in self.names])
 
     def untold(self, x: Array) -> tuple[str, ...]:
-        """The mesh axes along which x lies and of which its type does not tell."""
-        said = _of(jax.typeof(x).sharding.mesh, AxisType.Explicit)
-        return tuple(name for entry in self.names for name in entry if name not in said)
+        """The mesh axes that shard x and that are not explicit in its type."""
+        explicit = _of(jax.typeof(x).sharding.mesh, AxisType.Explicit)
+        return tuple(name for entry in self.names for name in entry if name not in explicit)
 
     @property
     def mapped(self) -> frozenset[str]:
-        """The mesh axes to map over: those of the array, and all explicit ones.
+        """The mesh axes to map over: all explicit axes, and every axis that shards the array.
 
-        With fewer XLA gathers arrays along the others. Where they are all axes of the mesh this is empty, by which
-        `jax.shard_map` understands all that no `vmap` around it has taken.
+        XLA all-gathers arrays along explicit axes that are left out. The set is empty if it would hold every mesh axis:
+        `jax.shard_map` then maps over all axes that no surrounding `vmap` uses.
         """
         names = _of(self.mesh, AxisType.Explicit).union(*self.names)
         return frozenset() if names == frozenset(self.mesh.axis_names) else names
 
 
 def _entries(spec: Any, ndim: int, mesh: Any) -> tuple[tuple[str, ...], ...]:
-    """A partition spec as a tuple of names for each of `ndim` axes."""
+    """The mesh axis names of each of `ndim` axes in a partition spec."""
     rule = "a jax.sharding.PartitionSpec with one entry for each axis of the array"
     hint = 'Pass PartitionSpec(None, "rows"), say, with names of axes of the mesh.'
     if not isinstance(spec, PartitionSpec):
@@ -120,12 +124,12 @@ def _of(mesh: Any, kind: AxisType) -> frozenset[str]:
 
 
 def _among(chosen: frozenset[str], names: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
-    """The names of each axis that are `chosen`."""
+    """The names of each axis, restricted to `chosen`."""
     return [tuple(name for name in entry if name in chosen) for entry in names]
 
 
 def _known_spec(x: Array, typed: NamedSharding) -> PartitionSpec:
-    """The spec of x, where its type or the array itself says it."""
+    """The spec of x from its type, or from the sharding of a concrete array."""
     manual = _of(typed.mesh, AxisType.Manual)
     if not isinstance(x, jax.core.Tracer) and isinstance(x.sharding, NamedSharding):
         return x.sharding.spec
@@ -140,7 +144,7 @@ def _known_spec(x: Array, typed: NamedSharding) -> PartitionSpec:
 
 
 def find_place(x: Array, mesh: Any, spec: Any) -> Place:
-    """Where x lies, from `mesh` and `spec` where they are given, else from its type or from x itself."""
+    """The place of x from `mesh` and `spec`; None reads them from its type or from x itself."""
     typed = jax.typeof(x).sharding
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
         rule, hint = "a jax.sharding.Mesh", "Pass what jax.make_mesh gave."
@@ -150,13 +154,12 @@ def find_place(x: Array, mesh: Any, spec: Any) -> Place:
     if mesh is not None and not context.empty and mesh.axis_names != context.axis_names:
         hint = "Leave it out, or call jax.set_mesh with it."
         raise ArgumentError("mesh", f"that of the context, {context}", mesh, hint)
-    if inside:  # a mesh that was passed says nothing of what is manual
+    if inside:  # the `mesh` argument does not know which axes are manual here
         mesh = context
     elif mesh is None:
-        lies = None if isinstance(x, jax.core.Tracer) else x.sharding
-        typed_mesh = (
-            lies.mesh if isinstance(lies, NamedSharding) else typed.mesh
-        )  # with its devices
+        sharding = None if isinstance(x, jax.core.Tracer) else x.sharding
+        # The mesh of a concrete array has devices, the mesh of a type has none.
+        typed_mesh = sharding.mesh if isinstance(sharding, NamedSharding) else typed.mesh
         mesh = context if typed.mesh.empty else typed_mesh
     if mesh.empty:
         rule = "given where neither the type of x nor a context says it"
@@ -168,8 +171,8 @@ def find_place(x: Array, mesh: Any, spec: Any) -> Place:
         rule = f"what the type of x says, {typed.spec}"
         raise ArgumentError("spec", rule, spec, "Leave it out, or call jax.reshard first.")
     used = frozenset[str]().union(*names)
-    lies = None if isinstance(x, jax.core.Tracer) else x.sharding
-    devices = lies.device_set if isinstance(lies, NamedSharding) else set()
+    sharding = None if isinstance(x, jax.core.Tracer) else x.sharding
+    devices = sharding.device_set if isinstance(sharding, NamedSharding) else set()
     if devices and isinstance(mesh, Mesh) and {*mesh.devices.flat} != devices:
         hint = "Pass the mesh of x, or move x by jax.device_put first."
         raise ArgumentError("mesh", f"of the {len(devices)} devices of x", mesh, hint)
@@ -180,9 +183,9 @@ def find_place(x: Array, mesh: Any, spec: Any) -> Place:
 
 
 def place_by_type(x: Array) -> Place | None:
-    """Where x lies, if its type says so: of axes that XLA alone knows it does not, nor of those that are manual.
+    """The place of x from the context of `jaxpool.sharded` or from its type; None if it is in neither.
 
-    Of these `jaxpool.sharded` says it, of the arrays that it is called with.
+    Types carry explicit mesh axes, but no automatic or manual axes.
     """
     if shard_axes.value is not None:
         if x.ndim != len(shard_axes.value):
@@ -200,7 +203,7 @@ def place_by_type(x: Array) -> Place | None:
 
 
 def gathered(place: Place, x: Array, axes: Sequence[int]) -> Array:
-    """x, which lies as `place` says, with each of `axes` whole on every device."""
+    """x, sharded as `place` says, all-gathered along `axes`."""
     if not any(place.names[axis] for axis in axes):
         return x
     if place.manual:
@@ -213,7 +216,7 @@ def gathered(place: Place, x: Array, axes: Sequence[int]) -> Array:
 
 
 def undivided(place: Place | None, x: Array, axes: Sequence[int]) -> Array:
-    """x with those of `axes` that lie along a mesh axis of one device along none: the ops know of no mesh."""
+    """x without mesh axes of size 1 along `axes` in its type, which the ops would take for sharded."""
     if place is None or place.manual:
         return x
     return gathered(place, x, [axis for axis in axes if place.count(axis) == 1])
@@ -233,7 +236,7 @@ def _mapped(body: Any, place: Place, out: PartitionSpec, *xs: Array) -> Any:
 
 
 def _spread(x: Array, place: Place) -> Array:
-    """x, if its type says something else of it, sharded along the mesh axes that types tell of."""
+    """x resharded along the explicit mesh axes of `place`, unless its type has that spec."""
     explicit = _of(place.mesh, AxisType.Explicit)
     if not explicit:
         return x
@@ -251,9 +254,9 @@ def on_shards(
     out: PartitionSpec | None = None,
     autodiff: Autodiff = "jvp",
 ) -> Any:
-    """`body` of the shards of `xs`, all of which lie as `place` says; its results lie so too, or as `out` says.
+    """`body` of the shards of `xs`, sharded as `place.for_operand`; results are sharded as `out`.
 
-    The body is hashable, and equal to one that computes the same.
+    `out` is the spec of `place` by default. The body is hashable and compares by value.
     """
     out = place.spec if out is None else out
     run = body if place.manual else functools.partial(_mapped, body, place, out)

@@ -1,6 +1,7 @@
-"""Windowed pools of one shard, as `on_shards` runs them: rows of neighbours are fetched, then the plain op runs.
+"""Windowed pools of one shard, for `on_shards`: they fetch rows of the neighbours, then run the op of one device.
 
-Each is hashable, and so traced once. Where no window reaches beyond the array the op is that of one device.
+Each class is a frozen dataclass, so that equal pools are traced once. If no window crosses an end of a shard (`strips`
+is empty), nothing is fetched.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Select:
 
 @dataclasses.dataclass(frozen=True)
 class Argmax:
-    """A max pool and the position of each maximum in the whole array."""
+    """A max pool and the position of each maximum in the global array."""
 
     shards: Shards
     ties: Ties | Order
@@ -90,9 +91,9 @@ class Norm:
 
 
 def windowed(op: Op, x: Array) -> Array:
-    """`apply(op, "jvp", x)`: of the shards of x, where its type says that axes which `op` pools are sharded.
+    """`apply(op, "jvp", x)`, on the shards of x if its type is sharded along pooled axes.
 
-    Raises `ArgumentError` where shards would not be of one size.
+    Raises `ArgumentError` if shards would differ in size.
     """
     if isinstance(op, (SelectPool, SumPool)):
         split = by_window(x, op.window)

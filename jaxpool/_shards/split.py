@@ -1,4 +1,7 @@
-"""How a pool is split into those of shards, and the sizes that can be."""
+"""Splitting a pool of a sharded array into pools of its shards, and checks of sizes.
+
+The windowed pools of `_api` and `compat` get a `Split` from `located`, `by_type` or `by_window`, and run it.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from jaxpool._shards.ends import Ends
 from jaxpool._shards.halo import Halo, Shards
 from jaxpool._shards.place import Place, on_shards, place_by_type, shard_axes
 
-MakeWindow = Callable[[Sequence[Any]], Window]  # the window of a pool of an array of a shape
+MakeWindow = Callable[[Sequence[Any]], Window]  # from the shape of an array to the window over it
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A pool of an array that lies on several devices: where it lies, and the window over each shard."""
+    """A pool of a sharded array: the place of the array, and the windows over its shards."""
 
     place: Place
     shards: Shards
@@ -29,7 +32,7 @@ class Split:
     def run(
         self, body: Callable[..., Any], x: Array, *settings: Any, autodiff: Autodiff = "jvp"
     ) -> Any:
-        """What `body`, made with the shards and its settings, computes of each shard of x."""
+        """Run `body(shards, *settings)` on each shard of x."""
         return on_shards(body(self.shards, *settings), self.place, x, autodiff=autodiff)
 
     def apply(
@@ -40,20 +43,20 @@ class Split:
         autodiff: Autodiff = "jvp",
         masked: bool = False,
     ) -> Any:
-        """Runs `pool(op, *xs)` on each shard of the first array, with the parts of the others that belong to it.
+        """Run `pool(op, *xs)` on each shard; all arrays broadcast against the first.
 
-        If it is `masked`, the second is a mask of the first, and the pool sees as much of it.
+        If `masked`, the second array is the `where` mask of the first, and is extended by a halo too.
         """
         return on_shards(Ends(self.shards, pool, op, masked), self.place, *xs, autodiff=autodiff)
 
     def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """The shape of the pool of what this device sees as `shape`."""
+        """The shape of the pooled array, for an input that has `shape` on this device."""
         sizes = {dim.axis: dim.out for dim in self.shards.window.dims}
         counts = [self.place.count(axis) if self.place.manual else 1 for axis in range(len(shape))]
         return tuple(sizes[a] // counts[a] if a in sizes else n for a, n in enumerate(shape))
 
     def check_reflected(self, argument: str = "x") -> None:
-        """Raises unless each shard and its halo hold the rows that are reflected at the ends of the array."""
+        """Raise unless each shard and its halo hold the rows that reflection reads at the ends of the array."""
         for halo in self.shards.halos:
             if any(max(ends) >= halo.length - sum(ends) for ends in halo.beyond if any(ends)):
                 axis, size = halo.dim.axis, halo.dim.size
@@ -63,7 +66,7 @@ class Split:
 
 
 def split_pool(place: Place, shape: Sequence[Any], make: MakeWindow) -> Split:
-    """The pool of a whole array of `shape`. Raises `ArgumentError` where shards would not be of one size."""
+    """The split of a pool of a global array. Raises `ArgumentError` if shards would differ in size."""
     window, halos = make(shape), []
     for which, dim in enumerate(window.dims):
         count = place.count(dim.axis)
@@ -76,12 +79,12 @@ def split_pool(place: Place, shape: Sequence[Any], make: MakeWindow) -> Split:
 
 
 def by_type(x: Array, make: MakeWindow) -> Split | None:
-    """The pool of x, if its type says how it is sharded; else None."""
+    """The split of a pool of x, or None if `place_by_type` finds no sharding."""
     return located(x, make)[1]
 
 
 def located(x: Array, make: MakeWindow) -> tuple[Window, Split | None]:
-    """The window over all of x, and the pool if the type of x says how it is sharded."""
+    """The window over the global array, and the split of `by_type`."""
     place = place_by_type(x)
     shape = x.shape if place is None else place.whole(x.shape)
     window = make(shape)
@@ -89,7 +92,7 @@ def located(x: Array, make: MakeWindow) -> tuple[Window, Split | None]:
 
 
 def by_window(x: Array, window: Window) -> Split | None:
-    """The pool of x over `window`, if the type of x says how it is sharded; else None."""
+    """The split of a pool of x over `window`, or None if its type is not sharded. Raises if `shard_axes` is set."""
     if shard_axes.value is not None:
         hint = "Pass a function of jaxpool itself."
         raise ArgumentError(
@@ -112,7 +115,7 @@ def by_window(x: Array, window: Window) -> Split | None:
 
 
 def check_whole(x: Array, *axes: int, by_type: bool = True, argument: str = "x") -> None:
-    """Raises where one of `axes` is sharded; not `by_type`, where types tell of it and XLA fetches what is needed."""
+    """Raise if one of `axes` is sharded; without `by_type` only inside a `shard_map`, where XLA adds no collectives."""
     place = place_by_type(x)
     if place is None or not (place.manual or by_type):
         return
@@ -131,7 +134,7 @@ def check_whole(x: Array, *axes: int, by_type: bool = True, argument: str = "x")
 def check_even(
     place: Place, shape: Sequence[Any], axes: Sequence[int], argument: str = "x"
 ) -> None:
-    """Raises unless each of `axes` splits into shards of one size."""
+    """Raise unless each of `axes` splits into shards of equal size."""
     for axis in axes:
         count = place.count(axis)
         if count > 1 and shape[axis] % count != 0:
@@ -143,22 +146,22 @@ def check_even(
 
 
 def around(size: int, count: int, steps: int) -> list[int]:
-    """Multiples of `count` on both sides of `size`, the nearest first, `steps` at most on either side."""
+    """Positive multiples of `count` around `size`, nearest first, at most `steps` on either side."""
     low = size // count * count
-    found = {low - step * count for step in range(steps)}
-    found |= {low + (step + 1) * count for step in range(steps)} | {size}
-    return sorted((n for n in found if n > 0 and n % count == 0), key=lambda n: abs(n - size))
+    sizes = {low - step * count for step in range(steps)}
+    sizes |= {low + (step + 1) * count for step in range(steps)} | {size}
+    return sorted((n for n in sizes if n > 0 and n % count == 0), key=lambda n: abs(n - size))
 
 
 def either(sizes: Sequence[int]) -> str:
-    """Sizes in ascending order, as a hint names them."""
+    """Sizes in ascending order, joined by "or" for a hint."""
     return " or ".join(map(str, sorted(sizes)))
 
 
 def _uneven(
     shape: Sequence[int], which: int, dim: Axis, count: int, make: MakeWindow
 ) -> ArgumentError:
-    """Why the shards of an axis are not of one size, and which sizes work."""
+    """The error for an axis whose shards would differ in size, with the nearest sizes that work."""
     works: list[int] = []
     for size in around(dim.size, count, 4 * dim.stride):
         other = [*shape[: dim.axis], size, *shape[dim.axis + 1 :]]

@@ -1,9 +1,9 @@
-"""Unpooling of arrays that lie on several devices along unpooled axes.
+"""Unpooling of arrays that are sharded along unpooled axes.
 
-A pool of windows that do not meet finds each maximum in the shard that has its window; windows that overlap find some
-in the shard beside it. So an element is put by its own device, or, where any element of any device belongs elsewhere,
-each device gets the elements of its neighbours and puts those that belong to it. Which of the two is done is decided
-where the program runs. Elements that belong further away are dropped.
+Disjoint windows have their maximum in their own shard; overlapping windows may have it in the adjacent shard. If every
+position is in the shard of its element, each device scatters its own elements. Otherwise each device fetches the
+elements of its neighbours and scatters all that belong to its shard. The choice is made at run time, for all devices.
+Elements that belong to a shard further away are dropped.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from jaxpool._shards.split import around, either
 
 @dataclasses.dataclass(frozen=True)
 class Lying:
-    """An unpooled axis that lies along mesh axes `names`, in `count` shards."""
+    """An unpooled axis that is sharded along mesh axes `names` into `count` shards."""
 
     axis: int
     names: tuple[str, ...]
     count: int
 
     def neighbours(self, x: Array, fill: int) -> Array:
-        """x between the shards before and after it; `fill` where there is none."""
-        own = x.shape[self.axis]
-        size = own * self.count
+        """x concatenated between the shards before and after it, with `fill` beyond the ends of the array."""
+        rows = x.shape[self.axis]
+        size = rows * self.count
         return Halo(
-            Axis(self.axis, size, 2 * own + 1, 1, 1, own, own, size), self.names, self.count
+            Axis(self.axis, size, 2 * rows + 1, 1, 1, rows, rows, size), self.names, self.count
         ).extended(x, fill)
 
 
 @dataclasses.dataclass(frozen=True)
 class Unpooled:
-    """Elements of a shard, and of its neighbours, put along `axes`, of `sizes` in the whole array."""
+    """Scatter elements of a shard and its neighbours along `axes`; `sizes` are the sizes in the global result."""
 
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -66,42 +66,42 @@ class Unpooled:
         position = checked_position(indices, beyond)
         if not self.lying:
             return self._put(y, position)
-        own = self._in_shard(position)
-        away = (own == math.prod(self.local_sizes)) & (position < beyond)
-        some = _on_any_device(lax.reduce_or(away, range(away.ndim)))
+        local = self._in_shard(position)
+        away = (local == math.prod(self.local_sizes)) & (position < beyond)
+        any_away = _on_any_device(lax.reduce_or(away, range(away.ndim)))
 
         def near(y: Array, position: Array) -> Array:
             for each in self.lying:
                 y, position = each.neighbours(y, 0), each.neighbours(position, beyond)
             return self._put(y, self._in_shard(position))
 
-        return lax.cond(some, near, lambda y, _: self._put(y, own), y, position)
+        return lax.cond(any_away, near, lambda y, _: self._put(y, local), y, position)
 
     def _put(self, y: Array, position: Array) -> Array:
         return applied(Unpool(self.axes, self.local_sizes), y, position)
 
     def _in_shard(self, position: Array) -> Array:
-        """Positions in the whole array as those in the shard; what lies elsewhere is beyond it."""
+        """Convert flat positions in the global array to positions in the shard; outside it, the size of the shard."""
         lying = {each.axis: each for each in self.lying}
-        found, inside, unit = lax.full_like(position, 0), lax.full_like(position, True, bool), 1
+        local, inside, unit = lax.full_like(position, 0), lax.full_like(position, True, bool), 1
         dims = zip(self.axes, self.sizes, self.local_sizes, strict=True)
-        for axis, size, own in reversed([*dims]):
+        for axis, size, rows in reversed([*dims]):
             along, position = position % np.int32(size), position // np.int32(size)
             if axis in lying:
-                along = along - lax.axis_index(lying[axis].names) * np.int32(own)
-                inside = inside & (along >= 0) & (along < own)
-            found, unit = found + along * np.int32(unit), unit * own
+                along = along - lax.axis_index(lying[axis].names) * np.int32(rows)
+                inside = inside & (along >= 0) & (along < rows)
+            local, unit = local + along * np.int32(unit), unit * rows
         inside = inside & (position == 0)
-        return lax.select(inside, found, lax.full_like(found, unit))
+        return lax.select(inside, local, lax.full_like(local, unit))
 
 
 def _on_any_device(flag: Array) -> Array:
-    """Whether the flag is set anywhere: all devices must take the same branch, where some wait for others."""
+    """Whether the flag is set on any device. One branch has collectives, so all devices take the same branch."""
     mesh = jax.sharding.get_abstract_mesh()
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     manual = tuple(name for name, kind in pairs if kind == AxisType.Manual)
-    known = varying(flag)  # empty where a `shard_map` does not check what varies
-    names = tuple(name for name in manual if name in known) or manual
+    axes = varying(flag)  # empty inside a `shard_map` with check_vma=False
+    names = tuple(name for name in manual if name in axes) or manual
     return lax.pmax(flag.astype(np.int32), names) > 0
 
 
@@ -113,9 +113,10 @@ def unpool(
     sizes: tuple[int, ...],
     known: np.ndarray | None = None,
 ) -> Array:
-    """Elements of y put at `indices`, whose values may be `known`, along `axes`, of `sizes` in the whole array.
+    """Scatter elements of y to `indices` along `axes`; `sizes` are the sizes in the global result.
 
-    Raises `ArgumentError` where shards would not be of one size, or where known indices are too far away.
+    `known` holds the values of `indices`, if they are concrete. Raises `ArgumentError` if shards would differ in size,
+    or if a concrete index is further away than the adjacent shard.
     """
     shape = place.whole(y.shape)
     lying = []
@@ -130,9 +131,8 @@ def unpool(
                 rule = f"of at least one element along pooled axis {axis}"
                 raise ArgumentError("y", rule, 0, "Use the plain function.", of=f"shape[{axis}]")
             lying.append(Lying(axis, place.names[axis], count))
-    if (
-        0 in shape
-    ):  # a shard_map without elements has no gradient: XLA refuses its program (jax 0.10)
+    # XLA rejects the gradient of a shard_map of arrays without elements (jax 0.10).
+    if 0 in shape:
         shards = [shape[axis] // max(y.shape[axis], 1) or 1 for axis in axes]
         return zeros_like(y, axes, [n // count for n, count in zip(sizes, shards, strict=True)])
     _check_near(indices if known is None else known, shape, axes, sizes, lying)
@@ -147,16 +147,16 @@ def _check_near(
     sizes: Sequence[int],
     lying: Sequence[Lying],
 ) -> None:
-    """Raises where indices are known, and one belongs neither to the shard of its element nor to one beside it."""
+    """Raise if a concrete index is neither in the shard of its element nor in an adjacent shard."""
     if isinstance(indices, jax.core.Tracer) or not getattr(indices, "is_fully_addressable", True):
         return
     at = np.unravel_index(np.asarray(indices).astype(np.int64), sizes)
     for each in lying:
         which = axes.index(each.axis)
-        there = at[which] // (sizes[which] // each.count)
-        own = np.arange(shape[each.axis]) // (shape[each.axis] // each.count)
-        here = own.reshape([-1 if axis == each.axis else 1 for axis in range(len(shape))])
-        far = np.abs(there - here) > 1
+        target = at[which] // (sizes[which] // each.count)
+        shard = np.arange(shape[each.axis]) // (shape[each.axis] // each.count)
+        source = shard.reshape([-1 if axis == each.axis else 1 for axis in range(len(shape))])
+        far = np.abs(target - source) > 1
         if far.any():
             rule = f"of the shard of its element along axis {each.axis}, or of one beside it"
             hint = f"Use fewer than the {each.count} shards, or the plain function on one device."

@@ -1,4 +1,4 @@
-"""Pools over the whole of axes that lie on several devices: each pools its shard, and all-reduces join them."""
+"""Maxima and means over whole axes that are sharded: each device reduces its shard, and all-reduces combine them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from jaxpool._shards.place import Place, on_shards
 
 @dataclasses.dataclass(frozen=True)
 class _Whole:
-    """A pool over the whole of `axes`; `names` are the mesh axes along which each of them lies."""
+    """A reduction over `axes`; `names` are the mesh axes that shard each axis."""
 
     axes: tuple[int, ...]
     names: tuple[tuple[str, ...], ...]
 
     @property
     def together(self) -> tuple[str, ...]:
-        """All mesh axes along which a pooled axis lies."""
+        """All mesh axes that shard a pooled axis."""
         return sum(self.names, ())
 
     def over_devices(self, reduction: Any, x: Array) -> Array:
-        """`lax.psum` or one of its kin of x over the mesh axes, if there are any."""
-        found: Array = reduction(x, self.together) if self.together else x
-        return found
+        """`lax.psum`, `lax.pmax` or `lax.pmin` of x over the mesh axes, if there are any."""
+        reduced: Array = reduction(x, self.together) if self.together else x
+        return reduced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,14 +50,14 @@ class _Max(_Whole):
     def __call__(self, x: Array, *mask: Array) -> Array:
         sizes = tuple(x.shape[axis] for axis in self.axes)
         op = Reduction("max", self.ties, self.axes, sizes)
-        own, winners = apply_given(op, x, *mask)
-        best, reached = self._best(decode(lax.stop_gradient(own)))
+        local, winners = apply_given(op, x, *mask)
+        best, reached = self._best(decode(lax.stop_gradient(local)))
         y = encode(best, x.dtype)
         if not dtypes.is_float(x.dtype):
             return y
-        wide = own.astype(accumulator(x.dtype))
+        wide = local.astype(accumulator(x.dtype))
         if self.ties == "split":
-            held = store_arguments(barrier_on(traced_for()), self._held)(x, own, *mask)
+            held = store_arguments(barrier_on(traced_for()), self._held)(x, local, *mask)
             held = jnp.where(reached, held, 0)
             count = lax.max(self.over_devices(lax.psum, held), np.int32(1))
             wide = wide * (held.astype(wide.dtype) / count.astype(wide.dtype))
@@ -67,10 +67,11 @@ class _Max(_Whole):
                 reached = reached & (winners != none)
             reached = self._first(reached, winners, sizes)
         shares = self.over_devices(lax.psum, jnp.where(reached, wide, 0))
-        return y - departure(-shares).astype(y.dtype)  # a zero that is taken from -0 leaves it so
+        # Subtracting 0 keeps the sign of -0, adding 0 does not.
+        return y - departure(-shares).astype(y.dtype)
 
     def _best(self, own: Array) -> tuple[Array, Array]:
-        """The maximum of all devices, and whether this one's reaches it. NaN is the largest."""
+        """The maximum over all devices, and whether this device attains it. NaN is the largest value."""
         if not dtypes.is_float(own.dtype):
             best = self.over_devices(lax.pmax, own)
             return best, own == best
@@ -80,25 +81,25 @@ class _Max(_Whole):
         return jnp.where(some_nan, np.nan, best), jnp.where(some_nan, nan, own == best)
 
     def _first(self, reached: Array, rank: Array, sizes: tuple[int, ...]) -> Array:
-        """Whether this device's element comes first, or last, of those that reached the maximum.
+        """Whether this device's element is the first, or last, of the devices that `reached` the maximum.
 
-        In row-major order of the whole array rows of several devices may take turns: the coordinates
-        along each axis decide, one after another. The last element is the first from the end.
+        In row-major order of the global array rows of several devices may alternate, so coordinates are compared axis
+        by axis. For the last element, `rank` and shards count from the end.
         """
         first = reached
         for which, names in enumerate(self.names):
             count = lax.axis_size(names) if names else 1
             shard = lax.axis_index(names) if names else jnp.int32(0)
             unit, size = math.prod(sizes[which + 1 :]), sizes[which]
-            place = (rank // np.asarray(unit, rank.dtype)).astype(np.uint32) % np.uint32(size)
+            along = (rank // np.asarray(unit, rank.dtype)).astype(np.uint32) % np.uint32(size)
             shard = count - 1 - shard if self.ties == "last" else shard
-            place = place.astype(np.int32) + shard * np.int32(size)
-            place = jnp.where(first, place, np.int32(np.iinfo(np.int32).max))
-            first = first & (place == self.over_devices(lax.pmin, place))
+            along = along.astype(np.int32) + shard * np.int32(size)
+            along = jnp.where(first, along, np.int32(np.iinfo(np.int32).max))
+            first = first & (along == self.over_devices(lax.pmin, along))
         return first
 
     def _held(self, x: Array, own: Array, mask: Array | None = None) -> Array:
-        """How many elements of this device reach its maximum, none of them where none counts."""
+        """Number of elements of this device that tie with its maximum; 0 if the mask excludes all."""
         tied = attained(lax.stop_gradient(x), lax.stop_gradient(own), mask)
         return jnp.sum(tied, axis=self.axes, keepdims=True, dtype=np.int32)
 
@@ -123,7 +124,7 @@ class _Mean(_Whole):
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """A pool of axes that no device shares."""
+    """An op over axes that are not sharded."""
 
     op: Op
 
@@ -141,7 +142,7 @@ def whole_pool(
     ties: Ties = "first",
     autodiff: Autodiff = "jvp",
 ) -> Array:
-    """The maximum or the mean over the whole of `axes`."""
+    """The maximum or the mean over `axes`; `mask` is a `where` mask."""
     shape = place.whole(x.shape)
     names = tuple(place.names[axis] for axis in axes)
     sizes = tuple(shape[axis] for axis in axes)
@@ -155,14 +156,14 @@ def whole_pool(
         body = Local(Reduction("max", ties, axes, sizes))
     else:
         body, x = Local(MeanOver(axes, sizes)), x.astype(dtype)
-    given = () if mask is None else (slices.broadcast_like(mask, x),)
+    masks = () if mask is None else (slices.broadcast_like(mask, x),)
     out = PartitionSpec(*[None if axis in axes else part for axis, part in enumerate(place.spec)])
-    y = on_shards(body, place, x, *given, out=out, autodiff=autodiff)
+    y = on_shards(body, place, x, *masks, out=out, autodiff=autodiff)
     return y if keepdims else lax.squeeze(y, axes)
 
 
 def _turned(x: Array, kind: Kind) -> Array:
-    """x in an order in which its extreme is the largest; turned twice it is x again."""
+    """x for a maximum; for a minimum, x in reversed order. Applying it twice returns x."""
     if kind == "max":
         return x
     return lax.neg(x) if dtypes.is_float(x.dtype) else lax.bitwise_not(x)
@@ -178,6 +179,6 @@ def whole_extreme(
     ties: Ties,
     autodiff: Autodiff,
 ) -> Array:
-    """The maximum or the minimum over the whole of `axes`, ties in row-major order of `axes`."""
+    """The maximum or the minimum over `axes`; ties are in row-major order of `axes`."""
     y = whole_pool("max", place, _turned(x, kind), axes, mask, keepdims, ties, autodiff)
     return _turned(y, kind)

@@ -1,13 +1,13 @@
 "use strict";
-// The arithmetic of the page, in the conventions of jaxpool and in float32: every number is rounded
-// with Math.fround where the library stores one. No function here touches the document.
+// The pools of the page, with the conventions of jaxpool. Numbers that the library stores as float32
+// are rounded with Math.fround. No function here touches the document.
 //
-// A grid is {rows, cols, values}, values row-major. Settings are plain data, as `explain --json`
-// prints them: {op, window, strides, padding, window_dilation, ceil_mode, ties, count_include_pad,
+// A grid is {rows, cols, values}, with row-major values. Settings are plain data, as printed by
+// `explain --json`: {op, window, strides, padding, window_dilation, ceil_mode, ties, count_include_pad,
 // divisor, p, rank, output_shape}, with "VALID", "SAME", "SAME_LOWER" or [[low, high], [low, high]] for padding.
 
-const LARGEST = 400; // numbers of a grid, taps of a window, and any size, as on the command line
-const MORPHOLOGY = ["dilate", "erode"]; // by a flat kernel
+const LARGEST = 400; // numbers of a grid, taps of a window, and every size; the limit of the command line
+const MORPHOLOGY = ["dilate", "erode"]; // with a flat kernel
 const SELECTIONS = ["max", "min", "median", "rank", ...MORPHOLOGY, "adaptive_max", "unpool"];
 const ADAPTIVE = ["adaptive_max", "adaptive_avg"];
 
@@ -15,7 +15,7 @@ class Refusal extends Error {}
 
 const gridOf = (rows, cols, values) => ({ rows, cols, values });
 
-// Rows apart by ";" or line ends, values by spaces or commas: a grid of float32.
+// Parse rows separated by ";" or line ends, with values separated by spaces or commas, as a float32 grid.
 function parseGrid(text, name) {
   const lines = text.split(/[;\n]/).map((line) => line.trim()).filter((line) => line !== "");
   const table = lines.map((line) => line.split(/\s*,\s*|\s+/).map(parseNumber));
@@ -37,11 +37,11 @@ function parseNumber(word) {
   }
   if (!/^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i.test(word)) return null;
   const value = Math.fround(Number(word));
-  return Number.isFinite(value) ? value : null; // out of float32's range
+  return Number.isFinite(value) ? value : null; // outside the range of float32
 }
 
-// The windows along one axis: for each output the real taps, as positions of the input, where the
-// window begins and how far it spans, and how many taps an average counts.
+// The windows along one axis. Each output has the start and span of its window, its taps inside the
+// input as positions, and the number of taps that an average counts.
 function axisWindows(name, size, window, stride, padding, dilation, ceilMode) {
   const span = (window - 1) * dilation + 1;
   let [low, high] = Array.isArray(padding) ? padding : [0, 0];
@@ -69,7 +69,7 @@ function axisWindows(name, size, window, stride, padding, dilation, ceilMode) {
         `Window ${output} along the ${name} holds nothing but padding. Use less padding or a larger window.`,
       );
     }
-    // Explicit padding counts in an average, what ceil mode adds beyond it does not.
+    // An average counts explicit padding, but not the positions that ceil mode adds after it.
     outputs.push({ start, span, taps: real, counted: taps.filter((at) => at < size + high).length });
   }
   return { low, high, outputs };
@@ -116,8 +116,8 @@ function layOut(settings, x) {
   return windows;
 }
 
-// From the values of one window, in row-major order, to its value and to shares: how much of the
-// output's cotangent each value gets. As an extreme NaN beats every number, NaNs tie with each other.
+// The maximum or minimum of the values of one window, in row-major order, and each value's share of the
+// output's cotangent. NaN wins against every number, and NaNs tie with each other.
 function choose(values, kind, ties) {
   let best = values[0];
   for (const value of values) {
@@ -127,7 +127,7 @@ function choose(values, kind, ties) {
   return share(values, best, ties);
 }
 
-// The element of a rank; NaN ranks last.
+// The value of a rank in ascending order; NaN is last.
 const ranked = (values, rank) => [...values].sort((a, b) => Number.isNaN(a) - Number.isNaN(b) || a - b).at(rank);
 
 function share(values, best, ties) {
@@ -143,9 +143,9 @@ function average(values, divisor) {
   return { value: Math.fround(sum / divisor), shares: values.map(() => Math.fround(1 / divisor)) };
 }
 
-// The p-norm. Sizes are divided by the largest first, so that no power overflows.
+// The p-norm. Absolute values are divided by the largest, so that no power overflows.
 function norm(values, p) {
-  const signs = values.map((value) => (value === 0 ? 0 : value > 0 ? 1 : -1)); // -1 for a NaN
+  const signs = values.map((value) => (value === 0 ? 0 : value > 0 ? 1 : -1)); // NaN gives -1
   const sizes = values.map(Math.abs);
   if (p === Infinity) {
     const { value, shares } = choose(sizes, "max", "first");
@@ -178,7 +178,7 @@ function reduceWindow(settings, values, counted) {
   return choose(values, ["min", "erode"].includes(op) ? "min" : "max", op === "unpool" && ties === "split" ? "first" : ties);
 }
 
-// The pool of x: {input, output, links, windows}. links[o] lists what output o looks at, in row-major
+// The pool of x: {input, output, links, windows}. links[o] lists the inputs of output o in row-major
 // order, as [position in the input, share of o's cotangent].
 function pool(settings, x) {
   const windows = layOut(settings, x);
@@ -197,8 +197,8 @@ function pool(settings, x) {
   return settings.op === "unpool" ? unpool(pooled) : pooled;
 }
 
-// Each pooled value back where it was chosen, among zeros. Of values with the same index the last one
-// stays and gets the cotangent found there; the others get 0.
+// The pooled values at their indices, and zeros elsewhere. If several values have the same index, the
+// last value stays and receives the cotangent; the others receive 0.
 function unpool({ input: x, output: y, links, windows }) {
   const indices = links.map((places) => places.find(([, share]) => share === 1)[0]);
   const values = x.values.map(() => 0);
@@ -210,7 +210,7 @@ function unpool({ input: x, output: y, links, windows }) {
   return { input: y, output: gridOf(x.rows, x.cols, values), links: back, windows: null, source: x, indices, sourceWindows: windows };
 }
 
-// What each input gets when output o sends dy[o]: shares of cotangents, added up over windows.
+// The cotangent of the input for the cotangent dy of the output: shares of dy, summed over windows.
 function pullBack(pooled, dy) {
   const dx = pooled.input.values.map(() => 0);
   pooled.links.forEach((places, output) => {
@@ -219,16 +219,16 @@ function pullBack(pooled, dy) {
   return gridOf(pooled.input.rows, pooled.input.cols, dx.map(Math.fround));
 }
 
-// In words
+// Text
 
-// As few digits of a float32 as parseNumber needs to read it back: nine always do.
+// The fewest digits from which parseNumber reads the same float32; nine always suffice.
 function plain(value) {
   if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf").replace("NaN", "nan");
   const shorter = [6, 7, 8, 9].map((digits) => Number(value.toPrecision(digits)));
   return String(shorter.find((number) => Math.fround(number) === value) ?? shorter[3]);
 }
 
-// The same pool as a program writes it.
+// The pool as Python source.
 function callOf(s, x) {
   const tuple = ([a, b]) => `(${a}, ${b})`;
   const names = { unpool: "max_pool_with_argmax", dilate: "dilate", erode: "erode" };

@@ -1,10 +1,10 @@
 "use strict";
-// What belongs to the number that is pointed at: its window, who was chosen, the way of cotangents,
-// and a few words. Reads what page.js holds: pooled, dy, dx, pinned, pointed.
+// Marks for the selected number: its window, the chosen elements, the paths of cotangents, and a
+// description. Reads the state of page.js: pooled, dy, dx, pinned, pointed.
 
 const KINDS = { max: "maximum", min: "minimum", avg: "average", sum: "sum", lp: "norm", median: "median", rank: "element of this rank", dilate: "maximum", erode: "minimum", adaptive_max: "maximum", adaptive_avg: "average" };
-const MOST_PATHS = 40; // arrows; more hide the numbers
-const MOST_TERMS = 12; // of a sum that is written out
+const MOST_PATHS = 40; // arrows; more would hide the numbers
+const MOST_TERMS = 12; // in a sum that is written out
 
 function mark() {
   const { side, at } = pointed ?? pinned;
@@ -35,7 +35,7 @@ function mark() {
   describe(side, at, links);
 }
 
-// What an output looks at, or which outputs look at an input.
+// The inputs of an output, or the outputs that read an input.
 function linksOf(side, at) {
   if (side === "output") return pooled.links[at].map(([other, share]) => ({ other, share }));
   return pooled.links.flatMap((places, other) => places.filter(([input]) => input === at).map(([, share]) => ({ other, share })));
@@ -62,7 +62,7 @@ function drawPaths(side, at, links) {
   group.replaceChildren();
   const going = links.filter(({ share }) => share !== 0);
   if (going.length > MOST_PATHS) return;
-  group.setAttribute("opacity", Math.max(0.3, 1 / Math.sqrt(going.length))); // numbers are below
+  group.setAttribute("opacity", Math.max(0.3, 1 / Math.sqrt(going.length))); // keeps the numbers below readable
   const board = get("board").getBoundingClientRect();
   const middle = (panel, position) => {
     const box = cellOf(panel, position).getBoundingClientRect();
@@ -72,7 +72,7 @@ function drawPaths(side, at, links) {
     const [input, output] = side === "output" ? [other, at] : [at, other];
     for (const [kind, from, to] of [["forward", middle("input", input), middle("output", output)], ["backward", middle("cotangent", output), middle("gradient", input)]]) {
       const [dxx, dyy] = [to[0] - from[0], to[1] - from[1]];
-      const cut = 14 / Math.max(1, Math.hypot(dxx, dyy)); // ends beside the numbers, not on them
+      const cut = 14 / Math.max(1, Math.hypot(dxx, dyy)); // arrows end next to the numbers
       const [x0, y0, x1, y1] = [from[0] + dxx * cut, from[1] + dyy * cut, to[0] - dxx * cut, to[1] - dyy * cut];
       const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
       path.setAttribute("class", kind);
@@ -83,7 +83,7 @@ function drawPaths(side, at, links) {
   }
 }
 
-// In words
+// Text
 
 const even = (links) => links.length > 1 && links.every(({ share }) => share === links[0].share);
 
@@ -119,7 +119,7 @@ function describe(side, at, links) {
 
 const listed = (words) => (words.length > MOST_TERMS ? `${words.slice(0, MOST_TERMS).join(", ")} and ${words.length - MOST_TERMS} more` : words.join(", "));
 
-// A share such as 1/3, or a number where it is none.
+// A share as a fraction such as 1/3, or as a number if it is not a simple fraction.
 function written(share) {
   for (let below = 2; below <= 64 && !Number.isInteger(share); below += 1) {
     const above = Math.round(share * below);

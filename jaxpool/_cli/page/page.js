@@ -1,10 +1,10 @@
 "use strict";
-// What is shown: reads the controls, asks arithmetic.js, draws four grids, and has marks.js mark what
-// belongs to the number that is pointed at, {side: "input" | "output", at: its flat position}.
+// The view: reads the controls, computes with arithmetic.js, draws four grids, and calls marks.js for the
+// selected number, {side: "input" | "output", at: its flat position}.
 
 const get = (id) => document.getElementById(id);
 const PANELS = ["input", "output", "gradient", "cotangent"];
-const ROUNDED = ["max", "min", "avg", "sum", "lp", "median", "rank", "unpool"]; // up, in ceil mode
+const ROUNDED = ["max", "min", "avg", "sum", "lp", "median", "rank", "unpool"]; // take ceil mode
 const TAKES = { window: [...ROUNDED, ...MORPHOLOGY], output_shape: ADAPTIVE, ties: SELECTIONS, p: ["lp"], rank: ["rank"], divisor: ["avg"], ceil_mode: ROUNDED };
 const PRESETS = {
   worked: "1 3 4 2 5 2\n4 2 5 6 8 3\n5 3 7 8 9 3\n8 4 3 6 0 2\n7 10 3 6 3 5\n4 7 2 4 7 8",
@@ -13,13 +13,13 @@ const PRESETS = {
   random: () => Array.from({ length: 6 }, () => Array.from({ length: 6 }, () => Math.floor(Math.random() * 10)).join(" ")).join("\n"),
 };
 
-let pooled = null; // what pool() gave last
+let pooled = null; // the last result of pool()
 let dy = null;
 let dx = null;
 let pinned = { side: "output", at: 0 }; // stays when the pointer leaves
 let pointed = null;
-let shownFor = null; // what the controls held
-let first = null; // what Python computed, for the controls as they are at first
+let shownFor = null; // the state of the controls at the last update
+let first = null; // the values from Python, for the initial controls
 
 const ONLY_PYTHON = "This function is computed by Python alone: call `python -m jaxpool explain` again with the other numbers.";
 
@@ -85,13 +85,13 @@ const cellOf = (panel, at) => get(panel).querySelector(`td[data-at="${at}"]`);
 const numberOfPython = (value) => (typeof value === "string" ? parseNumber(value) : Math.fround(value));
 const numbersOf = ({ rows, cols, values }) => gridOf(rows, cols, values.map(numberOfPython));
 
-// The pool of the first view, in the numbers that Python computed; where windows lie is arithmetic.
+// The pool of the first view, with the values from Python and the windows from arithmetic.js.
 function fromPython({ windowed, selects, y, links }, settings, x) {
   const told = { output: numbersOf(y), links: links.map((places) => places.map(([at, share]) => [at, numberOfPython(share)])) };
   return windowed ? { ...pool(settings, x), ...told } : { input: x, windows: null, selects, ...told };
 }
 
-const sends = ([, share]) => share !== 0; // a NaN counts
+const sends = ([, share]) => share !== 0; // true for NaN
 
 function names() {
   const unpool = pooled.indices !== undefined;
@@ -100,15 +100,15 @@ function names() {
     : { input: ["x", "input"], output: ["y", "output"], gradient: ["dx", "what x gets"], cotangent: ["dy", "cotangent of y"] };
 }
 
-// What the controls hold.
+// The state of the controls.
 function controlled() {
   const boxes = document.querySelectorAll("#controls input, #controls select, #values textarea");
   return [...boxes].map((box) => (box.type === "checkbox" ? box.checked : box.value)).join("|");
 }
 
 function update() {
-  // A change that is told of when a box is left came in before: drawing again would take the cell
-  // away that is being clicked.
+  // Leaving a box fires "change" after "input" has updated already. Drawing again would remove the cell
+  // that is being clicked.
   const now = controlled();
   if (now === shownFor) return;
   shownFor = now;
@@ -147,7 +147,7 @@ function update() {
   if (focused) cellOf(focused, pinned.at)?.focus();
 }
 
-// The positions to show along an axis: the input, and the padding that windows reach.
+// The first and last (exclusive) position to show along an axis: the input, and the padding that windows reach.
 function reach(panel, axis) {
   const size = axis === 0 ? gridAt(panel).rows : gridAt(panel).cols;
   if (sideOf(panel) === "output" || !pooled.windows) return [0, size];
@@ -193,10 +193,10 @@ function draw(panel) {
 
 const chosenInputs = () => new Set(pooled.indices ? pooled.input.values.keys() : pooled.links.flatMap((places) => places.filter(sends).map(([at]) => at)));
 
-// The size of a cell: all four grids beside each other if they fit, else one below the other.
+// Set the size of a cell, and stack the grids if inputs and outputs do not fit side by side.
 function fit() {
   const room = get("stage").clientWidth;
-  const wide = room >= 800 ? room - 300 : room; // beside the words about a number
+  const wide = room >= 800 ? room - 300 : room; // leaves room for the description
   const cols = [reach("input", 1), reach("output", 1)].map(([low, high]) => high - low);
   const beside = (wide - 56) / (cols[0] + cols[1]);
   const stacked = beside < 28;
@@ -207,7 +207,7 @@ function fit() {
   get("board").style.setProperty("--font", `${Math.max(9, Math.min(16, (cell - 4) / (letters * 0.64)))}px`);
 }
 
-// Changing one number: of the array if an input is selected, of the cotangent if an output is.
+// Editing one number: of the array if an input is selected, of the cotangent if an output is selected.
 
 const edited = (side) => (side === "output" ? [get("dy"), dy] : pooled.indices ? null : [get("array"), pooled.input]);
 
@@ -230,7 +230,7 @@ function change(value) {
   update();
 }
 
-// Listening
+// Events
 
 function pointedAt(event) {
   const cell = event.target.closest?.("td[data-at]");
@@ -282,10 +282,10 @@ document.querySelectorAll("[data-preset]").forEach((button) => button.addEventLi
   get("dy").value = "1";
   update();
 }));
-window.addEventListener("resize", () => { if (pooled) { fit(); mark(); } }); // none if the first was refused
+window.addEventListener("resize", () => { if (pooled) { fit(); mark(); } }); // null if the first settings were invalid
 
 function begin({ settings, array, cotangent, first: told }) {
-  if (told && !told.windowed) get("op").add(new Option(settings.op, settings.op)); // which Python alone computes
+  if (told && !told.windowed) get("op").add(new Option(settings.op, settings.op)); // an op that only Python computes
   for (const name of ["op", "ties", "p", "rank"]) get(name).value = settings[name];
   get("divisor").value = settings.divisor ?? "";
   for (const name of ["ceil_mode", "count_include_pad"]) get(name).checked = settings[name];
