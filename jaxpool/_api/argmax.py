@@ -223,7 +223,7 @@ def check_indices(
     name: str = "y",
     pool: str = "max_pool_with_argmax",
 ) -> None:
-    """Raise unless `indices` match y, which the caller names `name`, and lie below `count` if they are concrete.
+    """Raise unless `indices` match y, which the caller names `name`, and are below `count` if they are concrete.
 
     `given` is the argument before its conversion: a NumPy array has known values even inside a trace.
     """

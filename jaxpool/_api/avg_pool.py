@@ -104,7 +104,7 @@ def summed(
 def divisor_of(
     divisor: Any, count_include_pad: Any, dtype: Any
 ) -> Literal["counted", "real"] | float:
-    """Check the divisor of an average: a number in the range of `dtype`, in which the sums accumulate, or a count."""
+    """Check the divisor of an average: a count, or a number in the range of `dtype`, the dtype of the sums."""
     if not isinstance(count_include_pad, bool):
         raise ArgumentError(
             "count_include_pad", "True or False", count_include_pad, "Pass a bool.", TypeError

@@ -58,10 +58,8 @@ def _operands(
         got = ", ".join(f"{name}.shape={x.shape}" for name, x in pairs)
         rule = "of shapes that broadcast together"
         raise ArgumentError(together, rule, xs, "Reshape them first.", got=got) from None
-    keeps_dtype = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
-    return [
-        x if same else x.astype(dtype) for x, same in zip(arrays, keeps_dtype, strict=True)
-    ], weak
+    keep = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
+    return [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)], weak
 
 
 def _repeatable(x: Array, shape: tuple[int, ...]) -> Array:
@@ -102,7 +100,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
     `y[i] = max(x1[i], x2[i], ...)`; the arrays broadcast.
 
-    Gradient: the cotangent goes to the largest array at each position, the others get zeros. Every array gets a
+    Gradient: the cotangent goes to the largest element at each position, all others get zeros. Every array gets a
     gradient of its own shape and dtype; broadcast axes are summed, for 8- and 16-bit floats in float32. NaN is larger
     than every number. The residual is one byte per output element for up to eight arrays.
 
@@ -139,7 +137,7 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
     `y[i] = min(x1[i], x2[i], ...)`; the arrays broadcast.
 
-    Gradient: as in `maximum`, to the smallest array at each position. NaN is smaller than every number.
+    Gradient: as in `maximum`, to the smallest element at each position. NaN is smaller than every number.
 
     Args:
       *xs: two or more JAX or NumPy arrays, or Python numbers; floats, integers or bool.

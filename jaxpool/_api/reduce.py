@@ -58,7 +58,7 @@ def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
-    """A mask argument as a boolean array with the rank of `shape`, to which it broadcasts."""
+    """A mask argument as a boolean array that broadcasts to `shape` and has its rank."""
     if not is_array(where) and not isinstance(where, bool):
         raise not_an_array(argument, where, "an array of bools")
     mask = converted(argument, where)
@@ -87,7 +87,7 @@ def _bools_of(argument: str, dtype: Any) -> str:
 
 
 def _holds(dtype: Any, value: Any) -> bool:
-    """True if `dtype` can represent a number, apart from rounding and overflow to infinity."""
+    """True if `dtype` can represent a number, except for rounding and overflow to infinity."""
     if dtype == jnp.bool_:
         return value in (0, 1)
     if not dtypes.is_float(dtype):

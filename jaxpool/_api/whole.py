@@ -56,9 +56,7 @@ def inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 def checked(
     name: str, x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
 ) -> tuple[Array, tuple[int, ...], Array | None, Place | None]:
-    """The input of a global pool, its pooled axes, its mask with the rank of x, and its sharding if its type shows
-    one.
-    """
+    """The input of a global pool, its pooled axes, its mask with the rank of x, and its sharding, if any."""
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape}):
         pooled = inner_axes(axes, x.shape)
@@ -267,7 +265,7 @@ def spatial_pyramid_pool(
             op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)
             y = apply(op, "jvp", x)
         if place:
-            # An axis that joins cells and channels cannot be sharded along both.
+            # Cells and channels are joined into one axis, which is not sharded.
             y = gathered(
                 place.reduced(spatial) if count == 1 else place, y, range(spatial[0], y.ndim)
             )
