@@ -93,7 +93,7 @@ def cummax(
     of i.
 
     Gradient: each output sends its cotangent to the element that it selected, so an element gets the sum over all
-    outputs that selected it. NaN is larger than every number: after the first NaN the output is NaN, and its
+    outputs that selected it. NaN is larger than every number: from the first NaN on the output is NaN, and its
     cotangent goes to a NaN. The residual is one unsigned index per output, and the choice does not depend on the
     order of the scan. Cotangents of 8- and 16-bit floats add up in float32 and are rounded once.
 
@@ -178,8 +178,8 @@ def cummax_with_argmax(
     `y[..., i] = x[..., indices[..., i]]`, the largest of the `x[..., j]` with `j <= i`, or `j >= i` in reverse; with
     `reset` only over j in the episode of i.
 
-    Gradient: y has the gradient of `cummax`; `indices` are integers and have none. After the first NaN of an episode
-    the index is the index of a NaN.
+    Gradient: y has the gradient of `cummax`; `indices` are integers and have none. From the first NaN of an episode
+    on the index is the index of a NaN.
 
     {run}
 
