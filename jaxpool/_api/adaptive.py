@@ -1,7 +1,6 @@
 """Public adaptive pooling: the caller chooses the number of windows, for any size of the input.
 
-All functions place their windows with `adaptive_window`. If all windows have one length and distance, they run the op
-of the ordinary pool; otherwise an op for windows of unequal lengths.
+Windows of one length and distance run the op of the ordinary pool, windows of unequal lengths an op of their own.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ def adaptive_max_pool(
         2**20. None keeps the size of an axis. A single int needs `axes`.
       axes: the pooled axes; None is the `len(output_shape)` axes before the last one. Row-major
         order follows `axes`.
-      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all of them
-        in equal parts ("split").
+      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all equally
+        ("split").
       autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
         `jax.linearize` and `jax.jacfwd` too.
 
@@ -194,8 +193,8 @@ def adaptive_avg_pool(
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     Returns:
-      Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x for floats, the
-      dtype of `jnp.mean(x)` for integers and bool.
+      Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x, or of
+      `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.

@@ -1,7 +1,6 @@
 """Public max pooling with indices, `max_pool_with_argmax`, and its inverse, `max_unpool`.
 
-Indices are flat and row-major over the pooled axes. The pool computes them from the tap index that it saves for the
-backward pass, and the inverse scatters values to them.
+Indices are flat and row-major over the pooled axes.
 """
 
 from __future__ import annotations

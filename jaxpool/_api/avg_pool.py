@@ -1,7 +1,4 @@
-"""Public sum and average pooling, `sum_pool` and `avg_pool`.
-
-An average is a sum pool with a divisor: the size of the window, the number of its real elements, or a number.
-"""
+"""Public sum and average pooling. An average is a sum pool with a divisor: a count of elements, or a number."""
 
 from __future__ import annotations
 
@@ -52,8 +49,8 @@ def sum_pool(
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: boolean mask that broadcasts to x: True for elements that take part, None for all. Excluded elements
-        count as 0 and get no gradient, even if they are NaN.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements count as 0
+        and get no gradient, even NaN.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     Returns:
@@ -159,15 +156,13 @@ def avg_pool(
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: boolean mask that broadcasts to x: True for elements that take part, None for all. Excluded elements are
-        treated as padding, even if they are NaN. With `count_include_pad=False` y is the mean of the others, and 0 if
-        there are none.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
+        as padding, even NaN. With `count_include_pad=False` y is the mean of the others, and 0 if there are none.
       divisor: a number other than 0 to divide by, instead of a count.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     Returns:
-      Array of the shape that `max_pool` returns; the dtype of x for floats, the dtype of `jnp.mean(x)` for integers
-      and bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.

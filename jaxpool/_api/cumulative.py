@@ -1,4 +1,4 @@
-"""Public running maxima and minima along an axis, with episodes, in both directions and with indices.
+"""Public running maxima and minima along an axis.
 
 All functions run one scan op, which saves the position of the selected element of each prefix.
 """

@@ -1,7 +1,7 @@
 """Public max and min pooling, `max_pool` and `min_pool`.
 
 Both check their arguments and run a selection op, which saves the index of the selected elements for the backward
-pass. `erode`, `dilate` and `max_blur_pool` call `extreme_pool` too.
+pass.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ def max_pool(
         padding is dropped.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Row-major order follows `axes`.
         Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: the default would pool C and H.
-      where: boolean mask that broadcasts to x: True for elements that take part, None for all. Excluded elements are
-        treated as padding, even if they are NaN. A window without a True gives the lowest value of the dtype (-inf
-        for most floats) and the gradient 0.
-      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all of them
-        in equal parts ("split").
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
+        as padding, even NaN. A window without a True gives the lowest value of the dtype (-inf for most floats) and
+        the gradient 0.
+      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all equally
+        ("split").
       autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
         `jax.linearize` and `jax.jacfwd` too.
 
@@ -156,8 +156,7 @@ def min_pool(
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: boolean mask that broadcasts to x, as in `max_pool`. A window without a True gives the highest value of
-        the dtype.
+      where: the elements to include, as in `max_pool`. A window without a True gives the highest value of the dtype.
       ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
       autodiff: "vjp", or "jvp" for forward mode too.
 

@@ -58,12 +58,11 @@ def lp_pool(
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: whether to round the output size up; a shorter window gives the norm of its elements.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: boolean mask that broadcasts to x: True for elements that take part, None for all. Excluded elements
-        count as 0 and get no gradient, even if they are NaN.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements count as 0
+        and get no gradient, even NaN.
 
     Returns:
-      Array of the shape that `max_pool` returns; the dtype of x for floats, the dtype of `jnp.mean(x)` for integers
-      and bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -152,8 +151,7 @@ def gem_pool(
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
 
     Returns:
-      Array of the shape that `max_pool` returns; the dtype of x for floats, the dtype of `jnp.mean(x)` for integers
-      and bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.

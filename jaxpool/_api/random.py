@@ -123,8 +123,8 @@ def fractional_avg_pool(
     {fractional}
 
     Returns:
-      Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x for floats, the
-      dtype of `jnp.mean(x)` for integers and bool.
+      Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x, or of
+      `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -178,8 +178,9 @@ def fractional_op(
     axes: Any,
     chance: str = "float32",
 ) -> FractionalPool:
-    """The op of a fractional pool over an array of `shape`, with checked arguments; `chance` is the dtype of random
-    numbers.
+    """The op of a fractional pool over an array of `shape`, with checked arguments.
+
+    `chance` is the dtype of the random numbers.
     """
     output_shape = listed(output_shape)
     if not is_sequence(output_shape) or not output_shape:
@@ -230,10 +231,10 @@ def stochastic_pool(
     may never be drawn.
 
     Gradient: the cotangent of a draw goes to the drawn element, overlapping windows add up, all other elements get
-    zeros; the residual is one unsigned index per output element. With `key=None` it is the derivative of the formula,
-    0 for elements of weight 0, and the residual is x and y. Padding has weight 0 and is never drawn. NaN is drawn
-    before +inf, and +inf before any number; the mean is NaN or +inf then. 8- and 16-bit floats are weighted and added
-    in float32 and rounded once. Forward and reverse mode, to any order.
+    zeros; the residual is one unsigned index per output element. With `key=None` the gradient is the derivative of
+    the formula, 0 for elements of weight 0, and the residual is x and y. Padding has weight 0 and is never drawn. NaN
+    is drawn before +inf, and +inf before any number; the mean is NaN or +inf then. 8- and 16-bit floats are weighted
+    and added in float32 and rounded once. Forward and reverse mode, to any order.
 
     Args:
       key: a PRNG key such as `jax.random.key(0)`, or None for the weighted mean. One key always draws the same
@@ -245,8 +246,8 @@ def stochastic_pool(
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
 
     Returns:
-      Array of the shape that `max_pool` returns; the dtype of x, or the dtype of `jnp.mean(x)` for the mean of
-      integers or bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the mean of integers or
+      bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.

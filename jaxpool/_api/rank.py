@@ -65,15 +65,15 @@ def median_pool(
     {x}, also bool.
     {sizes}
       ceil_mode: whether to round the output size up.
-      where: boolean mask that broadcasts to x: True for elements that take part, None for all. Excluded elements are
-        treated as padding, even if they are NaN. A window without a True gives 0.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
+        as padding, even NaN. A window without a True gives 0.
       method: the median for even n, named as in `numpy.quantile`: the "higher" or the "lower" of the two middle
         elements, or "midpoint", their mean.
     {choice}
 
     Returns:
-      Array of the shape that `max_pool` returns; the dtype of x, or the dtype of `jnp.mean(x)` for the "midpoint" of
-      integers and bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the "midpoint" of integers
+      and bool.
 
     {errors}
 
@@ -141,8 +141,8 @@ def rank_pool(
       rank: an int from -n to n - 1, with n the smallest number of real elements in a window.
     {sizes}
       ceil_mode: whether to round the output size up.
-      where: boolean mask that broadcasts to x: True for elements that take part, None for all. Excluded elements are
-        treated as padding, even if they are NaN. A window with too few other elements for the rank gives 0.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
+        as padding, even NaN. A window with too few other elements for the rank gives 0.
     {choice}
 
     {result}

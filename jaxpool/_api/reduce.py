@@ -189,7 +189,7 @@ def max(
       axis: an int, a tuple of distinct ints, or None for all axes; a negative axis counts from the end. Row-major
         order follows the order of `axis`. Reduced axes must have a known size.
       keepdims: whether reduced axes remain, with size 1.
-      where: boolean mask that broadcasts to x: True for elements that take part. Needs `initial`.
+      where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
       initial: a number or scalar array, cast to the dtype of x: a lower bound of the result. If it is greater than
         every element, it gets the cotangent; in a tie the elements get all of it.
       ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
@@ -240,7 +240,7 @@ def min(
       x: array of any shape; floats, integers or bool (min is "and").
       axis: an int, a tuple of distinct ints, or None for all axes.
       keepdims: whether reduced axes remain, with size 1.
-      where: boolean mask that broadcasts to x: True for elements that take part. Needs `initial`.
+      where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
       initial: a number or scalar array: an upper bound of the result.
       ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
       autodiff: "vjp", or "jvp" for forward mode too.

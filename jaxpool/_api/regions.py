@@ -163,8 +163,7 @@ def roi_align(
       kind: "avg" or "max" of the points of a cell.
 
     Returns:
-      Array of shape (..., K, *output_shape, C); the dtype of x for floats, the dtype of `jnp.mean(x)` for integers
-      and bool.
+      Array of shape (..., K, *output_shape, C); the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     {wrong}
 

@@ -253,7 +253,7 @@ def segment_mean(
     {row_mask}
 
     Returns:
-      Array of shape (num_segments, ...); the dtype of x for floats, the dtype of `jnp.mean(x)` for integers and bool.
+      Array of shape (num_segments, ...); the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     {wrong}
 

@@ -57,7 +57,7 @@ _TEXTS = {
     traced.
   indices_are_sorted: True promises that ids never decrease along N, which saves a sort. The result is
     undefined if they do.""",
-    "row_mask": """  where: boolean mask that broadcasts to x: True for elements that take part, None for all. Excluded
+    "row_mask": """  where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded
     elements belong to no segment.""",
     "row_ties": """  ties: which of equal rows gets the cotangent: all of them ("split"), the "first" or the "last".""",
     "run": """Args:

@@ -82,13 +82,12 @@ def logsumexp_pool(
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: boolean mask that broadcasts to x: True for elements that take part, None for all. Excluded elements get
-        no weight and no gradient, even if they are NaN. A window without a True gives the lowest value of the dtype
-        (-inf for most floats).
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements get no
+        weight and no gradient, even NaN. A window without a True gives the lowest value of the dtype (-inf for most
+        floats).
 
     Returns:
-      Array of the shape that `max_pool` returns; the dtype of x for floats, the dtype of `jnp.mean(x)` for integers
-      and bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -164,12 +163,11 @@ def softmax_pool(
       window_dilation: distance between neighbouring taps; None is 1.
       ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: boolean mask that broadcasts to x: True for elements that take part, None for all. Excluded elements get
-        no weight and no gradient, even if they are NaN. A window without a True gives 0.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements get no
+        weight and no gradient, even NaN. A window without a True gives 0.
 
     Returns:
-      Array of the shape that `max_pool` returns; the dtype of x for floats, the dtype of `jnp.mean(x)` for integers
-      and bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.

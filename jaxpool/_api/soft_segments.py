@@ -86,8 +86,7 @@ def segment_softmax(
     {row_mask} Their result is 0.
 
     Returns:
-      Array of the shape of x; the dtype of x for floats, the dtype of `jnp.mean(x)` for integers and bool. A row of
-      no segment is 0.
+      Array of the shape of x; the dtype of x, or of `jnp.mean(x)` for integers and bool. A row of no segment is 0.
 
     {wrong}
 
@@ -139,7 +138,7 @@ def segment_logsumexp(
     {row_mask}
 
     Returns:
-      Array of shape (num_segments, ...); the dtype of x for floats, the dtype of `jnp.mean(x)` for integers and bool.
+      Array of shape (num_segments, ...); the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     {wrong}
 

@@ -1,7 +1,7 @@
 """Public global pooling, over whole axes, and spatial pyramid pooling.
 
-Global pools are reductions with the tie rules and masks of the windowed pools. The pyramid concatenates adaptive
-pools of several sizes; with many levels one op computes all of them in loops.
+Global pools are reductions with the tie rules and masks of the windowed pools. The pyramid joins adaptive pools of
+several sizes.
 """
 
 from __future__ import annotations
@@ -82,19 +82,19 @@ def global_max_pool(
     `y[b, c] = max over (h, w) with where[b, h, w, c] of x[b, h, w, c]`, with B batch, H W spatial, C channels. Any
     number of axes can be pooled.
 
-    Gradient: the cotangent goes to the selected element, and all others get zeros. Elements that `where` excludes get
-    zero even if they are NaN. NaN is larger than every number; -inf is an ordinary value. The residual is one
-    unsigned index per output element, with `ties="split"` x and y. Forward and reverse mode, to any order.
+    Gradient: the cotangent goes to the selected element; all others get zeros, even if they are NaN and excluded by
+    `where`. NaN is larger than every number; -inf is an ordinary value. The residual is one unsigned index per output
+    element, with `ties="split"` x and y. Forward and reverse mode, to any order.
 
     Args:
       x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool (max is "or").
         Pooled axes have a known size of at least 1.
       axes: the pooled axes; None is all except the first and the last. Row-major order follows `axes`.
-      where: boolean mask that broadcasts to x: True for elements that take part, None for all. Without a True the
-        result is the lowest value of the dtype (-inf for most floats) and the gradient is 0.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Without a True the result is
+        the lowest value of the dtype (-inf for most floats) and the gradient is 0.
       keepdims: whether pooled axes remain, with size 1.
-      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all of them
-        in equal parts ("split").
+      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all equally
+        ("split").
 
     Returns:
       Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1 for each; the dtype
@@ -131,23 +131,23 @@ def global_avg_pool(
     """Computes the average over whole axes.
 
     `y[b, c] = 1 / n * sum over (h, w) with where[b, h, w, c] of x[b, h, w, c]`, with B batch, H W spatial, C channels
-    and n the number of elements in the sum. Any number of axes can be pooled.
+    and n the number of terms. Any number of axes can be pooled.
 
-    Gradient: every element that takes part gets `dy / n`, all others get 0, even if they are NaN. 8- and 16-bit
-    floats are added in float32 and rounded once, forward and backward. Forward and reverse mode, to any order, and
+    Gradient: every included element gets `dy / n`, all others get 0, even if they are NaN. 8- and 16-bit floats are
+    added in float32 and rounded once, forward and backward. Forward and reverse mode, to any order, and
     `jax.linear_transpose`.
 
     Args:
       x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have a
         known size of at least 1.
       axes: the pooled axes; None is all except the first and the last.
-      where: boolean mask that broadcasts to x: True for elements that take part, None for all. Without a True the
-        result and the gradient are 0.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Without a True the result and
+        the gradient are 0.
       keepdims: whether pooled axes remain, with size 1.
 
     Returns:
       Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1 for each; the dtype
-      of x for floats, the dtype of `jnp.mean(x)` for integers and bool.
+      of x, or of `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -203,8 +203,8 @@ def spatial_pyramid_pool(
         axis.
 
     Returns:
-      Array of shape `(..., C * sum of n_l**k)`, with k the number of pooled axes; the dtype of x, or the dtype of
-      `jnp.mean(x)` for averages of integers and bool.
+      Array of shape `(..., C * sum of n_l**k)`, with k the number of pooled axes; the dtype of x, or of `jnp.mean(x)`
+      for averages of integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
