@@ -18,8 +18,8 @@ def keep_memory() -> bool:
     """Makes the allocator of this process keep the memory that it frees, and use it for later arrays.
 
     On CPU, XLA allocates each large result anew. glibc takes the memory from the system and returns it when the array
-    is freed, and every 4 KiB cost a page fault. Together they can take as long as the pool itself. Reused memory
-    costs none. The setting holds for everything that the process computes, with jaxpool or without.
+    is freed, and every 4 KiB cost a page fault. Together they can take as long as the pool itself; reused memory has
+    none. The setting holds for everything that the process computes, with jaxpool or without.
 
     Call it before any thread starts and before the first call into jax, even `jax.devices()`. The process then never
     shrinks, and may hold three to five times what it needs at once; all threads allocate from one heap, and a child

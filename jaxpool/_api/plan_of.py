@@ -45,8 +45,7 @@ class PoolPlan:
     "backward". `passes` has a plan per platform, with a tuple of passes for each of these.
     """
 
-    # The function of this library that was called; "a reduction of lax" under `accelerate`.
-    function: str
+    function: str  # the called function of this library, or "a reduction of lax" under `accelerate`
     where: str  # file, line and function of the caller
     inputs: tuple[jax.ShapeDtypeStruct, ...]
     output: jax.ShapeDtypeStruct
@@ -144,9 +143,11 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
         traced = [*map(_is_array, leaves)]
 
         def called(*arrays: Any) -> Any:
-            given = iter(arrays)
-            every = [next(given) if one else leaf for leaf, one in zip(leaves, traced, strict=True)]
-            args, kwargs = jax.tree.unflatten(tree, every)
+            values = iter(arrays)
+            merged = [
+                next(values) if one else leaf for leaf, one in zip(leaves, traced, strict=True)
+            ]
+            args, kwargs = jax.tree.unflatten(tree, merged)
             return [each for each in jax.tree.leaves(fn(*args, **kwargs)) if _is_array(each)]
 
         arrays = [leaf for leaf, one in zip(leaves, traced, strict=True) if one]

@@ -73,11 +73,11 @@ def _select(
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape}):
         choice("ties", ties, ("split", "first", "last"))
-        count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
+        count, ids_and_mask = arguments(x, segment_ids, num_segments, where, is_sorted)
     if 0 in (count, x.shape[0]):
         return jnp.full((count, *x.shape[1:]), losing(x.dtype, kind), x.dtype)
     op = SegmentSelect(kind, ties, count, is_sorted)
-    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *given)
+    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask)
 
 
 @public

@@ -41,7 +41,7 @@ _TEXTS = {
   axes: the pooled axes; None is the `len(output_shape)` axes before the last one.""",
     "boxes": """Args:
   x: array of shape (B, H, W, C), or (H, W, C) for one image; floats, integers or bool. Channels come
-    last: an array (B, C, H, W) is not recognised, its C would be pooled as rows.
+    last. An array (B, C, H, W) is not recognised: its C would be pooled as rows.
   boxes: array of shape (B, K, 4), with K boxes for each image, or (..., K, 4) for one image or with
     `batch_indices`; in pixels of the image before `spatial_scale`. A box with a NaN gives 0.
   output_shape: the number of cells down and across a box, an int or two ints.

@@ -51,12 +51,12 @@ def _arguments(
     x = as_array(name, x)
     with calling(name, **{"x.shape": x.shape}):
         divisor = _heat(temperature, scaled)
-        count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
+        count, ids_and_mask = arguments(x, segment_ids, num_segments, where, is_sorted)
     wide = as_float(x)
     # XLA multiplies by the inverse of a constant, so the inverse must be a normal number too.
     info = jnp.finfo(accumulator(wide.dtype))
     divisor = min(max(divisor, float(info.tiny)), float(info.max) / 4)
-    return Segments(count, is_sorted), divisor, wide, given
+    return Segments(count, is_sorted), divisor, wide, ids_and_mask
 
 
 @public
@@ -101,13 +101,13 @@ def segment_softmax(
       `jraph.segment_softmax`, which may return NaN for a row whose id is out of range.
     """
     name, is_sorted, scaled = "segment_softmax", indices_are_sorted, "Divide x by it instead."
-    segments, divisor, x, given = _arguments(
+    segments, divisor, x, ids_and_mask = _arguments(
         name, x, segment_ids, num_segments, temperature, where, is_sorted, scaled
     )
     if 0 in (segments.count, x.shape[0]):
         return jnp.zeros_like(x)
     op = SegmentSoftmax(segments, divisor)
-    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *given)
+    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask)
 
 
 @public
@@ -153,9 +153,11 @@ def segment_logsumexp(
     """
     name, is_sorted = "segment_logsumexp", indices_are_sorted
     scaled = "Divide x by it and multiply the result by it instead."
-    segments, divisor, x, given = _arguments(
+    segments, divisor, x, ids_and_mask = _arguments(
         name, x, segment_ids, num_segments, temperature, where, is_sorted, scaled
     )
     if 0 in (segments.count, x.shape[0]):
         return jnp.full((segments.count, *x.shape[1:]), losing(x.dtype, "max"), x.dtype)
-    return gathered(functools.partial(log_of_sums, segments, divisor), 1, x.ndim - 1, x, *given)
+    return gathered(
+        functools.partial(log_of_sums, segments, divisor), 1, x.ndim - 1, x, *ids_and_mask
+    )
