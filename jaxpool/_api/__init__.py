@@ -1,6 +1,5 @@
-"""The public functions, by topic: check, describe, call.
+"""The public functions, one module per topic, with their signatures, docstrings and argument checks.
 
-Each checks what it was passed in the name of the user's call, describes the work as an op, and calls
-it. Here live signatures, docstrings and the checks of single functions. What an op computes and how it
-is differentiated is in `_ops`; checks that many functions share are in `_arguments` and `_geometry`.
+Each function checks its arguments, builds an op and applies it. `_ops` defines values and derivatives of ops;
+`_arguments` and `_geometry` have the checks that many functions share.
 """

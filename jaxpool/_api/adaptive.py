@@ -1,4 +1,7 @@
-"""Adaptive pooling: as many windows as were asked for, whatever the size of the input."""
+"""Public adaptive pooling: the caller chooses the number of windows, for any size of the input.
+
+Windows of one length and distance run the op of the ordinary pool, windows of unequal lengths an op of their own.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from jaxpool._shards.place import Place, place_by_type
 def _checked(
     x: Any, output_shape: Any, axes: Any, autodiff: Any, ties: Any = "first"
 ) -> tuple[Array, Window, Place | None]:
-    """The input, the windows over all of it, and where it lies."""
+    """The input as an array, the windows over the whole array, and its sharding if its type shows one."""
     x = as_array(x)
     place = place_by_type(x)
     shape = place.whole(x.shape) if place else x.shape
@@ -43,37 +46,34 @@ def adaptive_max_pool(
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
-    """Computes the largest element of each of a given number of windows.
+    """Computes the largest element of each window, with a given number of windows per axis.
 
     `y[b, i, j, c] = max of x[b, h, w, c]` over `floor(i * H / N) <= h < ceil((i + 1) * H / N)` and
-    `floor(j * W / M) <= w < ceil((j + 1) * W / M)`, with B batch, H W spatial, C channels, and N M
-    the `output_shape`; any number of pooled axes works alike. Windows cover the input; neighbours
-    may overlap, by one position if there are no more windows than positions. Where N divides H and
-    M divides W this is `max_pool` with windows of `(H / N, W / M)` as far apart.
+    `floor(j * W / M) <= w < ceil((j + 1) * W / M)`, with B batch, H W spatial, C channels, and N M the
+    `output_shape`. Any number of axes can be pooled. Windows cover the input; neighbours may overlap, by one position
+    if there are no more windows than positions. If N divides H and M divides W, this is `max_pool` with windows and
+    strides of `(H / N, W / M)`.
 
-    Gradient: the cotangent of each output goes to the element that was chosen, overlapping windows
-    add up, all others get zeros. The residual is one unsigned index per output element (with
-    `ties="split"` one bit per tap). NaN is larger than every number: the output is NaN and the
-    cotangent goes to the NaN that `ties` chooses. -inf is an ordinary value. Overlapping cotangents
-    of 8- and 16-bit floats add in float32 and are rounded once. The backward holds no scatter.
+    Gradient: the cotangent of each output goes to the selected element, cotangents of overlapping windows add up, and
+    all other elements get zeros. NaN is larger than every number: the output is NaN, and the cotangent goes to the
+    NaN that `ties` selects. -inf is an ordinary value. The residual is usually one unsigned index per output element;
+    with `ties="split"` it is one bit per tap, or x and y for large windows. Cotangents of 8- and 16-bit floats add up
+    in float32 and are rounded once.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
-        bool (where max is "or"). Pooled axes have a known size of at least 1; batch and channel
-        axes may be of size 0.
-      output_shape: the number of windows along each pooled axis, positive ints, also more than
-        there are positions, by up to 2**20; None keeps an axis as it is. An int counts for all of
-        `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool (max is "or").
+        Pooled axes have a known size of at least 1; batch and channel axes may have size 0.
+      output_shape: the number of windows along each pooled axis, a positive int of at most the size of the axis plus
+        2**20. None keeps the size of an axis. A single int needs `axes`.
       axes: the pooled axes; None is the `len(output_shape)` axes before the last one. Row-major
         order follows `axes`.
-      ties: which of equal elements gets the cotangent: "first" or "last" in row-major order, or
-        "split" among all.
+      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all equally
+        ("split").
       autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
         `jax.linearize` and `jax.jacfwd` too.
 
     Returns:
-      Array of the shape of x but for the pooled axes, which have the sizes `output_shape`; the
-      dtype of x.
+      Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -89,7 +89,7 @@ def adaptive_max_pool(
       Array([0., 1., 0., 2., 0.], dtype=float32)
 
     References:
-      The windows of `torch.nn.functional.adaptive_max_pool2d`, which takes the last NaN of a window.
+      `torch.nn.functional.adaptive_max_pool2d` has the same windows; it selects the last NaN of a window.
     """
     x, window, place = _checked(x, output_shape, axes, autodiff, ties)
     if place:
@@ -107,29 +107,29 @@ def adaptive_max_pool_with_argmax(
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
-    """Computes the largest element of each of a given number of windows, and where it stands.
+    """Computes the largest element of each window and its position, with a given number of windows per axis.
 
-    `y` as of `adaptive_max_pool`, and `indices[b, i, j, c] = h * W + w` for the element
-    `x[b, h, w, c]` that was chosen, with B batch, H W spatial, C channels; any number of pooled axes
-    works alike. `max_unpool` takes these indices.
+    y is the result of `adaptive_max_pool`, and `indices[b, i, j, c] = h * W + w` for the selected element
+    `x[b, h, w, c]`, with B batch, H W spatial, C channels. Any number of axes can be pooled. `max_unpool` takes these
+    indices.
 
-    Gradient: of y, exactly as of `adaptive_max_pool`; `indices` are integers and have none. With a
-    NaN in a window the index is that of the NaN that `ties` chooses.
+    Gradient: y has the gradient of `adaptive_max_pool`; `indices` are integers and have none. If a window has a NaN,
+    the index is the index of the NaN that `ties` selects.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
-        bool. The pooled axes hold fewer than 2**31 positions.
-      output_shape: the number of windows along each pooled axis, positive ints; None keeps an axis
-        as it is. An int counts for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool. The pooled axes
+        have fewer than 2**31 positions.
+      output_shape: the number of windows along each pooled axis, a positive int; None keeps the size of an axis. A
+        single int needs `axes`.
       axes: the pooled axes; None is the `len(output_shape)` axes before the last one. Indices are
         row-major in the order of `axes`.
-      ties: which of equal elements gets the cotangent and is named by `indices`: "first" or "last"
-        in row-major order. "split" divides the cotangent among all of them and names the first.
+      ties: which of equal elements gets the cotangent and the index: the "first" or the "last" in row-major order.
+        "split" divides the cotangent among all of them and returns the index of the first.
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      y, an array of the shape and dtype that `adaptive_max_pool` gives, and `indices`, an int32
-      array of the same shape.
+      y, an array of the shape and dtype that `adaptive_max_pool` returns, and `indices`, an int32 array of the same
+      shape.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -169,28 +169,27 @@ def adaptive_avg_pool(
     axes: tuple[int, ...] | None = None,
     autodiff: Autodiff = "vjp",
 ) -> Array:
-    """Computes the average of each of a given number of windows.
+    """Computes the average of each window, with a given number of windows per axis.
 
     `y[b, i, j, c] = mean of x[b, h, w, c]` over `floor(i * H / N) <= h < ceil((i + 1) * H / N)` and
-    `floor(j * W / M) <= w < ceil((j + 1) * W / M)`, with B batch, H W spatial, C channels, and N M
-    the `output_shape`; any number of pooled axes works alike. Where N divides H and M divides W
-    this is `avg_pool` with windows of `(H / N, W / M)` as far apart.
+    `floor(j * W / M) <= w < ceil((j + 1) * W / M)`, with B batch, H W spatial, C channels, and N M the
+    `output_shape`. Any number of axes can be pooled. If N divides H and M divides W, this is `avg_pool` with windows
+    and strides of `(H / N, W / M)`.
 
-    Gradient: each cotangent is spread evenly over its window; overlapping windows add up. Nothing
-    is kept for the backward, which holds no scatter. 8- and 16-bit floats are added in float32 and
-    rounded once, forward and backward.
+    Gradient: every element of a window gets an equal part of its cotangent, and overlapping windows add up. Nothing
+    is saved for the backward pass. 8- and 16-bit floats are added in float32 and rounded once, forward and backward.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
-        bool. Pooled axes have a known size of at least 1.
-      output_shape: the number of windows along each pooled axis, positive ints, also more than
-        there are positions; None keeps an axis as it is. An int counts for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have
+        a known size of at least 1.
+      output_shape: the number of windows along each pooled axis, a positive int, also larger than the axis. None
+        keeps the size of an axis. A single int needs `axes`.
       axes: the pooled axes; None is the `len(output_shape)` axes before the last one.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     Returns:
-      Array of the shape of x but for the pooled axes, which have the sizes `output_shape`; the
-      dtype of x for floats, that of `jnp.mean` for integers and bool.
+      Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x, or of
+      `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -206,8 +205,8 @@ def adaptive_avg_pool(
       Array([0.5, 0.5, 0.5, 0.5], dtype=float32)
 
     References:
-      The windows of `torch.nn.functional.adaptive_avg_pool2d`; those of
-      `equinox.nn.AdaptiveAvgPool2d` differ where N does not divide H.
+      `torch.nn.functional.adaptive_avg_pool2d` has the same windows; `equinox.nn.AdaptiveAvgPool2d` has others if N
+      does not divide H.
     """
     x, window, place = _checked(x, output_shape, axes, autodiff)
     if place:

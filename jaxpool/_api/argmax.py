@@ -1,4 +1,7 @@
-"""Max pooling that also says where each maximum stands, and its inverse."""
+"""Public max pooling with indices, `max_pool_with_argmax`, and its inverse, `max_unpool`.
+
+Indices are flat and row-major over the pooled axes.
+"""
 
 from __future__ import annotations
 
@@ -49,39 +52,38 @@ def max_pool_with_argmax(
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
-    """Computes the largest element of each window, and where in the input it stands.
+    """Computes the largest element of each window and its position in the input.
 
-    `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]` as in
-    `max_pool`, and `indices[b, i, j, c] = h * W + w` for the element `x[b, h, w, c]` that was
-    chosen, with B batch, H W spatial, C channels, strides s, low padding p, dilation d and taps
-    u, v inside the window; any number of pooled axes works alike.
+    `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]` as in `max_pool`, and
+    `indices[b, i, j, c] = h * W + w` for the selected element `x[b, h, w, c]`, with B batch, H W spatial, C channels,
+    strides s, low padding p, dilation d and taps u, v inside the window. Any number of axes can be pooled.
 
-    Gradient: of y, exactly as of `max_pool`; `indices` are integers and have none. With a NaN in a
-    window the index is that of the NaN that `ties` chooses. A window of nothing but -inf, or of the
-    least value of its type, has the index of a real element: never that of padding.
+    Gradient: y has the gradient of `max_pool`; `indices` are integers and have none. If a window has a NaN, the index
+    is the index of the NaN that `ties` selects. An index never refers to padding, even if all elements are -inf or
+    the lowest value of their dtype.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
-        bool. The pooled axes hold fewer than 2**31 positions.
-      window_shape: one positive int per pooled axis; an int for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool. The pooled axes
+        have fewer than 2**31 positions.
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: round the output size up.
+      ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Indices are
         row-major in the order of `axes`.
-      ties: which of equal elements gets the cotangent and is named by `indices`: "first" or "last"
-        in row-major order. "split" divides the cotangent among all of them and names the first.
+      ties: which of equal elements gets the cotangent and the index: the "first" or the "last" in row-major order.
+        "split" divides the cotangent among all of them and returns the index of the first.
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      y, an array of the shape that `max_pool` gives and of the dtype of x, and `indices`, an int32
-      array of the same shape: positions from 0 to the product of the unpadded pooled axes less 1.
+      y, an array of the shape that `max_pool` returns and of the dtype of x, and `indices`, an int32 array of the
+      same shape: positions from 0 to the product of the unpadded pooled axes minus 1.
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, a window would hold
-        nothing but padding, or there are too many positions for int32.
+      ValueError: an argument has a wrong value, an output axis would be empty, a window would
+        contain only padding, or there are too many positions for int32.
 
     Example:
       >>> import jax.numpy as jnp
@@ -92,8 +94,8 @@ def max_pool_with_argmax(
       (Array([[7, 5]], dtype=int32), Array([[3, 4]], dtype=int32))
 
     References:
-      `torch.nn.functional.max_pool2d` with `return_indices=True`, which names the last NaN of a
-      window though the first of equal numbers. `tf.nn.max_pool_with_argmax` counts channels too.
+      `torch.nn.functional.max_pool2d` with `return_indices=True`, which returns the last NaN of a window, but the
+      first of equal numbers. The indices of `tf.nn.max_pool_with_argmax` count channels too.
     """
     geometry: dict[str, Any] = {
         "strides": strides,
@@ -108,7 +110,7 @@ def max_pool_with_argmax(
 def chosen(
     x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
 ) -> tuple[Array, Array]:
-    """Maxima and where they stand."""
+    """Maxima and their flat positions."""
     x, window, split = checked(x, window_shape, ties, autodiff, **geometry)
     check_countable("x", window.input_shape)
     if split:
@@ -126,34 +128,32 @@ def chosen(
 def max_unpool(
     y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: tuple[int, ...] | None = None
 ) -> Array:
-    """Puts each element back where `max_pool_with_argmax` found it, among zeros.
+    """Puts each element at the position that `max_pool_with_argmax` returned for it, and zeros elsewhere.
 
-    `x[b, h, w, c] = y[b, i, j, c]` for the last (i, j) in row-major order whose
-    `indices[b, i, j, c] == h * W + w`, and 0 if there is none, with B batch, H W spatial, C
-    channels; any number of pooled axes works alike. Which of the elements that collide stays is the
-    same on every platform.
+    `x[b, h, w, c] = y[b, i, j, c]` for the last (i, j) in row-major order with `indices[b, i, j, c] == h * W + w`,
+    and 0 if there is none, with B batch, H W spatial, C channels. Any number of axes can be unpooled. The last of
+    several elements with one index survives on every platform.
 
-    Gradient: an element of y that stays gets the cotangent at its index. An element that a later one
-    overwrites, or whose index was dropped, gets 0. Forward mode agrees: the tangent of x holds those of
-    the elements that stay. Values and derivatives have the same bits on every run.
+    Gradient: an element of y that survives gets the cotangent at its index. An element that a later element
+    overwrites, or whose index was dropped, gets 0. Forward mode agrees: the tangent of x contains the tangents of the
+    surviving elements. Values and derivatives have the same bits on every run.
 
     Args:
-      y: array of shape `(..., *pooled, C)`, or any shape with `axes` given; floats, integers or
-        bool. If its type says that `axes` are sharded, an element belongs to its own shard or to one
-        beside it, as what a pool found does where windows are no longer than a shard; an index further
-        away raises where its value is known, and is dropped where it is traced.
-      indices: integers of the shape of y; positions flat and row-major over `spatial_shape`. One
-        that is out of range raises where its value is known, and is dropped where it is traced.
-      spatial_shape: the sizes of `axes` in the result, a tuple with one positive int each.
+      y: array of shape `(..., *pooled, C)`, or of any shape with `axes`; floats, integers or bool. If its type shows
+        that `axes` are sharded, each element must belong to its own shard or to a neighbouring shard, as after a pool
+        with windows no longer than a shard. Other concrete indices raise an error, other traced indices are dropped.
+      indices: integers of the shape of y: flat row-major positions over `spatial_shape`. A concrete index that is out
+        of range raises an error, a traced one is dropped.
+      spatial_shape: the sizes of `axes` in the result, a tuple with one positive int per axis.
       axes: the axes to unpool; None is the `len(spatial_shape)` axes before the last one. Indices
         are row-major in the order of `axes`.
 
     Returns:
-      Array of the shape of y but for `axes`, which have the sizes `spatial_shape`; the dtype of y.
+      Array of the shape of y, except that `axes` have the sizes `spatial_shape`; the dtype of y.
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or shapes that do not go together.
+      ValueError: an argument has a wrong value, or shapes do not match.
 
     Example:
       >>> import jax.numpy as jnp
@@ -165,8 +165,8 @@ def max_unpool(
              [7, 5, 0]], dtype=int32)
 
     References:
-      `torch.nn.functional.max_unpool2d`. Where indices collide its result is not determined, and its
-      gradient goes to overwritten elements too.
+      `torch.nn.functional.max_unpool2d`. If indices collide, its result is not deterministic, and its gradient goes
+      to overwritten elements too.
     """
     known = indices if isinstance(indices, np.ndarray) else None
     y, indices, where, sizes = checked_unpool(y, indices, spatial_shape, axes)
@@ -180,7 +180,7 @@ def checked_unpool(
     y: Any, indices: Any, spatial_shape: Any, axes: Any
 ) -> tuple[Array, Array, tuple[int, ...], tuple[int, ...]]:
     """The arrays of `max_unpool`, its axes and their sizes."""
-    given = indices
+    original = indices
     y, indices = as_array(y, "y"), as_array(indices, "indices")
     spatial_shape = listed(spatial_shape)
     if not is_sequence(spatial_shape) or not spatial_shape:
@@ -196,12 +196,12 @@ def checked_unpool(
     check_countable("spatial_shape", sizes)
     if all(is_int(y.shape[axis]) for axis in where):
         check_countable("y", [y.shape[axis] for axis in where])
-    check_indices(indices, given, y, math.prod(sizes))
+    check_indices(indices, original, y, math.prod(sizes))
     return y, indices, where, sizes
 
 
 def _check_not_whole(spatial_shape: Sequence[int], shape: Sequence[Any], axes: Any) -> None:
-    """Raises for the shape of the whole result in place of the sizes of its unpooled `axes`."""
+    """Raise if `spatial_shape` is the shape of the whole result instead of the sizes of its unpooled axes."""
     ndim = len(shape)
     pooled = example_axes(ndim) if axes is None else normalise_axes(axes, ndim, None, "y")
     others = [axis for axis in range(ndim) if axis not in pooled]
@@ -219,9 +219,9 @@ def check_indices(
     name: str = "y",
     pool: str = "max_pool_with_argmax",
 ) -> None:
-    """Raises unless `indices` go with y, which the user calls `name`, and, where they are known, with `count`.
+    """Raise unless `indices` match y, which the caller names `name`, and are below `count` if they are concrete.
 
-    They were `given` as an array that may be known where, inside a trace, `indices` are not.
+    `given` is the argument before its conversion: a NumPy array has known values even inside a trace.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
         raise wrong_dtype("indices", "an array of integers", indices, f"Pass what {pool} gave.")

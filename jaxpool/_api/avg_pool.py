@@ -1,4 +1,4 @@
-"""Average and sum pooling."""
+"""Public sum and average pooling. An average is a sum pool with a divisor: a count of elements, or a number."""
 
 from __future__ import annotations
 
@@ -35,33 +35,31 @@ def sum_pool(
 ) -> Array:
     """Computes the sum of each window.
 
-    `y[b, i, j, c] = sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B
-    batch, H W spatial, C channels, strides s, low padding p (which counts as 0), dilation d and
-    taps u, v inside the window.
+    `y[b, i, j, c] = sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W spatial, C
+    channels, strides s, low padding p (zeros), dilation d and taps u, v inside the window.
 
-    Gradient: each element gets the sum of the cotangents of the windows that cover it. Nothing is
-      kept for the backward.
-    8- and 16-bit floats are added in float32 and rounded once, forward and backward.
+    Gradient: each element gets the sum of the cotangents of the windows that cover it. Nothing is saved for the
+    backward pass. 8- and 16-bit floats are added in float32 and rounded once, forward and backward.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats or integers.
-      window_shape: one positive int per pooled axis; an int for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats or integers.
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: round the output size up.
+      ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
-        out counts as 0 and gets no gradient, whatever stands there.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements count as 0
+        and get no gradient, even NaN.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x.
+      Array of the shape that `max_pool` returns; the dtype of x.
 
     Raises:
       TypeError: an argument is of the wrong kind, or x is bool.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding.
+        contain only padding.
 
     Example:
       >>> import jax.numpy as jnp
@@ -85,14 +83,14 @@ def sum_pool(
 def summed(
     x: Any, window_shape: Any, *, autodiff: Any, where: Any = None, **geometry: Any
 ) -> Array:
-    """The sum pool."""
+    """Run the sum pool of x."""
     options = {"autodiff": autodiff, "any_length": True, **geometry}
     x, window, split = checked(x, window_shape, **options)
     if x.dtype == jnp.bool_:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype("x", rule, x, hint)
-    some = masked(x, window, split, where)
-    x = some.zeroed(x) if some else x
+    masked_pool = masked(x, window, split, where)
+    x = masked_pool.zeroed(x) if masked_pool else x
     if split:
         y: Array = split.run(Sum, x, autodiff=autodiff)
         return y
@@ -102,7 +100,7 @@ def summed(
 def divisor_of(
     divisor: Any, count_include_pad: Any, dtype: Any
 ) -> Literal["counted", "real"] | float:
-    """What an average divides by, in `dtype`, the type in which its sums are accumulated."""
+    """Check the divisor of an average: a count, or a number in the range of `dtype`, the dtype of the sums."""
     if not isinstance(count_include_pad, bool):
         raise ArgumentError(
             "count_include_pad", "True or False", count_include_pad, "Pass a bool.", TypeError
@@ -140,41 +138,35 @@ def avg_pool(
 ) -> Array:
     """Computes the average of each window.
 
-    `y[b, i, j, c] = 1 / n * sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with
-    B batch, H W spatial, C channels, strides s, low padding p (which counts as 0), dilation d and
-    taps u, v inside the window. n is the window's size, the number of its real elements, or
-    `divisor`.
+    `y[b, i, j, c] = 1 / n * sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W
+    spatial, C channels, strides s, low padding p (zeros), dilation d and taps u, v inside the window. n is the size
+    of the window, the number of its real elements, or `divisor`.
 
-    Gradient: each cotangent is spread evenly, `dy / n` to every real element of its window;
-      overlapping windows add up.
-    Nothing is kept for the backward. 8- and 16-bit floats are added in float32 and rounded once,
-    forward and backward.
+    Gradient: every real element of a window gets `dy / n`, and overlapping windows add up. Without `where`, nothing
+    is saved for the backward pass. 8- and 16-bit floats are added in float32 and rounded once, forward and backward.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
-        bool.
-      window_shape: one positive int per pooled axis; an int for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
-      count_include_pad: True divides by the size of the window, padding counted but a ceil overhang
-        not; False by the number of real elements, those that `where` leaves out not counted.
+      count_include_pad: True divides by the size of the window, which includes padding but not the positions that
+        `ceil_mode` adds. False divides by the number of real elements, without those that `where` excludes.
       window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: round the output size up.
+      ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
-        out is as padding, whatever stands there: `count_include_pad=False` gives the mean of what
-        counts, and 0 where nothing does.
-      divisor: a number other than 0 to divide by in place of a count.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
+        as padding, even NaN. With `count_include_pad=False` y is the mean of the others, and 0 if there are none.
+      divisor: a number other than 0 to divide by, instead of a count.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x for floats, that of
-      `jnp.mean` for integers and bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding.
+        contain only padding.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -211,14 +203,14 @@ def averaged(
     where: Any = None,
     **geometry: Any,
 ) -> Array:
-    """The average pool."""
+    """Run the average pool of x; `division` is the pair (divisor, count_include_pad)."""
     options = {"autodiff": autodiff, "any_length": True, **geometry}
     x, window, split = checked(x, window_shape, **options)
     divide = divisor_of(*division, dtypes.accumulator(dtypes.float_dtype(x.dtype)))
-    some = masked(x, window, split, where)
-    if some and divide == "real":
-        return some.run(mean, CountedAverage(window), dtypes.as_float(x), autodiff=autodiff)
-    x = some.zeroed(x) if some else x
+    masked_pool = masked(x, window, split, where)
+    if masked_pool and divide == "real":
+        return masked_pool.run(mean, CountedAverage(window), dtypes.as_float(x), autodiff=autodiff)
+    x = masked_pool.zeroed(x) if masked_pool else x
     if split:
         y: Array = split.run(Sum, x, divide, autodiff=autodiff)
         return y

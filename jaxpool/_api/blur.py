@@ -1,4 +1,4 @@
-"""Averages with binomial weights, against aliasing."""
+"""Public blur pooling: averages with binomial weights against aliasing, `blur_pool` and `max_blur_pool`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxpool._kernels.dtypes import as_float
 from jaxpool._ops.apply import applied
 from jaxpool._ops.blur import BlurPool
 
-LONGEST = 1024  # elements along all axes of a blur, each a term of the program
+LONGEST = 1024  # sum of the window sizes; each element is a term of the traced program
 
 
 @public
@@ -29,22 +29,21 @@ def blur_pool(
     *,
     axes: tuple[int, ...] | None = None,
 ) -> Array:
-    """Computes the average of each window with binomial weights, x being reflected at its border.
+    """Computes the average of each window with binomial weights, with x reflected at its border.
 
     `y[b, i, j, c] = sum over (u, v) of w[u] * w[v] * x[b, i * s - p + u, j * s - p + v, c]` with
-    `w[u] = C(k - 1, u) / 2^(k - 1)`, where k is the window along the axis and C(n, m) a binomial
-    coefficient, other letters as in `max_pool`. Padding says how far windows reach beyond the
-    border; there x is mirrored at its outermost element: 2 1 | 0 1 2. A window has at most 1024
-    elements along all axes together.
+    `w[u] = C(k - 1, u) / 2^(k - 1)`, where k is the size of the window along the axis and C(n, m) a binomial
+    coefficient, other letters as in `max_pool`. In the padding x is mirrored at its outermost element: 2 1 | 0 1 2.
+    The sizes of a window along all axes add up to at most 1024.
 
-    Gradient: each cotangent goes to the elements of its window, weighted as they were; what overlaps
-    or was reflected is added. Nothing is kept. 8- and 16-bit floats add in float32 and are rounded
-    once. Forward and reverse mode, to any order; no scatter.
+    Gradient: each element gets the cotangents of its windows with the weights of the forward pass, also for its
+    reflections. Nothing is saved for the backward pass. 8- and 16-bit floats are added in float32 and rounded once.
+    Forward and reverse mode, to any order.
 
-    {x}
+    {x}, also bool.
     {sizes}
 
-    {result} Integers and bool give the dtype of `jnp.mean`.
+    {result} For integers and bool it is the dtype of `jnp.mean(x)`.
 
     {errors}
 
@@ -55,8 +54,8 @@ def blur_pool(
       Array([2., 2., 3., 4.], dtype=float32)
 
     References:
-      Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486, whose windows are
-      those of `padding=(k - 1) // 2`; "SAME" puts what is odd at the end.
+      Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486, with `padding=(k - 1) // 2`;
+      "SAME" adds an odd position at the end.
     """
     return blurred(x, window_shape, strides, padding, axes)
 
@@ -72,19 +71,18 @@ def max_blur_pool(
     *,
     axes: tuple[int, ...] | None = None,
 ) -> Array:
-    """Computes the maximum of each window at stride 1, and then its `blur_pool`.
+    """Computes the maximum of each window with stride 1, then the `blur_pool` of the maxima.
 
     `y = blur_pool(max_pool(x, window_shape, None, padding), blur_shape, strides, padding)`.
 
-    Gradient: that of both: to the first of the largest elements, in the shares of the blur.
+    Gradient: the cotangent goes through the blur to the first of the largest elements of each window.
 
-    {x}
+    {x}, also bool.
     {window}
-      blur_shape: the window of the average, of at most 1024 elements along all axes together, as
-        `window_shape` is that of the maximum.
+      blur_shape: the window of the blur, in the form of `window_shape`. Its sizes add up to at most 1024.
     {strides}
 
-    {result} Integers and bool give the dtype of `jnp.mean`.
+    {result} For integers and bool it is the dtype of `jnp.mean(x)`.
 
     {errors}
 
@@ -109,7 +107,7 @@ def max_blurred(
     padding: Any,
     axes: Any,
 ) -> Array:
-    """The blurred maxima of x."""
+    """Run the blurred max pool of x."""
     x, window, _ = checked(x, shape, padding=padding, axes=axes)
     blur = per_axis("blur_shape", blur_shape, len(window.axes))
     geometry: dict[str, Any] = {"padding": padding, "axes": window.axes}
@@ -120,7 +118,7 @@ def max_blurred(
 def blurred(
     x: Any, shape: Any, strides: Any, padding: Any, axes: Any, argument: str = "window_shape"
 ) -> Array:
-    """The blur pool of x; `argument` names `shape` in errors."""
+    """Run the blur pool of x; `argument` is the name of `shape` in errors."""
     geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
     x, window, split = checked(x, shape, **geometry)
     if sum(window.window_shape) > LONGEST:

@@ -1,4 +1,7 @@
-"""Running maximum and minimum along an axis."""
+"""Public running maxima and minima along an axis.
+
+All functions run one scan op, which saves the position of the selected element of each prefix.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def _cumulative(
     ties: Any,
     autodiff: Any,
 ) -> tuple[Running, tuple[Array, ...]]:
-    """The op, x and, if there is one, the mask of where an episode begins, as long as x along the axis."""
+    """The op and its arrays: x and, if there is one, the `reset` mask, broadcast to the size of x along the axis."""
     x = as_array(x)
     if not x.ndim:
         hint = "Add one with x[None]."
@@ -83,15 +86,13 @@ def cummax(
 ) -> Array:
     """Computes the running maximum along an axis.
 
-    `y[..., i] = max over j <= i of x[..., j]`, over `j >= i` in reverse; with `reset` over the j of the same
-    episode alone.
+    `y[..., i] = max over j <= i of x[..., j]`, or over `j >= i` in reverse; with `reset` only over j in the episode
+    of i.
 
-    Gradient: the cotangent of each output goes to the one element it is, the sum of all of them to
-    an element that stays the maximum, zeros to all others. NaN is larger than every number: from
-    the first NaN on the output is NaN, and its cotangent goes to a NaN. The choice depends on the
-    values alone, not on the order in which they are compared. The residual is one unsigned index per
-    output. 8- and 16-bit cotangents add in float32 and are rounded once. The backward holds no
-    scatter.
+    Gradient: each output sends its cotangent to the element that it selected, so an element gets the sum over all
+    outputs that selected it. NaN is larger than every number: from the first NaN on the output is NaN, and its
+    cotangent goes to a NaN. The residual is one unsigned index per output, and the choice does not depend on the
+    order of the scan. Cotangents of 8- and 16-bit floats add up in float32 and are rounded once.
 
     {run}
 
@@ -114,8 +115,7 @@ def cummax(
       Array([1., 3., 2., 3., 4.], dtype=float32)
 
     References:
-      `jax.lax.cummax`, whose ties are split by the shape of its scan; `torch.cummax`, which takes
-      the last.
+      `jax.lax.cummax` splits ties by the shape of its scan; `torch.cummax` selects the last.
     """
     op, args = _cumulative("max", x, axis, reverse, reset, ties, autodiff)
     return apply(op, autodiff, *args)
@@ -134,9 +134,9 @@ def cummin(
 ) -> Array:
     """Computes the running minimum along an axis.
 
-    `y[..., i] = min over j <= i of x[..., j]`, over `j >= i` in reverse.
+    `y[..., i] = min over j <= i of x[..., j]`, or over `j >= i` in reverse.
 
-    Gradient: as of `cummax`, to the one element that is the minimum. NaN is smaller than every number.
+    Gradient: as in `cummax`, to the selected element. NaN is smaller than every number.
 
     {run}
 
@@ -170,19 +170,19 @@ def cummax_with_argmax(
     ties: Which = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
-    """Computes the running maximum along an axis, and where it stands.
+    """Computes the running maximum along an axis and its position.
 
-    `y[..., i] = x[..., indices[..., i]]`, the largest of the `x[..., j]` with `j <= i`, with `j >= i` in reverse; with
-    `reset` of the j of the same episode alone.
+    `y[..., i] = x[..., indices[..., i]]`, the largest of the `x[..., j]` with `j <= i`, or `j >= i` in reverse; with
+    `reset` only over j in the episode of i.
 
-    Gradient: of y, exactly as of `cummax`; `indices` are integers and have none. From the first NaN of a run on the
-    index is that of a NaN.
+    Gradient: y has the gradient of `cummax`; `indices` are integers and have none. From the first NaN of an episode
+    on the index is the index of a NaN.
 
     {run}
 
     Returns:
-      y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along
-      the axis.
+      y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along the
+      axis.
 
     {not_split}
 
@@ -193,7 +193,7 @@ def cummax_with_argmax(
       (Array([1, 3, 3, 3], dtype=int32), Array([0, 1, 1, 3], dtype=int32))
 
     References:
-      `torch.cummax`, which names the last of equal elements.
+      `torch.cummax`, which returns the index of the last of equal elements.
     """
     return _with_argmax("max", x, axis, reverse, reset, ties, autodiff)
 
@@ -209,18 +209,18 @@ def cummin_with_argmax(
     ties: Which = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
-    """Computes the running minimum along an axis, and where it stands.
+    """Computes the running minimum along an axis and its position.
 
-    `y[..., i] = x[..., indices[..., i]]`, the smallest of the `x[..., j]` with `j <= i`, with `j >= i` in reverse; with
-    `reset` of the j of the same episode alone.
+    `y[..., i] = x[..., indices[..., i]]`, the smallest of the `x[..., j]` with `j <= i`, or `j >= i` in reverse; with
+    `reset` only over j in the episode of i.
 
-    Gradient: of y, exactly as of `cummin`; `indices` are integers and have none.
+    Gradient: y has the gradient of `cummin`; `indices` are integers and have none.
 
     {run}
 
     Returns:
-      y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along
-      the axis.
+      y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along the
+      axis.
 
     {not_split}
 

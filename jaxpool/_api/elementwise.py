@@ -1,4 +1,8 @@
-"""Elementwise maximum and minimum of several arrays."""
+"""Public elementwise `maximum`, `minimum`, `fmax` and `fmin`, with a choice of tie rules.
+
+Operands broadcast, but keep their own shapes and floating dtypes until the op runs, so that each gets a gradient of
+its shape and dtype.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,9 @@ from jaxpool._ops.elementwise import Extreme, NaN, sharded_alike
 def _operands(
     kind: Kind, xs: tuple[Any, ...], names: tuple[str, ...] = ()
 ) -> tuple[list[Array], bool]:
-    """xs as arrays, and whether the type of the result is weak.
+    """xs as arrays, and whether the dtype of the result is weak.
 
-    Each keeps a floating dtype of its own; all else, weak types too, is converted to the dtype of the result.
+    An array of a floating dtype that is not weak keeps it; all others are cast to the dtype of the result.
     """
     together = " and ".join(names) or "xs"
     names = names or tuple(f"xs[{i}]" for i in range(len(xs)))
@@ -54,12 +58,12 @@ def _operands(
         got = ", ".join(f"{name}.shape={x.shape}" for name, x in pairs)
         rule = "of shapes that broadcast together"
         raise ArgumentError(together, rule, xs, "Reshape them first.", got=got) from None
-    own = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
-    return [x if same else x.astype(dtype) for x, same in zip(arrays, own, strict=True)], weak
+    keep = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
+    return [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)], weak
 
 
 def _repeatable(x: Array, shape: tuple[int, ...]) -> Array:
-    """x, unsharded along axes that broadcasting to `shape` repeats: jax has no gradient of that."""
+    """x, unsharded along axes that broadcasting to `shape` repeats, where jax has no gradient."""
     sharding, lead = jax.typeof(x).sharding, len(shape) - x.ndim
     parts = [
         part if size == wide else None
@@ -92,25 +96,23 @@ def _extreme(
 def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise maximum of two or more arrays.
 
-    `y[i] = max(x1[i], x2[i], ...)`, the arrays broadcast together.
+    `y[i] = max(x1[i], x2[i], ...)`; the arrays broadcast.
 
-    Gradient: the cotangent goes to the array that won, the others get arrays of zeros; each keeps
-      its own shape and dtype.
-    What is repeated by broadcasting gets the sum, in float32 for 8- and 16-bit floats. The residual
-    is one byte per output element for up to eight arrays. A NaN wins over every number.
+    Gradient: the cotangent goes to the largest element at each position, all others get zeros. Every array gets a
+    gradient of its own shape and dtype; broadcast axes are summed, for 8- and 16-bit floats in float32. NaN is larger
+    than every number. The residual is one byte per output element for up to eight arrays.
 
     Args:
-      *xs: two or more arrays of jax or NumPy, or Python numbers; floats, integers or bool.
-      ties: who of equal elements gets the cotangent: "split" among all, the "first" or the "last"
-        in the order given.
+      *xs: two or more JAX or NumPy arrays, or Python numbers; floats, integers or bool.
+      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last" argument.
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`, weak where that of `jnp.maximum` is.
+      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`, weakly typed if `jnp.maximum` is.
 
     Raises:
-      TypeError: fewer than two arrays, or one that is none: a list, a string, None.
-      ValueError: the shapes do not broadcast, or `ties` or `autodiff` is none of their values.
+      TypeError: fewer than two arrays, or an argument that is no array, such as a list or None.
+      ValueError: the shapes do not broadcast, or `ties` or `autodiff` has a wrong value.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -122,7 +124,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
       (Array([0. , 1. , 0.5], dtype=float32), Array([1. , 0. , 0.5], dtype=float32))
 
     References:
-      `jax.numpy.maximum`, whose ties split too; it drops the cotangent of a NaN.
+      `jax.numpy.maximum` also splits ties; it drops the cotangent of a NaN.
     """
     return _extreme("max", xs, ties, autodiff)
 
@@ -131,23 +133,21 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise minimum of two or more arrays.
 
-    `y[i] = min(x1[i], x2[i], ...)`, the arrays broadcast together.
+    `y[i] = min(x1[i], x2[i], ...)`; the arrays broadcast.
 
-    Gradient: as of `maximum`: to the array that won, zeros to the others. A NaN wins over every
-      number.
+    Gradient: as in `maximum`, to the smallest element at each position. NaN is smaller than every number.
 
     Args:
-      *xs: two or more arrays of jax or NumPy, or Python numbers; floats, integers or bool.
-      ties: who of equal elements gets the cotangent: "split" among all, the "first" or the "last"
-        in the order given.
+      *xs: two or more JAX or NumPy arrays, or Python numbers; floats, integers or bool.
+      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last" argument.
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`, weak where that of `jnp.maximum` is.
+      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`, weakly typed if `jnp.maximum` is.
 
     Raises:
-      TypeError: fewer than two arrays, or one that is none: a list, a string, None.
-      ValueError: the shapes do not broadcast, or `ties` or `autodiff` is none of their values.
+      TypeError: fewer than two arrays, or an argument that is no array, such as a list or None.
+      ValueError: the shapes do not broadcast, or `ties` or `autodiff` has a wrong value.
 
     Example:
       >>> import jax.numpy as jnp
@@ -163,26 +163,24 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
 @public
 def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
-    """Computes the elementwise maximum of two arrays, a NaN losing to every number.
+    """Computes the elementwise maximum of two arrays, ignoring NaN.
 
-    `z[i] = max(x[i], y[i])`, the arrays broadcast together; NaN only where both are NaN.
+    `z[i] = max(x[i], y[i])`; the arrays broadcast. The result is NaN only where both are NaN.
 
-    Gradient: as of `maximum`: to the array that won, zeros to the other. The cotangent goes to the
-    number where the other is NaN; two NaNs tie.
+    Gradient: as in `maximum`. Next to a NaN the number gets the cotangent; two NaNs tie.
 
     Args:
-      x: array of jax or NumPy, or a Python number; floats, integers or bool.
-      y: what x may be; the shapes broadcast together.
-      ties: which of two equal elements gets the cotangent: "split" both, half each, the "first", x,
-        or the "last", y.
+      x: JAX or NumPy array, or Python number; floats, integers or bool.
+      y: as x; the shapes must broadcast.
+      ties: which of two equal elements gets the cotangent: both, half each ("split"), x ("first") or y ("last").
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`, weak where that of `jnp.maximum` is.
+      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`, weakly typed if `jnp.maximum` is.
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: the shapes do not broadcast, or `ties` or `autodiff` is none of their values.
+      ValueError: the shapes do not broadcast, or `ties` or `autodiff` has a wrong value.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -194,31 +192,31 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
       (Array([0. , 0. , 0.5], dtype=float32), Array([1. , 1. , 0.5], dtype=float32))
 
     References:
-      `torch.fmax`, which gives all of a tie to x, and `jax.numpy.fmax`, which gives all to y.
+      In a tie `torch.fmax` gives the cotangent to x, and `jax.numpy.fmax` gives it to y.
     """
     return _extreme("max", (x, y), ties, autodiff, "loses", ("x", "y"))
 
 
 @public
 def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
-    """Computes the elementwise minimum of two arrays, a NaN losing to every number.
+    """Computes the elementwise minimum of two arrays, ignoring NaN.
 
-    `z[i] = min(x[i], y[i])`, the arrays broadcast together; NaN only where both are NaN.
+    `z[i] = min(x[i], y[i])`; the arrays broadcast. The result is NaN only where both are NaN.
 
-    Gradient: as of `fmax`, to the array that won.
+    Gradient: as in `fmax`, to the smaller element.
 
     Args:
-      x: array of jax or NumPy, or a Python number; floats, integers or bool.
-      y: what x may be; the shapes broadcast together.
-      ties: which of two equal elements gets the cotangent: "split", "first" or "last".
+      x: JAX or NumPy array, or Python number; floats, integers or bool.
+      y: as x; the shapes must broadcast.
+      ties: which of two equal elements gets the cotangent: both ("split"), x ("first") or y ("last").
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`, weak where that of `jnp.maximum` is.
+      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`, weakly typed if `jnp.maximum` is.
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: the shapes do not broadcast, or `ties` or `autodiff` is none of their values.
+      ValueError: the shapes do not broadcast, or `ties` or `autodiff` has a wrong value.
 
     Example:
       >>> import jax.numpy as jnp

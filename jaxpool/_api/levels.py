@@ -1,4 +1,8 @@
-"""Pools over boxes of images on a pyramid of features."""
+"""Public `multilevel_roi_align`: `roi_align` over a feature pyramid.
+
+Each box is pooled from one level, which depends on its size. The drop-in for torchvision calls `level_of` and
+`pooled`.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,9 @@ from jaxpool._ops.levels import level_mean
 from jaxpool._ops.regions import BoxMean
 from jaxpool._shards.split import check_whole
 
-# Levels; torchvision adds as much, so that a box of exactly a level's size reaches it.
+# Added to a level before rounding down, as in torchvision: a box of exactly the size of a level reaches it.
 _ROUNDING = 1e-6
-_FURTHEST_LEVEL = 1024  # beyond which no image of float sizes has a level
+_FURTHEST_LEVEL = 1024  # more than the exponents of floats need
 _LEVEL = f"an int from -{_FURTHEST_LEVEL} to {_FURTHEST_LEVEL}"
 
 
@@ -42,38 +46,33 @@ def multilevel_roi_align(
     samples: int = 2,
     aligned: bool = True,
 ) -> Array:
-    """Computes `roi_align` of each box (y0, x0, y1, x1) in the level of a feature pyramid that is of its size.
+    """Computes `roi_align` of each box (y0, x0, y1, x1) in the level of a feature pyramid that suits its size.
 
-    Boxes have rows first, those of torchvision are `boxes[..., [1, 0, 3, 2]]`.
-    A box of height h and width w in pixels of the image is pooled from level
-    `k = floor(canonical_level + log2(sqrt(h * w) / canonical_size))`, or from the finest or the coarsest
-    where there is no such level. Level k is the features of which a pixel is `2**k` pixels of the
-    image. Each box is pooled once.
+    Boxes have rows first: torchvision boxes are `boxes[..., [1, 0, 3, 2]]` here. A box of height h and width w in
+    pixels of the image is pooled from level `k = floor(canonical_level + log2(sqrt(h * w) / canonical_size))`, or
+    from the finest or coarsest level if there is no level k. A pixel of level k covers `2**k` pixels of the image.
 
-    Gradient: that of `roi_align` in the level that was chosen, to the features and to the boxes, in
-    forward and reverse mode and to any order; which level it is has none. The same bits on
-    every run. On CPU, with up to 4 samples, a cell reads the pixels around its points, and backward adds
-    to them, one after another. There many boxes on small features read one array of all levels, a copy,
-    and if `jax.vmap` maps boxes, each reads every level. Else, and for the gradient of boxes, each level
-    is multiplied with the weights of its boxes, and nothing scatters.
+    Gradient: as in `roi_align` of the selected level, with respect to the features and the boxes; the choice of the
+    level has no gradient. It has the same bits on every run. Forward and reverse mode, to any order.
 
     Args:
-      features: arrays (B, H, W, C), or (H, W, C) of one image, one per level, the finest first, of one
-        dtype and with as many channels each. Channels come last, as in `roi_align`.
-      boxes: array (B, K, 4), K boxes of each image, or (..., K, 4) of one image or with `batch_indices`,
-        in pixels of the image. A box with `y1 <= y0` or `x1 <= x0` gives 0, as in `roi_align`.
-      output_shape: cells down and across a box, an int or two.
-      batch_indices: integers of the shape (..., K), the image of each box. None is by the first axis of
-        boxes, or one image. Where given, it alone counts.
-      spatial_scale: pixels of the first level per pixel of the image, a power of two; each level after it has half of
-        it. 1/4 is level 2.
+      features: a list or tuple of arrays (B, H, W, C), or (H, W, C) for one image, one per level, the finest first;
+        floats, integers or bool, of one dtype and with one number of channels. Channels come last.
+      boxes: array of shape (B, K, 4), with K boxes for each image, or (..., K, 4) for one image or with
+        `batch_indices`; in pixels of the image. A box with `y1 <= y0` or `x1 <= x0` gives 0, as in `roi_align`.
+      output_shape: the number of cells down and across a box, an int or two ints.
+      batch_indices: integers of shape (..., K), the image of each box, also for boxes (B, K, 4). None takes the first
+        axis of `boxes`, or the only image.
+      spatial_scale: pixels of the first level per pixel of the image, a power of two: 1/4 is level 2. It halves with
+        every further level.
       canonical_size: the size of a box, in pixels of the image, that is pooled from `canonical_level`.
       canonical_level: an int from -1024 to 1024, 4 as in the paper.
-      samples: points an axis of a cell, an int from 1 to 1024.
+      samples: points per cell and axis, an int from 1 to 1024.
       aligned: as in `roi_align`.
 
     Returns:
-      Array (..., K, *output_shape, C) of the dtype of the features; of integers and bools that of `jnp.mean`.
+      Array of shape (..., K, *output_shape, C); the dtype of the features, or the dtype of their `jnp.mean` for
+      integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -130,7 +129,7 @@ def multilevel_roi_align(
 
 
 def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Array], Array, Array]:
-    """The levels (B, H, W, C), the flat boxes (n, 4) and the image of each."""
+    """The levels (B, H, W, C), the flat boxes (n, 4) and the image of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4 or not all(map(is_int, boxes.shape)):
         rule = "an array (..., K, 4) of (y0, x0, y1, x1), of known sizes"
         raise ArgumentError("boxes", rule, boxes.shape, "One box is boxes[None].", of="shape")
@@ -168,12 +167,12 @@ def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Arr
 
 
 def level_of(boxes: Array, bounds: tuple[int, int], size: float, level: int) -> Array:
-    """The level of each box (K, 4), counted from the first of `bounds`; the finest for one without area."""
+    """The level of each box (K, 4), counted from the first of `bounds`; the finest for a box without area."""
     wide = lax.stop_gradient(boxes).astype(accumulator(float_dtype(boxes.dtype)))
     area = (wide[:, 2] - wide[:, 0]) * (wide[:, 3] - wide[:, 1])
     exact = level + jnp.log2(jnp.sqrt(area) / np.asarray(size, area.dtype))
-    found = jnp.clip(jnp.floor(exact + np.asarray(_ROUNDING, area.dtype)), *bounds)
-    return jnp.where(area > 0, found - bounds[0], 0).astype(np.int32)
+    chosen = jnp.clip(jnp.floor(exact + np.asarray(_ROUNDING, area.dtype)), *bounds)
+    return jnp.where(area > 0, chosen - bounds[0], 0).astype(np.int32)
 
 
 def pooled(
@@ -188,7 +187,7 @@ def pooled(
     *,
     empty_is_zero: bool = True,
 ) -> Array:
-    """The cells (K, *cells, C) of boxes in pixels of the image; 0 for one whose level or image there is not."""
+    """The cells (K, *cells, C) of boxes in pixels of the image; 0 for a level or image that does not exist."""
     dtype = float_dtype(xs[0].dtype)
     if boxes.shape[0] == 0 or 0 in xs[0].shape:
         return jnp.zeros((boxes.shape[0], *cells, xs[0].shape[-1]), dtype)

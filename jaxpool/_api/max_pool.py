@@ -1,4 +1,8 @@
-"""Max and min pooling."""
+"""Public max and min pooling, `max_pool` and `min_pool`.
+
+Both check their arguments and run a selection op, which saves the index of the selected elements for the backward
+pass.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,12 @@ def extreme_pool(
     where: Any = None,
     **geometry: Any,
 ) -> Array:
-    """The max or min pool."""
+    """Run the max or min pool of x."""
     options = {"any_length": ties != "split" and where is None, **geometry}
     x, window, split = checked(x, window_shape, ties, autodiff, **options)
-    some = masked(x, window, split, where)
-    if some:
-        return some.run(extreme, MaskedSelect(window, kind, ties), x, autodiff=autodiff)
+    masked_pool = masked(x, window, split, where)
+    if masked_pool:
+        return masked_pool.run(extreme, MaskedSelect(window, kind, ties), x, autodiff=autodiff)
     if split:
         y: Array = split.run(Select, x, kind, ties, autodiff=autodiff)
         return y
@@ -54,52 +58,46 @@ def max_pool(
 ) -> Array:
     """Computes the largest element of each window.
 
-    `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B
-    batch, H W spatial, C channels, strides s, low padding p, dilation d and taps u, v inside the
-    window; any number of pooled axes works alike.
+    `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W spatial, C
+    channels, strides s, low padding p, dilation d and taps u, v inside the window. Any number of axes can be pooled.
 
-    Gradient: the cotangent of each output, the derivative of the result with respect to it, goes to
-    the element that was chosen, overlapping windows add up, all others get zeros. The residual is
-    one unsigned index per output element (with `ties="split"` one bit per tap; traced for a TPU x itself, of
-    windows that one instruction of it takes). NaN is larger than
-    every number: the output is NaN and the cotangent goes to the NaN that `ties` chooses. -inf is
-    an ordinary value. Padding is never chosen, whatever the type. Overlapping cotangents of 8- and
-    16-bit floats add in float32 and are rounded once. The backward holds no scatter (that of a TPU is in a fixed
-    order): the same bits on every run.
+    Gradient: the cotangent of each output goes to the selected element, cotangents of overlapping windows add up, and
+    all other elements get zeros. NaN is larger than every number: the output is NaN, and the cotangent goes to the
+    NaN that `ties` selects. Padding is never selected, for any dtype; -inf is an ordinary value. The residual is
+    usually one unsigned index per output element; with `ties="split"` it is one bit per tap, or x and y for large
+    windows. Cotangents of 8- and 16-bit floats add up in float32 and are rounded once. The gradient has the same bits
+    on every run.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
-        bool (where max is "or"). Pooled axes must have a known size; batch and channel axes may be
-        of size 0. If the type of x says that pooled axes are sharded, this is
-        `jaxpool.sharded(jaxpool.max_pool)`, and the sizes are such as that takes.
-      window_shape: one positive int per pooled axis; an int for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool (max is "or").
+        Pooled axes must have a known size; batch and channel axes may have size 0. If the type of x shows that pooled
+        axes are sharded, the call equals `jaxpool.sharded(jaxpool.max_pool)` and has its limits on sizes.
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
-      padding: "VALID", "SAME" (what is odd goes to the end), "SAME_LOWER", a non-negative int, or
-        one int or one (low, high) pair per pooled axis.
-      window_dilation: distance between neighbouring taps, one positive int per pooled axis; None is
-        1.
-      ceil_mode: round the output size up; a last window that would begin beyond the input and its
-        low padding is dropped.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Row-major
-        order follows `axes`. Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: without it C
-        and H are pooled, whatever the sizes.
-      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
-        out is as padding, whatever stands there; a window in which nothing counts gives the least
-        value of the type (-inf, if there is one) and the gradient 0. The mask is kept for the backward.
-      ties: which of equal elements gets the cotangent: "first" or "last" in row-major order, or
-        "split" among all.
+      padding: "VALID", "SAME" (an odd position is added at the end), "SAME_LOWER" (at the start), a non-negative int,
+        or one int or one (low, high) pair per pooled axis.
+      window_dilation: distance between neighbouring taps, one positive int per pooled axis; None is 1.
+      ceil_mode: whether to round the output size up. A last window that would start beyond the input and its low
+        padding is dropped.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Row-major order follows `axes`.
+        Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: the default would pool C and H.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
+        as padding, even NaN. A window without a True gives the lowest value of the dtype (-inf for most floats) and
+        the gradient 0.
+      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all equally
+        ("split").
       autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
         `jax.linearize` and `jax.jacfwd` too.
 
     Returns:
-      Array of the shape of x but for the pooled axes, of size `floor((size + low + high - span) /
-      stride) + 1` with `span = (window - 1) * dilation + 1`; the dtype of x.
+      Array of the shape of x, except that pooled axes have size `floor((size + low + high - span) / stride) + 1` with
+      `span = (window - 1) * dilation + 1`; the dtype of x.
 
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding, span more than `2**20` positions beyond the input or hold
-        `2**32` elements.
+        contain only padding, extend more than `2**20` positions beyond the input, or contain `2**32`
+        elements.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -143,33 +141,31 @@ def min_pool(
 ) -> Array:
     """Computes the smallest element of each window.
 
-    `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, letters as
-    in `max_pool`.
+    `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with the letters of
+    `max_pool`.
 
-    Gradient: as of `max_pool`, to the element chosen. NaN is smaller than every number, so it is
-    chosen before them; +inf is an ordinary value, and padding is never chosen.
+    Gradient: as in `max_pool`, to the selected element. NaN is smaller than every number, so it is selected before
+    any number. +inf is an ordinary value, and padding is never selected.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and
-        bool (where min is "and").
-      window_shape: one positive int per pooled axis; an int for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool (min is "and").
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: round the output size up.
+      ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: array of bools that broadcasts to x, as in `max_pool`; where nothing counts the result is the
-        greatest value of the type.
-      ties: which of equal elements gets the cotangent: "first", "last" or "split".
+      where: the elements to include, as in `max_pool`. A window without a True gives the highest value of the dtype.
+      ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x.
+      Array of the shape that `max_pool` returns; the dtype of x.
 
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding.
+        contain only padding.
 
     Example:
       >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""`keep_memory`: tells glibc to reuse freed memory, not to return it to the system."""
+"""Public `keep_memory`: sets the allocator options of glibc so that the process reuses the memory that it frees."""
 
 from __future__ import annotations
 
@@ -8,35 +8,33 @@ import re
 import sys
 from typing import Any
 
-# Of glibc's malloc.h.
+# Option numbers from malloc.h of glibc.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 _SETTINGS = {_MMAP_MAX: 0, _TRIM_THRESHOLD: -1, _TOP_PAD: 1 << 28, _ARENA_MAX: 1}
 
 
 @functools.cache
 def keep_memory() -> bool:
-    """Tells the allocator of this process to keep the memory it frees, for arrays to come.
+    """Makes the allocator of this process keep the memory that it frees, and use it for later arrays.
 
-    On a CPU a large result is fresh memory from the system, given back as soon as it is freed: every
-    4 KiB of it cost a page fault, all of them as much as a pool itself. Memory that is kept serves the
-    next result without. It holds for whatever the process computes, with jaxpool or without.
+    On CPU, XLA allocates each large result anew. glibc takes the memory from the system and returns it when the array
+    is freed, and every 4 KiB cost a page fault. Together they can take as long as the pool itself; reused memory has
+    none. The setting holds for everything that the process computes, with jaxpool or without.
 
-    Call it before any thread is started and before the first call into jax, `jax.devices()` included. The
-    process then stays as large as it ever was, three to five times what it needs at once; all its threads
-    allocate from one heap, and a child of `fork` inherits both. No call undoes it. On other devices it serves
-    the arrays of the host alone.
+    Call it before any thread starts and before the first call into jax, even `jax.devices()`. The process then never
+    shrinks, and may hold three to five times what it needs at once; all threads allocate from one heap, and a child
+    of `fork` inherits both. It cannot be undone. On other devices it affects the arrays of the host only.
 
     Args:
         None: it takes no argument.
 
     Returns:
-        True if the settings are in force. False if nothing was changed: where glibc 2.33 or later does
-        not allocate (macOS, Windows, musl, a preloaded allocator), or a thread has a heap of its own
-        already, which it would keep, as the threads of jax and of a notebook do. There a variable of the
-        environment does the same from the start (docs/memory.md).
+        True if the settings are in force. False if nothing was changed, because the allocator is not glibc
+        2.33 or later (macOS, Windows, musl, a preloaded allocator), or because a thread already has a heap,
+        as threads of jax and of a notebook do. An environment variable works there (docs/memory.md).
 
     Raises:
-        TypeError: it is called with an argument. What the system refuses is no error: then it is False.
+        TypeError: it is called with an argument. If the system refuses a setting, it returns False.
 
     Example:
         >>> import jaxpool
@@ -52,13 +50,13 @@ def keep_memory() -> bool:
 
 
 class _Usage(ctypes.Structure):
-    """What `mallinfo2` gives: ten sizes, the eighth of them the bytes in use."""
+    """The result of `mallinfo2`: ten sizes. The size at index 7 is the bytes in use."""
 
     _fields_ = (("sizes", ctypes.c_size_t * 10),)
 
 
 def _glibc() -> Any:
-    """The C library of this process, if it is glibc, 2.33 or later, and allocates itself; else None."""
+    """The C library of this process, if it is glibc 2.33 or later and is the allocator in use; else None."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)
@@ -75,12 +73,12 @@ def _glibc() -> Any:
 
 
 def _arenas(libc: Any) -> int:
-    """How many arenas glibc has: the first, and one for each thread that allocated, up to a limit."""
+    """The number of arenas of glibc: the first, and one per thread that allocated, up to a limit."""
     text, size = ctypes.c_void_p(), ctypes.c_size_t()
     libc.open_memstream.restype = ctypes.c_void_p
     stream = ctypes.c_void_p(libc.open_memstream(ctypes.byref(text), ctypes.byref(size)))
     libc.malloc_info(0, stream)
     libc.fclose(stream)
-    said = ctypes.string_at(text, size.value)
+    report = ctypes.string_at(text, size.value)
     libc.free(text)
-    return len(re.findall(rb"<heap nr=", said))
+    return len(re.findall(rb"<heap nr=", report))

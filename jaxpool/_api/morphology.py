@@ -1,4 +1,7 @@
-"""Grey morphology: dilation and erosion by a kernel."""
+"""Public grey morphology: `dilate` and `erode`, max and min pooling with a kernel that is added to each window.
+
+A concrete kernel of zeros runs as a max or min pool.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +38,18 @@ def dilate(
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
-    """Computes the grey dilation: the largest sum of the elements of a window and a kernel.
+    """Computes the grey dilation: the maximum over each window of its elements plus the kernel.
 
-    `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] + kernel[u, v, c]`,
-    letters as in `max_pool`. An entry of -inf takes its element out of the window; one of +inf or NaN
-    gives NaN over padding, which is -inf.
+    `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] + kernel[u, v, c]`, with the
+    letters of `max_pool`. A kernel entry of -inf excludes its element. An entry of +inf or NaN gives NaN over
+    padding, which is -inf.
 
-    Gradient: the cotangent of each output goes to the element and to the entry of the kernel whose
-    sum was chosen; what overlaps is added, all else gets zeros. NaN is larger than every number,
-    padding is never chosen. The residual is one unsigned index per output (with `ties="split"` a bit
-    a tap; of more than 25 taps x, the kernel and y). 8- and 16-bit floats are added and compared in
-    float32. No scatter. A kernel of zeros that is known when this is traced is a max pool.
+    Gradient: the cotangent of each output goes to the element and to the kernel entry whose sum was selected;
+    cotangents of overlapping windows add up, all others are zeros. NaN is larger than every number, and padding is
+    never selected. The residual is one unsigned index per output. With `ties="split"` it is one bit per tap, or x,
+    the kernel and y for large windows. 8- and 16-bit floats are added and compared in float32.
 
-    {x} A bool raises.
+    {x}, not bool.
     {kernel}
     {choice}
 
@@ -84,15 +86,15 @@ def erode(
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
-    """Computes the grey erosion: the smallest difference of the elements of a window and a kernel.
+    """Computes the grey erosion: the minimum over each window of its elements minus the kernel.
 
-    `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] - kernel[u, v, c]`,
-    letters as in `max_pool`. Infinite entries are as in `dilate`; padding is +inf.
+    `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] - kernel[u, v, c]`, with the
+    letters of `max_pool`. Infinite entries are as in `dilate`; padding is +inf.
 
-    Gradient: as of `dilate`, to the element chosen and, negative, to the entry of the kernel. NaN is
-    smaller than every number.
+    Gradient: as in `dilate`, to the selected element and, negated, to the kernel entry. NaN is smaller than every
+    number.
 
-    {x} A bool raises.
+    {x}, not bool.
     {kernel}
     {choice}
 
@@ -114,7 +116,7 @@ def erode(
 
 
 def morphology(kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
-    """The dilation or the erosion of x."""
+    """Run the dilation or erosion of x."""
     strides, padding, window_dilation, axes, ties, autodiff = options
     x, given, kernel = as_array(x), kernel, as_array(kernel, "kernel")
     flat = _all_zero(given)
@@ -148,9 +150,9 @@ def morphology(kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
 
 
 def _all_zero(kernel: Any) -> bool:
-    """Whether a kernel is known to be 0, so that the dilation is a max pool.
+    """True if the kernel is concrete and 0 everywhere, so that the dilation is a max pool.
 
-    Of another number it is not, where sums are rounded or wrap: those of unequal elements may tie.
+    Another constant would not do: sums are rounded or wrap around, so those of unequal elements may tie.
     """
     traced = isinstance(kernel, jax.core.Tracer)
     here = isinstance(kernel, jax.Array) and not traced and kernel.is_fully_addressable

@@ -1,4 +1,7 @@
-"""Local maxima and minima: the elements that their own windows choose."""
+"""Public `local_maxima` and `local_minima`: masks of the elements that a pool around them selects.
+
+They compare the tap index of a stride-1 pool with the centre of the window, or for `ties="all"` the value with x.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ def _peaks(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array
     x, window, split = checked(x, window_shape, padding="SAME", axes=axes)
     choice("ties", ties, MARKED)
     if split:
-        found: Array = split.run(Peaks, x, kind, ties)
-        return found
+        marks: Array = split.run(Peaks, x, kind, ties)
+        return marks
     return peaks(x, window, kind, ties)
 
 
@@ -27,25 +30,25 @@ def _peaks(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array
 def local_maxima(
     x: Any, window_shape: Ints, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
 ) -> Array:
-    """Marks each element that is the largest of the window around it: the peaks of a heatmap.
+    """Marks each element that is the largest of the window around it, such as the peaks of a heatmap.
 
-    `y[b, i, j, c] = (x[b, i, j, c] is the element that max_pool chooses of the window around it)`, with B batch, H
-    W spatial and C channels; any number of pooled axes works alike. Windows have stride 1 and the padding "SAME":
-    of an even size they reach one element further towards the end.
+    `y[b, i, j, c] = (max_pool selects x[b, i, j, c] in the window around it)`, with B batch, H W spatial and C
+    channels. Any number of axes can be pooled. Windows have stride 1 and the padding "SAME": a window of even size
+    extends one element further towards the end.
 
-    Gradient: none, the result is boolean. NaN is larger than every number, and -inf an ordinary value: where
-    a window holds nothing else, one of its elements is the largest. Padding is never chosen.
+    Gradient: none, the result is boolean. NaN is larger than every number. -inf is an ordinary value: in a window of
+    -inf one of its elements is the largest. Padding is never selected.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and bool.
-      window_shape: one positive int per pooled axis; an int for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      ties: which elements that equal the largest of their own window are marked: each that is the "first" or the
-        "last" of the equal ones in that window, in row-major order of `axes`; or "all". Equal neighbours have
-        different windows, so several of them can be marked.
+      ties: which elements that equal the maximum of their own window are marked: the "first" or the "last" equal
+        element of that window in row-major order of `axes`, or "all". Equal neighbours have different windows, so
+        several of them can be marked.
 
     Returns:
-      Array of bools of the shape of x.
+      Boolean array of the shape of x.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -61,8 +64,8 @@ def local_maxima(
       Array([False,  True,  True, False,  True, False], dtype=bool)
 
     References:
-      Zhou et al., Objects as Points, arXiv:1904.07850, where a peak is an element that a 3x3 max pool leaves as it is:
-      `ties="all"`.
+      Zhou et al., Objects as Points, arXiv:1904.07850, where a peak is an element that a 3x3 max pool does not
+      change: `ties="all"`.
     """
     return _peaks("max", x, window_shape, axes, ties)
 
@@ -73,20 +76,20 @@ def local_minima(
 ) -> Array:
     """Marks each element that is the smallest of the window around it.
 
-    `y[b, i, j, c] = (x[b, i, j, c] is the element that min_pool chooses of the window around it)`, letters and windows
-    as in `local_maxima`.
+    `y[b, i, j, c] = (min_pool selects x[b, i, j, c] in the window around it)`, with the letters and windows of
+    `local_maxima`.
 
     Gradient: none, the result is boolean. NaN is smaller than every number.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers and bool.
-      window_shape: one positive int per pooled axis; an int for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      ties: which elements that equal the smallest of their own window are marked: each that is the "first" or the
-        "last" of the equal ones in that window, in row-major order of `axes`; or "all".
+      ties: which elements that equal the minimum of their own window are marked: the "first" or the "last" equal
+        element of that window in row-major order of `axes`, or "all".
 
     Returns:
-      Array of bools of the shape of x.
+      Boolean array of the shape of x.
 
     Raises:
       TypeError: an argument is of the wrong kind.

@@ -1,4 +1,8 @@
-"""How each pool in a function is computed: what is traced, read back as rows."""
+"""Public `plan_of`: lists the pools in a function, with their residuals and passes.
+
+It traces the function once per platform, finds the equations of our primitives in the jaxpr, and asks the op of each
+for its plan. `plan_text` prints the rows.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ from jaxpool._ops.op import Op
 from jaxpool._plan.problem import PLATFORMS, Platform
 from jaxpool._plan.stages import OpPlan
 
-# Files whose frames lie between a user's function and ours: they call it, so a pool inside it is the user's.
+# Files that call functions of the user. A pool that such a function calls belongs to the user.
 CALL_OTHERS = (
     "_api/plan_of.py",
     "_api/sharded.py",
@@ -35,32 +39,31 @@ CALL_OTHERS = (
 
 @dataclasses.dataclass(frozen=True)
 class PoolPlan:
-    """One pool of a program: where it is called, what it keeps for its derivative, and its passes on each platform.
+    """One pool of a program: its caller, its residual, and its passes on each platform.
 
-    `runs` says what the program does with it: "value" where no derivative is taken, "forward" where one is, "tangent"
-    and "backward". Each of `passes` has `value`, `forward`, `tangent` and `backward`, a tuple of passes each.
+    `runs` lists what the program runs: "value" without a derivative, "forward" with a derivative, "tangent" and
+    "backward". `passes` has a plan per platform, with a tuple of passes for each of these.
     """
 
-    # The function of this library that was called, or what takes the place of one of lax's.
-    function: str
+    function: str  # the called function of this library, or "a reduction of lax" under `accelerate`
     where: str  # file, line and function of the caller
     inputs: tuple[jax.ShapeDtypeStruct, ...]
     output: jax.ShapeDtypeStruct
-    examples: int  # of a `jax.vmap`, each of these types
-    devices: int  # of a `jax.shard_map`: each pools a shard, and these are the types of one
+    examples: int  # of a `jax.vmap`; the types are those of one example
+    devices: int  # of a `jax.shard_map`; the types are those of one shard
     window: Window | None
     kept: tuple[jax.ShapeDtypeStruct, ...]
     runs: tuple[Direction, ...]
     passes: Mapping[Platform, OpPlan]
-    kept_on: Mapping[Platform, tuple[jax.ShapeDtypeStruct, ...]]  # by a program traced for each
+    kept_on: Mapping[Platform, tuple[jax.ShapeDtypeStruct, ...]]  # when traced for that platform
 
     @property
     def kept_bytes(self) -> Any:
-        """How many bytes are kept from forward to backward: an int, or what symbolic sizes make."""
+        """The size of the residual in bytes: an int, or an expression of symbolic sizes."""
         return self.bytes_of(self.kept)
 
     def bytes_of(self, kept: Sequence[jax.ShapeDtypeStruct]) -> Any:
-        """How many bytes arrays of all examples have."""
+        """The size of arrays of these types in bytes, over all examples."""
         return sum(self.examples * math.prod(each.shape) * each.dtype.itemsize for each in kept)
 
     def __str__(self) -> str:
@@ -70,13 +73,13 @@ class PoolPlan:
 
 
 class Plans(tuple[PoolPlan, ...]):
-    """The pools of a program, in the order in which it runs them."""
+    """The pools of a program, in the order of execution."""
 
     __slots__ = ()
 
     @property
     def kept_bytes(self) -> Any:
-        """How many bytes all of them keep. What two of them share is counted twice."""
+        """The size of all residuals in bytes. An array in two residuals counts twice."""
         return sum(each.kept_bytes for each in self)
 
     def __str__(self) -> str:
@@ -89,30 +92,31 @@ class Plans(tuple[PoolPlan, ...]):
 
 @public
 def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
-    """Tells how each pool in a function is computed: where it is called, what it keeps, and its passes.
+    """Returns a function that lists how each pool in `fn` is computed: its caller, its residual and its passes.
 
-    `plan_of(fn)(*args)` traces `fn(*args)` and computes nothing, so a `jax.ShapeDtypeStruct` does for an array. `fn`
-    is a pool, a model, or a whole train step with `jax.grad`, `jax.jit`, `jax.lax.scan` and `jax.vmap` inside. Under
-    `accelerate`, lax's reductions that became ours are among its pools. A pool in a loop is one row, and so is one
-    that a line calls again with arrays of the same shape. Under `sharded`, and inside a `jax.shard_map`, a row tells
-    of the shard of one of its `devices`; means over whole axes are there a plain sum of each shard, which has none.
+    `plan_of(fn)(*args)` traces `fn(*args)` and computes nothing, so arrays can be `jax.ShapeDtypeStruct`. `fn` is a
+    pool, a model, or a whole train step with `jax.grad`, `jax.jit`, `jax.lax.scan` and `jax.vmap` inside. Under
+    `accelerate` the replaced reductions of lax are listed too. A pool in a loop is one row, and so are repeated calls
+    from one line with arrays of one shape. Under `sharded` and inside a `jax.shard_map`, a row describes the shard of
+    one of its `devices`; means over whole axes have no row there.
 
-    A pass reads an array once and writes one. Between two passes an array is stored, which is what a large window
-    costs. Which passes run depends on the platform; they are read off the objects that the kernels read.
+    A pass reads an array and writes an array, so the passes show the memory traffic of a large window. They depend on
+    the platform, and come from the plans that the kernels execute.
 
-    Gradient: with `jax.grad` in `fn`, `runs` of a row holds "backward". What that would keep and run is told without.
+    Gradient: with `jax.grad` in `fn`, `runs` of a row contains "backward". Without it, the row shows the residual and
+    passes that a gradient would need.
 
     Args:
-      fn: a function. What is not an array among its arguments reaches it as it is.
+      fn: a function. Arguments that are not arrays are passed on unchanged.
 
     Returns:
-      A function that takes the arguments of `fn` and gives a tuple with one row for each pool. A row has `function`,
-      `where` (the line that called it), `inputs`, `output`, `examples` (of a `vmap`), `devices` (of a `shard_map`),
-      `window`, `kept` and `kept_bytes` (what is held from forward to backward), `runs` (what the program does with it)
-      and `passes`, for "cpu", "gpu" and "tpu". Printed, the tuple reads as a text, and so does each row.
+      A function that takes the arguments of `fn` and returns a tuple with one row per pool. A row has `function`,
+      `where` (the line of the call), `inputs`, `output`, `examples` (of a `vmap`), `devices` (of a `shard_map`),
+      `window`, `kept` and `kept_bytes` (the residual), `runs` (the directions in the program) and `passes`, for
+      "cpu", "gpu" and "tpu". The tuple and its rows print as text.
 
     Raises:
-      TypeError: `fn` is no function. What `fn` raises when it is traced, it raises.
+      TypeError: `fn` is not callable. Errors in `fn` are raised while it is traced.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -138,9 +142,11 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
         traced = [*map(_is_array, leaves)]
 
         def called(*arrays: Any) -> Any:
-            given = iter(arrays)
-            every = [next(given) if one else leaf for leaf, one in zip(leaves, traced, strict=True)]
-            args, kwargs = jax.tree.unflatten(tree, every)
+            values = iter(arrays)
+            merged = [
+                next(values) if one else leaf for leaf, one in zip(leaves, traced, strict=True)
+            ]
+            args, kwargs = jax.tree.unflatten(tree, merged)
             return [each for each in jax.tree.leaves(fn(*args, **kwargs)) if _is_array(each)]
 
         arrays = [leaf for leaf, one in zip(leaves, traced, strict=True) if one]
@@ -150,13 +156,13 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
 
 
 def _is_array(leaf: Any) -> bool:
-    """Whether a leaf is traced; a NumPy scalar may be a size."""
+    """True if a leaf is traced. A NumPy scalar is not: it may be a size."""
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Pool:
-    """An op and its derivative, at one place of a program."""
+    """An op and its derivatives, bound by one line of a program."""
 
     op: Op
     where: str
@@ -165,12 +171,12 @@ class _Pool:
 
     @property
     def first(self) -> Bound:
-        """Where it is bound first, its value before its derivative."""
+        """The first equation of the op, of its value before its derivative."""
         return next(filter(self._ahead, self.every), self.every[0])
 
     @property
     def kept(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """What is held from forward to backward."""
+        """The types of the residual."""
         first = self.first
         if first.stopped:
             return ()
@@ -183,25 +189,27 @@ class _Pool:
 
 
 def _traced(program: Callable[..., Any], arrays: Sequence[Any], platform: Platform) -> list[_Pool]:
-    """The pools of a program that is traced for a platform; a pool and its derivative, bound by one line, are one."""
+    """The pools of a program that is traced for a platform; a pool and its derivative on one line are one pool."""
     with tracing_for(platform):
-        found = list(ops_in(jax.make_jaxpr(program)(*arrays).jaxpr))
+        equations = list(ops_in(jax.make_jaxpr(program)(*arrays).jaxpr))
     pools: dict[Any, list[Bound]] = {}
-    for bound in found:
+    for bound in equations:
         if not bound.op.is_pool:
             continue
         first = bound.types[0]
-        told = None if first is None else (first.shape, first.dtype)
+        known_type = None if first is None else (first.shape, first.dtype)
         place = _place(bound.path)
-        known = [key for key in pools if key[:2] == (bound.op, place) and told in (key[2], None)]
-        pools.setdefault(known[0] if known else (bound.op, place, told), []).append(bound)
+        keys = [
+            key for key in pools if key[:2] == (bound.op, place) and known_type in (key[2], None)
+        ]
+        pools.setdefault(keys[0] if keys else (bound.op, place, known_type), []).append(bound)
     return [
         _Pool(op, where, function, every) for (op, (where, function), _), every in pools.items()
     ]
 
 
 def _rows(traced: Mapping[Platform, Sequence[_Pool]]) -> Iterator[PoolPlan]:
-    """A row for each pool, which another op may compute on another platform."""
+    """A row for each pool; its op may differ between platforms."""
     for pools in zip(*traced.values(), strict=True):
         by_platform = dict(zip(traced, pools, strict=True))
         pool = by_platform.get(traced_for(), pools[0])
@@ -225,7 +233,7 @@ def _rows(traced: Mapping[Platform, Sequence[_Pool]]) -> Iterator[PoolPlan]:
 
 
 def _kept(op: Op, types: Sequence[Any], output: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """What the op keeps for its derivative; nothing if it has none."""
+    """The types of the residual of the op, for inputs of `types`; none if it has no derivative."""
     types = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in types]
     if not all(jnp.issubdtype(each.dtype, jnp.floating) for each in types[: op.inputs]):
         return ()
@@ -241,7 +249,7 @@ def _kept(op: Op, types: Sequence[Any], output: Any) -> tuple[jax.ShapeDtypeStru
 
 
 def _devices(path: Sequence[Any]) -> int:
-    """Among how many devices the shard_maps around an equation divide its arrays."""
+    """The number of devices that the shard_maps around an equation use."""
     maps = [each.params for each in path if each.primitive.name == "shard_map"]
     return math.prod(
         params["mesh"].shape[axis]
@@ -251,10 +259,10 @@ def _devices(path: Sequence[Any]) -> int:
 
 
 def _place(path: Sequence[Any]) -> tuple[str, str]:
-    """Where a pool is called, empty where no traced line called it, and the name of the function of this library.
+    """The line that calls a pool, empty if it is unknown, and the name of the called function of this library.
 
-    Of an equation and those that it is inside of, the outermost that this library bound tells: what is inside of that
-    may have been traced for another call.
+    `path` is an equation after those that contain it. The outermost of them with a frame of this library decides: the
+    trace of an inner equation may come from the cache of another call.
     """
     where = ""
     for equation in path:

@@ -1,4 +1,4 @@
-"""A plan in words, for somebody who knows JAX and not this library."""
+"""Text of the rows of `plan_of`, for readers who know JAX but not this library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._plan.problem import PLATFORMS
 from jaxpool._plan.stages import How, OpPlan, Stage, Stages
 
-# How a pass reads the array, and what that means.
+# For each way to read an array, its name in the text and an explanation for the legend.
 HOWS: dict[How, tuple[str, str]] = {
     "padded": (
         "by slices",
@@ -46,7 +46,7 @@ HOWS: dict[How, tuple[str, str]] = {
 
 
 def lines_of(row: Any) -> Iterator[str]:
-    """The lines of one pool of a program."""
+    """The lines of text of one row."""
     inputs = ", ".join(map(of_type, row.inputs))
     where = f"{row.where}: " if row.where else ""
     yield f"{where}{row.function} of {inputs} to {of_type(row.output)}"
@@ -72,7 +72,7 @@ def lines_of(row: Any) -> Iterator[str]:
 
 
 def legend(rows: Sequence[Any]) -> Iterator[str]:
-    """The meaning of each way of reading that occurs in the text."""
+    """An explanation of each way to read an array that occurs in the text."""
     used = {
         stage.how
         for row in rows
@@ -84,12 +84,12 @@ def legend(rows: Sequence[Any]) -> Iterator[str]:
 
 
 def of_type(array: Any) -> str:
-    """An array's type as jax writes it: float32[8,40,40,128]."""
+    """The type of an array in the notation of jax: float32[8,40,40,128]."""
     return f"{array.dtype}[{','.join(map(str, array.shape))}]"
 
 
 def of_window(window: Window) -> str:
-    """The sizes of windows, and how they lie where they do not lie side by side, one position apart."""
+    """The window shape and the axes, with strides, dilation and padding where they are not the defaults."""
     if any(isinstance(dim, RaggedAxis) for dim in window.dims):
         return f"{tuple(window.output_shape)} windows of about equal lengths"
     words = [str(tuple(window.window_shape))]
@@ -103,7 +103,7 @@ def of_window(window: Window) -> str:
 
 
 def of_bytes(count: Any) -> str:
-    """A number of bytes in the unit that shows it best; of symbolic sizes as it is."""
+    """A number of bytes in a suitable unit; an expression of symbolic sizes as it is."""
     if not is_int(count):
         return f"{count} bytes"
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -113,7 +113,7 @@ def of_bytes(count: Any) -> str:
 
 
 def of_kept(row: Any) -> str:
-    """What is held from forward to backward."""
+    """The types and the size of the residual."""
     if not row.kept:
         return "nothing from forward to backward"
     taken = {"forward", "backward", "tangent"} & {*row.runs}
@@ -122,27 +122,27 @@ def of_kept(row: Any) -> str:
 
 
 def passes_by_platform(row: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:
-    """What is said of each platform, those of which the same is said once: of each direction its lines."""
-    found: list[tuple[list[str], list[tuple[str, list[str]]]]] = []
+    """For each group of platforms with equal text, the lines of each direction."""
+    groups: list[tuple[list[str], list[tuple[str, list[str]]]]] = []
     for platform, plan in row.passes.items():
-        said = [
+        text = [
             (way, _lines_of_stages(stages) or ["one expression, which XLA compiles as it finds it"])
             for way, stages in ways_of(plan, row.runs).items()
         ]
-        said += [("", list(plan.why))] * bool(plan.why)
-        same = next((names for names, other in found if other == said), None)
+        text += [("", list(plan.why))] * bool(plan.why)
+        same = next((names for names, other in groups if other == text), None)
         if same is None:
-            found.append(([platform], said))
+            groups.append(([platform], text))
         else:
             same.append(platform)
     return [
-        ("everywhere" if len(names) == len(PLATFORMS) else " and ".join(names), said)
-        for names, said in found
+        ("everywhere" if len(names) == len(PLATFORMS) else " and ".join(names), text)
+        for names, text in groups
     ]
 
 
 def ways_of(plan: OpPlan, runs: Sequence[str]) -> dict[str, Stages]:
-    """The passes of each direction that is told: forward and backward always, others where they differ and run."""
+    """The passes of each direction in the text: forward and backward always, others if they run and differ."""
     ways: dict[str, Stages] = {}
     if plan.value is not None and plan.value != plan.forward and "value" in runs:
         ways["value"] = plan.value
@@ -154,13 +154,13 @@ def ways_of(plan: OpPlan, runs: Sequence[str]) -> dict[str, Stages]:
 
 
 def _lines_of_stages(stages: Stages) -> list[str]:
-    """A line for each pass; equal passes in a row share one."""
+    """One line per pass; equal passes in a row share a line."""
     lines = [(line, len([*equal])) for line, equal in itertools.groupby(map(of_stage, stages))]
     return [f"{line}, {count} passes" if count > 1 else line for line, count in lines]
 
 
 def of_stage(stage: Stage) -> str:
-    """One pass: its axes, how many elements each result reads, and how; its other fields are for programs."""
+    """One pass: its axes, the number of elements per result, and how they are read."""
     elements = f"{stage.terms} element{'s' * (stage.terms > 1)} per result"
     axes = f"axes {', '.join(map(str, stage.axes))}: " if stage.axes[1:] else ""
     axes = axes or (f"axis {stage.axes[0]}: " if stage.axes else "")

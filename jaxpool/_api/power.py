@@ -1,4 +1,8 @@
-"""Power means and norms: Lp and generalised-mean pooling."""
+"""Public pools of powers: `lp_pool` for p-norms and `gem_pool` for generalised means.
+
+Both evaluate plain sums of powers, and use sums relative to the largest element if these leave the range of the
+dtype.
+"""
 
 from __future__ import annotations
 
@@ -33,41 +37,36 @@ def lp_pool(
 ) -> Array:
     """Computes the p-norm of each window.
 
-    `y[b, i, j, c] = (sum over (u, v) of |x[b, i * s - p0 + u * d, j * s - p0 + v * d, c]|^p)^(1/p)`,
-    with B batch, H W spatial, C channels, strides s, low padding p0 (which adds 0), dilation d and
-    taps u, v inside the window. p = 1 is the sum of the sizes, p = 2 the Euclidean norm, p = inf the
-    largest size. Nothing overflows, and a window of small sizes is as exact as one of large ones: where
-    powers would leave the range of the type anywhere in x, sizes are divided by the largest of their window
-    before they are raised, which takes ten to thirty times as long. Windows of nothing but zeros cost nothing.
+    `y[b, i, j, c] = (sum over (u, v) of |x[b, i * s - p0 + u * d, j * s - p0 + v * d, c]|^p)^(1/p)`, with B batch, H
+    W spatial, C channels, strides s, low padding p0 (zeros), dilation d and taps u, v inside the window. p = 1 is the
+    sum of absolute values, p = 2 the Euclidean norm, p = inf the largest absolute value. Nothing overflows or
+    underflows: if a power leaves the range of the dtype anywhere in x, elements are divided by the largest of their
+    window first, which is ten to thirty times slower.
 
-    Gradient: an element gets `sign(x) * (|x| / y)^(p - 1)` of the cotangent, and 0 where it is 0
-    itself and p <= 1, or where y is 0. For p = inf that is what the first largest element gets. A
-    window with an infinite element has gradient 0 but for p = 1 and inf. Forward and reverse mode, to
-    any order. Kept for the backward are x and the
-    output. A NaN makes the output of its windows NaN. 8- and 16-bit
-    floats are computed in float32 and rounded once.
+    Gradient: an element gets `sign(x) * (|x| / y)^(p - 1)` of the cotangent. It gets 0 if y is 0, and also if it is 0
+    itself and p <= 1; for p = inf the first largest element gets all. A window with an infinite element has gradient
+    0, except for p = 1 and inf. The residual is x and y. Forward and reverse mode, to any order. A NaN makes the
+    output of its windows NaN. 8- and 16-bit floats are computed in float32 and rounded once.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
-        bool.
-      p: a Python number above 0, or `math.inf`; for one that is traced use `gem_pool`.
-      window_shape: one positive int per pooled axis; an int for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
+      p: a Python number above 0, or `math.inf`; use `gem_pool` for a traced p.
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: round the output size up; a window cut short is the norm of what it has.
+      ceil_mode: whether to round the output size up; a shorter window gives the norm of its elements.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
-        out counts as 0 and gets no gradient, whatever stands there.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements count as 0
+        and get no gradient, even NaN.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x for floats, that of
-      `jnp.mean` for integers and bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding.
+        contain only padding.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -82,8 +81,8 @@ def lp_pool(
       Array([3., 0.], dtype=float32)
 
     References:
-      `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` raises x itself, so that an odd p gives NaN
-      where a sum is negative, and scales windows cut short as if they were whole.
+      `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` uses powers of x itself, so that an odd p gives NaN for a
+      negative sum, and scales short windows up to the full size.
     """
     geometry = {
         "strides": strides,
@@ -96,11 +95,11 @@ def lp_pool(
 
 
 def norms(x: Any, p: Any, window_shape: Any, *, where: Any = None, **geometry: Any) -> Array:
-    """The Lp pool."""
+    """Run the Lp pool of x."""
     x, window, split = checked(x, window_shape, **geometry)
     exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
-    some = masked(x, window, split, where)
-    x = some.zeroed(x) if some else x
+    masked_pool = masked(x, window, split, where)
+    x = masked_pool.zeroed(x) if masked_pool else x
     if split:
         y: Array = split.run(Norm, x, exponent)
         return y
@@ -120,43 +119,40 @@ def gem_pool(
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
 ) -> Array:
-    """Computes the generalised mean of each window: GeM.
+    """Computes the generalised mean of each window (GeM).
 
-    `y[b, i, j, c] = (mean over (u, v) of max(x[b, i * s - p0 + u * d, j * s - p0 + v * d, c], eps)^p)^(1/p)`,
-    with B batch, H W spatial, C channels, strides s, low padding p0, dilation d and taps u, v inside
-    the window. The mean is over the real elements: padding and a ceil overhang count as nothing.
-    p = 1 is the average, p = -1 the harmonic mean, a p near 0 all but the geometric mean; the maximum is
-    approached as p grows. Nothing overflows: where powers would leave the range of the type anywhere in x,
-    or |p| is below 1 / 16, elements are divided by the largest of their window before they are raised (if p is
-    negative by the least), which takes ten to thirty times as long.
+    `y[b, i, j, c] = (mean over (u, v) of max(x[b, i * s - p0 + u * d, j * s - p0 + v * d, c], eps)^p)^(1/p)`, with B
+    batch, H W spatial, C channels, strides s, low padding p0, dilation d and taps u, v inside the window. The mean is
+    over the real elements, without padding. p = 1 is the average, p = -1 the harmonic mean; y approaches the
+    geometric mean as p goes to 0, and the maximum as p grows. Nothing overflows: if a power leaves the range of the
+    dtype anywhere in x, or |p| is below 1 / 16, elements are divided by the largest of their window first (the
+    smallest if p is negative), which is ten to thirty times slower.
 
-    Gradient: of the mean for x above eps, half of it at eps, 0 below; of p too if it is an
-    array, so that it can be learned. Forward and reverse mode, to any order. Kept for the backward are
-    x, p and the output. An output that is infinite has gradient 0. A NaN makes the output and gradient
-    of its windows NaN. 8- and 16-bit floats are computed in float32 and rounded once.
+    Gradient: the derivative of the mean for x above eps, half of it at eps, 0 below. An array p gets a gradient too,
+    so it can be learned. The residual is x, p and y. Forward and reverse mode, to any order. An infinite output has
+    gradient 0. A NaN makes the output and the gradient of its windows NaN. 8- and 16-bit floats are computed in
+    float32 and rounded once.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
-        bool.
-      p: a finite number other than 0, or an array of such that broadcasts against the output:
-        `(C,)` is one per channel. An array may be traced, its values are not checked; one for each
-        output along a pooled axis takes a pass over the output for each element of a window.
-      window_shape: one positive int per pooled axis; an int for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
+      p: a finite number other than 0, or an array of such numbers that broadcasts against the output: `(C,)` is one
+        per channel. An array may be traced, and its values are not checked. If it varies along a pooled axis, each
+        tap needs a pass over the output.
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
-      eps: a finite number above 0, the least that an element counts.
+      eps: a finite number above 0; smaller elements count as eps.
       window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: round the output size up.
+      ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x for floats, that of
-      `jnp.mean` for integers and bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding.
+        contain only padding.
 
     Example:
       >>> import jax, jax.numpy as jnp

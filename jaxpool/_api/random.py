@@ -1,4 +1,8 @@
-"""Pooling with chance: windows of random place, and random elements of windows."""
+"""Public random pooling: fractional pools, with windows at random positions, and stochastic pooling.
+
+Random numbers are drawn here from the key, one set for the whole array, so that sharded and unsharded calls agree.
+The ops get them as arrays.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ from jaxpool._shards.whole import Local
 
 
 def check_key(key: Any, rule: str, hint: str) -> None:
-    """Raises unless `key` is one PRNG key, typed or of the raw words of the default kind."""
+    """Raise unless `key` is one PRNG key: a typed key, or the uint32 words of a key of the default implementation."""
     if not is_key(key):
         got = (
             f"key={key.dtype}{list(key.shape)}"
@@ -58,24 +62,23 @@ def fractional_max_pool(
     *,
     axes: tuple[int, ...] | None = None,
 ) -> Array:
-    """Computes the largest element of windows that lie at pseudo-random distances.
+    """Computes the largest element of windows at pseudo-random distances.
 
     `y[b, i, j, c] = max over (u, v) of x[b, start(i) + u, start(j) + v, c]` with
     `start(i) = int((i + r) * a) - int(r * a)`, `a = (L - k) / (n - 1)` and, for the last window,
-    `start(n - 1) = L - k`; L is the size of the axis, k the window along it, n the number of
-    windows, B batch, H W spatial, C channels. r is uniform in [0, 1), drawn for each axis of each
-    batch entry and channel. Windows may overlap and, where k < a, leave gaps.
+    `start(n - 1) = L - k`. L is the size of the axis, k the size of a window, n the number of windows, B batch, C
+    channels. r is uniform in [0, 1), drawn for each axis, batch entry and channel. Windows may overlap, and leave
+    gaps if k < a.
 
-    Gradient: the cotangent of each output goes to the element that was chosen, the first of equal
-    ones in row-major order, overlapping windows add up, all others get zeros. NaN is larger than
-    every number; -inf is an ordinary value. Kept are an unsigned index for each place at which a
-    window can begin, and where they begin. 8- and 16-bit floats add in float32 and are rounded
-    once. Forward and reverse mode, to any order; no scatter.
+    Gradient: the cotangent of each output goes to the selected element, the first of equal elements in row-major
+    order; overlapping windows add up, all other elements get zeros. NaN is larger than every number; -inf is an
+    ordinary value. The residual is one unsigned index per possible start of a window, and the starts. Cotangents of
+    8- and 16-bit floats add up in float32 and are rounded once. Forward and reverse mode, to any order.
 
     {fractional}
 
     Returns:
-      Array of the shape of x but for the pooled axes, of the sizes `output_shape`; the dtype of x.
+      Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -89,8 +92,8 @@ def fractional_max_pool(
       Array([1, 3, 4, 6, 7, 9], dtype=int32)
 
     References:
-      Graham, Fractional Max-Pooling, arXiv:1412.6071; the windows of
-      `torch.nn.functional.fractional_max_pool2d`.
+      Graham, Fractional Max-Pooling, arXiv:1412.6071. `torch.nn.functional.fractional_max_pool2d` has the same
+      windows.
     """
     x, op, samples = _placed(key, x, window_shape, output_shape, axes)
     check_countable("x", op.window.input_shape)
@@ -107,20 +110,20 @@ def fractional_avg_pool(
     *,
     axes: tuple[int, ...] | None = None,
 ) -> Array:
-    """Computes the average of windows that lie at pseudo-random distances.
+    """Computes the average of windows at pseudo-random distances.
 
-    `y[b, i, j, c] = mean over (u, v) of x[b, start(i) + u, start(j) + v, c]`; the same key places
-    the windows as in `fractional_max_pool`.
+    `y[b, i, j, c] = mean over (u, v) of x[b, start(i) + u, start(j) + v, c]`; one key gives the same windows here as
+    in `fractional_max_pool`.
 
-    Gradient: each cotangent is spread evenly over its window; overlapping windows add up. The random
-    numbers are kept, not x. 8- and 16-bit floats add in float32 and are rounded once. Forward and
-    reverse mode, to any order; no scatter.
+    Gradient: every element of a window gets an equal part of its cotangent, and overlapping windows add up. The
+    residual is the random numbers, not x. 8- and 16-bit floats are added in float32 and rounded once. Forward and
+    reverse mode, to any order.
 
     {fractional}
 
     Returns:
-      Array of the shape of x but for the pooled axes, of the sizes `output_shape`; the dtype of x,
-      but that of `jnp.mean` for integers or bool.
+      Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x, or of
+      `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -134,8 +137,8 @@ def fractional_avg_pool(
       Array([0.5, 2.5, 3.5, 5.5, 6.5, 8.5], dtype=float32)
 
     References:
-      Graham, Fractional Max-Pooling, arXiv:1412.6071. The windows of `tf.nn.fractional_avg_pool` are
-      of different lengths and the same for all channels.
+      Graham, Fractional Max-Pooling, arXiv:1412.6071. In `tf.nn.fractional_avg_pool` windows differ in length, and
+      all channels share them.
     """
     x, op, samples = _placed(key, x, window_shape, output_shape, axes)
     x = as_float(x)
@@ -145,19 +148,19 @@ def fractional_avg_pool(
 def _placed(
     key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
 ) -> tuple[Array, FractionalPool, Array]:
-    """The input, the op of the maximum, and the random numbers that place its windows."""
+    """The input as an array, the op of the max pool, and the random numbers for the starts of its windows."""
     check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(x)
     place = place_by_type(x)
     whole = place.whole(x.shape) if place else x.shape
     op = fractional_op(whole, window_shape, output_shape, axes)
     check_whole(x, *op.window.axes)
-    lanes = [1 if axis in op.window.axes else size for axis, size in enumerate(whole)]
-    return x, op, jax.random.uniform(key, (len(op.dims), *lanes), chance_dtype(x.dtype))
+    random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(whole)]
+    return x, op, jax.random.uniform(key, (len(op.dims), *random_shape), chance_dtype(x.dtype))
 
 
 def _of_shards(op: Fractional, x: Array, samples: Array) -> Array:
-    """What the op gives of x, on each device where x is sharded along other axes."""
+    """Run the op on x, per device if x is sharded along axes that are not pooled."""
     place = place_by_type(x)
     if place is None:
         return apply_given(op, x, *samples)[0]
@@ -172,7 +175,10 @@ def fractional_op(
     axes: Any,
     chance: str = "float32",
 ) -> FractionalPool:
-    """The arguments of a fractional pool over an array of `shape`, checked; `chance` as in `RandomAxis`."""
+    """The op of a fractional pool over an array of `shape`, with checked arguments.
+
+    `chance` is the dtype of the random numbers.
+    """
     output_shape = listed(output_shape)
     if not is_sequence(output_shape) or not output_shape:
         rule = "a tuple of positive ints, one per pooled axis"
@@ -212,41 +218,38 @@ def stochastic_pool(
     *,
     axes: tuple[int, ...] | None = None,
 ) -> Array:
-    """Draws one element of each window, in proportion to its value.
+    """Draws one element of each window, with a probability proportional to its value.
 
-    `y[b, i, j, c] = x[b, i * s - p + u, j * s - p + v, c]` with (u, v) drawn with the probability
-    `w[u, v] / sum(w)`, where `w[u, v] = max(x[b, i * s - p + u, j * s - p + v, c], 0)`, with B
-    batch, H W spatial, C channels, strides s, low padding p and taps u, v inside the window. Every
-    window draws for itself, also where windows overlap. With `key=None`, for evaluation, the mean
-    of a draw: `y = sum(w * x) / sum(w)`. A window whose weights are all 0 gives its first element,
-    both ways. One uniform number decides each window: in float32 an element whose share of the sum is
-    below about 1e-7 may never be drawn.
+    `y[b, i, j, c] = x[b, i * s - p + u, j * s - p + v, c]` with (u, v) drawn with the probability `w[u, v] / sum(w)`,
+    where `w[u, v] = max(x[b, i * s - p + u, j * s - p + v, c], 0)`, with B batch, H W spatial, C channels, strides s,
+    low padding p and taps u, v inside the window. Overlapping windows draw independently. With `key=None`, for
+    evaluation, y is the mean of a draw, `sum(w * x) / sum(w)`. A window whose weights are all 0 gives its first real
+    element. Each window draws one uniform number, so in float32 an element with less than about 1e-7 of the weight
+    may never be drawn.
 
-    Gradient: of a draw, the cotangent goes to the element drawn, overlapping windows add up, all
-    others get zeros; the residual is one unsigned index per output element. With `key=None` it is
-    the derivative of the formula, 0 for elements of weight 0; kept are x and the output. Padding is
-    never drawn and weighs nothing. A NaN in a window is drawn before all else and makes the mean NaN;
-    so does +inf before all numbers, and the mean is +inf. 8- and 16-bit floats are weighed and added
-    in float32 and rounded once. Forward and reverse mode, to any order; no scatter.
+    Gradient: the cotangent of a draw goes to the drawn element, overlapping windows add up, all other elements get
+    zeros; the residual is one unsigned index per output element. With `key=None` the gradient is the derivative of
+    the formula, 0 for elements of weight 0, and the residual is x and y. Padding has weight 0 and is never drawn. NaN
+    is drawn before +inf, and +inf before any number; the mean is NaN or +inf then. 8- and 16-bit floats are weighted
+    and added in float32 and rounded once. Forward and reverse mode, to any order.
 
     Args:
-      key: a PRNG key, as of `jax.random.key(0)`, or None to take the weighted mean. The same key
-        draws the same elements.
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
-        bool.
-      window_shape: one positive int per pooled axis; an int for all of `axes`.
+      key: a PRNG key such as `jax.random.key(0)`, or None for the weighted mean. One key always draws the same
+        elements.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x, but that of `jnp.mean`
-      for the mean of integers or bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the mean of integers or
+      bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding.
+        contain only padding.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -274,7 +277,7 @@ def stochastic_pool(
     if split:
         y: Array = split.apply(drawn, op, x, *map(split.place.part, chance))
         return y
-    lies = jax.typeof(x).sharding
-    if any(lies.spec):  # along axes of symbolic sizes, of which there is no split
-        chance = tuple(reshard(each, lies) for each in chance)
+    sharding = jax.typeof(x).sharding
+    if any(sharding.spec):  # x is sharded along axes of symbolic sizes, which have no split
+        chance = tuple(reshard(each, sharding) for each in chance)
     return drawn(op, x, *chance)

@@ -1,4 +1,7 @@
-"""Medians, elements of any rank, and the k largest along an axis."""
+"""Public order statistics: `median_pool`, `rank_pool` for any rank, and `k_max_pool` for the k largest along an axis.
+
+The windowed pools select one element of each window by its rank, with the tie rules and masks of max pooling.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from jaxpool._shards.place import on_shards, place_by_type
 from jaxpool._shards.split import check_whole
 from jaxpool._shards.whole import Local
 
-# In the words of `numpy.quantile`.
+# The names are those of `numpy.quantile`.
 Method = Literal["higher", "lower", "midpoint"]
 
 
@@ -50,29 +53,27 @@ def median_pool(
 ) -> Array:
     """Computes the median of each window.
 
-    `y[b, i, j, c]` is the element of rank `n // 2`, counted from 0, of the n real elements
-    `x[b, i * s - p + u * d, j * s - p + v * d, c]`, letters as in `max_pool`. Of an even n it is the
-    higher of the two in the middle, unless `method` says otherwise. Padding is not an element. Small
-    windows are ranked by comparators, large ones by a loop that counts, tap by tap; both hold a few
-    arrays of the size of the output.
+    `y[b, i, j, c]` is the element of rank `n // 2`, counted from 0, among the n real elements
+    `x[b, i * s - p + u * d, j * s - p + v * d, c]`, with the letters of `max_pool`. For even n this is the higher of
+    the two middle elements; `method` changes that. Padding is not an element.
 
-    Gradient: to the element chosen, as of `max_pool`; with `ties="split"` shared by all that equal
-    it. With `method="midpoint"` each of the two gets half of the cotangent. NaN ranks above every
-    number, zeros of both signs are equal. The residual is one unsigned index per output (with "split" a
-    bit per tap, or of more than 64 taps x and y), and with "midpoint" two of them. No scatter.
+    Gradient: to the selected element as in `max_pool`, or in equal parts to all equal elements with `ties="split"`.
+    With `method="midpoint"` each middle element gets half of the cotangent. NaN ranks above every number, and zeros
+    of both signs tie. The residual is one unsigned index per output, two for "midpoint"; with "split" it is one bit
+    per tap, or x and y for large windows.
 
-    {x}
+    {x}, also bool.
     {sizes}
-      ceil_mode: round the output size up.
-      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
-        out is as padding, whatever stands there; a window in which nothing counts gives 0.
-      method: the median of an even n, in the words of `numpy.quantile`: the "higher" or the "lower" of
-        the two elements in the middle, or "midpoint", their mean.
+      ceil_mode: whether to round the output size up.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
+        as padding, even NaN. A window without a True gives 0.
+      method: the median for even n, named as in `numpy.quantile`: the "higher" or the "lower" of the two middle
+        elements, or "midpoint", their mean.
     {choice}
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x, but that of `jnp.mean` for the "midpoint"
-      of integers and bools.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the "midpoint" of integers
+      and bool.
 
     {errors}
 
@@ -91,8 +92,8 @@ def median_pool(
       Array([2., 3.], dtype=float32)
 
     References:
-      `scipy.ndimage.median_filter`, whose border has elements; `torch.median` has the "lower" one,
-      `jnp.median` the "midpoint"; Batcher, Sorting Networks and their Applications.
+      `scipy.ndimage.median_filter`, which pads its border with elements; `torch.median` is "lower", `jnp.median` is
+      "midpoint"; Batcher, Sorting Networks and their Applications.
     """
     x, _, element = _checked(
         x,
@@ -130,16 +131,16 @@ def rank_pool(
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
-    """Computes the element of a rank of each window: 0 is the smallest, -1 the largest.
+    """Computes the element of a given rank in each window: 0 is the smallest, -1 the largest.
 
-    Gradient: as of `median_pool`, to the element chosen. NaN ranks above every number.
+    Gradient: as in `median_pool`, to the selected element. NaN ranks above every number.
 
-    {x}
-      rank: an int from -n to n - 1, n being the real elements of the window that has the fewest.
+    {x}, also bool.
+      rank: an int from -n to n - 1, with n the smallest number of real elements in a window.
     {sizes}
-      ceil_mode: round the output size up.
-      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
-        out is as padding, whatever stands there; a window in which too few count for the rank gives 0.
+      ceil_mode: whether to round the output size up.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
+        as padding, even NaN. A window with too few other elements for the rank gives 0.
     {choice}
 
     {result}
@@ -178,7 +179,7 @@ def rank_pool(
 def _checked(
     x: Any, window_shape: Any, where: Any, ties: Any, autodiff: Any, **geometry: Any
 ) -> tuple[Array, Window, Callable[[Rank], Array]]:
-    """The checked x, the window, and the function that pools the element of a rank of each window."""
+    """The input as an array, the window, and a function that pools the element of a rank of each window."""
     x, window, split = checked(x, window_shape, ties, autodiff, **geometry)
     mask = masked(x, window, split, where)
 
@@ -195,7 +196,7 @@ def _checked(
 
 
 def check_rank(rank: Any, count: int) -> int:
-    """The rank as an int; raises unless each window of at least `count` elements has one of it."""
+    """The rank as an int; raises unless every window, of at least `count` elements, has an element of that rank."""
     rule = f"an int from {-count} to {count - 1}"
     hint = "0 is the smallest element, -1 the largest."
     if not is_int(rank):
@@ -208,16 +209,15 @@ def check_rank(rank: Any, count: int) -> int:
 @public
 @filled
 def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
-    """Takes the k largest elements along an axis, in the order in which they stand.
+    """Selects the k largest elements along an axis, in their original order.
 
-    Gradient: each cotangent goes to the element it belongs to, all others get zeros; of equal
-    elements the first are taken, and NaN is larger than every number. The residual is one unsigned
-    index per output element; the backward writes each place at most once, so its bits are the same on
-    every run. Forward and reverse mode, to any order.
+    Gradient: each cotangent goes to its element, all other elements get zeros. Of equal elements the first are
+    selected, and NaN is larger than every number. The residual is one unsigned index per output element. The gradient
+    has the same bits on every run. Forward and reverse mode, to any order.
 
     Args:
       x: array of at least one axis; floats, integers or bool.
-      k: how many, an int from 1 to the size of the axis.
+      k: the number of elements, an int from 1 to the size of the axis.
       axis: the axis, of known size; -2 is the one before the channels.
 
     Returns:
@@ -246,7 +246,8 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
         raise ArgumentError("k", rule, k, "Ask for fewer, or name another axis.")
     place = place_by_type(x)
     op = KMax(at, size, operator.index(k))
-    if place:  # else XLA gathers the axes along which nothing is chosen
+    if place:
+        # Run per shard: XLA would all-gather the axes along which nothing is selected.
         y: Array = on_shards(Local(op), place, x)
         return y
     return apply(op, "jvp", x)

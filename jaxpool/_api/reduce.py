@@ -1,4 +1,7 @@
-"""Maximum and minimum along whole axes, and maxout."""
+"""Public `max`, `min` and `maxout`: reductions along whole axes with the arguments of `jax.numpy.max`.
+
+Checks of the `axis`, `where` and `initial` arguments are here too; other modules of `_api` use them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ Axis = int | Sequence[int] | None
 
 
 def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
-    """`axis` as distinct non-negative axes of known size; None is all of them."""
+    """`axis` as distinct non-negative ints, each of an axis of known size; None is all axes."""
     ndim = len(shape)
     rule = f"None, an int or distinct ints from {-ndim} to {ndim - 1}" if ndim else "None or ()"
     entries = tuple(range(ndim)) if axis is None else axis if is_sequence(axis) else (axis,)
@@ -55,7 +58,7 @@ def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
-    """`where`, or another argument, as an array of bools of the rank of `shape`, to which it broadcasts."""
+    """A mask argument as a boolean array that broadcasts to `shape` and has its rank."""
     if not is_array(where) and not isinstance(where, bool):
         raise not_an_array(argument, where, "an array of bools")
     mask = converted(argument, where)
@@ -75,7 +78,7 @@ def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
 
 
 def _bools_of(argument: str, dtype: Any) -> str:
-    """How to get bools from numbers: from integers that are episode ids or lengths, `argument != 0` would be wrong."""
+    """A hint how to make bools from numbers; `argument != 0` would be wrong for episode ids and for lengths."""
     if not jnp.issubdtype(dtype, jnp.integer):
         return f"Pass {argument} != 0."
     if argument == "reset":
@@ -84,19 +87,19 @@ def _bools_of(argument: str, dtype: Any) -> str:
 
 
 def _holds(dtype: Any, value: Any) -> bool:
-    """Whether a number is one of `dtype`, but for rounding and overflow to infinity."""
+    """True if `dtype` can represent a number, except for rounding and overflow to infinity."""
     if dtype == jnp.bool_:
         return value in (0, 1)
     if not dtypes.is_float(dtype):
         info = jnp.iinfo(dtype)
         return bool(info.min <= value <= info.max and value == int(value))
     with np.errstate(all="ignore"):
-        held = np.asarray(value, np.float64).astype(dtype).astype(np.float64)
-    return bool(np.isnan(held)) == (value != value)
+        rounded = np.asarray(value, np.float64).astype(dtype).astype(np.float64)
+    return bool(np.isnan(rounded)) == (value != value)
 
 
 def _initial(initial: Any, dtype: Any) -> Array:
-    """`initial` as an array without axes."""
+    """`initial` as a scalar array of `dtype`."""
     rule = "a number or an array without axes"
     number = isinstance(initial, (bool, int, float))
     if not number and not is_array(initial):
@@ -113,10 +116,10 @@ def _initial(initial: Any, dtype: Any) -> Array:
             )
         return array.astype(dtype)
     try:
-        held = _holds(dtype, known)
+        representable = _holds(dtype, known)
     except OverflowError:
-        held = False
-    if not held:
+        representable = False
+    if not representable:
         raise ArgumentError("initial", f"a number that {dtype} holds", known, "Pass another.")
     return jnp.asarray(known, dtype)
 
@@ -172,27 +175,26 @@ def max(
 ) -> Array:
     """Computes the largest element along axes.
 
-    `y[i] = max over j of x[i, j]`, with i the axes that stay and j those that are reduced.
+    `y[i] = max over j of x[i, j]`, with i the remaining axes and j the reduced axes.
 
-    Gradient: the cotangent is divided equally among the elements that attain the maximum, or goes
-    to the one that `ties` chooses; all others get zeros. NaN is larger than every number: the
-    output is NaN and its cotangent goes to the NaNs alone. -inf is an ordinary value. The residual
-    is x and y, with `ties="first"` or `"last"` one unsigned index per output. The backward holds no
-    scatter.
+    Gradient: the cotangent is divided equally among the elements that attain the maximum, or goes to the element that
+    `ties` selects; all others get zeros. NaN is larger than every number: the output is NaN, and only NaNs get its
+    cotangent. -inf is an ordinary value. The residual is x and y, with `ties="first"` or `"last"` one unsigned index
+    per output.
 
     Args:
-      x: array of any shape; floats, integers and bool (where max is "or").
-      axis: an int, a tuple of distinct ints, or None for all axes; negative ones count from the
-        end. Row-major order follows it. Reduced axes must have a known size.
-      keepdims: whether reduced axes stay, of size 1.
-      where: array of bools that broadcasts to x: the elements that count. Needs `initial`.
-      initial: number or array without axes, cast to the dtype of x: the least that the result can
-        be. It takes no share in a tie with an element, and gets the cotangent where it is greater.
-      ties: which of equal elements gets the cotangent: "split" among all, the "first" or the "last".
+      x: array of any shape; floats, integers or bool (max is "or").
+      axis: an int, a tuple of distinct ints, or None for all axes; a negative axis counts from the end. Row-major
+        order follows the order of `axis`. Reduced axes must have a known size.
+      keepdims: whether reduced axes remain, with size 1.
+      where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
+      initial: a number or scalar array, cast to the dtype of x: a lower bound of the result. If it is greater than
+        every element, it gets the cotangent; in a tie the elements get all of it.
+      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
       autodiff: "vjp", or "jvp" for `jax.jvp`, `jax.linearize` and `jax.jacfwd` too.
 
     Returns:
-      Array of the shape of x without the reduced axes, or with each of size 1; the dtype of x.
+      Array of the shape of x without the reduced axes, or with size 1 for each; the dtype of x.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -210,7 +212,7 @@ def max(
              [1. , 0. , 0. ]], dtype=float32)
 
     References:
-      The arguments of `jax.numpy.max`, whose ties split too; its gradient at a NaN is NaN.
+      The arguments of `jax.numpy.max`, which also splits ties; its gradient at a NaN is NaN.
     """
     return _reduction("max", x, axis, keepdims, where, initial, ties, autodiff)
 
@@ -228,21 +230,21 @@ def min(
 ) -> Array:
     """Computes the smallest element along axes.
 
-    `y[i] = min over j of x[i, j]`, with i the axes that stay and j those that are reduced.
+    `y[i] = min over j of x[i, j]`, with i the remaining axes and j the reduced axes.
 
-    Gradient: as of `max`, to the elements that attain the minimum. NaN is smaller than every number.
+    Gradient: as in `max`, to the elements that attain the minimum. NaN is smaller than every number.
 
     Args:
-      x: array of any shape; floats, integers and bool (where min is "and").
+      x: array of any shape; floats, integers or bool (min is "and").
       axis: an int, a tuple of distinct ints, or None for all axes.
-      keepdims: whether reduced axes stay, of size 1.
-      where: array of bools that broadcasts to x: the elements that count. Needs `initial`.
-      initial: number or array without axes: the greatest that the result can be.
-      ties: which of equal elements gets the cotangent: "split" among all, the "first" or the "last".
+      keepdims: whether reduced axes remain, with size 1.
+      where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
+      initial: a number or scalar array: an upper bound of the result.
+      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
-      Array of the shape of x without the reduced axes, or with each of size 1; the dtype of x.
+      Array of the shape of x without the reduced axes, or with size 1 for each; the dtype of x.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -264,18 +266,18 @@ def min(
 
 @public
 def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Array:
-    """Computes the maximum of each group of neighbours along an axis, the maxout unit.
+    """Computes the maximum of each group of neighbouring elements along an axis, the maxout unit.
 
-    `y[..., g] = max over j < k of x[..., g * k + j]`, with G groups and k = size / G.
+    `y[..., g] = max over j < k of x[..., g * k + j]`, with G groups and `k = size / G`.
 
-    Gradient: as of `max`: the cotangent of a group goes to the element that attains its maximum.
-    Works in forward and reverse mode.
+    Gradient: as in `max`, to the elements that attain the maximum of their group. Forward and reverse mode, to any
+    order.
 
     Args:
-      x: array of any shape but (); floats, integers and bool.
-      groups: how many outputs, a positive int that divides the size of the axis.
-      axis: the axis along which neighbours are grouped, of known size.
-      ties: which of equal elements gets the cotangent: "split" among all, the "first" or the "last".
+      x: array of at least one axis; floats, integers or bool.
+      groups: the number of outputs, a positive int that divides the size of the axis.
+      axis: the axis along which elements are grouped, of known size.
+      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
 
     Returns:
       Array of the shape of x with `groups` along the axis; the dtype of x.

@@ -1,4 +1,8 @@
-"""Pools over boxes of images."""
+"""Public pooling over boxes of images: `roi_align` and `roi_max_pool`.
+
+Boxes are arrays (K, 4) with an image index for each box. The checks of boxes and cells, and `gathered`, also serve
+`levels`, `segments` and the drop-ins for torchvision.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +36,11 @@ from jaxpool._shards.place import shard_axes
 from jaxpool._shards.split import check_whole
 
 Sizes = int | Sequence[int]
-Result = TypeVar("Result")  # an array or several
+Result = TypeVar("Result")  # an array or a tuple of arrays
 
 
 def integers(argument: str, value: Any, shape: Sequence[int], count: int | None) -> Array:
-    """`value` as an array of integers of `shape`, from 0 to below `count` where they are known."""
+    """`value` as an array of integers of `shape`; raises if a concrete value is not in `range(count)`."""
     if not isinstance(value, (jax.Array, np.ndarray)):
         raise not_an_array(argument, value, "an array of integers")
     array = value
@@ -58,10 +62,9 @@ def integers(argument: str, value: Any, shape: Sequence[int], count: int | None)
 def gathered(
     function: Callable[..., Result], front: int, behind: int, x: Array, *given: Array
 ) -> Result:
-    """`function(x, *given)`, of which `front` axes stand before the last axes of x, `behind` of them.
+    """Call `function(x, *given)`, and let XLA choose the sharding inside where types show one.
 
-    Where types of arrays say how they are sharded, the compiler lays out what lies between; the
-    result is sharded along those last axes as x is.
+    The result has `front` unsharded axes, followed by the last `behind` axes of x with their sharding.
     """
     meshes = [jax.typeof(array).sharding.mesh for array in (x, *given)]
     here = jax.sharding.get_abstract_mesh()
@@ -70,12 +73,12 @@ def gathered(
         return function(x, *given)
     spec = jax.typeof(x).sharding.spec[x.ndim - behind :]
     out = PartitionSpec(*(None,) * front, *spec)
-    with jax.sharding.use_abstract_mesh(mesh):  # that of the arrays, if none is set
+    with jax.sharding.use_abstract_mesh(mesh):
         return jax.sharding.auto_axes(function, out_sharding=out)(x, *given)
 
 
 def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array, ...]:
-    """x (B, H, W, C), flat boxes (n, 4) and, if x has an axis of images, the image of each box."""
+    """x of shape (B, H, W, C), flat boxes (n, 4) and, if x has an axis of images, the image of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
         rule = "an array (..., K, 4) of (y0, x0, y1, x1)"
         torch = boxes.shape[-1:] == (5,)
@@ -102,7 +105,7 @@ def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array
 
 
 def images_of(boxes: Array, batch_indices: Any, count: int) -> Array:
-    """The image of each box, flat: `batch_indices`, or the first axis of boxes (B, K, 4), of which `count` is B."""
+    """The image of each box, flat: `batch_indices`, or the first axis of boxes (B, K, 4), which has size `count`."""
     if batch_indices is not None:
         images = integers("batch_indices", batch_indices, boxes.shape[:-1], count)
         return within(images.reshape(-1), count)
@@ -116,7 +119,7 @@ def images_of(boxes: Array, batch_indices: Any, count: int) -> Array:
 def _pooled(
     pool: Callable[..., Array], boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]
 ) -> Array:
-    """`pool(*xs)`, with the leading axes of `boxes` in place of one axis of all boxes."""
+    """`pool(*xs)` for flat boxes, reshaped to the leading axes of `boxes`."""
     x, flat = xs[:2]
     if flat.shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), float_dtype(x.dtype))
@@ -137,35 +140,30 @@ def roi_align(
     aligned: bool = True,
     kind: Literal["avg", "max"] = "avg",
 ) -> Array:
-    """Computes the average, or the maximum, of points between pixels in each cell of boxes (y0, x0, y1, x1).
+    """Computes the average or maximum of interpolated points in each cell of boxes (y0, x0, y1, x1).
 
-    Boxes have rows first; those of torchvision are `boxes[..., [1, 0, 3, 2]]`.
+    Boxes have rows first: torchvision boxes are `boxes[..., [1, 0, 3, 2]]` here.
 
-    `y[k, i, j, c] = sum over (h, w) of down[k, i, h] * across[k, j, w] * x[b_k, h, w, c]`, with K
-    boxes, cells (i, j), rows H, columns W, channels C; `down` and `across` hold the weights of
-    bilinear interpolation at `samples` points an axis of a cell, spread evenly. A point more than a
-    pixel outside the image counts as 0, one less than that as the nearest pixel. A box without area
-    gives 0, and so does one with `y1 < y0` or `x1 < x0`; without `aligned` it starts at (y0, x0) and is a
-    pixel long there.
+    `y[k, i, j, c] = sum over (h, w) of down[k, i, h] * across[k, j, w] * x[b_k, h, w, c]`, with K boxes, cells (i,
+    j), rows H, columns W, channels C. `down` and `across` are the weights of bilinear interpolation at `samples`
+    evenly spaced points per cell and axis. A point more than a pixel outside the image counts as 0, a nearer point as
+    the nearest pixel. A box gives 0 if it has no area, `y1 < y0` or `x1 < x0`; without `aligned` it is extended to at
+    least one pixel from (y0, x0).
 
-    Gradient: that of the formula, to x and to the boxes, in forward and reverse mode and to any
-    order; at a pixel's centre, where the weights have a corner, to the boxes from the right. For
-    "max" the cotangent goes to the first of the largest points, rounded to the type of x. The same
-    bits on every run, and memory that grows with the result, `down` and `across`. On CPU, with up to
-    4 samples or "max", a cell reads the pixels around its points, and backward adds to them, one after
-    another; else, and for the gradient of boxes, both directions are matrix products of whole images,
-    a group of boxes at a time, and nothing scatters. Products are taken and added in
-    float32, or in float64 for float64, and rounded once. NaN and infinities of x reach the cells
-    whose points have them as neighbours; in the gradient of boxes they count as 0.
+    Gradient: the derivative of the formula, with respect to x and the boxes. At the centre of a pixel, where the
+    weights have a kink, boxes get the derivative from the right. For "max" the cotangent goes to the first of the
+    largest points, which are rounded to the dtype of x. NaN and infinities of x reach the cells whose points have
+    them as neighbours, and count as 0 in the gradient of boxes. Sums are in float32, or in float64 for float64, and
+    the same on every run. Forward and reverse mode, to any order.
 
     {boxes}
-      samples: points an axis of a cell, an int from 1 to 1024.
-      aligned: whether coordinates count from the corner of a pixel: half a pixel is taken off.
-        Without it they count from its centre, and a box is at least a pixel long.
+      samples: points per cell and axis, an int from 1 to 1024.
+      aligned: True counts coordinates from the corner of a pixel, so half a pixel is subtracted. False counts from
+        its centre, and a box is at least one pixel long.
       kind: "avg" or "max" of the points of a cell.
 
     Returns:
-      Array (..., K, *output_shape, C) of the dtype of x; of integers and bools that of `jnp.mean`.
+      Array of shape (..., K, *output_shape, C); the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     {wrong}
 
@@ -180,8 +178,8 @@ def roi_align(
       Array([[2. , 0.5, 2. , 0.5]], dtype=float32)
 
     References:
-      He et al., Mask R-CNN, arXiv:1703.06870; `torchvision.ops.roi_align`, whose gradient goes to x alone, and which
-      gives a box without area the value at its place. MMCV and OpenVINO for "max"; ONNX compares weighted pixels there.
+      He et al., Mask R-CNN, arXiv:1703.06870; `torchvision.ops.roi_align`, which has a gradient for x only, and
+      interpolates x for a box without area. "max" is as in MMCV and OpenVINO; ONNX compares weighted pixels.
     """
     x, boxes = as_array(x), as_array(boxes, "boxes")
     cells = cells_of("output_shape", output_shape)
@@ -201,11 +199,13 @@ def roi_align(
 
 
 def _largest_points(op: BoxMean, samples: int, x: Array, boxes: Array, *images: Array) -> Array:
-    """The maximum of each `samples` x `samples` points; where they are many, of a few boxes at a time."""
+    """The maximum of each `samples` x `samples` points; if there are many, for a few boxes at a time."""
 
     def largest(given: Sequence[Array]) -> Array:
         points, window = box_mean(op, x, *given), (samples,) * 2
-        with shard_axes(None):  # of x alone, not of cells
+        with shard_axes(
+            None
+        ):  # `jaxpool.sharded` set the sharding of x, which the points do not have
             return max_pool(points, window, window, autodiff="jvp")
 
     count, together = boxes.shape[0], boxes_at_once(op, x.shape[-1], samples)
@@ -217,8 +217,8 @@ def _largest_points(op: BoxMean, samples: int, x: Array, boxes: Array, *images: 
         rest = ((0, groups * together - count), *((0, 0),) * (array.ndim - 1))
         return jnp.pad(array, rest).reshape(groups, together, *array.shape[1:])
 
-    found = lax.map(jax.checkpoint(largest), tuple(map(grouped, (boxes, *images))))
-    return found.reshape(groups * together, *found.shape[2:])[:count]
+    chunks = lax.map(jax.checkpoint(largest), tuple(map(grouped, (boxes, *images))))
+    return chunks.reshape(groups * together, *chunks.shape[2:])[:count]
 
 
 @public
@@ -234,27 +234,25 @@ def roi_max_pool(
 ) -> Array:
     """Computes the largest pixel of each cell of boxes (y0, x0, y1, x1), rounded to whole pixels.
 
-    Boxes have rows first; those of torchvision are `boxes[..., [1, 0, 3, 2]]`.
+    Boxes have rows first: torchvision boxes are `boxes[..., [1, 0, 3, 2]]` here.
 
-    `y[k, i, j, c] = max of x[b_k, h, w, c]` over the rows h of cell i and the columns w of cell j of
-    box k. Corners are rounded, halves away from 0, and belong to the box: it has `max(y1 - y0 + 1, 1)`
-    rows, so one with `y1 < y0` has the row y0. Of n rows cell i of I holds those from `floor(i * n / I)`
-    to below `ceil((i + 1) * n / I)`, where they are in the image; a cell without any pixel gives 0. As
-    in torchvision these bounds are computed in float32, in float64 for boxes of that: a cell may begin
-    a row earlier or end one later.
+    `y[k, i, j, c] = max of x[b_k, h, w, c]` over the rows h of cell i and the columns w of cell j of box k. Corners
+    are rounded, halves away from 0, and belong to the box: it has `max(y1 - y0 + 1, 1)` rows. Cell i of I has the
+    rows from `floor(i * n / I)` to below `ceil((i + 1) * n / I)` of n rows, as far as they are in the image; a cell
+    without pixels gives 0. These bounds are computed in float32 (float64 for float64 boxes), as in torchvision, so a
+    cell may have one more row at either end.
 
-    Gradient: the cotangent of a cell goes to the pixel that attains its maximum, as `ties` says, and
-    that of a cell without pixels nowhere; none goes to the boxes. NaN is larger than every number.
-    The residual is an unsigned position an output; x and y with "split". Cotangents add in float32,
-    or in float64 for float64, one box after another: the same bits on every run. On CPU by a scatter,
-    which adds in order there, and else by none. Forward and reverse mode, to any order.
+    Gradient: the cotangent of a cell goes to the pixel that attains its maximum, by `ties`; boxes get none. NaN is
+    larger than every number. The residual is one unsigned position per output element, with "split" x and y.
+    Cotangents add up in float32, or in float64 for float64, with the same bits on every run. Forward and reverse
+    mode, to any order.
 
     {boxes}
-      ties: which of equal pixels gets the cotangent, in row-major order: the "first", the "last", or
-        all of them equal shares, "split".
+      ties: which of equal pixels gets the cotangent: the "first" or the "last" in row-major order, or all of them in
+        equal parts ("split").
 
     Returns:
-      Array (..., K, *output_shape, C) of the dtype of x.
+      Array of shape (..., K, *output_shape, C); the dtype of x.
 
     {wrong}
 
@@ -272,7 +270,7 @@ def roi_max_pool(
              [0., 0., 0., 0.]], dtype=float32)
 
     References:
-      Girshick, Fast R-CNN, arXiv:1504.08083; `torchvision.ops.roi_pool`, which passes over NaN.
+      Girshick, Fast R-CNN, arXiv:1504.08083; `torchvision.ops.roi_pool`, which skips NaN.
     """
     x, boxes = as_array(x), as_array(boxes, "boxes")
     cells = cells_of("output_shape", output_shape)
@@ -285,7 +283,7 @@ def roi_max_pool(
 
 
 def box_max(cells: tuple[int, ...], scale: float, ties: Ties, x: Array, *given: Array) -> Array:
-    """The largest pixel of each cell (K, *cells, C), of boxes and their images."""
+    """The largest pixel of each cell, (K, *cells, C); `given` are the boxes and perhaps their images."""
     count = given[0].shape[0]
     if count * math.prod(cells) >= 2**31:
         rule, hint = "of fewer than 2**31 cells in all", "Pool some boxes at a time."
@@ -298,7 +296,7 @@ def box_max(cells: tuple[int, ...], scale: float, ties: Ties, x: Array, *given: 
 
 
 def cells_of(argument: str, value: Any) -> tuple[int, ...]:
-    """How many cells a box has, down and across."""
+    """The number of cells of a box, down and across."""
     cells = per_axis(argument, value, 2)
     if math.prod(cells) >= 2**20:
         rule = "fewer than 2**20 cells in all"
@@ -307,7 +305,7 @@ def cells_of(argument: str, value: Any) -> tuple[int, ...]:
 
 
 def scale_of(spatial_scale: Any) -> float:
-    """What boxes are multiplied with."""
+    """The checked factor of box coordinates."""
 
     def holds(value: float) -> bool:
         return 0 < value < math.inf
@@ -316,7 +314,7 @@ def scale_of(spatial_scale: Any) -> float:
 
 
 def samples_of(samples: Any) -> int:
-    """How many points a cell has along an axis."""
+    """The checked number of points per cell and axis."""
     rule = "an int from 1 to 1024"
     if not is_int(samples):
         raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)

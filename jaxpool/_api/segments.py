@@ -1,4 +1,7 @@
-"""The extreme, the sum and the mean of segments of rows."""
+"""Public maxima, minima, means and sums over segments of rows, as in `jax.ops.segment_max`.
+
+Tie rules and saved indices replace the scatter of the equivalent jax.numpy code. `soft_segments` calls `arguments`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from jaxpool._shards.split import check_whole
 def arguments(
     x: Array, segment_ids: Any, num_segments: Any, where: Any, indices_are_sorted: Any
 ) -> tuple[int, tuple[Array, ...]]:
-    """How many segments there are, the id of each row of x and, if there is one, a mask of the rank of x."""
+    """The number of segments, and the id of each row of x, followed by a mask with the rank of x if there is one."""
     if x.ndim < 1:
         raise ArgumentError("x", "an array (N, ...)", x.ndim, "Its rows are joined.", of="ndim")
     check_countable("x", known_sizes(x.shape, (0,), least=0))
@@ -52,9 +55,8 @@ def arguments(
     count = operator.index(num_segments)
     if not 0 <= count < 2**31:
         raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
-    rows = (
-        ids if ids.dtype == np.int32 else within(ids, count)
-    )  # all kernels drop other ids: a pass less
+    # Kernels drop int32 ids that are out of range, which saves a pass over the ids.
+    rows = ids if ids.dtype == np.int32 else within(ids, count)
     return count, (rows,) if where is None else (rows, mask_of(where, x.shape))
 
 
@@ -69,11 +71,11 @@ def _select(
 ) -> Array:
     x = as_array(x)
     choice("ties", ties, ("split", "first", "last"))
-    count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
+    count, ids_and_mask = arguments(x, segment_ids, num_segments, where, is_sorted)
     if 0 in (count, x.shape[0]):
         return jnp.full((count, *x.shape[1:]), losing(x.dtype, kind), x.dtype)
     op = SegmentSelect(kind, ties, count, is_sorted)
-    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *given)
+    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask)
 
 
 @public
@@ -87,24 +89,22 @@ def segment_max(
     indices_are_sorted: bool = False,
     ties: Ties = "split",
 ) -> Array:
-    """Computes the largest of the rows of each segment, element by element.
+    """Computes the maximum of the rows of each segment, element by element.
 
-    `y[s, ...] = max over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments.
+    `y[s, ...] = max over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments; for bool, max is "or".
 
-    Gradient: the cotangent is divided equally among the rows that attain the maximum, or goes to
-    the one that `ties` chooses. NaN is larger than every number. -inf is an ordinary value; a
-    segment without rows gives the least value of the type and sends its cotangent nowhere. The
-    residual is one int32 per output, with "split" one bit per element of x and one int32 per output. The
-    backward is a gather. The forward scatters with a maximum and counts with integers, for which no
-    order matters: the same bits on every run, on every platform, but for the sign of a 0 among zeros
-    of both signs. Forward and reverse mode, to any order.
+    Gradient: the cotangent is divided equally among the rows that attain the maximum, or goes to the row that `ties`
+    selects. NaN is larger than every number; -inf is an ordinary value. A segment without rows gives the lowest value
+    of the dtype, and its cotangent is dropped. The residual is the ids and one int32 per output, with "split" also
+    one bit per element of x. Results have the same bits on every run, except for the sign of a 0 among zeros of both
+    signs. Forward and reverse mode, to any order.
 
     {segments}
     {row_mask}
     {row_ties}
 
     Returns:
-      Array (num_segments, ...) of the dtype of x.
+      Array of shape (num_segments, ...); the dtype of x.
 
     {wrong}
 
@@ -118,7 +118,7 @@ def segment_max(
       Array([0. , 0.5, 0. , 0.5], dtype=float32)
 
     References:
-      `jax.ops.segment_max`, whose sums of cotangents scatter.
+      `jax.ops.segment_max`, whose gradient adds cotangents by a scatter.
     """
     is_sorted = indices_are_sorted
     return _select("max", x, segment_ids, num_segments, where, is_sorted, ties)
@@ -135,19 +135,20 @@ def segment_min(
     indices_are_sorted: bool = False,
     ties: Ties = "split",
 ) -> Array:
-    """Computes the smallest of the rows of each segment, element by element.
+    """Computes the minimum of the rows of each segment, element by element.
 
-    `y[s, ...] = min over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments.
+    `y[s, ...] = min over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments; for bool, min is
+    "and".
 
-    Gradient: as of `segment_max`, to the rows that attain the minimum. NaN is smaller than every
-    number; a segment without rows gives the greatest value of the type.
+    Gradient: as in `segment_max`, to the rows that attain the minimum. NaN is smaller than every number. A segment
+    without rows gives the highest value of the dtype.
 
     {segments}
     {row_mask}
     {row_ties}
 
     Returns:
-      Array (num_segments, ...) of the dtype of x.
+      Array of shape (num_segments, ...); the dtype of x.
 
     {wrong}
 
@@ -175,22 +176,23 @@ def segment_max_with_argmax(
     indices_are_sorted: bool = False,
     ties: Ties = "first",
 ) -> tuple[Array, Array]:
-    """Computes the largest of the rows of each segment, element by element, and which row it is of.
+    """Computes the maximum of the rows of each segment, element by element, and the index of its row.
 
-    `y[s, j] = x[indices[s, j], j]`, the largest of the `x[n, j]` with `segment_ids[n] == s`, j a position along all
-    axes behind the first.
+    `y[s, j] = x[indices[s, j], j]`, the largest of the `x[n, j]` with `segment_ids[n] == s`, with j a position along
+    all axes after the first.
 
-    Gradient: of y, as of `segment_max`; `indices` are integers and have none. With a NaN in a segment
-    the index is that of the NaN that `ties` chooses. A segment without rows has the index N, which names no row: jax
-    leaves out an update there, and a gather with `mode="fill"` fills it. The residual is that of `segment_max`.
+    Gradient: y has the gradient of `segment_max`; `indices` are integers and have none. If a segment has a NaN, the
+    index is the index of the NaN that `ties` selects. A segment without rows has the index N, which is out of range:
+    jax drops an update there, and a gather with `mode="fill"` fills it. The residual is the residual of
+    `segment_max`.
 
     {segments}
     {row_mask}
-      ties: which of equal rows gets the cotangent and is named by `indices`: the "first" or the "last". "split"
-        divides the cotangent among all of them and names the first.
+      ties: which of equal rows gets the cotangent and the index: the "first" or the "last". "split" divides the
+        cotangent among all of them and returns the index of the first.
 
     Returns:
-      y, an array (num_segments, ...) of the dtype of x, and `indices`, an int32 array of the same shape.
+      y, an array of shape (num_segments, ...) and of the dtype of x, and `indices`, an int32 array of the same shape.
 
     {wrong}
 
@@ -202,7 +204,7 @@ def segment_max_with_argmax(
       (Array(5, dtype=int32), Array([2, 4, 1, 4], dtype=int32))
 
     References:
-      `scatter_max` of PyTorch Scatter, which names N for an empty segment too.
+      `scatter_max` of PyTorch Scatter, which also returns N for an empty segment.
     """
     x = as_array(x)
     choice("ties", ties, ("first", "last", "split"))
@@ -237,17 +239,17 @@ def segment_mean(
 ) -> Array:
     """Computes the mean of the rows of each segment, element by element.
 
-    `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...] / how many those are`.
+    `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...] / (number of these n)`.
 
-    Gradient: each cotangent is divided equally among the rows of its segment. Kept are the ids and one
-    int32 per segment. A segment without rows gives 0 and sends its cotangent nowhere. Sums are those of `segment_sum`.
-    Forward and reverse mode, to any order.
+    Gradient: each row gets an equal part of the cotangent of its segment. The residual is the ids and one int32 per
+    segment, with `where` also the mask. A segment without rows gives 0, and its cotangent is dropped. Sums are
+    computed as in `segment_sum`. Forward and reverse mode, to any order.
 
     {segments}
     {row_mask}
 
     Returns:
-      Array (num_segments, ...) of the dtype of x; of integers and bools that of `jnp.mean`.
+      Array of shape (num_segments, ...); the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     {wrong}
 
@@ -258,7 +260,7 @@ def segment_mean(
       Array([2., 0., 5., 0.], dtype=float32)
 
     References:
-      `jax.ops.segment_sum`, divided by the number of rows, as graph libraries have it.
+      `jax.ops.segment_sum` divided by the number of rows, as in graph libraries.
     """
     return _sum(x, segment_ids, num_segments, where, indices_are_sorted, mean=True)
 
@@ -277,16 +279,16 @@ def segment_sum(
 
     `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments.
 
-    Gradient: each row gets the cotangent of its segment, by a gather. Only the ids are saved for the backward pass.
-    A segment without rows gives 0. 8- and 16-bit floats add in float32 and are rounded once. Float32 sums
-    of long segments are made of partial sums, so that rounding errors do not grow with the number of rows. Results
-    have the same bits on every run of a platform. Forward and reverse mode, to any order.
+    Gradient: each row gets the cotangent of its segment, by a gather. The residual is the ids, with `where` also the
+    mask. A segment without rows gives 0. 8- and 16-bit floats are added in float32 and rounded once. Float32 sums of
+    long segments consist of partial sums, so that rounding errors do not grow with the number of rows. Results have
+    the same bits on every run on one platform. Forward and reverse mode, to any order.
 
     {segments}
     {row_mask}
 
     Returns:
-      Array (num_segments, ...) of the dtype of x.
+      Array of shape (num_segments, ...); the dtype of x.
 
     Raises:
       TypeError: an argument is of the wrong kind, or x is bool.
@@ -299,7 +301,7 @@ def segment_sum(
       Array([4., 0., 5., 0.], dtype=float32)
 
     References:
-      `jax.ops.segment_sum`, which adds long segments row after row.
+      `jax.ops.segment_sum`, which adds the rows of a segment one after another.
     """
     return _sum(x, segment_ids, num_segments, where, indices_are_sorted, mean=False)
 
@@ -325,8 +327,8 @@ def _sum(
 
 
 def _rows(ids: Array, count: int, is_sorted: bool, *mask: Array) -> Array:
-    """The number of rows of each segment, (count,); with a mask one for each of its elements behind the first axis."""
-    # A row of no segment counts as 0 rows of another one: checkify would report an index that is out of bounds.
+    """The number of rows of each segment, (count,); with a mask one number per position along its other axes."""
+    # A row of no segment adds 0 to the nearest segment: checkify would report an index out of bounds.
     counts = lax.expand_dims((ids >= 0) & (ids < count), range(1, mask[0].ndim if mask else 1))
     counts = counts & mask[0] if mask else counts
     near = lax.clamp(np.int32(0), ids, np.int32(count - 1))

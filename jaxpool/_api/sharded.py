@@ -1,4 +1,8 @@
-"""Any function of arrays, for arrays that are sharded along the axes that it pools."""
+"""Public `sharded`: wraps a pool for arrays that are sharded along pooled axes.
+
+It finds the mesh and the spec of x, and calls the pool where types show them: the pools exchange halos by themselves
+then.
+"""
 
 from __future__ import annotations
 
@@ -24,42 +28,40 @@ R = TypeVar("R")
 
 @public
 def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Callable[P, R]:
-    """Gives a function for arrays that are sharded along the axes that it pools.
+    """Returns a version of `pool` for arrays that are sharded along the pooled axes.
 
-    `y = sharded(pool, spec=spec)(x, ...)` is `y = pool(x, ...)`, with x sharded as `spec` says, and y
-    likewise. Each device pools its own shard with the kernels that one device runs, and its neighbours
-    send it the rows that its windows reach, no more: the halo. Those are collective-permutes, forward
-    and backward; pools over whole axes are all-reduces. What needs an axis whole says so where that
-    axis is sharded.
+    `y = sharded(pool, spec=spec)(x, ...)` is `y = pool(x, ...)`, where x is sharded by `spec`, and y has the same
+    sharding. Each device pools its own shard. Its neighbours send the halo, the rows that its windows reach beyond
+    it, by collective-permutes, forward and backward. Pools over whole axes are all-reduces. A function that needs a
+    whole axis raises if the axis is sharded.
 
-    How x is sharded is read from its type where that says it, as it does under explicit axis types, those of
-    `jax.make_mesh`. There the plain function does the same, and `sharded(pool)` is that. Under automatic axis types
-    the array itself says it outside of `jax.jit` and `jax.grad`, and `spec` anywhere; the plain functions are right
-    there too, and XLA sends what it thinks of. Inside a `jax.shard_map` over the axes that `spec` names, x is the
-    shard of this device, sizes and windows are meant for the whole array, and so are positions.
+    Under explicit axis types, the default of `jax.make_mesh`, the type of x shows its sharding, and `pool` alone does
+    the same. Under automatic axis types the sharding is read from x outside of `jax.jit` and `jax.grad`, and `spec`
+    works anywhere; `pool` alone is correct too, but XLA chooses the communication. Inside a `jax.shard_map` over the
+    axes of `spec`, x is the shard of this device, while sizes, windows and positions refer to the whole array.
 
-    Gradient: as of `pool`, in the modes that it has, to any order. Cotangents of rows that were sent are added in
-    the type of x: with 8- and 16-bit floats they are rounded before and after.
+    Gradient: as in `pool`, in its modes and to any order. Cotangents of halo rows are added in the dtype of x: 8- and
+    16-bit floats are rounded before and after.
 
     Args:
-      pool: a function of this library that takes an array, or outside of a `shard_map` one made of such. The array
-        is its first argument, after a `key` if there is one; of several operands, the one of most axes. Other
-        arrays are sharded as far as they broadcast against it, or whole on every device; inside a `shard_map` they
-        are what this device has of them.
-      mesh: the mesh over which x is sharded; None reads it from the type of x, from x, or from `jax.set_mesh`.
-      spec: a `jax.sharding.PartitionSpec` with one entry for each axis of x; None reads it from the type of x, or
-        from x outside of `jax.jit` and `jax.grad`.
+      pool: a function of this library that takes an array, or outside of a `shard_map` a composition of such
+        functions. The array is its first argument, after a `key` if there is one; of several operands, the operand
+        with the most axes. Other arrays are sharded along the axes that broadcast against it, or replicated; inside a
+        `shard_map` they are the parts of this device.
+      mesh: the mesh of x; None reads it from the type of x, from x, or from `jax.set_mesh`.
+      spec: a `jax.sharding.PartitionSpec` with one entry per axis of x; None reads it from the type of x, or from x
+        outside of `jax.jit` and `jax.grad`.
 
     Returns:
-      A function of the signature of `pool`, which gives what that gives, sharded as x where the axes of x stay. Along
-      a sharded axis x has a size that the shards divide, and so has y. The function can be pickled and copied if
-      `pool` and `mesh` can.
+      A function with the signature of `pool`, whose results are sharded like x along the remaining axes. The number
+      of shards of an axis must divide the sizes of x and y. The function can be pickled and copied if `pool` and
+      `mesh` can.
 
     Raises:
-      TypeError: `pool` is no function; from the function returned: nothing says what `mesh` or `spec` is, or one of
-        them is of the wrong kind.
-      ValueError: from the function returned: `mesh` or `spec` is not that of x, or shards would not be of one size.
-        What `pool` refuses, it refuses in its own name.
+      TypeError: `pool` is not callable. The returned function raises it if `mesh` or `spec` is unknown or of the
+        wrong kind.
+      ValueError: the returned function raises it if `mesh` or `spec` does not match x, or if shards would differ in
+        size. Errors of `pool` have the name of `pool`.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -85,7 +87,7 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
 
 
 class _Sharded(Wrapper):
-    """`pool` of an array that is sharded as `mesh` and `spec` say."""
+    """`pool` for an array that is sharded by `mesh` and `spec`."""
 
     def __init__(self, pool: Callable[..., Any], mesh: Any, spec: Any) -> None:
         super().__init__(pool, functools.partial(_Sharded, mesh=mesh, spec=spec))
@@ -93,32 +95,29 @@ class _Sharded(Wrapper):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         pool = self._pool
-        given = _array(pool, args, kwargs)
-        if given is None:  # it says itself what is missing
+        operand = _array(pool, args, kwargs)
+        if operand is None:  # `pool` raises its own error
             return pool(*args, **kwargs)
         with calling("sharded"):
-            x = as_array(given)
+            x = as_array(operand)
         with calling("sharded", **{"x.shape": x.shape}):
             place = find_place(x, self._mesh, self._spec)
             check_even(place, place.whole(x.shape), range(x.ndim))
         if place.manual:
             with shard_axes(place.names):
                 return pool(*args, **kwargs)
-        untold = place.untold(x)
-        if not untold:
+        hidden_axes = place.untold(x)
+        if not hidden_axes:
             return pool(*args, **kwargs)
-        return _explicitly(untold, place, given, x, pool, args, kwargs)
+        return _explicitly(hidden_axes, place, operand, x, pool, args, kwargs)
 
 
 def _array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """The array that `pool` pools, of those that it is called with; None if there is none."""
+    """The array that `pool` pools, among its arguments; None if there is none."""
     try:
         known = inspect.signature(pool)
         bound = known.bind(*args, **kwargs).arguments
-    except (
-        TypeError,
-        ValueError,
-    ):  # a call that the pool refuses, or a pool that does not say what it takes
+    except (TypeError, ValueError):  # wrong arguments, or a pool without a signature
         return None
     name = next((name for name in bound if name != "key"), None)
     if name is None:
@@ -137,11 +136,9 @@ def _explicitly(
     args: Any,
     kwargs: dict[str, Any],
 ) -> Any:
-    """`pool(*args, **kwargs)`, whose array lies as `place` says, which within types tell of mesh `axes` as well.
+    """Call `pool` where types show the sharding of its array, `place`, along the mesh `axes` too.
 
-    It was `given` as an argument, which became x.
-
-    NumPy arrays beside x stay as they are: their values are known, on every device.
+    `x` is the argument `given` as an array. NumPy arguments stay as they are: their values are known on every device.
     """
     leaves, tree = jax.tree.flatten(
         (args, kwargs),
@@ -159,7 +156,7 @@ def _explicitly(
     arrays = [leaves[n] for n in at]
     if not jax.sharding.get_abstract_mesh().empty:
         return run(*arrays)
-    # It runs in the context of a mesh, which jax sets with its devices only where nothing is traced.
+    # `run` needs a mesh in its context. jax.set_mesh, which sets the devices too, raises inside a trace.
     if isinstance(place.mesh, Mesh) and not any(isinstance(y, jax.core.Tracer) for y in arrays):
         try:
             context = jax.set_mesh(place.mesh)
@@ -171,15 +168,15 @@ def _explicitly(
 
     mesh: Any = place.mesh
     if isinstance(mesh, Mesh) and jax.typeof(x).sharding.mesh.empty:
-        mesh = Mesh(mesh.devices, mesh.axis_names)  # its axes are automatic to an array of no mesh
+        mesh = Mesh(mesh.devices, mesh.axis_names)  # with automatic axes, as x has no mesh
 
     def with_mesh(*arrays: Array) -> Any:
         if isinstance(mesh, Mesh) and AxisType.Explicit not in mesh.axis_types:
-            # So that jax knows the devices.
+            # The constraint tells jax the devices.
             free = PartitionSpec(*[entry or PartitionSpec.UNCONSTRAINED for entry in place.names])
             which = next(n for n, leaf in enumerate(at) if leaves[leaf] is x)
-            near = lax.with_sharding_constraint(arrays[which], NamedSharding(mesh, free))
-            arrays = tuple(_replaced(arrays, [which], [near]))
+            constrained = lax.with_sharding_constraint(arrays[which], NamedSharding(mesh, free))
+            arrays = tuple(_replaced(arrays, [which], [constrained]))
         with jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh)):
             return run(*arrays)
 
@@ -187,6 +184,6 @@ def _explicitly(
 
 
 def _replaced(values: Any, at: Any, others: Any) -> list[Any]:
-    """`values` with `others` in the places `at`."""
-    found = dict(zip(at, others, strict=True))
-    return [found.get(n, value) for n, value in enumerate(values)]
+    """`values` with `others` at the indices `at`."""
+    by_index = dict(zip(at, others, strict=True))
+    return [by_index.get(n, value) for n, value in enumerate(values)]

@@ -1,4 +1,7 @@
-"""Soft maxima: logsumexp and softmax pooling."""
+"""Public smooth maxima of windows: `logsumexp_pool` and `softmax_pool`, with a temperature.
+
+Both evaluate plain sums of exponentials, and use sums relative to the maximum if these leave the range of the dtype.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ def _pool(
 ) -> Array:
     x, window, split = checked(x, window_shape, **geometry)
     rule, shape = "a finite number above 0", (split or window).pooled(x.shape)
-    heat = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
+    divisor = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     x = dtypes.as_float(x)
-    number, arrays = (heat, ()) if isinstance(heat, float) else (None, (heat,))
-    some = masked(x, window, split, where)
-    if some:
-        return some.run(soft, op(window, number, masked=True), x, *arrays)
+    number, arrays = (divisor, ()) if isinstance(divisor, float) else (None, (divisor,))
+    masked_pool = masked(x, window, split, where)
+    if masked_pool:
+        return masked_pool.run(soft, op(window, number, masked=True), x, *arrays)
     if split:
         y: Array = split.apply(ranged, op(window, number), x, *arrays)
         return y
@@ -52,46 +55,41 @@ def logsumexp_pool(
     axes: tuple[int, ...] | None = None,
     where: Any = None,
 ) -> Array:
-    """Computes a smooth maximum of each window, the logarithm of its summed exponentials.
+    """Computes a smooth maximum of each window, the logarithm of the sum of its exponentials.
 
-    `y[b, i, j, c] = T * log(sum over (u, v) of exp(x[b, i * s - p + u * d, j * s - p + v * d, c] / T))`,
-    with B batch, H W spatial, C channels, temperature T, strides s, low padding p (which adds
-    nothing), dilation d and taps u, v inside the window. It exceeds the maximum by at most
-    `T * log(n)`, n the size of the window, and approaches it as T goes to 0. Nothing overflows:
-    where exponentials would leave the range of the type anywhere in x (y / T beyond 40 in float32), all
-    are taken relative to the maximum of their window, which takes ten to thirty times as long.
+    `y[b, i, j, c] = T * log(sum over (u, v) of exp(x[b, i * s - p + u * d, j * s - p + v * d, c] / T))`, with B
+    batch, H W spatial, C channels, temperature T, strides s, low padding p (no term in the sum), dilation d and taps
+    u, v inside the window. It exceeds the maximum by at most `T * log(n)` for n elements, and approaches it as T goes
+    to 0. Nothing overflows: if an exponential leaves the range of the dtype anywhere in x (`y / T` beyond 40 in
+    float32), all are computed relative to the maximum of their window, which is ten to thirty times slower.
 
-    Gradient: the cotangent of each output is shared out by `softmax(x / T)` over its window. Forward
-    and reverse mode, to any order, for `temperature` too if it is an array. Kept for the backward
-    are x and the output. An infinity is an ordinary value: a window of nothing but -inf gives -inf and its elements
-    equal shares, those that are +inf share among themselves. A NaN makes the output and the
-    gradient of its windows NaN. 8- and 16-bit floats are computed in float32 and rounded once.
+    Gradient: an element gets its part `softmax(x / T)` of the cotangent. The residual is x and y. Forward and reverse
+    mode, to any order, also for an array `temperature`. Infinities are ordinary values: the elements of a window of
+    -inf get equal parts, and so do several +inf. A NaN makes the output and the gradient of its windows NaN. 8- and
+    16-bit floats are computed in float32 and rounded once.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
-        bool.
-      window_shape: one positive int per pooled axis; an int for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
-      temperature: a finite number above 0 (float32 computes with one from 5e-29 to 8.5e37, and takes
-        a number beyond as the nearer of these), or an array of such that broadcasts against the output,
-        traced or not, whose values are not checked; one for each output along a pooled axis takes
-        a pass over the output for each element of a window.
+      temperature: a finite number above 0, clipped to the range from 5e-29 to 8.5e37 in float32, or an array of such
+        numbers that broadcasts against the output. An array may be traced, and its values are not checked. If it
+        varies along a pooled axis, each tap needs a pass over the output.
       window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: round the output size up.
+      ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
-        out has no weight and no gradient, whatever stands there; a window in which nothing counts
-        gives the least value of the type (-inf, if there is one).
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements get no
+        weight and no gradient, even NaN. A window without a True gives the lowest value of the dtype (-inf for most
+        floats).
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x for floats, that of
-      `jnp.mean` for integers and bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding.
+        contain only padding.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -109,8 +107,8 @@ def logsumexp_pool(
       [10000.69, 0.0]
 
     References:
-      Pinheiro and Collobert, "From Image-level to Pixel-level Labeling with Convolutional
-      Networks", arXiv:1411.6228; there the mean stands in place of the sum.
+      Pinheiro and Collobert, "From Image-level to Pixel-level Labeling with Convolutional Networks", arXiv:1411.6228,
+      with a mean instead of the sum.
     """
     return _pool(
         LogSumExpPool,
@@ -139,44 +137,38 @@ def softmax_pool(
     axes: tuple[int, ...] | None = None,
     where: Any = None,
 ) -> Array:
-    """Computes the mean of each window, its elements weighted by their softmax: SoftPool.
+    """Computes the mean of each window, weighted by the softmax of its elements (SoftPool).
 
-    `y[b, i, j, c] = sum over (u, v) of w * x[b, i * s - p + u * d, j * s - p + v * d, c]` with
-    `w = softmax(x / T)` over the window, B batch, H W spatial, C channels, temperature T, strides s,
-    low padding p (of weight 0), dilation d and taps u, v inside the window. It lies between the
-    mean, which it approaches as T grows, and the maximum, which it approaches as T goes to 0.
+    `y[b, i, j, c] = sum over (u, v) of w * x[b, i * s - p + u * d, j * s - p + v * d, c]` with `w = softmax(x / T)`
+    over the window, B batch, H W spatial, C channels, temperature T, strides s, low padding p (of weight 0), dilation
+    d and taps u, v inside the window. It approaches the mean as T grows, and the maximum as T goes to 0.
 
-    Gradient: an element gets `w * (1 + (x - y) / T)` of the cotangent, the weights being part of
-    what is differentiated. Forward and reverse mode, to any order, for `temperature` too if it is
-    an array. Kept for the backward are x and the
-    output. An infinity is an ordinary value: -inf has weight 0 beside
-    anything larger, and a window of one infinity alone gives it and its elements equal shares. A
-    NaN makes the output and the gradient of its windows NaN. 8- and 16-bit floats are computed in
-    float32 and rounded once.
+    Gradient: an element gets `w * (1 + (x - y) / T)` of the cotangent, because the weights are differentiated too.
+    The residual is x and y. Forward and reverse mode, to any order, also for an array `temperature`. In a window with
+    larger elements -inf has weight 0; a window of equal infinities gives that infinity, and its elements get equal
+    parts. A NaN makes the output and the gradient of its windows NaN. 8- and 16-bit floats are computed in float32
+    and rounded once.
 
     Args:
-      x: array of shape `(..., *spatial, C)`, or any shape with `axes` given; floats, integers or
-        bool.
-      window_shape: one positive int per pooled axis; an int for all of `axes`.
+      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
-      temperature: a finite number above 0 (float32 computes with one from 5e-29 to 8.5e37, and takes
-        a number beyond as the nearer of these), or an array of such, as in `logsumexp_pool`.
+      temperature: a finite number above 0, clipped to the range from 5e-29 to 8.5e37 in float32, or an array of such
+        numbers, as in `logsumexp_pool`.
       window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: round the output size up.
+      ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: array of bools that broadcasts to x, the elements that count; None is all. What is left
-        out has no weight and no gradient, whatever stands there; a window in which nothing counts
-        gives 0.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements get no
+        weight and no gradient, even NaN. A window without a True gives 0.
 
     Returns:
-      Array of the shape that `max_pool` gives; the dtype of x for floats, that of
-      `jnp.mean` for integers and bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        hold nothing but padding.
+        contain only padding.
 
     Example:
       >>> import jax.numpy as jnp

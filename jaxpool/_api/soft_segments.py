@@ -1,4 +1,7 @@
-"""Softmax and logsumexp over segments of rows."""
+"""Public softmax and logsumexp over segments of rows, for example for attention over the edges of a graph.
+
+The temperature is a Python number here: a traced temperature can scale x and the result instead.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +43,18 @@ def _arguments(
     is_sorted: Any,
     scaled: str,
 ) -> tuple[Segments, float, Array, tuple[Array, ...]]:
-    """The segments, the temperature, x as floats, the ids and perhaps a mask.
+    """The segments, the temperature, x as floats, and the ids with the mask, if any.
 
-    `scaled` says what does the same for a temperature that is an array, which may be traced.
+    `scaled` is the hint for an array temperature, which may be traced: how to scale x instead.
     """
     x = as_array(x)
-    heat = _heat(temperature, scaled)
-    count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
+    divisor = _heat(temperature, scaled)
+    count, ids_and_mask = arguments(x, segment_ids, num_segments, where, is_sorted)
     wide = as_float(x)
-    # XLA multiplies by the inverse of a constant: both have to be normal numbers.
+    # XLA multiplies by the inverse of a constant, so the inverse must be a normal number too.
     info = jnp.finfo(accumulator(wide.dtype))
-    heat = min(max(heat, float(info.tiny)), float(info.max) / 4)
-    return Segments(count, is_sorted), heat, wide, given
+    divisor = min(max(divisor, float(info.tiny)), float(info.max) / 4)
+    return Segments(count, is_sorted), divisor, wide, ids_and_mask
 
 
 @public
@@ -65,26 +68,23 @@ def segment_softmax(
     where: Any = None,
     indices_are_sorted: bool = False,
 ) -> Array:
-    """Computes the softmax over the rows of each segment, element by element: attention over the edges of a graph.
+    """Computes the softmax over the rows of each segment, element by element.
 
     `y[n, ...] = exp(x[n, ...] / T) / sum over m with segment_ids[m] == segment_ids[n] of exp(x[m, ...] / T)`, with N
-    rows and temperature T. Every element is taken relative to the largest of its segment, so nothing overflows.
+    rows and temperature T. Exponentials are relative to the maximum of their segment, so nothing overflows.
 
-    Gradient: `dx[n] = y[n] * (dy[n] - sum over the segment of y[m] * dy[m]) / T`, one sum over segments and one gather.
-    Kept are the result and the ids. Forward and reverse mode, to any order. An infinity is an
-    ordinary value: rows that are all -inf have equal shares, those that are +inf share among themselves.
-    A NaN makes its segment NaN. An element whose share is 0 gets the gradient 0, and its
-    cotangent counts for nothing, though it were NaN. 8- and 16-bit floats are computed in float32 and
-    rounded once. Sums are in an order that the ids alone decide.
+    Gradient: `dx[n] = y[n] * (dy[n] - sum over the segment of y[m] * dy[m]) / T`. The residual is y and the ids.
+    Forward and reverse mode, to any order. Infinities are ordinary values: rows of only -inf get equal parts, and so
+    do several +inf; a NaN makes its segment NaN. An element with `y == 0` gets the gradient 0, and its cotangent is
+    ignored even if it is NaN. 8- and 16-bit floats are computed in float32 and rounded once.
 
     {segments}
-      temperature: a finite number above 0 (float32 computes with one from 1.2e-38 to 8.5e37, and takes a number
-        beyond as the nearer of these). Divide x by one that is traced or differentiated.
-    {row_mask} The result there is 0.
+      temperature: a finite number above 0, clipped to the range from 1.2e-38 to 8.5e37 in float32. Divide x by a
+        temperature that is traced or differentiated.
+    {row_mask} Their result is 0.
 
     Returns:
-      Array of the shape of x; the dtype of x for floats, that of `jnp.mean` for integers and bool.
-      A row of no segment is 0.
+      Array of the shape of x; the dtype of x, or of `jnp.mean(x)` for integers and bool. A row of no segment is 0.
 
     {wrong}
 
@@ -96,16 +96,16 @@ def segment_softmax(
       Array([0.5, 1. , 0.5, 0. ], dtype=float32)
 
     References:
-      `jraph.segment_softmax`, where a row whose id is out of range may be NaN.
+      `jraph.segment_softmax`, which may return NaN for a row whose id is out of range.
     """
     is_sorted, scaled = indices_are_sorted, "Divide x by it instead."
-    segments, heat, x, given = _arguments(
+    segments, divisor, x, ids_and_mask = _arguments(
         x, segment_ids, num_segments, temperature, where, is_sorted, scaled
     )
     if 0 in (segments.count, x.shape[0]):
         return jnp.zeros_like(x)
-    op = SegmentSoftmax(segments, heat)
-    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *given)
+    op = SegmentSoftmax(segments, divisor)
+    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask)
 
 
 @public
@@ -119,24 +119,24 @@ def segment_logsumexp(
     where: Any = None,
     indices_are_sorted: bool = False,
 ) -> Array:
-    """Computes a smooth maximum of the rows of each segment, the logarithm of their summed exponentials.
+    """Computes a smooth maximum of each segment, the logarithm of the sum of the exponentials of its rows.
 
-    `y[s, ...] = T * log(sum over n with segment_ids[n] == s of exp(x[n, ...] / T))`, with temperature T. Exponentials
-    are added up as they are where that keeps every sum within the range of its type; else every element is taken
-    relative to the largest of its segment, so nothing overflows.
+    `y[s, ...] = T * log(sum over n with segment_ids[n] == s of exp(x[n, ...] / T))`, with temperature T. Nothing
+    overflows: if a plain sum of exponentials leaves the range of its dtype, all are computed relative to the maximum
+    of their segment.
 
-    Gradient: the cotangent of each segment is shared out by the softmax of its rows: a gather. Kept are x, the
-    result and the ids. Forward and reverse mode, to any order. Infinities and NaN are as in
-    `segment_softmax`. A segment without rows gives -inf, or the least value of a type that has none, and sends its
-    cotangent nowhere. 8- and 16-bit floats are computed in float32 and rounded once.
+    Gradient: each row gets its part of the cotangent, the softmax of its segment. The residual is x, y, the ids and
+    the mask. Forward and reverse mode, to any order. Infinities and NaN are as in `segment_softmax`. A segment
+    without rows gives -inf, or the lowest value of a dtype without -inf, and its cotangent is dropped. 8- and 16-bit
+    floats are computed in float32 and rounded once.
 
     {segments}
-      temperature: a finite number above 0, as in `segment_softmax`. For one that is traced or differentiated, divide
-        x by it and multiply the result by it.
+      temperature: a finite number above 0, as in `segment_softmax`. For a temperature that is traced or
+        differentiated, divide x by it and multiply the result by it.
     {row_mask}
 
     Returns:
-      Array (num_segments, ...) of the dtype of x; of integers and bools that of `jnp.mean`.
+      Array of shape (num_segments, ...); the dtype of x, or of `jnp.mean(x)` for integers and bool.
 
     {wrong}
 
@@ -147,13 +147,15 @@ def segment_logsumexp(
       Array([1.3862944,      -inf, 0.6931472], dtype=float32)
 
     References:
-      `jax.scipy.special.logsumexp`, of an array at a time.
+      `jax.scipy.special.logsumexp`, over one array.
     """
     is_sorted = indices_are_sorted
     scaled = "Divide x by it and multiply the result by it instead."
-    segments, heat, x, given = _arguments(
+    segments, divisor, x, ids_and_mask = _arguments(
         x, segment_ids, num_segments, temperature, where, is_sorted, scaled
     )
     if 0 in (segments.count, x.shape[0]):
         return jnp.full((segments.count, *x.shape[1:]), losing(x.dtype, "max"), x.dtype)
-    return gathered(functools.partial(log_of_sums, segments, heat), 1, x.ndim - 1, x, *given)
+    return gathered(
+        functools.partial(log_of_sums, segments, divisor), 1, x.ndim - 1, x, *ids_and_mask
+    )

@@ -1,4 +1,8 @@
-"""Pooling over whole axes, and the pyramid of ever finer grids."""
+"""Public global pooling, over whole axes, and spatial pyramid pooling.
+
+Global pools are reductions with the tie rules and masks of the windowed pools. The pyramid joins adaptive pools of
+several sizes.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ from jaxpool._shards.whole import whole_pool
 
 
 def inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
-    """The pooled axes; None is all but the first and the last."""
+    """The pooled axes; None is all except the first and the last."""
     if axes is None and len(shape) < 3:
         rule = "an array of at least 3 axes, batch, pooled and channels"
         hint = "Pass axes=... to pool an array without batch or channel axis."
@@ -50,7 +54,7 @@ def inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 def checked(
     x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
 ) -> tuple[Array, tuple[int, ...], Array | None, Place | None]:
-    """The input of a global pool, its pooled axes, its mask, of the rank of x, and where it lies."""
+    """The input of a global pool, its pooled axes, its mask with the rank of x, and its sharding, if any."""
     x = as_array(x)
     pooled = inner_axes(axes, x.shape)
     check_reducible("x", [x.shape[axis] for axis in pooled])
@@ -72,28 +76,26 @@ def global_max_pool(
 ) -> Array:
     """Computes the largest element over whole axes.
 
-    `y[b, c] = max over (h, w) with where[b, h, w, c] of x[b, h, w, c]`, with B batch, H W spatial,
-    C channels; any number of pooled axes works alike.
+    `y[b, c] = max over (h, w) with where[b, h, w, c] of x[b, h, w, c]`, with B batch, H W spatial, C channels. Any
+    number of axes can be pooled.
 
-    Gradient: the cotangent goes to the element that was chosen, all others get zeros, those that
-    `where` leaves out in any case, whatever stands there. NaN is larger than every number. -inf is
-    an ordinary value. Works in forward and reverse mode, to any order. The residual is one unsigned
-    index per output element (with `ties="split"` it is x and y); no scatter.
+    Gradient: the cotangent goes to the selected element; all others get zeros, even if they are NaN and excluded by
+    `where`. NaN is larger than every number; -inf is an ordinary value. The residual is one unsigned index per output
+    element, with `ties="split"` x and y. Forward and reverse mode, to any order.
 
     Args:
-      x: array of shape `(B, *spatial, C)`, or any shape with `axes` given; floats, integers and
-        bool (where max is "or"). Pooled axes have a known size of at least 1.
-      axes: the pooled axes; None is all but the first and the last. Row-major order follows `axes`.
-      where: array of bools that broadcasts to x, the elements that count; None is all. Where it is
-        False throughout, the result is the least value of the type (-inf, if there is one) and the
-        gradient 0.
-      keepdims: whether pooled axes stay, of size 1.
-      ties: which of equal elements gets the cotangent: "first" or "last" in row-major order, or
-        "split" among all.
+      x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool (max is "or").
+        Pooled axes have a known size of at least 1.
+      axes: the pooled axes; None is all except the first and the last. Row-major order follows `axes`.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Without a True the result is
+        the lowest value of the dtype (-inf for most floats) and the gradient is 0.
+      keepdims: whether pooled axes remain, with size 1.
+      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all equally
+        ("split").
 
     Returns:
-      Array of shape `(B, C)`, or that of x without the pooled axes, or with each of size 1; the
-      dtype of x.
+      Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1 for each; the dtype
+      of x.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -125,25 +127,24 @@ def global_avg_pool(
 ) -> Array:
     """Computes the average over whole axes.
 
-    `y[b, c] = 1 / n * sum over (h, w) with where[b, h, w, c] of x[b, h, w, c]`, with B batch, H W
-    spatial, C channels and n the number of elements that count; any number of pooled axes works
-    alike.
+    `y[b, c] = 1 / n * sum over (h, w) with where[b, h, w, c] of x[b, h, w, c]`, with B batch, H W spatial, C channels
+    and n the number of terms. Any number of axes can be pooled.
 
-    Gradient: `dy / n` to every element that counts, 0 to the others, whatever stands there. Works in
-    forward and reverse mode, to any order, and under `jax.linear_transpose`. 8- and 16-bit floats are
-    added in float32 and rounded once, forward and backward.
+    Gradient: every included element gets `dy / n`, all others get 0, even if they are NaN. 8- and 16-bit floats are
+    added in float32 and rounded once, forward and backward. Forward and reverse mode, to any order, and
+    `jax.linear_transpose`.
 
     Args:
-      x: array of shape `(B, *spatial, C)`, or any shape with `axes` given; floats, integers or
-        bool. Pooled axes have a known size of at least 1.
-      axes: the pooled axes; None is all but the first and the last.
-      where: array of bools that broadcasts to x, the elements that count; None is all. Where it is
-        False throughout, the result and the gradient are 0.
-      keepdims: whether pooled axes stay, of size 1.
+      x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have a
+        known size of at least 1.
+      axes: the pooled axes; None is all except the first and the last.
+      where: the elements to include, a boolean array that broadcasts to x; None is all. Without a True the result and
+        the gradient are 0.
+      keepdims: whether pooled axes remain, with size 1.
 
     Returns:
-      Array of shape `(B, C)`, or that of x without the pooled axes, or with each of size 1; the
-      dtype of x for floats, that of `jnp.mean` for integers and bool.
+      Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1 for each; the dtype
+      of x, or of `jnp.mean(x)` for integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -160,15 +161,15 @@ def global_avg_pool(
       Array([0., 3.], dtype=float32)
 
     References:
-      `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which gives NaN where it
-      is False throughout.
+      `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which returns NaN for a mask without a
+      True.
     """
     x, pooled, mask, place = checked(x, axes, where, keepdims)
     if place:
         return whole_pool("mean", place, x, pooled, mask, keepdims)
-    given = () if mask is None else (mask,)
+    masks = () if mask is None else (mask,)
     op = MeanOver(pooled, tuple(x.shape[axis] for axis in pooled))
-    y = apply_given(op, dtypes.as_float(x), *given)[0]
+    y = apply_given(op, dtypes.as_float(x), *masks)[0]
     return y if keepdims else lax.squeeze(y, pooled)
 
 
@@ -180,28 +181,27 @@ def spatial_pyramid_pool(
     kind: Literal["max", "avg"] = "max",
     axes: tuple[int, ...] | None = None,
 ) -> Array:
-    """Computes adaptive pools of several sizes, as one vector of a length that no input size changes.
+    """Computes adaptive pools of several sizes, joined into a vector whose length does not depend on the size of x.
 
-    `y[b, (l, i, j, c)] = pool(x, (n_l, n_l))[b, i, j, c]`, with levels `n_l` from coarse to fine, the
-    bins i j of each in row-major order, B batch and C channels, which vary fastest; any number of
-    pooled axes works alike.
+    `y[b, (l, i, j, c)] = pool(x, (n_l, n_l))[b, i, j, c]`, with levels `n_l` from coarse to fine, windows (i, j) in
+    row-major order, B batch and C channels, which vary fastest. Any number of axes can be pooled.
 
-    Gradient: as of `adaptive_max_pool`, the first of equal elements, or of `adaptive_avg_pool`;
-    the levels add up, 8- and 16-bit floats in float32, rounded once. Works in forward and reverse
-    mode, to any order; averages under `jax.linear_transpose` too.
+    Gradient: as in `adaptive_max_pool` with `ties="first"`, or as in `adaptive_avg_pool`. Cotangents of the levels
+    add up, 8- and 16-bit floats in float32 with one rounding. Forward and reverse mode, to any order; averages also
+    support `jax.linear_transpose`.
 
     Args:
-      x: array of shape `(B, *spatial, C)`, or any shape with `axes` given; floats, integers and
-        bool. Pooled axes have a known size of at least 1.
-      levels: a tuple of positive ints, how many windows each level has along every pooled axis.
-        They are taken in ascending order.
+      x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have a
+        known size of at least 1.
+      levels: a tuple of positive ints, the number of windows of each level along every pooled axis. The output has
+        them in ascending order.
       kind: "max" or "avg".
-      axes: the pooled axes; None is all but the first and the last. Of the others the last one is
-        the channel axis.
+      axes: the pooled axes; None is all except the first and the last. The last of the other axes is the channel
+        axis.
 
     Returns:
-      Array of shape `(..., C * sum of n_l**k)`, k the number of pooled axes; the dtype of x, that of
-      `jnp.mean` for averages of integers and bool.
+      Array of shape `(..., C * sum of n_l**k)`, with k the number of pooled axes; the dtype of x, or of `jnp.mean(x)`
+      for averages of integers and bool.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -244,7 +244,8 @@ def spatial_pyramid_pool(
     place = place.permuted(order) if place else None
     spatial = tuple(range(len(rest) - len(channels), x.ndim - len(channels)))
     dtype = dtypes.float_dtype(x.dtype) if kind == "avg" else x.dtype
-    x = dtypes.cast(x, dtypes.accumulator(dtype))  # where the cotangents of the levels add up
+    # The cotangents of the levels add up in the dtype of this x.
+    x = dtypes.cast(x, dtypes.accumulator(dtype))
     parts = []
     for count in counts:
         window = adaptive_window(whole, count, spatial)
@@ -253,7 +254,8 @@ def spatial_pyramid_pool(
         else:
             op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)
             y = apply(op, "jvp", x)
-        if place:  # cells and channels become one axis
+        if place:
+            # Cells and channels are joined into one axis, which is not sharded.
             y = gathered(
                 place.reduced(spatial) if count == 1 else place, y, range(spatial[0], y.ndim)
             )
@@ -262,11 +264,11 @@ def spatial_pyramid_pool(
 
 
 def _flattened(y: Array, first: int) -> Array:
-    """y with the axes from `first` on as one, sharded as y along those before."""
+    """Flatten the axes of y from `first` on into one; the axes before keep their sharding."""
     shape = (*y.shape[:first], math.prod(y.shape[first:]))
     if not is_sharded(y):
         return lax.reshape(y, shape)
-    # Of axes of no element or of one jax cannot tell which of the result is which.
-    known = jax.typeof(y).sharding
-    spec = jax.sharding.PartitionSpec(*known.spec[:first], None)
-    return lax.reshape(y, shape, out_sharding=known.update(spec=spec))
+    # jax cannot infer the sharding of a reshape if axes have size 0 or 1.
+    sharding = jax.typeof(y).sharding
+    spec = jax.sharding.PartitionSpec(*sharding.spec[:first], None)
+    return lax.reshape(y, shape, out_sharding=sharding.update(spec=spec))

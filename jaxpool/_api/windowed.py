@@ -1,4 +1,7 @@
-"""What all windowed pools share: their arguments, checked, on one device and on several."""
+"""Argument checks and masks that all windowed pools share, with and without sharding.
+
+A pool calls `checked`, then `masked` if it has a `where` argument, and runs its op on the result.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,9 @@ def checked(
     any_length: bool = False,
     **geometry: Any,
 ) -> tuple[Array, Window, Split | None]:
-    """The input of a pool, the window over all of it, and how it is split, if its type says that it is.
+    """The input of a pool as an array, the window over the whole array, and its split into shards, if any.
 
-    A pool of axes of `any_length` needs positions in padding alone.
+    With `any_length` only padded axes must have int32 positions.
     """
     x = as_array(x)
 
@@ -48,32 +51,32 @@ def checked(
 
 
 def masked(x: Array, window: Window, split: Split | None, where: Any) -> MaskedPool | None:
-    """The checked mask of x and how to run a pool of what it counts; None where there is no mask."""
+    """The checked mask of x and how to run a masked pool; None without a mask."""
     if where is None:
         return None
     mask = mask_of(where, x.shape)
     shape = [size if axis in window.axes else mask.shape[axis] for axis, size in enumerate(x.shape)]
     mask = jnp.broadcast_to(mask, shape)
-    if split is None and is_sharded(mask):  # beside an x that every device has whole
+    if split is None and is_sharded(mask):  # x is replicated
         mask = reshard(mask, NamedSharding(jax.typeof(mask).sharding.mesh, PartitionSpec()))
     return MaskedPool(mask, split)
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskedPool:
-    """Which elements of an array count, and how the array is split. Axes that are not pooled may be of size 1."""
+    """A mask and the split of the array into shards. Axes of the mask that are not pooled may have size 1."""
 
     mask: Array
     split: Split | None
 
     def zeroed(self, x: Array) -> Array:
-        """x, 0 where it does not count: all that a sum needs."""
+        """x with 0 where the mask is False, as sums need it."""
         return counting(x, self.mask, 0)
 
     def run(
         self, pool: Callable[..., Array], op: Any, x: Array, *given: Array, **mode: Autodiff
     ) -> Array:
-        """`pool(op, x, mask, *given)`, on the shards of x if it has some; `mode` is `autodiff`, or nothing."""
+        """`pool(op, x, mask, *given)`, per shard if x is split; `mode` may set `autodiff`."""
         if self.split is None:
             return pool(op, x, self.mask, *given, **mode)
         y: Array = self.split.apply(pool, op, x, self.mask, *given, masked=True, **mode)
