@@ -90,30 +90,30 @@ class Filter:
 
     def result(self) -> Array:
         """The result of the filter."""
-        given = self.given
+        args = self.given
         with calling(f"compat.scipy.{self.called}", **{"input.shape": self.x.shape}):
-            ndim, axes = self.x.ndim, given.get("axes")
-            if "axis" in given:
-                axes = one_axis(given["axis"], ndim, "input")
+            ndim, axes = self.x.ndim, args.get("axes")
+            if "axis" in args:
+                axes = one_axis(args["axis"], ndim, "input")
             axes = tuple(range(ndim)) if axes is None else (axes,) if is_int(axes) else axes
             axes, shape = listed(axes), self.x.shape
             if is_sequence(axes) and not axes:
-                self.given = given = without_axes(given, ndim)
-                axes, self.x = given["axes"], self.x[..., None]
+                self.given = args = without_axes(args, ndim)
+                axes, self.x = args["axes"], self.x[..., None]
             self.axes = normalise_axes(axes, self.x.ndim, None, "input")
             check_known(self.x, self.axes)
-            count, mode = len(self.axes), given["mode"]
+            count, mode = len(self.axes), args["mode"]
             mode = listed(mode)
             self.modes = tuple(mode) if is_sequence(mode) else (mode,) * count
             known = all(isinstance(each, str) and each in MODES for each in self.modes)
             if len(self.modes) != count or not known:
                 rule = f"one of {', '.join(MODES)}, or one per axis"
                 raise ArgumentError("mode", rule, mode, "Use 'nearest', say.")
-            if not is_number(given["cval"]):
-                raise ArgumentError("cval", "a number", given["cval"], "Pass 0.0, say.", TypeError)
-            check_held(given["cval"], self.x.dtype)
-            self.dtype = output_dtype(given["output"], self.x)
-            self.origins = per_axis("origin", given["origin"], count, least=-(2**31))
+            if not is_number(args["cval"]):
+                raise ArgumentError("cval", "a number", args["cval"], "Pass 0.0, say.", TypeError)
+            check_held(args["cval"], self.x.dtype)
+            self.dtype = output_dtype(args["output"], self.x)
+            self.origins = per_axis("origin", args["origin"], count, least=-(2**31))
             return cut_off(lax.reshape(self._computed(), shape), self.dtype)
 
     def _computed(self) -> Array:

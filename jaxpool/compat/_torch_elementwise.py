@@ -51,12 +51,12 @@ def pair(function: str, input: Any, other: Any) -> tuple[Array, Array]:
 def maximum(input: Any, other: Any) -> Array:
     """Computes the elementwise maximum of two arrays, as `torch.maximum`.
 
-    Gradient: to the larger element; tied elements get half each. Unlike in PyTorch, if one element is NaN and the other
-    is a number, only the NaN gets the cotangent.
+    Gradient: to the larger element; tied elements get half each. If only one element is NaN, it gets the
+    whole cotangent; in PyTorch, both get it.
 
     Args:
       input: array; floats, integers or bool.
-      other: an array of one of these dtypes, which broadcasts with `input`.
+      other: an array of these dtypes, which broadcasts with `input`.
 
     Returns:
       Array of the broadcast shape and PyTorch's common dtype. For that dtype, an array without axes counts only if its
@@ -77,14 +77,14 @@ def maximum(input: Any, other: Any) -> Array:
 
 @public
 def minimum(input: Any, other: Any) -> Array:
-    """Computes the elementwise minimum of two arrays, as `torch.minimum`. The gradient follows the rules of `maximum`.
+    """Computes the elementwise minimum of two arrays, as `torch.minimum`. Gradient as in `maximum`.
 
     Args:
       input: array; floats, integers or bool.
-      other: an array of one of these dtypes, which broadcasts with `input`.
+      other: an array of these dtypes, which broadcasts with `input`.
 
     Returns:
-      Array with the shape and dtype that `maximum` returns.
+      Array of the shape and dtype of `maximum`.
 
     Raises:
       TypeError: an argument is not an array.
@@ -101,16 +101,16 @@ def minimum(input: Any, other: Any) -> Array:
 
 @public
 def fmax(input: Any, other: Any) -> Array:
-    """Computes the elementwise maximum of two arrays, ignoring NaN if the other element is a number, as `torch.fmax`.
+    """Computes the elementwise maximum of two arrays, preferring numbers to NaN, as `torch.fmax`.
 
     Gradient: to the selected element; of tied elements, also two NaNs, the element of `input`.
 
     Args:
       input: array; floats, integers or bool.
-      other: an array of one of these dtypes, which broadcasts with `input`.
+      other: an array of these dtypes, which broadcasts with `input`.
 
     Returns:
-      Array with the shape and dtype that `maximum` returns.
+      Array of the shape and dtype of `maximum`.
 
     Raises:
       TypeError: an argument is not an array.
@@ -127,16 +127,16 @@ def fmax(input: Any, other: Any) -> Array:
 
 @public
 def fmin(input: Any, other: Any) -> Array:
-    """Computes the elementwise minimum of two arrays, ignoring NaN if the other element is a number, as `torch.fmin`.
+    """Computes the elementwise minimum of two arrays, preferring numbers to NaN, as `torch.fmin`.
 
     Gradient: to the selected element; of tied elements, also two NaNs, the element of `input`.
 
     Args:
       input: array; floats, integers or bool.
-      other: an array of one of these dtypes, which broadcasts with `input`.
+      other: an array of these dtypes, which broadcasts with `input`.
 
     Returns:
-      Array with the shape and dtype that `maximum` returns.
+      Array of the shape and dtype of `maximum`.
 
     Raises:
       TypeError: an argument is not an array.

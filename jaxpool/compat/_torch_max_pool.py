@@ -81,7 +81,7 @@ def _max_pool(
 
 
 def max_of(x: Array, window: Window) -> Array:
-    """The largest element of each window, with PyTorch's tie rule: the first tied element, but the last NaN."""
+    """The largest element of each window. As in PyTorch, the first tied element or the last NaN is selected."""
     return windowed(SelectPool(window, "max", "last_nan"), x)
 
 

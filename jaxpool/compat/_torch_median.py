@@ -72,7 +72,7 @@ def median(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Ch
 def nanmedian(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Chosen:
     """Computes the median of the elements that are not NaN, of all or along an axis, as `torch.nanmedian`.
 
-    If all elements are NaN, the median is NaN. Gradient and indices follow the rules of `median`.
+    If all elements are NaN, the median is NaN. Gradient and indices as in `median`.
 
     Args:
       input: array of any shape; floats or integers.

@@ -136,7 +136,7 @@ def min(
 ) -> Array | Chosen:
     """Computes the smallest element of all, along an axis, or of two arrays, as `torch.min`.
 
-    `min(input)`, `min(input, dim, keepdim=False)` or `min(input, other)`. The gradient follows the rules of `max`.
+    `min(input)`, `min(input, dim, keepdim=False)` or `min(input, other)`. Gradient as in `max`.
 
     Args:
       input: array of any shape; floats, integers or bool.
@@ -203,7 +203,7 @@ def amax(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False
 @args.also_numpy
 @public
 def amin(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Array:
-    """Computes the smallest element along axes, as `torch.amin`. The gradient follows the rules of `amax`.
+    """Computes the smallest element along axes, as `torch.amin`. Gradient as in `amax`.
 
     Args:
       input: array of any shape; floats, integers or bool.
@@ -268,7 +268,7 @@ def cummax(input: Any, dim: int) -> Chosen:
 @args.also_numpy
 @public
 def cummin(input: Any, dim: int) -> Chosen:
-    """Computes the running minimum along an axis, as `torch.cummin`. The gradient follows the rules of `cummax`.
+    """Computes the running minimum along an axis, as `torch.cummin`. Gradient as in `cummax`.
 
     Args:
       input: array of any shape; floats, integers or bool.

@@ -107,18 +107,18 @@ class MultiScaleRoIAlign:
     ) -> Array:
         """The cells of each box, (K, C, *output_size)."""
         name = "MultiScaleRoIAlign"
-        given = [level for key, level in x.items() if key in self.featmap_names]
+        features = [level for key, level in x.items() if key in self.featmap_names]
         with calling(f"compat.torchvision.{name}"):
-            if not given or not image_shapes:
+            if not features or not image_shapes:
                 rule = "names of features that are given, with the sizes of images"
                 raise ArgumentError("featmap_names", rule, self.featmap_names, "Name them.")
-        read = [arguments(name, level, boxes, self.output_size, 1.0) for level in given]
+        read = [arguments(name, level, boxes, self.output_size, 1.0) for level in features]
         tallest = max(shape[0] for shape in image_shapes)
         # A level is the exponent of its scale, rounded as in torchvision.
-        levels = [round(-math.log2(level.shape[-2] / tallest)) for level in given]
+        levels = [round(-math.log2(level.shape[-2] / tallest)) for level in features]
         _, corners, images, cells, _ = read[0]
         samples, xs = samples_of(name, self.sampling_ratio), [each[0] for each in read]
-        if len(given) == 1:
+        if len(features) == 1:
             return mean_of(
                 BoxMean(cells, 0.5 ** levels[0], samples, 0.0, 1.0, empty_is_zero=False),
                 *read[0][:3],

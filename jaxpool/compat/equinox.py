@@ -61,8 +61,8 @@ class Pool(eqx.nn.Pool):
     `lax.max`, `lax.min` and `lax.add` with their identity as `init` run on jaxpool's kernels. Any other operation runs
     as `lax.reduce_window`.
 
-    Gradient: of a maximum or minimum, to the first of tied elements. Unlike in Equinox, a NaN gets the cotangent of the
-    window that it makes NaN, and an element of -inf next to padding keeps its cotangent.
+    Gradient: of a maximum or minimum, to the first of tied elements. Unlike in Equinox, a NaN gets the cotangent of its
+    window, and an element of -inf next to padding keeps its cotangent.
 
     Args:
       init: the initial value of each reduction.

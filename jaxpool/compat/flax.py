@@ -37,8 +37,8 @@ def pool(
     `lax.max`, `lax.min` and `lax.add` with their identity as `init` run on jaxpool's kernels. Any other reduction runs
     as `lax.reduce_window`.
 
-    Gradient: of a maximum or minimum, to the first of tied elements. Unlike in Flax, a NaN gets the cotangent of the
-    window that it makes NaN, and an element of -inf next to padding keeps its cotangent.
+    Gradient: of a maximum or minimum, to the first of tied elements. Unlike in Flax, a NaN gets the cotangent of its
+    window, and an element of -inf next to padding keeps its cotangent.
 
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
@@ -74,7 +74,7 @@ def max_pool(
 ) -> Array:
     """Computes the largest element of each window, as `flax.linen.max_pool`.
 
-    Gradient: to the first of tied elements. Unlike in Flax, a NaN gets the cotangent of the window that it makes NaN,
+    Gradient: to the first of tied elements. Unlike in Flax, a NaN gets the cotangent of its window,
     and an element of -inf next to padding keeps its cotangent. Padding is never selected, also in float8 dtypes without
     infinity.
 

@@ -31,7 +31,7 @@ def max_pool(
 ) -> Array:
     """Computes the largest element of each window, as `haiku.max_pool`.
 
-    Gradient: to the first of tied elements. Unlike in Haiku, a NaN gets the cotangent of the window that it makes NaN,
+    Gradient: to the first of tied elements. Unlike in Haiku, a NaN gets the cotangent of its window,
     and an element of -inf next to padding keeps its cotangent.
 
     Args:

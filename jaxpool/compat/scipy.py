@@ -78,10 +78,10 @@ def _filter(name: str, what: str, shown: str, *own: str, **defaults: Any) -> Any
     def filtered(*args: Any, **kwargs: Any) -> Array:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        given = dict(bound.arguments)
+        values = dict(bound.arguments)
         if name in MADE:
-            return made(name, given.pop("input"), given)
-        return Filter(name, called=name, **given).result()
+            return made(name, values.pop("input"), values)
+        return Filter(name, called=name, **values).result()
 
     listed = "\n".join(f"  {each}: {_ARGUMENTS[each]}" for each in names)
     listed = listed.replace(", or one per axis", "") if line else listed

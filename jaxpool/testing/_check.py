@@ -1,6 +1,6 @@
 """`assert_pool_matches` compares a pool with the oracle: shape, dtype, value, and cotangents from `jax.vjp`.
 
-Selected elements must be exact. Sums may differ by a bound on the rounding error of their accumulation.
+Selected elements must be exact, and sums within a bound on their rounding error.
 """
 
 from __future__ import annotations
@@ -128,10 +128,7 @@ def assert_close(got: Any, want: np.ndarray, bound: Any, what: str) -> None:
 
 
 def _bound(want: np.ndarray, spread: np.ndarray, terms: int, rtol: float) -> np.ndarray:
-    """Bound on the rounding error: an accumulation of `terms` terms, then one rounding into the dtype of `want`.
-
-    `spread` is the sum of the absolute values of the terms.
-    """
+    """Bound on the error of adding `terms` terms, whose absolute values add up to `spread`, and rounding once."""
     info = jnp.finfo(want.dtype)
     accumulated = jnp.finfo(np.float64 if want.dtype == np.float64 else np.float32)
     smallest = info.smallest_normal if info.bits >= 32 else info.smallest_subnormal

@@ -115,17 +115,17 @@ class Pool:
 
         `settings` replace the usual arguments. Settings that the function does not take are ignored.
         """
-        found: Given = {}
+        arguments: Given = {}
         for name, parameter in self.parameters.items():
             if name in settings:
-                found[name] = settings[name]
+                arguments[name] = settings[name]
             elif name in self.usual:
-                found[name] = self.usual[name](x)
+                arguments[name] = self.usual[name](x)
             elif (
                 name in _usual.WITH and self.takes(_usual.WITH[name])
             ) or parameter.default is parameter.empty:
-                found[name] = _usual.value(self, name, x, found)
-        return {name: value for name, value in found.items() if value is not _usual.LEFT_OUT}
+                arguments[name] = _usual.value(self, name, x, arguments)
+        return {name: value for name, value in arguments.items() if value is not _usual.LEFT_OUT}
 
     def run(self, given: Mapping[str, Any], function: Callable[..., Any] | None = None) -> Any:
         """Call the public function, or `function` instead of it, with the arguments `given`."""

@@ -46,17 +46,17 @@ def _placed(mask: np.ndarray, axis: int, ndim: int) -> np.ndarray:
 
 def windows(x: Array, *geometry: Any, where: Any = None, **options: Any) -> tuple[Array, Any]:
     """The elements of each window of a pool, and a mask of the taps that exist and are True in `where`."""
-    placed = sliding_windows(x.shape, *geometry, **options)
-    return counted(x, where, placed.axes, placed.elements)
+    layout = sliding_windows(x.shape, *geometry, **options)
+    return counted(x, where, layout.axes, layout.elements)
 
 
 def counted(x: Array, where: Any, axes: Sequence[int], lists: Lists) -> tuple[Array, Any]:
     """`side_by_side`, with a mask of the taps that exist and are True in `where`; None selects all."""
-    values, there = side_by_side(x, axes, lists)
+    values, exists = side_by_side(x, axes, lists)
     if where is None:
-        return values, there
+        return values, exists
     counts = jnp.broadcast_to(jnp.asarray(where), x.shape)
-    return values, there & side_by_side(counts, axes, lists)[0]
+    return values, exists & side_by_side(counts, axes, lists)[0]
 
 
 def pick(values: Array, there: Any, best: Callable[..., Any], worst: float) -> Array:

@@ -201,7 +201,7 @@ def pool(
     for lane in lanes(x.shape, axes):
         lists = lists_of(lane)
         for output in np.ndindex(*outputs):
-            window = [own[o] for own, o in zip(lists, output, strict=True)]
+            window = [along[o] for along, o in zip(lists, output, strict=True)]
             pairs = [(each, at(lane, axes, each)) for each in itertools.product(*window)]
             pairs = [(each, position) for each, position in pairs if mask[position]]
             target = at(lane, axes, output)
@@ -240,7 +240,7 @@ def chosen(answer: Answer, ties: Ties) -> Answer:
 
 
 def summed(answer: Answer, size: Any = None) -> Answer:
-    """`answer` without indices, with `size` as the scale of its rounding error (None: the default of `Answer`)."""
+    """`answer` without indices, with `size` as the scale of its rounding error."""
     return dataclasses.replace(answer, indices=None, size=size)
 
 

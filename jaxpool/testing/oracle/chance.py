@@ -107,7 +107,7 @@ def _chance(key: Any, x: Any, windows: Windows) -> Any:
 def _drawn(chance: Any) -> Rule:
     """The first element at which the cumulative weight exceeds the fraction `chance` of the total weight.
 
-    With a NaN, it is the first NaN. Otherwise, with an infinite weight, it is the first infinite element.
+    If there is a NaN, it is the first NaN, and else the first infinite element, if there is one.
     """
     kind = type(chance)
 

@@ -44,7 +44,7 @@ def _cumulative(x: Any, axis: int, reverse: bool, reset: Any, rule: Rule) -> Ans
 def _twin(stays: Callable[..., Any], *, with_position: bool = False) -> Callable[..., Any]:
     """A twin by parallel prefix: the best element of the last 1, 2, 4, ... elements, and its index.
 
-    `stays` compares the best of the earlier half with the best of the later half, and is True to select the earlier.
+    `stays(earlier, later)` is True if the best of the earlier half is selected.
     """
 
     def twin(

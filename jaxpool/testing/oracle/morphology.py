@@ -29,7 +29,7 @@ def _twin(kind: str) -> Callable[..., Any]:
         rank = kernel.ndim - (kernel.ndim == x.ndim - 1) if axes is None else len(axes)
         shape = kernel.shape[:rank]
         windows = sliding_windows(x.shape, shape, *args, axes=axes, **options)
-        values, there = twins.side_by_side(x, windows.axes, windows.elements)
+        values, exists = twins.side_by_side(x, windows.axes, windows.elements)
         taps = twins.side_by_side(_numbers(windows, x.ndim), windows.axes, _places(windows))[0]
         weights = kernel.reshape(math.prod(shape), -1)[taps]  # (..., taps, channels or 1)
         if rank < kernel.ndim:
@@ -37,7 +37,7 @@ def _twin(kind: str) -> Callable[..., Any]:
             weights = jnp.moveaxis(jnp.squeeze(weights, channels), -1, channels)
         else:
             weights = weights[..., 0]
-        return best(values + sign * weights, there)
+        return best(values + sign * weights, exists)
 
     return twin
 
@@ -88,10 +88,10 @@ def _morphology(
     values, weights = exact_values(x), exact_values(kernel)
     y, terms = np.zeros(windows.pooled(x.shape), object), []
     for target in np.ndindex(*y.shape):
-        along = [own[target[axis]] for axis, own in zip(windows.axes, windows.taps, strict=True)]
+        along = [taps[target[axis]] for axis, taps in zip(windows.axes, windows.taps, strict=True)]
         candidates = []
         for tap in np.ndindex(*windows.window_shape):
-            place = tuple(own[t] for own, t in zip(along, tap, strict=True))
+            place = tuple(taps[t] for taps, t in zip(along, tap, strict=True))
             at = parts.at(list(target), windows.axes, place)
             if all(0 <= i < size for i, size in zip(at, x.shape, strict=True)):
                 entry = tap if rank == kernel.ndim else (*tap, target[channels])

@@ -1,4 +1,4 @@
-"""Oracle of `local_maxima` and `local_minima`: elements that are selected by the window around them."""
+"""Oracle of `local_maxima` and `local_minima`: elements selected by the window around them."""
 
 from __future__ import annotations
 

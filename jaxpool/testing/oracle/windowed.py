@@ -99,15 +99,15 @@ def _average(
     divisor: Any = None,
     **options: Any,
 ) -> Any:
-    values, there = twins.windows(x, window_shape, strides, padding, where=where, **options)
+    values, exists = twins.windows(x, window_shape, strides, padding, where=where, **options)
     if divisor is not None:
-        return twins.total(values, there) / divisor
+        return twins.total(values, exists) / divisor
     if not count_include_pad:
-        return twins.mean(values, there)
+        return twins.mean(values, exists)
     windows = sliding_windows(x.shape, window_shape, strides, padding, **options)
     shape = windows.pooled([1] * x.ndim)
     divisors = [float(windows.divisor(output)) for output in np.ndindex(*shape)]
-    return twins.total(values, there) / np.reshape(divisors, shape)
+    return twins.total(values, exists) / np.reshape(divisors, shape)
 
 
 @record(
