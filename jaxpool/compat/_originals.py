@@ -1,8 +1,8 @@
-"""The windowed pools of libraries that are written in jax: what they take, say and give, by our kernels.
+"""Windowed pools of Flax, Haiku and Equinox, computed by jaxpool's kernels.
 
-A pool is asked what it reduces (`_accelerate/asked.py`), and one op computes that: also the division of an average, so
-that 8- and 16-bit floats are added in float32 and rounded once, and without the transposes that an original may need.
-What our kernels do not compute so is the original itself under `accelerate`.
+`_accelerate/asked.py` traces the original pool to find the windowed reduction that it binds. One op then computes the
+whole pool without the transposes of the original. The op includes the division of an average, so 8- and 16-bit floats
+are added in float32 and rounded once. If no op computes the pool, the original runs under `accelerate`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Divide = Literal["not", "counted", "real"]
 
 @contextlib.contextmanager
 def extra(library: str, name: str) -> Iterator[None]:
-    """Says what to install where `library`, whose pools `compat.<name>` runs, is missing."""
+    """Name the extra to install if `library`, which `compat.<name>` imports, is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -52,7 +52,7 @@ def accelerated(original: Callable[..., Any], *args: Any) -> Array:
 
 
 def pool(original: Callable[..., Any], x: Any, *args: Any, divide: Divide = "not") -> Array:
-    """`original(x, *args)`, the sums of whose windows it divides by what `divide` says."""
+    """`original(x, *args)` by one op or under `accelerate`; `divide` is the divisor of window sums, as in `SumPool`."""
     y = pool_at_once(original, x, *args, divide=divide)
     return accelerated(original, x, *args) if y is None else y
 
@@ -60,28 +60,28 @@ def pool(original: Callable[..., Any], x: Any, *args: Any, divide: Divide = "not
 def pool_at_once(
     original: Callable[..., Any], x: Any, *args: Any, divide: Divide = "not", moved: bool = False
 ) -> Array | None:
-    """`pool` by one op; None where that is not all that `original` computes.
+    """`pool` by one op, or None if one op does not compute all of `original`.
 
-    An original may put axes before those of x, and takes them away again. One that has `moved` the first axis to
-    the end numbers the pooled axes as x does.
+    An original may add leading axes to x and remove them from the result. With `moved`, the original moves the first
+    axis to the end and adds one leading axis, so the pooled axes keep the numbers that they have in x.
     """
     if not isinstance(x, (jax.Array, np.ndarray)):
         return None
     x = jnp.asarray(x) if isinstance(x, np.ndarray) else x
-    found = asked(original, x, *args)
-    if found is None or (found.kind == "sum" and not dtypes.is_float(x.dtype)):
+    reduction = asked(original, x, *args)
+    if reduction is None or (reduction.kind == "sum" and not dtypes.is_float(x.dtype)):
         return None
-    before = 0 if moved else found.ndim - x.ndim
-    dims = [dataclasses.replace(dim, axis=dim.axis - before) for dim in found.window.dims]
+    leading = 0 if moved else reduction.ndim - x.ndim
+    dims = [dataclasses.replace(dim, axis=dim.axis - leading) for dim in reduction.window.dims]
     window = Window(tuple(dims))
-    # An average over no elements is NaN in the originals, and 0 of ours.
+    # An average over no elements is NaN in the originals, but 0 in `SumPool`.
     empty = divide == "real" and any(dim.first_empty() is not None for dim in dims)
-    if empty or window.pooled(x.shape) != found.shape:
+    if empty or window.pooled(x.shape) != reduction.shape:
         return None
-    kind = found.kind
+    kind = reduction.kind
     op = SumPool(window, divide) if kind == "sum" else pool_op(window, cast(Kind, kind), "first")
     try:
-        y = windowed(op, x.astype(found.dtype))
-    except ArgumentError:  # shards of several sizes
+        y = windowed(op, x.astype(reduction.dtype))
+    except ArgumentError:  # shards of unequal sizes
         return None
-    return weakly_typed(y) if found.weak_type else y
+    return weakly_typed(y) if reduction.weak_type else y

@@ -1,4 +1,4 @@
-"""What the filters of `scipy.ndimage` take: checks of their arguments."""
+"""Checks and conversions of the arguments of the `scipy.ndimage` filters."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int, is_sequence, per_axis
 from jaxpool._kernels.dtypes import is_float
 
-MODES = {  # SciPy's names of borders, and NumPy's
+MODES = {  # from SciPy's border modes to those of `jnp.pad`
     **{"reflect": "symmetric", "grid-mirror": "symmetric", "nearest": "edge", "mirror": "reflect"},
     **{"wrap": "wrap", "grid-wrap": "wrap", "constant": "constant", "grid-constant": "constant"},
 }
 LARGEST = 2**20  # elements of a window
-REPEATED = 64  # times that a border may repeat the input: jax writes each of them into the program
+REPEATED = 64  # repeats of the input by a border: `jnp.pad` adds operations for each repeat
 
 
 def check_known(x: Array, axes: Sequence[int]) -> None:
-    """Raises unless the sizes of `axes` are known."""
+    """Raise unless the sizes of `axes` are known."""
     for axis in axes:
         if not is_int(x.shape[axis]):
             rule, hint = f"of a known size along axis {axis}", "Name the others in axes."
@@ -32,22 +32,22 @@ def check_known(x: Array, axes: Sequence[int]) -> None:
 
 
 def without_axes(given: dict[str, Any], ndim: int) -> dict[str, Any]:
-    """The arguments of a filter along no axis, for one of size 1 behind those of input."""
-    one = {**given, "axes": (ndim,), "origin": 0}
+    """The arguments of a filter along no axis, changed to filter along an added last axis of size 1."""
+    changed = {**given, "axes": (ndim,), "origin": 0}
     per_axis("origin", given["origin"], 0, least=-(2**31))
     if given["size"] is not None:
         per_axis("size", given["size"], 0)
-        one["size"] = 1
+        changed["size"] = 1
     if is_sequence(given["mode"]) and not given["mode"]:
-        one["mode"] = "nearest"
+        changed["mode"] = "nearest"
     for name in ("footprint", "structure"):
         if given.get(name) is not None and np.ndim(given[name]) == 0:
-            one[name] = given[name].reshape(1) if is_array(given[name]) else [given[name]]
-    return one
+            changed[name] = given[name].reshape(1) if is_array(given[name]) else [given[name]]
+    return changed
 
 
 def check_held(cval: Any, dtype: Any) -> None:
-    """Raises unless integers or bools of `dtype` can hold `cval`: SciPy would compare it in float64."""
+    """Raise unless an integer or bool `dtype` can represent `cval`. SciPy would compare it in float64."""
     if jnp.issubdtype(dtype, jnp.floating):
         return
     low, high = (0, 1) if dtype == np.bool_ else (jnp.iinfo(dtype).min, jnp.iinfo(dtype).max)
@@ -59,15 +59,13 @@ def check_held(cval: Any, dtype: Any) -> None:
 def output_dtype(output: Any, x: Array) -> np.dtype:
     """The dtype of the result."""
     rule, hint = "a dtype or None: arrays do not change", "Use the result."
-    dtype, known = (
-        x.dtype,
-        not is_array(output),
-    )  # NumPy would take the dtype of an array or a number
+    # NumPy would use the dtype of an array or a number.
+    dtype, known = x.dtype, not is_array(output)
     if known and output is not None:
         try:
             dtype = jnp.dtype(output)
             known = bool(jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_)
-        except Exception:  # what NumPy says of what is no dtype
+        except Exception:  # NumPy raises exceptions of several types
             known = False
     if not known:
         got = type(output) if is_array(output) else output
@@ -78,9 +76,8 @@ def output_dtype(output: Any, x: Array) -> np.dtype:
 def numbers(argument: str, value: Any) -> Array:
     """An array of numbers, or a list of them."""
     if is_sequence(value):
-        with contextlib.suppress(
-            Exception
-        ):  # of traced numbers, or of what jax tells to be no array
+        # NumPy cannot convert traced numbers. `real_array` raises for invalid entries.
+        with contextlib.suppress(Exception):
             value = np.asarray(value)
     elif not is_array(value):
         raise ArgumentError(argument, "an array", value, "Pass np.zeros((3, 3)), say.", TypeError)
@@ -88,18 +85,18 @@ def numbers(argument: str, value: Any) -> Array:
 
 
 def bools(mask: Any) -> np.ndarray:
-    """A footprint as an array."""
+    """A footprint as a NumPy array of bools."""
     try:
         return np.asarray(mask, bool)
-    except Exception:  # traced, or nothing that NumPy makes an array of
+    except Exception:  # traced, or not convertible to an array
         hint = "Pass np.ones((3, 3), bool), say."
         raise ArgumentError("footprint", "an array of bools", mask, hint, TypeError) from None
 
 
 def cut_off(y: Array, dtype: np.dtype) -> Array:
-    """y as `dtype`, as C casts it: what an integer does not hold wraps round, floats as well, which XLA would clip.
+    """y cast to `dtype` as in C: values out of range wrap around, including floats, which XLA would clip.
 
-    A bool is a byte to SciPy: 256 and 0.5 are False.
+    SciPy casts to bool through a byte: 256 and 0.5 become False.
     """
     if dtype == np.bool_ and y.dtype != np.bool_:
         return cut_off(y, np.dtype(np.uint8)).astype(dtype)
@@ -110,7 +107,7 @@ def cut_off(y: Array, dtype: np.dtype) -> Array:
 
 
 def keeps_order(source: np.dtype, target: np.dtype) -> bool:
-    """Whether a greater number of `source` is never a smaller one as `target`."""
+    """Whether a cast from `source` to `target` never makes a larger number the smaller one."""
     if is_float(target) or source == target:
         return True
     return not is_float(source) and np.can_cast(source, target)

@@ -1,4 +1,7 @@
-"""What the filters of `scipy.ndimage` take, and the ops that compute them."""
+"""Argument handling, borders and computation of the `scipy.ndimage` filters.
+
+The functions in `scipy.py` create a `Filter` from their arguments and return its result.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +50,12 @@ _GREY: dict[str, tuple[Kind, ...]] = {
     **{"grey_dilation": ("max",), "grey_erosion": ("min",)},
     **{"grey_opening": ("min", "max"), "grey_closing": ("max", "min")},
 }
-_SEPARABLE = ("maximum_filter", "minimum_filter", *_GREY)  # where nothing is left out or added
+_SEPARABLE = ("maximum_filter", "minimum_filter", *_GREY)  # without footprint zeros or structure
 
 
 @dataclasses.dataclass(frozen=True)
 class Continued:
-    """`pool` of `op` over an array that continues beyond its border, where `window` has padding, by NumPy's `modes`."""
+    """`pool` with `op` over an array whose border is extended by the padding of `window`, with modes of `jnp.pad`."""
 
     window: Window
     modes: tuple[str, ...]
@@ -62,12 +65,12 @@ class Continued:
 
 
 def continued(op: Continued, x: Array, *given: Array) -> Array:
-    """What the pool computes."""
+    """Extend the border of x, and pool the extended array."""
     fill = np.asarray(op.cval).astype(x.dtype)
     for dim, mode in zip(op.window.dims, op.modes, strict=True):
         sides = [(dim.low, dim.tail) if axis == dim.axis else (0, 0) for axis in range(x.ndim)]
-        more: dict[str, Any] = {"constant_values": fill} if mode == "constant" else {}
-        x = jnp.pad(x, sides, mode, **more)
+        options: dict[str, Any] = {"constant_values": fill} if mode == "constant" else {}
+        x = jnp.pad(x, sides, mode, **options)
     return op.pool(dataclasses.replace(op.op, window=over_border(op.window)), x, *given)
 
 
@@ -76,7 +79,7 @@ def _chosen(op: SelectPool | RankPool, x: Array) -> Array:
 
 
 class Filter:
-    """One call of the filter `name`, by its arguments; messages are in the name of the function `called`."""
+    """One call of the filter `name` with its arguments. Error messages name the function `called`."""
 
     def __init__(self, name: str, input: Any, *, called: str, **given: Any) -> None:
         self.name, self.called, self.given = name, called, given
@@ -85,31 +88,31 @@ class Filter:
             self.x = as_array(array, "input")
 
     def result(self) -> Array:
-        """What the filter gives."""
-        given = self.given
+        """The result of the filter."""
+        args = self.given
         with calling(f"compat.scipy.{self.called}", **{"input.shape": self.x.shape}):
-            ndim, axes = self.x.ndim, given.get("axes")
-            if "axis" in given:
-                axes = one_axis(given["axis"], ndim, "input")
+            ndim, axes = self.x.ndim, args.get("axes")
+            if "axis" in args:
+                axes = one_axis(args["axis"], ndim, "input")
             axes = tuple(range(ndim)) if axes is None else (axes,) if is_int(axes) else axes
             axes, shape = listed(axes), self.x.shape
             if is_sequence(axes) and not axes:
-                self.given = given = without_axes(given, ndim)
-                axes, self.x = given["axes"], self.x[..., None]
+                self.given = args = without_axes(args, ndim)
+                axes, self.x = args["axes"], self.x[..., None]
             self.axes = normalise_axes(axes, self.x.ndim, None, "input")
             check_known(self.x, self.axes)
-            count, mode = len(self.axes), given["mode"]
+            count, mode = len(self.axes), args["mode"]
             mode = listed(mode)
             self.modes = tuple(mode) if is_sequence(mode) else (mode,) * count
             known = all(isinstance(each, str) and each in MODES for each in self.modes)
             if len(self.modes) != count or not known:
                 rule = f"one of {', '.join(MODES)}, or one per axis"
                 raise ArgumentError("mode", rule, mode, "Use 'nearest', say.")
-            if not is_number(given["cval"]):
-                raise ArgumentError("cval", "a number", given["cval"], "Pass 0.0, say.", TypeError)
-            check_held(given["cval"], self.x.dtype)
-            self.dtype = output_dtype(given["output"], self.x)
-            self.origins = per_axis("origin", given["origin"], count, least=-(2**31))
+            if not is_number(args["cval"]):
+                raise ArgumentError("cval", "a number", args["cval"], "Pass 0.0, say.", TypeError)
+            check_held(args["cval"], self.x.dtype)
+            self.dtype = output_dtype(args["output"], self.x)
+            self.origins = per_axis("origin", args["origin"], count, least=-(2**31))
             return cut_off(lax.reshape(self._computed(), shape), self.dtype)
 
     def _computed(self) -> Array:
@@ -119,22 +122,22 @@ class Filter:
         kernel = None if structure is None else numbers("structure", structure)
         shape, taps = self._window(kernel)
         x = self.x
-        if self.separable:  # SciPy then skips axes of window 1, whatever their origin
+        if self.separable:  # SciPy skips axes of window size 1, so their origin has no effect
             pairs = zip(self.origins, shape, strict=True)
             self.origins = tuple(0 if size == 1 else origin for origin, size in pairs)
         self.cast = self.separable and not keeps_order(x.dtype, self.dtype)
         if self.name not in _GREY:
             return self._ranked(x, self._rank(len(taps)), shape, taps)
-        held = x.dtype if kernel is None or x.dtype != np.bool_ else np.dtype(np.uint8)
+        dtype = x.dtype if kernel is None or x.dtype != np.bool_ else np.dtype(np.uint8)
         *first, last = _GREY[self.name]
         cast, self.cast = self.cast, False
         for kind in first:
-            x = cut_off(self._grey(x.astype(held), kind, shape, taps, kernel), held)
+            x = cut_off(self._grey(x.astype(dtype), kind, shape, taps, kernel), dtype)
         self.cast = cast
-        return self._grey(x.astype(held), last, shape, taps, kernel)
+        return self._grey(x.astype(dtype), last, shape, taps, kernel)
 
     def _window(self, kernel: Array | None) -> tuple[tuple[int, ...], np.ndarray]:
-        """The sizes of the window, and which of its elements take part, flat."""
+        """The shape of the window, and the flat indices of its elements that take part."""
         mask, size = self.given.get("footprint"), self.given["size"]
         if mask is None and kernel is None:
             if size is None:
@@ -160,8 +163,8 @@ class Filter:
     def _where(self, origins: Sequence[int]) -> list[tuple[int, int]]:
         """The axes of the window and their origins.
 
-        Windows that SciPy does not take apart lie along the axes in their order, and if these are all,
-        so do their origins.
+        SciPy filters separable windows axis by axis. Other windows follow the axes in ascending order. If they cover
+        all axes, their origins follow that order too.
         """
         if not self.separable and len(self.axes) == self.x.ndim:
             return [*enumerate(origins)]
@@ -169,14 +172,14 @@ class Filter:
         return places if self.separable else sorted(places)
 
     def _check_sizes(self, argument: str, sizes: Sequence[int]) -> None:
-        """Raises for windows that no program should hold: long ones, and those that repeat the input often."""
+        """Raise if the window has too many elements, or if its border would repeat the input too often."""
         known = [self.x.shape[axis] or width for axis, width in zip(self.axes, sizes, strict=True)]
-        far = max(sizes) > REPEATED * min(known) and any(
+        too_long = max(sizes) > REPEATED * min(known) and any(
             width > REPEATED * size
             for order in (known, [size for _, size in sorted(zip(self.axes, known, strict=True))])
             for width, size in zip(sizes, order, strict=True)
         )
-        if far or math.prod(sizes) > LARGEST:
+        if too_long or math.prod(sizes) > LARGEST:
             rule = f"of at most 2**20 elements, and {REPEATED} times as long as input"
             raise ArgumentError(argument, rule, tuple(sizes), "Use a smaller window.")
 
@@ -200,7 +203,7 @@ class Filter:
         places: Sequence[tuple[int, int]],
         *xs: Array,
     ) -> Array:
-        """`pool` of the op that `make` makes of a window of `shape`, at the axes and the origins of `places`."""
+        """`pool` with the op `make(window)`, for a window of `shape` with the axes and origins in `places`."""
         sides = []
         for size, (_, origin) in zip(shape, places, strict=True):
             low = size // 2 + origin
@@ -238,7 +241,7 @@ class Filter:
         return self._over(_chosen, make, shape, self._where(self.origins), x)
 
     def _lines(self, x: Array, kind: Kind, shape: tuple[int, ...]) -> Array:
-        """The extreme of each window, an axis after another: SciPy casts to the type of the output in between."""
+        """The maximum or minimum of each window, axis by axis: SciPy casts to the output dtype after each axis."""
         if "constant" in (MODES[mode] for mode in self.modes):
             check_held(self.given["cval"], self.dtype)
         make = functools.partial(SelectPool, kind=kind, ties="first")
@@ -250,7 +253,7 @@ class Filter:
     def _grey(
         self, x: Array, kind: Kind, shape: tuple[int, ...], taps: np.ndarray, kernel: Array | None
     ) -> Array:
-        """The dilation, which turns the window round, or the erosion."""
+        """The dilation, which reflects the window, or the erosion."""
         origins = self.origins
         if kind == "max":
             self.origins = tuple(-o - (n % 2 == 0) for o, n in zip(origins, shape, strict=True))
@@ -276,12 +279,12 @@ class Filter:
         return y
 
     def _uniform(self) -> Array:
-        """The mean of each window, an axis after another, each in the type of the output."""
+        """The mean of each window, axis by axis, cast to the output dtype after each axis."""
         x, sizes = self.x, per_axis("size", self.given["size"], len(self.axes))
         self._check_sizes("size", sizes)
         for axis, width, origin in zip(self.axes, sizes, self.origins, strict=True):
             if width == 1 and "axes" in self.given:
-                continue  # SciPy ignores the origin there
+                continue  # SciPy ignores the origin of an axis of width 1
             whole = not is_float(x.dtype) and not is_float(self.dtype)
             if whole:
                 check_width(width, x.dtype)

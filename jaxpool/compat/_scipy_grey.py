@@ -1,4 +1,4 @@
-"""Grey morphology of integers with a structure, as `scipy.ndimage` wraps the sums."""
+"""Grey morphology of integers with a structure, with the integer overflow of `scipy.ndimage`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxpool._kernels.dtypes import Kind, is_float
 
 @dataclasses.dataclass(frozen=True)
 class WrappedSums:
-    """The maximum or the minimum of the sums of the `taps` of each window with the numbers of a structure."""
+    """The maximum or minimum over the `taps` of each window of the element plus the number of a structure."""
 
     window: Window
     taps: tuple[int, ...]
@@ -25,10 +25,10 @@ class WrappedSums:
 
 
 def wrapped(op: WrappedSums, x: Array, steps: Array) -> Array:
-    """What `op` computes of integers, in the type of the `steps` that `steps_of` gives.
+    """The result of `op` for integers x, in the dtype of `steps` from `steps_of`.
 
-    All sums but the first wrap round in the type of x, after the structure's numbers are cut off.
-    The first is exact, and then cut off: it may leave the type of x, and wraps at the end.
+    All sums except the first are sums of x and truncated structure numbers, and wrap around in the dtype of x. The
+    first sum is truncated after the addition. It may exceed the dtype of x, and wraps in the cast of the result.
     """
 
     def term(row: int, tap: int, dtype: Any) -> Array:
@@ -43,9 +43,9 @@ def wrapped(op: WrappedSums, x: Array, steps: Array) -> Array:
 
 
 def steps_of(structure: Any, first: int, kind: Kind, x: Array) -> Array:
-    """What is added at each tap, cut off to integers; the first number rounded down; whether it was cut.
+    """The truncated number to add at each tap, then the number at tap `first` rounded down, and whether it changed.
 
-    They lie along the first axis, before those of x, in int32 or a wider type of x.
+    The entries are along a first axis in front of the axes of x, in int32 or a wider dtype of x.
     """
     dtype = np.dtype(np.int32) if x.dtype.itemsize < 4 else x.dtype
     xp: Any = np if isinstance(structure, (tuple, list, np.ndarray)) else jnp
@@ -54,12 +54,12 @@ def steps_of(structure: Any, first: int, kind: Kind, x: Array) -> Array:
     if is_float(flat.dtype):
         flat = flat if kind == "max" else -flat
         whole, low = xp.trunc(flat), xp.floor(flat[first])
-        cut = low != flat[first]
-        long = np.int64 if xp is np else dtype if x.dtype.itemsize > 4 else np.int32
-        whole, low = whole.astype(long).astype(dtype), low.astype(long).astype(dtype)
+        changed = low != flat[first]
+        wide = np.int64 if xp is np else dtype if x.dtype.itemsize > 4 else np.int32
+        whole, low = whole.astype(wide).astype(dtype), low.astype(wide).astype(dtype)
     else:
         whole = flat.astype(dtype)
         whole = whole if kind == "max" else -whole
-        low, cut = whole[first], xp.zeros((), bool)
-    rows = xp.concatenate([whole, xp.stack([low, cut.astype(dtype)])])
+        low, changed = whole[first], xp.zeros((), bool)
+    rows = xp.concatenate([whole, xp.stack([low, changed.astype(dtype)])])
     return jnp.asarray(rows.reshape((-1,) + (1,) * x.ndim))

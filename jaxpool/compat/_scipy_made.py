@@ -1,4 +1,4 @@
-"""Morphology that SciPy makes of two grey filters: top hats, gradient and Laplacian."""
+"""Functions of `scipy.ndimage` that combine two grey filters: top hats, gradient and Laplacian."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MADE = ("white_tophat", "black_tophat", "morphological_gradient", "morphological
 
 
 def made(name: str, input: Any, given: dict[str, Any]) -> Array:
-    """What the function `name`, one of `MADE`, gives."""
+    """The result of the function `name`, which is in `MADE`."""
 
     def filtered(filter: str, output: Any) -> tuple[Array, Array]:
         call = Filter(filter, input, called=name, **(given | {"output": output}))
@@ -27,17 +27,17 @@ def made(name: str, input: Any, given: dict[str, Any]) -> Array:
         x, y = filtered("grey_opening" if opened else "grey_closing", given["output"])
         with calling(f"compat.scipy.{name}", **{"input.shape": x.shape}):
             return _less(x, y, y.dtype) if opened else _less(y, x, y.dtype)
-    x, most = filtered("grey_dilation", None)
+    x, dilated = filtered("grey_dilation", None)
     with calling(f"compat.scipy.{name}", **{"input.shape": x.shape}):
         if x.dtype == jnp.bool_:
             rule, hint = "of integers or floats, as a difference of bools is none", "Convert it."
             raise wrong_dtype("input", rule, x, hint)
-    least = filtered("grey_erosion", None)[1]
-    return most - least if name == "morphological_gradient" else most + least - x - x
+    eroded = filtered("grey_erosion", None)[1]
+    return dilated - eroded if name == "morphological_gradient" else dilated + eroded - x - x
 
 
 def _less(x: Array, y: Array, dtype: Any) -> Array:
-    """x - y in `dtype`, as NumPy computes it into an array of that type; of bools where they differ."""
+    """x - y in `dtype`, as NumPy computes it with an output array of that dtype; for bools, x ^ y."""
     if x.dtype == y.dtype == jnp.bool_:
         return x ^ y
     wide = jnp.promote_types(x.dtype, y.dtype)

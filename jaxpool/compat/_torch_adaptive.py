@@ -21,11 +21,11 @@ Targets = int | Sequence[int | None]
 
 
 def _targets(x: Array, rank: int, output_size: Any) -> tuple[int, ...]:
-    """How many windows along each pooled axis; None keeps an axis, but for a single one."""
+    """The number of windows along each pooled axis. None keeps the size of an axis, except in 1d."""
     entries = list(output_size) if is_sequence(output_size) else output_size
     if isinstance(entries, list) and rank > 1:
-        kept = zip(entries, x.shape[x.ndim - rank :], strict=False)
-        entries[:rank] = [size if entry is None else entry for entry, size in kept]
+        pairs = zip(entries, x.shape[x.ndim - rank :], strict=False)
+        entries[:rank] = [size if entry is None else entry for entry, size in pairs]
     return args.sizes("output_size", entries, rank, least=0, short=rank == 1)
 
 

@@ -1,4 +1,4 @@
-"""Both extremes of `torch` at once."""
+"""`torch.aminmax`: the minimum and the maximum in one call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxpool.compat._torch_reduce import over_dims
 
 
 class Extremes(NamedTuple):
-    """The smallest and the largest elements, as PyTorch's return type."""
+    """The smallest and the largest elements, like PyTorch's return type."""
 
     min: Array
     max: Array
@@ -26,12 +26,12 @@ class Extremes(NamedTuple):
 def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Extremes:
     """Computes the smallest and the largest element, of all or along an axis, as `torch.aminmax`.
 
-    Gradient: of each split evenly among the elements that attain it, as of `amax`.
+    Gradient: tied elements share the cotangent of each result equally, as in `amax`.
 
     Args:
       input: array of any shape; floats, integers or bool.
-      dim: an axis; None is all of them.
-      keepdim: whether reduced axes stay, of size 1.
+      dim: an axis; None is all axes.
+      keepdim: whether reduced axes are kept with size 1.
 
     Returns:
       A named tuple `(min, max)` of arrays of the dtype of input.

@@ -1,4 +1,4 @@
-"""What PyTorch's functions take: its sizes, shapes and types."""
+"""Checks and conversions of the arguments of PyTorch's functions: dtypes, shapes, sizes and axes."""
 
 from __future__ import annotations
 
@@ -22,21 +22,18 @@ from jaxpool._shards.split import by_window
 P = ParamSpec("P")
 R = TypeVar("R")
 Sizes = int | Sequence[int]
-Result = Array | tuple[Array, Array]  # of a pool that can return positions too
+Result = Array | tuple[Array, Array]  # of a pool with `return_indices`
 
 FLOATS = tuple(map(np.dtype, (np.float16, jnp.bfloat16, np.float32, np.float64)))
 INTS = tuple(map(np.dtype, (np.int8, np.uint8, np.int16, np.int32, np.int64)))
 BOOL = np.dtype(np.bool_)
-NAMES = {
-    "window_shape": "kernel_size",
-    "output_shape": "output_size",
-    "x": "input",
-}  # of ours, PyTorch's
-ORDERED = (*FLOATS, *INTS, BOOL)  # what has a larger and a smaller
+# PyTorch's names of jaxpool's arguments.
+NAMES = {"window_shape": "kernel_size", "output_shape": "output_size", "x": "input"}
+ORDERED = (*FLOATS, *INTS, BOOL)  # dtypes with an order
 
 
 def tensor(function: str, value: Any, dtypes: Sequence[np.dtype], argument: str = "input") -> Array:
-    """`value` as an array of one of `dtypes`, those for which PyTorch has the function."""
+    """`value` as an array; raises unless its dtype is in `dtypes`, which PyTorch supports for the function."""
     with calling(f"compat.torch.{function}"):
         x = as_array(value, argument)
         if x.dtype not in dtypes:
@@ -47,7 +44,7 @@ def tensor(function: str, value: Any, dtypes: Sequence[np.dtype], argument: str 
 
 @contextlib.contextmanager
 def call(function: str, x: Array, **context: Any) -> Iterator[None]:
-    """Turns an `ArgumentError` into an exception in the name of `compat.torch.<function>` and in its words."""
+    """Re-raise an `ArgumentError` in the name of `compat.torch.<function>` with PyTorch's argument names."""
     with calling(f"compat.torch.{function}", **{"input.shape": x.shape}, **context):
         try:
             yield
@@ -59,7 +56,7 @@ def call(function: str, x: Array, **context: Any) -> Iterator[None]:
 
 
 def check_shape(x: Array, rank: int, filled: int) -> None:
-    """Raises unless x is `(N, C, *spatial)` or `(C, *spatial)`, with elements along the last `filled` axes."""
+    """Raise unless x is `(N, C, *spatial)` or `(C, *spatial)` and its last `filled` axes are not empty."""
     if x.ndim not in (rank + 1, rank + 2):
         rule = f"an array of {rank + 1} or {rank + 2} axes, batch, channels and {rank} pooled"
         raise ArgumentError("input", rule, x.ndim, "The batch axis may be left out.", of="ndim")
@@ -74,7 +71,7 @@ def spatial(x: Array, rank: int) -> tuple[int, ...]:
 
 
 def no_windows(x: Array, rank: int, outs: Sequence[int], return_indices: Any) -> Result:
-    """What a max pool gives for an output size with a 0 in it: arrays without elements."""
+    """The empty result of a max pool whose output size contains 0."""
     shape = (*x.shape[: x.ndim - rank], *outs)
     y = jnp.zeros(shape, x.dtype)
     return (y, jnp.zeros(shape, jnp.int32)) if return_indices else y
@@ -83,7 +80,7 @@ def no_windows(x: Array, rank: int, outs: Sequence[int], return_indices: Any) ->
 def sizes(
     argument: str, value: Any, rank: int, *, least: int = 1, short: bool = True
 ) -> tuple[int, ...]:
-    """One int of at least `least` an axis from an int, `rank` ints or, if `short`, one in a tuple."""
+    """One int of at least `least` per axis, from an int, from `rank` ints or, if `short`, from a tuple of one int."""
     rule = (
         f"an int or {rank} ints of at least {least}" if rank > 1 else f"one int, at least {least}"
     )
@@ -112,7 +109,7 @@ def windows(
 ) -> Window:
     """The windows of a pool over the last `rank` axes of x.
 
-    With a dilation, a window may lie on padding alone; it gives the least value, as in PyTorch.
+    With a dilation, a window may contain only padding. Its maximum is the lowest value, as in PyTorch.
     """
     kernel = sizes("kernel_size", kernel_size, rank)
     unset = stride is None or (is_sequence(stride) and not stride)
@@ -130,18 +127,18 @@ def windows(
         axes=spatial(x, rank),
         empty="allow",
     )
-    by_window(x, window)  # raises where shards would not be of one size
+    by_window(x, window)  # raises if shards would have unequal sizes
     return window
 
 
 def check_flag(argument: str, value: Any) -> None:
-    """Raises unless `value` is True or False."""
+    """Raise unless `value` is True or False."""
     if not isinstance(value, bool):
         raise ArgumentError(argument, "True or False", value, "Pass a bool.", TypeError)
 
 
 def axis_of(dim: Any, ndim: int, argument: str = "dim") -> int:
-    """`dim` as a non-negative axis; an array without axes has axis 0 and axis -1."""
+    """`dim` as a non-negative axis; a scalar accepts the axes 0 and -1."""
     count = max(ndim, 1)
     rule = f"an int from {-count} to {count - 1}"
     if not is_int(dim):
@@ -152,25 +149,25 @@ def axis_of(dim: Any, ndim: int, argument: str = "dim") -> int:
 
 
 def truth(argument: str, value: Any) -> bool:
-    """`value` as PyTorch takes it where it leaves it to Python's `if`: an int and None count too."""
+    """`value` as a bool, for arguments that PyTorch only uses in an `if`: ints and None are valid too."""
     if not isinstance(value, (bool, int, np.bool_, type(None))):
         raise ArgumentError(argument, "True or False", value, "Pass a bool.", TypeError)
     return bool(value)
 
 
 def also_numpy(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, which takes `axis` and `keepdims` for `dim` and `keepdim` too, by name, as PyTorch's does."""
+    """`function` with the keywords `axis` and `keepdims` as aliases of `dim` and `keepdim`, as in PyTorch."""
     accepted = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        for theirs, name in (("axis", "dim"), ("keepdims", "keepdim")):
-            if theirs in kwargs and name in accepted:
+        for alias, name in (("axis", "dim"), ("keepdims", "keepdim")):
+            if alias in kwargs and name in accepted:
                 with calling(f"compat.torch.{function.__name__}"):
                     if name in kwargs:
                         rule, hint = f"missing where `{name}` is given", "Pass one of the two."
-                        raise ArgumentError(theirs, rule, kwargs[theirs], hint, TypeError)
-                kwargs[name] = kwargs.pop(theirs)
+                        raise ArgumentError(alias, rule, kwargs[alias], hint, TypeError)
+                kwargs[name] = kwargs.pop(alias)
         return function(*args, **kwargs)
 
     return call

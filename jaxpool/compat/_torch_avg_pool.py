@@ -94,7 +94,7 @@ def _avg_pool_of_one(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Array:
-    """Of one axis, where PyTorch takes no divisor."""
+    """The 1d pool, which has no `divisor_override` in PyTorch."""
     return _avg_pool(rank, input, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 

@@ -1,4 +1,4 @@
-"""The pooling layers of `torch.nn`, by the functions of the same room."""
+"""The pooling layers of `torch.nn`. Each layer calls the function of `compat.torch` with the same name."""
 
 from jaxpool.compat import _torch_adaptive as adaptive
 from jaxpool.compat import _torch_avg_pool as avg
@@ -12,8 +12,8 @@ from jaxpool.compat import _torch_unpool as unpool
 class MaxPool1d(layers.MaxPool, function=most.max_pool1d):
     """The largest element of each window of `(N, C, L)` or `(C, L)`, as `torch.nn.MaxPool1d`.
 
-    Takes `kernel_size`, `stride=None`, `padding=0`, `dilation=1`, `return_indices=False` and
-    `ceil_mode=False`, and is called with an array; both as `max_pool1d`, gradient, dtypes and errors too.
+    Takes `kernel_size`, `stride=None`, `padding=0`, `dilation=1`, `return_indices=False` and `ceil_mode=False`, and
+    is called with an array. Dtypes, gradient and errors are those of `max_pool1d`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -36,8 +36,8 @@ class MaxPool3d(layers.MaxPool, function=most.max_pool3d):
 class AvgPool1d(layers.AvgPool, function=avg.avg_pool1d):
     """The average of each window of `(N, C, L)` or `(C, L)`, as `torch.nn.AvgPool1d`.
 
-    Takes `kernel_size`, `stride=None`, `padding=0`, `ceil_mode=False` and `count_include_pad=True`, in 2d
-    and 3d `divisor_override=None` too, and is called with an array; both as `avg_pool1d`.
+    Takes `kernel_size`, `stride=None`, `padding=0`, `ceil_mode=False` and `count_include_pad=True`, and is called
+    with an array, see `avg_pool1d`. The 2d and 3d layers also take `divisor_override=None`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -58,8 +58,8 @@ class AvgPool3d(layers.AvgPoolBy, function=avg.avg_pool3d):
 class LPPool1d(layers.LPPool, function=lp.lp_pool1d):
     """The norm of each window of `(N, C, L)` or `(C, L)`, as `torch.nn.LPPool1d`.
 
-    Takes `norm_type`, `kernel_size`, `stride=None` and `ceil_mode=False`, and is called with an array; both
-    as `lp_pool1d`.
+    Takes `norm_type`, `kernel_size`, `stride=None` and `ceil_mode=False`, and is called with an array, see
+    `lp_pool1d`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -80,8 +80,7 @@ class LPPool3d(layers.LPPool, function=lp.lp_pool3d):
 class AdaptiveMaxPool1d(layers.AdaptiveMaxPool, function=adaptive.adaptive_max_pool1d):
     """The largest element of each of `output_size` windows of `(N, C, L)` or `(C, L)`, as `torch.nn.AdaptiveMaxPool1d`.
 
-    Takes `output_size` and `return_indices=False`, and is called with an array; both as
-    `adaptive_max_pool1d`.
+    Takes `output_size` and `return_indices=False`, and is called with an array, see `adaptive_max_pool1d`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -102,7 +101,7 @@ class AdaptiveMaxPool3d(layers.AdaptiveMaxPool, function=adaptive.adaptive_max_p
 class AdaptiveAvgPool1d(layers.AdaptiveAvgPool, function=adaptive.adaptive_avg_pool1d):
     """The average of each of `output_size` windows of `(N, C, L)` or `(C, L)`, as `torch.nn.AdaptiveAvgPool1d`.
 
-    Takes `output_size`, and is called with an array; both as `adaptive_avg_pool1d`.
+    Takes `output_size`, and is called with an array, see `adaptive_avg_pool1d`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -121,10 +120,10 @@ class AdaptiveAvgPool3d(layers.AdaptiveAvgPool, function=adaptive.adaptive_avg_p
 
 
 class MaxUnpool1d(layers.MaxUnpool, function=unpool.max_unpool1d):
-    """The elements of a max pool in their places of `(N, C, L)` or `(C, L)`, as `torch.nn.MaxUnpool1d`.
+    """The elements of `(N, C, L)` or `(C, L)` at their indices, zeros elsewhere, as `torch.nn.MaxUnpool1d`.
 
     Takes `kernel_size`, `stride=None` and `padding=0`, and is called with an array, its indices and
-    `output_size=None`; both as `max_unpool1d`.
+    `output_size=None`, see `max_unpool1d`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -136,23 +135,23 @@ class MaxUnpool1d(layers.MaxUnpool, function=unpool.max_unpool1d):
 
 
 class MaxUnpool2d(layers.MaxUnpool, function=unpool.max_unpool2d):
-    """The elements of a max pool in their places, `max_unpool2d` as a layer of two pooled axes; see `MaxUnpool1d`."""
+    """The elements at their indices, `max_unpool2d` as a layer of two pooled axes; see `MaxUnpool1d`."""
 
 
 class MaxUnpool3d(layers.MaxUnpool, function=unpool.max_unpool3d):
-    """The elements of a max pool in their places, `max_unpool3d` as a layer of three pooled axes; see `MaxUnpool1d`."""
+    """The elements at their indices, `max_unpool3d` as a layer of three pooled axes; see `MaxUnpool1d`."""
 
 
 class FractionalMaxPool2d(layers.FractionalMaxPool, function=fractional.fractional_max_pool2d):
-    """The largest element of windows at random distances, as `torch.nn.FractionalMaxPool2d`.
+    """The largest element of windows at random positions, as `torch.nn.FractionalMaxPool2d`.
 
-    Takes `kernel_size`, `output_size=None`, `output_ratio=None`, `return_indices=False` and
-    `_random_samples=None`, and is called with an array and, without samples, `key`; both as
-    `fractional_max_pool2d`. One of `output_size` and `output_ratio` must be given.
+    Takes `kernel_size`, `output_size=None`, `output_ratio=None`, `return_indices=False` and `_random_samples=None`.
+    Pass either `output_size` or `output_ratio`. The layer is called with an array, and with `key` if there are no
+    samples, see `fractional_max_pool2d`.
 
     Raises:
-      TypeError: `output_ratio` is no number.
-      ValueError: both or neither are given, or the ratio is not between 0 and 1.
+      TypeError: `output_ratio` is not a number.
+      ValueError: both or neither are passed, or the ratio is not between 0 and 1.
 
     Example:
       >>> import jax, jax.numpy as jnp

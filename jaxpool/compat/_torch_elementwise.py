@@ -1,4 +1,4 @@
-"""The elementwise extremes of `torch`."""
+"""The elementwise maxima and minima of `torch`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def _category(dtype: np.dtype) -> int:
 
 
 def _common(input: Array, other: Array) -> Any:
-    """The dtype of both: an array without axes counts only if its kind of number is a higher one.
+    """The common dtype. An array without axes counts only if its kind is higher (bool, integer, float).
 
-    The rule is PyTorch's, whatever jax is told of its own.
+    The rule is PyTorch's, and does not depend on `jax_numpy_dtype_promotion`.
     """
     with jax.numpy_dtype_promotion("standard"):
         both = jnp.promote_types(input.dtype, other.dtype)
@@ -34,7 +34,7 @@ def _common(input: Array, other: Array) -> Any:
 
 
 def pair(function: str, input: Any, other: Any) -> tuple[Array, Array]:
-    """Both arguments of a function, checked, in the dtype that they have in common."""
+    """Both arguments of a function, checked and cast to their common dtype."""
     x = args.tensor(function, input, ORDERED)
     y = args.tensor(function, other, ORDERED, "other")
     with args.call(function, x):
@@ -51,19 +51,19 @@ def pair(function: str, input: Any, other: Any) -> tuple[Array, Array]:
 def maximum(input: Any, other: Any) -> Array:
     """Computes the elementwise maximum of two arrays, as `torch.maximum`.
 
-    Gradient: to the array that won, half each at a tie. What differs from PyTorch: a NaN that beats a
-    number gets the cotangent, not both.
+    Gradient: to the larger element; tied elements get half each. If only one element is NaN, it gets the
+    whole cotangent; in PyTorch, both get it.
 
     Args:
       input: array; floats, integers or bool.
-      other: an array of these types; the shapes broadcast together.
+      other: an array of these dtypes, which broadcasts with `input`.
 
     Returns:
-      Array of the broadcast shape and PyTorch's common dtype: an array without axes counts only if
-      it is of a higher kind, as a float is among integers.
+      Array of the broadcast shape and PyTorch's common dtype. For that dtype, an array without axes counts only if its
+      kind is higher, such as a float with an integer array.
 
     Raises:
-      TypeError: an argument is no array.
+      TypeError: an argument is not an array.
       ValueError: the shapes do not broadcast.
 
     Example:
@@ -77,17 +77,17 @@ def maximum(input: Any, other: Any) -> Array:
 
 @public
 def minimum(input: Any, other: Any) -> Array:
-    """Computes the elementwise minimum of two arrays, as `torch.minimum`.
+    """Computes the elementwise minimum of two arrays, as `torch.minimum`. Gradient as in `maximum`.
 
     Args:
       input: array; floats, integers or bool.
-      other: an array of these types, which broadcasts with `input`.
+      other: an array of these dtypes, which broadcasts with `input`.
 
     Returns:
-      Array of the shape and dtype of `maximum`; the same gradient and difference.
+      Array of the shape and dtype of `maximum`.
 
     Raises:
-      TypeError: an argument is no array.
+      TypeError: an argument is not an array.
       ValueError: the shapes do not broadcast.
 
     Example:
@@ -101,19 +101,19 @@ def minimum(input: Any, other: Any) -> Array:
 
 @public
 def fmax(input: Any, other: Any) -> Array:
-    """Computes the elementwise maximum of two arrays, where a NaN loses to a number, as `torch.fmax`.
+    """Computes the elementwise maximum of two arrays, preferring numbers to NaN, as `torch.fmax`.
 
-    Gradient: to the array that won, to `input` at a tie, also of two NaNs.
+    Gradient: to the selected element; of tied elements, also two NaNs, the element of `input`.
 
     Args:
       input: array; floats, integers or bool.
-      other: an array of these types, which broadcasts with `input`.
+      other: an array of these dtypes, which broadcasts with `input`.
 
     Returns:
       Array of the shape and dtype of `maximum`.
 
     Raises:
-      TypeError: an argument is no array.
+      TypeError: an argument is not an array.
       ValueError: the shapes do not broadcast.
 
     Example:
@@ -127,19 +127,19 @@ def fmax(input: Any, other: Any) -> Array:
 
 @public
 def fmin(input: Any, other: Any) -> Array:
-    """Computes the elementwise minimum of two arrays, where a NaN loses to a number, as `torch.fmin`.
+    """Computes the elementwise minimum of two arrays, preferring numbers to NaN, as `torch.fmin`.
 
-    Gradient: to the array that won, to `input` at a tie, also of two NaNs.
+    Gradient: to the selected element; of tied elements, also two NaNs, the element of `input`.
 
     Args:
       input: array; floats, integers or bool.
-      other: an array of these types, which broadcasts with `input`.
+      other: an array of these dtypes, which broadcasts with `input`.
 
     Returns:
       Array of the shape and dtype of `maximum`.
 
     Raises:
-      TypeError: an argument is no array.
+      TypeError: an argument is not an array.
       ValueError: the shapes do not broadcast.
 
     Example:

@@ -1,4 +1,4 @@
-"""The fractional max pools of `torch.nn.functional`, whose windows lie at random distances."""
+"""The fractional max pools of `torch.nn.functional`, with windows at random positions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jaxpool.compat._torch_rank import of_rank
 
 
 def _outputs(x: Array, rank: int, output_size: Any, output_ratio: Any) -> tuple[int, ...]:
-    """How many windows along each pooled axis."""
+    """The number of windows along each pooled axis."""
     if output_size is not None:
         return args.sizes("output_size", output_size, rank, least=0, short=False)
     rule, hint = "given without `output_ratio`", "Pass one of the two."
@@ -43,7 +43,7 @@ def _outputs(x: Array, rank: int, output_size: Any, output_ratio: Any) -> tuple[
 
 
 def _check_fit(shape: Sequence[int], kernel: Sequence[int], outs: Sequence[int]) -> None:
-    """Raises unless the windows fit: in 3d PyTorch wants an element to spare."""
+    """Raise unless the windows fit. In 3d, PyTorch requires one spare element per axis."""
     check_countable("input", shape)
     spare = int(len(shape) == 3)
     for size, width, out in zip(shape, kernel, outs, strict=True):
@@ -54,7 +54,7 @@ def _check_fit(shape: Sequence[int], kernel: Sequence[int], outs: Sequence[int])
 
 
 def _samples(x: Array, rank: int, samples: Any, key: Any) -> Array:
-    """The random numbers `(N, C, rank)` that place the windows."""
+    """The random numbers `(N, C, rank)` that determine the positions of the windows."""
     batch = 1 if x.ndim == rank + 1 else x.shape[0]
     channels = x.shape[x.ndim - rank - 1]
     if samples is None:
@@ -73,7 +73,7 @@ def _samples(x: Array, rank: int, samples: Any, key: Any) -> Array:
     fits = samples.ndim == 3 and samples.shape[1:] == (channels, rank)
     if not fits or samples.shape[0] < batch:
         raise ArgumentError("_random_samples", rule, samples.shape, hint, of="shape")
-    return lax.stop_gradient(samples[:batch])  # PyTorch gives them none either
+    return lax.stop_gradient(samples[:batch])  # PyTorch has no gradient for them either
 
 
 _FRACTIONAL_MAX_POOL = """\
@@ -134,14 +134,15 @@ def _fractional_max_pool(
         samples = _samples(x, rank, _random_samples, key)
         if 0 in outs:
             return args.no_windows(x, rank, outs, return_indices)
-        where = args.spatial(x, rank)
-        op = fractional_op(x.shape, kernel, outs, where, samples.dtype.name)
+        axes = args.spatial(x, rank)
+        op = fractional_op(x.shape, kernel, outs, axes, samples.dtype.name)
     lanes = (*x.shape[: x.ndim - rank], *(1,) * rank)
-    each = [samples[..., axis].reshape(lanes) for axis in range(rank)]
-    placed = each if rank == 3 else each[::-1]  # in 2d PyTorch's first number is that of the width
+    by_axis = [samples[..., axis].reshape(lanes) for axis in range(rank)]
+    # In 2d, PyTorch's first number is for the width.
+    ordered = by_axis if rank == 3 else by_axis[::-1]
     op = dataclasses.replace(op, ties="last_nan")
-    y, kept = apply_given(op, x, *placed)
-    return (y, op.position(kept)) if return_indices else y
+    y, residual = apply_given(op, x, *ordered)
+    return (y, op.position(residual)) if return_indices else y
 
 
 fractional_max_pool2d = of_rank(2, _fractional_max_pool, _FRACTIONAL_MAX_POOL)

@@ -1,7 +1,7 @@
-"""What layers of `torch.nn` hold and do: frozen dataclasses that call the functions of the same room.
+"""Base classes of the layers of `torch.nn`: frozen dataclasses that call the functions of `compat.torch`.
 
-As in PyTorch nothing is checked before the call, but for the two ways to ask for fractional windows. They
-hold no arrays: a layer is hashable if its sizes are, and may be a static argument of `jax.jit`.
+Arguments are checked when a layer is called, as in PyTorch. Only fractional pools check `output_size` and
+`output_ratio` at construction. A layer with hashable fields is hashable, and may be a static argument of `jax.jit`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Function = Callable[..., Any]
 
 
 def _each(value: Any, rank: int) -> Any:
-    """`value` as one per axis, as PyTorch stores some of its sizes."""
+    """`value` as a tuple with one entry per axis, as PyTorch stores some sizes."""
     return tuple(value) if hasattr(value, "__iter__") else (value,) * rank
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Layer:
-    """What all layers share: how they are shown, and the function that they call."""
+    """Base class of all layers: the function to call, and a `repr` like PyTorch's."""
 
     function: ClassVar[Function]
     rank: ClassVar[int]
@@ -94,14 +94,14 @@ class AvgPool(Layer):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class AvgPoolBy(AvgPool):
-    """Arguments of average pools along two axes and three."""
+    """Arguments of average pools along two or three axes."""
 
     divisor_override: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LPPool(Layer):
-    """Arguments of norms."""
+    """Arguments of Lp pools."""
 
     norm_type: float
     kernel_size: Sizes
@@ -146,7 +146,7 @@ class AdaptiveAvgPool(Layer):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MaxUnpool(Layer):
-    """Arguments of unpooling."""
+    """Arguments of max unpooling."""
 
     kernel_size: Sizes
     stride: Sizes | None = None
@@ -159,7 +159,7 @@ class MaxUnpool(Layer):
         self._store(**{name: _each(size, self.rank) for name, size in sizes.items()})
 
     def __call__(self, input: Any, indices: Any, output_size: Sequence[int] | None = None) -> Array:
-        """The elements of input where `indices` say, among zeros."""
+        """The elements of input at `indices`, zeros elsewhere."""
         sizes = (self.kernel_size, self.stride, self.padding)
         y: Array = self.function(input, indices, *sizes, output_size)
         return y
@@ -167,7 +167,7 @@ class MaxUnpool(Layer):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FractionalMaxPool(Layer):
-    """Arguments of pools whose windows lie at random distances."""
+    """Arguments of fractional max pools."""
 
     kernel_size: Sizes
     output_size: Sizes | None = None
@@ -194,7 +194,7 @@ class FractionalMaxPool(Layer):
             self._store(output_ratio=ratios)
 
     def __call__(self, input: Any, *, key: Any = None) -> Result:
-        """The largest element of windows of input at random distances, drawn with `key`."""
+        """The largest element of windows of input at random positions, drawn with `key`."""
         sizes = (self.kernel_size, self.output_size, self.output_ratio)
         y: Result = self.function(input, *sizes, self.return_indices, self._random_samples, key=key)
         return y

@@ -18,11 +18,11 @@ from jaxpool.compat._torch_args import FLOATS
 def logcumsumexp(input: Any, dim: int) -> Array:
     """Computes the logarithm of the running sum of exponentials along an axis, as `torch.logcumsumexp`.
 
-    `y[i] = log(sum over j <= i of exp(x[j]))`. Every sum is relative to the largest element in it: nothing overflows.
+    `y[i] = log(sum over j <= i of exp(x[j]))`. Each sum is scaled by its largest element, so nothing overflows.
 
-    Gradient: `dx[j] = sum over i >= j of dy[i] * exp(x[j] - y[i])`, by sums that run back and never overflow, whatever
-    the signs of the cotangents. What differs from PyTorch: where all elements of a sum are -inf, or some are +inf,
-    these have equal shares; there the gradient is NaN. 16-bit floats are computed in float32 and rounded once.
+    Gradient: `dx[j] = sum over i >= j of dy[i] * exp(x[j] - y[i])`, by a reverse scan that does not overflow for any
+    signs of the cotangents. If all elements of a sum are -inf, or some are +inf, these elements have equal shares.
+    PyTorch gives NaN there. 16-bit floats are computed in float32 and rounded once.
 
     Args:
       input: array of any shape; floats, not complex numbers.
@@ -33,7 +33,7 @@ def logcumsumexp(input: Any, dim: int) -> Array:
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: `dim` is no axis of input, or one of symbolic size.
+      ValueError: `dim` is not an axis of input, or the axis has a symbolic size.
 
     Example:
       >>> import jax.numpy as jnp

@@ -81,13 +81,13 @@ def _lp_pool(
     with args.call(function, x, kernel_size=kernel_size):
         norm = _norm(norm_type)
         infinite = isinstance(norm, (int, float)) and abs(norm) == np.inf
-        many = len(kernel_size) if is_sequence(kernel_size) else None  # type: ignore[arg-type]
-        if many is not None and ((rank == 1 and not infinite) or many != rank):
+        count = len(kernel_size) if is_sequence(kernel_size) else None  # type: ignore[arg-type]
+        if count is not None and ((rank == 1 and not infinite) or count != rank):
             rule = "an int" if rank == 1 else f"an int or {rank} ints"
             raise ArgumentError("kernel_size", rule, kernel_size, "Pass an int.", TypeError)
         if infinite:
-            taken = (*FLOATS, *INTS) if rank > 1 else FLOATS
-            if x.dtype not in taken:
+            accepted = (*FLOATS, *INTS) if rank > 1 else FLOATS
+            if x.dtype not in accepted:
                 raise wrong_dtype("input", "floats or integers", x)
         elif x.dtype not in FLOATS and isinstance(norm, int):
             rule = f"floats where `norm_type` is an int, {norm}"
@@ -95,14 +95,14 @@ def _lp_pool(
         args.check_shape(x, rank, rank + 1)
         window = args.windows(x, rank, kernel_size, stride, ceil_mode=ceil_mode)
     if infinite:
-        magnitude = x * lax.stop_gradient(lax.sign(x))  # whose gradient at 0 is PyTorch's, 0
+        magnitude = x * lax.stop_gradient(lax.sign(x))  # |x| with gradient 0 at 0, as in PyTorch
         if norm > 0:
             return max_of(magnitude, window)
         return -max_of(-magnitude, window)
     dtype = x.dtype if x.dtype in FLOATS else jnp.dtype(np.float32)
     wide = x.astype(dtypes.accumulator(dtype))
     total = windowed(SumPool(window), wide**norm)
-    empty = total == 0  # its root has no gradient; PyTorch's is 0
+    empty = total == 0  # the root is not differentiable at 0; PyTorch's gradient is 0
     root = jnp.where(empty, 1, total) ** (1 / norm)
     return jnp.where(empty, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)
 

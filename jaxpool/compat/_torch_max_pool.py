@@ -74,14 +74,14 @@ def _max_pool(
     if not return_indices:
         return max_of(x, window)
     if split and split.shards.halos:
-        found: Result = split.run(Argmax, x, "last_nan")
-        return found
+        result: Result = split.run(Argmax, x, "last_nan")
+        return result
     y, tap = apply_kept(SelectPool(window, "max", "last_nan"), "jvp", x)
     return y, window_position(tap, window)
 
 
 def max_of(x: Array, window: Window) -> Array:
-    """The largest element of each window, chosen as PyTorch chooses."""
+    """The largest element of each window. As in PyTorch, the first tied element or the last NaN is selected."""
     return windowed(SelectPool(window, "max", "last_nan"), x)
 
 

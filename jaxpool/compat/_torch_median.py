@@ -37,21 +37,21 @@ def _median(function: str, input: Any, dim: Any, keepdim: Any, ignores_nan: bool
 def median(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Chosen:
     """Computes the median of all elements, or along an axis, as `torch.median`.
 
-    `median(input)` or `median(input, dim, keepdim=False)`. Of an even number of elements it is the lower of the two in
-    the middle; where there is a NaN, it is NaN.
+    `median(input)` or `median(input, dim, keepdim=False)`. The median of an even number of elements is the lower of the
+    two middle elements. If an element is NaN, the median is NaN.
 
-    Gradient: without `dim` split evenly among the elements that equal the median, NaNs among NaNs; along
-    `dim` to the element at `indices`. Of equal elements that is the first (PyTorch leaves open which), and so
-    it is of NaNs, as in PyTorch. Indices are int32.
+    Gradient: without `dim`, the elements equal to the median share the cotangent equally, and NaNs tie with each other.
+    With `dim`, the element at `indices` gets the cotangent. It is the first of equal elements, which PyTorch does not
+    specify, or the first NaN, as in PyTorch. Indices are int32.
 
     Args:
       input: array of any shape; floats or integers.
       dim: an axis.
-      keepdim: whether the axis stays, of size 1.
+      keepdim: whether the axis is kept with size 1.
 
     Returns:
-      Array of no axes; with `dim` a named tuple `(values, indices)`. The median of no elements is NaN, or the least
-      value of a type of integers.
+      Array without axes; with `dim`, a named tuple `(values, indices)`. The median of no elements is NaN, or the lowest
+      value of an integer dtype.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -70,17 +70,17 @@ def median(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Ch
 @args.also_numpy
 @public
 def nanmedian(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Chosen:
-    """Computes the median of what is not NaN, of all elements or along an axis, as `torch.nanmedian`.
+    """Computes the median of the elements that are not NaN, of all or along an axis, as `torch.nanmedian`.
 
-    Of nothing but NaNs it is NaN. Gradient and indices are as of `median`.
+    If all elements are NaN, the median is NaN. Gradient and indices as in `median`.
 
     Args:
       input: array of any shape; floats or integers.
       dim: an axis.
-      keepdim: whether the axis stays, of size 1.
+      keepdim: whether the axis is kept with size 1.
 
     Returns:
-      Array of no axes; with `dim` a named tuple `(values, indices)`.
+      Array without axes; with `dim`, a named tuple `(values, indices)`.
 
     Raises:
       TypeError: an argument is of the wrong kind.

@@ -1,4 +1,4 @@
-"""Pools of PyTorch along one axis, two and three, each written once: `of_rank` makes `max_pool2d` of `_max_pool`."""
+"""`of_rank` creates the 1d, 2d and 3d functions of a PyTorch pool, such as `max_pool2d`, from one implementation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AXES = {1: "L", 2: "HW", 3: "DHW"}
 
 
 def _words(name: str, rank: int) -> dict[str, str]:
-    """What a docstring that is written for all ranks says of one, by the word that stands in braces."""
+    """The values of the placeholders in a docstring template, for `rank` pooled axes."""
     axes = _AXES[rank]
 
     def shape(*spatial: str) -> str:
@@ -32,7 +32,7 @@ def _words(name: str, rank: int) -> dict[str, str]:
         "targets": shape("*output_size"),
         "flat": " * ".join(axes),
         "sizes": "an int, or one per axis" if rank > 1 else "an int, alone or in a tuple",
-        # Of examples: a window of two elements along the last axis, an array that is long there alone, and shapes.
+        # For the examples: a window of two elements along the last axis, a shape with one long axis, and two shapes.
         "window": f"({last}, 2)" if rank > 1 else "2",
         "row": f"(1, {last}, -1)" if rank > 1 else "(1, -1)",
         "large": str((1, *(8,) * rank)),
@@ -41,9 +41,9 @@ def _words(name: str, rank: int) -> dict[str, str]:
 
 
 def of_rank(rank: int, pool: Callable[Concatenate[int, P], R], text: str) -> Callable[P, R]:
-    """`pool` for `rank` pooled axes: a function of its own, whose docstring is `text` in the words of that rank.
+    """A public function that calls `pool` with `rank`. Its docstring is the template `text`, filled in for that rank.
 
-    The first line of `text` ends in the name that PyTorch has for the pool, `torch.nn.functional.max_pool{nd}`, say.
+    The first line of `text` must contain the PyTorch name of the pool, such as `torch.nn.functional.max_pool{nd}`.
     """
     name = re.findall(r"functional\.(\w+)", text)[0] + f"{rank}d"
     bound: Any = functools.update_wrapper(functools.partial(pool, rank), pool)

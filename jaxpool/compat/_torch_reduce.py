@@ -1,4 +1,4 @@
-"""The extremes of `torch` along axes, running ones too."""
+"""Maxima and minima of `torch` along axes, and running maxima and minima."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MISSING: Any = object()
 
 
 class Chosen(NamedTuple):
-    """Extremes and where they stand, as PyTorch's return types."""
+    """Selected values and their indices, like PyTorch's return types."""
 
     values: Array
     indices: Array
@@ -40,7 +40,7 @@ def _check_filled(x: Array, axes: Sequence[int]) -> None:
 
 
 def along(function: str, op: Callable[..., Reduction], x: Array, dim: Any, keepdim: Any) -> Chosen:
-    """What `op(ties, axes, sizes)` chooses along an axis, and the first positions at which it stands."""
+    """The elements that `op(ties, axes, sizes)` selects along an axis, and the indices of the first tied elements."""
     keepdim = False if keepdim is MISSING else keepdim
     with args.call(function, x):
         axis = args.axis_of(dim, x.ndim)
@@ -57,7 +57,7 @@ def along(function: str, op: Callable[..., Reduction], x: Array, dim: Any, keepd
 
 
 def check_named(dim: Any, keepdim: Any) -> None:
-    """Raises where `keepdim` is given without an axis."""
+    """Raise if `keepdim` is passed without an axis."""
     if keepdim is not MISSING and dim is MISSING:
         raise ArgumentError("keepdim", "given with `dim`", keepdim, "Name an axis.", TypeError)
 
@@ -68,26 +68,26 @@ def _extreme(
     if is_array(dim) and other is MISSING and keepdim is MISSING and not _is_index(dim):
         dim, other = MISSING, dim
     x = args.tensor(function, input, ORDERED)
-    given = [name for name, value in (("dim", dim), ("other", other)) if value is not MISSING]
+    passed = [name for name, value in (("dim", dim), ("other", other)) if value is not MISSING]
     with args.call(function, x):
-        if len(given) == 2:
+        if len(passed) == 2:
             hint = "Pass one of the two."
             raise ArgumentError("other", "missing where `dim` is given", "both", hint, TypeError)
         check_named(dim, keepdim)
-    if given == ["dim"]:
+    if passed == ["dim"]:
         return along(function, functools.partial(Reduction, kind), x, dim, keepdim)
-    if given == ["other"]:
+    if passed == ["other"]:
         return (maximum if kind == "max" else minimum)(*pair(function, x, other))
     return _over(function, kind, x, tuple(range(x.ndim)), False)
 
 
 def _is_index(value: Any) -> bool:
-    """Whether `value` is an int of NumPy's, or symbolic: an array without axes is an operand to PyTorch."""
+    """Whether `value` is an axis, such as a NumPy int. An array without axes is an operand, as in PyTorch."""
     return isinstance(value, np.integer) or not hasattr(value, "shape")
 
 
 def _over(function: str, kind: Kind, x: Array, axes: tuple[int, ...], keepdim: bool) -> Array:
-    """The extreme over `axes`, split among tied elements."""
+    """The maximum or minimum over `axes`; tied elements share the cotangent."""
     with args.call(function, x):
         _check_filled(x, axes)
     return reduce(x, axes, kind, "split", "jvp", keepdim)
@@ -102,18 +102,18 @@ def max(
 
     `max(input)`, `max(input, dim, keepdim=False)` or `max(input, other)`.
 
-    Gradient: without `dim` split evenly among the elements that attain the maximum, NaNs among
-    NaNs; along `dim` to the first of them, or the first NaN; with `other` as of `maximum`. Indices
-    are int32. There is no `out`: arrays do not change.
+    Gradient: without `dim`, tied elements share the cotangent equally, and NaNs tie with each other. With `dim`, the
+    first tied element or the first NaN gets the cotangent. With `other`, see `maximum`. Indices are int32. There is
+    no `out`, because jax arrays are immutable.
 
     Args:
       input: array of any shape; floats, integers or bool.
       dim: an axis.
-      keepdim: whether the axis stays, of size 1.
-      other: an array, in the place of `dim`.
+      keepdim: whether the axis is kept with size 1.
+      other: an array, instead of `dim`.
 
     Returns:
-      Array of no axes; with `dim` a named tuple `(values, indices)`; with `other` as `maximum`.
+      Array without axes; with `dim`, a named tuple `(values, indices)`; with `other`, the result of `maximum`.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -136,16 +136,16 @@ def min(
 ) -> Array | Chosen:
     """Computes the smallest element of all, along an axis, or of two arrays, as `torch.min`.
 
-    `min(input)`, `min(input, dim, keepdim=False)` or `min(input, other)`; gradients as of `max`.
+    `min(input)`, `min(input, dim, keepdim=False)` or `min(input, other)`. Gradient as in `max`.
 
     Args:
       input: array of any shape; floats, integers or bool.
       dim: an axis.
-      keepdim: whether the axis stays, of size 1.
-      other: an array, in the place of `dim`.
+      keepdim: whether the axis is kept with size 1.
+      other: an array, instead of `dim`.
 
     Returns:
-      Array of no axes; with `dim` a named tuple `(values, indices)`; with `other` as `minimum`.
+      Array without axes; with `dim`, a named tuple `(values, indices)`; with `other`, the result of `minimum`.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -176,16 +176,16 @@ def over_dims(function: str, kind: Kind, input: Any, dim: Any, keepdim: Any) -> 
 def amax(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Array:
     """Computes the largest element along axes, as `torch.amax`.
 
-    Gradient: split evenly among the elements that attain the maximum. What differs from PyTorch: NaNs
-    share the cotangent of what they win; there all of it is NaN.
+    Gradient: tied elements share the cotangent equally. Unlike PyTorch, NaNs tie with each other and share the
+    cotangent. In PyTorch, all elements that are reduced with a NaN get NaN.
 
     Args:
       input: array of any shape; floats, integers or bool.
-      dim: an axis or distinct axes; () or None is all.
-      keepdim: whether reduced axes stay, of size 1.
+      dim: an axis or distinct axes; () or None is all axes.
+      keepdim: whether reduced axes are kept with size 1.
 
     Returns:
-      Array without the axes; the dtype of input.
+      Array without the reduced axes; the dtype of input.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -203,15 +203,15 @@ def amax(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False
 @args.also_numpy
 @public
 def amin(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Array:
-    """Computes the smallest element along axes, as `torch.amin`; gradient and difference as of `amax`.
+    """Computes the smallest element along axes, as `torch.amin`. Gradient as in `amax`.
 
     Args:
       input: array of any shape; floats, integers or bool.
-      dim: an axis or distinct axes; () or None is all.
-      keepdim: whether reduced axes stay, of size 1.
+      dim: an axis or distinct axes; () or None is all axes.
+      keepdim: whether reduced axes are kept with size 1.
 
     Returns:
-      Array without the axes; the dtype of input.
+      Array without the reduced axes; the dtype of input.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -243,7 +243,7 @@ def _running(function: str, kind: Kind, input: Any, dim: Any) -> Chosen:
 def cummax(input: Any, dim: int) -> Chosen:
     """Computes the running maximum along an axis, as `torch.cummax`.
 
-    Gradient: to the latest of equal elements, and to the latest NaN. Indices are int32.
+    Gradient: to the last of tied elements so far, or to the last NaN so far. Indices are int32.
 
     Args:
       input: array of any shape; floats, integers or bool.
@@ -254,7 +254,7 @@ def cummax(input: Any, dim: int) -> Chosen:
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: `dim` is no axis of input.
+      ValueError: `dim` is not an axis of input.
 
     Example:
       >>> import jax.numpy as jnp
@@ -268,7 +268,7 @@ def cummax(input: Any, dim: int) -> Chosen:
 @args.also_numpy
 @public
 def cummin(input: Any, dim: int) -> Chosen:
-    """Computes the running minimum along an axis, as `torch.cummin`; gradient as of `cummax`.
+    """Computes the running minimum along an axis, as `torch.cummin`. Gradient as in `cummax`.
 
     Args:
       input: array of any shape; floats, integers or bool.
@@ -279,7 +279,7 @@ def cummin(input: Any, dim: int) -> Chosen:
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: `dim` is no axis of input.
+      ValueError: `dim` is not an axis of input.
 
     Example:
       >>> import jax.numpy as jnp

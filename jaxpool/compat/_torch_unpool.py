@@ -22,7 +22,10 @@ from jaxpool.compat._torch_rank import of_rank
 def _unpooled(
     x: Array, rank: int, kernel_size: Any, stride: Any, padding: Any, output_size: Any
 ) -> tuple[int, ...]:
-    """The sizes after unpooling: those that a pool without a rest would have had, or `output_size` near them."""
+    """The sizes after unpooling: by default the sizes that the windows of the pool cover exactly.
+
+    `output_size` must differ from the default by less than a stride.
+    """
     kernel = args.sizes("kernel_size", kernel_size, rank, short=False)
     strides = kernel if stride is None else args.sizes("stride", stride, rank, short=False)
     pads = args.sizes("padding", padding, rank, least=-(2**31), short=False)

@@ -1,4 +1,4 @@
-"""The pools of `torchvision.ops` over boxes as functions, and what they take."""
+"""The functions of `torchvision.ops` over boxes, and checks of their arguments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def arguments(
     *,
     own: bool = False,
 ) -> tuple[Array, Array, Array, tuple[int, ...], float]:
-    """The images with channels last, boxes as (y0, x0, y1, x1), the image of each, the cells, and the scale."""
+    """The images with channels last, boxes (y0, x0, y1, x1), the image index of each box, the cells, and the scale."""
     name = f"compat.torchvision.{function}"
     with calling(name):
         x = as_array(input, "input")
@@ -74,7 +74,7 @@ def arguments(
 
 
 def _check_images(images: Array, count: int) -> None:
-    """Raises where the image of a box is known and is not one of `count`."""
+    """Raise if the image index of a box is known and not below `count`."""
     if isinstance(images, jax.core.Tracer):
         return
     known = np.asarray(images)
@@ -113,9 +113,9 @@ def roi_align(
 ) -> Array:
     """Computes the average of points in each cell of boxes, as `torchvision.ops.roi_align`.
 
-    Gradient: to input, as there, and to the boxes. A box without area gives what it gives there: the
-    value at its place, or 0 with `sampling_ratio=-1`. `aligned` takes half a pixel off; without it a
-    box is at least a pixel long.
+    Gradient: for input, as in torchvision, and for the boxes. A box without area gives the value at its position, or 0
+    with `sampling_ratio=-1`, as in torchvision. `aligned` subtracts half a pixel from the boxes. Without it, a box is
+    at least one pixel long.
 
     Example:
       >>> import jax.numpy as jnp
@@ -125,8 +125,8 @@ def roi_align(
       Array([[ 2.5,  4.5],
              [10.5, 12.5]], dtype=float32)
     """
-    given = (input, boxes, output_size, spatial_scale, aligned)
-    *arrays, cells, scale = arguments("roi_align", *given)
+    args = (input, boxes, output_size, spatial_scale, aligned)
+    *arrays, cells, scale = arguments("roi_align", *args)
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
     samples = samples_of("roi_align", sampling_ratio)
     op = BoxMean(cells, scale, samples, offset, least, empty_is_zero=False)
@@ -141,10 +141,10 @@ def ps_roi_align(
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
 ) -> Array:
-    """Computes the average of points in each cell, of its own channels, as `torchvision.ops.ps_roi_align`.
+    """Computes the average of points in each cell, with separate channels per cell, as `torchvision.ops.ps_roi_align`.
 
-    Cell (i, j) of I by J takes channel `(c * I + i) * J + j` for its channel c. What differs: a box
-    without area gives 0 with `sampling_ratio=-1`, where torchvision divides 0 by 0.
+    Channel c of cell (i, j), out of I by J cells, is pooled from channel `(c * I + i) * J + j` of input. A box without
+    area gives 0 with `sampling_ratio=-1`; torchvision divides 0 by 0.
 
     Example:
       >>> import jax.numpy as jnp
@@ -154,8 +154,8 @@ def ps_roi_align(
       Array([[ 0., 10.],
              [21., 31.]], dtype=float32)
     """
-    given = (input, boxes, output_size, spatial_scale)
-    *arrays, cells, scale = arguments("ps_roi_align", *given, own=True)
+    args = (input, boxes, output_size, spatial_scale)
+    *arrays, cells, scale = arguments("ps_roi_align", *args, own=True)
     samples = samples_of("ps_roi_align", sampling_ratio)
     return mean_of(BoxMean(cells, scale, samples, empty_is_zero=False, own=True), *arrays)
 
@@ -164,8 +164,7 @@ def ps_roi_align(
 def roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
     """Computes the largest pixel of each cell of boxes, as `torchvision.ops.roi_pool`.
 
-    Gradient: to the first of equal pixels in row-major order. NaN is the largest, where torchvision
-    passes over it.
+    Gradient: to the first of tied pixels in row-major order. NaN is the largest value; torchvision ignores it.
 
     Example:
       >>> import jax.numpy as jnp
@@ -181,10 +180,10 @@ def roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float =
 
 @public
 def ps_roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
-    """Computes the mean of each cell of whole pixels, of its own channels, as `torchvision.ops.ps_roi_pool`.
+    """Computes the mean of the pixels of each cell, with separate channels per cell, as `torchvision.ops.ps_roi_pool`.
 
-    As there, the last row and the last column of the image are in no cell. What differs: the gradient
-    is that of the value; torchvision's counts those two as well, divided by their number too.
+    The last row and the last column of the image belong to no cell, as in torchvision. The gradient is the derivative
+    of the value. The gradient of torchvision includes that row and column, also in the divisor.
 
     Example:
       >>> import jax.numpy as jnp
@@ -194,7 +193,7 @@ def ps_roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: floa
       Array([[ 0., 10.],
              [21., 31.]], dtype=float32)
     """
-    given = (input, boxes, output_size, spatial_scale)
-    *arrays, cells, scale = arguments("ps_roi_pool", *given, own=True)
+    args = (input, boxes, output_size, spatial_scale)
+    *arrays, cells, scale = arguments("ps_roi_pool", *args, own=True)
     op = BoxMean(cells, scale, None, 0.0, 1.0, empty_is_zero=False, own=True, whole=True)
     return mean_of(op, *arrays)

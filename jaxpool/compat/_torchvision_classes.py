@@ -1,4 +1,4 @@
-"""The pools of `torchvision.ops` over boxes as layers: their functions with the arguments kept."""
+"""The layers of `torchvision.ops` over boxes: dataclasses with the arguments of the functions."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class PSRoIPool:
 
 @dataclasses.dataclass(frozen=True)
 class MultiScaleRoIAlign:
-    """`roi_align` of boxes from the level of a pyramid that is of their size, as `torchvision.ops.MultiScaleRoIAlign`.
+    """`roi_align` of each box in the pyramid level that fits its size, as `torchvision.ops.MultiScaleRoIAlign`.
 
-    Called with a dictionary of features (N, C, H, W), of which those in `featmap_names` are the levels in
-    its order, a list of boxes (L, 4) for each image, and the sizes (height, width) of the images. As
-    there, levels follow each other by a factor of two: boxes of a level that is left out give 0. What differs:
-    the scales are inferred at each call, where torchvision keeps those of its first.
+    Called with a dictionary of features (N, C, H, W), a list with the boxes (L, 4) of each image, and the sizes
+    (height, width) of the images. The features in `featmap_names` are the levels, in the order of the dictionary.
+    Levels follow each other by a factor of two, and boxes of a missing level give 0, as in torchvision. The scales are
+    inferred at each call; torchvision infers them at the first call only.
 
     Example:
       >>> import jax.numpy as jnp
@@ -107,18 +107,18 @@ class MultiScaleRoIAlign:
     ) -> Array:
         """The cells of each box, (K, C, *output_size)."""
         name = "MultiScaleRoIAlign"
-        given = [level for key, level in x.items() if key in self.featmap_names]
+        features = [level for key, level in x.items() if key in self.featmap_names]
         with calling(f"compat.torchvision.{name}"):
-            if not given or not image_shapes:
+            if not features or not image_shapes:
                 rule = "names of features that are given, with the sizes of images"
                 raise ArgumentError("featmap_names", rule, self.featmap_names, "Name them.")
-        read = [arguments(name, level, boxes, self.output_size, 1.0) for level in given]
+        read = [arguments(name, level, boxes, self.output_size, 1.0) for level in features]
         tallest = max(shape[0] for shape in image_shapes)
-        # Of one level the number is the exponent of its scale, as torchvision rounds it.
-        levels = [round(-math.log2(level.shape[-2] / tallest)) for level in given]
+        # A level is the exponent of its scale, rounded as in torchvision.
+        levels = [round(-math.log2(level.shape[-2] / tallest)) for level in features]
         _, corners, images, cells, _ = read[0]
         samples, xs = samples_of(name, self.sampling_ratio), [each[0] for each in read]
-        if len(given) == 1:
+        if len(features) == 1:
             return mean_of(
                 BoxMean(cells, 0.5 ** levels[0], samples, 0.0, 1.0, empty_is_zero=False),
                 *read[0][:3],

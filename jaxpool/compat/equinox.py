@@ -1,7 +1,7 @@
-"""The pooling layers of `equinox.nn`, by our kernels.
+"""The pooling layers of `equinox.nn`, computed by jaxpool's kernels.
 
-Each class is its original's subclass: the same arguments, fields and pytree, another `__call__`. Windowed pools run
-the originals: conventions and messages are theirs.
+Each class is a subclass of its original, with the same arguments, fields and pytree, and its own `__call__`. Windowed
+pools run the originals, so conventions and error messages are Equinox's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _name(layer: eqx.Module) -> str:
 
 
 def _example(layer: eqx.Module, x: Any) -> Array:
-    """What a layer was called with, as an array."""
+    """The input of a layer as an array."""
     with calling(_name(layer)):
         if not is_array(x):
             raise not_an_array("x", x)
@@ -58,17 +58,16 @@ def _example(layer: eqx.Module, x: Any) -> Array:
 class Pool(eqx.nn.Pool):
     """Reduces each window by `operation`, starting from `init`, as `equinox.nn.Pool`.
 
-    `lax.max`, `lax.min` and `lax.add` from their identity run on our kernels, any other operation is
-    `lax.reduce_window` itself.
+    `lax.max`, `lax.min` and `lax.add` with their identity as `init` run on jaxpool's kernels. Any other operation runs
+    as `lax.reduce_window`.
 
-    Gradient: of a maximum or minimum to the first of equal elements. What differs from Equinox: a
-    NaN gets the cotangent of the window it wins; an element of -inf beside padding keeps its
-    cotangent.
+    Gradient: of a maximum or minimum, to the first of tied elements. Unlike in Equinox, a NaN gets the cotangent of its
+    window, and an element of -inf next to padding keeps its cotangent.
 
     Args:
-      init: where each reduction starts.
-      operation: what joins two values.
-      num_spatial_dims: how many axes are pooled.
+      init: the initial value of each reduction.
+      operation: a function that combines two values.
+      num_spatial_dims: the number of pooled axes.
       kernel_size: the size of the window, an int or one per axis.
       stride: an int or one per axis.
       padding: an int, or one int or (low, high) pair per axis; none larger than the window.
@@ -93,7 +92,7 @@ class Pool(eqx.nn.Pool):
         return _originals.pool_at_once(_original, x, *args, divide=divide, moved=True)
 
 
-_Pool = eqx.nn.Pool  # by name: a program may put ours in its place
+_Pool = eqx.nn.Pool  # bound at import, because a program may replace it with `Pool`
 
 
 def _original(x: Array, *args: Any) -> Array:
@@ -103,7 +102,7 @@ def _original(x: Array, *args: Any) -> Array:
 
 
 class _AvgPool(Pool):
-    """The sum of each window over the window's size."""
+    """Window sums divided by the size of the window."""
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         """The average of each window of one example `(C, *spatial)`; `key` is not used."""
@@ -114,8 +113,7 @@ class _AvgPool(Pool):
 class MaxPool1d(Pool, eqx.nn.MaxPool1d):
     """The largest element of each window of `(C, L)`, as `equinox.nn.MaxPool1d`.
 
-    Takes `kernel_size`, `stride=1`, `padding=0` and `use_ceil=False`, as `Pool` does, and differs from
-    Equinox as `Pool` does.
+    Takes `kernel_size`, `stride=1`, `padding=0` and `use_ceil=False`, as in `Pool`, with its differences from Equinox.
 
     Example:
       >>> import jax.numpy as jnp
@@ -134,11 +132,11 @@ class MaxPool3d(Pool, eqx.nn.MaxPool3d):
 
 
 class AvgPool1d(_AvgPool, eqx.nn.AvgPool1d):
-    """The sum of each window of `(C, L)` over the window's size, as `equinox.nn.AvgPool1d`.
+    """The average of each window of `(C, L)`, as `equinox.nn.AvgPool1d`.
 
-    Takes `kernel_size`, `stride=1`, `padding=0` and `use_ceil=False`, as `Pool` does. Padding counts,
-    and so does what `use_ceil` adds. What differs from Equinox: 8- and 16-bit floats are added in
-    float32 and rounded once, forward and backward.
+    Takes `kernel_size`, `stride=1`, `padding=0` and `use_ceil=False`, as in `Pool`. The divisor counts padding,
+    including the padding that `use_ceil` adds. Unlike in Equinox, 8- and 16-bit floats are added in float32 and rounded
+    once, forward and backward.
 
     Example:
       >>> import jax.numpy as jnp
@@ -159,17 +157,17 @@ class AvgPool3d(_AvgPool, eqx.nn.AvgPool3d):
 class AdaptivePool(eqx.nn.AdaptivePool):
     """Applies `operation` to `target_shape` windows, axis by axis, as `equinox.nn.AdaptivePool`.
 
-    Along an axis of length L, the first `L % n` of n windows are one longer than the others: not
-    PyTorch's windows, and no window twice.
+    Along an axis of length L, the first `L % n` of n windows are one element longer than the other windows. Windows do
+    not overlap, unlike in PyTorch.
 
-    `jnp.max`, `jnp.min` and `jnp.mean` run on our kernels, any other operation is Equinox' own.
+    `jnp.max`, `jnp.min` and `jnp.mean` run on jaxpool's kernels. Any other operation runs in Equinox.
 
-    Gradient: of a maximum or minimum split among equal elements, axis by axis. What differs from
-    Equinox: NaNs get the cotangent of the window they win; in Equinox all of the window gets NaN.
+    Gradient: tied elements of a maximum or minimum share the cotangent, axis by axis. Unlike in Equinox, NaNs get the
+    cotangent of the window that they make NaN. In Equinox, the whole window gets NaN.
 
     Args:
-      target_shape: how many windows, an int or one per axis.
-      num_spatial_dims: how many axes are pooled.
+      target_shape: the number of windows, an int or one per axis.
+      num_spatial_dims: the number of pooled axes.
       operation: a reduction of a vector.
 
     Example:
@@ -202,7 +200,7 @@ class AdaptivePool(eqx.nn.AdaptivePool):
 
 
 def _axis_pool(x: Array, axis: int, out: int, operation: Any) -> Array:
-    """`out` windows along `axis`, the longer ones first."""
+    """`out` windows along `axis`, longer windows first."""
     if operation is jnp.mean:
         x = x.astype(jax.eval_shape(jnp.mean, x).dtype)
     width, longer = divmod(x.shape[axis], out)
@@ -225,7 +223,7 @@ def _op(dim: Axis, operation: Any) -> Op:
 
 
 class AdaptiveAvgPool1d(AdaptivePool, eqx.nn.AdaptiveAvgPool1d):
-    """The averages of `target_shape` windows of `(C, L)`, as Equinox has it; see `AdaptivePool`.
+    """The averages of `target_shape` windows of `(C, L)`, as in Equinox; see `AdaptivePool`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -236,15 +234,15 @@ class AdaptiveAvgPool1d(AdaptivePool, eqx.nn.AdaptiveAvgPool1d):
 
 
 class AdaptiveAvgPool2d(AdaptivePool, eqx.nn.AdaptiveAvgPool2d):
-    """The averages of windows of `(C, H, W)`, as Equinox has it; see `AdaptivePool`."""
+    """The averages of windows of `(C, H, W)`, as in Equinox; see `AdaptivePool`."""
 
 
 class AdaptiveAvgPool3d(AdaptivePool, eqx.nn.AdaptiveAvgPool3d):
-    """The averages of windows of `(C, D, H, W)`, as Equinox has it; see `AdaptivePool`."""
+    """The averages of windows of `(C, D, H, W)`, as in Equinox; see `AdaptivePool`."""
 
 
 class AdaptiveMaxPool1d(AdaptivePool, eqx.nn.AdaptiveMaxPool1d):
-    """The largest elements of `target_shape` windows of `(C, L)`, as Equinox has it; see `AdaptivePool`.
+    """The largest elements of `target_shape` windows of `(C, L)`, as in Equinox; see `AdaptivePool`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -255,8 +253,8 @@ class AdaptiveMaxPool1d(AdaptivePool, eqx.nn.AdaptiveMaxPool1d):
 
 
 class AdaptiveMaxPool2d(AdaptivePool, eqx.nn.AdaptiveMaxPool2d):
-    """The largest elements of windows of `(C, H, W)`, as Equinox has it; see `AdaptivePool`."""
+    """The largest elements of windows of `(C, H, W)`, as in Equinox; see `AdaptivePool`."""
 
 
 class AdaptiveMaxPool3d(AdaptivePool, eqx.nn.AdaptiveMaxPool3d):
-    """The largest elements of windows of `(C, D, H, W)`, as Equinox has it; see `AdaptivePool`."""
+    """The largest elements of windows of `(C, D, H, W)`, as in Equinox; see `AdaptivePool`."""

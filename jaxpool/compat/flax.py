@@ -1,6 +1,6 @@
-"""The pooling functions of `flax.linen` and `flax.nnx`, by our kernels.
+"""The pooling functions of `flax.linen` and `flax.nnx`, computed by jaxpool's kernels.
 
-They run the originals, which `flax` must be installed for: arguments, conventions and messages are theirs.
+They run the originals, so `flax` must be installed. Arguments, conventions and error messages are Flax's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jax import Array
 from jaxpool.compat import _originals
 
 with _originals.extra("Flax", "flax"):
-    # By name: a program may put ours in their place.
+    # Bound at import, because a program may replace Flax's functions with the functions below.
     from flax.linen.pooling import avg_pool as _avg_pool
     from flax.linen.pooling import max_pool as _max_pool
     from flax.linen.pooling import min_pool as _min_pool
@@ -34,27 +34,27 @@ def pool(
 ) -> Array:
     """Reduces each window of `inputs` by `reduce_fn`, starting from `init`, as `flax.linen.pool`.
 
-    `lax.max`, `lax.min` and `lax.add` from their identity run on our kernels, any other reduction is
-    `lax.reduce_window` itself.
+    `lax.max`, `lax.min` and `lax.add` with their identity as `init` run on jaxpool's kernels. Any other reduction runs
+    as `lax.reduce_window`.
 
-    Gradient: of a maximum or minimum to the first of equal elements. What differs from Flax: a NaN
-    gets the cotangent of the window it wins; an element of -inf beside padding keeps its cotangent.
+    Gradient: of a maximum or minimum, to the first of tied elements. Unlike in Flax, a NaN gets the cotangent of its
+    window, and an element of -inf next to padding keeps its cotangent.
 
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
-      init: where each reduction starts.
-      reduce_fn: what joins two values.
+      init: the initial value of each reduction.
+      reduce_fn: a function that combines two values.
       window_shape: tuple of one positive int per pooled axis.
       strides: tuple of one positive int per pooled axis; None is 1.
       padding: "SAME", "VALID", "SAME_LOWER", or one (low, high) pair per pooled axis, with at most one
         batch axis.
 
     Returns:
-      Array of the shape of inputs but for the pooled axes; the dtype of inputs. A window of padding
-      alone gives `init`.
+      Array of the shape of inputs except for the pooled axes; the dtype of inputs. A window of only padding gives
+      `init`.
 
     Raises:
-      AssertionError, TypeError, ValueError: what Flax refuses, in its words.
+      AssertionError, TypeError, ValueError: Flax's errors for invalid arguments.
 
     Example:
       >>> import jax.numpy as jnp
@@ -74,9 +74,9 @@ def max_pool(
 ) -> Array:
     """Computes the largest element of each window, as `flax.linen.max_pool`.
 
-    Gradient: to the first of equal elements. What differs from Flax: a NaN gets the cotangent of the
-    window it wins; an element of -inf beside padding keeps its cotangent; padding is never chosen in
-    float8 types without an infinity either.
+    Gradient: to the first of tied elements. Unlike in Flax, a NaN gets the cotangent of its window,
+    and an element of -inf next to padding keeps its cotangent. Padding is never selected, also in float8 dtypes without
+    infinity.
 
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
@@ -85,10 +85,10 @@ def max_pool(
       padding: as in `pool`.
 
     Returns:
-      Array of the shape of inputs but for the pooled axes; the dtype of inputs.
+      Array of the shape of inputs except for the pooled axes; the dtype of inputs.
 
     Raises:
-      AssertionError, TypeError, ValueError: what Flax refuses, in its words.
+      AssertionError, TypeError, ValueError: Flax's errors for invalid arguments.
 
     Example:
       >>> import jax.numpy as jnp
@@ -107,7 +107,7 @@ def min_pool(
 ) -> Array:
     """Computes the smallest element of each window, as `flax.nnx.min_pool`.
 
-    Gradient: as of `max_pool`, to the first of equal elements, with the same differences.
+    Gradient: to the first of tied elements, with the differences from Flax of `max_pool`.
 
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
@@ -116,10 +116,10 @@ def min_pool(
       padding: as in `pool`.
 
     Returns:
-      Array of the shape of inputs but for the pooled axes; the dtype of inputs.
+      Array of the shape of inputs except for the pooled axes; the dtype of inputs.
 
     Raises:
-      AssertionError, TypeError, ValueError: what Flax refuses, in its words.
+      AssertionError, TypeError, ValueError: Flax's errors for invalid arguments.
 
     Example:
       >>> import jax.numpy as jnp
@@ -139,8 +139,8 @@ def avg_pool(
 ) -> Array:
     """Computes the average of each window, as `flax.linen.avg_pool`.
 
-    Gradient: each cotangent is spread evenly over its window. What differs from Flax: 8- and 16-bit
-    floats are added in float32 and rounded once, forward and backward.
+    Gradient: each cotangent is spread evenly over its window. Unlike in Flax, 8- and 16-bit floats are added in float32
+    and rounded once, forward and backward.
 
     Args:
       inputs: array `(..., *spatial, C)`, any number of batch axes or none.
@@ -148,14 +148,14 @@ def avg_pool(
       strides: tuple of one positive int per pooled axis; None is 1.
       padding: as in `pool`.
       count_include_pad: True divides by the size of the window, False by the number of real elements,
-        which makes a window of padding alone NaN.
+        which makes a window of only padding NaN.
 
     Returns:
-      Array of the shape of inputs but for the pooled axes. The dtype of inputs for floats, the default
-      float type for integers; without `count_include_pad` at least float32, as Flax has it.
+      Array of the shape of inputs except for the pooled axes. The dtype is that of inputs for floats, and the default
+      float dtype for integers. Without `count_include_pad` it is at least float32, as in Flax.
 
     Raises:
-      AssertionError, TypeError, ValueError: what Flax refuses, in its words.
+      AssertionError, TypeError, ValueError: Flax's errors for invalid arguments.
 
     Example:
       >>> import jax.numpy as jnp

@@ -1,6 +1,6 @@
-"""The pooling functions and modules of Haiku, by our kernels.
+"""The pooling functions and modules of Haiku, computed by jaxpool's kernels.
 
-They run the originals, which `dm-haiku` must be installed for: arguments, conventions and messages are theirs.
+They run the originals, so `dm-haiku` must be installed. Arguments, conventions and error messages are Haiku's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxpool.compat import _originals
 with _originals.extra("Haiku", "haiku"):
     import haiku as hk
 
-# By name: a program may put ours in their place.
+# Bound at import, because a program may replace Haiku's functions with the functions below.
 _max_pool, _avg_pool = hk.max_pool, hk.avg_pool
 __all__ = ["AvgPool", "MaxPool", "avg_pool", "max_pool"]
 
@@ -31,23 +31,23 @@ def max_pool(
 ) -> Array:
     """Computes the largest element of each window, as `haiku.max_pool`.
 
-    Gradient: to the first of equal elements. What differs from Haiku: a NaN gets the cotangent of
-    the window it wins; an element of -inf beside padding keeps its cotangent.
+    Gradient: to the first of tied elements. Unlike in Haiku, a NaN gets the cotangent of its window,
+    and an element of -inf next to padding keeps its cotangent.
 
     Args:
       value: array of any shape.
       window_shape: an int for every axis but the first and `channel_axis`, or one int per axis,
-        counted from the last: `(2, 2)` pools the last two axes. An int other than 1 warns, as it
-        goes wrong under vmap.
+        counted from the last: `(2, 2)` pools the last two axes. Haiku warns about an int other than 1, because it
+        gives a wrong window under vmap.
       strides: as `window_shape`.
       padding: "SAME" or "VALID".
-      channel_axis: the axis that an int leaves alone; None for no such axis.
+      channel_axis: an axis that an int does not apply to; None for no such axis.
 
     Returns:
       Array of the rank and dtype of value.
 
     Raises:
-      AssertionError, TypeError, ValueError: what Haiku refuses, in its words.
+      AssertionError, TypeError, ValueError: Haiku's errors for invalid arguments.
 
     Example:
       >>> import jax.numpy as jnp
@@ -67,21 +67,21 @@ def avg_pool(
 ) -> Array:
     """Computes the average of the real elements of each window, as `haiku.avg_pool`.
 
-    Gradient: each cotangent is spread evenly over the real elements of its window. What differs from
-    Haiku: 8- and 16-bit floats are added in float32 and rounded once, forward and backward.
+    Gradient: each cotangent is spread evenly over the real elements of its window. Unlike in Haiku, 8- and 16-bit
+    floats are added in float32 and rounded once, forward and backward.
 
     Args:
       value: array of any shape.
       window_shape: as in `max_pool`.
       strides: as in `max_pool`.
-      padding: "SAME" or "VALID"; what "SAME" pads is not counted.
+      padding: "SAME" or "VALID"; padding of "SAME" is not counted.
       channel_axis: as in `max_pool`.
 
     Returns:
-      Array of the rank of value; the dtype of value for floats, the default float type for integers.
+      Array of the rank of value; the dtype of value for floats, the default float dtype for integers.
 
     Raises:
-      AssertionError, TypeError, ValueError: what Haiku refuses, in its words.
+      AssertionError, TypeError, ValueError: Haiku's errors for invalid arguments.
 
     Example:
       >>> import jax.numpy as jnp
@@ -94,7 +94,7 @@ def avg_pool(
 
 
 class MaxPool(hk.MaxPool):
-    """`max_pool` as a module, in place of `haiku.MaxPool`; the same differences.
+    """`max_pool` as a module, in place of `haiku.MaxPool`, with the differences of `max_pool`.
 
     Args:
       window_shape: as in `max_pool`.
@@ -119,12 +119,12 @@ class MaxPool(hk.MaxPool):
 
 
 class AvgPool(hk.AvgPool):
-    """`avg_pool` as a module, in place of `haiku.AvgPool`; the same differences.
+    """`avg_pool` as a module, in place of `haiku.AvgPool`, with the differences of `avg_pool`.
 
     Args:
       window_shape: as in `max_pool`.
       strides: as in `max_pool`.
-      padding: "SAME" or "VALID"; what "SAME" pads is not counted.
+      padding: "SAME" or "VALID"; padding of "SAME" is not counted.
       channel_axis: as in `max_pool`.
       name: of the module.
 

@@ -1,24 +1,22 @@
 """The order and uniform filters and the grey morphology of `scipy.ndimage`, on jax arrays and without SciPy.
 
-Arguments, defaults, borders and origins are SciPy's, and so are the numbers. All functions work under
-`jit`, `vmap` and both modes of differentiation; the cotangent of an element that was chosen goes to
-the first of equal ones, through the border to the element that stands there.
+Arguments, defaults, borders, origins and values are SciPy's. All functions work under `jit`, `vmap` and both modes of
+differentiation. The first of tied elements gets the cotangent. If it is beyond the border, the cotangent goes to the
+array element that it repeats.
 
-What differs: `output` is a dtype or None, as arrays do not change; a wrong argument raises
-`TypeError` or `ValueError` throughout; NaN ranks above every number, and where a window of nothing
-but its size holds one, its minimum too is NaN; integers keep the width they have in jax, and `cval`
-becomes one of them and must be one that they, and an `output` of fewer bits, hold; a mean of more
-than 46340 int32 or uint16 along an axis is refused, and one of more than 65535 int16 or uint32; a
-footprint of one axis counts in a rank filter too.
+Differences from SciPy: `output` is a dtype or None, because jax arrays are immutable. Wrong arguments raise `TypeError`
+or `ValueError`. NaN ranks above every number, but the minimum of a window without footprint zeros is NaN too. Integers
+keep the width they have in jax. `cval` is cast to their dtype, which must represent it, and so must a narrower integer
+`output`. A mean of more than 46340 int32 or uint16, or more than 65535 int16 or uint32 along an axis raises. A rank
+filter also respects a footprint of one axis.
 
-Sums of integers with a structure wrap round in the type of input as SciPy's do: all but those of the
-first element of a window, which are compared unwrapped. Those of 32 and 64 bits wrap there too,
-where C leaves it open. Bools are bytes: sums wrap in those, and the result says which are not 0. An
-`output` of floats is refused where input is of integers and the structure of floats. The gradient and
-the Laplacian take an `output` that is a dtype and leave it out of account, as SciPy does.
+Sums of integers with a structure wrap around in the dtype of input, as in SciPy. The sum at the first element of a
+window does not wrap before the comparison, except for 32 and 64 bits, where C leaves the result undefined. Bools are
+treated as bytes: sums wrap around, and every byte other than 0 becomes True. A float `output` raises if input is
+integer and the structure is float. `morphological_gradient` and `morphological_laplace` ignore `output`, as in SciPy.
 
-Windows of `median_filter`, `rank_filter` and `percentile_filter`, structures, and footprints with
-zeros lie along `axes` in ascending order, whatever the order they are named in.
+Windows of `median_filter`, `rank_filter` and `percentile_filter`, structures, and footprints with zeros follow `axes`
+in ascending order, for any order of `axes`.
 
 Example:
     >>> import jax.numpy as jnp
@@ -59,8 +57,8 @@ _DEFAULTS = {"output": None, "mode": "reflect", "cval": 0.0, "origin": 0, "axes"
 def _filter(name: str, what: str, shown: str, *own: str, **defaults: Any) -> Any:
     """The function `name` of `scipy.ndimage`.
 
-    `shown` are arguments and numbers of the example in its docstring, `own` the arguments between the
-    input and those that all share.
+    `shown` has the arguments and the result of the docstring example. `own` are the arguments between `input` and the
+    arguments that all filters share.
     """
     line = "axis" in own
     names = ("input", *own, "output", "mode", "cval", "origin", *(() if line else ("axes",)))
@@ -80,10 +78,10 @@ def _filter(name: str, what: str, shown: str, *own: str, **defaults: Any) -> Any
     def filtered(*args: Any, **kwargs: Any) -> Array:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        given = dict(bound.arguments)
+        values = dict(bound.arguments)
         if name in MADE:
-            return made(name, given.pop("input"), given)
-        return Filter(name, called=name, **given).result()
+            return made(name, values.pop("input"), values)
+        return Filter(name, called=name, **values).result()
 
     listed = "\n".join(f"  {each}: {_ARGUMENTS[each]}" for each in names)
     listed = listed.replace(", or one per axis", "") if line else listed

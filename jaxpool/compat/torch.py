@@ -1,7 +1,7 @@
-"""Pools of `torch.nn.functional`, their layers of `torch.nn`, and extremes and medians of `torch`, without PyTorch.
+"""Pools of `torch.nn.functional` and `torch.nn`, and maxima, minima and medians of `torch`, without PyTorch.
 
-On jax arrays, channels first, a batch axis or none; arguments, defaults, ties and NaN as in PyTorch. Two things hold
-throughout: indices are int32, and integers keep the width they have in jax.
+The functions take jax arrays, channels first, with or without a batch axis. Arguments, defaults, ties and NaN follow
+PyTorch. Indices are int32, and integers keep the width they have in jax.
 """
 
 from jaxpool.compat._torch_adaptive import (

@@ -1,12 +1,11 @@
-"""Tools to hold a pool to this library's conventions: records, an oracle in NumPy, a check and strategies.
+"""Test tools for pooling functions: records, a NumPy oracle, assertions and hypothesis strategies.
 
-`pools()` has the record of each public function: right calls, its meaning (the oracle), a twin in plain jax.numpy.
-Strategies need hypothesis, which the extra `testing` brings (`pip install jaxpool[testing]`); all else needs jax and
-NumPy alone, and `import jaxpool` leaves it alone.
+`pools()` returns the record of each public function: valid calls, the expected results (the oracle) and a twin in
+plain jax.numpy. The strategies need hypothesis, which the extra `testing` installs (`pip install jaxpool[testing]`).
+All other tools need only jax and NumPy. `import jaxpool` does not import this package.
 
-The oracle shares no code with the kernels, nor with their geometry: it finds the positions of each window from the
-definitions in `docs/conventions.md`, and computes with loops over NumPy arrays. Helpers of this repository's own tests
-are in `tests/`.
+The oracle shares neither kernels nor window geometry with the library. It computes window positions from the
+definitions in `docs/conventions.md` and loops over NumPy arrays. Helpers of the repository's tests are in `tests/`.
 """
 
 import importlib
@@ -42,7 +41,7 @@ _STRATEGIES = {"calls": "_drawn", "geometries": "_strategies", "pool_cases": "_s
 
 
 def __getattr__(name: str) -> Any:
-    """The strategies, for which hypothesis is imported."""
+    """Import the strategies on first use, because they need hypothesis."""
     if name not in _STRATEGIES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"{__name__}.{_STRATEGIES[name]}")

@@ -1,4 +1,7 @@
-"""What the oracle says of an op: its value and its derivative, in numbers that lose nothing."""
+"""`Answer`, the result type of the oracle: the value of an op, and its derivative as a list of terms.
+
+Values and cotangents are computed in float64 or Python ints and rounded once at the end.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ Position = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """Element `position` of operand `operand` gets `share` of the cotangent of `output`."""
+    """Element `position` of operand `operand` gets `share` times the cotangent of `output`."""
 
     output: Position
     operand: int
@@ -27,9 +30,9 @@ class Term:
 class Answer:
     """The value `y` of an op and its derivative, a list of terms.
 
-    `inputs` holds the shape and dtype of each operand. `indices` is the chosen element of each
-    window, flat and row-major over the unpadded pooled axes, for the ops that choose one. `size` is what the
-    rounding of each value is measured by, where that is not the sum of its terms without their signs.
+    `inputs` holds the shape and dtype of each operand. `indices` is the selected element of each window, as a flat
+    row-major index over the unpadded pooled axes, for ops that select. `size` is the scale of each value's rounding
+    error; None is the sum of the absolute values of its terms.
     """
 
     y: np.ndarray
@@ -39,7 +42,7 @@ class Answer:
     size: np.ndarray | None = None
 
     def cotangents(self, dy: Any) -> tuple[np.ndarray, ...]:
-        """The cotangent of every operand for `dy`, rounded once into the operand's dtype."""
+        """The cotangent of each operand for `dy`, rounded once into the operand's dtype."""
         exact = self.exact_cotangents(dy)
         return tuple(rounded(dx, dtype) for dx, (_, dtype) in zip(exact, self.inputs, strict=True))
 
@@ -49,7 +52,7 @@ class Answer:
         return dx
 
     def exact_cotangents(self, dy: Any, *, absolute: bool = False) -> tuple[np.ndarray, ...]:
-        """The cotangents in float64; `absolute` adds up the terms without their signs."""
+        """The cotangents in float64; with `absolute`, sums of the absolute values of the terms."""
         incoming = exact_values(dy)
         received: list[dict[Position, list[float]]] = [{} for _ in self.inputs]
         for term in self.terms:
@@ -66,7 +69,7 @@ class Answer:
         return tuple(results)
 
     def tangent(self, *dxs: Any) -> np.ndarray:
-        """The tangent of `y` for a tangent of every operand, rounded once into the dtype of `y`."""
+        """The tangent of `y` for a tangent of each operand, rounded once into the dtype of `y`."""
         incoming = [exact_values(dx) for dx in dxs]
         received: dict[Position, list[float]] = {}
         for term in self.terms:
@@ -82,12 +85,12 @@ class Answer:
 
 
 def is_floating(dtype: Any) -> bool:
-    """Whether `dtype` is a float, the 8- and 16-bit ones that come with jax included."""
+    """Whether `dtype` is a float, including the 8- and 16-bit floats of jax."""
     return bool(jnp.issubdtype(dtype, jnp.floating))
 
 
 def exact_values(x: Any) -> np.ndarray:
-    """`x` in numbers that hold each of its values: float64, or Python ints and bools as objects."""
+    """`x` in a type that represents all its values: float64, or Python ints and bools as objects."""
     x = np.asarray(x)
     if is_floating(x.dtype):
         return x.astype(np.float64)
@@ -107,7 +110,7 @@ def exact_sum(values: Sequence[Any]) -> Any:
 
 
 def rounded(values: Any, dtype: Any) -> np.ndarray:
-    """`values` rounded once into `dtype`; ints wrap round, as they do in XLA."""
+    """`values` rounded once into `dtype`; ints wrap around as in XLA."""
     if is_floating(dtype):
         with np.errstate(all="ignore"):
             return np.asarray(values, np.float64).astype(dtype)

@@ -1,4 +1,7 @@
-"""Calls to try: of any public function, and of windowed pools with the arguments spelled out."""
+"""Test cases: `Call` for any public function, `PoolCase` for windowed pools with one field per argument.
+
+The strategies draw them, and `assert_pool_matches` compares a function with the oracle on them.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ Kind = Literal["max", "min", "avg", "sum", "median", "rank"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Call:
-    """One call to try: a public function, what to pass by name, and a cotangent for its (first) result.
+    """One call of a public function: its arguments by name, and a cotangent `dy` of its (first) result.
 
-    `dy` is None where the array has no gradient (integers and bool).
+    `dy` is None for integers and bool, which have no gradient.
     """
 
     pool: Pool
@@ -28,32 +31,32 @@ class Call:
     dy: np.ndarray | None = None
 
     def answer(self) -> Answer:
-        """What the oracle makes of the call."""
+        """The oracle's result for the call."""
         return self.pool.run(self.given, self.pool.meaning)
 
     def operands(self) -> list[np.ndarray]:
-        """The arrays that it is differentiated by, in their order."""
-        found: list[np.ndarray] = []
+        """The arrays that the call is differentiated with respect to, in order."""
+        arrays: list[np.ndarray] = []
         for name in self.pool.operands:
             value = self.given[name]
-            found += value if name in SEVERAL else [value]
-        return found
+            arrays += value if name in SEVERAL else [value]
+        return arrays
 
     def of(self, operands: Any) -> dict[str, Any]:
-        """The arguments with these in place of its operands."""
-        known, given = list(operands), dict(self.given)
+        """The arguments of the call, with its operands replaced by `operands`."""
+        remaining, arguments = list(operands), dict(self.given)
         for name in self.pool.operands:
-            count = len(given[name]) if name in SEVERAL else 1
-            taken, known = known[:count], known[count:]
-            given[name] = tuple(taken) if name in SEVERAL else taken[0]
-        return given
+            count = len(arguments[name]) if name in SEVERAL else 1
+            taken, remaining = remaining[:count], remaining[count:]
+            arguments[name] = tuple(taken) if name in SEVERAL else taken[0]
+        return arguments
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PoolCase:
-    """One pool to try: which, on what `x`, with which arguments, and a cotangent for it.
+    """One call of a windowed pool: its kind, the input `x`, its arguments, and a cotangent `dy` of the output.
 
-    `dy` is None where `x` has no gradient (integers and bool).
+    `dy` is None for integers and bool, which have no gradient.
     """
 
     kind: Kind
@@ -71,7 +74,7 @@ class PoolCase:
     rank: int | None = None
 
     def geometry(self) -> dict[str, Any]:
-        """The arguments that place the windows, without those that stand at their default."""
+        """The arguments that define the windows, without optional arguments at their default."""
         chosen: dict[str, Any] = {
             "window_shape": self.window_shape,
             "strides": self.strides,
@@ -86,7 +89,7 @@ class PoolCase:
         return chosen
 
     def kwargs(self) -> dict[str, Any]:
-        """What to pass beside `x`; optional arguments only where they are not at their default."""
+        """All arguments except `x`, without optional arguments at their default."""
         chosen = self.geometry()
         if self.ties != "first":
             chosen["ties"] = self.ties
@@ -103,18 +106,18 @@ class PoolCase:
         return sliding_windows(self.x.shape, **self.geometry())
 
     def answer(self) -> Answer:
-        """What the oracle makes of the case."""
+        """The oracle's result for the case."""
         return self.call().answer()
 
     def call(self) -> Call:
-        """The same as a call of the public function."""
+        """The case as a `Call` of the public function."""
         pool = pools()[f"{self.kind}_pool"]
         return Call(pool, {"x": self.x, **self.kwargs()}, self.dy)
 
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """Shape, layout and window of a case before values are drawn: what a program depends on."""
+    """Shape, layout and window of a case, before dtype and values are drawn."""
 
     shape: tuple[int, ...]
     window_shape: tuple[int, ...]

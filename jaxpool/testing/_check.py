@@ -1,4 +1,7 @@
-"""Holds a pool against the oracle: shape, dtype, value, and the cotangents from `jax.vjp`."""
+"""`assert_pool_matches` compares a pool with the oracle: shape, dtype, value, and cotangents from `jax.vjp`.
+
+Selected elements must be exact, and sums within a bound on their rounding error.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +23,21 @@ from jaxpool.testing._record import called, pools
 def assert_pool_matches(
     fn: Callable[..., Any], case: PoolCase | Call, *, jit: bool = True, rtol: float = 0.0
 ) -> None:
-    """Asserts that `fn` and its gradient are what the oracle says of a case.
+    """Asserts that the values and the gradient of `fn` match the oracle.
 
-    Values that are chosen (max, min) must be equal; sums may differ by the rounding of an
-    accumulation in float32, or in float64 for float64. NaN and infinities must stand in the same
-    places.
+    Selected values (max, min) must be equal. Sums may differ by the rounding error of an accumulation in float32,
+    or in float64 for float64. NaN and infinities must be at the same positions.
 
     Args:
-        fn: The pool to try, called as the public function is: `fn(x, window_shape=..., strides=...,
-            padding=..., ...)`; arguments at their default are left out, so a pool that lacks one can be
-            tried on cases that do not draw it.
-        case: From `pool_cases` or `calls`, or written out.
-        jit: Whether to compile value and gradient in one program, kept for later cases with the
-            same arguments.
-        rtol: A relative error to allow on top, for pools that accumulate in less.
+        fn: The pool to test, called like the public function: `fn(x, window_shape=..., strides=..., padding=...,
+            ...)`. Arguments of a `PoolCase` at their default are omitted, so `fn` may lack them.
+        case: Drawn from `pool_cases` or `calls`, or constructed directly.
+        jit: Whether to compile value and gradient in one program. `PoolCase`s with the same arguments share it.
+        rtol: Additional relative error, for pools that accumulate in lower precision.
 
     Raises:
-        AssertionError: A result differs; the message names which and shows both.
-        ValueError: `dy` of the case is not of the shape and dtype of its output.
+        AssertionError: A result differs. The message names the result and shows both arrays.
+        ValueError: `dy` of the case does not have the shape and dtype of the output.
         TypeError: `case` is neither a PoolCase nor a Call.
 
     Example:
@@ -67,28 +67,28 @@ def assert_pool_matches(
     terms = _terms(answer)
     if isinstance(case, PoolCase):
         terms = max(terms, case.window().size)
-    loose = rtol
+    relative_error = rtol
     if is_floating(answer.y.dtype):
-        loose += pool.looseness(answer.y.dtype)
+        relative_error += pool.looseness(answer.y.dtype)
     rounds = pool.rounds(call.given) and is_floating(answer.y.dtype)
-    allowed = _bound(answer.y, _size(answer, operands), terms, loose) if rounds else 0.0
+    allowed = _bound(answer.y, _size(answer, operands), terms, relative_error) if rounds else 0.0
     assert_close(y, answer.y, allowed, f"value of {case!r}")
     if indices is not None and answer.indices is not None:
         assert_close(indices, answer.indices, 0.0, f"indices of {case!r}")
     if call.dy is not None:
-        wanted, spreads = (
+        expected, spreads = (
             answer.cotangents(call.dy),
             answer.exact_cotangents(call.dy, absolute=True),
         )
-        for dx, want, spread in zip(dxs, wanted, spreads, strict=False):
-            near = _bound(want, spread, terms, loose) + (loose - rtol) * np.abs(
+        for dx, want, spread in zip(dxs, expected, spreads, strict=False):
+            bound = _bound(want, spread, terms, relative_error) + (relative_error - rtol) * np.abs(
                 exact_values(call.dy)
             ).max(initial=0)
-            assert_close(dx, want, near, f"cotangent of {case!r}")
+            assert_close(dx, want, bound, f"cotangent of {case!r}")
 
 
 def _check_dy(dy: Any, y: np.ndarray) -> None:
-    """Refuses a cotangent that is none of the output of the case."""
+    """Raise if the cotangent does not fit the output of the case."""
     if dy is None:
         return
     wanted = _type(y)
@@ -105,12 +105,12 @@ def _check_dy(dy: Any, y: np.ndarray) -> None:
 
 
 def _type(array: Any) -> str:
-    """The type of an array as jax writes it: float32[8,40,40,128]."""
+    """The type of an array in jax notation: float32[8,40,40,128]."""
     return f"{array.dtype}[{','.join(map(str, array.shape))}]"
 
 
 def assert_close(got: Any, want: np.ndarray, bound: Any, what: str) -> None:
-    """Asserts that `got` is `want` within `bound`, in the same shape and dtype; NaN equals NaN."""
+    """Asserts that `got` equals `want` within `bound`, with the same shape and dtype; NaN equals NaN."""
     got = np.asarray(got)
     if got.shape != want.shape or got.dtype != want.dtype:
         raise AssertionError(f"{what}: got {_type(got)}, want {_type(want)}")
@@ -119,8 +119,8 @@ def assert_close(got: Any, want: np.ndarray, bound: Any, what: str) -> None:
         wrong = np.asarray(ours != theirs)
     else:
         with np.errstate(all="ignore"):
-            near = np.abs(ours - theirs) <= bound
-        wrong = ~(near | (ours == theirs) | (np.isnan(ours) & np.isnan(theirs)))
+            within_bound = np.abs(ours - theirs) <= bound
+        wrong = ~(within_bound | (ours == theirs) | (np.isnan(ours) & np.isnan(theirs)))
     if wrong.any():
         at = tuple(int(index) for index in np.argwhere(wrong)[0])
         detail = f"{int(wrong.sum())} of {wrong.size} differ, {got[at]} for {want[at]} at {at}"
@@ -128,7 +128,7 @@ def assert_close(got: Any, want: np.ndarray, bound: Any, what: str) -> None:
 
 
 def _bound(want: np.ndarray, spread: np.ndarray, terms: int, rtol: float) -> np.ndarray:
-    """The error that rounding may cause: `terms` terms accumulated, and the last step."""
+    """Bound on the error of adding `terms` terms, whose absolute values add up to `spread`, and rounding once."""
     info = jnp.finfo(want.dtype)
     accumulated = jnp.finfo(np.float64 if want.dtype == np.float64 else np.float32)
     smallest = info.smallest_normal if info.bits >= 32 else info.smallest_subnormal
@@ -140,14 +140,14 @@ def _bound(want: np.ndarray, spread: np.ndarray, terms: int, rtol: float) -> np.
 
 
 def _terms(answer: Answer) -> int:
-    """The most terms that are added up for one value, or for the cotangent of one element."""
-    places = [("y", term.output) for term in answer.terms]
-    places += [(str(term.operand), term.position) for term in answer.terms]
-    return max(collections.Counter(places).values(), default=1)
+    """The largest number of terms in the sum of one output, or in the cotangent of one element."""
+    sums = [("y", term.output) for term in answer.terms]
+    sums += [(str(term.operand), term.position) for term in answer.terms]
+    return max(collections.Counter(sums).values(), default=1)
 
 
 def _size(answer: Answer, operands: list[np.ndarray]) -> np.ndarray:
-    """What the rounding of each value is measured by: the sum of its terms, without their signs."""
+    """The scale of each value's rounding error: `answer.size`, or the sum of the absolute values of its terms."""
     if answer.size is not None:
         return answer.size
     sizes = [np.abs(exact_values(x).astype(np.float64)) for x in operands]
@@ -158,13 +158,13 @@ def _size(answer: Answer, operands: list[np.ndarray]) -> np.ndarray:
 
 
 def _run(fn: Callable[..., Any], call: Call) -> Callable[..., Any]:
-    """Value, indices if there are any, and the cotangent of each operand for `dy`."""
+    """A function that returns the value, the indices (or None) and the cotangent of each operand for `dy`."""
 
     def pooled(*operands: Any) -> tuple[Any, Any]:
         first, *rest = call.of(operands).items()
         by_name = dict([first, *rest]) if first[0] == "xs" else dict(rest)
-        found = called(fn, by_name) if first[0] == "xs" else fn(first[1], **by_name)
-        return found if isinstance(found, tuple) else (found, None)
+        result = called(fn, by_name) if first[0] == "xs" else fn(first[1], **by_name)
+        return result if isinstance(result, tuple) else (result, None)
 
     def run(operands: list[Any], dy: Any) -> tuple[Any, Any, Any]:
         if dy is None:

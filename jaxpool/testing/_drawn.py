@@ -1,4 +1,4 @@
-"""A hypothesis strategy of calls of any public function: an argument is drawn by its name, from its signature."""
+"""A hypothesis strategy for calls of any public function, which draws an argument for each name in the signature."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from jaxpool.testing._strategies import geometries
 from jaxpool.testing._values import Values, draw_values
 from jaxpool.testing._windows import sliding_windows
 
-PLACED = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode")  # by `geometries`
+# Arguments drawn by `geometries`.
+PLACED = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode")
 MOST = 6  # elements of a pooled axis
 
 
@@ -30,13 +31,13 @@ def calls(
     dtypes: Sequence[Any] = (np.float32,),
     values: Sequence[Values] | None = None,
 ) -> Call:
-    """Right calls of a public function, with a cotangent, of the given types and kinds of numbers.
+    """Valid calls of a public function with a cotangent, for the given dtypes and kinds of values.
 
     Args:
-        draw: What hypothesis passes.
-        pool: The record of the function, of `pools()`.
-        dtypes: Types of the arrays.
-        values: Kinds of numbers (see `pool_cases`); None is all of which the record says something.
+        draw: Passed by hypothesis.
+        pool: The record of the function, from `pools()`.
+        dtypes: Dtypes of the arrays.
+        values: Kinds of values (see `pool_cases`); None is every kind in `pool.covers`.
 
     Example:
         >>> from hypothesis import given
@@ -66,10 +67,10 @@ def calls(
 
 @st.composite
 def _placed(draw: st.DrawFn, pool: Pool) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """The shape of the images, and where windows lie in them."""
+    """The shape of the images, and the arguments that define the windows."""
     batch, height, width = [draw(st.integers(1, most)) for most in (2, MOST, MOST)]
     shape: tuple[int, ...] = (batch, height, width, 2 * draw(st.integers(1, 2)))
-    if pool.takes("window_shape", "output_shape"):  # windows that chance places
+    if pool.takes("window_shape", "output_shape"):  # windows at random positions
         window = draw(st.integers(1, height)), draw(st.integers(1, width))
         most = height - window[0] + 1, width - window[1] + 1
         return shape, {
@@ -78,17 +79,17 @@ def _placed(draw: st.DrawFn, pool: Pool) -> tuple[tuple[int, ...], dict[str, Any
         }
     if not (pool.takes("window_shape", "padding") or pool.takes("kernel", "padding")):
         return shape, {}
-    how = {"dilation": pool.takes("window_dilation"), "ceil_mode": pool.takes("ceil_mode")}
-    geometry = draw(geometries(ranks=(2,), layouts=("channels_last",), max_size=MOST, **how))
+    options = {"dilation": pool.takes("window_dilation"), "ceil_mode": pool.takes("ceil_mode")}
+    geometry = draw(geometries(ranks=(2,), layouts=("channels_last",), max_size=MOST, **options))
     fields = {name: getattr(geometry, name) for name in PLACED if pool.takes(name)}
-    if pool.takes("blur_shape"):  # two windows after each other
+    if pool.takes("blur_shape"):  # other paddings may leave no window for the blur
         fields["padding"] = "SAME"
     if pool.takes("kernel"):
         size = math.prod(geometry.window_shape)
         entries = draw(st.lists(st.integers(-2, 2), min_size=size, max_size=size))
         fields["kernel"] = np.reshape(entries, geometry.window_shape)
     shape = (*[1] * (4 - len(geometry.shape)), *geometry.shape)
-    if pool.takes("rank"):  # of the elements that every window has
+    if pool.takes("rank"):  # a rank that exists in every window
         arguments = {name: getattr(geometry, name) for name in PLACED}
         fewest = sliding_windows(geometry.shape, **arguments).least
         fields["rank"] = draw(st.integers(-fewest, fewest - 1))
@@ -96,7 +97,7 @@ def _placed(draw: st.DrawFn, pool: Pool) -> tuple[tuple[int, ...], dict[str, Any
 
 
 def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[Any] | None:
-    """What argument `name` may be beside images of a shape; None where it stays as it usually is."""
+    """A strategy for argument `name` with images of `shape`; None leaves the argument at its usual value."""
     height, width, channels = shape[-3:]
     pair, small = st.tuples(st.integers(1, height), st.integers(1, width)), st.integers(1, 3)
     corner = st.integers(-4, 4 * MOST).map(lambda quarters: quarters / 4)
@@ -120,9 +121,9 @@ def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[
         "segment_ids": st.lists(st.integers(-1, 4), min_size=rows, max_size=rows).map(np.array),
     }
     choices = {"ties": pool.ties, **_usual.CHOICES, **pool.choices}.get(name, ())
-    if name == "where" and (not choices or pool.takes("initial")):  # it may leave nothing
+    if name == "where" and (not choices or pool.takes("initial")):  # the mask may be all False
         return None
-    if name in ("rank", "axis", *PLACED):  # drawn by `_placed`, or left at their usual value
+    if name in ("rank", "axis", *PLACED):  # drawn by `_placed`, or at its usual value
         return None
     if (name == "key" and None in choices) or name in ("where", "reset"):
         return st.none() | by_name[name]

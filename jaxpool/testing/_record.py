@@ -1,9 +1,8 @@
-"""The record of a public function: what shows that it is right, told once for tests, benches, pages and users.
+"""The record of a public function: its oracle, a twin in plain jax.numpy, and arguments worth testing.
 
-What a function takes, in which modes it is differentiated and on which page it stands, its signature and its module
-say; nothing of that is repeated here. A record adds what they cannot say: what the function means (the oracle), a
-twin that jax differentiates by itself, and values worth trying. `jaxpool.testing.oracle` declares one beside the loops
-of each function, by `@record(...)`.
+Tests, benchmarks and documentation iterate over the records, so a new function is covered once it has a record.
+The signature and the module of a function already define its parameters, autodiff modes and reference page, and
+a record does not repeat them. Each function in `jaxpool.testing.oracle` declares its record with `@record(...)`.
 """
 
 from __future__ import annotations
@@ -22,28 +21,29 @@ import jaxpool
 from jaxpool.testing import _usual
 from jaxpool.testing._answer import Answer
 
-Given = dict[str, Any]  # arguments by name, those of a `*xs` as a tuple
-ARRAYS = ("x", "y", "xs", "features")  # the arguments by which a function of an array is told
-SEVERAL = ("xs", "features")  # those of them that are a tuple of arrays
+Given = dict[str, Any]  # arguments by name; `*xs` is a tuple
+# A public function with one of these parameters needs a record.
+ARRAYS = ("x", "y", "xs", "features")
+SEVERAL = ("xs", "features")  # parameters that hold a tuple of arrays
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pool:
-    """One public function of an array, and what shows that it is right.
+    """The record of one public function.
 
-    - `meaning`: the oracle, loops in NumPy with the arguments of the function.
-    - `twin`: plain jax.numpy with the same arguments. Its derivative is right wherever no elements tie.
-    - `usual`: for an argument, a function that takes images x and gives the argument of a right call, where the
-      name of the argument does not say it (`_usual.py` knows window_shape, strides and the like).
-    - `choices`: for an argument, more values that are worth trying.
-    - `adds`: whether values are rounded sums. Where that depends on the arguments, a function of them. A function
-      that does not add selects elements, and must be exact.
-    - `keeps_integers`: whether a function that adds gives integers for integers, and not floats.
-    - `tolerance`: a relative error to allow on top of the rounding of a sum, in units of the eps of its accumulator.
-    - `rounds_weights`: whether the derivative is computed from the value as it was rounded to its dtype.
-    - `operands`: the arrays by which the function is differentiated.
-    - `coefficients`: arguments that are numbers or arrays, by which it is differentiated too, such as a `temperature`.
-    - `covers`: the kinds of numbers (see `draw_values`) for which the oracle and the function have the same derivative.
+    - `meaning`: the oracle, NumPy loops with the arguments of the function.
+    - `twin`: plain jax.numpy with the same arguments. Its derivative is correct if no elements tie.
+    - `usual`: by argument name, a function from images x to the value in a valid call. `_usual.py` has the values of
+      common arguments, such as window_shape and strides.
+    - `choices`: by argument name, more values worth testing.
+    - `adds`: whether the values are rounded sums, or a function from the arguments to that bool. A function that does
+      not add selects elements, and must be exact.
+    - `keeps_integers`: whether a function that adds returns integers for integers, instead of floats.
+    - `tolerance`: relative error in addition to the rounding of a sum, in units of the eps of the accumulator.
+    - `rounds_weights`: whether the derivative is computed from the value rounded to its dtype.
+    - `operands`: the arrays that the function is differentiated with respect to.
+    - `coefficients`: differentiable arguments that are a number or an array, such as `temperature`.
+    - `covers`: the kinds of values (see `draw_values`) for which the oracle and the function have the same derivative.
     """
 
     name: str
@@ -70,21 +70,21 @@ class Pool:
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters of its signature."""
+        """The parameters of the function's signature."""
         return inspect.signature(self.function).parameters
 
     def takes(self, *arguments: str) -> bool:
-        """Whether its signature has all of these arguments."""
+        """Whether the function's signature has all of these arguments."""
         return all(argument in self.parameters for argument in arguments)
 
     @property
     def topic(self) -> str:
-        """The module that defines it: the page of the reference on which it stands."""
+        """The module that defines the function, which is also the name of its reference page."""
         return self.function.__module__.rpartition(".")[-1]
 
     @property
     def ties(self) -> tuple[str, ...]:
-        """The rules of ties that it takes; none where it has no such argument."""
+        """The valid values of `ties`; empty if the function has no such argument."""
         if not self.takes("ties"):
             return ()
         if self.marks:
@@ -93,48 +93,48 @@ class Pool:
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """What `autodiff` may be; none where it has no such argument, and takes both modes."""
+        """The valid values of `autodiff`; empty for a function without the argument, which supports both modes."""
         return ("vjp", "jvp") if self.takes("autodiff") else ()
 
     def rounds(self, given: Mapping[str, Any]) -> bool:
-        """Whether a call gives rounded sums."""
+        """Whether a call returns rounded sums."""
         return self.adds(**given) if callable(self.adds) else self.adds
 
     def looseness(self, dtype: Any) -> float:
-        """The relative error of values and weights of a floating dtype, on top of the rounding of a sum."""
+        """The relative error of values and weights of a float dtype, in addition to the rounding of a sum."""
         accumulated = np.float64 if dtype == np.float64 else np.float32
-        loose = self.tolerance * float(jnp.finfo(accumulated).eps)
-        return loose + float(jnp.finfo(dtype).eps) if self.rounds_weights else loose
+        tolerance = self.tolerance * float(jnp.finfo(accumulated).eps)
+        return tolerance + float(jnp.finfo(dtype).eps) if self.rounds_weights else tolerance
 
     def averages(self, given: Mapping[str, Any]) -> bool:
-        """Whether a call gives floats for integers."""
+        """Whether a call returns floats for integers."""
         return self.rounds(given) and not self.keeps_integers
 
     def given(self, x: Any, /, **settings: Any) -> Given:
-        """The arguments of a right call that pools the images x, (B, H, W, C), or one image, (H, W, C).
+        """The arguments of a valid call that pools the images x, (B, H, W, C), or one image, (H, W, C).
 
-        `settings` are arguments to take in place of the usual ones; what the function does not take is left out.
+        `settings` replace the usual arguments. Settings that the function does not take are ignored.
         """
-        found: Given = {}
+        arguments: Given = {}
         for name, parameter in self.parameters.items():
             if name in settings:
-                found[name] = settings[name]
+                arguments[name] = settings[name]
             elif name in self.usual:
-                found[name] = self.usual[name](x)
+                arguments[name] = self.usual[name](x)
             elif (
                 name in _usual.WITH and self.takes(_usual.WITH[name])
             ) or parameter.default is parameter.empty:
-                found[name] = _usual.value(self, name, x, found)
-        return {name: value for name, value in found.items() if value is not _usual.LEFT_OUT}
+                arguments[name] = _usual.value(self, name, x, arguments)
+        return {name: value for name, value in arguments.items() if value is not _usual.LEFT_OUT}
 
     def run(self, given: Mapping[str, Any], function: Callable[..., Any] | None = None) -> Any:
-        """What the function gives, or `function` in its place, called with `given`."""
+        """Call the public function, or `function` instead of it, with the arguments `given`."""
         return called(self.function if function is None else function, given)
 
     def of(
         self, function: Callable[..., Any] | None = None, **settings: Any
     ) -> Callable[[Any], Any]:
-        """The function of an array of images alone: its first result, in a right call of that array."""
+        """A function from images to the first result of a valid call with these images."""
 
         def pooled(x: Any) -> Any:
             y = self.run(self.given(x, **settings), function)
@@ -143,11 +143,11 @@ class Pool:
         return pooled
 
     def samples(self) -> dict[str, Given]:
-        """Right calls by name: small, of integers, long, of special values, and one for each other choice."""
+        """Valid calls by name: small, integer, long and special values, and one call per further choice."""
         return _usual.samples(self)
 
     def drawn(self, **how: Any) -> Any:
-        """A hypothesis strategy of calls: see `jaxpool.testing.calls`, which needs hypothesis."""
+        """A hypothesis strategy for calls, see `jaxpool.testing.calls`. Needs hypothesis."""
         return importlib.import_module("jaxpool.testing._drawn").calls(self, **how)
 
 
@@ -157,7 +157,7 @@ _RECORDS: dict[str, Pool] = {}
 def record(
     *, twin: Callable[..., Any], operands: tuple[str, ...] = ("x",), **fields: Any
 ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-    """Keeps the record of the public function that has the name of the loops below."""
+    """Decorator of an oracle function: registers the record of the public function with the same name."""
 
     def register(meaning: Callable[..., Answer]) -> Callable[..., Answer]:
         name = meaning.__name__
@@ -171,7 +171,7 @@ def pools() -> dict[str, Pool]:
     """The record of each public function that takes an array, by name.
 
     Raises:
-        LookupError: a public function has no record; the message says where to put it.
+        LookupError: a public function has no record. The message names the folder for it.
 
     Example:
         >>> import numpy as np
@@ -195,6 +195,6 @@ def pools() -> dict[str, Pool]:
 
 
 def called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """`function` of arguments by name, of which `xs` are positional."""
+    """Call `function` with arguments by name; the arrays `xs` are passed as positional arguments."""
     named = dict(given)
     return function(*named.pop("xs", ()), **named)

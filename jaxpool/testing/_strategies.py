@@ -1,4 +1,4 @@
-"""Hypothesis strategies for pooling cases: geometry, layout, dtype and values worth trying."""
+"""Hypothesis strategies for windowed pools: geometry, layout, dtype and values worth testing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def geometries(
     ceil_mode: bool = True,
     max_size: int = 8,
 ) -> Geometry:
-    """Valid geometries: no empty window, no empty output, pooled axes of up to `max_size`."""
+    """Valid geometries: no empty window, no empty output, pooled axes of at most `max_size` elements."""
     rank = draw(st.sampled_from(ranks))
     longest = max(2, max_size - 2 * (rank - 1))
     sizes = draw(st.tuples(*[st.integers(1, longest)] * rank))
@@ -80,12 +80,11 @@ def pool_cases(
 ) -> PoolCase:
     """Cases of the given kinds, dtypes and values. `geometry` defaults to `geometries()`.
 
-    A pool that lacks an argument can be tried by leaving it out of the draw: `ties=("first",)`, or
+    To test a pool that lacks an argument, exclude the argument from the draw: `ties=("first",)`, or
     `geometry=geometries(dilation=False, ceil_mode=False, layouts=("channels_last",))`.
 
-    Values: "ties" are a few small integers, "normal" a bell curve, "special" mixes NaN, both
-    infinities and both zeros with numbers, "lowest" is mostly the least value of the dtype (-inf,
-    or the greatest for a min pool).
+    Values: "ties" are a few small integers, "normal" a normal distribution, "special" mixes NaN, both infinities and
+    both zeros with numbers, "lowest" is mostly the lowest value of the dtype (-inf, or the highest for a min pool).
 
     Example:
         >>> from hypothesis import given

@@ -1,7 +1,7 @@
-"""What twins are made of: windows side by side along a new last axis, so that a pool is a formula along it.
+"""Building blocks of twins: the elements of each window along a new last axis, and reductions over that axis.
 
-A twin is plain jax.numpy, which jax differentiates by itself, in every mode and to every order: right wherever no two
-elements of a window tie. It is written for finite floats, and slow.
+A twin is a pool in plain jax.numpy without custom derivatives, so it can be differentiated in every mode and to
+every order. Its derivative is correct if no elements of a window tie. Twins are slow and expect finite floats.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ Array = Any
 
 
 def side_by_side(x: Array, axes: Sequence[int], lists: Lists) -> tuple[Array, np.ndarray]:
-    """The elements of each window along a new last axis, and which of them there are: (..., taps)."""
+    """The elements of each window along a new last axis, (..., taps), and a mask of the taps that exist."""
     ndim = x.ndim
-    there = np.ones([1] * ndim, bool)
-    for axis, own in zip(axes, lists, strict=True):
-        taps = max(map(len, own), default=1)
-        rows = [[*window, *[-1] * (taps - len(window))] for window in own]
-        at = np.array(rows, int).reshape(len(own), taps)
-        taken = jnp.take(x, np.maximum(at, 0).ravel(), axis, mode="clip")
+    exists = np.ones([1] * ndim, bool)
+    for axis, positions in zip(axes, lists, strict=True):
+        taps = max(map(len, positions), default=1)
+        rows = [[*window, *[-1] * (taps - len(window))] for window in positions]
+        index = np.array(rows, int).reshape(len(positions), taps)
+        elements = jnp.take(x, np.maximum(index, 0).ravel(), axis, mode="clip")
         x = jnp.moveaxis(
-            taken.reshape(*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]), axis + 1, -1
+            elements.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), axis + 1, -1
         )
-        real = _placed(at >= 0, axis, ndim)
-        behind = [1] * (there.ndim - ndim)
-        there = there[..., None] & real.reshape(*real.shape[:ndim], *behind, taps)
+        valid = _placed(index >= 0, axis, ndim)
+        trailing = [1] * (exists.ndim - ndim)
+        exists = exists[..., None] & valid.reshape(*valid.shape[:ndim], *trailing, taps)
     taps = int(np.prod(x.shape[ndim:]))
-    return x.reshape(*x.shape[:ndim], taps), there.reshape(*there.shape[:ndim], taps)
+    return x.reshape(*x.shape[:ndim], taps), exists.reshape(*exists.shape[:ndim], taps)
 
 
 def _placed(mask: np.ndarray, axis: int, ndim: int) -> np.ndarray:
-    """A mask (outputs, taps) of an axis among `ndim`, the taps behind."""
+    """A mask (outputs, taps) reshaped to `ndim` axes with the outputs along `axis`, and the taps last."""
     shape = [1] * ndim
     shape[axis] = len(mask)
     return mask.reshape(*shape, mask.shape[1])
 
 
 def windows(x: Array, *geometry: Any, where: Any = None, **options: Any) -> tuple[Array, Any]:
-    """The elements of each window of a pool, and which of them exist and are True in `where`."""
-    placed = sliding_windows(x.shape, *geometry, **options)
-    return counted(x, where, placed.axes, placed.elements)
+    """The elements of each window of a pool, and a mask of the taps that exist and are True in `where`."""
+    layout = sliding_windows(x.shape, *geometry, **options)
+    return counted(x, where, layout.axes, layout.elements)
 
 
 def counted(x: Array, where: Any, axes: Sequence[int], lists: Lists) -> tuple[Array, Any]:
-    """The elements side by side, and which of them there are and `where` counts; None counts all."""
-    values, there = side_by_side(x, axes, lists)
+    """`side_by_side`, with a mask of the taps that exist and are True in `where`; None selects all."""
+    values, exists = side_by_side(x, axes, lists)
     if where is None:
-        return values, there
+        return values, exists
     counts = jnp.broadcast_to(jnp.asarray(where), x.shape)
-    return values, there & side_by_side(counts, axes, lists)[0]
+    return values, exists & side_by_side(counts, axes, lists)[0]
 
 
 def pick(values: Array, there: Any, best: Callable[..., Any], worst: float) -> Array:
-    """The element of each window that is `best` of those that are there."""
+    """The element of each window selected by `best` (argmax or argmin), with `worst` for missing elements."""
     at = jax.nn.one_hot(
         best(jnp.where(there, values, worst), -1), values.shape[-1], dtype=values.dtype
     )

@@ -1,4 +1,4 @@
-"""What an argument is in a right call, by its name: the calls of a record follow from the signature of its function."""
+"""Usual values of arguments by name. A record builds valid calls of its function from them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 
 from jaxpool.testing._values import draw_values
 
-LEFT_OUT = object()  # of an argument that stays at its default
-# Arguments that have a default, and are given all the same where the signature has the other.
+LEFT_OUT = object()  # marks an argument that stays at its default
+# Optional arguments that are passed if the signature also has the argument on the right.
 WITH = {"num_segments": "segment_ids", "batch_indices": "boxes"}
 BOXES = np.array([[0.1, 0.05, 0.8, 0.9], [0.3, -0.2, 1.1, 0.6], [0.25, 0.3, 0.5, 0.7]], np.float32)
 ROWS = 4  # segments
 
 
 def value(pool: Any, name: str, x: Any, given: Mapping[str, Any]) -> Any:
-    """Argument `name` of a call that pools the images x; `given` holds the arguments before it."""
+    """Value of argument `name` in a call that pools the images x; `given` holds the preceding arguments."""
     if name not in _BY_NAME:
         hint = (
             f"give it to `@record(usual={{{name!r}: lambda x: ...}})` in `jaxpool/testing/oracle`"
@@ -33,7 +33,7 @@ def value(pool: Any, name: str, x: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _array(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
-    """The images; of functions of rows those of all images."""
+    """The images, or for segment functions all image rows along one axis."""
     return x.reshape(-1, *x.shape[-2:]) if pool.takes("segment_ids") else x
 
 
@@ -46,7 +46,7 @@ def _kernel(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _indices(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
-    """A position of its own for each element, anywhere in its 2x2 patch of an array of twice the size."""
+    """A distinct index for each element, inside its 2x2 patch of an array of twice the size."""
     height, width = x.shape[-3:-1]
     rows, columns = np.indices((height, width))
     tap = (3 * rows + columns) % 4
@@ -57,15 +57,16 @@ def _indices(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _boxes(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
-    """In quarters of a pixel, so that no coordinate is rounded."""
+    """Boxes in multiples of a quarter pixel, which floats represent exactly."""
     size = np.array([*x.shape[-3:-1]] * 2, np.float32)
     return np.round(BOXES * size * 4) / 4
 
 
 def _images(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
-    if x.ndim == 3 or np.ndim(given["boxes"]) == 3:  # the boxes of each image
+    # A single image, or one list of boxes per image.
+    if x.ndim == 3 or np.ndim(given["boxes"]) == 3:
         return LEFT_OUT
-    count = x.shape[0] if isinstance(x.shape[0], int) else 1  # of a symbol nothing more is known
+    count = x.shape[0] if isinstance(x.shape[0], int) else 1  # a symbolic batch size is at least 1
     return np.arange(len(BOXES), dtype=np.int32) % min(count, len(BOXES))
 
 
@@ -92,9 +93,9 @@ _BY_NAME = {
     "segment_ids": lambda pool, x, given: np.arange(math.prod(x.shape[:-2])) * 7 % ROWS,
     "num_segments": lambda pool, x, given: ROWS,
 }
-# Which columns count, of images and of rows alike. Windows of two may hold none.
+# `where` mask over columns, for images and for rows. It is all False in some windows of two columns.
 COLUMNS = np.array([[True], [False], [False], [False], [True], [True]])
-# Values of arguments worth a call of their own, by name, where the function takes them.
+# Argument values that each get a sample call, by argument name, for functions with that argument.
 CHOICES: dict[str, tuple[Any, ...]] = {
     "strides": ((1, 2),),
     "padding": ("SAME", "SAME_LOWER"),
@@ -119,16 +120,16 @@ def samples(pool: Any) -> dict[str, dict[str, Any]]:
         return draw_values(rng, shape, dtype, kind)
 
     small = images(SMALL, "normal")
-    found = {"small": pool.given(small), "integers": pool.given(images(SMALL, "ties", np.int32))}
+    calls = {"small": pool.given(small), "integers": pool.given(images(SMALL, "ties", np.int32))}
     long = {"window_shape": (2, 35)} if not pool.takes("output_shape", "window_shape") else {}
-    found["long"] = pool.given(images(LONG, "normal"), **long)
+    calls["long"] = pool.given(images(LONG, "normal"), **long)
     if "special" in pool.covers:
-        found["special values"] = pool.given(images(SMALL, "special"))
-    every = {"ties": pool.ties, **CHOICES, **pool.choices}
-    for name, values in every.items():
-        for each in values if pool.takes(name) else ():
-            words = f"with {name}" if isinstance(each, np.ndarray) else f"{name}={each}"
-            # Where a mask may leave nothing over whole axes, the value of that must be told.
-            more = {"initial": 0.5} if name == "where" and pool.takes("initial") else {}
-            found[words] = pool.given(small, **{name: each}, **more)
-    return found
+        calls["special values"] = pool.given(images(SMALL, "special"))
+    choices = {"ties": pool.ties, **CHOICES, **pool.choices}
+    for name, values in choices.items():
+        for choice in values if pool.takes(name) else ():
+            label = f"with {name}" if isinstance(choice, np.ndarray) else f"{name}={choice}"
+            # Reductions over whole axes need `initial` with a mask that may be all False.
+            initial = {"initial": 0.5} if name == "where" and pool.takes("initial") else {}
+            calls[label] = pool.given(small, **{name: choice}, **initial)
+    return calls

@@ -1,4 +1,4 @@
-"""Numbers worth pooling: few distinct ones, a bell curve, special ones, mostly the least of a type."""
+"""Random input arrays for tests: many ties, a normal distribution, special values, or mostly the dtype's minimum."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ def draw_values(
         others = [least, least + 1, 0, 1, most - 1, most]
     if values == "special":
         return _cast(rng.choice(np.array(others, object), shape), dtype)
-    extreme = most if greatest else least
+    extremum = most if greatest else least
     mostly = rng.random(shape) < 0.8
-    return _cast(np.where(mostly, extreme, rng.choice(np.array(others, object), shape)), dtype)
+    return _cast(np.where(mostly, extremum, rng.choice(np.array(others, object), shape)), dtype)
 
 
 def _cast(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """`values` in `dtype`: ints wrap, floats lose what they cannot hold, bool is odd or even."""
+    """`values` cast to `dtype`: ints wrap around, floats are rounded or made representable, bool is the parity."""
     if dtype == np.bool_:
         return (values.astype(np.int64) % 2).astype(np.bool_)
     if is_floating(dtype):
         info = jnp.finfo(dtype)
         wide = values.astype(np.float64)
-        if float(info.min) >= 0:  # no sign and no zero: powers of two alone
+        if float(info.min) >= 0:  # float8_e8m0fnu has only positive powers of two
             wide = np.exp2(np.clip(np.nan_to_num(wide, nan=0.0), -4, 4))
-        elif np.isnan(np.asarray(np.inf, dtype).astype(np.float64)):  # no infinity
+        elif np.isnan(np.asarray(np.inf, dtype).astype(np.float64)):  # a dtype without infinity
             wide = np.where(np.isinf(wide), np.copysign(float(info.max), wide), wide)
         with np.errstate(all="ignore"):
             return wide.astype(dtype)

@@ -1,7 +1,7 @@
 """Positions of the windows of a pool, from the definitions in `docs/conventions.md` ("Positions of the windows").
 
-The oracle and the twins read them. This module imports nothing from the library, so that a wrong size in the library's
-own geometry differs from the size here. It expects the arguments of a valid call and does not check them.
+The oracle and the twins use these positions. This module imports nothing from the library, so an error in the
+library's geometry shows up as a difference. It expects the arguments of a valid call and does not check them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-Lists = Sequence[Sequence[Sequence[int]]]  # for each axis, for each window: positions
+Lists = Sequence[Sequence[Sequence[int]]]  # positions[axis][window]
 
 
 class NoWindow(ValueError):
@@ -78,7 +78,7 @@ class Windows:
         return tuple(sizes.get(axis, size) for axis, size in enumerate(shape))
 
     def divisor(self, output: Sequence[int]) -> int:
-        """The number of taps in the input or its explicit padding, of the window at position `output` of y."""
+        """The number of taps in the input or its explicit padding, for the window at position `output` of y."""
         counts = [
             sum(at < end for at in windows[output[axis]])
             for axis, end, windows in zip(self.axes, self.ends, self.taps, strict=True)
@@ -162,7 +162,7 @@ def fractional_windows(sample: Any, size: int, window: int, outputs: int) -> lis
 
 
 def pooled_axes(ndim: int, count: int, axes: Sequence[int] | None) -> tuple[int, ...]:
-    """The axes that are pooled: `count` before the last one, unless `axes` names others."""
+    """The pooled axes: `axes`, or by default the `count` axes before the last one."""
     if axes is None:
         return tuple(range(ndim - 1 - count, ndim - 1))
     return tuple(axis % ndim for axis in axes)
@@ -174,7 +174,7 @@ def _for_each(value: Any, count: int) -> list[int]:
 
 
 def _paddings(padding: Any, count: int) -> list[Any]:
-    """`padding` as a word or as a pair (low, high) for each of `count` axes."""
+    """`padding` as a string or as a pair (low, high) for each of `count` axes."""
     if isinstance(padding, str):
         return [padding] * count
     pairs = np.asarray(padding, object)

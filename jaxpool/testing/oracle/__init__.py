@@ -1,8 +1,9 @@
-"""What each public function should give, in NumPy by loops written to be read. Slow, for small arrays.
+"""Reference implementation of each public function as readable NumPy loops. Slow, for small arrays.
 
-The loops of a function have its name and its arguments, without `autodiff`, and give an `Answer`: the value, and which
-elements each output comes from with what share. Above them stands the record of the function (`jaxpool.testing.pools`).
-They share no code with the kernels, nor the geometry of windows, which is that of `jaxpool.testing._windows`.
+An oracle function has the name and the arguments of the public function, without `autodiff`. It returns an `Answer`:
+the value, and the share of each output's cotangent that each input element receives. Its decorator `@record` adds the
+function to `jaxpool.testing.pools`. Oracle functions share neither kernels nor geometry with the library. Their
+windows come from `jaxpool.testing._windows`.
 """
 
 # ruff: noqa: F401, F403

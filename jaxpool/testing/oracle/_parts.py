@@ -1,8 +1,8 @@
-"""What the loops are made of: rules, and windows that a rule is applied to.
+"""Building blocks of the oracle: rules, and functions that apply a rule to each window.
 
-Every op is two choices: which input elements one output element looks at, and a rule that turns their values into one
-value and into shares, how much of the output's cotangent each of them gets. A pool over windows is a list of positions
-for each output along each pooled axis, and a rule; `pool` does the rest. `jaxpool.testing._windows` has the positions.
+A rule maps the values of one window to the output value and to shares. The share of an element is the derivative of
+the output with respect to the element. A windowed pool is a rule and the positions of each window, from
+`jaxpool.testing._windows`. `pool` applies the rule to every window.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Rule = Callable[[list[Any]], tuple[Any, list[float]]]
 Best = Callable[[list[Any]], Any]
 
 
-# Rules: from the values of one window, in row-major order, to its value and the shares
+# Rules: from the values of one window, in row-major order, to the output value and the shares
 
 
 def choose(best: Callable[[list[Any]], Any], ties: Ties) -> Rule:
-    """The best value, NaN above all; the cotangent goes to the `ties` choice among the tied."""
+    """The best value, or NaN if the window contains one. `ties` selects which of the tied elements get shares."""
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
         nans = [i for i, value in enumerate(values) if value != value]
@@ -58,9 +58,9 @@ def choose(best: Callable[[list[Any]], Any], ties: Ties) -> Rule:
 
 
 def at_rank(rank: int | str, ties: Ties) -> Rule:
-    """The value of a rank or of a median, NaN above all; the cotangent as in `choose` among its equals.
+    """The value at a rank, or a median: "lower", "higher" or "midpoint" of the two middle values. NaN ranks last.
 
-    A median is the "higher" or the "lower" of the two in the middle, or "midpoint". Of too few values it is 0.
+    `ties` selects among equal elements as in `choose`. If the window has too few values, the result is 0.
     """
     if rank == "midpoint":
         return _midpoint(at_rank("lower", ties), at_rank("higher", ties))
@@ -82,7 +82,7 @@ def at_rank(rank: int | str, ties: Ties) -> Rule:
 
 
 def _midpoint(first: Rule, second: Rule) -> Rule:
-    """The mean of the values of two rules, each with half of its shares."""
+    """The mean of the values and of the shares of two rules."""
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
         pair = [each(values) for each in (first, second)]
@@ -93,7 +93,7 @@ def _midpoint(first: Rule, second: Rule) -> Rule:
 
 
 def divide(divisor: float) -> Rule:
-    """The sum of the values over `divisor`, every one with the same share."""
+    """The sum of the values over `divisor`, with equal shares."""
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
         return exact_sum(values) / divisor, [1 / divisor] * len(values)
@@ -107,23 +107,23 @@ def add(values: list[Any]) -> tuple[Any, list[float]]:
 
 
 def mean(values: list[Any]) -> tuple[Any, list[float]]:
-    """The average of the values; 0 of none."""
+    """The average of the values; 0 if there are no values."""
     return divide(len(values))(values) if values else (0.0, [])
 
 
 def unless_empty(rule: Rule, empty: Any) -> Rule:
-    """The rule; of no values `empty`."""
+    """`rule`, or the value `empty` if there are no values."""
     return lambda values: rule(values) if values else (empty, [])
 
 
 def extreme_or_worst(kind: Literal["max", "min"], ties: Ties, dtype: Any) -> Rule:
-    """The extreme of the values; of none the one that loses to all others."""
+    """The maximum or minimum of the values, or `worst` if there are no values."""
     best = builtins.max if kind == "max" else builtins.min
     return unless_empty(choose(best, ties), worst(dtype, kind))
 
 
 def worst(dtype: Any, kind: Literal["max", "min"]) -> Any:
-    """The value that loses to all others of a type: its infinity, if it has one."""
+    """The lowest value of a dtype for "max", the highest for "min": an infinity if the dtype has one."""
     if dtype == np.bool_:
         return kind == "min"
     info = jnp.finfo(dtype) if is_floating(dtype) else jnp.iinfo(dtype)
@@ -135,14 +135,14 @@ def worst(dtype: Any, kind: Literal["max", "min"]) -> Any:
 
 
 def exponentials(values: list[Any], t: float) -> tuple[float, list[float], float]:
-    """The largest value, the exponentials of what each is below it over t, and their sum."""
+    """The maximum of the values, `exp((value - maximum) / t)` of each value, and the sum of these exponentials."""
     largest = max(map(float, values))
     powers = [math.exp((float(value) - largest) / t) for value in values]
     return largest, powers, math.fsum(powers)
 
 
 def log_of_sum(t: float) -> Rule:
-    """The logarithm of the sum of exponentials, t times, each with its share in that sum."""
+    """`t * log(sum of exp(value / t))`; the shares are the softmax weights."""
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
         largest, powers, total = exponentials(values, t)
@@ -155,14 +155,14 @@ def log_of_sum(t: float) -> Rule:
 
 
 def lanes(shape: Sequence[int], axes: Sequence[int]) -> Iterator[list[int]]:
-    """Every position along the axes that are not pooled, 0 along those that are."""
+    """Every position along the axes that are not pooled, with 0 along the pooled axes."""
     yield from (
         list(lane) for lane in np.ndindex(*(1 if i in axes else n for i, n in enumerate(shape)))
     )
 
 
 def at(lane: list[int], axes: Sequence[int], position: Position) -> Position:
-    """`lane` with `position` along the pooled axes."""
+    """`lane`, with `position` along the pooled axes."""
     full = list(lane)
     for axis, index in zip(axes, position, strict=True):
         full[axis] = index
@@ -170,7 +170,7 @@ def at(lane: list[int], axes: Sequence[int], position: Position) -> Position:
 
 
 def float_dtype(x: Any) -> Any:
-    """The type of an average of x."""
+    """The dtype of an average of x."""
     dtype = np.asarray(x).dtype
     return (
         dtype if is_floating(dtype) else np.dtype("float64" if dtype.itemsize == 8 else "float32")
@@ -186,10 +186,11 @@ def pool(
     dtype: Any = None,
     where: Any = None,
 ) -> Answer:
-    """Apply `rule_of(output)` to every window of every lane of x, or to its elements that are True in `where`.
+    """Apply `rule_of(output)` to the elements of every window that are True in `where`.
 
-    `lists_of(lane)` holds the positions of each of the `outputs[i]` windows along each of `axes[i]`. `indices` of the
-    answer are those of the first element in each window that has a share.
+    A lane is the part of x at one position along the axes that are not pooled. `lists_of(lane)` returns the positions
+    of the `outputs[i]` windows along each axis `axes[i]`. `indices` of the answer holds the first element of each
+    window with a nonzero share.
     """
     x = np.asarray(x)
     values = exact_values(x)
@@ -200,7 +201,7 @@ def pool(
     for lane in lanes(x.shape, axes):
         lists = lists_of(lane)
         for output in np.ndindex(*outputs):
-            window = [own[o] for own, o in zip(lists, output, strict=True)]
+            window = [along[o] for along, o in zip(lists, output, strict=True)]
             pairs = [(each, at(lane, axes, each)) for each in itertools.product(*window)]
             pairs = [(each, position) for each, position in pairs if mask[position]]
             target = at(lane, axes, output)
@@ -220,7 +221,7 @@ def windowed(
     dtype: Any = None,
     where: Any = None,
 ) -> Answer:
-    """Apply `rule_of(output)` to windows that are the same in every lane."""
+    """Apply `rule_of(output)` to the same windows in every lane."""
     lists = windows.elements
     return pool(x, windows.axes, windows.output_shape, lambda lane: lists, rule_of, dtype, where)
 
@@ -228,23 +229,23 @@ def windowed(
 def extremum(
     kind: Literal["max", "min"], x: Any, windows: Windows, ties: Ties, where: Any = None
 ) -> Answer:
-    """The maximum or minimum of each window, with the index of the first element that shares the cotangent."""
+    """The maximum or minimum of each window, with the index of the first element that receives the cotangent."""
     rule = extreme_or_worst(kind, ties, np.asarray(x).dtype)
     return windowed(x, windows, lambda output: rule, where=where)
 
 
 def chosen(answer: Answer, ties: Ties) -> Answer:
-    """The answer, without indices if tied elements share the cotangent."""
+    """`answer`, without indices if tied elements share the cotangent."""
     return dataclasses.replace(answer, indices=None) if ties == "split" else answer
 
 
 def summed(answer: Answer, size: Any = None) -> Answer:
-    """An answer of sums, which chooses no element."""
+    """`answer` without indices, with `size` as the scale of its rounding error."""
     return dataclasses.replace(answer, indices=None, size=size)
 
 
 def squeezed(answer: Answer, axes: Sequence[int]) -> Answer:
-    """An answer without axes of size 1."""
+    """`answer` with its `axes` of size 1 removed."""
 
     def short(position: Position) -> Position:
         return tuple(index for i, index in enumerate(position) if i not in axes)
@@ -258,14 +259,14 @@ def squeezed(answer: Answer, axes: Sequence[int]) -> Answer:
 
 
 def after(second: Answer, first: Answer) -> Answer:
-    """Two pools one after the other: `second` is the answer of the values of `first`."""
-    behind: dict[Position, list[Term]] = {}
+    """Compose two pools: `second` is the answer for the input `first.y`."""
+    by_output: dict[Position, list[Term]] = {}
     for term in first.terms:
-        behind.setdefault(term.output, []).append(term)
+        by_output.setdefault(term.output, []).append(term)
     terms = tuple(
-        dataclasses.replace(own, output=term.output, share=own.share * term.share)
+        dataclasses.replace(inner, output=term.output, share=inner.share * term.share)
         for term in second.terms
-        for own in behind.get(term.position, [])
+        for inner in by_output.get(term.position, [])
     )
     return dataclasses.replace(second, inputs=first.inputs, terms=terms)
 
@@ -274,7 +275,7 @@ def after(second: Answer, first: Answer) -> Answer:
 
 
 def elementwise(xs: Sequence[Any], rule: Rule) -> Answer:
-    """Applies `rule` to the elements of `xs`, broadcast together, that share a position."""
+    """Broadcast `xs` and apply `rule` to the elements at each position."""
     with jax.numpy_dtype_promotion("standard"):
         dtype = np.dtype(jnp.result_type(*xs))
     arrays = [np.asarray(x) for x in xs]
@@ -282,11 +283,11 @@ def elementwise(xs: Sequence[Any], rule: Rule) -> Answer:
     y = np.zeros(np.broadcast_shapes(*(x.shape for x in arrays)), object)
     terms = []
     for output in np.ndindex(*y.shape):
-        own = [unbroadcast(output, x.shape) for x in arrays]
-        y[output], shares = rule([value[at] for value, at in zip(values, own, strict=True)])
+        positions = [unbroadcast(output, x.shape) for x in arrays]
+        y[output], shares = rule([value[at] for value, at in zip(values, positions, strict=True)])
         for operand, share in enumerate(shares):
             if share:
-                terms.append(Term(output, operand, own[operand], share))
+                terms.append(Term(output, operand, positions[operand], share))
     inputs = tuple(
         (array.shape, np.dtype(jnp.result_type(x))) for array, x in zip(arrays, xs, strict=True)
     )
@@ -294,6 +295,6 @@ def elementwise(xs: Sequence[Any], rule: Rule) -> Answer:
 
 
 def unbroadcast(position: Position, shape: tuple[int, ...]) -> Position:
-    """The element of an array of `shape` that stands at `position` of the broadcast result."""
-    own = position[len(position) - len(shape) :]
-    return tuple(0 if size == 1 else index for index, size in zip(own, shape, strict=True))
+    """The position in an array of `shape` of the element at `position` of the broadcast result."""
+    aligned = position[len(position) - len(shape) :]
+    return tuple(0 if size == 1 else index for index, size in zip(aligned, shape, strict=True))

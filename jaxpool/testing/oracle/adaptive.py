@@ -1,4 +1,4 @@
-"""What adaptive pools, pools of whole axes and pyramids should give."""
+"""Oracle of the adaptive pools, the global pools and `spatial_pyramid_pool`."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _twin_of_whole(formula: Callable[..., Any]) -> Callable[..., Any]:
 def global_max_pool(
     x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False, ties: Ties = "first"
 ) -> Answer:
-    """The largest element that counts, as in `jaxpool.global_max_pool`."""
+    """The largest element that is True in `where`, as in `jaxpool.global_max_pool`."""
     windows = _whole(x, axes)
     answer = parts.chosen(parts.extremum("max", x, windows, ties, where), ties)
     return answer if keepdims else parts.squeezed(answer, windows.axes)
@@ -103,7 +103,7 @@ def global_max_pool(
 def global_avg_pool(
     x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False
 ) -> Answer:
-    """The mean of what counts, as in `jaxpool.global_avg_pool`."""
+    """The mean of the elements that are True in `where`, as in `jaxpool.global_avg_pool`."""
     windows = _whole(x, axes)
     answer = _average(x, windows, where)
     return answer if keepdims else parts.squeezed(answer, windows.axes)
@@ -113,7 +113,7 @@ def global_avg_pool(
 
 
 def _pyramid(x: Any, levels: Sequence[int], axes: Any, pool: Callable[..., Any]) -> Any:
-    """What `pool(x, output_shape, axes)` gives for each level, and how its positions are laid out."""
+    """For each level: the result of `pool`, the number of batch axes, and the axes as (batch, pooled, channels)."""
     pooled = pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
     left = [axis for axis in range(np.ndim(x)) if axis not in pooled]
     lead, channels = left[:-1], left[-1:]
@@ -123,13 +123,13 @@ def _pyramid(x: Any, levels: Sequence[int], axes: Any, pool: Callable[..., Any])
 
 def _flattened(x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = None) -> Any:
     pool = _twin(twins.largest if kind == "max" else twins.mean)
-    found = []
+    flat_levels = []
     for y, lead, order in _pyramid(x, levels, axes, pool):
         moved = jnp.transpose(y, order)
-        found.append(
+        flat_levels.append(
             moved.reshape(*moved.shape[:lead], math.prod(moved.shape[lead:-1]) * moved.shape[-1])
         )
-    return jnp.concatenate(found, -1)
+    return jnp.concatenate(flat_levels, -1)
 
 
 def _averages(levels: Any, kind: str = "max", **given: Any) -> bool:
@@ -140,7 +140,7 @@ def _averages(levels: Any, kind: str = "max", **given: Any) -> bool:
 def spatial_pyramid_pool(
     x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = None
 ) -> Answer:
-    """Adaptive pools of several sizes behind each other, as in `jaxpool.spatial_pyramid_pool`."""
+    """Adaptive pools of several sizes, flattened and concatenated, as in `jaxpool.spatial_pyramid_pool`."""
     pool = adaptive_max_pool if kind == "max" else adaptive_avg_pool
     values, terms, offset = [], [], 0
     for answer, lead, order in _pyramid(x, levels, axes, pool):
@@ -148,9 +148,9 @@ def spatial_pyramid_pool(
         shape = moved.shape
         values.append(moved.reshape(*shape[:lead], -1))
         for term in answer.terms:
-            own = tuple(term.output[axis] for axis in order)
-            flat = int(np.ravel_multi_index(own[lead:], shape[lead:]))
-            terms.append(Term((*own[:lead], offset + flat), 0, term.position, term.share))
+            position = tuple(term.output[axis] for axis in order)
+            flat = int(np.ravel_multi_index(position[lead:], shape[lead:]))
+            terms.append(Term((*position[:lead], offset + flat), 0, term.position, term.share))
         offset += values[-1].shape[-1]
     inputs = ((np.shape(x), np.asarray(x).dtype),)
     return Answer(np.concatenate(values, -1), inputs, tuple(terms))

@@ -1,4 +1,4 @@
-"""What binomial averages of the reflected array should be, by themselves and of maxima."""
+"""Oracle of `blur_pool`, a binomial average of the reflected array, and of `max_blur_pool`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["blur_pool", "max_blur_pool"]
 
 
 def _reflected(windows: Windows) -> Lists:
-    """The element at each tap of each window. The array is reflected at its ends, which are not repeated."""
+    """The element at each tap of each window. The array is reflected without repeating its end elements."""
 
     def reflect(at: int, size: int) -> int:
         at = abs(at) % max(1, 2 * size - 2)
@@ -87,6 +87,6 @@ def max_blur_pool(
     *,
     axes: Any = None,
 ) -> Answer:
-    """The blur of the maxima, as in `jaxpool.max_blur_pool`: one pool after the other."""
+    """A blur pool of a max pool, as in `jaxpool.max_blur_pool`."""
     largest = max_pool(x, window_shape, None, padding, axes=axes)
     return parts.after(blur_pool(largest.y, blur_shape, strides, padding, axes=axes), largest)

@@ -28,11 +28,11 @@ __all__ = ["fractional_avg_pool", "fractional_max_pool", "stochastic_pool"]
 
 
 def _chance_dtype(x: Any) -> Any:
-    """The type of the random numbers: float64 for a float64 x, else float32."""
+    """The dtype of the random numbers: float64 for a float64 x, else float32."""
     return np.float64 if x.dtype == np.float64 else np.float32
 
 
-# Windows that chance places
+# Windows at random positions
 
 
 def _samples(key: Any, x: Any, axes: Sequence[int]) -> Any:
@@ -61,10 +61,10 @@ def _gathered(key: Any, x: Any, window: Any, outs: Any, axes: Any) -> Any:
         size, kind = x.shape[axis], sample.dtype.type
         alpha = kind(size - width) / kind(max(1, out - 1))
         i = np.arange(out, dtype=kind).reshape([-1 if a == axis else 1 for a in range(sample.ndim)])
-        begun = ((i + sample) * alpha).astype(int) - (sample * alpha).astype(int)
-        begun = jnp.where(i == out - 1, size - width, begun)
-        begun = begun.reshape(*begun.shape, *[1] * (x.ndim - begun.ndim))
-        x = jnp.stack([jnp.take_along_axis(x, begun + t, axis) for t in range(width)], -1)
+        starts = ((i + sample) * alpha).astype(int) - (sample * alpha).astype(int)
+        starts = jnp.where(i == out - 1, size - width, starts)
+        starts = starts.reshape(*starts.shape, *[1] * (x.ndim - starts.ndim))
+        x = jnp.stack([jnp.take_along_axis(x, starts + t, axis) for t in range(width)], -1)
     ndim = samples.ndim - 1
     return x.reshape(*x.shape[:ndim], math.prod(window))
 
@@ -77,7 +77,7 @@ def _largest(key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: An
 def fractional_max_pool(
     key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: Any = None
 ) -> Answer:
-    """The largest element of windows that a key places, as in `jaxpool.fractional_max_pool`."""
+    """The largest element of each randomly placed window, as in `jaxpool.fractional_max_pool`."""
     rule, dtype = parts.choose(max, "first"), np.asarray(x).dtype
     return _placed(rule, dtype, key, x, window_shape, output_shape, axes)
 
@@ -90,46 +90,49 @@ def _average(key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: An
 def fractional_avg_pool(
     key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: Any = None
 ) -> Answer:
-    """The mean of windows that a key places, as in `jaxpool.fractional_avg_pool`."""
+    """The mean of each randomly placed window, as in `jaxpool.fractional_avg_pool`."""
     dtype = parts.float_dtype(x)
     answer = _placed(parts.mean, dtype, key, x, window_shape, output_shape, axes)
     return parts.summed(answer)
 
 
-# Elements that chance draws
+# Randomly drawn elements
 
 
 def _chance(key: Any, x: Any, windows: Windows) -> Any:
-    """A number in [0, 1) for each window: the fraction of its total weight at which it draws an element."""
+    """A random number in [0, 1) for each window, the fraction of the total weight that selects an element."""
     return jax.random.uniform(key, windows.pooled(x.shape), _chance_dtype(x))
 
 
 def _drawn(chance: Any) -> Rule:
-    """The first element whose weight and those before it reach beyond a share of all; NaN before all, then inf."""
+    """The first element at which the cumulative weight exceeds the fraction `chance` of the total weight.
+
+    If there is a NaN, it is the first NaN, and else the first infinite element, if there is one.
+    """
     kind = type(chance)
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
         weights = [kind(float(value)) if not value <= 0 else kind(0) for value in values]
         with np.errstate(over="ignore"):
-            reach = list(itertools.accumulate(weights))
-            if math.isinf(reach[-1]) and not any(map(math.isinf, weights)):
+            cumulative = list(itertools.accumulate(weights))
+            if math.isinf(cumulative[-1]) and not any(map(math.isinf, weights)):
                 small = kind(0.5 ** len(values).bit_length())
-                reach = list(itertools.accumulate(weight * small for weight in weights))
-        share = chance * reach[-1]
-        if math.isnan(reach[-1]):
-            found = [math.isnan(each) for each in reach]
-        elif math.isinf(reach[-1]):
-            found = [math.isinf(each) for each in reach]
+                cumulative = list(itertools.accumulate(weight * small for weight in weights))
+        threshold = chance * cumulative[-1]
+        if math.isnan(cumulative[-1]):
+            selected = [math.isnan(each) for each in cumulative]
+        elif math.isinf(cumulative[-1]):
+            selected = [math.isinf(each) for each in cumulative]
         else:
-            found = [each > share for each in reach]
-        at = found.index(True) if True in found else 0
+            selected = [each > threshold for each in cumulative]
+        at = selected.index(True) if True in selected else 0
         return values[at], [float(place == at) for place in range(len(values))]
 
     return rule
 
 
 def _expected(values: list[Any]) -> tuple[Any, list[float]]:
-    """The mean of all draws: each value weighed by itself; the first where no weight is above 0."""
+    """The expected value of a draw: each value weighted by itself. Without a positive value, the first element."""
     weights = [max(float(value), 0.0) for value in values]
     total = math.fsum(weights)
     if not total:
@@ -140,13 +143,13 @@ def _expected(values: list[Any]) -> tuple[Any, list[float]]:
 
 def _twin(key: Any, x: Any, *geometry: Any, **options: Any) -> Any:
     windows = sliding_windows(x.shape, *geometry, **options)
-    values, there = twins.side_by_side(x, windows.axes, windows.elements)
-    weights = jnp.where(there, jnp.maximum(values, 0), 0)
+    values, exists = twins.side_by_side(x, windows.axes, windows.elements)
+    weights = jnp.where(exists, jnp.maximum(values, 0), 0)
     if key is None:
         return (weights * weights).sum(-1) / weights.sum(-1)
     chance = _chance(key, x, windows)[..., None]
-    reach = jax.lax.stop_gradient(weights).astype(chance.dtype).cumsum(-1)
-    best = jnp.where(reach[..., -1:] == 0, there, reach > chance * reach[..., -1:]).argmax(-1)
+    sums = jax.lax.stop_gradient(weights).astype(chance.dtype).cumsum(-1)
+    best = jnp.where(sums[..., -1:] == 0, exists, sums > chance * sums[..., -1:]).argmax(-1)
     at = jax.nn.one_hot(best, values.shape[-1], dtype=values.dtype)
     return jnp.where(at > 0, values, 0).sum(-1)
 
@@ -164,7 +167,7 @@ def _is_mean(key: Any, **given: Any) -> bool:
     covers=("normal",),
 )
 def stochastic_pool(key: Any, x: Any, *geometry: Any, **options: Any) -> Answer:
-    """An element of each window in proportion to its value, or the mean of all, as in `jaxpool.stochastic_pool`."""
+    """An element of each window drawn in proportion to its value, or their mean, as in `jaxpool.stochastic_pool`."""
     x = np.asarray(x)
     windows = sliding_windows(x.shape, *geometry, **options)
     if key is None:

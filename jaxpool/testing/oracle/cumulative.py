@@ -1,4 +1,4 @@
-"""What running extremes should give."""
+"""Oracle of the running maxima and minima: `cummax`, `cummin` and their variants with indices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxpool.testing.oracle._parts import Rule, Ties
 
 __all__ = ["cummax", "cummax_with_argmax", "cummin", "cummin_with_argmax"]
 
-# Where episodes of images begin along the axis of rows: a right `reset` of the samples.
+# A valid `reset` for the sample images: the running extremum restarts at these rows.
 STARTS = np.array([False, True, False, True]).reshape(-1, 1, 1)
 
 
@@ -42,26 +42,29 @@ def _cumulative(x: Any, axis: int, reverse: bool, reset: Any, rule: Rule) -> Ans
 
 
 def _twin(stays: Callable[..., Any], *, with_position: bool = False) -> Callable[..., Any]:
-    """Of 1, 2, 4, ... steps the best, and where it stands: that of the half before, where it `stays` beside the own."""
+    """A twin by parallel prefix: the best element of the last 1, 2, 4, ... elements, and its index.
+
+    `stays(earlier, later)` is True if the best of the earlier half is selected.
+    """
 
     def twin(
         x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Any = None
     ) -> Any:
         at = axis % x.ndim
         begins = jnp.broadcast_to(False if reset is None else jnp.asarray(reset), x.shape)
-        if reverse:  # what runs backwards begins anew behind the first step of the next episode
+        if reverse:  # a backward scan restarts at the element before each True
             begins = jnp.roll(begins, -1, at)
         index = lax.broadcasted_iota(np.int32, x.shape, at)
         number = x.shape[at] - 1 - index if reverse else index
         y, steps = x, 1
         while steps < x.shape[at]:
-            found = [
+            shifted = [
                 jnp.roll(each, -steps if reverse else steps, at) for each in (y, index, begins)
             ]
-            there = (number >= steps) & ~begins
-            kept = there & stays(found[0], y)
-            y, index = jnp.where(kept, found[0], y), jnp.where(kept, found[1], index)
-            begins, steps = begins | (there & found[2]), 2 * steps
+            valid = (number >= steps) & ~begins
+            earlier = valid & stays(shifted[0], y)
+            y, index = jnp.where(earlier, shifted[0], y), jnp.where(earlier, shifted[1], index)
+            begins, steps = begins | (valid & shifted[2]), 2 * steps
         return (y, index) if with_position else y
 
     return twin
@@ -77,7 +80,7 @@ SETTINGS: dict[str, Any] = {
 def cummax(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
-    """The running maximum and where it stands along the axis, as in `jaxpool.cummax`.
+    """The running maximum and its index along the axis, as in `jaxpool.cummax`.
 
     >>> import numpy as np
     >>> cummax(np.array([1, 3, 2, 3]), ties="last").indices
@@ -90,7 +93,7 @@ def cummax(
 def cummin(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
-    """The running minimum and where it stands along the axis, as in `jaxpool.cummin`."""
+    """The running minimum and its index along the axis, as in `jaxpool.cummin`."""
     return _cumulative(x, axis, reverse, reset, parts.choose(min, ties))
 
 
@@ -98,7 +101,7 @@ def cummin(
 def cummax_with_argmax(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
-    """The running maximum and where it stands along the axis, as in `jaxpool.cummax_with_argmax`."""
+    """The running maximum and its index along the axis, as in `jaxpool.cummax_with_argmax`."""
     return cummax(x, axis, reverse=reverse, reset=reset, ties=ties)
 
 
@@ -106,5 +109,5 @@ def cummax_with_argmax(
 def cummin_with_argmax(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
-    """The running minimum and where it stands along the axis, as in `jaxpool.cummin_with_argmax`."""
+    """The running minimum and its index along the axis, as in `jaxpool.cummin_with_argmax`."""
     return cummin(x, axis, reverse=reverse, reset=reset, ties=ties)

@@ -1,4 +1,4 @@
-"""What the largest and the smallest of several arrays should be, element by element."""
+"""Oracle of the elementwise functions `maximum`, `minimum`, `fmax` and `fmin`."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ def _twin(of_two: Callable[..., Any]) -> Callable[..., Any]:
 
 @record(twin=_twin(jnp.maximum), operands=("xs",))
 def maximum(*xs: Any, ties: Ties = "split") -> Answer:
-    """The largest of the elements of `xs` that share a position, as in `jaxpool.maximum`."""
+    """The largest of the elements of `xs` at each position, as in `jaxpool.maximum`."""
     return parts.elementwise(xs, parts.choose(builtins.max, ties))
 
 
 @record(twin=_twin(jnp.minimum), operands=("xs",))
 def minimum(*xs: Any, ties: Ties = "split") -> Answer:
-    """The smallest of the elements of `xs` that share a position, as in `jaxpool.minimum`."""
+    """The smallest of the elements of `xs` at each position, as in `jaxpool.minimum`."""
     return parts.elementwise(xs, parts.choose(builtins.min, ties))
 
 
 def _numbers_first(best: Best, ties: Ties) -> Rule:
-    """The best of the numbers, of the NaNs if there are only those."""
+    """The best value other than NaN; NaN if all values are NaN."""
     choose = parts.choose(best, ties)
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
         numbers = [i for i, value in enumerate(values) if value == value]
-        kept = numbers or list(range(len(values)))
-        value, some = choose([values[i] for i in kept])
+        candidates = numbers or list(range(len(values)))
+        value, candidate_shares = choose([values[i] for i in candidates])
         shares = [0.0] * len(values)
-        for i, share in zip(kept, some, strict=True):
+        for i, share in zip(candidates, candidate_shares, strict=True):
             shares[i] = share
         return value, shares
 
@@ -54,11 +54,11 @@ def _numbers_first(best: Best, ties: Ties) -> Rule:
 
 @record(twin=_twin(jnp.fmax), operands=("x", "y"))
 def fmax(x: Any, y: Any, *, ties: Ties = "split") -> Answer:
-    """The larger element, a NaN losing to a number, as in `jaxpool.fmax`."""
+    """The larger element, or the number if the other element is NaN, as in `jaxpool.fmax`."""
     return parts.elementwise((x, y), _numbers_first(builtins.max, ties))
 
 
 @record(twin=_twin(jnp.fmin), operands=("x", "y"))
 def fmin(x: Any, y: Any, *, ties: Ties = "split") -> Answer:
-    """The smaller element, a NaN losing to a number, as in `jaxpool.fmin`."""
+    """The smaller element, or the number if the other element is NaN, as in `jaxpool.fmin`."""
     return parts.elementwise((x, y), _numbers_first(builtins.min, ties))

@@ -1,4 +1,4 @@
-"""What morphology should give: a kernel added before the maximum, or subtracted before the minimum."""
+"""Oracle of `dilate` (maximum of window plus kernel) and `erode` (minimum of window minus kernel)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _twin(kind: str) -> Callable[..., Any]:
         rank = kernel.ndim - (kernel.ndim == x.ndim - 1) if axes is None else len(axes)
         shape = kernel.shape[:rank]
         windows = sliding_windows(x.shape, shape, *args, axes=axes, **options)
-        values, there = twins.side_by_side(x, windows.axes, windows.elements)
+        values, exists = twins.side_by_side(x, windows.axes, windows.elements)
         taps = twins.side_by_side(_numbers(windows, x.ndim), windows.axes, _places(windows))[0]
         weights = kernel.reshape(math.prod(shape), -1)[taps]  # (..., taps, channels or 1)
         if rank < kernel.ndim:
@@ -37,27 +37,27 @@ def _twin(kind: str) -> Callable[..., Any]:
             weights = jnp.moveaxis(jnp.squeeze(weights, channels), -1, channels)
         else:
             weights = weights[..., 0]
-        return best(values + sign * weights, there)
+        return best(values + sign * weights, exists)
 
     return twin
 
 
 def _numbers(windows: Windows, ndim: int) -> np.ndarray:
-    """The flat, row-major number of each tap, in an array with a tap along each pooled axis."""
+    """The flat row-major number of each tap, with the window along the pooled axes and size 1 along other axes."""
     flat = np.arange(windows.size).reshape(windows.window_shape)
     shape = parts.at([1] * ndim, windows.axes, windows.window_shape)
     return flat.transpose(np.argsort(windows.axes)).reshape(shape)
 
 
 def _places(windows: Windows) -> Lists:
-    """The taps of each window that are elements, numbered along their axis."""
+    """The numbers of the taps of each window that are elements, along each axis."""
     return [
         [[t for t, at in enumerate(taps) if 0 <= at < size] for taps in along]
         for size, along in zip(windows.input_shape, windows.taps, strict=True)
     ]
 
 
-# Sums of an infinite element and an infinite entry are NaN: the kernel stays finite.
+# An infinite element plus an infinite kernel entry may be NaN, so the tests use finite kernels.
 @record(twin=_twin("max"), operands=("x", "kernel"))
 def dilate(x: Any, kernel: Any, *args: Any, ties: Ties = "first", **options: Any) -> Answer:
     """The largest sum of each window and the kernel, as in `jaxpool.dilate`; operand 1 is the kernel."""
@@ -88,16 +88,16 @@ def _morphology(
     values, weights = exact_values(x), exact_values(kernel)
     y, terms = np.zeros(windows.pooled(x.shape), object), []
     for target in np.ndindex(*y.shape):
-        along = [own[target[axis]] for axis, own in zip(windows.axes, windows.taps, strict=True)]
-        found = []
+        along = [taps[target[axis]] for axis, taps in zip(windows.axes, windows.taps, strict=True)]
+        candidates = []
         for tap in np.ndindex(*windows.window_shape):
-            place = tuple(own[t] for own, t in zip(along, tap, strict=True))
+            place = tuple(taps[t] for taps, t in zip(along, tap, strict=True))
             at = parts.at(list(target), windows.axes, place)
             if all(0 <= i < size for i, size in zip(at, x.shape, strict=True)):
                 entry = tap if rank == kernel.ndim else (*tap, target[channels])
-                found.append((at, entry, values[at] + sign * weights[entry]))
-        y[target], shares = parts.choose(best, ties)([value for *_, value in found])
-        for (position, entry, _), share in zip(found, shares, strict=True):
+                candidates.append((at, entry, values[at] + sign * weights[entry]))
+        y[target], shares = parts.choose(best, ties)([value for *_, value in candidates])
+        for (position, entry, _), share in zip(candidates, shares, strict=True):
             terms += [Term(target, 0, position, share), Term(target, 1, entry, sign * share)]
     inputs = ((x.shape, x.dtype), (kernel.shape, kernel.dtype))
     return Answer(rounded(y, x.dtype), inputs, tuple(term for term in terms if term.share))

@@ -1,4 +1,4 @@
-"""Which elements the windows around them should choose."""
+"""Oracle of `local_maxima` and `local_minima`: elements selected by the window around them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _twin(extreme: Callable[..., Any]) -> Callable[..., Any]:
 def local_maxima(
     x: Any, window_shape: Any, *, axes: Any = None, ties: Literal["first", "last", "all"] = "first"
 ) -> Answer:
-    """The elements that are the largest of the windows around them, as in `jaxpool.local_maxima`."""
+    """True for elements that are the largest of the window around them, as in `jaxpool.local_maxima`."""
     return _marked(max, x, window_shape, axes, ties)
 
 
@@ -48,5 +48,5 @@ def local_maxima(
 def local_minima(
     x: Any, window_shape: Any, *, axes: Any = None, ties: Literal["first", "last", "all"] = "first"
 ) -> Answer:
-    """The elements that are the smallest of the windows around them, as in `jaxpool.local_minima`."""
+    """True for elements that are the smallest of the window around them, as in `jaxpool.local_minima`."""
     return _marked(min, x, window_shape, axes, ties)

@@ -1,4 +1,4 @@
-"""What norms and generalised means of windows should be."""
+"""Oracle of `lp_pool` (norms of windows) and `gem_pool` (generalised means of windows)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FINITE = ("ties", "normal")
 
 
 def _norm(p: float) -> Rule:
-    """`(sum of |x|^p)^(1/p)`, computed of the sizes over the largest."""
+    """`(sum of |x|^p)^(1/p)`, scaled by the largest |x| to avoid overflow."""
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
         sizes = [abs(float(value)) for value in values]
@@ -43,13 +43,13 @@ def _norm(p: float) -> Rule:
 
 
 def _root(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
-    values, there = twins.windows(x, *geometry, **options)
+    values, exists = twins.windows(x, *geometry, **options)
     if p == math.inf:
-        return twins.largest(jnp.abs(jnp.where(there, values, 0)), True)
-    powers = jnp.abs(jnp.where(there, values, 1)) ** p
-    total = jnp.where(there, powers, 0).sum(-1)
-    some = there.any(-1)
-    return jnp.where(some, jnp.where(some, total, 1) ** (1 / p), 0)
+        return twins.largest(jnp.abs(jnp.where(exists, values, 0)), True)
+    powers = jnp.abs(jnp.where(exists, values, 1)) ** p
+    total = jnp.where(exists, powers, 0).sum(-1)
+    nonempty = exists.any(-1)
+    return jnp.where(nonempty, jnp.where(nonempty, total, 1) ** (1 / p), 0)
 
 
 @record(
@@ -68,28 +68,28 @@ def lp_pool(x: Any, p: float, *geometry: Any, where: Any = None, **options: Any)
 
 
 def _generalised(p: float, eps: float) -> Rule:
-    """`(mean of max(x, eps)^p)^(1/p)`, by logarithms; at eps half of the derivative."""
+    """`(mean of max(x, eps)^p)^(1/p)`, computed with logarithms. An element equal to eps gets half the derivative."""
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
-        held = [max(float(value), eps) for value in values]
-        heights = [p * math.log(value) for value in held]
-        top = max(heights)
-        powers = [math.exp(height - top) for height in heights]
+        clipped = [max(float(value), eps) for value in values]
+        heights = [p * math.log(value) for value in clipped]
+        maximum = max(heights)
+        powers = [math.exp(height - maximum) for height in heights]
         total = math.fsum(powers)
-        y = math.exp((top + math.log(total / len(values))) / p)
-        live = [0.5 if value == eps else float(value > eps) for value in values]
-        triples = zip(live, powers, held, strict=True)
-        return y, [above * power / total * y / value for above, power, value in triples]
+        y = math.exp((maximum + math.log(total / len(values))) / p)
+        slopes = [0.5 if value == eps else float(value > eps) for value in values]
+        triples = zip(slopes, powers, clipped, strict=True)
+        return y, [slope * power / total * y / value for slope, power, value in triples]
 
     return rule
 
 
 def _of_powers(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any) -> Any:
-    values, there = twins.windows(x, *geometry, **options)
+    values, exists = twins.windows(x, *geometry, **options)
     power = jnp.asarray(p, x.dtype)
-    beside = power[..., None] if power.ndim else power
-    powers = jnp.where(there, jnp.maximum(jnp.where(there, values, 1), eps) ** beside, 0)
-    return twins.mean(powers, there) ** (1 / power)
+    tap_power = power[..., None] if power.ndim else power
+    powers = jnp.where(exists, jnp.maximum(jnp.where(exists, values, 1), eps) ** tap_power, 0)
+    return twins.mean(powers, exists) ** (1 / power)
 
 
 @record(

@@ -1,4 +1,4 @@
-"""What elements of any rank within a window or along an axis should be."""
+"""Oracle of the pools by rank: `median_pool`, `rank_pool` and `k_max_pool`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["k_max_pool", "median_pool", "rank_pool"]
 
 
 def _sorted(x: Any, rank: int | str, *geometry: Any, ties: Any = None, **options: Any) -> Any:
-    """Padding ranks last, and is never chosen; 0 where there are too few elements."""
+    """The element at `rank` of each sorted window, or 0 if the window has too few elements. Padding ranks last."""
     if rank == "midpoint":
         return sum(_sorted(x, each, *geometry, **options) / 2 for each in ("lower", "higher"))
-    values, there = twins.windows(x, *geometry, **options)
-    count = there.sum(-1)
+    values, exists = twins.windows(x, *geometry, **options)
+    count = exists.sum(-1)
     if isinstance(rank, str):
         place = count // 2 if rank == "higher" else (count - 1) // 2
     else:
         place = rank + count if rank < 0 else jnp.full_like(count, rank)
-    order = jnp.sort(jnp.where(there, values, np.inf), -1)
+    order = jnp.sort(jnp.where(exists, values, np.inf), -1)
     at = jnp.arange(order.shape[-1]) == jnp.broadcast_to(place, order.shape[:-1])[..., None]
     enough = (place >= 0) & (place < count)
     return jnp.where(at & enough[..., None], order, 0).sum(-1)
@@ -64,7 +64,7 @@ def rank_pool(
     ties: Ties = "first",
     **options: Any,
 ) -> Answer:
-    """The element of `rank` of each window, as in `jaxpool.rank_pool`."""
+    """The element at `rank` of each window, as in `jaxpool.rank_pool`."""
     return _of_rank(x, rank, geometry, where, ties, options)
 
 
@@ -73,8 +73,8 @@ def _of_rank(
 ) -> Answer:
     windows = sliding_windows(np.shape(x), *geometry, **options)
     rule, dtype = parts.at_rank(rank, ties), parts.float_dtype(x) if rank == "midpoint" else None
-    found = parts.windowed(x, windows, lambda output: rule, dtype, where=where)
-    return parts.chosen(found, ties)
+    answer = parts.windowed(x, windows, lambda output: rule, dtype, where=where)
+    return parts.chosen(answer, ties)
 
 
 def _largest(x: Any, k: int, *, axis: int = -2) -> Any:
@@ -85,7 +85,7 @@ def _largest(x: Any, k: int, *, axis: int = -2) -> Any:
 
 @record(twin=_largest, usual={"axis": lambda x: -3}, choices={"k": (1, 3), "axis": (-2, -1)})
 def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Answer:
-    """The k largest of each lane in their order, as in `jaxpool.k_max_pool`."""
+    """The k largest elements along an axis, in their original order, as in `jaxpool.k_max_pool`."""
     x = np.asarray(x)
     values, axis, terms = exact_values(x), axis % x.ndim, []
     for lane in parts.lanes(x.shape, (axis,)):

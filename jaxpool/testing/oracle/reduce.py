@@ -1,4 +1,4 @@
-"""What reductions along axes should give."""
+"""Oracle of the reductions along axes: `max`, `min` and `maxout`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _reduce(
     initial: Any,
     ties: Ties,
 ) -> Answer:
-    """The best of what counts along the axes. With `initial`, which is operand 1, a tie is not its own."""
+    """The best element in the `where` mask along the axes. `initial` is operand 1 and loses ties against elements."""
     x = np.asarray(x)
     values = exact_values(x)
     counts = np.broadcast_to(True if where is None else where, x.shape)
-    given = range(x.ndim) if axis is None else axis if isinstance(axis, Sequence) else (axis,)
-    axes = tuple(entry % x.ndim for entry in given)
+    entries = range(x.ndim) if axis is None else axis if isinstance(axis, Sequence) else (axis,)
+    axes = tuple(entry % x.ndim for entry in entries)
     choose, against = parts.choose(best, ties), parts.choose(best, "first")
     y = np.zeros([1 if i in axes else n for i, n in enumerate(x.shape)], object)
     terms: list[Term] = []
@@ -121,7 +121,7 @@ def _grouped(x: Any, groups: int, *, axis: int = -1, ties: Any = None) -> Any:
 
 @record(twin=_grouped)
 def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Answer:
-    """The maximum of each group of neighbours, as in `jaxpool.maxout`."""
+    """The maximum of each group of consecutive elements, as in `jaxpool.maxout`."""
     x = np.asarray(x)
     at = axis % x.ndim
     size = x.shape[at] // groups

@@ -1,4 +1,4 @@
-"""What pools over boxes of images should give."""
+"""Oracle of the pools over boxes of images: `roi_align`, `multilevel_roi_align` and `roi_max_pool`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OF_EACH_IMAGE = np.array(
 
 
 def _flat_boxes(ndim: int, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, list[Any]]:
-    """Boxes as (n, 4), and for each its index into the axis of images: (), if an x of `ndim` axes has none."""
+    """Boxes as (n, 4), and the image index of each box as a tuple: () for an x without an axis of images."""
     flat = np.asarray(boxes, np.float64).reshape(-1, 4)
     if batch_indices is None and ndim == 4:
         batch_indices = np.indices(np.shape(boxes)[:-1])[0]
@@ -37,45 +37,45 @@ def _flat_boxes(ndim: int, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, 
 
 
 def _unflattened(answer: Answer, boxes: Any) -> Answer:
-    """An answer for flat boxes with the axes of `boxes` in front."""
-    front = np.shape(boxes)[:-1]
-    positions = list(np.ndindex(*front))
+    """An answer for flat boxes, reshaped to the leading axes of `boxes`."""
+    leading = np.shape(boxes)[:-1]
+    positions = list(np.ndindex(*leading))
     terms = tuple(
-        dataclasses.replace(each, output=(*positions[each.output[0]], *each.output[1:]))
-        for each in answer.terms
+        dataclasses.replace(term, output=(*positions[term.output[0]], *term.output[1:]))
+        for term in answer.terms
     )
-    return Answer(answer.y.reshape(*front, *answer.y.shape[1:]), answer.inputs, terms)
+    return Answer(answer.y.reshape(*leading, *answer.y.shape[1:]), answer.inputs, terms)
 
 
 def _is_missing(image: tuple[int, ...], x: Any) -> bool:
-    """Whether a box is of an image that there is not: its cells are 0."""
+    """Whether the image index of a box is out of range. The cells of such a box are 0."""
     return bool(image) and not 0 <= image[0] < x.shape[0]
 
 
 def _image(x: Any, image: tuple[int, ...]) -> Any:
-    """The image of a box; of an image that there is not zeros."""
+    """The image of a box; zeros if its index is out of range."""
     if _is_missing(image, x):
         return jnp.zeros(x.shape[1:], x.dtype)
     return x[image] if image else x
 
 
 def _points(low: float, high: float, cells: int, samples: int, size: int) -> list[list[Any]]:
-    """Of each point along an axis, which pixels it lies between, and how much each of them weighs."""
-    found = []
+    """The neighbouring pixels of each sample point along an axis, with their interpolation weights."""
+    points = []
     for i in range(cells * samples):
         at = low + (i + 0.5) * (high - low) / (cells * samples)
-        near = min(builtins.max(at, 0.0), size - 1.0)
-        first = math.floor(near)
-        pair = [(first, 1 - (near - first)), (first + 1, near - first)]
+        clamped = min(builtins.max(at, 0.0), size - 1.0)
+        first = math.floor(clamped)
+        pair = [(first, 1 - (clamped - first)), (first + 1, clamped - first)]
         inside = -1 <= at <= size
-        found.append([(pixel, weight) for pixel, weight in pair if weight and inside])
-    return found
+        points.append([(pixel, weight) for pixel, weight in pair if weight and inside])
+    return points
 
 
 def _points_of_box(
     box: np.ndarray, aligned: bool, cells: tuple[int, int], samples: int, shape: Any
 ) -> tuple[list[list[Any]], list[list[Any]]]:
-    """The points of a box down and across; of one without area none of them weighs anything."""
+    """The sample points of a box along rows and columns. If the box has no area, no pixel has a weight."""
     low, high = box[:2] - aligned / 2, box[2:] - aligned / 2
     if not aligned:
         high = np.maximum(high, low + 1)
@@ -89,7 +89,7 @@ def _points_of_box(
 
 
 def _weights(points: list[list[Any]], size: int) -> np.ndarray:
-    """How much each of `size` pixels weighs in each point of an axis."""
+    """The weights of sample points along an axis as a matrix (points, `size` pixels)."""
     weights = np.zeros((len(points), size))
     for row, pairs in zip(weights, points, strict=True):
         for pixel, weight in pairs:
@@ -108,19 +108,19 @@ def _twin_of_points(
     aligned: bool = True,
     kind: str = "avg",
 ) -> Any:
-    found = [_of_no_box(x, output_shape)]
+    results = [_of_no_box(x, output_shape)]
     flat, images = _flat_boxes(x.ndim, boxes, batch_indices)
     for box, image in zip(flat * spatial_scale, images, strict=True):
         both = _points_of_box(box, aligned, output_shape, samples, x.shape)
         down, across = (_weights(p, n) for p, n in zip(both, x.shape[-3:-1], strict=True))
-        held = jnp.einsum("ph,qw,hwc->pqc", down, across, _image(x, image))
-        apart = held.reshape(output_shape[0], samples, output_shape[1], samples, -1)
-        found.append((apart.max((1, 3)) if kind == "max" else apart.mean((1, 3)))[None])
-    return jnp.concatenate(found).reshape(*np.shape(boxes)[:-1], *found[0].shape[1:])
+        sampled = jnp.einsum("ph,qw,hwc->pqc", down, across, _image(x, image))
+        by_cell = sampled.reshape(output_shape[0], samples, output_shape[1], samples, -1)
+        results.append((by_cell.max((1, 3)) if kind == "max" else by_cell.mean((1, 3)))[None])
+    return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
 
 
 def _of_no_box(x: Any, output_shape: tuple[int, int]) -> Any:
-    """What stands before the cells of all boxes: nothing, in their shape."""
+    """The cells of zero boxes, as the first operand of a concatenation that may have no others."""
     return jnp.zeros((0, *output_shape, x.shape[-1]), x.dtype)
 
 
@@ -153,16 +153,16 @@ def roi_align(
             continue
         down, across = _points_of_box(box, aligned, (rows, columns), samples, x.shape)
         for i, j, c in np.ndindex(*y.shape[1:]):
-            pairs = [own[n * samples : (n + 1) * samples] for own, n in ((down, i), (across, j))]
+            pairs = [line[n * samples : (n + 1) * samples] for line, n in ((down, i), (across, j))]
             points = []
             for pair in itertools.product(*pairs):
                 mixed = itertools.product(*pair)
                 points.append([((*images[k], a[0], b[0], c), a[1] * b[1]) for a, b in mixed])
-            held = [exact_sum([w * values[at] for at, w in p]) for p in points]
+            sums = [exact_sum([w * values[at] for at, w in p]) for p in points]
             shares = [1 / len(points)] * len(points)
-            y[k, i, j, c] = exact_sum(held) / len(points)
-            if kind == "max":  # of points as they are rounded
-                y[k, i, j, c], shares = choose(list(exact_values(rounded(np.array(held), dtype))))
+            y[k, i, j, c] = exact_sum(sums) / len(points)
+            if kind == "max":  # the library compares points rounded to the dtype
+                y[k, i, j, c], shares = choose(list(exact_values(rounded(np.array(sums), dtype))))
             for share, point in zip(shares, points, strict=True):
                 terms += [Term((k, i, j, c), 0, at, share * w) for at, w in point if share]
     answer = Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms))
@@ -170,7 +170,7 @@ def roi_align(
 
 
 def _level_of(box: np.ndarray, levels: int, scale: float, size: float, canonical: int) -> int:
-    """Which of the `levels` of a pyramid a box is pooled from: equation 1 of the paper."""
+    """The pyramid level that a box is pooled from, out of `levels`: equation 1 of the FPN paper."""
     area = (box[2] - box[0]) * (box[3] - box[1])
     if not area > 0:
         return 0
@@ -189,17 +189,17 @@ def _twin_of_levels(
     canonical_level: int = 4,
     **options: Any,
 ) -> Any:
-    found = [_of_no_box(features[0], output_shape)]
+    results = [_of_no_box(features[0], output_shape)]
     flat, images = _flat_boxes(features[0].ndim, boxes, batch_indices)
     for box, image in zip(flat, images, strict=True):
         level = _level_of(box, len(features), spatial_scale, canonical_size, canonical_level)
-        own = {"batch_indices": image or None, "spatial_scale": spatial_scale / 2**level}
-        found.append(_twin_of_points(features[level], box[None], output_shape, **own, **options))
-    return jnp.concatenate(found).reshape(*np.shape(boxes)[:-1], *found[0].shape[1:])
+        args = {"batch_indices": image or None, "spatial_scale": spatial_scale / 2**level}
+        results.append(_twin_of_points(features[level], box[None], output_shape, **args, **options))
+    return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
 
 
 def _third(x: Any) -> float:
-    """A third of the size of an image: of the usual boxes some are larger than two of them, and some are not."""
+    """About a third of the image size, so that the usual boxes belong to different levels."""
     return math.sqrt(math.prod(x.shape[-3:-1])) * 0.3
 
 
@@ -228,12 +228,12 @@ def multilevel_roi_align(
     samples: int = 2,
     aligned: bool = True,
 ) -> Answer:
-    """The mean of points of each box in its level, arguments as in `jaxpool.multilevel_roi_align`."""
+    """The mean of points of each box in its pyramid level, arguments as in `jaxpool.multilevel_roi_align`."""
     flat, images = _flat_boxes(np.ndim(features[0]), boxes, batch_indices)
-    found, terms = [np.asarray(_of_no_box(features[0], output_shape))], []
+    results, terms = [np.asarray(_of_no_box(features[0], output_shape))], []
     for number, (box, image) in enumerate(zip(flat, images, strict=True)):
         level = _level_of(box, len(features), spatial_scale, canonical_size, canonical_level)
-        one = roi_align(
+        roi = roi_align(
             features[level],
             box[None],
             output_shape,
@@ -242,17 +242,17 @@ def multilevel_roi_align(
             samples=samples,
             aligned=aligned,
         )
-        found.append(one.y)
+        results.append(roi.y)
         terms += [
-            Term((number, *each.output[1:]), level, each.position, each.share) for each in one.terms
+            Term((number, *term.output[1:]), level, term.position, term.share) for term in roi.terms
         ]
     inputs = tuple((x.shape, x.dtype) for x in map(np.asarray, features))
-    y = np.concatenate(found, dtype=parts.float_dtype(features[0]))
+    y = np.concatenate(results, dtype=parts.float_dtype(features[0]))
     return _unflattened(Answer(y, inputs, tuple(terms)), boxes)
 
 
 def _cells(low: float, high: float, cells: int, size: int) -> Iterator[range]:
-    """The whole pixels of each cell of a box that lie in the image, by bounds computed in float32."""
+    """The pixels of each cell of a box inside the image, along one axis. The bounds are computed in float32."""
     first, last = (math.floor(abs(at) + 0.5) * (1 if at > 0 else -1) for at in (low, high))
     step = np.float32(builtins.max(last - first + 1, 1)) / np.float32(cells)
     for i in range(cells):
@@ -270,16 +270,16 @@ def _twin_of_cells(
     spatial_scale: float = 1.0,
     ties: Any = None,
 ) -> Any:
-    found = [_of_no_box(x, output_shape)]
+    results = [_of_no_box(x, output_shape)]
     flat, images = _flat_boxes(x.ndim, boxes, batch_indices)
     for box, image in zip(flat * spatial_scale, images, strict=True):
         lists = [
             [list(pixels) for pixels in _cells(box[d], box[d + 2], n, x.shape[d - 3])]
             for d, n in enumerate(output_shape)
         ]
-        values, there = twins.side_by_side(_image(x, image), (0, 1), lists)
-        found.append(jnp.where(there.any(-1), twins.largest(values, there), 0)[None])
-    return jnp.concatenate(found).reshape(*np.shape(boxes)[:-1], *found[0].shape[1:])
+        values, exists = twins.side_by_side(_image(x, image), (0, 1), lists)
+        results.append(jnp.where(exists.any(-1), twins.largest(values, exists), 0)[None])
+    return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
 
 
 @record(twin=_twin_of_cells, choices={"spatial_scale": (0.5,), "boxes": (OF_EACH_IMAGE,)})

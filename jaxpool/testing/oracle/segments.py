@@ -1,4 +1,4 @@
-"""What pools over rows that share an id should give."""
+"""Oracle of the segment functions, which pool the rows of x with the same segment id."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def _places(x: np.ndarray, ids: Any, where: Any, segment: int, behind: Position) -> list[Position]:
-    """The elements of a segment that count, at one position behind the axis of rows."""
+    """The elements of a segment at position `behind` of the trailing axes that are True in `where`."""
     counts = np.broadcast_to(True if where is None else where, x.shape)
     every = [(int(n), *behind) for n in np.flatnonzero(np.asarray(ids) == segment)]
     return [place for place in every if counts[place]]
@@ -51,7 +51,7 @@ def _segments(
 
 
 def _number(ids: Any, num_segments: int | None) -> int:
-    """How many segments there are, where nobody says it: up to the largest id."""
+    """The number of segments; None is the largest id plus 1."""
     return int(np.max(ids, initial=-1)) + 1 if num_segments is None else num_segments
 
 
@@ -62,11 +62,11 @@ def _extreme(kind: Any, x: Any, ids: Any, count: int | None, ties: Ties, where: 
 
 
 def _side_by_side(x: Any, ids: Any, count: int | None, where: Any) -> tuple[Any, Any, Any]:
-    """The rows of each segment along a new last axis, which of them count, and their numbers."""
+    """The rows of each segment along a new last axis, their `where` mask, and their row numbers."""
     rows = [np.flatnonzero(np.asarray(ids) == s).tolist() for s in range(_number(ids, count))]
-    values, there = twins.counted(x, where, (0,), [rows])
+    values, exists = twins.counted(x, where, (0,), [rows])
     numbers = jnp.arange(x.shape[0]).reshape(-1, *[1] * (x.ndim - 1))
-    return values, there, twins.side_by_side(numbers, (0,), [rows])[0]
+    return values, exists, twins.side_by_side(numbers, (0,), [rows])[0]
 
 
 def _twin(formula: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,9 +107,9 @@ def _with_row(
     indices_are_sorted: bool = False,
     ties: Any = None,
 ) -> tuple[Any, Any]:
-    values, there, numbers = _side_by_side(x, segment_ids, num_segments, where)
-    y = twins.largest(values, there)
-    rows = jnp.where(there & (values == y[..., None]), numbers, len(x)).min(-1, initial=len(x))
+    values, exists, numbers = _side_by_side(x, segment_ids, num_segments, where)
+    y = twins.largest(values, exists)
+    rows = jnp.where(exists & (values == y[..., None]), numbers, len(x)).min(-1, initial=len(x))
     return y, rows.astype(np.int32)
 
 
@@ -150,7 +150,7 @@ def segment_mean(
     where: Any = None,
     indices_are_sorted: bool = False,
 ) -> Answer:
-    """The mean of the rows of each segment, 0 where there are none, as in `jaxpool.segment_mean`."""
+    """The mean of the rows of each segment, 0 for an empty segment, as in `jaxpool.segment_mean`."""
     dtype, number = parts.float_dtype(x), _number(segment_ids, num_segments)
     return parts.summed(_segments(x, segment_ids, number, parts.mean, 0.0, dtype, where))
 
@@ -188,8 +188,8 @@ def _log_of_sum(
     where: Any = None,
     indices_are_sorted: bool = False,
 ) -> Any:
-    values, there, _ = _side_by_side(x, segment_ids, num_segments, where)
-    powers = jnp.where(there, values / temperature, -np.inf)
+    values, exists, _ = _side_by_side(x, segment_ids, num_segments, where)
+    powers = jnp.where(exists, values / temperature, -np.inf)
     return temperature * jax.scipy.special.logsumexp(powers, -1)
 
 
@@ -238,7 +238,7 @@ def segment_softmax(
     where: Any = None,
     indices_are_sorted: bool = False,
 ) -> Answer:
-    """The share of each row in the exponentials of its segment, as in `jaxpool.segment_softmax`."""
+    """The softmax over the rows of each segment, as in `jaxpool.segment_softmax`."""
     x = np.asarray(x)
     values, y, terms = exact_values(x), np.zeros(x.shape, object), []
     for segment in range(_number(segment_ids, num_segments)):
@@ -247,10 +247,10 @@ def segment_softmax(
             if not places:
                 continue
             shares = parts.log_of_sum(temperature)([values[place] for place in places])[1]
-            for place, own in zip(places, shares, strict=True):
-                y[place] = own
+            for place, weight in zip(places, shares, strict=True):
+                y[place] = weight
                 for other, share in zip(places, shares, strict=True):
-                    slope = own * ((other == place) - share) / temperature
+                    slope = weight * ((other == place) - share) / temperature
                     terms.append(Term(place, 0, other, slope))
     answer = Answer(rounded(y, parts.float_dtype(x)), ((x.shape, x.dtype),), tuple(terms))
     return parts.summed(answer, np.ones(x.shape))

@@ -1,4 +1,4 @@
-"""What pools by exponential weights should give."""
+"""Oracle of the pools with exponential weights: `logsumexp_pool` and `softmax_pool`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ FINITE = ("ties", "normal")
 def _weighted_mean(t: float) -> Rule:
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
         largest, powers, total = parts.exponentials(values, t)
-        below = [float(value) - largest for value in values]  # which is exact where it matters
+        # The difference is exact for values close to the maximum, which have large weights.
+        below = [float(value) - largest for value in values]
         mean = math.fsum(p / total * b for p, b in zip(powers, below, strict=True))
         pairs = zip(powers, below, strict=True)
         return largest + mean, [power / total * (1 + (b - mean) / t) for power, b in pairs]
@@ -43,36 +44,36 @@ def _soft(
     options: Any,
 ) -> Answer:
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    heat = np.broadcast_to(np.asarray(temperature, np.float64), windows.pooled(np.shape(x)))
+    temperatures = np.broadcast_to(np.asarray(temperature, np.float64), windows.pooled(np.shape(x)))
 
     def rule_of(output: Position) -> Rule:
-        return parts.unless_empty(rule(float(heat[output])), empty)
+        return parts.unless_empty(rule(float(temperatures[output])), empty)
 
     answer = parts.windowed(x, windows, rule_of, parts.float_dtype(x), where)
     largest = np.abs(np.asarray(x, float)).max()
-    size = largest + heat * (1 + math.log(windows.size))
+    size = largest + temperatures * (1 + math.log(windows.size))
     return parts.summed(answer, size)
 
 
 def _heights(x: Any, geometry: Any, temperature: Any, options: Any) -> tuple[Any, Any, Any, Any]:
-    """The elements of each window, which there are, the temperature beside them, and its own shape."""
-    values, there = twins.windows(x, *geometry, **options)
-    heat = jnp.asarray(temperature, x.dtype)
-    return values, there, heat[..., None] if heat.ndim else heat, heat
+    """The elements of each window, a mask of the taps that exist, and the temperature with and without a tap axis."""
+    values, exists = twins.windows(x, *geometry, **options)
+    t = jnp.asarray(temperature, x.dtype)
+    return values, exists, t[..., None] if t.ndim else t, t
 
 
 def _twin_of_sum(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
-    values, there, beside, heat = _heights(x, geometry, temperature, options)
-    some = there.any(-1)
-    powers = jnp.where(there, values / beside, jnp.where(some[..., None], -np.inf, 0))
-    return jnp.where(some, heat * jax.scipy.special.logsumexp(powers, -1), -np.inf)
+    values, exists, tap_t, t = _heights(x, geometry, temperature, options)
+    nonempty = exists.any(-1)
+    powers = jnp.where(exists, values / tap_t, jnp.where(nonempty[..., None], -np.inf, 0))
+    return jnp.where(nonempty, t * jax.scipy.special.logsumexp(powers, -1), -np.inf)
 
 
 def _twin_of_mean(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
-    values, there, beside, _ = _heights(x, geometry, temperature, options)
-    lowest = jnp.where(there.any(-1, keepdims=True), -np.inf, 0)
-    weights = jax.nn.softmax(jnp.where(there, values / beside, lowest), -1)
-    return jnp.where(there, weights * values, 0).sum(-1)
+    values, exists, tap_t, _ = _heights(x, geometry, temperature, options)
+    lowest = jnp.where(exists.any(-1, keepdims=True), -np.inf, 0)
+    weights = jax.nn.softmax(jnp.where(exists, values / tap_t, lowest), -1)
+    return jnp.where(exists, weights * values, 0).sum(-1)
 
 
 @record(

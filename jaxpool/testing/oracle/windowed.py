@@ -1,4 +1,4 @@
-"""What the largest, smallest, average and sum of each window should be, and positions to put back to."""
+"""Oracle of the max, min, average and sum pools and of `max_unpool`."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ def _with_position(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> 
 
 
 def _chosen(x: Any, windows: Windows) -> tuple[Any, Any]:
-    """The maximum of windows, and its flat position over the pooled axes."""
+    """The maximum of each window, and its flat position over the pooled axes."""
     axes, lists = windows.axes, windows.elements
     sizes = [size if axis in axes else 1 for axis, size in enumerate(x.shape)]
-    values, there = twins.side_by_side(x, axes, lists)
+    values, exists = twins.side_by_side(x, axes, lists)
     places, _ = twins.side_by_side(jnp.arange(math.prod(sizes)).reshape(sizes), axes, lists)
-    best = jnp.where(there, values, -np.inf).argmax(-1)
+    best = jnp.where(exists, values, -np.inf).argmax(-1)
     places = jnp.broadcast_to(places, values.shape)
-    taken = jnp.take_along_axis(places, best[..., None], -1)[..., 0]
-    return twins.largest(values, there), taken.astype(np.int32)
+    chosen = jnp.take_along_axis(places, best[..., None], -1)[..., 0]
+    return twins.largest(values, exists), chosen.astype(np.int32)
 
 
 @record(twin=_with_position)
@@ -99,15 +99,15 @@ def _average(
     divisor: Any = None,
     **options: Any,
 ) -> Any:
-    values, there = twins.windows(x, window_shape, strides, padding, where=where, **options)
+    values, exists = twins.windows(x, window_shape, strides, padding, where=where, **options)
     if divisor is not None:
-        return twins.total(values, there) / divisor
+        return twins.total(values, exists) / divisor
     if not count_include_pad:
-        return twins.mean(values, there)
+        return twins.mean(values, exists)
     windows = sliding_windows(x.shape, window_shape, strides, padding, **options)
     shape = windows.pooled([1] * x.ndim)
     divisors = [float(windows.divisor(output)) for output in np.ndindex(*shape)]
-    return twins.total(values, there) / np.reshape(divisors, shape)
+    return twins.total(values, exists) / np.reshape(divisors, shape)
 
 
 @record(
@@ -147,21 +147,21 @@ def _put_back(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> 
     )
     size = math.prod(spatial_shape)
     if places.dtype.itemsize < 4:
-        places = places.astype(jnp.int32)  # which holds `size`
+        places = places.astype(jnp.int32)  # the dtype must represent `size`
     flat = jnp.zeros((*values.shape[:-1], size), values.dtype)
     put = jnp.vectorize(
         lambda to, at, y: to.at[at].set(y, mode="drop"), signature="(m),(n),(n)->(m)"
     )
-    flat = put(flat, jnp.where(places < 0, size, places), values)  # negative is nowhere
-    found = flat.reshape(*flat.shape[:-1], *spatial_shape)
-    return jnp.transpose(found, tuple(np.argsort((*lanes, *pooled)).tolist()))
+    flat = put(flat, jnp.where(places < 0, size, places), values)  # negative indices are dropped
+    unflattened = flat.reshape(*flat.shape[:-1], *spatial_shape)
+    return jnp.transpose(unflattened, tuple(np.argsort((*lanes, *pooled)).tolist()))
 
 
 @record(twin=_put_back, operands=("y",))
 def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Answer:
-    """Each element at its position, zeros elsewhere, as in `jaxpool.max_unpool`.
+    """Each element at its index, zeros elsewhere, as in `jaxpool.max_unpool`.
 
-    Of several elements with one position the last stays, and gets the cotangent there.
+    If several elements have the same index, the last element is written and receives the cotangent.
     """
     y, indices = np.asarray(y), np.asarray(indices)
     pooled = pooled_axes(y.ndim, len(spatial_shape), axes)
@@ -173,11 +173,11 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) ->
     inner = tuple(y.shape[axis] for axis in pooled)
     for lane in parts.lanes(y.shape, pooled):
         for element in np.ndindex(*inner):
-            own = parts.at(lane, pooled, element)
-            if 0 <= indices[own] < math.prod(spatial_shape):
-                place = tuple(map(int, np.unravel_index(indices[own], spatial_shape)))
+            source = parts.at(lane, pooled, element)
+            if 0 <= indices[source] < math.prod(spatial_shape):
+                place = tuple(map(int, np.unravel_index(indices[source], spatial_shape)))
                 target = parts.at(lane, pooled, place)
-                x[target] = values[own]
-                last[target] = own
-    terms = tuple(Term(target, 0, own, 1.0) for target, own in last.items())
+                x[target] = values[source]
+                last[target] = source
+    terms = tuple(Term(target, 0, source, 1.0) for target, source in last.items())
     return Answer(rounded(x, y.dtype), ((y.shape, y.dtype),), terms)
