@@ -96,7 +96,7 @@ class BothWays(Handover):
         """Whether any reduction compared so far differs from lax."""
         return any(each.differs for each in self._compared.values())
 
-    def found(self, reduction: LaxReduction) -> Comparison:
+    def comparison(self, reduction: LaxReduction) -> Comparison:
         """The comparison of a reduction, or the reason why there is none."""
         if reduction in self._compared:
             return self._compared[reduction]

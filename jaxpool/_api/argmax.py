@@ -213,7 +213,7 @@ def _check_not_whole(spatial_shape: Sequence[int], shape: Sequence[Any], axes: A
 
 def check_indices(
     indices: Array,
-    given: Any,
+    original: Any,
     y: Array,
     count: int,
     name: str = "y",
@@ -221,14 +221,14 @@ def check_indices(
 ) -> None:
     """Raise unless `indices` match y, which the caller names `name`, and are below `count` if they are concrete.
 
-    `given` is the argument before its conversion: a NumPy array has known values even inside a trace.
+    `original` is the argument before its conversion: a NumPy array has known values even inside a trace.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
-        raise wrong_dtype("indices", "an array of integers", indices, f"Pass what {pool} gave.")
+        raise wrong_dtype("indices", "an array of integers", indices, f"Pass the indices that {pool} returned.")
     if indices.shape != y.shape:
-        hint = f"Pass what {pool} gave beside {name}."
+        hint = f"Pass the indices that {pool} returned with {name}."
         raise ArgumentError("indices", f"of the shape of {name}", indices.shape, hint, of="shape")
-    known = given if isinstance(given, np.ndarray) else indices
+    known = original if isinstance(original, np.ndarray) else indices
     if isinstance(known, jax.core.Tracer) or not getattr(known, "is_fully_addressable", True):
         return
     values = np.asarray(known)

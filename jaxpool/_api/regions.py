@@ -60,21 +60,21 @@ def integers(argument: str, value: Any, shape: Sequence[int], count: int | None)
 
 
 def gathered(
-    function: Callable[..., Result], front: int, behind: int, x: Array, *given: Array
+    function: Callable[..., Result], front: int, behind: int, x: Array, *extra_args: Array
 ) -> Result:
-    """Call `function(x, *given)`, and let XLA choose the sharding inside where types show one.
+    """Call `function(x, *extra_args)`, and let XLA choose the sharding inside where types show one.
 
     The result has `front` unsharded axes, followed by the last `behind` axes of x with their sharding.
     """
-    meshes = [jax.typeof(array).sharding.mesh for array in (x, *given)]
+    meshes = [jax.typeof(array).sharding.mesh for array in (x, *extra_args)]
     here = jax.sharding.get_abstract_mesh()
     mesh = next((m for m in (here, *meshes) if AxisType.Explicit in m.axis_types), None)
     if mesh is None:
-        return function(x, *given)
+        return function(x, *extra_args)
     spec = jax.typeof(x).sharding.spec[x.ndim - behind :]
     out = PartitionSpec(*(None,) * front, *spec)
     with jax.sharding.use_abstract_mesh(mesh):
-        return jax.sharding.auto_axes(function, out_sharding=out)(x, *given)
+        return jax.sharding.auto_axes(function, out_sharding=out)(x, *extra_args)
 
 
 def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array, ...]:
@@ -201,8 +201,8 @@ def roi_align(
 def _largest_points(op: BoxMean, samples: int, x: Array, boxes: Array, *images: Array) -> Array:
     """The maximum of each `samples` x `samples` points; if there are many, for a few boxes at a time."""
 
-    def largest(given: Sequence[Array]) -> Array:
-        points, window = box_mean(op, x, *given), (samples,) * 2
+    def largest(extra_args: Sequence[Array]) -> Array:
+        points, window = box_mean(op, x, *extra_args), (samples,) * 2
         with shard_axes(
             None
         ):  # `jaxpool.sharded` set the sharding of x, which the points do not have
@@ -282,17 +282,19 @@ def roi_max_pool(
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
-def box_max(cells: tuple[int, ...], scale: float, ties: Ties, x: Array, *given: Array) -> Array:
-    """The largest pixel of each cell, (K, *cells, C); `given` are the boxes and perhaps their images."""
-    count = given[0].shape[0]
+def box_max(
+    cells: tuple[int, ...], scale: float, ties: Ties, x: Array, *extra_args: Array
+) -> Array:
+    """The largest pixel of each cell, (K, *cells, C); `extra_args` are the boxes and perhaps their images."""
+    count = extra_args[0].shape[0]
     if count * math.prod(cells) >= 2**31:
         rule, hint = "of fewer than 2**31 cells in all", "Pool some boxes at a time."
         raise ArgumentError("boxes", rule, (count, *cells), hint, got=f"{count} boxes")
     if count == 0 or 0 in x.shape:
         return jnp.zeros((count, *cells, x.shape[-1]), x.dtype)
-    given = tuple(jax.lax.stop_gradient(array) for array in given)
+    extra_args = tuple(jax.lax.stop_gradient(array) for array in extra_args)
     op = BoxMax(cells, scale, ties, x.shape[:3])
-    return gathered(lambda *xs: apply_given(op, *xs)[0], 3, 1, x, *given)
+    return gathered(lambda *xs: apply_given(op, *xs)[0], 3, 1, x, *extra_args)
 
 
 def cells_of(argument: str, value: Any) -> tuple[int, ...]:

@@ -208,23 +208,25 @@ def segment_max_with_argmax(
     """
     x = as_array(x)
     choice("ties", ties, ("first", "last", "split"))
-    count, given = arguments(x, segment_ids, num_segments, where, indices_are_sorted)
+    count, extra_args = arguments(x, segment_ids, num_segments, where, indices_are_sorted)
     rows = x.shape[0]
     if 0 in (count, rows):
         shape = (count, *x.shape[1:])
         return jnp.full(shape, losing(x.dtype, "max"), x.dtype), jnp.full(shape, rows, np.int32)
     order: Literal["first", "last"] = "last" if ties == "last" else "first"
 
-    def found(x: Array, *given: Array) -> tuple[Array, Array]:
+    def max_and_row(x: Array, *extra_args: Array) -> tuple[Array, Array]:
         y, (_, chosen) = apply_given(
-            SegmentSelect("max", order, count, indices_are_sorted), x, *given
+            SegmentSelect("max", order, count, indices_are_sorted), x, *extra_args
         )
         if ties == "split":
-            y = apply_given(SegmentSelect("max", ties, count, indices_are_sorted), x, *given)[0]
+            y = apply_given(SegmentSelect("max", ties, count, indices_are_sorted), x, *extra_args)[
+                0
+            ]
         named = (chosen >= 0) & (chosen < rows)
         return y, jnp.where(named, chosen, np.int32(rows))
 
-    return gathered(found, 1, x.ndim - 1, x, *given)
+    return gathered(max_and_row, 1, x.ndim - 1, x, *extra_args)
 
 
 @public
@@ -314,16 +316,16 @@ def _sum(
     if x.dtype == jnp.bool_ and not mean:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype("x", rule, x, hint)
-    count, given = arguments(x, segment_ids, num_segments, where, is_sorted)
+    count, extra_args = arguments(x, segment_ids, num_segments, where, is_sorted)
     wide = as_float(x) if mean else x
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), wide.dtype)
 
     def pooled(x: Array, ids: Array, *mask: Array) -> Array:
-        given = (ids, _rows(ids, count, is_sorted, *mask), *mask) if mean else (ids, *mask)
-        return apply_given(SegmentSum(count, is_sorted, mean), x, *given)[0]
+        extra_args = (ids, _rows(ids, count, is_sorted, *mask), *mask) if mean else (ids, *mask)
+        return apply_given(SegmentSum(count, is_sorted, mean), x, *extra_args)[0]
 
-    return gathered(pooled, 1, x.ndim - 1, wide, *given)
+    return gathered(pooled, 1, x.ndim - 1, wide, *extra_args)
 
 
 def _rows(ids: Array, count: int, is_sorted: bool, *mask: Array) -> Array:

@@ -74,10 +74,10 @@ class MaskedPool:
         return counting(x, self.mask, 0)
 
     def run(
-        self, pool: Callable[..., Array], op: Any, x: Array, *given: Array, **mode: Autodiff
+        self, pool: Callable[..., Array], op: Any, x: Array, *extra_args: Array, **mode: Autodiff
     ) -> Array:
-        """`pool(op, x, mask, *given)`, per shard if x is split; `mode` may set `autodiff`."""
+        """`pool(op, x, mask, *extra_args)`, per shard if x is split; `mode` may set `autodiff`."""
         if self.split is None:
-            return pool(op, x, self.mask, *given, **mode)
-        y: Array = self.split.apply(pool, op, x, self.mask, *given, masked=True, **mode)
+            return pool(op, x, self.mask, *extra_args, **mode)
+        y: Array = self.split.apply(pool, op, x, self.mask, *extra_args, masked=True, **mode)
         return y

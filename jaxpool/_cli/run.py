@@ -120,7 +120,7 @@ class _Met:
         for each in self._reductions:
             row = dataclasses.asdict(each) | {"taken_over": each.taken_over}
             if self._compared(each):
-                row["check"] = self._handover.found(each).said
+                row["check"] = self._handover.comparison(each).said
             rows.append(row)
         jax = sys.modules.get("jax")
         versions = {"jaxpool": __version__, "jax": getattr(jax, "__version__", None)}
@@ -159,9 +159,9 @@ class _Met:
         return self._check and reduction.taken_over
 
     def _differs(self, reduction: Any) -> bool:
-        return self._compared(reduction) and self._handover.found(reduction).differs
+        return self._compared(reduction) and self._handover.comparison(reduction).differs
 
     def _row(self, reduction: Any) -> str:
         if not self._compared(reduction):
             return f"  {reduction}"
-        return f"  {reduction}; --check: {self._handover.found(reduction).said}"
+        return f"  {reduction}; --check: {self._handover.comparison(reduction).said}"

@@ -38,13 +38,13 @@ def walk(
     xs: Sequence[Array],
     cells: Cells,
     together: int,
-    *given: Array,
+    *extra_args: Array,
 ) -> Array:
     """Fold `join` from `start` over the pixels of each cell: (K, cells, cells, C).
 
-    `join(state, inside, position, *values, *given)` gets a mask of the pixels that are in their cell, row-major
-    positions, the values in xs (B, H, W, C) and the entries of `given` for the box. Boxes are sorted by the size of
-    their largest cell and processed in groups of `together`. A group runs one step per pixel of its largest cell.
+    `join(state, inside, position, *values, *extra_args)` gets a mask of the pixels that are in their cell, row-major
+    positions, the values in xs (B, H, W, C) and the entries of `extra_args` for the box. Boxes are sorted by the size
+    of their largest cell and processed in groups of `together`. A group runs one step per pixel of its largest cell.
     """
     batch, height, width, channels = xs[0].shape
     flat = [x.reshape(batch, height * width, -1) for x in xs]
@@ -54,10 +54,10 @@ def walk(
     count = steps.shape[0]
     groups = -(-count // together)
     slots = order[jnp.minimum(jnp.arange(groups * together), count - 1)]
-    arrays = (steps, across, *cells, *given)
+    arrays = (steps, across, *cells, *extra_args)
 
     def of_group(group: tuple[Array, ...]) -> Array:
-        steps, across, image, top, bottom, left, right, *given = group
+        steps, across, image, top, bottom, left, right, *extra_args = group
 
         def step(t: Array, state: Array) -> Array:
             row, column = top + (t // across)[:, None], left + (t % across)[:, None]
@@ -66,7 +66,7 @@ def walk(
             here_of_x = image[:, None, None], at
             values = [x.at[here_of_x].get(mode="clip", wrap_negative_indices=False) for x in flat]
             position = at.astype(index_dtype(height * width + 1))
-            return join(state, here[..., None], position[..., None], *values, *given)
+            return join(state, here[..., None], position[..., None], *values, *extra_args)
 
         begin = jnp.full((together, top.shape[1], left.shape[1], channels), start)
         begin = vary_together([begin], *xs, *group)[0]

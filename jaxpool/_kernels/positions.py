@@ -96,10 +96,10 @@ def reached(dim: Axis) -> Numbers | None:
         return access.reached(dim)
     elements = int32_range(dim.size) + np.int32(dim.low)
 
-    def has_tap(tap: Array, found: Array) -> Array:
+    def has_tap(tap: Array, covered: Array) -> Array:
         at = elements - tap.astype(np.int32) * np.int32(dim.dilation)
         begins = (at >= 0) & (at < dim.out * dim.stride) & (at % np.int32(dim.stride) == 0)
-        return found | begins
+        return covered | begins
 
     first = lax.full_like(elements, False, np.bool_)
     return lax.fori_loop(np.int32(0), np.int32(dim.window), has_tap, first)

@@ -104,11 +104,11 @@ def by_counting(key: Array, axes: Sequence[int], rank: Array) -> Array:
     """Key of `rank` along `axes`, which keep size 1: a search bit by bit that counts smaller keys."""
     info = jnp.iinfo(key.dtype)
 
-    def one_bit(step: Array, found: Array) -> Array:
+    def one_bit(step: Array, lower_bound: Array) -> Array:
         bit = lax.shift_left(jnp.ones((), key.dtype), (info.bits - 1 - step).astype(key.dtype))
-        candidate = found + bit
+        candidate = lower_bound + bit
         below = jnp.sum(key < candidate, axis=tuple(axes), keepdims=True, dtype=np.int32)
-        return lax.select(below <= rank, candidate, found)
+        return lax.select(below <= rank, candidate, lower_bound)
 
     first = jnp.min(key, axis=tuple(axes), keepdims=True)
     return lax.fori_loop(0, info.bits, one_bit, lax.full_like(first, info.min))

@@ -156,8 +156,8 @@ class Walk:
         padded = [lax.expand_dims(y, (0,)) for y in flat]
         sizes = [n * unit for n, unit in zip(lengths, units, strict=True)]
 
-        def of_plane(given: Any) -> Array:
-            table, *own = given
+        def of_plane(extra_args: Any) -> Array:
+            table, *own = extra_args
 
             def one(state: State, tap: Array, *begin: Array) -> State:
                 blocks = [self._block(y, np.int32(0), begin, sizes) for y in padded]
@@ -213,19 +213,19 @@ def by_counting(walk: Walk, key: Array, place: Any, fill: Any) -> Array:
     like = slices.tap_of(slices.pad_input(key, walk.window, fill), walk.window, 0)
     place = walk.flat(slices.broadcast_like(jnp.asarray(place, counted), like))
 
-    def one_bit(step: Array, found: Array) -> Array:
+    def one_bit(step: Array, lower_bound: Array) -> Array:
         bit = lax.shift_left(jnp.ones((), key.dtype), (info.bits - 1 - step).astype(key.dtype))
-        candidate = found + bit
+        candidate = lower_bound + bit
 
         def join(state: State, _: Array, blocks: Sequence[Array]) -> State:
             return (state[0] + lax.lt(blocks[0], candidate).astype(counted),)
 
-        (smaller,) = walk.fold(join, [lax.full_like(found, 0, counted)], [planes], key.shape)
-        return lax.select(lax.le(smaller, place), candidate, found)
+        (smaller,) = walk.fold(join, [lax.full_like(lower_bound, 0, counted)], [planes], key.shape)
+        return lax.select(lax.le(smaller, place), candidate, lower_bound)
 
     least = vary_together([lax.full_like(walk.flat(like), info.min)], planes)[0]
-    found = lax.fori_loop(np.int32(0), np.int32(info.bits), one_bit, least)
-    return lax.reshape(found, shape)
+    lower_bound = lax.fori_loop(np.int32(0), np.int32(info.bits), one_bit, least)
+    return lax.reshape(lower_bound, shape)
 
 
 def tap_of_key(walk: Walk, key: Array, y: Array, fill: Any, *, last: bool) -> Array:

@@ -49,29 +49,29 @@ def _scan(
     axis: int,
     reverse: bool,
     plan: ScanPlan,
-    *given: Array,
+    *extra_args: Array,
     apart: int = 1,
 ) -> Array:
-    """Join every element with all elements before it, by `join(x, *given, others=..., fars=...)`.
+    """Join every element with all elements before it, by `join(x, *extra_args, others=..., fars=...)`.
 
-    Each of `others` is `(x, *given)` at the distance in `fars`. Adjacent elements of x are `apart` elements
+    Each of `others` is `(x, *extra_args)` at the distance in `fars`. Adjacent elements of x are `apart` elements
     from each other in the scanned array.
     """
     size = x.shape[axis]
     length = plan.block(size)
     if length is not None:
-        return _by_blocks(join, x, fill, axis, reverse, plan, length, *given, apart=apart)
+        return _by_blocks(join, x, fill, axis, reverse, plan, length, *extra_args, apart=apart)
 
-    def joined(x: Array, *given: Array, fars: Sequence[int]) -> Array:
+    def joined(x: Array, *extra_args: Array, fars: Sequence[int]) -> Array:
         signed = [-far if reverse else far for far in fars]
         others = [
-            (_shift(x, axis, far, fill), *[_shift(each, axis, far, 0) for each in given])
+            (_shift(x, axis, far, fill), *[_shift(each, axis, far, 0) for each in extra_args])
             for far in signed
         ]
-        return join(x, *given, others=others, fars=[apart * far for far in fars])
+        return join(x, *extra_args, others=others, fars=[apart * far for far in fars])
 
     for fars in plan.passes(size):
-        x = materialise(plan.barrier, functools.partial(joined, fars=fars), x, *given)
+        x = materialise(plan.barrier, functools.partial(joined, fars=fars), x, *extra_args)
     return x
 
 
@@ -83,7 +83,7 @@ def _by_blocks(
     reverse: bool,
     plan: ScanPlan,
     length: int,
-    *given: Array,
+    *extra_args: Array,
     apart: int,
 ) -> Array:
     """`_scan` in blocks of `length`; a partial last block is padded."""
@@ -94,7 +94,7 @@ def _by_blocks(
         whole = slices.pad(x, [axis], [(0, count * length - size, 0)], fill)
         return lax.reshape(whole, (*x.shape[:axis], count, length, *x.shape[axis + 1 :]))
 
-    blocks, cut_args = cut(x, fill), [cut(each, 0) for each in given]
+    blocks, cut_args = cut(x, fill), [cut(each, 0) for each in extra_args]
     within = _scan(join, blocks, fill, axis + 1, reverse, plan, *cut_args, apart=apart)
     end = 0 if reverse else length - 1
     ends = [lax.index_in_dim(each, end, axis + 1, keepdims=False) for each in (within, *cut_args)]
@@ -106,10 +106,10 @@ def _by_blocks(
     distances = slices.along(distance, axis + 1, x.ndim + 1)
 
     def with_past(within: Array, *arrays: Array) -> Array:
-        here = (within, *arrays[: len(given)])
+        here = (within, *arrays[: len(extra_args)])
         others = [
             slices.broadcast_like(lax.expand_dims(each, [axis + 1]), like)
-            for each, like in zip(arrays[len(given) :], here, strict=True)
+            for each, like in zip(arrays[len(extra_args) :], here, strict=True)
         ]
         y = join(*here, others=[tuple(others)], fars=[apart * distances.astype(np.int32)])
         y = lax.reshape(y, (*x.shape[:axis], count * length, *x.shape[axis + 1 :]))

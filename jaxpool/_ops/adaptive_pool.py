@@ -94,7 +94,7 @@ class LaidOut(Op):
             laid = lax.select(won, laid, lax.full_like(laid, 0))
         return (self.returned(put_back(laid, window)).astype(dtype),)
 
-    def found(self, platform: Platform, x: Array) -> tuple[Array, Array, Window]:
+    def grid_and_max(self, platform: Platform, x: Array) -> tuple[Array, Array, Window]:
         """The grid of x and the maximum of each window, both stored, and the transposed window."""
         by, window = barrier_on(platform), self.turned_window(x.ndim)
         laid = materialise(by, lambda x: lay_out(*self.transposed(x), losing(x.dtype, "max")), x)
@@ -117,7 +117,7 @@ class AdaptiveSelect(LaidOut):
         return self.returned(_greatest(platform, window, laid))
 
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
-        laid, y, window = self.found(platform, x)
+        laid, y, window = self.grid_and_max(platform, x)
         find = functools.partial(chosen_tap, window=window, ties=self.ties)
         return self.returned(y), materialise(barrier_on(platform), find, laid, y)
 
@@ -139,7 +139,7 @@ class AdaptiveSplit(LaidOut):
         return AdaptiveSelect(self.window, "first").value(platform, x)
 
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
-        laid, y, window = self.found(platform, x)
+        laid, y, window = self.grid_and_max(platform, x)
         axis, tied = _longest(window), attained(laid, y, window)
         return self.returned(y), pack(lax.collapse(tied, axis, axis + 2), axis)
 

@@ -41,7 +41,7 @@ def _reverse_bwd(op: Op, what: str, held: Any, cotangents: Any) -> tuple[Array |
     residual, marks = held
     wanted = tuple(mark is not None for mark in marks)
     dy = cotangents if what == "value" else cotangents[0]
-    dxs = iter(linear_map(op, residual, [dy], given=wanted[: op.inputs], transposed=True))
+    dxs = iter(linear_map(op, residual, [dy], nonzero=wanted[: op.inputs], transposed=True))
     return tuple(next(dxs) if is_wanted else None for is_wanted in wanted)
 
 

@@ -47,7 +47,7 @@ class BoxMax(Op):
     def stores_residual(self) -> bool:
         return self.ties == "split"
 
-    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
         walked = along((1, 2), "walked", note="a pixel of each cell at a time")
         note = "a part of the image after another, and of each the boxes that reach it"
         in_order = self._in_order(platform, x)
@@ -71,41 +71,44 @@ class BoxMax(Op):
         return Cells(image, *bounds)
 
     def _walk(
-        self, platform: Platform, join: Any, start: Any, xs: Any, given: Any, *more: Array
+        self, platform: Platform, join: Any, start: Any, xs: Any, extra_args: Any, *more: Array
     ) -> Array:
-        group_size = min(plan_cells(platform, self.sizes).together, given[0].shape[0])
-        return walk(join, start, xs, self._cells(*given), group_size, *more)
+        group_size = min(plan_cells(platform, self.sizes).together, extra_args[0].shape[0])
+        return walk(join, start, xs, self._cells(*extra_args), group_size, *more)
 
-    def value(self, platform: Platform, x: Array, *given: Array) -> Array:
+    def value(self, platform: Platform, x: Array, *extra_args: Array) -> Array:
         def larger(best: Array, here: Array, at: Array, value: Array) -> Array:
             return jnp.where(here, lax.max(best, value), best)
 
-        fill, cells = decoded_losing(x.dtype, "max"), self._cells(*given)
-        y = self._walk(platform, larger, fill, [decode(x)], given)
+        fill, cells = decoded_losing(x.dtype, "max"), self._cells(*extra_args)
+        y = self._walk(platform, larger, fill, [decode(x)], extra_args)
         is_nonempty = (cells.bottom > cells.top)[:, :, None] & (cells.right > cells.left)[
             :, None, :
         ]
         return encode(jnp.where(is_nonempty[..., None], y, jnp.zeros((), y.dtype)), x.dtype)
 
-    def primal(self, platform: Platform, x: Array, *given: Array) -> tuple[Array, Any]:
-        y = self.value(platform, x, *given)
+    def primal(self, platform: Platform, x: Array, *extra_args: Array) -> tuple[Array, Any]:
+        y = self.value(platform, x, *extra_args)
         if self.ties == "split":
-            return y, (given, x, y)
+            return y, (extra_args, x, y)
         none = np.asarray(self.sizes[1] * self.sizes[2])
         none = none.astype(index_dtype(int(none) + 1))
 
-        def found(where: Array, here: Array, at: Array, value: Array, y: Array) -> Array:
+        def first_or_last(where: Array, here: Array, at: Array, value: Array, y: Array) -> Array:
             tied = here & level(value, y)
             return jnp.where(tied if self.ties == "last" else tied & (where == none), at, where)
 
-        residual = given, self._walk(platform, found, none, [decode(x)], given, decode(y))
+        residual = (
+            extra_args,
+            self._walk(platform, first_or_last, none, [decode(x)], extra_args, decode(y)),
+        )
         if is_float(x.dtype):
             y = zeros_signed(y, is_negative(self.linear(platform, residual, x)))
         return y, residual
 
     def _collected(self, platform: Platform, residual: Any, *xs: Array) -> Array:
         """The sum of x, or without x the number, of the tied pixels of each cell."""
-        given, x, y = residual
+        extra_args, x, y = residual
 
         def add(total: Array, here: Array, at: Array, *values: Array) -> Array:
             *more, value, y = values
@@ -113,7 +116,9 @@ class BoxMax(Op):
             return total + jnp.where(here & level(value, y), term, 0)
 
         dtype = xs[0].dtype if xs else accumulator(x.dtype)
-        return self._walk(platform, add, np.zeros((), dtype), [*xs, decode(x)], given, decode(y))
+        return self._walk(
+            platform, add, np.zeros((), dtype), [*xs, decode(x)], extra_args, decode(y)
+        )
 
     def _shared(self, platform: Platform, residual: Any, x: Array) -> Array:
         """Return x divided by the number of tied pixels of each cell."""
@@ -125,8 +130,8 @@ class BoxMax(Op):
             return self._shared(
                 platform, residual, self._collected(platform, residual, wide)
             ).astype(x_dot.dtype)
-        given, where = residual
-        image = self._cells(*given).image
+        extra_args, where = residual
+        image = self._cells(*extra_args).image
         flat = wide.reshape(self.sizes[0], math.prod(self.sizes[1:]), -1)
         at = image[:, None, None, None], where.astype(np.int32), jnp.arange(flat.shape[2])
         # An empty cell has a position out of bounds.
@@ -148,10 +153,10 @@ class BoxMax(Op):
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         share = dy.astype(accumulator(dy.dtype))
-        given, *more = residual
+        extra_args, *more = residual
         if self._in_order(platform, dy):
             channels = dy.shape[-1]
-            rows = self._rows(*more, *given[1:]).reshape(-1, channels)
+            rows = self._rows(*more, *extra_args[1:]).reshape(-1, channels)
             count = math.prod(self.sizes)
             dx = put_in_order(share.reshape(-1, channels), rows, (0,), (count,), adds=True)
             return (dx.reshape(*self.sizes, channels).astype(dy.dtype),)
@@ -163,5 +168,5 @@ class BoxMax(Op):
             field = lax.iota(marks.dtype, math.prod(self.sizes[1:]))
             field = jnp.broadcast_to(field.reshape(*self.sizes[1:], 1), (*self.sizes, 1))
         tile = plan_cells(platform, self.sizes).tile
-        dx = spread(share, marks, field, self._cells(*given), tile, self.sizes)
+        dx = spread(share, marks, field, self._cells(*extra_args), tile, self.sizes)
         return (dx.astype(dy.dtype),)

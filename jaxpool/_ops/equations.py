@@ -63,7 +63,9 @@ def _computed(path: tuple[Any, ...]) -> Bound:
 
 def _mapped_linearly(path: tuple[Any, ...]) -> Bound:
     params = path[-1].params
-    op, given, transposed, batch = (params[name] for name in ("op", "given", "transposed", "batch"))
+    op, nonzero, transposed, batch = (
+        params[name] for name in ("op", "nonzero", "transposed", "batch")
+    )
     count = params["tree"].num_leaves
     avals = [each.aval for each in path[-1].invars]
     front = [0] * len(batch)
@@ -71,7 +73,7 @@ def _mapped_linearly(path: tuple[Any, ...]) -> Bound:
     operands = [_without(aval, front) for aval in avals[count:]]
     outs = [_without(each.aval, front) for each in path[-1].outvars]
     xs = iter(outs if transposed else operands)
-    types = [next(xs) if is_given else None for is_given in given]
+    types = [next(xs) if is_given else None for is_given in nonzero]
     if op.linear_in_x:
         types += residual
     ahead: Direction = "value" if op.linear_in_x else "tangent"

@@ -43,42 +43,42 @@ class LevelMean(Op):
         return len(self.levels)
 
     def plan(self, platform: Platform, *types: Any) -> OpPlan:
-        xs, given = types[: self.inputs], types[self.inputs :]
-        plans = [self.one.plan(platform, x, *given) for x in xs]
+        xs, extra_args = types[: self.inputs], types[self.inputs :]
+        plans = [self.one.plan(platform, x, *extra_args) for x in xs]
         if self._by_pixels(platform):
-            joined = self._joined(platform, xs, given[0])
+            joined = self._joined(platform, xs, extra_args[0])
             note = "all levels made one array" if joined else "a box at a time"
             read = along((1, 2), "gathered", self.one.pixels_of_a_cell, note)
             return linear_plan(read, plans[0].backward)
         forward = [stage for plan in plans for stage in plan.forward]
         return linear_plan(forward, [stage for plan in plans for stage in plan.backward])
 
-    def _of_levels(self, given: Any) -> Iterator[tuple[BoxMean, tuple[Array, Array]]]:
+    def _of_levels(self, extra_args: Any) -> Iterator[tuple[BoxMean, tuple[Array, Array]]]:
         """For each level, its op and the boxes. Boxes of other levels have the image index -1."""
-        boxes, level, image = given
+        boxes, level, image = extra_args
         for number, sizes in enumerate(self.levels):
             image_of_level = jnp.where(level == number, image, np.int32(-1))
             yield dataclasses.replace(self.one, sizes=sizes), (boxes, image_of_level)
 
-    def linear(self, platform: Platform, given: tuple[Array, ...], *xs: Array | None) -> Array:
+    def linear(self, platform: Platform, extra_args: tuple[Array, ...], *xs: Array | None) -> Array:
         if not self._by_pixels(platform):
-            pairs = zip(self._of_levels(given), xs, strict=True)
+            pairs = zip(self._of_levels(extra_args), xs, strict=True)
             means = [op.linear(platform, boxes, x) for (op, boxes), x in pairs if x is not None]
             return functools.reduce(lax.add, means)
         known = {n: x for n, x in enumerate(xs) if x is not None}
         flats = [x.reshape(-1, x.shape[-1]) for x in known.values()]
-        which, of = self._weighted([*known], *given)
-        joined = self._joined(platform, known.values(), given[0])
+        which, of = self._weighted([*known], *extra_args)
+        joined = self._joined(platform, known.values(), extra_args[0])
         return read_one_of(flats, which, of, joined=joined).astype(flats[0].dtype)
 
     def transpose(
-        self, platform: Platform, given: tuple[Array, ...], dy: Array
+        self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
     ) -> tuple[Array, ...]:
         if not self._by_pixels(platform):
             return tuple(
-                op.transpose(platform, boxes, dy)[0] for op, boxes in self._of_levels(given)
+                op.transpose(platform, boxes, dy)[0] for op, boxes in self._of_levels(extra_args)
             )
-        which, of = self._weighted(range(len(self.levels)), *given)
+        which, of = self._weighted(range(len(self.levels)), *extra_args)
         counts = [math.prod(sizes) for sizes in self.levels]
         dxs = self.one.sent(dy.astype(accumulator(dy.dtype)), which, of, counts)
         pairs = zip(dxs, self.levels, strict=True)
@@ -106,9 +106,9 @@ class LevelMean(Op):
         return which, self.one.weighted([*sizes.T], boxes, image)
 
 
-def level_mean(op: BoxMean, xs: Sequence[Array], *given: Array) -> Array:
+def level_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Array:
     """Evaluate `LevelMean` on the levels `xs`, with forward- and reverse-mode derivatives."""
     dtype = float_dtype(xs[0].dtype)
-    xs = vary_together([x.astype(dtype) for x in xs], *given)
+    xs = vary_together([x.astype(dtype) for x in xs], *extra_args)
     levels: Any = tuple(x.shape[:3] for x in xs)
-    return apply_given(LevelMean(op, levels), *xs, *given)[0]
+    return apply_given(LevelMean(op, levels), *xs, *extra_args)[0]

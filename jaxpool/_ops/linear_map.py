@@ -74,7 +74,7 @@ def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
     """The output and the residual of `op`, from its inputs and extra arguments."""
     xs, extra_args = args[: op.inputs], args[op.inputs :]
     if op.linear_in_x:
-        return linear_map(op, extra_args, xs, given=(True,) * len(xs))[0], extra_args
+        return linear_map(op, extra_args, xs, nonzero=(True,) * len(xs))[0], extra_args
     if op.keeps_inputs:
         y = compute(op, "value_beside", *args)
         return y, (args, y) if op.keeps_output else args
@@ -86,15 +86,20 @@ def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
 
 
 def linear_map(
-    op: Op, residual: Any, xs: Sequence[Array], *, given: tuple[bool, ...], transposed: bool = False
+    op: Op,
+    residual: Any,
+    xs: Sequence[Array],
+    *,
+    nonzero: tuple[bool, ...],
+    transposed: bool = False,
 ) -> list[Array]:
     """Bind `op.linear` to the tangents xs, or if `transposed`, `op.transpose` to the cotangents xs.
 
-    `given` is True for the inputs that have a nonzero tangent, or whose cotangents are returned.
+    `nonzero` is True for the inputs that have a nonzero tangent, or whose cotangents are returned.
     """
     leaves, tree = jax.tree.flatten(residual)
     outputs: list[Array] = linear_p.bind(
-        *leaves, *xs, op=op, tree=tree, given=given, transposed=transposed, batch=()
+        *leaves, *xs, op=op, tree=tree, nonzero=nonzero, transposed=transposed, batch=()
     )
     return outputs
 
@@ -116,7 +121,7 @@ def _linear(
     *args: Array,
     op: Op,
     tree: Any,
-    given: tuple[bool, ...],
+    nonzero: tuple[bool, ...],
     transposed: bool,
     batch: tuple[Dims, ...],
     platform: Platform,
@@ -127,9 +132,9 @@ def _linear(
         residual = jax.tree.unflatten(tree, args[:count])
         if transposed:
             dxs = op.transpose(platform, residual, *args[count:])
-            return [dx for dx, wanted in zip(dxs, given, strict=True) if wanted]
+            return [dx for dx, wanted in zip(dxs, nonzero, strict=True) if wanted]
         tangents = iter(args[count:])
-        y = op.linear(platform, residual, *[next(tangents) if one else None for one in given])
+        y = op.linear(platform, residual, *[next(tangents) if one else None for one in nonzero])
         return y
 
     front_axes = (0,) * (len(args) - count)
@@ -238,16 +243,16 @@ def _zero(aval: Any) -> ad.Zero:
 
 def _jvp_compute(primals: Any, tangents: Any, *, op: Op, what: str, batch: tuple[Dims, ...]) -> Any:
     """The tangent of the output is the linear map. Extra arguments and the residual are constants."""
-    given = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.inputs])
-    if not any(given):
+    nonzero = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.inputs])
+    if not any(nonzero):
         ys = compute_p.bind(*primals, op=op, what=what, batch=batch)
         return ys, [_zero(jax.typeof(y)) for y in ys]
-    moved = [which for which, moves in enumerate(given) if moves]
+    moved = [which for which, moves in enumerate(nonzero) if moves]
 
     def pushed(*args: Array) -> tuple[list[Array], Array]:
         y, residual = value_and_residual(op, *args[: len(primals)])
         dots = vary_together(args[len(primals) :], y)
-        dot = linear_map(op, residual, dots, given=given)[0]
+        dot = linear_map(op, residual, dots, nonzero=nonzero)[0]
         return jax.tree.leaves((y, residual) if what == "primal" else y), dot
 
     in_axes = tuple((*dims, *(dims[which] for which in moved)) for dims in batch)
@@ -286,7 +291,12 @@ def _by_residual(primals: Any, moved: dict[int, Array], params: Any) -> Any:
 
 
 def _transpose_linear(
-    cotangents: Any, *args: Any, tree: Any, transposed: bool, given: tuple[bool, ...], **params: Any
+    cotangents: Any,
+    *args: Any,
+    tree: Any,
+    transposed: bool,
+    nonzero: tuple[bool, ...],
+    **params: Any,
 ) -> Any:
     count = tree.num_leaves
     residual, xs = args[:count], args[count:]
@@ -295,13 +305,13 @@ def _transpose_linear(
         outputs = [_zero(x.aval) if ad.is_undefined_primal(x) else None for x in xs]
     elif transposed:  # the cotangents of the inputs' cotangents are tangents of the inputs
         known = iter(cotangents)
-        every = [next(known) if one else None for one in given]
+        every = [next(known) if one else None for one in nonzero]
         now = tuple(ct is not None and not isinstance(ct, ad.Zero) for ct in every)
         tangents = [ct for ct, one in zip(every, now, strict=True) if one]
-        outputs = linear_p.bind(*residual, *tangents, given=now, **rest)
+        outputs = linear_p.bind(*residual, *tangents, nonzero=now, **rest)
     else:
         dys = [ad.instantiate_zeros(ct) for ct in cotangents]
-        outputs = linear_p.bind(*residual, *dys, given=given, **rest)
+        outputs = linear_p.bind(*residual, *dys, nonzero=nonzero, **rest)
         pairs = zip(outputs, xs, strict=True)
         outputs = [ct if ad.is_undefined_primal(x) else None for ct, x in pairs]
     return [None] * count + list(outputs)

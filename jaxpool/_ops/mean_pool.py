@@ -91,12 +91,12 @@ class MeanPool(RangedOp):
     def inputs(self) -> int:
         return 1 if self.p is not None else 2
 
-    def is_plain(self, *given: Array) -> bool:
-        return not given or not varies_along(given[0], self.window)
+    def is_plain(self, *extra_args: Array) -> bool:
+        return not extra_args or not varies_along(extra_args[0], self.window)
 
-    def _taken(self, x: Array, *given: Array) -> tuple[Array, Any]:
+    def _taken(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
         wide = widened(x, self.window)
-        p = within(given[0] if given else self.p, wide.dtype)
+        p = within(extra_args[0] if extra_args else self.p, wide.dtype)
         return lax.max(wide, lax.full_like(wide, self._least(wide))), p
 
     def _least(self, wide: Array) -> float:
@@ -107,8 +107,8 @@ class MeanPool(RangedOp):
         raw = x.astype(wide.dtype)
         return jnp.where(raw > self._least(wide), 1, jnp.where(raw == wide, 0.5, 0))
 
-    def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
-        wide, p = self._taken(x, *given)
+    def plain(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
+        wide, p = self._taken(x, *extra_args)
         total = sum_of(self.window, _power(wide, p))
         mean = total / element_counts(self.window, "real", total)
         return lax.exp(lax.log(mean) / p), graded(self._near(mean, p))
@@ -116,8 +116,8 @@ class MeanPool(RangedOp):
     def _near(self, mean: Array, p: Any) -> Array:
         return between(mean, 66) & (lax.abs(lax.stop_gradient(jnp.asarray(p))) > 2.0**-4)
 
-    def right(self, y: Array, x: Array, *given: Array) -> Array:
-        p = within(given[0] if given else self.p, y.dtype)
+    def right(self, y: Array, x: Array, *extra_args: Array) -> Array:
+        p = within(extra_args[0] if extra_args else self.p, y.dtype)
         low = jnp.logical_and(between(y, 60), y > 0)
         fixed = lax.stop_gradient(jnp.where(low, y, 1))
         low = jnp.logical_and(low, between(_power(fixed, 1 - p), 60))
@@ -165,8 +165,8 @@ class MeanPool(RangedOp):
             return largest(0) if p > 0 else least
         return lambda low, window: jnp.where(p > 0, window_max(low, window, 0), least(low, window))
 
-    def careful(self, x: Array, *given: Array) -> Array:
-        wide, p = self._taken(x, *given)
+    def careful(self, x: Array, *extra_args: Array) -> Array:
+        wide, p = self._taken(x, *extra_args)
         stages = self._stages(wide, p)
         if isinstance(p, float) and abs(p) >= 2.0**-4:
             (total,) = stages.gather((1.0,), _means)

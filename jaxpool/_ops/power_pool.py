@@ -60,10 +60,10 @@ def _still(x: Array) -> Array:
     return jnp.logical_or(jnp.isinf(x), x == 0)
 
 
-def _where_beyond(y: Array, more: Callable[[Array], Array], found: Array) -> Array:
-    """`more(found)` if a norm is infinite, else `found`."""
+def _where_beyond(y: Array, more: Callable[[Array], Array], value: Array) -> Array:
+    """`more(value)` if a norm is infinite, else `value`."""
     checked: Array = lax.cond(
-        all_of(jnp.logical_not(jnp.isinf(y))), lambda found: found, more, found
+        all_of(jnp.logical_not(jnp.isinf(y))), lambda value: value, more, value
     )
     return checked
 
@@ -75,7 +75,7 @@ class NormPool(RangedOp):
     window: Window
     p: float
 
-    def is_plain(self, *given: Array) -> bool:
+    def is_plain(self, *extra_args: Array) -> bool:
         return self.p not in (1, math.inf)
 
     def _taken(self, x: Array) -> tuple[Array, float]:
@@ -152,8 +152,8 @@ class NormPool(RangedOp):
         wide, p = self._taken(xs[0])
         dot = jnp.where(_still(wide), 0, dots[0])
 
-        def more(found: Array) -> Array:
-            return jnp.where(jnp.isinf(y), self._moved(*self._smaller(wide), p, dot), found)
+        def more(value: Array) -> Array:
+            return jnp.where(jnp.isinf(y), self._moved(*self._smaller(wide), p, dot), value)
 
         return _where_beyond(y, more, self._moved(wide, y, p, dot))
 

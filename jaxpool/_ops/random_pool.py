@@ -88,12 +88,12 @@ class StochasticPool(Op):
             return share, jnp.where(jnp.isinf(total), small, 1)
 
         def cover(state: State, tap: Any, elements: Sequence[Array], *own: Array) -> State:
-            (before, found), (share, scale, first) = state, own
+            (before, drawn), (share, scale, first) = state, own
             weight = _weight(elements[0] * scale)
             here = lax.bitwise_and(lax.bitwise_not(weight <= 0), before <= share)
-            number = slices.broadcast_like(tap.astype(dtype), found)
+            number = slices.broadcast_like(tap.astype(dtype), drawn)
             here = lax.bitwise_or(here, first == number)
-            return before + weight, lax.select(here, number, found)
+            return before + weight, lax.select(here, number, drawn)
 
         share, scale = materialise(barrier_on(platform), measured, x, chance)
         first = slices.broadcast_like(first_taps(window, x.ndim), chance)

@@ -97,7 +97,7 @@ class RangedOp(Op):
         """The output by scaled sums, for any inputs."""
         raise TypeError(f"{type(self).__name__} describes no careful way")
 
-    def is_plain(self, *given: Array) -> bool:
+    def is_plain(self, *extra_args: Array) -> bool:
         """Whether the op has a direct evaluation."""
         return True
 
@@ -262,8 +262,10 @@ def _pushed(f: Any, xs: Any, dots: Any) -> Array:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def ranged(op: RangedOp, x: Array, *given: Array) -> Array:
+def ranged(op: RangedOp, x: Array, *extra_args: Array) -> Array:
     """Evaluate `op` in the dtype of sums and round to the dtype of x, with forward- and reverse-mode derivatives."""
     wide = accumulator(x.dtype)
-    given = tuple(array if array.dtype == np.bool_ else array.astype(wide) for array in given)
-    return applied(op, x, *given).astype(x.dtype)
+    extra_args = tuple(
+        array if array.dtype == np.bool_ else array.astype(wide) for array in extra_args
+    )
+    return applied(op, x, *extra_args).astype(x.dtype)

@@ -164,22 +164,24 @@ class MeanOver(Op):
         count = jnp.sum(counting, axis=self.axes, keepdims=True, dtype=np.uint32)
         return counting, lax.max(count, lax.full_like(count, 1)).astype(wide.dtype)
 
-    def linear(self, platform: Platform, given: tuple[Array, ...], x: Array) -> Array:
+    def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
         wide = x.astype(accumulator(x.dtype))
         count = lax.full((), math.prod(self.sizes), wide.dtype)
-        if given:
-            counting, count = self._counting(given[0], wide)
+        if extra_args:
+            counting, count = self._counting(extra_args[0], wide)
             wide = lax.select(counting, wide, lax.full_like(wide, 0))
         total = jnp.sum(wide, axis=self.axes, keepdims=True, dtype=wide.dtype)
         return (total / count).astype(x.dtype)
 
-    def transpose(self, platform: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
+    def transpose(
+        self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
+    ) -> tuple[Array]:
         wide = dy.astype(accumulator(dy.dtype))
         shape = resized(dy.shape, self.axes, self.sizes)
-        if not given:
+        if not extra_args:
             share = wide / lax.full((), math.prod(self.sizes), wide.dtype)
             return (jnp.broadcast_to(share.astype(dy.dtype), shape),)
-        counting, count = self._counting(given[0], jnp.broadcast_to(wide, shape))
+        counting, count = self._counting(extra_args[0], jnp.broadcast_to(wide, shape))
         dx = jnp.broadcast_to((wide / count).astype(dy.dtype), shape)
         return (lax.select(counting, dx, lax.full_like(dx, 0)),)
 

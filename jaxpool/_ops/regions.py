@@ -31,11 +31,13 @@ class Rows(Op):
     linear_in_x = True
     is_pool = False
 
-    def linear(self, platform: Platform, given: tuple[Array, Array], x: Array) -> Array:
-        return regions.rows(x, given[0])
+    def linear(self, platform: Platform, extra_args: tuple[Array, Array], x: Array) -> Array:
+        return regions.rows(x, extra_args[0])
 
-    def transpose(self, platform: Platform, given: tuple[Array, Array], dy: Array) -> tuple[Array]:
-        return (regions.rows(dy, given[1]),)
+    def transpose(
+        self, platform: Platform, extra_args: tuple[Array, Array], dy: Array
+    ) -> tuple[Array]:
+        return (regions.rows(dy, extra_args[1]),)
 
 
 BY_GROUPS = "some boxes of one image at a time"
@@ -80,7 +82,7 @@ class BoxMean(Op):
     linear_in_x = True
     differentiable_given = True
 
-    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
         if self.by_pixels(platform):
             count = self.pixels_of_a_cell
             sent = along((1, 2), "scattered", note=f"each cell to {count} pixels")
@@ -88,15 +90,21 @@ class BoxMean(Op):
         ways = [along((axis,), "multiplied", x.shape[axis], BY_GROUPS) for axis in (1, 2)]
         return linear_plan((*ways[0], *ways[1]), (*ways[1], *ways[0]))
 
-    def linear(self, platform: Platform, given: tuple[Array, ...], x: Array) -> Array:
-        y = self._read(x, *given) if self.by_pixels(platform) else self._multiplied(x, *given)
+    def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
+        y = (
+            self._read(x, *extra_args)
+            if self.by_pixels(platform)
+            else self._multiplied(x, *extra_args)
+        )
         return y.astype(x.dtype)
 
-    def transpose(self, platform: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
+    def transpose(
+        self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
+    ) -> tuple[Array]:
         wide = dy.astype(accumulator(dy.dtype))
         if self.by_pixels(platform):
-            return (self._sent(wide, *given).astype(dy.dtype),)
-        summed, matrices = self._products(wide.dtype, *given)
+            return (self._sent(wide, *extra_args).astype(dy.dtype),)
+        summed, matrices = self._products(wide.dtype, *extra_args)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
         (like,) = vary_together([jnp.zeros((*self.sizes, channels), wide.dtype)], wide)
         (dx,) = jax.linear_transpose(lambda x: summed(x, *matrices), like)(wide)
@@ -152,9 +160,9 @@ class BoxMean(Op):
         row = first[:, None, None] + row * width[:, None, None]
         return Weighted((row, jnp.where(full[:, None, None], down, 0)), (column, across))
 
-    def _read(self, x: Array, *given: Array) -> Array:
+    def _read(self, x: Array, *extra_args: Array) -> Array:
         """The weighted sum over the pixels of each cell, gathered one by one."""
-        return read(x.reshape(-1, x.shape[-1]), self.weighted(self.sizes, *given))
+        return read(x.reshape(-1, x.shape[-1]), self.weighted(self.sizes, *extra_args))
 
     def _sent(self, dy: Array, boxes: Array, *images: Array) -> Array:
         """The transpose of `_read`."""

@@ -46,15 +46,15 @@ class FadingSum(Op):
 
     linear_in_x = True
 
-    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
         scan = scan_stages(scan_of(platform, x), self.axis, x.shape[self.axis])
         return linear_plan(scan, scan)
 
-    def linear(self, platform: Platform, given: tuple[Array], x: Array) -> Array:
-        return fading_sums(x, given[0], self.axis, False, scan_of(platform, x))
+    def linear(self, platform: Platform, extra_args: tuple[Array], x: Array) -> Array:
+        return fading_sums(x, extra_args[0], self.axis, False, scan_of(platform, x))
 
-    def transpose(self, platform: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
-        m = lax.neg(given[0])  # nondecreasing in reverse
+    def transpose(self, platform: Platform, extra_args: tuple[Array], dy: Array) -> tuple[Array]:
+        m = lax.neg(extra_args[0])  # nondecreasing in reverse
         return (fading_sums(dy, m, self.axis, True, scan_of(platform, dy)),)
 
 

@@ -88,7 +88,7 @@ def within(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
 def spread_of(window: Window, dy: Array, *, stored: bool = False) -> Array:
     """The transposed sum over `window`, with its result stored in memory if `stored`."""
     op = _StoredSum(window) if stored else SumPool(window)
-    return linear_map(op, (), [dy], given=(True,), transposed=True)[0]
+    return linear_map(op, (), [dy], nonzero=(True,), transposed=True)[0]
 
 
 def sum_of(window: Window, x: Array, *, stored: bool = False) -> Array:

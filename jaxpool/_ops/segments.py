@@ -190,20 +190,28 @@ class SegmentSum(Op):
 
     linear_in_x = True
 
-    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
         forward = summed(platform) if is_float(x.dtype) else along([0], "scattered")
         return linear_plan(forward, along([0], "gathered"))
 
-    def linear(self, platform: Platform, given: tuple[Array, ...], x: Array) -> Array:
-        wide = masked(cast(x, accumulator(x.dtype)), 0, *given[1 + self.mean :])
-        sums = total(wide, given[0], self.count, self.is_sorted, one_by_one=adds_in_order(platform))
-        return (_divided(sums, given[1]) if self.mean else sums).astype(x.dtype)
+    def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
+        wide = masked(cast(x, accumulator(x.dtype)), 0, *extra_args[1 + self.mean :])
+        sums = total(
+            wide, extra_args[0], self.count, self.is_sorted, one_by_one=adds_in_order(platform)
+        )
+        return (_divided(sums, extra_args[1]) if self.mean else sums).astype(x.dtype)
 
-    def transpose(self, platform: Platform, given: tuple[Array, ...], dy: Array) -> tuple[Array]:
+    def transpose(
+        self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
+    ) -> tuple[Array]:
         if self.mean:
-            dy = _divided(cast(dy, accumulator(dy.dtype)), given[1]).astype(dy.dtype)
-        dx = stored_rows(dy, given[0]) if stores_shares(platform) else of_rows(dy, given[0], 0)
-        return (masked(dx, 0, *given[1 + self.mean :]),)
+            dy = _divided(cast(dy, accumulator(dy.dtype)), extra_args[1]).astype(dy.dtype)
+        dx = (
+            stored_rows(dy, extra_args[0])
+            if stores_shares(platform)
+            else of_rows(dy, extra_args[0], 0)
+        )
+        return (masked(dx, 0, *extra_args[1 + self.mean :]),)
 
 
 def _divided(x: Array, counts: Array) -> Array:

@@ -48,62 +48,66 @@ class SoftPool(RangedOp):
         """x, and the temperature if it is an array."""
         return 1 if self.temperature is not None else 2
 
-    def is_plain(self, *given: Array) -> bool:
-        return self.temperature is not None or not varies_along(given[0], self.window)
+    def is_plain(self, *extra_args: Array) -> bool:
+        return self.temperature is not None or not varies_along(extra_args[0], self.window)
 
-    def _taken(self, x: Array, *given: Array) -> tuple[Array, Any]:
-        wide = self._counted(widened(x, self.window), -np.inf, *given)
-        temperature = given[0] if self.temperature is None else self.temperature
+    def _taken(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
+        wide = self._counted(widened(x, self.window), -np.inf, *extra_args)
+        temperature = extra_args[0] if self.temperature is None else self.temperature
         return wide, within(temperature, wide.dtype, largest=0.25)  # its inverse is normal
 
-    def _counted(self, x: Array, fill: float, *given: Array) -> Array:
+    def _counted(self, x: Array, fill: float, *extra_args: Array) -> Array:
         """x with `fill` where the mask is False."""
-        return jnp.where(given[-1], x, fill) if self.masked else x
+        return jnp.where(extra_args[-1], x, fill) if self.masked else x
 
-    def _plainly(self, x: Array, *given: Array) -> tuple[Array, Any]:
+    def _plainly(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
         """x and temperature of the direct evaluation. Excluded elements are finite, and so are their derivatives."""
-        wide, temperature = self._taken(x, *given)
+        wide, temperature = self._taken(x, *extra_args)
         if self.masked:
             floor = lax.stop_gradient(jnp.asarray(-NOTHING * temperature, wide.dtype))
             wide = jnp.where(wide < floor, floor, wide)
         return wide, temperature
 
-    def _total(self, weight: Array, *given: Array, stored: bool = False) -> Array:
+    def _total(self, weight: Array, *extra_args: Array, stored: bool = False) -> Array:
         """The sum of the exponentials of each window."""
         total = sum_of(self.window, weight, stored=stored)
-        return total + given[-2].astype(total.dtype) if self.masked else total
+        return total + extra_args[-2].astype(total.dtype) if self.masked else total
 
     def _stages(self, x: Array, temperature: Any) -> Stages:
         return in_stages(x, self.window, temperature, -np.inf, largest(-np.inf))
 
-    def _of_some(self, y: Array, *given: Array) -> Array:
+    def _of_some(self, y: Array, *extra_args: Array) -> Array:
         """y with 0 for windows without a selected element."""
-        return jnp.where(given[-2], 0, y) if self.masked else y
+        return jnp.where(extra_args[-2], 0, y) if self.masked else y
 
     def _careful_sums(
-        self, stages: Stages, moments: int, *given: Array, by_temperature: bool = False
+        self, stages: Stages, moments: int, *extra_args: Array, by_temperature: bool = False
     ) -> State:
         """The sum of `exp((x - m) / temperature)`, and its `moments`: the sums times powers of (x - m)."""
         sums = [0.0] * moments
         if not self.masked:
             return stages.gather([1.0, *sums], exponential(by_temperature=by_temperature))
-        ones = given[-1].astype(stages.high.dtype)
+        ones = extra_args[-1].astype(stages.high.dtype)
         total, *rest = stages.gather([ones, *sums], exponential(by_temperature=by_temperature))
-        return total + given[-2].astype(total.dtype), *rest
+        return total + extra_args[-2].astype(total.dtype), *rest
 
     def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, temperature = self._plainly(*xs)
-        terms, given = [], xs[1:]
+        terms, extra_args = [], xs[1:]
         if dots[0] is not None:
-            x_dot = self._counted(dots[0], 0, *given)
-            terms.append(self._pushed(wide, y, temperature, x_dot, *given))
+            x_dot = self._counted(dots[0], 0, *extra_args)
+            terms.append(self._pushed(wide, y, temperature, x_dot, *extra_args))
         if dots[1:] and dots[1] is not None:
             # Euler's theorem: y is homogeneous of degree 1 in x and the temperature.
-            euler = self._pushed(wide, y, temperature, jnp.where(jnp.isinf(wide), 0, wide), *given)
+            euler = self._pushed(
+                wide, y, temperature, jnp.where(jnp.isinf(wide), 0, wide), *extra_args
+            )
             terms.append((y - euler) * divided(dots[1], temperature))
         return sum(terms[1:], terms[0])
 
-    def _pushed(self, x: Array, y: Array, temperature: Any, x_dot: Array, *given: Array) -> Array:
+    def _pushed(
+        self, x: Array, y: Array, temperature: Any, x_dot: Array, *extra_args: Array
+    ) -> Array:
         """The tangent of y for a tangent of x, within the range."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
@@ -124,7 +128,7 @@ class SoftPool(RangedOp):
         """The cotangent of x from the shares of the windows, within the range."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
-    def slope(self, stages: Stages, *given: Array) -> Array:
+    def slope(self, stages: Stages, *extra_args: Array) -> Array:
         """The derivative of the output with respect to the temperature."""
         raise TypeError(f"{type(self).__name__} describes no slope")
 
@@ -138,7 +142,7 @@ class SoftPool(RangedOp):
             terms.append(self.slope(stages, *xs[1:]) * dots[1])
         return sum(terms[1:], terms[0])
 
-    def _careful_pushed(self, stages: Stages, x_dot: Array, *given: Array) -> Array:
+    def _careful_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
         raise TypeError(f"{type(self).__name__} describes no careful linear map")
 
     def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
@@ -152,24 +156,26 @@ class SoftPool(RangedOp):
             )
         return tuple(cotangents)
 
-    def _careful_pulled(self, stages: Stages, dy: Array, *given: Array) -> Array:
+    def _careful_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
         raise TypeError(f"{type(self).__name__} describes no careful transpose")
 
 
 class LogSumExpPool(SoftPool):
     """`temperature * log(sum of exp(x / temperature))`."""
 
-    def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
-        wide, temperature = self._plainly(x, *given)
-        y = temperature * lax.log(self._total(lax.exp(wide / temperature), *given))
-        right = self.right(y, x, *given)
+    def plain(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
+        wide, temperature = self._plainly(x, *extra_args)
+        y = temperature * lax.log(self._total(lax.exp(wide / temperature), *extra_args))
+        right = self.right(y, x, *extra_args)
         return y, graded(right)
 
-    def right(self, y: Array, x: Array, *given: Array) -> Array:
-        temperature = self._taken(x, *given)[1]
+    def right(self, y: Array, x: Array, *extra_args: Array) -> Array:
+        temperature = self._taken(x, *extra_args)[1]
         return lax.abs(lax.stop_gradient(y / temperature)) < REACH * math.log(2)
 
-    def _pushed(self, x: Array, y: Array, temperature: Any, x_dot: Array, *given: Array) -> Array:
+    def _pushed(
+        self, x: Array, y: Array, temperature: Any, x_dot: Array, *extra_args: Array
+    ) -> Array:
         weighed = lax.exp(divided(x, temperature)) * x_dot
         return sum_of(self.window, weighed) * lax.exp(-divided(y, temperature))
 
@@ -181,50 +187,52 @@ class LogSumExpPool(SoftPool):
     def _pulled(self, x: Array, temperature: Any, shares: Shares) -> Array:
         return lax.exp(divided(x, temperature)) * spread_of(self.window, *shares)
 
-    def careful(self, x: Array, *given: Array) -> Array:
-        wide, temperature = self._taken(x, *given)
+    def careful(self, x: Array, *extra_args: Array) -> Array:
+        wide, temperature = self._taken(x, *extra_args)
         stages = self._stages(wide, temperature)
-        (total,) = self._careful_sums(stages, 0, *given)
-        return self._of_some(stages.high + temperature * lax.log(total), *given)
+        (total,) = self._careful_sums(stages, 0, *extra_args)
+        return self._of_some(stages.high + temperature * lax.log(total), *extra_args)
 
-    def slope(self, stages: Stages, *given: Array) -> Array:
-        total, moment = self._careful_sums(stages, 1, *given, by_temperature=True)
+    def slope(self, stages: Stages, *extra_args: Array) -> Array:
+        total, moment = self._careful_sums(stages, 1, *extra_args, by_temperature=True)
         return lax.log(total) - moment / total
 
-    def _careful_pushed(self, stages: Stages, x_dot: Array, *given: Array) -> Array:
-        (total,) = self._careful_sums(stages, 0, *given)
+    def _careful_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
+        (total,) = self._careful_sums(stages, 0, *extra_args)
         return stages.gather((x_dot,), exponential())[0] / total
 
-    def _careful_pulled(self, stages: Stages, dy: Array, *given: Array) -> Array:
-        (total,) = self._careful_sums(stages, 0, *given)
+    def _careful_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
+        (total,) = self._careful_sums(stages, 0, *extra_args)
         return stages.spread((dy / total,), exponential())[0]
 
 
 class SoftmaxPool(SoftPool):
     """The mean of x, weighted by `exp(x / temperature)`."""
 
-    def plain(self, x: Array, *given: Array) -> tuple[Array, Array]:
-        wide, temperature = self._plainly(x, *given)
-        weight, total = self._weights(wide, temperature, *given)
+    def plain(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
+        wide, temperature = self._plainly(x, *extra_args)
+        weight, total = self._weights(wide, temperature, *extra_args)
         # An infinite element of weight 0 contributes 0, not NaN.
         moment = jnp.where(weight == 0, 0, wide * weight)
         return sum_of(self.window, moment) / total, graded(between(total, REACH))
 
-    def _weights(self, x: Array, temperature: Any, *given: Array) -> tuple[Array, Array]:
+    def _weights(self, x: Array, temperature: Any, *extra_args: Array) -> tuple[Array, Array]:
         # Weights out of range stay finite, because their derivatives are multiplied by 0.
         steps = divided(x, temperature)
         weight = lax.exp(lax.min(steps, lax.full_like(steps, 2 * REACH * math.log(2))))
-        return weight, self._total(weight, *given, stored=True)
+        return weight, self._total(weight, *extra_args, stored=True)
 
-    def right(self, y: Array, x: Array, *given: Array) -> Array:
+    def right(self, y: Array, x: Array, *extra_args: Array) -> Array:
         """Mask of the elements whose exponents are in range."""
-        wide, temperature = self._taken(x, *given)
+        wide, temperature = self._taken(x, *extra_args)
         steps = lax.stop_gradient(wide / temperature)
         near = lax.abs(steps) < REACH * math.log(2)
         return jnp.logical_or(near, steps <= -NOTHING) if self.masked else near
 
-    def _pushed(self, x: Array, y: Array, temperature: Any, x_dot: Array, *given: Array) -> Array:
-        weight, total = self._weights(x, temperature, *given)
+    def _pushed(
+        self, x: Array, y: Array, temperature: Any, x_dot: Array, *extra_args: Array
+    ) -> Array:
+        weight, total = self._weights(x, temperature, *extra_args)
         weighed = weight * x_dot
         first = sum_of(self.window, weighed * (1 + divided(x, temperature)))
         return (first - divided(y, temperature) * sum_of(self.window, weighed)) / total
@@ -243,24 +251,24 @@ class SoftmaxPool(SoftPool):
         weight = lax.exp(steps)
         return weight * (moment + jnp.where(weight == 0, 0, steps) * once)
 
-    def careful(self, x: Array, *given: Array) -> Array:
-        wide, temperature = self._taken(x, *given)
+    def careful(self, x: Array, *extra_args: Array) -> Array:
+        wide, temperature = self._taken(x, *extra_args)
         stages = self._stages(wide, temperature)
-        total, moment = self._careful_sums(stages, 1, *given)
-        return self._of_some(stages.high + moment / total, *given)
+        total, moment = self._careful_sums(stages, 1, *extra_args)
+        return self._of_some(stages.high + moment / total, *extra_args)
 
-    def slope(self, stages: Stages, *given: Array) -> Array:
-        total, first, second = self._careful_sums(stages, 2, *given, by_temperature=True)
+    def slope(self, stages: Stages, *extra_args: Array) -> Array:
+        total, first, second = self._careful_sums(stages, 2, *extra_args, by_temperature=True)
         mean = first / total
         return mean * mean - second / total
 
-    def _careful_pushed(self, stages: Stages, x_dot: Array, *given: Array) -> Array:
-        total, moment = self._careful_sums(stages, 1, *given, by_temperature=True)
+    def _careful_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
+        total, moment = self._careful_sums(stages, 1, *extra_args, by_temperature=True)
         once, first = stages.gather((x_dot, x_dot), exponential(by_temperature=True))
         return (first - moment / total * once) / total
 
-    def _careful_pulled(self, stages: Stages, dy: Array, *given: Array) -> Array:
-        total, moment = self._careful_sums(stages, 1, *given, by_temperature=True)
+    def _careful_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
+        total, moment = self._careful_sums(stages, 1, *extra_args, by_temperature=True)
         share = dy / total
         back = stages.spread((-share * (moment / total), share), exponential(by_temperature=True))
         return back[0] + back[1]

@@ -101,7 +101,7 @@ class SegmentSoftmax(Op):
     keeps_value = True
     given_kept = 1
 
-    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
         scattered, gathered = along([0], "scattered"), along([0], "gathered")
         back = (*summed(platform), *gathered)
         return OpPlan((*scattered, *gathered, *back), back, back)
@@ -143,7 +143,7 @@ class SegmentLogSumExp(Op):
     differentiable_given = True
     keeps_inputs = True
 
-    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
         back = along([0], "gathered")
         return OpPlan(summed(platform), summed(platform), back, why=(BEYOND,))
 
@@ -174,12 +174,12 @@ class SegmentLogSumExp(Op):
         """The minimum range status of the segments. Segments without elements count as SURE."""
         grade = least_of(grades)
 
-        def told(grades: Array, ids: Array, *mask: Array) -> Array:
+        def status_of_rows(grades: Array, ids: Array, *mask: Array) -> Array:
             """A sum of 0 has no elements, or only elements that are -inf or far below 0."""
             attained = self._attained(ids, grades.ndim, *mask)
             return least_of(jnp.where((grades == EMPTY) & ~attained, np.int8(SURE), grades))
 
-        return lax.cond(grade == EMPTY, told, lambda *_: grade, grades, ids, *mask)
+        return lax.cond(grade == EMPTY, status_of_rows, lambda *_: grade, grades, ids, *mask)
 
     def _attained(self, ids: Array, ndim: int, *mask: Array) -> Array:
         """Mask of the segments with at least one row that takes part."""

@@ -108,15 +108,15 @@ class CountedAverage(Op):
 
     linear_in_x = True
 
-    def plan(self, platform: Platform, x: Any, *given: Any) -> OpPlan:
+    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
         return SumPool(self.window).plan(platform, x)
 
-    def linear(self, platform: Platform, given: tuple[Array], x: Array) -> Array:
+    def linear(self, platform: Platform, extra_args: tuple[Array], x: Array) -> Array:
         plan = plan_sum(problem_of(self.window, x, platform))
-        return window_sum(x, plan, Epilogue(x.dtype, lambda total: total / given[0]))
+        return window_sum(x, plan, Epilogue(x.dtype, lambda total: total / extra_args[0]))
 
-    def transpose(self, platform: Platform, given: tuple[Array], dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, extra_args: tuple[Array], dy: Array) -> tuple[Array]:
         shape = self.window.unpooled(dy.shape)
         plan = plan_sum(problem_of(self.window, dy, platform, shape), transposed=True)
-        wide = cast(dy, accumulator(dy.dtype)) / given[0]
+        wide = cast(dy, accumulator(dy.dtype)) / extra_args[0]
         return (window_spread(wide, plan, Epilogue(dy.dtype)),)

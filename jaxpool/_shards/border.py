@@ -61,7 +61,7 @@ class Edges(Op):
 def fetched(strips: Sequence[Strip], x: Array, fill: Any) -> list[Array]:
     """x, and for each strip the rows that it reads of a neighbour."""
     cuts = tuple((strip.axis, *strip.sent) for strip in strips)
-    x, *ends = linear_map(Edges(cuts), (), [x], given=(True,))
+    x, *ends = linear_map(Edges(cuts), (), [x], nonzero=(True,))
     halos: list[Array] = []
     for strip, rows in zip(strips, ends, strict=True):
         rows = _between(strips, halos, rows, strip, *strip.sent)
@@ -176,14 +176,14 @@ def _put(strip: Strip, whole: Any, part: Any) -> Any:
 
 
 def pool_shard(
-    shards: Shards, x: Array, fill: Any, pool: Any, *given: Array, dtype: Any = None
+    shards: Shards, x: Array, fill: Any, pool: Any, *extra_args: Array, dtype: Any = None
 ) -> tuple[Array, Any]:
     """The result and residual of `pool` over a shard x and its halo, both cast to `dtype` first.
 
-    `pool` is an op over the windows of the shard. `given` holds its extra arguments.
+    `pool` is an op over the windows of the shard. `extra_args` holds its extra arguments.
     """
     if shards.strips is None:
         op, xs = dataclasses.replace(pool, window=shards.local), [shards.extended(x, fill)]
     else:
         op, xs = Bordered(pool, shards.strips), fetched(shards.strips, x, fill)
-    return apply_given(op, *[each.astype(dtype or x.dtype) for each in xs], *given)
+    return apply_given(op, *[each.astype(dtype or x.dtype) for each in xs], *extra_args)

@@ -31,18 +31,20 @@ def check_known(x: Array, axes: Sequence[int]) -> None:
             raise ArgumentError("input", rule, x.shape, hint, of="shape")
 
 
-def without_axes(given: dict[str, Any], ndim: int) -> dict[str, Any]:
+def without_axes(arguments: dict[str, Any], ndim: int) -> dict[str, Any]:
     """The arguments of a filter along no axis, changed to filter along an added last axis of size 1."""
-    changed = {**given, "axes": (ndim,), "origin": 0}
-    per_axis("origin", given["origin"], 0, least=-(2**31))
-    if given["size"] is not None:
-        per_axis("size", given["size"], 0)
+    changed = {**arguments, "axes": (ndim,), "origin": 0}
+    per_axis("origin", arguments["origin"], 0, least=-(2**31))
+    if arguments["size"] is not None:
+        per_axis("size", arguments["size"], 0)
         changed["size"] = 1
-    if is_sequence(given["mode"]) and not given["mode"]:
+    if is_sequence(arguments["mode"]) and not arguments["mode"]:
         changed["mode"] = "nearest"
     for name in ("footprint", "structure"):
-        if given.get(name) is not None and np.ndim(given[name]) == 0:
-            changed[name] = given[name].reshape(1) if is_array(given[name]) else [given[name]]
+        if arguments.get(name) is not None and np.ndim(arguments[name]) == 0:
+            changed[name] = (
+                arguments[name].reshape(1) if is_array(arguments[name]) else [arguments[name]]
+            )
     return changed
 
 

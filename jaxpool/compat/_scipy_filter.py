@@ -64,14 +64,14 @@ class Continued:
     op: Any
 
 
-def continued(op: Continued, x: Array, *given: Array) -> Array:
+def continued(op: Continued, x: Array, *arguments: Array) -> Array:
     """Extend the border of x, and pool the extended array."""
     fill = np.asarray(op.cval).astype(x.dtype)
     for dim, mode in zip(op.window.dims, op.modes, strict=True):
         sides = [(dim.low, dim.tail) if axis == dim.axis else (0, 0) for axis in range(x.ndim)]
         options: dict[str, Any] = {"constant_values": fill} if mode == "constant" else {}
         x = jnp.pad(x, sides, mode, **options)
-    return op.pool(dataclasses.replace(op.op, window=over_border(op.window)), x, *given)
+    return op.pool(dataclasses.replace(op.op, window=over_border(op.window)), x, *arguments)
 
 
 def _chosen(op: SelectPool | RankPool, x: Array) -> Array:
@@ -81,15 +81,15 @@ def _chosen(op: SelectPool | RankPool, x: Array) -> Array:
 class Filter:
     """One call of the filter `name` with its arguments. Error messages name the function `called`."""
 
-    def __init__(self, name: str, input: Any, *, called: str, **given: Any) -> None:
-        self.name, self.called, self.given = name, called, given
+    def __init__(self, name: str, input: Any, *, called: str, **arguments: Any) -> None:
+        self.name, self.called, self.arguments = name, called, arguments
         with calling(f"compat.scipy.{called}"):
             array = numbers("input", input) if is_sequence(input) else input
             self.x = as_array(array, "input")
 
     def result(self) -> Array:
         """The result of the filter."""
-        args = self.given
+        args = self.arguments
         with calling(f"compat.scipy.{self.called}", **{"input.shape": self.x.shape}):
             ndim, axes = self.x.ndim, args.get("axes")
             if "axis" in args:
@@ -97,7 +97,7 @@ class Filter:
             axes = tuple(range(ndim)) if axes is None else (axes,) if is_int(axes) else axes
             axes, shape = listed(axes), self.x.shape
             if is_sequence(axes) and not axes:
-                self.given = args = without_axes(args, ndim)
+                self.arguments = args = without_axes(args, ndim)
                 axes, self.x = args["axes"], self.x[..., None]
             self.axes = normalise_axes(axes, self.x.ndim, None, "input")
             check_known(self.x, self.axes)
@@ -118,7 +118,7 @@ class Filter:
     def _computed(self) -> Array:
         if self.name.startswith("uniform"):
             return self._uniform()
-        structure = self.given.get("structure")
+        structure = self.arguments.get("structure")
         kernel = None if structure is None else numbers("structure", structure)
         shape, taps = self._window(kernel)
         x = self.x
@@ -138,7 +138,7 @@ class Filter:
 
     def _window(self, kernel: Array | None) -> tuple[tuple[int, ...], np.ndarray]:
         """The shape of the window, and the flat indices of its elements that take part."""
-        mask, size = self.given.get("footprint"), self.given["size"]
+        mask, size = self.arguments.get("footprint"), self.arguments["size"]
         if mask is None and kernel is None:
             if size is None:
                 rule = "given, or `footprint` in its place"
@@ -184,11 +184,11 @@ class Filter:
             raise ArgumentError(argument, rule, tuple(sizes), "Use a smaller window.")
 
     def _rank(self, count: int) -> Rank:
-        if "rank" in self.given:
-            return check_rank(self.given["rank"], count) % count
-        if "percentile" in self.given:
+        if "rank" in self.arguments:
+            return check_rank(self.arguments["rank"], count) % count
+        if "percentile" in self.arguments:
             rule, hint = "a number from -100 to 100", "50 is the median, -10 is 90."
-            percentile = self.given["percentile"]
+            percentile = self.arguments["percentile"]
             share = number("percentile", percentile, rule, hint, lambda value: abs(value) <= 100)
             share = share + 100.0 if share < 0 else share
             return min(count - 1, int(float(count) * share / 100.0))
@@ -209,21 +209,23 @@ class Filter:
             low = size // 2 + origin
             if not 0 <= low < size:
                 rule = f"from {-(size // 2)} to {(size - 1) // 2}, as the window holds its centre"
-                raise ArgumentError("origin", rule, self.given["origin"], "Move the window less.")
+                raise ArgumentError(
+                    "origin", rule, self.arguments["origin"], "Move the window less."
+                )
             sides.append((low, size - 1 - low))
         axes = tuple(axis for axis, _ in places)
         if any(xs[0].shape[axis] == 0 for axis in axes):
             return xs[0]
         modes = tuple(MODES[self.modes[self.axes.index(axis)]] for axis in axes)
         window = make_window(xs[0].shape, shape, padding=sides, axes=axes)
-        op = Continued(window, modes, self.given["cval"], pool, make(window))
+        op = Continued(window, modes, self.arguments["cval"], pool, make(window))
         split = by_window(xs[0], window)
         if not split:
             return continued(op, *xs)
         for halo in split.shards.halos:
             if modes[axes.index(halo.dim.axis)] == "wrap":
                 rule = f"another where axis {halo.dim.axis} of input lies on several devices"
-                raise ArgumentError("mode", rule, self.given["mode"], "Use 'nearest', say.")
+                raise ArgumentError("mode", rule, self.arguments["mode"], "Use 'nearest', say.")
         if {"symmetric", "reflect"}.intersection(modes):
             split.check_reflected("input")
         y: Array = split.apply(continued, op, *xs)
@@ -243,7 +245,7 @@ class Filter:
     def _lines(self, x: Array, kind: Kind, shape: tuple[int, ...]) -> Array:
         """The maximum or minimum of each window, axis by axis: SciPy casts to the output dtype after each axis."""
         if "constant" in (MODES[mode] for mode in self.modes):
-            check_held(self.given["cval"], self.dtype)
+            check_held(self.arguments["cval"], self.dtype)
         make = functools.partial(SelectPool, kind=kind, ties="first")
         for size, pair in zip(shape, self._where(self.origins), strict=True):
             if size > 1:
@@ -272,7 +274,7 @@ class Filter:
             if is_float(self.dtype) and is_float(kernel.dtype):
                 rule = "of integers, or None, where input is of those and the structure of floats"
                 raise ArgumentError("output", rule, self.dtype, "Convert input to floats.")
-            steps = steps_of(self.given["structure"], int(taps[0]), kind, x)
+            steps = steps_of(self.arguments["structure"], int(taps[0]), kind, x)
             make = functools.partial(WrappedSums, taps=tuple(taps.tolist()), kind=kind)
             y = self._over(wrapped, make, shape, self._where(self.origins), x, steps)
         self.origins = origins
@@ -280,10 +282,10 @@ class Filter:
 
     def _uniform(self) -> Array:
         """The mean of each window, axis by axis, cast to the output dtype after each axis."""
-        x, sizes = self.x, per_axis("size", self.given["size"], len(self.axes))
+        x, sizes = self.x, per_axis("size", self.arguments["size"], len(self.axes))
         self._check_sizes("size", sizes)
         for axis, width, origin in zip(self.axes, sizes, self.origins, strict=True):
-            if width == 1 and "axes" in self.given:
+            if width == 1 and "axes" in self.arguments:
                 continue  # SciPy ignores the origin of an axis of width 1
             whole = not is_float(x.dtype) and not is_float(self.dtype)
             if whole:

@@ -15,16 +15,16 @@ from jaxpool.compat._scipy_filter import Filter
 MADE = ("white_tophat", "black_tophat", "morphological_gradient", "morphological_laplace")
 
 
-def made(name: str, input: Any, given: dict[str, Any]) -> Array:
+def made(name: str, input: Any, arguments: dict[str, Any]) -> Array:
     """The result of the function `name`, which is in `MADE`."""
 
     def filtered(filter: str, output: Any) -> tuple[Array, Array]:
-        call = Filter(filter, input, called=name, **(given | {"output": output}))
+        call = Filter(filter, input, called=name, **(arguments | {"output": output}))
         return call.x, call.result()
 
     if name.endswith("tophat"):
         opened = name == "white_tophat"
-        x, y = filtered("grey_opening" if opened else "grey_closing", given["output"])
+        x, y = filtered("grey_opening" if opened else "grey_closing", arguments["output"])
         with calling(f"compat.scipy.{name}", **{"input.shape": x.shape}):
             return _less(x, y, y.dtype) if opened else _less(y, x, y.dtype)
     x, dilated = filtered("grey_dilation", None)

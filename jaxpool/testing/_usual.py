@@ -19,8 +19,8 @@ BOXES = np.array([[0.1, 0.05, 0.8, 0.9], [0.3, -0.2, 1.1, 0.6], [0.25, 0.3, 0.5,
 ROWS = 4  # segments
 
 
-def value(pool: Any, name: str, x: Any, given: Mapping[str, Any]) -> Any:
-    """Value of argument `name` in a call that pools the images x; `given` holds the preceding arguments."""
+def value(pool: Any, name: str, x: Any, earlier: Mapping[str, Any]) -> Any:
+    """Value of argument `name` in a call that pools the images x; `earlier` holds the preceding arguments."""
     if name not in _BY_NAME:
         hint = (
             f"give it to `@record(usual={{{name!r}: lambda x: ...}})` in `jaxpool/testing/oracle`"
@@ -29,23 +29,23 @@ def value(pool: Any, name: str, x: Any, given: Mapping[str, Any]) -> Any:
             f"jaxpool.{pool.name} has no usual value for its argument `{name}`: {hint}, or a "
             "value for every function to `jaxpool/testing/_usual.py`."
         )
-    return _BY_NAME[name](pool, x, given)
+    return _BY_NAME[name](pool, x, earlier)
 
 
-def _array(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
+def _array(pool: Any, x: Any, earlier: Mapping[str, Any]) -> Any:
     """The images, or for segment functions all image rows along one axis."""
     return x.reshape(-1, *x.shape[-2:]) if pool.takes("segment_ids") else x
 
 
-def _second(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
-    return x[..., ::-1, :] if "x" in given else x
+def _second(pool: Any, x: Any, earlier: Mapping[str, Any]) -> Any:
+    return x[..., ::-1, :] if "x" in earlier else x
 
 
-def _kernel(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
+def _kernel(pool: Any, x: Any, earlier: Mapping[str, Any]) -> Any:
     return np.array([[0, 1], [2, 1]]).astype(x.dtype)
 
 
-def _indices(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
+def _indices(pool: Any, x: Any, earlier: Mapping[str, Any]) -> Any:
     """A distinct index for each element, inside its 2x2 patch of an array of twice the size."""
     height, width = x.shape[-3:-1]
     rows, columns = np.indices((height, width))
@@ -56,15 +56,15 @@ def _indices(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
     return np.broadcast_to(flat, x.shape) if known else jnp.broadcast_to(flat, x.shape)
 
 
-def _boxes(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
+def _boxes(pool: Any, x: Any, earlier: Mapping[str, Any]) -> Any:
     """Boxes in multiples of a quarter pixel, which floats represent exactly."""
     size = np.array([*x.shape[-3:-1]] * 2, np.float32)
     return np.round(BOXES * size * 4) / 4
 
 
-def _images(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
+def _images(pool: Any, x: Any, earlier: Mapping[str, Any]) -> Any:
     # A single image, or one list of boxes per image.
-    if x.ndim == 3 or np.ndim(given["boxes"]) == 3:
+    if x.ndim == 3 or np.ndim(earlier["boxes"]) == 3:
         return LEFT_OUT
     count = x.shape[0] if isinstance(x.shape[0], int) else 1  # a symbolic batch size is at least 1
     return np.arange(len(BOXES), dtype=np.int32) % min(count, len(BOXES))
@@ -73,25 +73,25 @@ def _images(pool: Any, x: Any, given: Mapping[str, Any]) -> Any:
 _BY_NAME = {
     "x": _array,
     "y": _second,
-    "xs": lambda pool, x, given: (x, x[..., ::-1, :], x[..., :1]),
-    "features": lambda pool, x, given: (x, x[..., ::2, ::2, :]),  # a pyramid of two levels
-    "key": lambda pool, x, given: jax.random.key(0),
-    "window_shape": lambda pool, x, given: (2, 2),
-    "output_shape": lambda pool, x, given: (2, 2),
-    "strides": lambda pool, x, given: (2, 2),
-    "blur_shape": lambda pool, x, given: (3, 3),
+    "xs": lambda pool, x, earlier: (x, x[..., ::-1, :], x[..., :1]),
+    "features": lambda pool, x, earlier: (x, x[..., ::2, ::2, :]),  # a pyramid of two levels
+    "key": lambda pool, x, earlier: jax.random.key(0),
+    "window_shape": lambda pool, x, earlier: (2, 2),
+    "output_shape": lambda pool, x, earlier: (2, 2),
+    "strides": lambda pool, x, earlier: (2, 2),
+    "blur_shape": lambda pool, x, earlier: (3, 3),
     "kernel": _kernel,
-    "p": lambda pool, x, given: 3.0,
-    "rank": lambda pool, x, given: 0,
-    "k": lambda pool, x, given: 2,
-    "groups": lambda pool, x, given: 2,
-    "levels": lambda pool, x, given: (1, 2),
+    "p": lambda pool, x, earlier: 3.0,
+    "rank": lambda pool, x, earlier: 0,
+    "k": lambda pool, x, earlier: 2,
+    "groups": lambda pool, x, earlier: 2,
+    "levels": lambda pool, x, earlier: (1, 2),
     "indices": _indices,
-    "spatial_shape": lambda pool, x, given: tuple(2 * size for size in x.shape[-3:-1]),
+    "spatial_shape": lambda pool, x, earlier: tuple(2 * size for size in x.shape[-3:-1]),
     "boxes": _boxes,
     "batch_indices": _images,
-    "segment_ids": lambda pool, x, given: np.arange(math.prod(x.shape[:-2])) * 7 % ROWS,
-    "num_segments": lambda pool, x, given: ROWS,
+    "segment_ids": lambda pool, x, earlier: np.arange(math.prod(x.shape[:-2])) * 7 % ROWS,
+    "num_segments": lambda pool, x, earlier: ROWS,
 }
 # `where` mask over columns, for images and for rows. It is all False in some windows of two columns.
 COLUMNS = np.array([[True], [False], [False], [False], [True], [True]])
@@ -120,16 +120,19 @@ def samples(pool: Any) -> dict[str, dict[str, Any]]:
         return draw_values(rng, shape, dtype, kind)
 
     small = images(SMALL, "normal")
-    calls = {"small": pool.given(small), "integers": pool.given(images(SMALL, "ties", np.int32))}
+    calls = {
+        "small": pool.earlier(small),
+        "integers": pool.earlier(images(SMALL, "ties", np.int32)),
+    }
     long = {"window_shape": (2, 35)} if not pool.takes("output_shape", "window_shape") else {}
-    calls["long"] = pool.given(images(LONG, "normal"), **long)
+    calls["long"] = pool.earlier(images(LONG, "normal"), **long)
     if "special" in pool.covers:
-        calls["special values"] = pool.given(images(SMALL, "special"))
+        calls["special values"] = pool.earlier(images(SMALL, "special"))
     choices = {"ties": pool.ties, **CHOICES, **pool.choices}
     for name, values in choices.items():
         for choice in values if pool.takes(name) else ():
             label = f"with {name}" if isinstance(choice, np.ndarray) else f"{name}={choice}"
             # Reductions over whole axes need `initial` with a mask that may be all False.
             initial = {"initial": 0.5} if name == "where" and pool.takes("initial") else {}
-            calls[label] = pool.given(small, **{name: choice}, **initial)
+            calls[label] = pool.earlier(small, **{name: choice}, **initial)
     return calls

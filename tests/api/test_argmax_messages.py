@@ -55,13 +55,13 @@ MESSAGES = [
         lambda: jaxpool.max_unpool(Y, Y, (4, 4)),
         TypeError,
         "jaxpool.max_unpool: `indices` must be an array of integers; got indices.dtype=float32 "
-        f"{UNPOOL}. Pass what max_pool_with_argmax gave.",
+        f"{UNPOOL}. Pass the indices that max_pool_with_argmax returned.",
     ),
     (
         lambda: jaxpool.max_unpool(Y, AT[:1], (4, 4)),
         ValueError,
         "jaxpool.max_unpool: `indices` must be of the shape of y; got indices.shape=(1, 2, 2, 3) "
-        f"{UNPOOL}. Pass what max_pool_with_argmax gave beside y.",
+        f"{UNPOOL}. Pass the indices that max_pool_with_argmax returned with y.",
     ),
     (
         lambda: jaxpool.max_unpool(Y, AT + np.int32(16), (4, 4)),

@@ -116,7 +116,7 @@ def plan_and_pull(call, shape):
     return row, lambda x, dy: jax.vjp(call, x)[1](dy), (shape, jax.eval_shape(call, x).shape)
 
 
-@pytest.mark.parametrize(("name", "on"), by_turns(CALLS, PLATFORMS))
+@pytest.mark.parametrize(("name", "platform"), by_turns(CALLS, PLATFORMS))
 def test_programs_do_what_is_told(name, platform):
     call, shape = CALLS[name]
     row, pulled, shapes = plan_and_pull(call, shape)
@@ -128,7 +128,7 @@ def test_programs_do_what_is_told(name, platform):
     assert marks(pulled, platform, *shapes) - beside == both - beside
 
 
-@pytest.mark.parametrize("on", PLATFORMS)
+@pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("name", PASSES)
 def test_the_plan_is_what_kernels_read(monkeypatch, name, platform):
     """The very objects: every layout and step that a pass is told by is one that a kernel is handed."""

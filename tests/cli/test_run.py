@@ -370,7 +370,7 @@ def first_call(pool, x):
     with handing_over(checked):
         jax.block_until_ready(jax.jit(pool)(x))
     checked.compare()
-    return checked, [checked.found(each).said for each in found]
+    return checked, [checked.comparison(each).said for each in found]
 
 
 def max_pool(x):
@@ -413,7 +413,7 @@ def traced(pool, x):
     with handing_over(checked):
         jax.eval_shape(pool, x)
     checked.compare()
-    return [checked.found(each).said for each in found]
+    return [checked.comparison(each).said for each in found]
 
 
 def test_what_is_traced_and_never_run_is_not_compared():

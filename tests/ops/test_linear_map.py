@@ -165,8 +165,8 @@ def cotangents_of(f, *args):
     """Of every transposed linear map in the program of f the inputs whose cotangents it computes."""
     found = [eqn for eqn in equations_of(f, *args) if eqn.primitive.name == "jaxpool_linear_map"]
     transposed = [eqn for eqn in found if eqn.params["transposed"]]
-    assert all(len(eqn.outvars) == sum(eqn.params["given"]) for eqn in transposed)
-    return [eqn.params["given"] for eqn in transposed]
+    assert all(len(eqn.outvars) == sum(eqn.params["nonzero"]) for eqn in transposed)
+    return [eqn.params["nonzero"] for eqn in transposed]
 
 
 ONE = np.ones((3, 4), np.float32)
@@ -309,7 +309,7 @@ def test_what_is_given_is_a_constant():
     x, scale = jnp.arange(3.0), jnp.full(3, 2.0)
 
     def scaled(scale):
-        return linear_map(Scaled(), (scale,), (x,), given=(True,))[0]
+        return linear_map(Scaled(), (scale,), (x,), nonzero=(True,))[0]
 
     y, tangent = jax.jvp(scaled, (scale,), (scale,))
     np.testing.assert_array_equal(y, [0, 2, 4])
@@ -330,7 +330,7 @@ def test_another_error_has_no_word_on_modes():
 def test_cotangents_known_to_be_zero_are_sent_back_as_such():
     """Of two results of which nobody asks for one, jax may hand the rule no number at all."""
     aval = jax.typeof(jnp.ones(3))
-    params = {"op": Scaled(), "tree": jax.tree.structure((0,)), "given": (True,), "batch": ()}
+    params = {"op": Scaled(), "tree": jax.tree.structure((0,)), "nonzero": (True,), "batch": ()}
     transpose = ad.primitive_transposes[linear_p]
     known, asked = jnp.ones(3), ad.UndefinedPrimal(aval)
     scale, dx = transpose([ad.Zero(aval)], known, asked, transposed=False, **params)

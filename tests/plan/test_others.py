@@ -68,14 +68,14 @@ def test_long_tables_are_computed_and_large_kernels_loop():
     assert [others.joins_taps_in_a_loop(taps + more) for more in (0, 1)] == [False, True]
 
 
-@pytest.mark.parametrize("on", TUNING)
+@pytest.mark.parametrize("platform", TUNING)
 def test_each_element_is_compared_with_a_few_positions(platform):
     most = TUNING[platform].compared_positions
     found = [others.compares_positions(platform, most + more) for more in (0, 1)]
     assert found == [True, False]
 
 
-@pytest.mark.parametrize("on", TUNING)
+@pytest.mark.parametrize("platform", TUNING)
 def test_a_scan_is_kept_as_its_platform_keeps(platform):
     plan = others.plan_scan(platform)
     assert (plan.ways, plan.barrier) == (TUNING[platform].scan_ways, barrier_on(platform))
@@ -83,7 +83,7 @@ def test_a_scan_is_kept_as_its_platform_keeps(platform):
     assert plan.keys is (platform == "cpu")  # there comparisons take subnormal floats for zeros
 
 
-@pytest.mark.parametrize("on", TUNING)
+@pytest.mark.parametrize("platform", TUNING)
 def test_the_axis_of_a_scan_is_cut_into_blocks(platform):
     """On CPU; not one whose type says that it is sharded, nor where a size is not known."""
     assert (
@@ -325,7 +325,7 @@ def folded(shape, axes, bits=32, *, ties=False, platform="cpu", sharded=False):
         ((1 << 18,), (0,), {}, [(0, 8), (0, 8)]),
         ((1 << 18,), (0,), {"ties": True}, [(0, 8), (0, 8)]),
         (((1 << 15) - 1,), (0,), {}, []),
-        ((1 << 15,), (0,), {"on": "gpu"}, []),
+        ((1 << 15,), (0,), {"platform": "gpu"}, []),
         ((1 << 15,), (0,), {"sharded": True}, []),
         ((1 << 15,), (0,), {"bits": 16}, [(0, 8)]),
         ((1 << 15,), (0,), {"bits": 8}, []),

@@ -63,7 +63,7 @@ def test_where_ranks_stand():
     assert places(window, "lower") == tuple(sorted({(n - 1) // 2 for n in (4, 2, 6, 3)}))
 
 
-@pytest.mark.parametrize("on", ["cpu", "gpu"])
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_few_taps_are_ranked_by_comparators(platform):
     most = TUNING[platform].network_taps
     assert by_network(most, platform)
@@ -86,7 +86,8 @@ def test_long_windows_that_meet_are_walked_back():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("size", "on", "widen"), [(3, "cpu", "apart"), (3, "gpu", "fused"), (20, "portable", "fused")]
+    ("size", "platform", "widen"),
+    [(3, "cpu", "apart"), (3, "gpu", "fused"), (20, "portable", "fused")],
 )
 def test_windows_that_meet_send_in_one_step(dtype, size, platform, widen):
     shape = (1, 40, 40, 3)

@@ -16,7 +16,7 @@ from jaxpool._plan.tuning import LIMITS, TUNING
 
 
 @pytest.mark.parametrize(
-    ("on", "boxes", "tile"),
+    ("platform", "boxes", "tile"),
     [
         ("cpu", 8, (8, 16)),
         ("gpu", 128, (30, 40)),

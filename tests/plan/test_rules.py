@@ -180,7 +180,7 @@ class TestPlans:
                 if isinstance(found, type) and dataclasses.is_dataclass(found):
                     assert found.__dataclass_params__.frozen, found
 
-    @pytest.mark.parametrize("on", PLATFORMS)
+    @pytest.mark.parametrize("platform", PLATFORMS)
     def test_they_are_made_once_and_hashable(self, platform):
         def problem():
             window = make_window((2, 23, 22, 16), (5, 3), (2, 1), "SAME")

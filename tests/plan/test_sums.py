@@ -57,7 +57,7 @@ def positions(each):
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("on", ["cpu", "portable"])
+@pytest.mark.parametrize("platform", ["cpu", "portable"])
 def test_passes_add_up_every_window(platform, transposed):
     lengths = set()
     for taps, stride, dilation, pads in WINDOWS:
@@ -148,7 +148,7 @@ def test_a_small_array_is_padded_and_a_large_one_cut():
         assert found == [((1,), "bounded", regions)], rows
 
 
-@pytest.mark.parametrize("on", ["cpu", "portable"])
+@pytest.mark.parametrize("platform", ["cpu", "portable"])
 def test_parts_of_a_sum_have_as_many_taps_as_one_pass_at_most(platform):
     longest = TUNING[platform].longest_sum
     tall = (1, 40 * longest, 1, 64)
