@@ -224,7 +224,9 @@ def check_indices(
     `original` is the argument before its conversion: a NumPy array has known values even inside a trace.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
-        raise wrong_dtype("indices", "an array of integers", indices, f"Pass the indices that {pool} returned.")
+        raise wrong_dtype(
+            "indices", "an array of integers", indices, f"Pass the indices that {pool} returned."
+        )
     if indices.shape != y.shape:
         hint = f"Pass the indices that {pool} returned with {name}."
         raise ArgumentError("indices", f"of the shape of {name}", indices.shape, hint, of="shape")
