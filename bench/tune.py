@@ -97,7 +97,7 @@ def fields() -> dict[str, Field]:
             text = lines[node.lineno - 1].partition("# ")[2]
             unit, _, reason = ("", "", text) if switch else text.partition(": ")
             heading = re.findall(r"# NOTES: (.*)", "\n".join(lines[: node.lineno]))[-1]
-            found[name] = Field(name, unit, reason, heading)
+            found[name] = Field(name, unit[:1].lower() + unit[1:], reason, heading)
     return found
 
 

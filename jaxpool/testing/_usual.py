@@ -121,18 +121,18 @@ def samples(pool: Any) -> dict[str, dict[str, Any]]:
 
     small = images(SMALL, "normal")
     calls = {
-        "small": pool.earlier(small),
-        "integers": pool.earlier(images(SMALL, "ties", np.int32)),
+        "small": pool.given(small),
+        "integers": pool.given(images(SMALL, "ties", np.int32)),
     }
     long = {"window_shape": (2, 35)} if not pool.takes("output_shape", "window_shape") else {}
-    calls["long"] = pool.earlier(images(LONG, "normal"), **long)
+    calls["long"] = pool.given(images(LONG, "normal"), **long)
     if "special" in pool.covers:
-        calls["special values"] = pool.earlier(images(SMALL, "special"))
+        calls["special values"] = pool.given(images(SMALL, "special"))
     choices = {"ties": pool.ties, **CHOICES, **pool.choices}
     for name, values in choices.items():
         for choice in values if pool.takes(name) else ():
             label = f"with {name}" if isinstance(choice, np.ndarray) else f"{name}={choice}"
             # Reductions over whole axes need `initial` with a mask that may be all False.
             initial = {"initial": 0.5} if name == "where" and pool.takes("initial") else {}
-            calls[label] = pool.earlier(small, **{name: choice}, **initial)
+            calls[label] = pool.given(small, **{name: choice}, **initial)
     return calls

@@ -206,7 +206,7 @@ def test_messages_about_the_array_and_the_geometry(name):
     f = getattr(jaxpool, name)
     assert raised(lambda: f([1.0], (1,))) == (
         TypeError,
-        f"jaxpool.{name}: `x` must be an array; got x=[1.0]. Pass jnp.asarray(x).",
+        f"jaxpool.{name}: `x` must be an array; got x=[1.0] (window_shape=(1,)). Pass jnp.asarray(x).",
     )
     kind, message = raised(lambda: f(X, (2, 2), (0, 1)))
     assert kind is ValueError

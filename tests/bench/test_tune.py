@@ -131,7 +131,7 @@ def test_a_report_says_what_was_chosen_and_whether_it_holds():
     lines = []
     tune.tune(FIELDS["table_row"], "cpu", SMALL[-1:], 0.0, lines.append)
     said = "\n".join(lines)
-    assert said.startswith("table_row = 12 on cpu, in elements next to each other\n")
+    assert said.startswith("table_row = 12 on cpu, in contiguous elements\n")
     assert '(bench/NOTES.md, "Tables")' in said
     assert "chosen: axes (1, 2): 9 terms, in place, 9 regions" in said
     assert "if 11:  axes (1, 2): 9 terms, through tables" in said
@@ -145,7 +145,7 @@ def test_a_threshold_that_no_case_is_near():
 
 
 def test_the_list_shows_the_values_of_every_platform():
-    assert "table_row = 12 | never, elements next to each other" in tune.listed()
+    assert "table_row = 12 | never, contiguous elements" in tune.listed()
     assert tune.listed().count("\n") == len(FIELDS)
 
 

@@ -225,7 +225,7 @@ def test_groups_that_work():
     x = np.zeros((2, 4, 4, 12), np.float32)
     assert refusal(ValueError, jaxpool.maxout, x, 6, **where) == (
         "jaxpool.maxout: `groups` must be a positive int that divides the axis of size 12, a multiple of "
-        "its 4 shards; got groups=6 (x.shape=(2, 4, 4, 12), axis=-1). Each group has as many elements."
+        "its 4 shards; got groups=6 (x.shape=(2, 4, 4, 12)). Each group has as many elements."
     )
 
 
