@@ -19,7 +19,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.apply import Autodiff, apply, apply_kept
+from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._shards.adaptive import adaptive_pool
 from jaxpool._shards.place import Place, place_by_type
 
@@ -155,9 +155,9 @@ def adaptive_max_pool_with_argmax(
     if ties == "split":
         y = apply(adaptive_max_op(window, ties), autodiff, x)
         first = adaptive_max_op(window, "first", index=True)
-        _, tap = apply_kept(first, autodiff, lax.stop_gradient(x))
+        _, tap = apply_with_residual(first, autodiff, lax.stop_gradient(x))
     else:
-        y, tap = apply_kept(adaptive_max_op(window, ties, index=True), autodiff, x)
+        y, tap = apply_with_residual(adaptive_max_op(window, ties, index=True), autodiff, x)
     return y, window_position(tap, window)
 
 

@@ -31,7 +31,7 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.positions import window_position
-from jaxpool._ops.apply import Autodiff, applied, apply, apply_kept
+from jaxpool._ops.apply import Autodiff, applied, apply, apply_with_residual
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.place import place_by_type
@@ -118,9 +118,11 @@ def chosen(
         return y, indices
     if ties == "split":
         y = apply(pool_op(window, "max", "split"), autodiff, x)
-        _, index = apply_kept(SelectPool(window, "max", "first"), autodiff, lax.stop_gradient(x))
+        _, index = apply_with_residual(
+            SelectPool(window, "max", "first"), autodiff, lax.stop_gradient(x)
+        )
     else:
-        y, index = apply_kept(SelectPool(window, "max", ties), autodiff, x)
+        y, index = apply_with_residual(SelectPool(window, "max", ties), autodiff, x)
     return y, window_position(index, window)
 
 

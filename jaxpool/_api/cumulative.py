@@ -20,7 +20,7 @@ from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_int
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._ops.apply import Autodiff, apply, apply_kept
+from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.cumulative import Running, Which
 from jaxpool._shards.split import check_whole
 
@@ -69,7 +69,7 @@ def _with_argmax(
     autodiff: Autodiff,
 ) -> tuple[Array, Array]:
     op, args = _cumulative(kind, x, axis, reverse, reset, ties, autodiff)
-    y, index = apply_kept(op, autodiff, *args)
+    y, index = apply_with_residual(op, autodiff, *args)
     return y, index.astype(np.int32)
 
 

@@ -29,8 +29,8 @@ from jaxpool._shards.split import check_whole
 
 # Added to a level before rounding down, as in torchvision: a box of exactly the size of a level reaches it.
 _ROUNDING = 1e-6
-_FURTHEST_LEVEL = 1024  # more than the exponents of floats need
-_LEVEL = f"an int from -{_FURTHEST_LEVEL} to {_FURTHEST_LEVEL}"
+_MAX_LEVEL = 1024  # more than the exponents of floats need
+_LEVEL = f"an int from -{_MAX_LEVEL} to {_MAX_LEVEL}"
 
 
 @public
@@ -115,7 +115,7 @@ def multilevel_roi_align(
     )
     if not is_int(canonical_level):
         raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.", TypeError)
-    if abs(operator.index(canonical_level)) > _FURTHEST_LEVEL:
+    if abs(operator.index(canonical_level)) > _MAX_LEVEL:
         raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.")
     if not isinstance(aligned, bool):
         raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)

@@ -239,10 +239,10 @@ def _kept(op: Op, types: Sequence[Any], output: Any) -> tuple[jax.ShapeDtypeStru
         return ()
     if op.linear_in_x:
         return tuple(types[op.inputs :])
-    if op.keeps_inputs:
-        return (*types, output) if op.keeps_output else tuple(types)
-    if op.keeps_value:
-        return (output, *types[op.inputs :][: op.given_kept])
+    if op.residual_has_inputs:
+        return (*types, output) if op.residual_has_output else tuple(types)
+    if op.residual_is_output:
+        return (output, *types[op.inputs :][: op.saved_extra_args])
     return tuple(
         jax.tree.leaves(jax.eval_shape(functools.partial(op.primal, "portable"), *types)[1])
     )

@@ -28,7 +28,7 @@ from jaxpool._arguments.sizes import (
     per_axis,
 )
 from jaxpool._kernels.dtypes import as_float
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.fractional import Fractional, FractionalMean, FractionalPool, RandomAxis
 from jaxpool._ops.random_pool import (
     StochasticPool,
@@ -163,7 +163,7 @@ def _of_shards(op: Fractional, x: Array, samples: Array) -> Array:
     """Run the op on x, per device if x is sharded along axes that are not pooled."""
     place = place_by_type(x)
     if place is None:
-        return apply_given(op, x, *samples)[0]
+        return apply_with_extra_args(op, x, *samples)[0]
     y: Array = on_shards(Local(op), place, x, *map(place.part, samples))
     return y
 

@@ -29,7 +29,7 @@ from jaxpool._arguments.sizes import check_countable, is_int, known_sizes, per_a
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import float_dtype
 from jaxpool._kernels.segments import within
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.boxes import BoxMax
 from jaxpool._ops.regions import BoxMean, box_mean, boxes_at_once
 from jaxpool._shards.place import shard_axes
@@ -294,7 +294,7 @@ def box_max(
         return jnp.zeros((count, *cells, x.shape[-1]), x.dtype)
     extra_args = tuple(jax.lax.stop_gradient(array) for array in extra_args)
     op = BoxMax(cells, scale, ties, x.shape[:3])
-    return gathered(lambda *xs: apply_given(op, *xs)[0], 3, 1, x, *extra_args)
+    return gathered(lambda *xs: apply_with_extra_args(op, *xs)[0], 3, 1, x, *extra_args)
 
 
 def cells_of(argument: str, value: Any) -> tuple[int, ...]:

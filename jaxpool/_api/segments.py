@@ -24,7 +24,7 @@ from jaxpool._arguments.sizes import check_countable, is_int, known_sizes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, as_float, losing
 from jaxpool._kernels.segments import scattered, within
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
 from jaxpool._shards.split import check_whole
 
@@ -75,7 +75,7 @@ def _select(
     if 0 in (count, x.shape[0]):
         return jnp.full((count, *x.shape[1:]), losing(x.dtype, kind), x.dtype)
     op = SegmentSelect(kind, ties, count, is_sorted)
-    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask)
+    return gathered(lambda *xs: apply_with_extra_args(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask)
 
 
 @public
@@ -216,13 +216,13 @@ def segment_max_with_argmax(
     order: Literal["first", "last"] = "last" if ties == "last" else "first"
 
     def max_and_row(x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        y, (_, chosen) = apply_given(
+        y, (_, chosen) = apply_with_extra_args(
             SegmentSelect("max", order, count, indices_are_sorted), x, *extra_args
         )
         if ties == "split":
-            y = apply_given(SegmentSelect("max", ties, count, indices_are_sorted), x, *extra_args)[
-                0
-            ]
+            y = apply_with_extra_args(
+                SegmentSelect("max", ties, count, indices_are_sorted), x, *extra_args
+            )[0]
         named = (chosen >= 0) & (chosen < rows)
         return y, jnp.where(named, chosen, np.int32(rows))
 
@@ -323,7 +323,7 @@ def _sum(
 
     def pooled(x: Array, ids: Array, *mask: Array) -> Array:
         extra_args = (ids, _rows(ids, count, is_sorted, *mask), *mask) if mean else (ids, *mask)
-        return apply_given(SegmentSum(count, is_sorted, mean), x, *extra_args)[0]
+        return apply_with_extra_args(SegmentSum(count, is_sorted, mean), x, *extra_args)[0]
 
     return gathered(pooled, 1, x.ndim - 1, wide, *extra_args)
 

@@ -106,7 +106,7 @@ class _Sharded(Wrapper):
         if place.manual:
             with shard_axes(place.names):
                 return pool(*args, **kwargs)
-        hidden_axes = place.untold(x)
+        hidden_axes = place.non_explicit_axes(x)
         if not hidden_axes:
             return pool(*args, **kwargs)
         return _explicitly(hidden_axes, place, operand, x, pool, args, kwargs)

@@ -21,11 +21,11 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._kernels.dtypes import accumulator, as_float, losing
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, log_of_sums
 
 
-def _heat(temperature: Any, scaled: str) -> float:
+def _check_temperature(temperature: Any, scaled: str) -> float:
     rule = "a finite number above 0"
     if isinstance(temperature, (Array, np.ndarray)):
         raise ArgumentError("temperature", rule, temperature, scaled, TypeError, static=False)
@@ -48,7 +48,7 @@ def _arguments(
     `scaled` is the hint for an array temperature, which may be traced: how to scale x instead.
     """
     x = as_array(x)
-    divisor = _heat(temperature, scaled)
+    divisor = _check_temperature(temperature, scaled)
     count, ids_and_mask = arguments(x, segment_ids, num_segments, where, is_sorted)
     wide = as_float(x)
     # XLA multiplies by the inverse of a constant, so the inverse must be a normal number too.
@@ -105,7 +105,7 @@ def segment_softmax(
     if 0 in (segments.count, x.shape[0]):
         return jnp.zeros_like(x)
     op = SegmentSoftmax(segments, divisor)
-    return gathered(lambda *xs: apply_given(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask)
+    return gathered(lambda *xs: apply_with_extra_args(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask)
 
 
 @public

@@ -32,7 +32,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.apply import apply, apply_given
+from jaxpool._ops.apply import apply, apply_with_extra_args
 from jaxpool._ops.reduction import MeanOver, reduce
 from jaxpool._shards.adaptive import adaptive_pool
 from jaxpool._shards.place import Place, gathered, place_by_type
@@ -169,7 +169,7 @@ def global_avg_pool(
         return whole_pool("mean", place, x, pooled, mask, keepdims)
     masks = () if mask is None else (mask,)
     op = MeanOver(pooled, tuple(x.shape[axis] for axis in pooled))
-    y = apply_given(op, dtypes.as_float(x), *masks)[0]
+    y = apply_with_extra_args(op, dtypes.as_float(x), *masks)[0]
     return y if keepdims else lax.squeeze(y, pooled)
 
 

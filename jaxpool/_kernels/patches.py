@@ -166,7 +166,7 @@ def chosen_tap(laid: Array, y: Array, window: Window, ties: Order) -> Array:
     return lax.select(jnp.isnan(y), chosen(True), chosen(False))
 
 
-def stands_at(tap: Array, window: Window) -> Array:
+def tap_mask(tap: Array, window: Window) -> Array:
     """Mask of the laid out windows that is True at the flat `tap` of each window."""
     taps = tap_axes(window)
     shape = laid_out(tap.shape, window)

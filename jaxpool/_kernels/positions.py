@@ -325,7 +325,7 @@ def read_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:
     return lax.transpose(ordered, np.argsort(order).tolist())
 
 
-def put_apart(y: Array, position: Array, axis: int, size: int) -> Array:
+def scatter_sorted(y: Array, position: Array, axis: int, size: int) -> Array:
     """Scatter y into zeros of `size` along an axis, at strictly ascending positions.
 
     Each element is written at most once, so the result does not depend on the order of the writes.

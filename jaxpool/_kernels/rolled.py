@@ -282,14 +282,14 @@ def _level(walk: Walk, key: Array, y: Array, fill: Any, *xs: Array) -> State:
     return lax.max(count, lax.full_like(count, 1)), *sums
 
 
-def pick_level(walk: Walk, key: Array, y: Array, fill: Any, x: Array) -> Array:
+def pick_tied_mean(walk: Walk, key: Array, y: Array, fill: Any, x: Array) -> Array:
     """Mean of x over the taps of each window whose keys equal y."""
     count, total = _level(walk, key, y, fill, cast(x, accumulator(x.dtype)))
     return cast(total / count.astype(total.dtype), x.dtype)
 
 
-def route_level(walk: Walk, key: Array, y: Array, fill: Any, dy: Array) -> Array:
-    """Transpose of `pick_level`."""
+def route_tied_mean(walk: Walk, key: Array, y: Array, fill: Any, dy: Array) -> Array:
+    """Transpose of `pick_tied_mean`."""
     (count,) = _level(walk, key, y, fill)
     wide = cast(dy, accumulator(dy.dtype))
 

@@ -64,7 +64,7 @@ def _lowered(index: Array, pass_: Pass) -> Array:
         return grow(only(_chose(piece, index, step), within).astype(dtype), fill=0)
 
     source = Source([index], [0], step.transposed)
-    layout = in_one_region(step.transposed, spare_turn=True)
+    layout = in_one_region(step.transposed, extra_position=True)
     joined = functools.partial(functools.reduce, lax.max)
     return carry_out(layout, step.axes, [source], term, joined)
 

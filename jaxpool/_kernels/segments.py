@@ -42,7 +42,7 @@ def stored_rows(y: Array, ids: Array) -> Array:
     return rows.at[at].get(mode="promise_in_bounds")
 
 
-def beside_rows(y: Array, ids: Array) -> Array:
+def gather_rows(y: Array, ids: Array) -> Array:
     """`of_rows`, but rows in no segment read an arbitrary entry, which saves a select."""
     at = lax.clamp(np.int32(0), ids, np.int32(y.shape[0] - 1))
     return y.at[at].get(mode="promise_in_bounds")

@@ -137,7 +137,7 @@ def broadcast_like(value: Any, like: Array) -> Array:
     return reshard(whole, wanted) if known and current.spec != wanted.spec else whole
 
 
-def holds_nothing(x: Array) -> bool:
+def is_empty(x: Array) -> bool:
     """True if x has no elements.
 
     Callers then skip the scaled evaluation, whose transpose in jax drops the mesh axes over which x varies.

@@ -146,7 +146,7 @@ def _ones(x: Array, counting: Array | None, dtype: DType) -> Array:
     return jnp.broadcast_to(counting, x.shape).astype(dtype)
 
 
-def pick_level(
+def pick_tied_mean(
     tangent: Array, x: Array, window: Window, kind: Kind, counting: Array | None = None
 ) -> Array:
     """Mean of `tangent` over the elements of each window of x that tie with its maximum or minimum.
@@ -158,10 +158,10 @@ def pick_level(
     return _mean_of_tied(sums, counts).astype(tangent.dtype)
 
 
-def route_level(
+def route_tied_mean(
     dy: Array, x: Array, y: Array, window: Window, kind: Kind, counting: Array | None = None
 ) -> Array:
-    """Transpose of `pick_level`, where y is the pooled x.
+    """Transpose of `pick_tied_mean`, where y is the pooled x.
 
     An element attains the maximum of some window exactly if it ties with the least maximum of all windows that
     cover it.

@@ -29,8 +29,8 @@ from jaxpool._kernels.patches import (
     laid_out,
     lay_out,
     put_back,
-    stands_at,
     tap_axes,
+    tap_mask,
 )
 from jaxpool._ops.op import Op
 from jaxpool._ops.reduction import fold_of
@@ -68,7 +68,7 @@ class LaidOut(Op):
         back = functools.partial(self.transpose, platform, residual)
         return jax.linear_transpose(back, y)((x_dot,))[0]
 
-    def turned_window(self, ndim: int) -> Window:
+    def transposed_window(self, ndim: int) -> Window:
         """The window of a transposed array of rank `ndim`."""
         axis_order, _ = in_front(self.window, ndim)
         dims = [
@@ -78,7 +78,7 @@ class LaidOut(Op):
 
     def transposed(self, x: Array) -> tuple[Array, Window]:
         """Return x and the window with the axes of unequal windows in front."""
-        return lax.transpose(x, in_front(self.window, x.ndim)[0]), self.turned_window(x.ndim)
+        return lax.transpose(x, in_front(self.window, x.ndim)[0]), self.transposed_window(x.ndim)
 
     def returned(self, y: Array) -> Array:
         """Undo `transposed`."""
@@ -96,7 +96,7 @@ class LaidOut(Op):
 
     def grid_and_max(self, platform: Platform, x: Array) -> tuple[Array, Array, Window]:
         """The grid of x and the maximum of each window, both stored, and the transposed window."""
-        by, window = barrier_on(platform), self.turned_window(x.ndim)
+        by, window = barrier_on(platform), self.transposed_window(x.ndim)
         laid = materialise(by, lambda x: lay_out(*self.transposed(x), losing(x.dtype, "max")), x)
         return laid, materialise(by, functools.partial(_greatest, platform, window), laid), window
 
@@ -123,7 +123,7 @@ class AdaptiveSelect(LaidOut):
 
     def transpose(self, platform: Platform, tap: Array, dy: Array) -> tuple[Array]:
         share, window = self.transposed(dy.astype(accumulator(dy.dtype)))
-        return self.sent(share, window, dy.dtype, stands_at(tap, window))
+        return self.sent(share, window, dy.dtype, tap_mask(tap, window))
 
 
 @dataclasses.dataclass(frozen=True)

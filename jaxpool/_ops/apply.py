@@ -83,7 +83,7 @@ def applied(op: Op, *xs: Array) -> Array:
     return apply(op, "jvp", *xs)
 
 
-def apply_kept(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
+def apply_with_residual(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
     """Apply `op` and return the output and the residual. The residual has no derivative."""
     if autodiff == "jvp" or not _differentiates(*xs[: op.inputs]):
         return value_and_residual(op, *xs)
@@ -113,9 +113,9 @@ def in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
         return _in_reverse(function, *xs)  # forward mode: pass autodiff="jvp"
 
 
-def apply_given(op: Op, *args: Array) -> tuple[Array, Any]:
+def apply_with_extra_args(op: Op, *args: Array) -> tuple[Array, Any]:
     """Apply `op` in both modes and return the output and the residual.
 
-    Extra arguments have no derivative, except those of a linear op with `differentiable_given`.
+    Extra arguments have no derivative, except those of a linear op with `differentiable_residual`.
     """
     return value_and_residual(op, *args)

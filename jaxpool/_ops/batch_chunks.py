@@ -12,7 +12,7 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.op import partitioned
-from jaxpool._plan.others import turns_of_batch
+from jaxpool._plan.others import batch_chunks_of
 from jaxpool._plan.problem import Platform
 
 
@@ -31,7 +31,7 @@ def map_in_chunks(
     shape = tuple(int(n) if is_int(n) else None for n in first.shape)
     # A loop along a partitioned batch would make XLA gather it on every device.
     whole = 0 in window.axes or is_sharded(first) or partitioned.value
-    chunks = 1 if whole else turns_of_batch(shape, platform)
+    chunks = 1 if whole else batch_chunks_of(shape, platform)
     if chunks == 1:
         return f(*arrays)
     length = first.shape[0] // chunks

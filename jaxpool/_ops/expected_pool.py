@@ -1,6 +1,6 @@
 """Expected value of a stochastic pool: the mean of each window with the weights max(x, 0).
 
-With w = max(x, 0) it is sum(w^2) / sum(w). If a sum leaves the range of the dtype, the scaled evaluation (`careful`)
+With w = max(x, 0) it is sum(w^2) / sum(w). If a sum leaves the range of the dtype, the scaled evaluation (`scaled`)
 divides by the largest weight; see `ranged`.
 """
 
@@ -17,7 +17,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window, resized
 from jaxpool._kernels import slices
 from jaxpool._ops.moves import State, ratio
-from jaxpool._ops.ranged import EMPTY, RangedOp, Shares, amended, between, graded, share
+from jaxpool._ops.ranged import ALL_ZERO, RangedOp, Shares, amended, between, share, with_status
 from jaxpool._ops.scaled import Stages, in_stages, largest, spread_of, sum_of, widened
 from jaxpool._plan.problem import Platform
 
@@ -35,22 +35,22 @@ class ExpectedPool(RangedOp):
         wide = widened(x, self.window)
         return wide, (wide > 0).astype(wide.dtype), lax.max(wide, lax.full_like(wide, 0))
 
-    def plain(self, x: Array) -> tuple[Array, Array]:
+    def direct(self, x: Array) -> tuple[Array, Array]:
         weight = self._weights(x)[2]
         total = sum_of(self.window, weight, stored=True)
         y = sum_of(self.window, weight * weight) / total
-        return y, graded(between(total, REACH), total == 0)
+        return y, with_status(between(total, REACH), total == 0)
 
-    def outside(self, platform: Platform, grade: Array, y: Array, x: Array) -> Array:
+    def outside(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
         """A window whose weights are all 0 gave y = 0 / 0, which its first element replaces."""
 
         def first(y: Array, x: Array) -> Array:
             return jnp.where(y == y, y, self._first(widened(x, self.window)))
 
-        def careful(y: Array, x: Array) -> Array:
-            return self.carefully(platform, x)
+        def scaled(y: Array, x: Array) -> Array:
+            return self.scaled_in_chunks(platform, x)
 
-        amended_y: Array = lax.cond(grade == EMPTY, first, careful, y, x)
+        amended_y: Array = lax.cond(status == ALL_ZERO, first, scaled, y, x)
         return amended_y
 
     def _first(self, x: Array) -> Array:
@@ -78,7 +78,7 @@ class ExpectedPool(RangedOp):
         total = sum_of(self.window, self._weights(x)[2])
         return jnp.logical_or(between(total, REACH), lax.stop_gradient(total) == 0)
 
-    def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+    def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         _, step, weight = self._weights(xs[0])
         total = sum_of(self.window, weight)
         first, once = sum_of(self.window, weight * dots[0]), sum_of(self.window, step * dots[0])
@@ -88,17 +88,17 @@ class ExpectedPool(RangedOp):
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         total = sum_of(self.window, self._weights(xs[0])[2], stored=True)
         sure = between(total, REACH)
-        (part,), grades = share(dy, 1 / jnp.where(sure, total, 1), sure, total == 0)
-        return (part, part * y), grades
+        (part,), statuses = share(dy, 1 / jnp.where(sure, total, 1), sure, total == 0)
+        return (part, part * y), statuses
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
+    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         _, step, weight = self._weights(xs[0])
         once = spread_of(self.window, shares[0], stored=True)
         dx = 2 * weight * once - step * spread_of(self.window, shares[1])
         return (dx.astype(xs[0].dtype),)
 
     def completed(
-        self, platform: Platform, grade: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
+        self, platform: Platform, status: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
         """If all weights of a window are 0, its first element receives the whole cotangent."""
 
@@ -106,9 +106,9 @@ class ExpectedPool(RangedOp):
             alone = jnp.where(shares[0] == 0, dy.astype(shares[0].dtype), 0)
             return dx + self._first_back(alone).astype(dx.dtype)
 
-        return (amended(platform, grade != EMPTY, more, dxs[0]),)
+        return (amended(platform, status != ALL_ZERO, more, dxs[0]),)
 
-    def careful(self, x: Array) -> Array:
+    def scaled(self, x: Array) -> Array:
         wide, _, weight = self._weights(x)
         stages, total = self._stages(weight)
         (square,) = stages.gather((1.0,), _squares)
@@ -121,7 +121,7 @@ class ExpectedPool(RangedOp):
         stages = in_stages(weight, self.window, 1.0, 0, largest(0))
         return stages, stages.gather((1.0,), _ratios)[0]
 
-    def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+    def scaled_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         _, step, weight = self._weights(xs[0])
         stages, total = self._stages(weight)
         moving = step * dots[0]
@@ -133,7 +133,7 @@ class ExpectedPool(RangedOp):
         usual = jnp.where(stages.high == 0, self._first(dots[0]), usual)
         return jnp.where(jnp.isinf(stages.high), shared, usual)
 
-    def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+    def scaled_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
         _, step, weight = self._weights(xs[0])
         stages, total = self._stages(weight)
         high = stages.high

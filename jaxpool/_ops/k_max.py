@@ -14,7 +14,7 @@ from jaxpool._kernels import rank, slices
 from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import in_bytes, index_dtype
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import int32_range, put_apart
+from jaxpool._kernels.positions import int32_range, scatter_sorted
 from jaxpool._ops.op import Op, partitioned
 from jaxpool._plan.others import compares_positions, sorts_for_top_k
 from jaxpool._plan.problem import Platform, barrier_on
@@ -65,4 +65,4 @@ class KMax(Op):
         # Comparisons vectorise, but the program grows with `count`.
         if compares_positions(platform, self.count):
             return (functools.reduce(lax.add, map(sent, range(self.count))),)
-        return (put_apart(dy, index, self.axis, self.size),)
+        return (scatter_sorted(dy, index, self.axis, self.size),)

@@ -16,7 +16,7 @@ from jaxpool._arguments.arrays import vary_together
 from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels.dtypes import accumulator, float_dtype
 from jaxpool._kernels.weighted import Weighted, read_one_of
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.op import Op
 from jaxpool._ops.regions import BoxMean
 from jaxpool._plan.problem import Platform
@@ -36,7 +36,7 @@ class LevelMean(Op):
     levels: tuple[tuple[int, int, int], ...]  # B, H, W of each level
 
     linear_in_x = True
-    differentiable_given = True
+    differentiable_residual = True
 
     @property
     def inputs(self) -> int:
@@ -111,4 +111,4 @@ def level_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Array:
     dtype = float_dtype(xs[0].dtype)
     xs = vary_together([x.astype(dtype) for x in xs], *extra_args)
     levels: Any = tuple(x.shape[:3] for x in xs)
-    return apply_given(LevelMean(op, levels), *xs, *extra_args)[0]
+    return apply_with_extra_args(LevelMean(op, levels), *xs, *extra_args)[0]

@@ -1,7 +1,7 @@
 """The two JAX primitives behind all ops, with their AD, batching and lowering rules.
 
 `compute` evaluates an op. Its JVP rule computes output and residual by the op's primal, and the tangent by
-`linear_map` with that residual. JAX differentiates kernels only with respect to residuals (`differentiable_given`).
+`linear_map` with that residual. JAX differentiates kernels only with respect to residuals (`differentiable_residual`).
 
 `linear_map` pairs an op's hand-written linear map with its transpose: the transpose of the primitive is the primitive
 in the other direction. All AD modes run the op's kernels, and only the residual is saved for the backward pass. The
@@ -75,12 +75,12 @@ def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
     xs, extra_args = args[: op.inputs], args[op.inputs :]
     if op.linear_in_x:
         return linear_map(op, extra_args, xs, nonzero=(True,) * len(xs))[0], extra_args
-    if op.keeps_inputs:
-        y = compute(op, "value_beside", *args)
-        return y, (args, y) if op.keeps_output else args
-    if op.keeps_value:
+    if op.residual_has_inputs:
+        y = compute(op, "value_with_residual", *args)
+        return y, (args, y) if op.residual_has_output else args
+    if op.residual_is_output:
         y = compute(op, "value", *args)
-        return y, (y, *extra_args[: op.given_kept])
+        return y, (y, *extra_args[: op.saved_extra_args])
     output: tuple[Array, Any] = compute(op, "primal", *args)
     return output
 
@@ -261,7 +261,7 @@ def _jvp_compute(primals: Any, tangents: Any, *, op: Op, what: str, batch: tuple
 
 
 def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
-    """Residuals are constants, unless the op has `differentiable_given`."""
+    """Residuals are constants, unless the op has `differentiable_residual`."""
     count = params["tree"].num_leaves
     ys = linear_p.bind(*primals, **params)
     dots, out_dots = tangents[count:], [_zero(jax.typeof(y)) for y in ys]
@@ -271,7 +271,7 @@ def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
     moved = {
         which: dot
         for which, dot in enumerate(tangents[:count])
-        if params["op"].differentiable_given and not isinstance(dot, ad.Zero)
+        if params["op"].differentiable_residual and not isinstance(dot, ad.Zero)
     }
     if moved:
         residual_dots = _by_residual(primals, moved, tuple(params.items()))

@@ -1,7 +1,7 @@
 """Generalised-mean (GeM) pools, `mean(max(x, eps)^p)^(1/p)`.
 
-The direct evaluation (`plain`) sums the powers. If a sum leaves the range of the dtype, the scaled evaluation
-(`careful`) divides by the element with the largest power. See `ranged` and `scaled`.
+The direct evaluation (`direct`) sums the powers. If a sum leaves the range of the dtype, the scaled evaluation
+(`scaled`) divides by the element with the largest power. See `ranged` and `scaled`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._ops.moves import State, departure, divided, moved
 from jaxpool._ops.power_pool import to
-from jaxpool._ops.ranged import RangedOp, Shares, between, graded, share
+from jaxpool._ops.ranged import RangedOp, Shares, between, share, with_status
 from jaxpool._ops.scaled import (
     Highest,
     Stages,
@@ -91,7 +91,7 @@ class MeanPool(RangedOp):
     def inputs(self) -> int:
         return 1 if self.p is not None else 2
 
-    def is_plain(self, *extra_args: Array) -> bool:
+    def has_direct_evaluation(self, *extra_args: Array) -> bool:
         return not extra_args or not varies_along(extra_args[0], self.window)
 
     def _taken(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
@@ -107,11 +107,11 @@ class MeanPool(RangedOp):
         raw = x.astype(wide.dtype)
         return jnp.where(raw > self._least(wide), 1, jnp.where(raw == wide, 0.5, 0))
 
-    def plain(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
+    def direct(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
         wide, p = self._taken(x, *extra_args)
         total = sum_of(self.window, _power(wide, p))
         mean = total / element_counts(self.window, "real", total)
-        return lax.exp(lax.log(mean) / p), graded(self._near(mean, p))
+        return lax.exp(lax.log(mean) / p), with_status(self._near(mean, p))
 
     def _near(self, mean: Array, p: Any) -> Array:
         return between(mean, 66) & (lax.abs(lax.stop_gradient(jnp.asarray(p))) > 2.0**-4)
@@ -126,7 +126,7 @@ class MeanPool(RangedOp):
     def _descent(self, y: Array, p: Any) -> Array:
         return _power(y, 1 - p) / element_counts(self.window, "real", y)
 
-    def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+    def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, p = self._taken(*xs)
         weight, terms = _power(wide, p - 1), []
         if dots[0] is not None:
@@ -142,7 +142,7 @@ class MeanPool(RangedOp):
         right = self.right(y, *xs)
         return share(dy, self._descent(jnp.where(right, y, 1), p), right)
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
+    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         wide, p = self._taken(*xs)
         whole = _power(wide, p - 1) * spread_of(self.window, *shares)
         cotangents = [(whole * self._share(xs[0], wide)).astype(xs[0].dtype)]
@@ -165,7 +165,7 @@ class MeanPool(RangedOp):
             return largest(0) if p > 0 else least
         return lambda low, window: jnp.where(p > 0, window_max(low, window, 0), least(low, window))
 
-    def careful(self, x: Array, *extra_args: Array) -> Array:
+    def scaled(self, x: Array, *extra_args: Array) -> Array:
         wide, p = self._taken(x, *extra_args)
         stages = self._stages(wide, p)
         if isinstance(p, float) and abs(p) >= 2.0**-4:
@@ -195,7 +195,7 @@ class MeanPool(RangedOp):
         steep = jnp.where(near, (square - mean * mean) / 2, apart)
         return jnp.where(bounded & jnp.logical_not(jnp.isinf(y)), y * steep, 0)
 
-    def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+    def scaled_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, p = self._taken(*xs)
         stages, terms = self._stages(wide, p), []
         if dots[0] is not None:
@@ -207,7 +207,7 @@ class MeanPool(RangedOp):
             terms.append(self.slope(stages, y, p) * dots[1])
         return sum(terms[1:], terms[0])
 
-    def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+    def scaled_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
         wide, p = self._taken(*xs)
         stages = self._stages(wide, p)
         steep = jnp.where(jnp.isinf(y), 0, dy / element_counts(self.window, "real", y))

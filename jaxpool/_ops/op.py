@@ -33,16 +33,16 @@ class Op:
     # Number of inputs of the linear map. The arguments after them are extra arguments, such as a `where` mask.
     inputs = 1
     # True if JAX may differentiate the "portable" linear maps with respect to the residual.
-    differentiable_given = False
+    differentiable_residual = False
     # True if the op is linear in its inputs: `value` is `linear`, and the residual is the extra arguments.
     linear_in_x = False
-    # True if the residual is all arguments, and with `keeps_output` the output too. All keep their own derivatives.
-    keeps_inputs = False
-    keeps_output = True
-    # True if the residual is the output, with its own derivative, and the first `given_kept` extra arguments.
-    # Second derivatives then need `differentiable_given`.
-    keeps_value = False
-    given_kept = 0
+    # True if the residual is all arguments, and with `residual_has_output` the output. All have their own derivatives.
+    residual_has_inputs = False
+    residual_has_output = True
+    # True if the residual is the output, with its own derivative, and the first `saved_extra_args` extra arguments.
+    # Second derivatives then need `differentiable_residual`.
+    residual_is_output = False
+    saved_extra_args = 0
     # True if `primal` (`stores_inputs`) or the linear maps (`stores_residual`) compare arguments with results of an
     # earlier pass. XLA must store such arguments, as it may recompute them with another rounding.
     stores_inputs = False
@@ -61,8 +61,8 @@ class Op:
         """The output when no derivative is taken."""
         return self.primal(platform, *xs)[0]
 
-    def value_beside(self, platform: Platform, *xs: Array) -> Array:
-        """The output of an op with `keeps_inputs` when a derivative is taken."""
+    def value_with_residual(self, platform: Platform, *xs: Array) -> Array:
+        """The output of an op with `residual_has_inputs` when a derivative is taken."""
         return self.value(platform, *xs)
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:

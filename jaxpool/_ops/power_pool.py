@@ -14,7 +14,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels.predicates import all_of
 from jaxpool._ops.apply import apply
 from jaxpool._ops.moves import POLYNOMIAL, State, power, ratio, size, size_to
-from jaxpool._ops.ranged import EMPTY, RangedOp, Shares, between, graded, share
+from jaxpool._ops.ranged import ALL_ZERO, RangedOp, Shares, between, share, with_status
 from jaxpool._ops.scaled import (
     Stages,
     in_stages,
@@ -75,28 +75,28 @@ class NormPool(RangedOp):
     window: Window
     p: float
 
-    def is_plain(self, *extra_args: Array) -> bool:
+    def has_direct_evaluation(self, *extra_args: Array) -> bool:
         return self.p not in (1, math.inf)
 
     def _taken(self, x: Array) -> tuple[Array, float]:
         wide = widened(x, self.window)
         return wide, within(self.p, wide.dtype)
 
-    def plain(self, x: Array) -> tuple[Array, Array]:
+    def direct(self, x: Array) -> tuple[Array, Array]:
         wide, p = self._taken(x)
         y = _root(sum_of(self.window, size_to(wide, p)), p)
-        return y, graded(self._near(y, p), y == 0)
+        return y, with_status(self._near(y, p), y == 0)
 
     def _near(self, y: Array, p: float) -> Array:
         return between(y, min(_reach(p) / p, 100.0))
 
-    def outside(self, platform: Platform, grade: Array, y: Array, x: Array) -> Array:
+    def outside(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
         """y, if it is 0 only for windows of zeros; the scaled evaluation, if powers underflow or overflow."""
         wide, p = self._taken(x)
         usual = jnp.logical_or(wide == 0, lax.abs(wide) > 2.0 ** -(100 / max(p, 1)))
-        right = jnp.logical_and(grade == EMPTY, all_of(usual))
+        right = jnp.logical_and(status == ALL_ZERO, all_of(usual))
         result: Array = lax.cond(
-            right, lambda y, x: y, lambda y, x: self.carefully(platform, x), y, x
+            right, lambda y, x: y, lambda y, x: self.scaled_in_chunks(platform, x), y, x
         )
         return result
 
@@ -112,7 +112,7 @@ class NormPool(RangedOp):
         """`y^(1 - p)`; 1 if y is 0, whose elements have slope 0."""
         return to(jnp.where(y == 0, 1, y), 1 - p)
 
-    def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+    def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, p = self._taken(xs[0])
         return sum_of(self.window, _slope(wide, p) * dots[0]) * self._descent(y, p)
 
@@ -121,11 +121,11 @@ class NormPool(RangedOp):
         slope = self._descent(jnp.where(sure, y, 1), within(self.p, y.dtype))
         return share(dy, slope, sure, y == 0)
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
+    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         wide, p = self._taken(xs[0])
         return ((_slope(wide, p) * spread_of(self.window, *shares)).astype(xs[0].dtype),)
 
-    def careful(self, x: Array) -> Array:
+    def scaled(self, x: Array) -> Array:
         if self.p == math.inf:
             wide = size(widened(x, self.window))
             return apply(SelectPool(self.window, "max", "first"), "jvp", wide)
@@ -146,9 +146,9 @@ class NormPool(RangedOp):
     def _stages(self, wide: Array, p: float) -> Stages:
         return in_stages(wide, self.window, p, 0, largest(0), lax.abs(wide))
 
-    def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        if not self.is_plain():
-            return super().careful_linear(xs, y, dots)
+    def scaled_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+        if not self.has_direct_evaluation():
+            return super().scaled_linear(xs, y, dots)
         wide, p = self._taken(xs[0])
         dot = jnp.where(_still(wide), 0, dots[0])
 
@@ -157,9 +157,9 @@ class NormPool(RangedOp):
 
         return _where_beyond(y, more, self._moved(wide, y, p, dot))
 
-    def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        if not self.is_plain():
-            return super().careful_transpose(xs, y, dy)
+    def scaled_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+        if not self.has_direct_evaluation():
+            return super().scaled_transpose(xs, y, dy)
         wide, p = self._taken(xs[0])
 
         def more(dx: Array) -> Array:
@@ -180,7 +180,7 @@ class NormPool(RangedOp):
     def _smaller(self, wide: Array) -> tuple[Array, Array]:
         """Inputs and norms, scaled down so that norms of finite numbers are finite. Derivatives do not change."""
         small = wide * 2.0**-32
-        return small, self.careful(small)
+        return small, self.scaled(small)
 
     def _flat(self, y: Array) -> Array:
         return jnp.logical_or(y == 0, jnp.isinf(y))

@@ -20,7 +20,7 @@ from jaxpool._kernels.dtypes import DType, accumulator, as_float, cast, float_dt
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import first_taps
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.chosen import chosen_stages, fold, pick, send
 from jaxpool._ops.expected_pool import ExpectedPool
 from jaxpool._ops.op import Op
@@ -110,5 +110,5 @@ class StochasticPool(Op):
 def drawn(op: StochasticPool, x: Array, *chance: Array) -> Array:
     """The elements that `chance` draws, or without it their expected values."""
     if chance:
-        return apply_given(op, x, *chance)[0]
+        return apply_with_extra_args(op, x, *chance)[0]
     return ranged(ExpectedPool(op.window), as_float(x))

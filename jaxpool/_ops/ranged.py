@@ -1,7 +1,7 @@
 """Pools of powers and exponentials with two evaluations: direct sums, and scaled sums outside the range of the dtype.
 
-The direct evaluation (`plain` and `plain_*` methods) sums powers or exponentials with the passes of a sum pool. If a
-total is too large, too small or NaN, the scaled evaluation (`careful` and `careful_*` methods) replaces it. The choice
+The direct evaluation (`direct` and `direct_*` methods) sums powers or exponentials with the passes of a sum pool. If a
+total is too large, too small or NaN, the scaled evaluation (`scaled` and `scaled_*` methods) replaces it. The choice
 is made at run time, in the value and again in the derivative. The residual is the inputs and the unrounded output.
 """
 
@@ -20,7 +20,7 @@ from jax.custom_batching import custom_vmap
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.predicates import all_of
-from jaxpool._kernels.slices import holds_nothing
+from jaxpool._kernels.slices import is_empty
 from jaxpool._ops.apply import applied
 from jaxpool._ops.batch_chunks import map_in_chunks
 from jaxpool._ops.equations import stages_of
@@ -31,26 +31,30 @@ from jaxpool._plan.stages import OpPlan, taps
 
 
 @custom_vmap
-def least_of(grades: Array) -> Array:
+def least_of(statuses: Array) -> Array:
     """The minimum of range statuses, over all examples of a `vmap` together."""
-    return jnp.min(grades, initial=SURE)
+    return jnp.min(statuses, initial=IN_RANGE)
 
 
 @least_of.def_vmap
-def _least_of_batch(size: int, mapped: list[bool], grades: Array) -> tuple[Array, bool]:
-    return least_of(grades), False
+def _least_of_batch(size: int, mapped: list[bool], statuses: Array) -> tuple[Array, bool]:
+    return least_of(statuses), False
 
 
 Shares = tuple[Array, ...]
 
 # Range status of a window: in range; only zeros, which norms handle separately; out of range.
-SURE, EMPTY, OUT = 2, 1, 0
+IN_RANGE, ALL_ZERO, OUT_OF_RANGE = 2, 1, 0
 
 
-def graded(sure: Array, empty: Array | None = None) -> Array:
+def with_status(sure: Array, empty: Array | None = None) -> Array:
     """The range status of each window."""
-    rest = np.int8(OUT) if empty is None else jnp.where(empty, np.int8(EMPTY), np.int8(OUT))
-    return jnp.where(sure, np.int8(SURE), rest)
+    rest = (
+        np.int8(OUT_OF_RANGE)
+        if empty is None
+        else jnp.where(empty, np.int8(ALL_ZERO), np.int8(OUT_OF_RANGE))
+    )
+    return jnp.where(sure, np.int8(IN_RANGE), rest)
 
 
 def between(x: Array, bits: float) -> Array:
@@ -71,79 +75,81 @@ class RangedOp(Op):
     """An op with a direct evaluation within a range. Its first input is x; other arguments may be differentiable."""
 
     window: Window
-    differentiable_given = True
-    keeps_inputs = True
+    differentiable_residual = True
+    residual_has_inputs = True
 
     def plan(self, platform: Platform, *types: Any) -> OpPlan:
         """The passes of the direct evaluation, or of the scaled evaluation if there is no other."""
-        y = jax.eval_shape(self.careful, *types)
-        ways: tuple[Any, ...] = self.careful, self.careful_linear, self.careful_transpose
-        if self.is_plain(*types[1:]):
-            ways = self.plain, self.plain_linear, self._plain_back
+        y = jax.eval_shape(self.scaled, *types)
+        ways: tuple[Any, ...] = self.scaled, self.scaled_linear, self.scaled_transpose
+        if self.has_direct_evaluation(*types[1:]):
+            ways = self.direct, self.direct_linear, self._direct_back
         calls = zip(ways, (types, (types, y, types[: self.inputs]), (types, y, y)), strict=True)
         walked = taps(self.window, "walked")
         value, linear, back = (stages_of(platform, way, *args) or walked for way, args in calls)
-        why = (BEYOND,) if self.is_plain(*types[1:]) else ()
+        why = (BEYOND,) if self.has_direct_evaluation(*types[1:]) else ()
         return OpPlan(value, linear, back, why=why)
 
-    def _plain_back(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        return self.plain_transpose(xs, y, dy, self.shares(xs, y, dy)[0])
+    def _direct_back(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+        return self.direct_transpose(xs, y, dy, self.shares(xs, y, dy)[0])
 
-    def plain(self, *xs: Array) -> tuple[Array, Array]:
+    def direct(self, *xs: Array) -> tuple[Array, Array]:
         """The output by direct sums, and the range status of each window."""
-        raise TypeError(f"{type(self).__name__} describes no plain way")
+        raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
-    def careful(self, *xs: Array) -> Array:
+    def scaled(self, *xs: Array) -> Array:
         """The output by scaled sums, for any inputs."""
-        raise TypeError(f"{type(self).__name__} describes no careful way")
+        raise TypeError(f"{type(self).__name__} has no scaled evaluation")
 
-    def is_plain(self, *extra_args: Array) -> bool:
+    def has_direct_evaluation(self, *extra_args: Array) -> bool:
         """Whether the op has a direct evaluation."""
         return True
 
-    def outside(self, platform: Platform, grade: Array, y: Array, *xs: Array) -> Array:
-        """The output if `plain` returned y and `grade`, the minimum over all windows, is not SURE."""
-        return self.carefully(platform, *xs)
+    def outside(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Array:
+        """The output if `direct` returned y and `status`, the minimum over all windows, is not IN_RANGE."""
+        return self.scaled_in_chunks(platform, *xs)
 
-    def carefully(self, platform: Platform, *xs: Array) -> Array:
-        """`careful`, evaluated in chunks of the batch."""
+    def scaled_in_chunks(self, platform: Platform, *xs: Array) -> Array:
+        """`scaled`, evaluated in chunks of the batch."""
         y: Array = map_in_chunks(
-            platform, self.window, lambda *xs: (self.careful(*xs),), xs, xs[:1]
+            platform, self.window, lambda *xs: (self.scaled(*xs),), xs, xs[:1]
         )[0]
         return y
 
     def right(self, y: Array, *xs: Array) -> Array:
-        """Mask of the windows in which `plain_linear` is accurate, derived from the output."""
+        """Mask of the windows in which `direct_linear` is accurate, derived from the output."""
         raise TypeError(f"{type(self).__name__} has no range")
 
-    def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+    def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         """The tangent of y within the range. Zero tangents in `dots` are None."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
-    def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+    def scaled_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         """The tangent of y for any inputs."""
-        return _pushed(self.careful, xs, dots)
+        return _pushed(self.scaled, xs, dots)
 
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
-        """The cotangents that `plain_transpose` spreads over the windows, and the range status of each window."""
+        """The cotangents that `direct_transpose` spreads over the windows, and the range status of each window."""
         raise TypeError(f"{type(self).__name__} describes no shares")
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
-        """The cotangents of the inputs, if no window is OUT."""
+    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
+        """The cotangents of the inputs, if no window is OUT_OF_RANGE."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
-    def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+    def scaled_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
         """The cotangents of any inputs."""
-        return tuple(jax.vjp(self.careful, *xs)[1](dy))
+        return tuple(jax.vjp(self.scaled, *xs)[1](dy))
 
     def value(self, platform: Platform, *xs: Array) -> Array:
-        if not self.is_plain(*xs[1:]):
-            return self.carefully(platform, *xs)
-        y, grades = self.plain(*xs)
-        if holds_nothing(y):
+        if not self.has_direct_evaluation(*xs[1:]):
+            return self.scaled_in_chunks(platform, *xs)
+        y, statuses = self.direct(*xs)
+        if is_empty(y):
             return y
-        grade = least_of(grades)
-        return amended(platform, grade == SURE, lambda y: self.outside(platform, grade, y, *xs), y)
+        status = least_of(statuses)
+        return amended(
+            platform, status == IN_RANGE, lambda y: self.outside(platform, status, y, *xs), y
+        )
 
     def linear(self, platform: Platform, residual: Any, *dots: Array | None) -> Array:
         xs, y = residual
@@ -153,25 +159,25 @@ class RangedOp(Op):
             rest = iter(moved)
             return [None if dot is None else next(rest) for dot in dots]
 
-        def careful(xs: Any, y: Array, *moved: Array) -> Array:
+        def scaled(xs: Any, y: Array, *moved: Array) -> Array:
             def part(y: Array, *rest: Array) -> tuple[Array]:
-                return (self.careful_linear(rest[: len(xs)], y, spread(rest[len(xs) :])),)
+                return (self.scaled_linear(rest[: len(xs)], y, spread(rest[len(xs) :])),)
 
             y_dot: Array = map_in_chunks(platform, self.window, part, (y, *xs, *moved), (y,))[0]
             return y_dot
 
-        if not self.is_plain(*xs[1:]):
-            return careful(xs, y, *moved)
-        if holds_nothing(y):
-            return self.plain_linear(xs, y, spread(moved))
+        if not self.has_direct_evaluation(*xs[1:]):
+            return scaled(xs, y, *moved)
+        if is_empty(y):
+            return self.direct_linear(xs, y, spread(moved))
 
         right = all_of(self.right(y, *xs))
         for dot in moved:
             right = jnp.logical_and(right, all_of(moderate(dot)))
         result: Array = lax.cond(
             right,
-            lambda xs, y, *moved: self.plain_linear(xs, y, spread(moved)),
-            careful,
+            lambda xs, y, *moved: self.direct_linear(xs, y, spread(moved)),
+            scaled,
             xs,
             y,
             *moved,
@@ -183,31 +189,31 @@ class RangedOp(Op):
         (dy,) = dys
 
         def part(y: Array, dy: Array, *xs: Array) -> tuple[Array, ...]:
-            return self.careful_transpose(xs, y, dy.astype(y.dtype))
+            return self.scaled_transpose(xs, y, dy.astype(y.dtype))
 
-        def careful() -> tuple[Array, ...]:
+        def scaled() -> tuple[Array, ...]:
             return map_in_chunks(platform, self.window, part, (y, dy, *xs), xs[: self.inputs])
 
-        if not self.is_plain(*xs[1:]):
-            return careful()
-        shares, grades = self.shares(xs, y, dy)
-        grade = least_of(grades)
+        if not self.has_direct_evaluation(*xs[1:]):
+            return scaled()
+        shares, statuses = self.shares(xs, y, dy)
+        status = least_of(statuses)
         # This cast is exact: `ranged` rounds y to the dtype of x, so dy had this dtype before it was widened.
         dy = dy.astype(xs[0].dtype)
 
-        def plain() -> tuple[Array, ...]:
-            dxs = self.plain_transpose(xs, y, dy.astype(y.dtype), shares)
-            return self.completed(platform, grade, dy, shares, dxs)
+        def direct() -> tuple[Array, ...]:
+            dxs = self.direct_transpose(xs, y, dy.astype(y.dtype), shares)
+            return self.completed(platform, status, dy, shares, dxs)
 
-        if holds_nothing(y):
-            return plain()
-        result: tuple[Array, ...] = one_of(platform, grade > OUT, plain, careful)
+        if is_empty(y):
+            return direct()
+        result: tuple[Array, ...] = one_of(platform, status > OUT_OF_RANGE, direct, scaled)
         return result
 
     def completed(
-        self, platform: Platform, grade: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
+        self, platform: Platform, status: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
-        """`dxs` of `plain_transpose`, plus the terms of all-zero windows if `grade` is EMPTY. dy is not widened."""
+        """`dxs` of `direct_transpose`, plus the terms of all-zero windows if `status` is EMPTY. dy is not widened."""
         return dxs
 
 
@@ -226,23 +232,23 @@ def amended(platform: Platform, right: Array, amend: Callable[[Any], Any], y: An
 
 
 def one_of(
-    platform: Platform, right: Array, plain: Callable[[], Any], careful: Callable[[], Any]
+    platform: Platform, right: Array, direct: Callable[[], Any], scaled: Callable[[], Any]
 ) -> Any:
-    """`plain()` if it is `right`, else `careful()`.
+    """`direct()` if it is `right`, else `scaled()`.
 
-    A branch keeps its operands in memory until it ends. Therefore `plain` runs outside of a branch, and
-    `careful` overwrites its result if that is not right.
+    A branch keeps its operands in memory until it ends. Therefore `direct` runs outside of a branch, and
+    `scaled` overwrites its result if that is not right.
     """
     if not amends_in_place(platform):
-        return lax.cond(right, plain, careful)
-    return amended(platform, right, lambda _: careful(), plain())
+        return lax.cond(right, direct, scaled)
+    return amended(platform, right, lambda _: scaled(), direct())
 
 
 def share(dy: Array, slope: Array, sure: Array, empty: Array | None = None) -> tuple[Shares, Array]:
-    """`dy * slope` in windows that are `sure`, else 0, and the range status, OUT if the product is out of range."""
+    """`dy * slope` in windows that are `sure`, else 0, and the range status of the product."""
     product = jnp.where(sure, dy * slope, 0)
     in_range = jnp.logical_or(between(product, 100), dy == 0)
-    return (product,), graded(jnp.logical_and(sure, in_range), empty)
+    return (product,), with_status(jnp.logical_and(sure, in_range), empty)
 
 
 def _pushed(f: Any, xs: Any, dots: Any) -> Array:

@@ -26,7 +26,7 @@ from jaxpool._kernels.keys import is_negative, zeros_signed
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.reduce import attained
 from jaxpool._kernels.split_ties import pick_tied, route_tied, tied_taps
-from jaxpool._ops.apply import Autodiff, apply, apply_given
+from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
 from jaxpool._ops.chosen import chosen_stages, pick, send, walk_over
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
@@ -166,7 +166,7 @@ class RankPool(Op):
             return pick(self.window, x_dot, residual, platform)
         if unrolled(self.window):
             return pick_tied(x_dot, residual, self.window)
-        return rolled.pick_level(*self._level(platform, residual), x_dot)
+        return rolled.pick_tied_mean(*self._level(platform, residual), x_dot)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         if self.ties != "split":
@@ -174,7 +174,7 @@ class RankPool(Op):
         if unrolled(self.window):
             problem = problem_of(self.window, dy, platform, self.window.unpooled(dy.shape))
             return (route_tied(dy, residual, plan_ties(problem)),)
-        return (rolled.route_level(*self._level(platform, residual), dy),)
+        return (rolled.route_tied_mean(*self._level(platform, residual), dy),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,4 +269,6 @@ def _reduced(op: RankPool, autodiff: Autodiff, x: Array, *mask: Array) -> Array:
     takes_part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
     others = [axis for axis in range(x.ndim) if axis not in over.axes]
     takes_part = np.expand_dims(takes_part.transpose(np.argsort(over.axes)), others)
-    return apply_given(over, wide, slices.broadcast_like(takes_part, x))[0].astype(x.dtype)
+    return apply_with_extra_args(over, wide, slices.broadcast_like(takes_part, x))[0].astype(
+        x.dtype
+    )

@@ -21,7 +21,7 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, is_float
 from jaxpool._kernels.keys import is_negative, zeros_signed
 from jaxpool._kernels.positions import element_of_rank
-from jaxpool._ops.apply import Autodiff, apply, apply_given
+from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.others import Fold, loses_nan, plan_fold, reduces_as_floats
 from jaxpool._plan.problem import Platform
@@ -206,5 +206,5 @@ def reduce(
         return reduce(lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=wide)
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
     mask = () if where is None else (where,)
-    y = apply_given(op, x, *mask)[0] if mask else apply(op, autodiff, x)
+    y = apply_with_extra_args(op, x, *mask)[0] if mask else apply(op, autodiff, x)
     return y if keepdims else lax.squeeze(y, axes)

@@ -17,7 +17,7 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels import regions
 from jaxpool._kernels.dtypes import DType, accumulator, float_dtype
 from jaxpool._kernels.weighted import Weighted, read, send
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.op import Op
 from jaxpool._plan import regions as plans
 from jaxpool._plan.problem import Platform
@@ -45,7 +45,7 @@ BY_GROUPS = "some boxes of one image at a time"
 
 def rows(x: Array, at: Array, back: Array) -> Array:
     """The rows of x at positions `at`, with zeros for positions out of bounds. `back` is the inverse of `at`."""
-    return apply_given(Rows(), x, at, back)[0]
+    return apply_with_extra_args(Rows(), x, at, back)[0]
 
 
 def in_pixels(boxes: Array, scale: float) -> Array:
@@ -80,7 +80,7 @@ class BoxMean(Op):
     sizes: tuple[int, ...] = ()  # B, H, W
 
     linear_in_x = True
-    differentiable_given = True
+    differentiable_residual = True
 
     def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
         if self.by_pixels(platform):
@@ -229,7 +229,7 @@ class BoxMean(Op):
 def box_mean(op: BoxMean, x: Array, boxes: Array, *images: Array) -> Array:
     """Evaluate `op` on images x, with forward- and reverse-mode derivatives."""
     x = vary_together([x.astype(float_dtype(x.dtype))], boxes, *images)[0]
-    return apply_given(dataclasses.replace(op, sizes=x.shape[:3]), x, boxes, *images)[0]
+    return apply_with_extra_args(dataclasses.replace(op, sizes=x.shape[:3]), x, boxes, *images)[0]
 
 
 def boxes_at_once(op: BoxMean, channels: Any, samples: int) -> int | None:

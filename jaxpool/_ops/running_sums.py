@@ -10,7 +10,7 @@ from jax import numpy as jnp
 
 from jaxpool._kernels.dtypes import accumulator, cast
 from jaxpool._kernels.scan import fading_sums, level_difference
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.cumulative import Running, scan_of, scan_stages
 from jaxpool._ops.linear_map import value
 from jaxpool._ops.op import Op
@@ -25,8 +25,8 @@ class Powers(Op):
     The final result does not depend on m: m scales the sum, and adding m to the logarithm of the sum cancels this.
     """
 
-    differentiable_given = True
-    keeps_value = True
+    differentiable_residual = True
+    residual_is_output = True
 
     def value(self, platform: Platform, x: Array, largest: Array) -> Array:
         return lax.exp(level_difference(x, largest))
@@ -65,6 +65,6 @@ def running_log_of_sums(x: Array, axis: int) -> Array:
     """
     wide = cast(x, accumulator(x.dtype))
     largest = value(Running("max", "first", axis, False), lax.stop_gradient(wide))
-    powers = apply_given(Powers(), wide, largest)[0]
-    sums = apply_given(FadingSum(axis), powers, largest)[0]
+    powers = apply_with_extra_args(Powers(), wide, largest)[0]
+    sums = apply_with_extra_args(FadingSum(axis), powers, largest)[0]
     return cast(largest + lax.log(sums), x.dtype)

@@ -19,7 +19,7 @@ from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import checked_position, put_in_order
 from jaxpool._kernels.segments import (
-    beside_rows,
+    gather_rows,
     masked,
     of_rows,
     scattered,
@@ -94,7 +94,7 @@ class SegmentSelect(Op):
         """Mask of the elements of x that attain the extremum of their segment; arbitrary for rows in no segment."""
         casts = casts_to_compare(platform) and x.dtype == jnp.bfloat16
         wide = x.astype(np.float32) if casts else decode(x)
-        tied = lax.eq(wide, beside_rows(decoded, ids))
+        tied = lax.eq(wide, gather_rows(decoded, ids))
         # A scatter propagates NaN, so a NaN that takes part is the extremum.
         if is_float(wide.dtype):
             tied = tied | lax.ne(wide, wide)
@@ -172,9 +172,9 @@ class SegmentSelect(Op):
         if self._sends_to_chosen(platform, dy, ids.shape[0]):
             rows = ids.shape[0]
             return (put_in_order(dy, checked_position(chosen, rows), [0], [rows]),)
-        mine = beside_rows(chosen, ids)  # a row in no segment is never selected
+        mine = gather_rows(chosen, ids)  # a row in no segment is never selected
         number = lax.broadcasted_iota(np.int32, mine.shape, 0)
-        return (jnp.where(mine == number, beside_rows(dy, ids), 0),)
+        return (jnp.where(mine == number, gather_rows(dy, ids), 0),)
 
 
 @dataclasses.dataclass(frozen=True)

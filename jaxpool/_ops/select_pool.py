@@ -22,10 +22,10 @@ from jaxpool._kernels.select import select, select_value
 from jaxpool._kernels.select_and_scatter import select_and_scatter, window_extremes
 from jaxpool._kernels.split_ties import (
     Words,
-    pick_level,
     pick_tied,
-    route_level,
+    pick_tied_mean,
     route_tied,
+    route_tied_mean,
     tie_masks,
 )
 from jaxpool._ops.linear_map import traced_for
@@ -110,8 +110,8 @@ class InputPool(Op):
     kind: Kind
     ties: Order
 
-    keeps_inputs = True
-    keeps_output = False
+    residual_has_inputs = True
+    residual_has_output = False
 
     @property
     def _by_tap(self) -> SelectPool:
@@ -139,7 +139,7 @@ class InputPool(Op):
     def value(self, platform: Platform, x: Array) -> Array:
         return self._by_tap.value(platform, x)
 
-    def value_beside(self, platform: Platform, x: Array) -> Array:
+    def value_with_residual(self, platform: Platform, x: Array) -> Array:
         problem = problem_of(self.window, x, platform)
         if not scatters(problem):
             return self.value(platform, x)
@@ -226,11 +226,11 @@ class LevelPool(Op):
 
     def linear(self, platform: Platform, residual: tuple[Array, ...], x_dot: Array) -> Array:
         x, _, *real = residual
-        return pick_level(x_dot, x, self.window, self.kind, *real)
+        return pick_tied_mean(x_dot, x, self.window, self.kind, *real)
 
     def transpose(self, platform: Platform, residual: tuple[Array, ...], dy: Array) -> tuple[Array]:
         x, y, *real = residual
-        return (route_level(dy, x, y, self.window, self.kind, *real),)
+        return (route_tied_mean(dy, x, y, self.window, self.kind, *real),)
 
 
 def pool_op(window: Window, kind: Kind, ties: Ties | Order, *, index: bool = False) -> Op:

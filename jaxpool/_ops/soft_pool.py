@@ -12,7 +12,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._ops.moves import State, divided, exponential
-from jaxpool._ops.ranged import RangedOp, Shares, between, graded, share
+from jaxpool._ops.ranged import RangedOp, Shares, between, share, with_status
 from jaxpool._ops.scaled import (
     Stages,
     in_stages,
@@ -48,7 +48,7 @@ class SoftPool(RangedOp):
         """x, and the temperature if it is an array."""
         return 1 if self.temperature is not None else 2
 
-    def is_plain(self, *extra_args: Array) -> bool:
+    def has_direct_evaluation(self, *extra_args: Array) -> bool:
         return self.temperature is not None or not varies_along(extra_args[0], self.window)
 
     def _taken(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
@@ -80,7 +80,7 @@ class SoftPool(RangedOp):
         """y with 0 for windows without a selected element."""
         return jnp.where(extra_args[-2], 0, y) if self.masked else y
 
-    def _careful_sums(
+    def _scaled_sums(
         self, stages: Stages, moments: int, *extra_args: Array, by_temperature: bool = False
     ) -> State:
         """The sum of `exp((x - m) / temperature)`, and its `moments`: the sums times powers of (x - m)."""
@@ -91,7 +91,7 @@ class SoftPool(RangedOp):
         total, *rest = stages.gather([ones, *sums], exponential(by_temperature=by_temperature))
         return total + extra_args[-2].astype(total.dtype), *rest
 
-    def plain_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+    def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, temperature = self._plainly(*xs)
         terms, extra_args = [], xs[1:]
         if dots[0] is not None:
@@ -111,7 +111,7 @@ class SoftPool(RangedOp):
         """The tangent of y for a tangent of x, within the range."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
-    def plain_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
+    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         wide, temperature = self._plainly(*xs)
         dx = self._counted(self._pulled(wide, temperature, shares), 0, *xs[1:])
         cotangents = [dx.astype(xs[0].dtype)]
@@ -132,23 +132,23 @@ class SoftPool(RangedOp):
         """The derivative of the output with respect to the temperature."""
         raise TypeError(f"{type(self).__name__} describes no slope")
 
-    def careful_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+    def scaled_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, temperature = self._taken(*xs)
         stages, terms = self._stages(wide, temperature), []
         if dots[0] is not None:
             x_dot = self._counted(dots[0], 0, *xs[1:])
-            terms.append(self._careful_pushed(stages, x_dot, *xs[1:]))
+            terms.append(self._scaled_pushed(stages, x_dot, *xs[1:]))
         if dots[1:] and dots[1] is not None:
             terms.append(self.slope(stages, *xs[1:]) * dots[1])
         return sum(terms[1:], terms[0])
 
-    def _careful_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
-        raise TypeError(f"{type(self).__name__} describes no careful linear map")
+    def _scaled_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
+        raise TypeError(f"{type(self).__name__} describes no scaled linear map")
 
-    def careful_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+    def scaled_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
         wide, temperature = self._taken(*xs)
         stages = self._stages(wide, temperature)
-        dx = self._counted(self._careful_pulled(stages, dy, *xs[1:]), 0, *xs[1:])
+        dx = self._counted(self._scaled_pulled(stages, dy, *xs[1:]), 0, *xs[1:])
         cotangents = [dx.astype(xs[0].dtype)]
         if self.inputs == 2:
             cotangents.append(
@@ -156,18 +156,18 @@ class SoftPool(RangedOp):
             )
         return tuple(cotangents)
 
-    def _careful_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
-        raise TypeError(f"{type(self).__name__} describes no careful transpose")
+    def _scaled_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
+        raise TypeError(f"{type(self).__name__} describes no scaled transpose")
 
 
 class LogSumExpPool(SoftPool):
     """`temperature * log(sum of exp(x / temperature))`."""
 
-    def plain(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
+    def direct(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
         wide, temperature = self._plainly(x, *extra_args)
         y = temperature * lax.log(self._total(lax.exp(wide / temperature), *extra_args))
         right = self.right(y, x, *extra_args)
-        return y, graded(right)
+        return y, with_status(right)
 
     def right(self, y: Array, x: Array, *extra_args: Array) -> Array:
         temperature = self._taken(x, *extra_args)[1]
@@ -187,34 +187,34 @@ class LogSumExpPool(SoftPool):
     def _pulled(self, x: Array, temperature: Any, shares: Shares) -> Array:
         return lax.exp(divided(x, temperature)) * spread_of(self.window, *shares)
 
-    def careful(self, x: Array, *extra_args: Array) -> Array:
+    def scaled(self, x: Array, *extra_args: Array) -> Array:
         wide, temperature = self._taken(x, *extra_args)
         stages = self._stages(wide, temperature)
-        (total,) = self._careful_sums(stages, 0, *extra_args)
+        (total,) = self._scaled_sums(stages, 0, *extra_args)
         return self._of_some(stages.high + temperature * lax.log(total), *extra_args)
 
     def slope(self, stages: Stages, *extra_args: Array) -> Array:
-        total, moment = self._careful_sums(stages, 1, *extra_args, by_temperature=True)
+        total, moment = self._scaled_sums(stages, 1, *extra_args, by_temperature=True)
         return lax.log(total) - moment / total
 
-    def _careful_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
-        (total,) = self._careful_sums(stages, 0, *extra_args)
+    def _scaled_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
+        (total,) = self._scaled_sums(stages, 0, *extra_args)
         return stages.gather((x_dot,), exponential())[0] / total
 
-    def _careful_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
-        (total,) = self._careful_sums(stages, 0, *extra_args)
+    def _scaled_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
+        (total,) = self._scaled_sums(stages, 0, *extra_args)
         return stages.spread((dy / total,), exponential())[0]
 
 
 class SoftmaxPool(SoftPool):
     """The mean of x, weighted by `exp(x / temperature)`."""
 
-    def plain(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
+    def direct(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
         wide, temperature = self._plainly(x, *extra_args)
         weight, total = self._weights(wide, temperature, *extra_args)
         # An infinite element of weight 0 contributes 0, not NaN.
         moment = jnp.where(weight == 0, 0, wide * weight)
-        return sum_of(self.window, moment) / total, graded(between(total, REACH))
+        return sum_of(self.window, moment) / total, with_status(between(total, REACH))
 
     def _weights(self, x: Array, temperature: Any, *extra_args: Array) -> tuple[Array, Array]:
         # Weights out of range stay finite, because their derivatives are multiplied by 0.
@@ -241,8 +241,8 @@ class SoftmaxPool(SoftPool):
         wide, temperature = self._plainly(*xs)
         total = self._weights(wide, temperature, *xs[1:])[1]
         right = between(total, REACH)
-        (part,), grades = share(dy, 1 / jnp.where(right, total, 1), right)
-        return (part, part * (1 - divided(y, temperature))), grades
+        (part,), statuses = share(dy, 1 / jnp.where(right, total, 1), right)
+        return (part, part * (1 - divided(y, temperature))), statuses
 
     def _pulled(self, x: Array, temperature: Any, shares: Shares) -> Array:
         once = spread_of(self.window, shares[0], stored=True)
@@ -251,24 +251,24 @@ class SoftmaxPool(SoftPool):
         weight = lax.exp(steps)
         return weight * (moment + jnp.where(weight == 0, 0, steps) * once)
 
-    def careful(self, x: Array, *extra_args: Array) -> Array:
+    def scaled(self, x: Array, *extra_args: Array) -> Array:
         wide, temperature = self._taken(x, *extra_args)
         stages = self._stages(wide, temperature)
-        total, moment = self._careful_sums(stages, 1, *extra_args)
+        total, moment = self._scaled_sums(stages, 1, *extra_args)
         return self._of_some(stages.high + moment / total, *extra_args)
 
     def slope(self, stages: Stages, *extra_args: Array) -> Array:
-        total, first, second = self._careful_sums(stages, 2, *extra_args, by_temperature=True)
+        total, first, second = self._scaled_sums(stages, 2, *extra_args, by_temperature=True)
         mean = first / total
         return mean * mean - second / total
 
-    def _careful_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
-        total, moment = self._careful_sums(stages, 1, *extra_args, by_temperature=True)
+    def _scaled_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
+        total, moment = self._scaled_sums(stages, 1, *extra_args, by_temperature=True)
         once, first = stages.gather((x_dot, x_dot), exponential(by_temperature=True))
         return (first - moment / total * once) / total
 
-    def _careful_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
-        total, moment = self._careful_sums(stages, 1, *extra_args, by_temperature=True)
+    def _scaled_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
+        total, moment = self._scaled_sums(stages, 1, *extra_args, by_temperature=True)
         share = dy / total
         back = stages.spread((-share * (moment / total), share), exponential(by_temperature=True))
         return back[0] + back[1]

@@ -15,25 +15,25 @@ from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import accumulator, cast, losing
 from jaxpool._kernels.predicates import all_of
 from jaxpool._kernels.segments import (
-    beside_rows,
+    gather_rows,
     masked,
     of_rows,
     scattered,
     stored_rows,
     total,
 )
-from jaxpool._kernels.slices import holds_nothing
-from jaxpool._ops.apply import apply_given
+from jaxpool._kernels.slices import is_empty
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import (
-    EMPTY,
-    SURE,
+    ALL_ZERO,
+    IN_RANGE,
     amended,
-    graded,
     least_of,
     moderate,
     one_of,
     share,
+    with_status,
 )
 from jaxpool._ops.segments import summed
 from jaxpool._ops.soft_pool import REACH
@@ -71,7 +71,7 @@ def _powers(wide: Array, largest: Array, temperature: float, ids: Array, *mask: 
     if temperature * 2**8 > float(jnp.finfo(wide.dtype).max):
         # x - m may overflow although its exponential is not 0. Half of it does not.
         wide, largest, temperature = wide * 0.5, largest * 0.5, temperature * 0.5
-    above = beside_rows(largest, ids)
+    above = gather_rows(largest, ids)
     # The difference of equal infinities would be NaN.
     far = jnp.where(lax.eq(wide, above), 0, lax.sub(wide, above))
     return masked(lax.exp(far / jnp.asarray(temperature, wide.dtype)), 0, *mask)
@@ -97,9 +97,9 @@ class SegmentSoftmax(Op):
     segments: Segments
     temperature: float
 
-    differentiable_given = True
-    keeps_value = True
-    given_kept = 1
+    differentiable_residual = True
+    residual_is_output = True
+    saved_extra_args = 1
 
     def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
         scattered, gathered = along([0], "scattered"), along([0], "gathered")
@@ -110,7 +110,7 @@ class SegmentSoftmax(Op):
         powers, _ = self.segments.powers(x, self.temperature, ids, *mask)
         sums = self.segments.total(platform, powers, ids)
         # The maximum adds 1 to its sum, so a sum below 1 has no elements.
-        row_sums = beside_rows(lax.max(sums, lax.full_like(sums, 1)), ids)
+        row_sums = gather_rows(lax.max(sums, lax.full_like(sums, 1)), ids)
         known = _known(ids, self.segments.count, x.ndim)
         return masked(powers / row_sums, 0, known).astype(x.dtype)
 
@@ -119,7 +119,7 @@ class SegmentSoftmax(Op):
         dtype = accumulator(shares.dtype)
         weights, moves = cast(shares, dtype), cast(x_dot, dtype)
         mean = self.segments.total(platform, _weighed(weights, moves), ids)
-        moved = _weighed(weights, moves - beside_rows(mean, ids))
+        moved = _weighed(weights, moves - gather_rows(mean, ids))
         return cast(moved / jnp.asarray(self.temperature, dtype), x_dot.dtype)
 
     def transpose(
@@ -140,8 +140,8 @@ class SegmentLogSumExp(Op):
     segments: Segments
     temperature: float
 
-    differentiable_given = True
-    keeps_inputs = True
+    differentiable_residual = True
+    residual_has_inputs = True
 
     def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
         back = along([0], "gathered")
@@ -150,10 +150,12 @@ class SegmentLogSumExp(Op):
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         sums = self.segments.total(platform, self._weights(platform, x, *mask), ids)
         y = jnp.asarray(self.temperature, sums.dtype) * lax.log(sums)  # -inf for no elements
-        if holds_nothing(y):
+        if is_empty(y):
             return y
-        grade = self._grade(graded(*self._near(y)), ids, *mask)
-        return amended(platform, grade == SURE, lambda y: self._careful(platform, x, ids, *mask), y)
+        status = self._status(with_status(*self._near(y)), ids, *mask)
+        return amended(
+            platform, status == IN_RANGE, lambda y: self._scaled(platform, x, ids, *mask), y
+        )
 
     def _weights(self, platform: Platform, x: Array, *mask: Array) -> Array:
         """`exp(x / T)`, 0 where the mask is False."""
@@ -170,16 +172,18 @@ class SegmentLogSumExp(Op):
         near = lax.abs(steps) < REACH * math.log(2)
         return near, lax.eq(steps, lax.full_like(steps, -jnp.inf))
 
-    def _grade(self, grades: Array, ids: Array, *mask: Array) -> Array:
-        """The minimum range status of the segments. Segments without elements count as SURE."""
-        grade = least_of(grades)
+    def _status(self, statuses: Array, ids: Array, *mask: Array) -> Array:
+        """The minimum range status of the segments. Segments without elements count as IN_RANGE."""
+        status = least_of(statuses)
 
-        def status_of_rows(grades: Array, ids: Array, *mask: Array) -> Array:
+        def status_of_rows(statuses: Array, ids: Array, *mask: Array) -> Array:
             """A sum of 0 has no elements, or only elements that are -inf or far below 0."""
-            attained = self._attained(ids, grades.ndim, *mask)
-            return least_of(jnp.where((grades == EMPTY) & ~attained, np.int8(SURE), grades))
+            attained = self._attained(ids, statuses.ndim, *mask)
+            return least_of(
+                jnp.where((statuses == ALL_ZERO) & ~attained, np.int8(IN_RANGE), statuses)
+            )
 
-        return lax.cond(grade == EMPTY, status_of_rows, lambda *_: grade, grades, ids, *mask)
+        return lax.cond(status == ALL_ZERO, status_of_rows, lambda *_: status, statuses, ids, *mask)
 
     def _attained(self, ids: Array, ndim: int, *mask: Array) -> Array:
         """Mask of the segments with at least one row that takes part."""
@@ -190,7 +194,7 @@ class SegmentLogSumExp(Op):
         rows = scattered(jax.ops.segment_sum, ones, ids, segments.count, segments.is_sorted)
         return lax.expand_dims(rows > 0, range(rows.ndim, ndim))
 
-    def _careful(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
+    def _scaled(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         powers, largest = self.segments.powers(x, self.temperature, ids, *mask)
         sums = self.segments.total(platform, powers, ids)
         empty = lax.eq(sums, lax.full_like(sums, 0))
@@ -200,7 +204,7 @@ class SegmentLogSumExp(Op):
     def _shares(self, x: Array, ids: Array, *mask: Array) -> Array:
         """The derivative with respect to each element, for any range."""
         softmax = SegmentSoftmax(self.segments, self.temperature)
-        return apply_given(softmax, decode(x), ids, *mask)[0]
+        return apply_with_extra_args(softmax, decode(x), ids, *mask)[0]
 
     def _slope(self, y: Array) -> Array:
         """`exp(-y / T)`, the factor from exponentials to softmax; 0 for a segment without elements."""
@@ -212,43 +216,47 @@ class SegmentLogSumExp(Op):
         (x, ids, *mask), y = residual
         moves = cast(x_dot, y.dtype)
 
-        def plain(weights: Array, moves: Array, ids: Array, x: Array, y: Array, *_: Array) -> Array:
+        def direct(
+            weights: Array, moves: Array, ids: Array, x: Array, y: Array, *_: Array
+        ) -> Array:
             return self.segments.total(platform, weights * moves, ids) * self._slope(y)
 
-        def careful(_: Array, moves: Array, ids: Array, x: Array, y: Array, *mask: Array) -> Array:
+        def scaled(_: Array, moves: Array, ids: Array, x: Array, y: Array, *mask: Array) -> Array:
             return self.segments.total(platform, _weighed(self._shares(x, ids, *mask), moves), ids)
 
         args = (self._weights(platform, x, *mask), moves, ids, x, y, *mask)
-        if holds_nothing(y):
-            return plain(*args)
-        grade = self._grade(graded(*self._near(y)), ids, *mask)
-        y_dot: Array = lax.cond((grade == SURE) & all_of(moderate(moves)), plain, careful, *args)
+        if is_empty(y):
+            return direct(*args)
+        status = self._status(with_status(*self._near(y)), ids, *mask)
+        y_dot: Array = lax.cond(
+            (status == IN_RANGE) & all_of(moderate(moves)), direct, scaled, *args
+        )
         return y_dot
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         (x, ids, *mask), y = residual
         dy = cast(dy, y.dtype)
-        (shares,), grades = share(dy, self._slope(y), *self._near(y))
+        (shares,), statuses = share(dy, self._slope(y), *self._near(y))
 
-        def plain() -> Array:
+        def direct() -> Array:
             mine = stored_rows(shares, ids) if stores_shares(platform) else of_rows(shares, ids, 0)
             return _weighed(mine, self._weights(platform, x, *mask)).astype(x.dtype)
 
-        def careful() -> Array:
+        def scaled() -> Array:
             weights = self._shares(x, ids, *mask)
-            return _weighed(weights, beside_rows(dy, ids)).astype(x.dtype)
+            return _weighed(weights, gather_rows(dy, ids)).astype(x.dtype)
 
-        if holds_nothing(y):
-            return (plain(),)
-        right = self._grade(grades, ids, *mask) == SURE
-        return (one_of(platform, right, plain, careful),)
+        if is_empty(y):
+            return (direct(),)
+        right = self._status(statuses, ids, *mask) == IN_RANGE
+        return (one_of(platform, right, direct, scaled),)
 
 
 def log_of_sums(
     segments: Segments, temperature: float, x: Array, ids: Array, *mask: Array
 ) -> Array:
     """`T * log(sum of exp(x / T))` over each segment. A segment without elements has the identity of a maximum."""
-    y = apply_given(SegmentLogSumExp(segments, temperature), x, ids, *mask)[0]
+    y = apply_with_extra_args(SegmentLogSumExp(segments, temperature), x, ids, *mask)[0]
     identity = losing(x.dtype, "max")
     if float(identity) == -math.inf:
         return cast(y, x.dtype)

@@ -37,11 +37,11 @@ def in_one_region(
     phases: Sequence[Phases],
     reading: Reading = "padded",
     *,
-    spare_turn: bool = False,
+    extra_position: bool = False,
 ) -> Layout:
-    """One region. `spare_turn` adds a position to each phase of the first strided axis, which is cropped later."""
+    """One region. `extra_position` adds a position to each phase of the first strided axis, which is cropped later."""
     strided = [which for which, each in enumerate(phases) if len(each) > 1][:1]
-    more = [spare_turn and which in strided for which in range(len(phases))]
+    more = [extra_position and which in strided for which in range(len(phases))]
     return Layout(reading, tuple(map(one_cut, phases, more)))
 
 

@@ -266,7 +266,7 @@ def _send(problem: Problem, step: Step, shape: Shape, *, alone: bool) -> Layout:
     if row(shape, step.axes) < tuning.vector:
         return dataclasses.replace(in_one_region(phases), minor_last=len(step.axes) > 1)
     copied = strided and problem.window.overlapping
-    return in_one_region(phases, "padded" if copied else "bounded", spare_turn=True)
+    return in_one_region(phases, "padded" if copied else "bounded", extra_position=True)
 
 
 def _by_tables(problem: Problem) -> tuple[Pass, ...]:

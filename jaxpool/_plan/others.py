@@ -257,7 +257,7 @@ def sends_to_chosen_rows(platform: Platform, shape: Shape, segments: int, sharde
     return segments * TUNING[platform].scattered_rows <= int(shape[0] or 0)
 
 
-def turns_of_batch(shape: Shape, platform: Platform) -> int:
+def batch_chunks_of(shape: Shape, platform: Platform) -> int:
     """Number of chunks along the first axis that loops over taps process one after another."""
     most = TUNING[platform].looped_elements
     if None in shape or elements(shape) <= most:

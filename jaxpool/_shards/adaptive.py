@@ -21,7 +21,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.apply import Autodiff, apply, apply_kept
+from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._shards.place import Place, on_shards
 from jaxpool._shards.split import around, either
 from jaxpool._shards.whole import whole_pool
@@ -62,7 +62,7 @@ class _Argmax(_Adaptive):
     def __call__(self, x: Array) -> tuple[Array, Array]:
         window = self.local(x)
         order = "first" if self.ties == "split" else self.ties
-        y, tap = apply_kept(adaptive_max_op(window, order, index=True), "jvp", x)
+        y, tap = apply_with_residual(adaptive_max_op(window, order, index=True), "jvp", x)
         if self.ties == "split":
             y = apply(adaptive_max_op(window, "split"), "jvp", x)
         return y, self._whole_position(window_position(tap, window), window)

@@ -23,7 +23,7 @@ import jax
 from jax import Array, lax
 
 from jaxpool._kernels.materialise import materialise
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform, barrier_on
@@ -186,4 +186,4 @@ def pool_shard(
         op, xs = dataclasses.replace(pool, window=shards.local), [shards.extended(x, fill)]
     else:
         op, xs = Bordered(pool, shards.strips), fetched(shards.strips, x, fill)
-    return apply_given(op, *[each.astype(dtype or x.dtype) for each in xs], *extra_args)
+    return apply_with_extra_args(op, *[each.astype(dtype or x.dtype) for each in xs], *extra_args)

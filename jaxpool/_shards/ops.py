@@ -20,7 +20,7 @@ from jaxpool._kernels.dtypes import Kind, accumulator, float_dtype, losing
 from jaxpool._kernels.select import flat_tap, real_end
 from jaxpool._kernels.slices import crossed
 from jaxpool._kernels.split_ties import Words, inside, real_words
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
 from jaxpool._ops.sum_pool import CountedAverage, SumPool, counts_along, same_count
 from jaxpool._plan.tuning import LIMITS
@@ -39,7 +39,7 @@ def select_pool(shards: Shards, x: Array, kind: Kind, ties: Ties | Order) -> tup
         real = _real_taps(shards, x.ndim) if padded else ()
         return pool_shard(shards, x, fill, MaskPool(window, kind), *real)
     real = (_real_elements(shards, x.ndim),) if padded else ()
-    return apply_given(LevelPool(shards.local, kind), shards.extended(x, fill), *real)
+    return apply_with_extra_args(LevelPool(shards.local, kind), shards.extended(x, fill), *real)
 
 
 def sum_pool(

@@ -13,7 +13,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import decode, level
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.materialise import store_arguments
-from jaxpool._ops.apply import apply, apply_kept
+from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool._ops.linear_map import traced_for
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._plan.problem import barrier_on
@@ -49,7 +49,7 @@ def peaks(x: Array, window: Window, kind: Kind, ties: Marked) -> Array:
     if ties == "all":
         pool = functools.partial(apply, pool_op(window, kind, "first"), "jvp")
         return _attained(pool, x)
-    return _is_own(apply_kept(SelectPool(window, kind, ties), "jvp", x)[1], window)
+    return _is_own(apply_with_residual(SelectPool(window, kind, ties), "jvp", x)[1], window)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Place:
         """The partition spec for `jax.shard_map`."""
         return PartitionSpec(*[entry or None for entry in self.names])
 
-    def untold(self, x: Array) -> tuple[str, ...]:
+    def non_explicit_axes(self, x: Array) -> tuple[str, ...]:
         """The mesh axes that shard x and that are not explicit in its type."""
         explicit = _of(jax.typeof(x).sharding.mesh, AxisType.Explicit)
         return tuple(name for entry in self.names for name in entry if name not in explicit)

@@ -16,7 +16,7 @@ from jaxpool._kernels.compare import Ties, decode, encode
 from jaxpool._kernels.dtypes import Kind, accumulator
 from jaxpool._kernels.materialise import store_arguments
 from jaxpool._kernels.reduce import attained
-from jaxpool._ops.apply import Autodiff, apply_given
+from jaxpool._ops.apply import Autodiff, apply_with_extra_args
 from jaxpool._ops.linear_map import traced_for
 from jaxpool._ops.moves import departure
 from jaxpool._ops.op import Op
@@ -50,7 +50,7 @@ class _Max(_Whole):
     def __call__(self, x: Array, *mask: Array) -> Array:
         sizes = tuple(x.shape[axis] for axis in self.axes)
         op = Reduction("max", self.ties, self.axes, sizes)
-        local, winners = apply_given(op, x, *mask)
+        local, winners = apply_with_extra_args(op, x, *mask)
         best, reached = self._best(decode(lax.stop_gradient(local)))
         y = encode(best, x.dtype)
         if not dtypes.is_float(x.dtype):
@@ -129,7 +129,7 @@ class Local:
     op: Op
 
     def __call__(self, x: Array, *mask: Array) -> Array:
-        return apply_given(self.op, x, *mask)[0]
+        return apply_with_extra_args(self.op, x, *mask)[0]
 
 
 def whole_pool(

@@ -12,7 +12,7 @@ from jaxpool._arguments.sizes import check_countable, is_sequence
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.apply import apply, apply_kept
+from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, Result
 from jaxpool.compat._torch_rank import of_rank
@@ -72,7 +72,7 @@ def _adaptive_max_pool(
     op = adaptive_max_op(window, "last_nan")
     if not return_indices:
         return apply(op, "jvp", x)
-    y, tap = apply_kept(op, "jvp", x)
+    y, tap = apply_with_residual(op, "jvp", x)
     return y, window_position(tap, window)
 
 

@@ -15,7 +15,7 @@ from jaxpool._arguments.arrays import converted, is_array, wrong_dtype
 from jaxpool._arguments.coefficients import is_number
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_sequence
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.random_pool import chance_dtype
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, Result, Sizes
@@ -141,7 +141,7 @@ def _fractional_max_pool(
     # In 2d, PyTorch's first number is for the width.
     ordered = by_axis if rank == 3 else by_axis[::-1]
     op = dataclasses.replace(op, ties="last_nan")
-    y, residual = apply_given(op, x, *ordered)
+    y, residual = apply_with_extra_args(op, x, *ordered)
     return (y, op.position(residual)) if return_indices else y
 
 

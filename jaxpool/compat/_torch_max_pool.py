@@ -10,7 +10,7 @@ from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import check_countable
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.positions import window_position
-from jaxpool._ops.apply import apply_kept
+from jaxpool._ops.apply import apply_with_residual
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._shards.pools import Argmax, windowed
 from jaxpool._shards.split import by_window
@@ -76,7 +76,7 @@ def _max_pool(
     if split and split.shards.halos:
         result: Result = split.run(Argmax, x, "last_nan")
         return result
-    y, tap = apply_kept(SelectPool(window, "max", "last_nan"), "jvp", x)
+    y, tap = apply_with_residual(SelectPool(window, "max", "last_nan"), "jvp", x)
     return y, window_position(tap, window)
 
 

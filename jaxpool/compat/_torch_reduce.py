@@ -15,7 +15,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_sequence, known_sizes
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._ops.apply import apply_kept
+from jaxpool._ops.apply import apply_with_residual
 from jaxpool._ops.cumulative import Running
 from jaxpool._ops.reduction import Reduction, reduce
 from jaxpool.compat import _torch_args as args
@@ -49,7 +49,7 @@ def along(function: str, op: Callable[..., Reduction], x: Array, dim: Any, keepd
             return Chosen(x, jnp.zeros((), jnp.int32))
         _check_filled(x, [axis])
         check_countable("input", [x.shape[axis]])
-    values, rank = apply_kept(op("first", (axis,), (x.shape[axis],)), "jvp", x)
+    values, rank = apply_with_residual(op("first", (axis,), (x.shape[axis],)), "jvp", x)
     indices = rank.astype(jnp.int32)
     if keepdim:
         return Chosen(values, indices)
@@ -234,7 +234,7 @@ def _running(function: str, kind: Kind, input: Any, dim: Any) -> Chosen:
             check_countable("input", known_sizes(x.shape, (axis,), least=0))
     if not x.ndim or 0 in x.shape:
         return Chosen(x, jnp.zeros(x.shape, jnp.int32))
-    values, index = apply_kept(Running(kind, "last", axis, False), "jvp", x)
+    values, index = apply_with_residual(Running(kind, "last", axis, False), "jvp", x)
     return Chosen(values, index.astype(jnp.int32))
 
 

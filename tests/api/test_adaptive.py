@@ -11,7 +11,7 @@ import jaxpool
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_max_op
-from jaxpool._ops.apply import apply_kept
+from jaxpool._ops.apply import apply_with_residual
 from jaxpool.testing import oracle
 from jaxpool.testing._answer import is_floating
 from tests.support.adaptive_pools import (
@@ -213,7 +213,9 @@ def test_the_order_of_pytorch_the_first_number_and_the_last_nan(length):
     x[1:5, 0] = NAN
     x[2:4, 1] = 5
     window = adaptive_window(x.shape, (2,), None)
-    _, tap = jax.jit(lambda x: apply_kept(adaptive_max_op(window, "last_nan"), "jvp", x))(x)
+    _, tap = jax.jit(lambda x: apply_with_residual(adaptive_max_op(window, "last_nan"), "jvp", x))(
+        x
+    )
     indices = window_position(tap, window)
     np.testing.assert_array_equal(
         indices, [[4, 2, 0], [4 if length == 9 else 100] + [length // 2] * 2]

@@ -11,7 +11,7 @@ import pytest
 
 import jaxpool
 from jaxpool._api.random import fractional_op
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool.testing import draw_values, oracle
 from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, column
 
@@ -71,7 +71,9 @@ def test_fractional_windows_at_given_samples(shape, window_shape, output_shape, 
 
     @jax.jit
     def both(x, samples, dy):
-        y, pullback, kept = jax.vjp(lambda x: apply_given(op, x, *samples), x, has_aux=True)
+        y, pullback, kept = jax.vjp(
+            lambda x: apply_with_extra_args(op, x, *samples), x, has_aux=True
+        )
         return y, op.position(kept), pullback(dy)[0]
 
     rng = np.random.default_rng(0)

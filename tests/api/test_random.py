@@ -14,7 +14,7 @@ from jax.test_util import check_grads
 
 import jaxpool
 from jaxpool._geometry.window import make_window
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.random_pool import StochasticPool
 from jaxpool.testing import oracle
 from jaxpool.testing._windows import sliding_windows
@@ -56,7 +56,7 @@ def test_draws_are_in_proportion_to_the_value():
     drawn = jaxpool.stochastic_pool(KEY, wide, **GEOMETRY)
     # The same chance, and elements that tell where they stand.
     chance = jax.random.uniform(KEY, drawn.shape, np.float32)
-    y, index = jax.jit(lambda x: apply_given(op, x, chance))(wide)
+    y, index = jax.jit(lambda x: apply_with_extra_args(op, x, chance))(wide)
     np.testing.assert_array_equal(drawn, y)
     where = op.linear("cpu", index, jnp.asarray(np.broadcast_to(labels, wide.shape)))
     for output, elements, share in weights_of(x, GEOMETRY):
@@ -77,7 +77,9 @@ def test_the_share_of_a_window_falls_on_the_element_that_is_drawn(geometry, scal
     x = rng.integers(-2, 3, (12, 11, 3))
     op = StochasticPool(make_window(x.shape, **geometry))
     chance = rng.integers(0, 64, op.window.pooled(x.shape)) / np.float32(64)  # products are exact
-    y, _ = jax.jit(lambda x: apply_given(op, x, chance))(np.float32(x) * np.float32(scale))
+    y, _ = jax.jit(lambda x: apply_with_extra_args(op, x, chance))(
+        np.float32(x) * np.float32(scale)
+    )
     want = np.empty(y.shape)
     for channel in range(3):
         for output, elements in elements_of(x.shape, geometry):

@@ -12,7 +12,7 @@ import pytest
 
 import jaxpool
 from jaxpool._api.random import fractional_op
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: nothing to compare with")
 
@@ -154,7 +154,9 @@ def test_fractional_max_pool(shape, window, out):
 
     @jax.jit
     def ours(x, samples, dy):
-        y, pullback, kept = jax.vjp(lambda x: apply_given(op, x, *samples), x, has_aux=True)
+        y, pullback, kept = jax.vjp(
+            lambda x: apply_with_extra_args(op, x, *samples), x, has_aux=True
+        )
         return y, op.position(kept), pullback(dy)[0]
 
     pool = getattr(torch.nn.functional, f"fractional_max_pool{rank}d")

@@ -14,7 +14,7 @@ import pytest
 
 import jaxpool
 from jaxpool._api.random import fractional_op
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool.compat import torch as compat_torch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: nothing to compare with")
@@ -52,7 +52,7 @@ def fractional(ties):
     op = fractional_op((1, 4), (1, 4), (1, 1), (0, 1))
     op = dataclasses.replace(op, ties=ties)
     samples = np.zeros((2, 1, 1), np.float32)
-    return lambda x: apply_given(op, x[None], *samples)[0]
+    return lambda x: apply_with_extra_args(op, x[None], *samples)[0]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import jaxpool
 from jaxpool._api.random import fractional_op
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import make_window
-from jaxpool._ops.apply import apply_given
+from jaxpool._ops.apply import apply_with_extra_args
 from tests.support.compat_cases import ints
 from tests.support.compilation import HASTY
 
@@ -277,7 +277,7 @@ def fractional_max_pool(rng):
 
     def ours(x, samples):
         by_axis = jnp.moveaxis(samples[..., ::-1] if rank == 2 else samples, -1, 0)
-        y, kept = apply_given(op, x, *by_axis.reshape(rank, *shape[:2], *[1] * rank))
+        y, kept = apply_with_extra_args(op, x, *by_axis.reshape(rank, *shape[:2], *[1] * rank))
         return y, op.position(kept)
 
     def theirs(x, samples):

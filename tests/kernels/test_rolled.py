@@ -35,7 +35,7 @@ def test_loops_find_and_send_as_terms_do(seed):
             tap = rolled.tap_of_key(walk, key, y, fill, last=ties == "last")
             found += [tap, rolled.pick(walk, v, tap), rolled.route(walk, dy, tap)]
         level = walk, key, y, fill
-        found += [rolled.pick_level(*level, v), rolled.route_level(*level, dy)]
+        found += [rolled.pick_tied_mean(*level, v), rolled.route_tied_mean(*level, dy)]
         wanted = []
         for ties in ("first", "last", "split"):
             op = RankPool(window, ties, range(window.size), ranks)

@@ -9,7 +9,13 @@ import pytest
 
 from jaxpool._kernels.dtypes import losing
 from jaxpool._kernels.select import select_value
-from jaxpool._kernels.split_ties import pick_level, pick_tied, route_level, route_tied, tie_masks
+from jaxpool._kernels.split_ties import (
+    pick_tied,
+    pick_tied_mean,
+    route_tied,
+    route_tied_mean,
+    tie_masks,
+)
 from jaxpool.testing import draw_values
 from jaxpool.testing.oracle import _parts
 from tests.support import forms
@@ -32,8 +38,8 @@ def test_every_form_shares_as_the_portable_one(seed):
         words = tie_masks(x, y, window, losing(dtype, kind))
         routed = [route_tied(dy, words, each) for each in tied.values()]
         return (
-            [*routed, route_level(dy, x, y, window, kind)],
-            [pick_tied(v, words, window), pick_level(v, x, window, kind)],
+            [*routed, route_tied_mean(dy, x, y, window, kind)],
+            [pick_tied(v, words, window), pick_tied_mean(v, x, window, kind)],
         )
 
     compiled = jax.jit(run)

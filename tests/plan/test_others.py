@@ -196,7 +196,7 @@ def test_a_spare_turn_is_of_the_first_axis_that_has_phases():
     shape = (1, 8, 8, 8, 1)
     step = plan_max(Problem(make_window(shape, (2, 2, 2), (1, 2, 2)), shape, "int8", "portable"))
     phases = step.forward[0].step.transposed
-    ends = [[cut.stop for cut in cuts] for cuts in in_one_region(phases, spare_turn=True).cuts]
+    ends = [[cut.stop for cut in cuts] for cuts in in_one_region(phases, extra_position=True).cuts]
     assert ends == [[8], [5], [4]]
     ends = [[cut.stop for cut in cuts] for cuts in in_one_region(phases).cuts]
     assert ends == [[8], [4], [4]]
@@ -283,9 +283,9 @@ def test_parts_of_a_batch_divide_it():
         (1, 2 * half + 1): 1,
     }
     for shape, count in parts.items():
-        assert others.turns_of_batch(shape, "cpu") == count, shape
-    assert others.turns_of_batch((4, None), "cpu") == 1
-    assert others.turns_of_batch((4, half), "gpu") == 1
+        assert others.batch_chunks_of(shape, "cpu") == count, shape
+    assert others.batch_chunks_of((4, None), "cpu") == 1
+    assert others.batch_chunks_of((4, half), "gpu") == 1
 
 
 def test_a_scatter_sends_to_chosen_rows_of_long_segments():
