@@ -22,7 +22,7 @@ from jaxpool._arguments.choices import choice
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_int, known_sizes
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, as_float, losing
+from jaxpool._kernels.dtypes import Kind, as_float, identity_of
 from jaxpool._kernels.segments import scattered, within
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
@@ -73,7 +73,7 @@ def _select(
     choice("ties", ties, ("split", "first", "last"))
     count, ids_and_mask = arguments(x, segment_ids, num_segments, where, is_sorted)
     if 0 in (count, x.shape[0]):
-        return jnp.full((count, *x.shape[1:]), losing(x.dtype, kind), x.dtype)
+        return jnp.full((count, *x.shape[1:]), identity_of(x.dtype, kind), x.dtype)
     op = SegmentSelect(kind, ties, count, is_sorted)
     return gathered(lambda *xs: apply_with_extra_args(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask)
 
@@ -212,7 +212,9 @@ def segment_max_with_argmax(
     rows = x.shape[0]
     if 0 in (count, rows):
         shape = (count, *x.shape[1:])
-        return jnp.full(shape, losing(x.dtype, "max"), x.dtype), jnp.full(shape, rows, np.int32)
+        return jnp.full(shape, identity_of(x.dtype, "max"), x.dtype), jnp.full(
+            shape, rows, np.int32
+        )
     order: Literal["first", "last"] = "last" if ties == "last" else "first"
 
     def max_and_row(x: Array, *extra_args: Array) -> tuple[Array, Array]:

@@ -20,7 +20,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._kernels.dtypes import accumulator, as_float, losing
+from jaxpool._kernels.dtypes import accumulator, as_float, identity_of
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, log_of_sums
 
@@ -155,7 +155,7 @@ def segment_logsumexp(
         x, segment_ids, num_segments, temperature, where, is_sorted, scaled
     )
     if 0 in (segments.count, x.shape[0]):
-        return jnp.full((segments.count, *x.shape[1:]), losing(x.dtype, "max"), x.dtype)
+        return jnp.full((segments.count, *x.shape[1:]), identity_of(x.dtype, "max"), x.dtype)
     return gathered(
         functools.partial(log_of_sums, segments, divisor), 1, x.ndim - 1, x, *ids_and_mask
     )

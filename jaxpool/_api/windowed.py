@@ -20,7 +20,7 @@ from jaxpool._arguments.choices import choice
 from jaxpool._geometry.window import Window, check_reach, make_window
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.apply import Autodiff
-from jaxpool._ops.masked import counting
+from jaxpool._ops.masked import fill_masked
 from jaxpool._shards.split import Split, located
 
 
@@ -71,7 +71,7 @@ class MaskedPool:
 
     def zeroed(self, x: Array) -> Array:
         """x with 0 where the mask is False, as sums need it."""
-        return counting(x, self.mask, 0)
+        return fill_masked(x, self.mask, 0)
 
     def run(
         self, pool: Callable[..., Array], op: Any, x: Array, *extra_args: Array, **mode: Autodiff

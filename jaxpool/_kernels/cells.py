@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
-from jaxpool._kernels.compare import level
+from jaxpool._kernels.compare import ties_with
 from jaxpool._kernels.dtypes import index_dtype
 
 # Cells per axis that a round of `spread` adds to each pixel. No pixel is in more cells of a `roi_max_pool` box that has
@@ -143,7 +143,7 @@ def spread(
                     first = row.first[box] + p, column.first[box] + q
                     at = box * size + first[0][:, None] * per_row + first[1][None]
                     value, mark = (jnp.take(x, at, axis=0, mode="clip") for x in (sent, marks))
-                    chosen = here[..., None] & level(mark, field)
+                    chosen = here[..., None] & ties_with(mark, field)
                     dx = dx + jnp.where(chosen, value, 0)
                 return dx
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, is_float, losing
+from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, identity_of, is_float
 
 Ties = Literal["first", "last", "split"]
 Order = Literal["first", "last", "last_nan"]  # "last_nan": the first of equal numbers, the last NaN
@@ -42,14 +42,14 @@ def encode(y: Array, dtype: DType) -> Array:
     return cast(y, dtype)
 
 
-def decoded_losing(dtype: DType, kind: Kind) -> np.ndarray:
+def decoded_identity_of(dtype: DType, kind: Kind) -> np.ndarray:
     """Decoded identity of a maximum or minimum in `dtype`, as a constant."""
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
     with jax.ensure_compile_time_eval(), no_mesh:  # a constant has no sharding
-        return np.asarray(decode(jnp.asarray(losing(dtype, kind))))
+        return np.asarray(decode(jnp.asarray(identity_of(dtype, kind))))
 
 
-def wins(challenger: Array, best: Array, kind: Kind, ties: Order) -> Array:
+def replaces(challenger: Array, best: Array, kind: Kind, ties: Order) -> Array:
     """Mask of elements of `challenger` that replace `best`, which comes before it."""
     loses, loses_or_ties = (lax.lt, lax.le) if kind == "max" else (lax.gt, lax.ge)
     if not is_float(best.dtype):
@@ -69,7 +69,7 @@ def best(
 ) -> tuple[Array, ...]:
     """Value of the winning term, followed by its flat tap if the terms have taps.
 
-    Without `nan`, `wins` takes two comparisons per term. With `nan`, one chain compares numbers and a second chain
+    Without `nan`, `replaces` takes two comparisons per term. With `nan`, one chain compares numbers and a second chain
     looks for NaN, with one comparison per term each. If there is a NaN, the value is `nan` and its tap is returned.
     """
     beats, wins_or_ties = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
@@ -77,7 +77,7 @@ def best(
 
     def joined(best: Term, term: Term) -> Term:
         keys = term[0], best[0]
-        takes = wins(*keys, kind, ties) if nan is None else better(*keys)
+        takes = replaces(*keys, kind, ties) if nan is None else better(*keys)
         return tuple(lax.select(takes, t, b) for t, b in zip(term, best, strict=True))
 
     _, value, *tap = functools.reduce(joined, terms)
@@ -91,7 +91,7 @@ def best(
     return value, *tap
 
 
-def level(a: Array, b: Array) -> Array:
+def ties_with(a: Array, b: Array) -> Array:
     """Mask of elements of a that tie with b."""
     if not is_float(a.dtype):
         return lax.eq(a, b)

@@ -52,7 +52,7 @@ def index_dtype(count: int) -> DType:
     return jnp.dtype(next(kind for kind in kinds if count <= np.iinfo(kind).max + 1))
 
 
-def losing(dtype: DType, kind: Kind) -> Any:
+def identity_of(dtype: DType, kind: Kind) -> Any:
     """Identity of a maximum or minimum, used as padding: an infinity, or the bound of a dtype without infinities."""
     if jnp.issubdtype(dtype, jnp.bool_):
         return np.asarray(kind == "min")

@@ -124,7 +124,7 @@ def _places(dim: RaggedAxis) -> list[Any]:
 def real_taps(window: Window, ndim: int) -> Array:
     """Mask of the taps that hold elements, for adjacent windows; size 1 along batch axes."""
     lines = [_real(dim).reshape(-1) for dim in window.dims]
-    return slices.crossed(jnp.logical_and, lines, window.axes, ndim)
+    return slices.outer(jnp.logical_and, lines, window.axes, ndim)
 
 
 def _real(dim: Axis) -> Any:

@@ -15,8 +15,16 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import decode, decoded_losing, encode, level
-from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, index_dtype, is_float, losing
+from jaxpool._kernels.compare import decode, decoded_identity_of, encode, ties_with
+from jaxpool._kernels.dtypes import (
+    DType,
+    Kind,
+    accumulator,
+    cast,
+    identity_of,
+    index_dtype,
+    is_float,
+)
 from jaxpool._kernels.keys import (
     NaN,
     bits_to_keys,
@@ -47,10 +55,10 @@ def extreme(
     """
     if fold is not None:
         return _folded(x, axes, kind, mask, fold)
-    value, fill = x, losing(x.dtype, kind)
+    value, fill = x, identity_of(x.dtype, kind)
     undecoded = is_float(x.dtype) and x.dtype.itemsize > 1
     if not undecoded:
-        value, fill = decode(x), decoded_losing(x.dtype, kind)
+        value, fill = decode(x), decoded_identity_of(x.dtype, kind)
     if mask is not None:
         value = lax.select(slices.broadcast_like(mask, value), value, lax.full_like(value, fill))
 
@@ -114,7 +122,7 @@ def _in_stretches(
 def _folded(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold: Fold) -> Array:
     nan: NaN = "greatest" if kind == "max" else "least"
     join = lax.max if kind == "max" else lax.min
-    fill = key_of(losing(x.dtype, kind), nan)
+    fill = key_of(identity_of(x.dtype, kind), nan)
 
     def joined(parts: Sequence[Array], *masks: Sequence[Array]) -> Array:
         keys = [_part_keys(part, x.dtype, nan) for part in parts]
@@ -152,7 +160,7 @@ def _compared(x: Array, fold: Fold | None, dtype: DType) -> Array:
 
 
 def _ties(value: Array, best: Array, mask: Array | None) -> Array:
-    tied = level(value, jnp.broadcast_to(best, value.shape))
+    tied = ties_with(value, jnp.broadcast_to(best, value.shape))
     return tied if mask is None else lax.bitwise_and(tied, slices.broadcast_like(mask, tied))
 
 

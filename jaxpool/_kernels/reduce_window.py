@@ -14,8 +14,8 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import decode, decoded_losing, encode
-from jaxpool._kernels.dtypes import Kind, losing
+from jaxpool._kernels.compare import decode, decoded_identity_of, encode
+from jaxpool._kernels.dtypes import Kind, identity_of
 
 # True while a kernel binds a reduction of lax, which `accelerate` must not replace. Created on import, because jax asks
 # that user contexts are not created while other threads use it.
@@ -26,8 +26,8 @@ def window_extreme(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
     """Maximum or minimum of each window. For tied zeros, the sign of the result is arbitrary."""
     join = lax.max if kind == "max" else lax.min
     if x.dtype in (jnp.bfloat16, jnp.float16):
-        return _reduced(x, losing(x.dtype, kind), join, dims)
-    return encode(_reduced(decode(x), decoded_losing(x.dtype, kind), join, dims), x.dtype)
+        return _reduced(x, identity_of(x.dtype, kind), join, dims)
+    return encode(_reduced(decode(x), decoded_identity_of(x.dtype, kind), join, dims), x.dtype)
 
 
 def group_extremes(x: Array, kind: Kind, groups: Sequence[Sequence[Axis]]) -> list[Array]:

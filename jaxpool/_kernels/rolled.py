@@ -271,7 +271,7 @@ def _level(walk: Walk, key: Array, y: Array, fill: Any, *xs: Array) -> State:
         key, *values = blocks
         tied = lax.eq(key, wanted)
         more = [lax.convert_element_type(tied, state[0].dtype)]
-        more += [slices.only(tied, value) for value in values]
+        more += [slices.where_or_zero(tied, value) for value in values]
         return tuple(map(lax.add, state, more))
 
     first = [lax.full_like(wanted, 0, np.int32), *(lax.full_like(wanted, 0, x.dtype) for x in xs)]
@@ -294,7 +294,7 @@ def route_tied_mean(walk: Walk, key: Array, y: Array, fill: Any, dy: Array) -> A
     wide = cast(dy, accumulator(dy.dtype))
 
     def term(tap: Array, part: Array, y: Array, key: Array) -> Array:
-        return slices.only(lax.eq(key, y), part)
+        return slices.where_or_zero(lax.eq(key, y), part)
 
     share = wide / count.astype(wide.dtype)
     dx = walk.spread(term, [share, y], walk.planes(key, fill), dtype=wide.dtype)

@@ -15,7 +15,7 @@ from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import Grow, Source, added, carry_out
-from jaxpool._kernels.slices import only
+from jaxpool._kernels.slices import where_or_zero
 from jaxpool._plan.layout import in_one_region
 from jaxpool._plan.max_pool import MaxPlan, Pass
 from jaxpool._plan.steps import Step
@@ -42,7 +42,7 @@ def _sent(dy: Array, index: Array, pass_: Pass, dtype: DType) -> Array:
 
     def term(piece: int, parts: Sequence[Array], grow: Grow) -> Array:
         dy, index = parts
-        return grow(only(_chose(piece, index, step), dy), fill=0)
+        return grow(where_or_zero(_chose(piece, index, step), dy), fill=0)
 
     source = Source([dy, index], [0, 0], step.transposed)
     return carry_out(pass_.layout, step.axes, [source], term, added)
@@ -61,7 +61,7 @@ def _lowered(index: Array, pass_: Pass) -> Array:
     def term(piece: int, parts: Sequence[Array], grow: Grow) -> Array:
         (index,) = parts
         within = index - lax.full_like(index, piece)
-        return grow(only(_chose(piece, index, step), within).astype(dtype), fill=0)
+        return grow(where_or_zero(_chose(piece, index, step), within).astype(dtype), fill=0)
 
     source = Source([index], [0], step.transposed)
     layout = in_one_region(step.transposed, extra_position=True)
@@ -75,7 +75,7 @@ def _picked(x: Array, index: Array, pass_: Pass) -> Array:
 
     def term(piece: int, parts: Sequence[Array], grow: Grow) -> Array:
         (part,) = parts
-        return only(_chose(piece, index, step), part)
+        return where_or_zero(_chose(piece, index, step), part)
 
     source = Source([x], [0], step.phases)
     return carry_out(pass_.layout, step.axes, [source], term, added)

@@ -19,8 +19,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import Order, decode, decoded_losing, encode, level, wins
-from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype, is_float, losing
+from jaxpool._kernels.compare import Order, decode, decoded_identity_of, encode, replaces, ties_with
+from jaxpool._kernels.dtypes import DType, Kind, accumulator, identity_of, index_dtype, is_float
 from jaxpool._kernels.keys import (
     NaN,
     from_keys,
@@ -166,9 +166,9 @@ def elements_behind(reset: Array, axis: int, reverse: bool, plan: ScanPlan) -> A
 def _read(x: Array, kind: Kind, plan: ScanPlan) -> tuple[Array, np.ndarray]:
     """x converted for comparisons, and the identity."""
     if not plan.keys:
-        return decode(x), decoded_losing(x.dtype, kind)
+        return decode(x), decoded_identity_of(x.dtype, kind)
     nan: NaN = "greatest" if kind == "max" else "least"
-    return to_keys(x, nan), key_of(losing(x.dtype, kind), nan)
+    return to_keys(x, nan), key_of(identity_of(x.dtype, kind), nan)
 
 
 def _written(best: Array, dtype: DType, plan: ScanPlan) -> Array:
@@ -198,12 +198,12 @@ def running_select(
     tie_key = functools.partial(zeros_level, dtype=x.dtype) if plan.keys else lambda each: each
     if (ties == "first") != reverse:
         before = _shift(best, axis, -1 if reverse else 1, fill)
-        takes_over = wins(tie_key(value), tie_key(before), kind, "first")
+        takes_over = replaces(tie_key(value), tie_key(before), kind, "first")
         for count in behind:
             enters = slices.broadcast_like(lax.eq(count, lax.full_like(count, 0)), takes_over)
             takes_over = lax.bitwise_or(takes_over, enters)
     else:
-        takes_over = level(tie_key(value), tie_key(best))
+        takes_over = ties_with(tie_key(value), tie_key(best))
     last = max(x.shape[axis] - 1, 0)
     signed = is_float(x.dtype)
     places = lax.broadcasted_iota(index_dtype((last + 1) << signed), x.shape, axis)
@@ -225,14 +225,14 @@ def running_select(
 def _at_begins(x: Array, index: Array, axis: int) -> Array:
     """x at the elements that begin a run, zeros elsewhere."""
     begins = lax.eq(index, lax.broadcasted_iota(index.dtype, index.shape, axis))
-    return slices.only(begins, x)
+    return slices.where_or_zero(begins, x)
 
 
 def _sums(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """Sum over each element and the earlier elements of its run."""
 
     def join(x: Array, index: Array, others: Others, fars: Sequence[Any]) -> Array:
-        terms = [slices.only(lax.eq(index, run), other) for other, run in others]
+        terms = [slices.where_or_zero(lax.eq(index, run), other) for other, run in others]
         return functools.reduce(lax.add, terms, x)
 
     return _scan(join, x, 0, axis, reverse, plan, index)

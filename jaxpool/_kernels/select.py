@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, Term, best, decode
-from jaxpool._kernels.dtypes import DType, Kind, cast, index_dtype, losing
+from jaxpool._kernels.dtypes import DType, Kind, cast, identity_of, index_dtype
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._kernels.positions import Numbers, int32_range
@@ -39,7 +39,7 @@ def flat_tap(taps: Sequence[Any], window: Window, ndim: int) -> Array:
     # A unit overflows the dtype only along an axis of one tap, whose tap is 0.
     units = np.cumprod([1, *window.window_shape[:0:-1]])[::-1].astype(dtype)
     lines = [along.astype(dtype) * unit for along, unit in zip(taps, units, strict=True)]
-    return slices.crossed(jnp.add, lines, window.axes, ndim)
+    return slices.outer(jnp.add, lines, window.axes, ndim)
 
 
 def _seen_as(x: Array, dtype: DType) -> Array:
@@ -55,7 +55,7 @@ def _step(
     With `alone`, a separate chain looks for NaN.
     """
     step, held = pass_.step, found[0].dtype
-    dtype, fill = index_dtype(step.count), losing(of, kind).view(held)
+    dtype, fill = index_dtype(step.count), identity_of(of, kind).view(held)
     nan = np.asarray(np.nan, of).view(held) if alone else None
     arrays = [found[0], *(cast(tap, dtype) for tap in found[1:])]
 

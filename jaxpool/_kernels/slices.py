@@ -88,14 +88,14 @@ def interleaved(parts: Sequence[Array], axis: int, count: int) -> Array:
     return lax.collapse(pad(jnp.stack(parts, axis + 1), [axis + 1], [rest], 0), axis, axis + 2)
 
 
-def only(where: Array, x: Array) -> Array:
+def where_or_zero(where: Array, x: Array) -> Array:
     """x where `where` is True, zeros elsewhere."""
     return lax.select(where, x, lax.full_like(x, 0))
 
 
 def at_tap(tap: Array, x: Array, chosen: Array) -> Array:
     """x where `chosen` equals `tap`, zeros elsewhere; `tap` may be traced."""
-    return only(lax.eq(chosen, lax.broadcast(tap.astype(chosen.dtype), chosen.shape)), x)
+    return where_or_zero(lax.eq(chosen, lax.broadcast(tap.astype(chosen.dtype), chosen.shape)), x)
 
 
 def concatenate(parts: Sequence[Array], axis: int) -> Array:
@@ -117,7 +117,7 @@ def along(values: Any, axis: int, ndim: int) -> Any:
     return values.reshape([-1 if other == axis else 1 for other in range(ndim)])
 
 
-def crossed(
+def outer(
     join: Callable[[Array, Array], Array], lines: Sequence[Any], axes: Sequence[int], ndim: int
 ) -> Array:
     """Combine vectors along different axes by broadcasting.

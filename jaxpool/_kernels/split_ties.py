@@ -16,7 +16,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import decode, decoded_losing, level, wins
+from jaxpool._kernels.compare import decode, decoded_identity_of, replaces, ties_with
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype
 from jaxpool._kernels.fold import State, window_fold, window_unfold
 from jaxpool._kernels.passes import Grow, Source, added, carry_out
@@ -58,7 +58,7 @@ def real_words(real: Sequence[Callable[[int], Any]], window: Window, ndim: int) 
                 pairs = zip(around, taps, strict=True)
                 lines = [-is_inside(tap).astype(dtype) for is_inside, tap in pairs]
                 lines.append(functools.reduce(operator.or_, bits))
-                rows.append(slices.crossed(jnp.bitwise_and, lines, window.axes, ndim))
+                rows.append(slices.outer(jnp.bitwise_and, lines, window.axes, ndim))
         words.append(functools.reduce(jnp.bitwise_or, rows))
     return tuple(words)
 
@@ -76,7 +76,7 @@ def tied_taps(terms: Sequence[Array], y: Array, window: Window, taps: Sequence[i
             if not first <= tap < first + WORD:
                 continue
             bit = lax.full_like(word, 1 << (tap - first))
-            word = lax.bitwise_or(word, lax.select(level(term, y), bit, lax.full_like(bit, 0)))
+            word = lax.bitwise_or(word, lax.select(ties_with(term, y), bit, lax.full_like(bit, 0)))
         words.append(word)
     if window.padded:
         lines = [functools.partial(inside, dim) for dim in window.dims]
@@ -102,7 +102,7 @@ def pick_tied(x: Array, words: Words, window: Window) -> Array:
     """Mean of x over the tied taps of each window."""
     value = slices.pad_input(x.astype(accumulator(x.dtype)), window, 0)
     views = [slices.tap_of(value, window, tap) for tap in range(window.size)]
-    terms = [slices.only(tied(words, tap), view) for tap, view in enumerate(views)]
+    terms = [slices.where_or_zero(tied(words, tap), view) for tap, view in enumerate(views)]
     return share(functools.reduce(lax.add, terms), words).astype(x.dtype)
 
 
@@ -112,7 +112,7 @@ def route_tied(dy: Array, words: Words, plan: Pass) -> Array:
 
     def sent(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
         part, *words = parts
-        return grow(slices.only(tied(words, tap), part), fill=0)
+        return grow(slices.where_or_zero(tied(words, tap), part), fill=0)
 
     source = Source([part, *words], [0] * (1 + len(words)), plan.step.transposed)
     dx: Array = carry_out(plan.layout, plan.step.axes, [source], sent, added)
@@ -125,7 +125,7 @@ def _mean_of_tied(sums: Array, counts: Array) -> Array:
 
 def _joined(a: State, b: State, kind: Kind, *, loser: bool = False) -> State:
     """Return the winner of two states (value, *sums), or the loser; add the sums of tied states."""
-    takes_a, takes_b = wins(a[0], b[0], kind, "first"), wins(b[0], a[0], kind, "first")
+    takes_a, takes_b = replaces(a[0], b[0], kind, "first"), replaces(b[0], a[0], kind, "first")
     if loser:
         takes_a, takes_b = takes_b, takes_a
     sums = zip(a[1:], b[1:], strict=True)
@@ -135,7 +135,7 @@ def _joined(a: State, b: State, kind: Kind, *, loser: bool = False) -> State:
 
 def _fold_level(x: Array, sums: State, window: Window, kind: Kind) -> State:
     """Totals of `sums` over the elements of each window that tie with its maximum or minimum; 0 in the padding."""
-    fills = (decoded_losing(x.dtype, kind), *[0] * len(sums))
+    fills = (decoded_identity_of(x.dtype, kind), *[0] * len(sums))
     return window_fold((decode(x), *sums), fills, window, functools.partial(_joined, kind=kind))[1:]
 
 
@@ -171,4 +171,4 @@ def route_tied_mean(
     join = functools.partial(_joined, kind=kind, loser=True)
     shares = (decode(y), _mean_of_tied(wide, counts))
     lowest, sums = window_unfold(shares, (np.nan, 0), window, join)
-    return slices.only(level(decode(x), lowest), sums).astype(dy.dtype)
+    return slices.where_or_zero(ties_with(decode(x), lowest), sums).astype(dy.dtype)

@@ -20,7 +20,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.bits import pack, unpack
 from jaxpool._kernels.compare import Order, Ties
-from jaxpool._kernels.dtypes import DType, accumulator, losing
+from jaxpool._kernels.dtypes import DType, accumulator, identity_of
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.patches import (
     attained,
@@ -97,7 +97,9 @@ class LaidOut(Op):
     def grid_and_max(self, platform: Platform, x: Array) -> tuple[Array, Array, Window]:
         """The grid of x and the maximum of each window, both stored, and the transposed window."""
         by, window = barrier_on(platform), self.transposed_window(x.ndim)
-        laid = materialise(by, lambda x: lay_out(*self.transposed(x), losing(x.dtype, "max")), x)
+        laid = materialise(
+            by, lambda x: lay_out(*self.transposed(x), identity_of(x.dtype, "max")), x
+        )
         return laid, materialise(by, functools.partial(_greatest, platform, window), laid), window
 
 
@@ -113,7 +115,7 @@ class AdaptiveSelect(LaidOut):
 
     def value(self, platform: Platform, x: Array) -> Array:
         transposed, window = self.transposed(x)
-        laid = lay_out(transposed, window, losing(x.dtype, "max"))
+        laid = lay_out(transposed, window, identity_of(x.dtype, "max"))
         return self.returned(_greatest(platform, window, laid))
 
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import regions
 from jaxpool._kernels.cells import Cells, spread, walk
-from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode, level
+from jaxpool._kernels.compare import Ties, decode, decoded_identity_of, encode, ties_with
 from jaxpool._kernels.dtypes import accumulator, index_dtype, is_float
 from jaxpool._kernels.keys import is_negative, zeros_signed
 from jaxpool._kernels.positions import put_in_order
@@ -80,7 +80,7 @@ class BoxMax(Op):
         def larger(best: Array, here: Array, at: Array, value: Array) -> Array:
             return jnp.where(here, lax.max(best, value), best)
 
-        fill, cells = decoded_losing(x.dtype, "max"), self._cells(*extra_args)
+        fill, cells = decoded_identity_of(x.dtype, "max"), self._cells(*extra_args)
         y = self._walk(platform, larger, fill, [decode(x)], extra_args)
         is_nonempty = (cells.bottom > cells.top)[:, :, None] & (cells.right > cells.left)[
             :, None, :
@@ -95,7 +95,7 @@ class BoxMax(Op):
         none = none.astype(index_dtype(int(none) + 1))
 
         def first_or_last(where: Array, here: Array, at: Array, value: Array, y: Array) -> Array:
-            tied = here & level(value, y)
+            tied = here & ties_with(value, y)
             return jnp.where(tied if self.ties == "last" else tied & (where == none), at, where)
 
         residual = (
@@ -113,7 +113,7 @@ class BoxMax(Op):
         def add(total: Array, here: Array, at: Array, *values: Array) -> Array:
             *more, value, y = values
             term = more[0] if more else lax.full_like(total, 1)
-            return total + jnp.where(here & level(value, y), term, 0)
+            return total + jnp.where(here & ties_with(value, y), term, 0)
 
         dtype = xs[0].dtype if xs else accumulator(x.dtype)
         return self._walk(

@@ -13,7 +13,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._kernels.compare import Ties, decode, encode, level, wins
+from jaxpool._kernels.compare import Ties, decode, encode, replaces, ties_with
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype, is_float
 from jaxpool._kernels.split_ties import WORD, Words, share, tied
 from jaxpool._ops.op import Op
@@ -29,7 +29,7 @@ def _takes(
 ) -> Array:
     """True where `challenger` replaces `best`, which comes before it."""
     if nan == "wins" or not is_float(best.dtype):
-        return wins(challenger, best, kind, ties)
+        return replaces(challenger, best, kind, ties)
     ahead, level_or_ahead = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
     is_nan = lax.ne(best, best)
     if ties == "first":
@@ -140,7 +140,7 @@ class Extreme(Op):
         zeros = [lax.full_like(best, 0, index_dtype(1 << size)) for size in sizes]
         words = [lax.full_like(zero, int(not word)) for word, zero in enumerate(zeros)]
         for i, x in enumerate(xs[1:], 1):
-            ahead, ties = _takes(x, best, self.kind, "first", self.nan), level(x, best)
+            ahead, ties = _takes(x, best, self.kind, "first", self.nan), ties_with(x, best)
             words = [lax.select(ahead, zero, word) for word, zero in zip(words, zeros, strict=True)]
             word = words[i // WORD]
             bit = lax.full_like(word, 1 << (i % WORD))

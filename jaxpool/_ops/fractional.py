@@ -114,7 +114,7 @@ class RandomAxis:
                 self._along(windows, y.ndim) < np.int32(self.out),
             )
             part = self._taken(y, windows)
-            parts.append(slices.only(slices.broadcast_like(begins, part), part))
+            parts.append(slices.where_or_zero(slices.broadcast_like(begins, part), part))
         return functools.reduce(lax.add, parts)
 
     def _along(self, vector: Any, ndim: int) -> Any:

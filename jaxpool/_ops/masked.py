@@ -22,7 +22,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, accumulator, losing
+from jaxpool._kernels.dtypes import Kind, accumulator, identity_of
 from jaxpool._kernels.materialise import materialise
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op
@@ -36,7 +36,7 @@ from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan
 
 
-def counting(x: Array, mask: Array, fill: Any) -> Array:
+def fill_masked(x: Array, mask: Array, fill: Any) -> Array:
     """Return x where `mask` is True, `fill` elsewhere."""
     return lax.select(slices.broadcast_like(mask, x), x, lax.full_like(x, fill))
 
@@ -86,7 +86,7 @@ class MaskedSelect(Op):
         )
 
     def value(self, platform: Platform, x: Array, mask: Array) -> Array:
-        return self._pool.value(platform, counting(x, mask, losing(x.dtype, self.kind)))
+        return self._pool.value(platform, fill_masked(x, mask, identity_of(x.dtype, self.kind)))
 
     def primal(self, platform: Platform, x: Array, mask: Array) -> tuple[Array, Any]:
         pool = self._pool
@@ -95,18 +95,18 @@ class MaskedSelect(Op):
             real = dataclasses.replace(pool, kind="max").primal(platform, mask)[1]
         real_args = real if isinstance(real, tuple) else (real,)
         y, pool_residual = pool.primal(
-            platform, counting(x, mask, losing(x.dtype, self.kind)), *real_args
+            platform, fill_masked(x, mask, identity_of(x.dtype, self.kind)), *real_args
         )
         return y, (pool_residual, mask)
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         pool_residual, mask = residual
-        return self._pool.linear(platform, pool_residual, counting(x_dot, mask, 0))
+        return self._pool.linear(platform, pool_residual, fill_masked(x_dot, mask, 0))
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         pool_residual, mask = residual
         (dx,) = self._pool.transpose(platform, pool_residual, dy)
-        return (counting(dx, mask, 0),)
+        return (fill_masked(dx, mask, 0),)
 
 
 def extreme(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
@@ -118,17 +118,17 @@ def extreme(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff = "jvp")
 def mean(op: CountedAverage, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Mean of the elements with `mask` True. A window without such elements gives 0."""
     count = apply(SumPool(op.window), "jvp", mask.astype(accumulator(x.dtype)))
-    return apply(op, autodiff, counting(x, mask, 0), lax.max(count, lax.full_like(count, 1)))
+    return apply(op, autodiff, fill_masked(x, mask, 0), lax.max(count, lax.full_like(count, 1)))
 
 
 def rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Element of a rank, or the median, of the elements with `mask` True. A window with too few elements gives 0."""
     y = ranked(op, x, mask, autodiff=autodiff)
     if isinstance(op.rank, str) or op.rank in (0, -1):
-        return counting(y, holds_some(op.window, mask), 0)
+        return fill_masked(y, holds_some(op.window, mask), 0)
     needed = op.rank + 1 if op.rank >= 0 else -op.rank
     count = apply(SumPool(op.window), "jvp", mask.astype(np.int32))
-    return counting(y, lax.ge(count, lax.full_like(count, needed)), 0)
+    return fill_masked(y, lax.ge(count, lax.full_like(count, needed)), 0)
 
 
 def soft(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
@@ -139,4 +139,4 @@ def soft(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
     if not isinstance(op, LogSumExpPool):
         return y
     # An addition, as y is 0 in such windows: the transpose of a select would be another pass over the cotangents.
-    return y + jnp.where(some, 0, losing(x.dtype, "max")).astype(x.dtype)
+    return y + jnp.where(some, 0, identity_of(x.dtype, "max")).astype(x.dtype)

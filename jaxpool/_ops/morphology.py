@@ -17,8 +17,16 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import rank, rolled, slices, tap_loop
-from jaxpool._kernels.compare import Ties, level
-from jaxpool._kernels.dtypes import DType, Kind, accumulator, cast, index_dtype, is_float, losing
+from jaxpool._kernels.compare import Ties, ties_with
+from jaxpool._kernels.dtypes import (
+    DType,
+    Kind,
+    accumulator,
+    cast,
+    identity_of,
+    index_dtype,
+    is_float,
+)
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.split_ties import pick_tied, route_tied, share, tied_taps
@@ -75,7 +83,7 @@ class Morphology(Op):
 
     def _terms(self, x: Array, kernel: Array) -> list[Array]:
         wide = wide_dtype(x.dtype)
-        weights, fill = self.weights(kernel, wide), losing(wide, self.kind)
+        weights, fill = self.weights(kernel, wide), identity_of(wide, self.kind)
         padded = slices.pad_input(cast(x, wide), self.window, fill)
         terms = []
         for tap in self.taps:
@@ -153,7 +161,7 @@ class Morphology(Op):
         over = tuple(axis for axis in range(part.ndim) if axis != self.channels)
 
         def one(_: None, tap: Array) -> tuple[None, Array]:
-            term = slices.only(won(tap), part)
+            term = slices.where_or_zero(won(tap), part)
             return None, jnp.sum(term, axis=over, keepdims=True, dtype=term.dtype)
 
         dk: Array = lax.scan(one, None, jnp.arange(self.window.size, dtype=np.int32))[1]
@@ -187,7 +195,7 @@ class LargeMorphology(Morphology):
     def _planes(self, x: Array, kernel: Array) -> tuple[Array, Array]:
         """The planes of x for `_walk`, and the terms to add at each tap."""
         wide = wide_dtype(x.dtype)
-        planes = self._walk(self.taps).planes(cast(x, wide), losing(wide, self.kind))
+        planes = self._walk(self.taps).planes(cast(x, wide), identity_of(wide, self.kind))
         return planes, self.weights(kernel, wide)
 
     def _here(self, tap: Array, like: Array) -> Array:
@@ -196,7 +204,7 @@ class LargeMorphology(Morphology):
 
     def _best(self, x: Array, kernel: Array) -> Array:
         planes, weights = self._planes(x, kernel)
-        fill = losing(planes.dtype, self.kind)
+        fill = identity_of(planes.dtype, self.kind)
         like = slices.tap_of(slices.pad_input(x, self.window, 0), self.window, 0)
 
         def join(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
@@ -210,7 +218,7 @@ class LargeMorphology(Morphology):
 
     def _ties(self, term: Array, y: Array, tap: Array) -> Array:
         """True where `term`, the sum at `tap`, ties with the output y."""
-        ties = level(term, y)
+        ties = ties_with(term, y)
         return lax.bitwise_and(ties, self._here(tap, ties)) if self.window.padded else ties
 
     def primal(self, platform: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
@@ -262,7 +270,7 @@ class LargeMorphology(Morphology):
             won = self._ties(_term(weights, tap, elements.pop(0)), y, tap) if split else None
             is_selected = self._won(residual, tap) if won is None else won
             parts = elements + ([] if k_sent is None else [_row(k_sent, tap, total)])
-            return (total + slices.only(is_selected, functools.reduce(lax.add, parts)),)
+            return (total + slices.where_or_zero(is_selected, functools.reduce(lax.add, parts)),)
 
         like = residual[2] if split else residual
         window_arrays = [each for each in (*jax.tree.leaves(residual), k_sent) if each is not None]
@@ -283,7 +291,7 @@ class LargeMorphology(Morphology):
             planes, weights = self._planes(x, kernel)
 
             def shared(tap: Array, part: Array, y: Array, x: Array) -> Array:
-                return slices.only(level(_term(weights, tap, x), y), part)
+                return slices.where_or_zero(ties_with(_term(weights, tap, x), y), part)
 
             dx = walk.spread(shared, [part, y], planes, dtype=part.dtype)
 

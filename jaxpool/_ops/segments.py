@@ -14,7 +14,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.bits import pack, unpack
-from jaxpool._kernels.compare import Ties, decode, decoded_losing, encode
+from jaxpool._kernels.compare import Ties, decode, decoded_identity_of, encode
 from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import checked_position, put_in_order
@@ -81,7 +81,7 @@ class SegmentSelect(Op):
     def _decoded(self, x: Array, ids: Array, *mask: Array) -> Array:
         """The maxima or minima, in the dtype of comparisons."""
         largest = self.kind == "max"
-        worst = decoded_losing(x.dtype, self.kind)
+        worst = decoded_identity_of(x.dtype, self.kind)
         wide = masked(decode(x), worst, *mask)
         y = self._joined(jax.ops.segment_max if largest else jax.ops.segment_min, wide, ids)
         # `jax.ops` returns an infinity for an empty segment, also where the dtype of x has none.
@@ -136,7 +136,7 @@ class SegmentSelect(Op):
         if not counts_ties_if_any(platform, x.shape):
             return counted(bits, ids)
         total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
-        attained = lax.ne(decoded, lax.full_like(decoded, decoded_losing(x.dtype, self.kind)))
+        attained = lax.ne(decoded, lax.full_like(decoded, decoded_identity_of(x.dtype, self.kind)))
         return lax.cond(total == jnp.sum(attained, dtype=np.uint32), ones, counted, bits, ids)
 
     def _sends_to_chosen(self, platform: Platform, like: Any, rows: Any) -> bool:

@@ -15,7 +15,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Order, Ties
-from jaxpool._kernels.dtypes import Kind, losing
+from jaxpool._kernels.dtypes import Kind, identity_of
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
@@ -181,7 +181,7 @@ class MaskPool(Op):
     def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, Words]:
         def kernel(x: Array) -> tuple[Array, Words]:
             y = self.value(platform, x)
-            return y, tie_masks(x, y, self.window, losing(x.dtype, self.kind))
+            return y, tie_masks(x, y, self.window, identity_of(x.dtype, self.kind))
 
         y, words = materialise(_plan(self.window, x, platform).barrier, kernel, x)
         if real:

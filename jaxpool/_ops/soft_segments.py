@@ -12,7 +12,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels.compare import decode
-from jaxpool._kernels.dtypes import accumulator, cast, losing
+from jaxpool._kernels.dtypes import accumulator, cast, identity_of
 from jaxpool._kernels.predicates import all_of
 from jaxpool._kernels.segments import (
     gather_rows,
@@ -257,7 +257,7 @@ def log_of_sums(
 ) -> Array:
     """`T * log(sum of exp(x / T))` over each segment. A segment without elements has the identity of a maximum."""
     y = apply_with_extra_args(SegmentLogSumExp(segments, temperature), x, ids, *mask)[0]
-    identity = losing(x.dtype, "max")
+    identity = identity_of(x.dtype, "max")
     if float(identity) == -math.inf:
         return cast(y, x.dtype)
     return jnp.where(lax.eq(y, lax.full_like(y, -jnp.inf)), jnp.asarray(identity), cast(y, x.dtype))

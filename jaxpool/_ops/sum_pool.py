@@ -30,7 +30,7 @@ def element_counts(window: Window, kind: Count, y: Array) -> Array:
     if same is not None:
         return jnp.asarray(same, y.dtype)
     counts = [counts_along(dim, kind).astype(y.dtype) for dim in window.dims]
-    return slices.crossed(jnp.multiply, counts, window.axes, y.ndim)
+    return slices.outer(jnp.multiply, counts, window.axes, y.ndim)
 
 
 def same_count(window: Window, kind: Count) -> int | None:

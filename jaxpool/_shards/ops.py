@@ -16,9 +16,9 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.compare import Order, Ties
-from jaxpool._kernels.dtypes import Kind, accumulator, float_dtype, losing
+from jaxpool._kernels.dtypes import Kind, accumulator, float_dtype, identity_of
 from jaxpool._kernels.select import flat_tap, real_end
-from jaxpool._kernels.slices import crossed
+from jaxpool._kernels.slices import outer
 from jaxpool._kernels.split_ties import Words, inside, real_words
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool
@@ -30,7 +30,7 @@ from jaxpool._shards.halo import Shards
 
 def select_pool(shards: Shards, x: Array, kind: Kind, ties: Ties | Order) -> tuple[Array, Any]:
     """The max or min pool of a shard x, and the residual."""
-    window, fill, padded = shards.inside, losing(x.dtype, kind), shards.padded
+    window, fill, padded = shards.inside, identity_of(x.dtype, kind), shards.padded
     real: tuple[Array, ...]
     if ties != "split":
         real = (_end_of_padding(shards, x.ndim, last=ties == "last"),) if padded else ()
@@ -63,7 +63,7 @@ def sum_pool(
             first = halo.shard() * np.int32(halo.outs)
             values = lax.dynamic_slice_in_dim(values, first, halo.outs)
         lines.append(values)
-    counts = crossed(jnp.multiply, lines, window.axes, x.ndim)
+    counts = outer(jnp.multiply, lines, window.axes, x.ndim)
     return fetch(CountedAverage(window), counts, dtype=dtype)[0]
 
 
@@ -101,4 +101,4 @@ def _holds(dim: Axis, starts: Array, tap: int) -> Array:
 def _real_elements(shards: Shards, ndim: int) -> Array:
     """True for elements of the array in a shard and its halo, broadcastable to both together."""
     axes = [halo.dim.axis for halo in shards.halos]
-    return crossed(jnp.logical_and, [halo.rows_exist() for halo in shards.halos], axes, ndim)
+    return outer(jnp.logical_and, [halo.rows_exist() for halo in shards.halos], axes, ndim)

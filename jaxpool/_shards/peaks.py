@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from jax import Array, lax
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.compare import decode, level
+from jaxpool._kernels.compare import decode, ties_with
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.materialise import store_arguments
 from jaxpool._ops.apply import apply, apply_with_residual
@@ -34,7 +34,9 @@ def _own_tap(window: Window) -> int:
 
 def _attained(pool: Callable[[Array], Array], x: Array) -> Array:
     """True for elements of x that equal the extremum of the window around them, computed by `pool`."""
-    stored = store_arguments(barrier_on(traced_for()), lambda x: level(decode(x), decode(pool(x))))
+    stored = store_arguments(
+        barrier_on(traced_for()), lambda x: ties_with(decode(x), decode(pool(x)))
+    )
     marks: Array = stored(x)
     return marks
 

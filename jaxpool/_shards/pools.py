@@ -16,7 +16,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Order, Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.positions import flat_position, window_starts
-from jaxpool._kernels.slices import crossed
+from jaxpool._kernels.slices import outer
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op
 from jaxpool._ops.power_pool import NormPool
@@ -59,7 +59,7 @@ class Argmax:
         for dim in window.dims:
             halo = self.shards.halo(dim)
             first = halo.window_starts() if halo else window_starts(dim)
-            starts.append(crossed(jnp.add, [first], [dim.axis], x.ndim))
+            starts.append(outer(jnp.add, [first], [dim.axis], x.ndim))
         return y, flat_position(index, window, starts, window.input_shape)
 
 

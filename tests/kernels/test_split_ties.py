@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._kernels.dtypes import losing
+from jaxpool._kernels.dtypes import identity_of
 from jaxpool._kernels.select import select_value
 from jaxpool._kernels.split_ties import (
     pick_tied,
@@ -35,7 +35,7 @@ def test_every_form_shares_as_the_portable_one(seed):
 
     def run(x, dy, v):
         y = select_value(x, kind, "first", plan)
-        words = tie_masks(x, y, window, losing(dtype, kind))
+        words = tie_masks(x, y, window, identity_of(dtype, kind))
         routed = [route_tied(dy, words, each) for each in tied.values()]
         return (
             [*routed, route_tied_mean(dy, x, y, window, kind)],

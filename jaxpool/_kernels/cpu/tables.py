@@ -71,7 +71,7 @@ def sums(x: Array, axes: Sequence[int], phases: Sequence[Phases]) -> Array:
         for elements, _, exist in tables(each):
             term = cast(_read(x, axis, elements), accumulator(x.dtype))
             if not exist.all():
-                term = slices.only(lax.broadcast_in_dim(exist, term.shape, (axis,)), term)
+                term = slices.where_or_zero(lax.broadcast_in_dim(exist, term.shape, (axis,)), term)
             parts.append(term)
         x = functools.reduce(lax.add, parts)
     return x
@@ -115,7 +115,10 @@ def sent(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
         return lax.bitcast_convert_type(sent(bits, index, step, jnp.bfloat16), jnp.float16)
     wide = accumulator(dy.dtype)
     dy, index = unfolded(dy), unfolded(index)
-    parts = [cast(slices.only(chose, read(dy)), wide) for read, _, chose in _windows(index, step)]
+    parts = [
+        cast(slices.where_or_zero(chose, read(dy)), wide)
+        for read, _, chose in _windows(index, step)
+    ]
     return row_major(rounded(functools.reduce(lax.add, parts), dtype), min(step.axes))
 
 
@@ -123,5 +126,5 @@ def lowered(index: Array, step: Step) -> Array:
     """Selected tap along the later axes at each position; 0 where no window selected the position."""
     dtype = index_dtype(step.reach)
     index = unfolded(index)
-    taps = [slices.only(chose, by).astype(dtype) for _, by, chose in _windows(index, step)]
+    taps = [slices.where_or_zero(chose, by).astype(dtype) for _, by, chose in _windows(index, step)]
     return row_major(functools.reduce(lax.max, taps), min(step.axes))
