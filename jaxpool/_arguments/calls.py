@@ -66,7 +66,7 @@ def _context(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The shapes of the main arrays of a call, and the sizes it asks for."""
     context = {}
     for name, value in arguments.items():
-        if name in MAIN_ARRAYS and isinstance(value, ARRAYS):
+        if name in MAIN_ARRAYS and isinstance(value, (*ARRAYS, np.generic)):
             context[f"{name}.shape"] = value.shape
         elif name in SIZES:
             context[name] = value
