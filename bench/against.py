@@ -1,6 +1,6 @@
 """`python -m bench --against REVISION`: time the library of a git revision against the working tree.
 
-Both versions are imported into one process and take turns, so that noise of the machine affects them equally.
+Calls of both versions alternate in one process, so that noise of the machine affects both equally.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Library = dict[str, ModuleType]
 
 @contextlib.contextmanager
 def _in_place(library: Library) -> Iterator[None]:
-    """Context in which `import jaxpool` returns these modules."""
+    """Context manager: inside, `import jaxpool` returns these modules."""
     before = _loaded()
     _swap(library)
     try:

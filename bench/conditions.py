@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# How freed memory is reused, so that results cause no page faults, and its name in a report.
+# Ways to reuse freed memory, so that results cause no page faults, and their names in reports.
 MEMORY = {
     "default": "without any setting",
     "kept": "after keep_memory()",
@@ -65,7 +65,7 @@ def _tunables() -> list[str]:
 
 
 def limit_cores(threads: int) -> None:
-    """Restrict the process and its children to as many cores as a framework may use threads.
+    """Restrict the process and its children to one core per thread.
 
     XLA has no setting for its number of threads: it counts the cores that the process may run on.
     """

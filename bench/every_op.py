@@ -1,6 +1,6 @@
 """Value and gradient of every public function on an array of images, for `--target`.
 
-`bench.target` compiles each of them for a device that need not be present, and reports the compile time.
+`bench.target` compiles the functions for a device that need not be present, and reports the compile time.
 """
 
 from __future__ import annotations

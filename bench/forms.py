@@ -1,8 +1,7 @@
-"""The forms that a case can take: kernels called with plans that were made by thresholds of one's own.
+"""Forms of a case: kernels called with plans from modified thresholds, for `bench.tune`.
 
-An op asks for its plan when it is lowered for a platform. Here the plan is made first and handed in, so
-that two forms of one case stand side by side in one process, and nothing that the library reads is
-changed.
+An op normally makes its plan during lowering for a platform. Here the plan is made first and passed to the kernel.
+Two forms of one case can thus run in one process, without any change to the state of the library.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from jaxpool._plan.tuning import LIMITS, TUNING, Limits, Tuning
 
 @dataclasses.dataclass(frozen=True)
 class Thresholds:
-    """What a form is chosen by, for one platform."""
+    """The thresholds that determine a form, for one platform."""
 
     platform: Platform
     tuning: Tuning
@@ -47,14 +46,14 @@ class Thresholds:
 
     @classmethod
     def of(cls, platform: Platform) -> Thresholds:
-        """Those of the library."""
+        """The thresholds of the library."""
         return cls(platform, TUNING[platform])
 
     def get(self, field: str) -> Any:
         return getattr(getattr(self, self._part(field)), field)
 
     def moved(self, field: str, value: Any) -> Thresholds:
-        """The same but for one of them."""
+        """A copy with one threshold replaced."""
         part = self._part(field)
         whole = dataclasses.replace(getattr(self, part), **{field: value})
         return dataclasses.replace(self, **{part: whole})
@@ -64,7 +63,7 @@ class Thresholds:
 
 
 class Form(NamedTuple):
-    """One way of a case. Where plans are equal, so are programs; `reads` names the arrays that `run` takes."""
+    """One form of a case. Equal plans give equal programs. `reads` names the arguments of `run`."""
 
     plan: Any
     words: str
@@ -73,7 +72,7 @@ class Form(NamedTuple):
 
 
 def forms(case: Case, by: Thresholds) -> Mapping[str, Form]:
-    """Each way of a case, "forward", "backward" and others, in the form that the thresholds choose."""
+    """The forms of a case under these thresholds, by direction: "forward", "backward" and others."""
     make = {
         "max_pool": _selection,
         "min_pool": _selection,
@@ -85,7 +84,7 @@ def forms(case: Case, by: Thresholds) -> Mapping[str, Form]:
 
 
 def arrays(case: Case, names: Sequence[str]) -> list[jax.Array]:
-    """What a form of the case reads; the index is the one that a forward pass gives."""
+    """The arguments of a form. A forward pass computes the index."""
     found = {}
     if "index" in names:
         forward = forms(case, Thresholds.of("cpu"))["forward"]
@@ -178,7 +177,7 @@ def _adaptive(case: Case, by: Thresholds) -> dict[str, Form]:
 
 
 def _op(op: Op, by: Thresholds) -> Form:
-    """An op and its transpose in one program, for limits that choose between ops."""
+    """An op and its transpose in one program, for thresholds that select the op class."""
 
     def both(x: jax.Array, dy: jax.Array) -> Any:
         if op.linear_in_x:
@@ -196,7 +195,7 @@ def _reduction(case: Case, by: Thresholds) -> dict[str, Form]:
 
 
 def _words(passes: Sequence[Pass | SumPass]) -> str:
-    """Passes in a line: the axes of each, how many terms it joins at most, and how it reads."""
+    """Passes as one line: axes, number of terms, and the layout that they read."""
     return "; ".join(_pass(each) for each in passes) or "no pass"
 
 

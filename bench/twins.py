@@ -1,4 +1,4 @@
-"""Ours against ours: what a layout, a 16-bit type or a large window costs over its twin."""
+"""Compare cases of this library: the cost of channels first, 16-bit floats and large windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.results import CaseResult
 
 @dataclasses.dataclass(frozen=True)
 class Twin:
-    """A case, the one it is held against, and how many times as long it may take."""
+    """A case, its reference case, the ratio of their times, and the largest allowed ratio."""
 
     case: str
     other: str
