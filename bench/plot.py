@@ -10,7 +10,7 @@ import numpy as np
 from bench.report import COPY, heading
 from bench.results import Run
 
-# Colours that colour-blind readers can tell apart (Okabe and Ito).
+# A palette for colour-blind readers (Okabe and Ito).
 _COLOURS = {
     "jaxpool": "#0072B2",
     "lax": "#D55E00",
