@@ -238,13 +238,13 @@ class Case:
             return 0
         itemsize = numpy_dtype(self.dtype).itemsize
         outputs = math.prod(self.output_shape)
-        given = outputs * _POSITION_BYTES if self.op == ARGMAX else 0
+        written = outputs * _POSITION_BYTES if self.op == ARGMAX else 0
         taken = math.prod(self.shape) * _POSITION_BYTES if self.op == UNPOOL else 0
         forward = self.arity * self.input_bytes + taken + outputs * itemsize
         if mode == "forward":
-            return forward + given
+            return forward + written
         index = outputs * _index_bytes(self.taps) if self.selects else 0
-        return 2 * (forward + index) + given
+        return 2 * (forward + index) + written
 
     def inputs(self, seed: int = 0) -> tuple[np.ndarray, ...]:
         """The input arrays, equal in every process. Arrays with a gradient precede positions."""

@@ -139,8 +139,8 @@ def _vjp(case: Case, op: Op, *xs: jax.Array) -> tuple[Any, Any]:
 
 def _residual_bytes(case: Case, op: Op, xs: Sequence[jax.Array]) -> int:
     """Bytes of the residuals if the forward and backward pass are separate programs."""
-    kept = jax.eval_shape(lambda *xs: _vjp(case, op, *xs)[1], *xs)
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
+    residuals = jax.eval_shape(lambda *xs: _vjp(case, op, *xs)[1], *xs)
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(residuals))
 
 
 def burst(device: Device) -> int:

@@ -239,13 +239,13 @@ def _samples(torch: Any, case: Case, outputs: Any, dxs: Any) -> tuple[list[Any],
 
 def _residual_bytes(torch: Any, op: Callable[..., Any], xs: list[Any]) -> int:
     """Bytes of the distinct tensors that autograd saves for the backward pass."""
-    kept: dict[int, int] = {}
+    saved: dict[int, int] = {}
 
     def pack(tensor: Any) -> Any:
-        kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+        saved[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         result = op(*xs)
     del result
-    return sum(kept.values())
+    return sum(saved.values())

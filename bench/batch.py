@@ -45,8 +45,8 @@ def mesh_of(target: str | None, devices: int) -> Any:
     from jax.sharding import AxisType
 
     rows = 2 ** (int(math.log2(devices)) // 2)
-    found = devices_of(target, (rows, devices // rows))
-    return jax.make_mesh((devices,), ("batch",), (AxisType.Auto,), devices=found)
+    mesh_devices = devices_of(target, (rows, devices // rows))
+    return jax.make_mesh((devices,), ("batch",), (AxisType.Auto,), devices=mesh_devices)
 
 
 def train_step(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,10 +90,10 @@ def compiled(
     with tracing_for(platform):
         step = jax.jit(train_step(function))
         program = step.lower(typed(replicated[0]), *map(typed, shapes)).compile()
-    found = collectives(program.as_text())
-    gathers = any(not is_sum(name, each, replicated) for name, each in found)
+    communication = collectives(program.as_text())
+    gathers = any(not is_sum(name, each, replicated) for name, each in communication)
     temporary = program.memory_analysis().temp_size_in_bytes
-    return Sent(tuple(name for name, _ in found), gathers, temporary)
+    return Sent(tuple(name for name, _ in communication), gathers, temporary)
 
 
 def collectives(text: str) -> list[tuple[str, list[tuple[int, ...]]]]:

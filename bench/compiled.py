@@ -55,20 +55,20 @@ def entry(text: str) -> Iterator[tuple[str, str, str, str]]:
 def kernels(text: str, *, tpu: bool) -> list[Kernel]:
     """The kernels of an optimised HLO module."""
     sizes: dict[str, int] = {}
-    found = []
+    result = []
     for name, kind, op, rest in entry(text):
         sizes[name] = type_bytes(kind)
         helper = tpu and op == "custom-call" and "tpu_custom_call" not in rest
         if op in _FREE or helper or op.endswith("-start"):
             continue
         if op.endswith("-done"):
-            found.append(Kernel(name, "async", 0, None, type_bytes(kind, lanes=128)))
+            result.append(Kernel(name, "async", 0, None, type_bytes(kind, lanes=128)))
             continue
         operands = re.findall(r"%([\w.\-]+)", rest.split("),")[0])
         moved = sizes[name] + sum(sizes.get(operand, 0) for operand in operands)
         cycles = re.search(r'estimated_cycles":"(\d+)"', rest)
-        found.append(Kernel(name, op, moved, int(cycles[1]) if cycles else None))
-    return found
+        result.append(Kernel(name, op, moved, int(cycles[1]) if cycles else None))
+    return result
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -126,10 +126,10 @@ def llo_costs(folder: Path) -> dict[str, Cost]:
     """
     costs = {}
     for path in folder.glob("*-final_bundles.txt"):
-        found = re.match(r"\d+-(.*?)-\d+-final_bundles", path.name)
-        if "schedule-analysis" in path.name or not found:
+        match = re.match(r"\d+-(.*?)-\d+-final_bundles", path.name)
+        if "schedule-analysis" in path.name or not match:
             continue
-        sources = [p for p in folder.glob("*original.txt") if f"-{found[1]}-" in p.name]
+        sources = [p for p in folder.glob("*original.txt") if f"-{match[1]}-" in p.name]
         source = sources[0].read_text() if sources else ""
         limit = re.search(r"loop: start=0, step=1, limit=(\d+)", source)
         # Two extra iterations fill and drain the pipeline of the loop.
@@ -142,7 +142,7 @@ def llo_costs(folder: Path) -> dict[str, Cost]:
                 waited = re.findall(r"dma\.done\.wait [^,]*, (\d+)", line)
                 bundles += times
                 moved += times * _GRANULE * sum(map(int, waited))
-        costs[found[1]] = Cost(bundles, moved)
+        costs[match[1]] = Cost(bundles, moved)
     return costs
 
 

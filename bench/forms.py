@@ -85,15 +85,15 @@ def forms(case: Case, by: Thresholds) -> Mapping[str, Form]:
 
 def arrays(case: Case, names: Sequence[str]) -> list[jax.Array]:
     """The arguments of a form. A forward pass computes the index."""
-    found = {}
+    by_name = {}
     if "index" in names:
         forward = forms(case, Thresholds.of("cpu"))["forward"]
-        found["index"] = jax.jit(forward.run)(*arrays(case, forward.reads))[1]
+        by_name["index"] = jax.jit(forward.run)(*arrays(case, forward.reads))[1]
     if "dy" in names:
-        found["dy"] = jnp.asarray(case.cotangent())
+        by_name["dy"] = jnp.asarray(case.cotangent())
     if "x" in names:
-        found |= zip(("x", "positions"), map(jnp.asarray, case.inputs()), strict=False)
-    return [found[name] for name in names]
+        by_name |= zip(("x", "positions"), map(jnp.asarray, case.inputs()), strict=False)
+    return [by_name[name] for name in names]
 
 
 def _problem(case: Case, by: Thresholds) -> Problem:
@@ -105,10 +105,10 @@ def _problem(case: Case, by: Thresholds) -> Problem:
 def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
     problem = _problem(case, by)
     window, kind = problem.window, "max" if case.op == "max_pool" else "min"
-    plan, kept = plan_max(problem), barrier_on(by.platform, by.tuning)
+    plan, barrier = plan_max(problem), barrier_on(by.platform, by.tuning)
 
     def forward(x: jax.Array) -> Any:
-        return materialise(kept, lambda x: select(x, window, kind, "first", plan), x)
+        return materialise(barrier, lambda x: select(x, window, kind, "first", plan), x)
 
     def backward(dy: jax.Array, index: jax.Array) -> Any:
         return route(dy, index, plan)
@@ -127,7 +127,7 @@ def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
     sent = (plan.widen, plan.backward)
     ways["backward"] = Form(sent, _words(plan.backward), ("dy", "index"), backward)
     ways["tangent"] = Form(plan.tangent, _words(plan.tangent), ("x", "index"), tangent)
-    ways["both ways, kept"] = Form(kept, kept, ("x", "dy"), both)
+    ways["both ways, kept"] = Form(barrier, barrier, ("x", "dy"), both)
     whole = all(dim.whole for dim in window.dims) and window.size > by.limits.whole_taps
     ways["both ways"] = _op(
         Reduction(kind, "first", window.axes, window.input_shape)
@@ -142,7 +142,7 @@ def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
 
 def _sum(case: Case, by: Thresholds) -> dict[str, Form]:
     problem = _problem(case, by)
-    taps, kept = problem.window.size, barrier_on(by.platform, by.tuning)
+    taps, barrier = problem.window.size, barrier_on(by.platform, by.tuning)
     end = Epilogue(jnp.dtype(case.dtype), (lambda y: y / taps) if case.op == "avg_pool" else None)
     plans = [plan_sum(problem, transposed=transposed) for transposed in (False, True)]
 
@@ -157,13 +157,13 @@ def _sum(case: Case, by: Thresholds) -> dict[str, Form]:
         return y, backward(y)
 
     passes = [each for plan in plans for each in plan.passes]
-    there, back = (dataclasses.replace(plan, barrier="barrier") for plan in plans)
+    forward_plan, backward_plan = (dataclasses.replace(plan, barrier="barrier") for plan in plans)
     ways = {
-        "forward": Form(there, _words(there.passes), ("x",), forward),
-        "backward": Form(back, _words(back.passes), ("dy",), backward),
+        "forward": Form(forward_plan, _words(forward_plan.passes), ("x",), forward),
+        "backward": Form(backward_plan, _words(backward_plan.passes), ("dy",), backward),
     }
     if len(passes) > len(plans) or any(each.layout.reading == "tables" for each in passes):
-        ways["both ways, kept"] = Form(kept, kept, ("x",), both)
+        ways["both ways, kept"] = Form(barrier, barrier, ("x",), both)
     return ways
 
 

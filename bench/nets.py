@@ -123,9 +123,9 @@ class UNet(nn.Module):
             x = pooled
         for features in reversed(levels):
             x = nn.relu(nn.Conv(features, (3, 3))(x))
-            beside, positions = left.pop()
-            x = self.pools.max_unpool(x, positions, beside.shape[1:3])
-            x = nn.relu(nn.Conv(features, (3, 3))(jnp.concatenate([x, beside], axis=-1)))
+            skipped, positions = left.pop()
+            x = self.pools.max_unpool(x, positions, skipped.shape[1:3])
+            x = nn.relu(nn.Conv(features, (3, 3))(jnp.concatenate([x, skipped], axis=-1)))
         return nn.Conv(self.classes, (1, 1))(x)
 
 

@@ -36,10 +36,10 @@ class Reference:
             untied = self._xs
             if ties and ties.default == "first":
                 untied = [_untied(x, smallest=self._case.op == "min_pool") for x in self._xs]
-            given = self._xs, untied, self._positions, self._dy
+            arguments = self._xs, untied, self._positions, self._dy
             with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
-                found = _program(self._case, count_include_pad)(*given)
-            self._results[count_include_pad] = jax.tree.map(np.asarray, found)
+                results = _program(self._case, count_include_pad)(*arguments)
+            self._results[count_include_pad] = jax.tree.map(np.asarray, results)
         return self._results[count_include_pad]
 
     def difference(

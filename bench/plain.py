@@ -247,8 +247,8 @@ def table_by_size(lines: Iterable[Line]) -> str:
 
 
 def _time_of(means: dict[str, dict[Mode, float]], name: str, mode: Mode) -> str:
-    found = means.get(name, {})
-    return _times(found[mode]) if mode in found else "-"
+    by_mode = means.get(name, {})
+    return _times(by_mode[mode]) if mode in by_mode else "-"
 
 
 def _times(mean: float) -> str:

@@ -58,13 +58,15 @@ class Setting:
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Numbers between 0.1 and 3, without ties in float32 arrays unless the size is "large"."""
-        found = []
+        arrays_of_setting = []
         for seed, shape in enumerate(self.shapes):
             count = int(np.prod(shape))
             order = np.random.default_rng(seed).permutation(count) + 0.3 * (seed + 1)
             values = order / max(count, 1) * 2.9 + 0.1
-            found.append(values.astype(np.float32).reshape(shape).astype(numpy_dtype(self.dtype)))
-        return tuple(found)
+            arrays_of_setting.append(
+                values.astype(np.float32).reshape(shape).astype(numpy_dtype(self.dtype))
+            )
+        return tuple(arrays_of_setting)
 
 
 def settings() -> Iterator[Setting]:
@@ -614,8 +616,8 @@ def _of_rows(size: str) -> Iterator[Setting]:
 def _running_argmax(x: Array, name: str, axis: int) -> tuple[Array, Array]:
     """A running maximum with indices, for x without ties."""
     y: Array = getattr(lax, name)(x, axis)
-    own = lax.broadcasted_iota(jnp.int32, x.shape, axis)
-    return y, lax.cummax(jnp.where(x == lax.stop_gradient(y), own, 0), axis)
+    positions = lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    return y, lax.cummax(jnp.where(x == lax.stop_gradient(y), positions, 0), axis)
 
 
 def _starts(x: Array) -> Array:
@@ -725,9 +727,9 @@ def _of_levels(*xs: Array, **options: Any) -> Array:
 
 def _of_every_level(where: Any, images: Any, cells: Any, size: float, *xs: Array) -> Array:
     """Pool every box from both levels, then select the level of each box."""
-    found = [
+    pooled = [
         _in_its_type(boxes.averaged(where / 2**level, images, cells), x)
         for level, x in enumerate(xs)
     ]
     coarse = np.sqrt(np.prod(where[:, 2:] - where[:, :2], 1)) >= 2 * size
-    return jnp.where(coarse[:, None, None, None], found[1], found[0])
+    return jnp.where(coarse[:, None, None, None], pooled[1], pooled[0])

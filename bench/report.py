@@ -122,17 +122,17 @@ def _summary(run: Run, results: Sequence[CaseResult]) -> str:
     rows = []
     for group, members in groups.items():
         for peer in (*_rivals(results), BEST_OF):
-            found = compare(members, peer)
-            if found:
+            comparison = compare(members, peer)
+            if comparison:
                 rows.append(
                     [
                         group,
                         peer,
-                        str(found.cases),
-                        f"{found.mean:.2f}",
-                        f"{found.worst:.2f}",
-                        found.worst_case,
-                        str(len(found.slower)),
+                        str(comparison.cases),
+                        f"{comparison.mean:.2f}",
+                        f"{comparison.worst:.2f}",
+                        comparison.worst_case,
+                        str(len(comparison.slower)),
                     ]
                 )
     parts = [_above_floor(run, results), _memory(results)]
@@ -330,7 +330,7 @@ def _megabytes(size: int | None) -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table without columns of only "-"."""
-    kept = [n for n in range(len(head)) if any(row[n] != "-" for row in rows)]
+    shown = [n for n in range(len(head)) if any(row[n] != "-" for row in rows)]
     lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
-    lines = [[cells[n] for n in kept] for cells in lines]
+    lines = [[cells[n] for n in shown] for cells in lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -89,10 +89,10 @@ HEAD = (
 def typed_collectives(text: str) -> list[tuple[str, str]]:
     """The collectives of an optimised HLO module, with the types of their results."""
     kinds = "|".join(COLLECTIVES)
-    found = re.findall(rf"= (\(.*?\)|\S+) ({kinds})(?:-start)?\(", text)
-    if len(found) != len(re.findall(rf" (?:{kinds})(?:-start)?\(", text)):
+    matches = re.findall(rf"= (\(.*?\)|\S+) ({kinds})(?:-start)?\(", text)
+    if len(matches) != len(re.findall(rf" (?:{kinds})(?:-start)?\(", text)):
         raise ValueError("a collective that cannot be read")
-    return [(kind, types) for types, kind in found]
+    return [(kind, types) for types, kind in matches]
 
 
 def collectives(text: str) -> list[tuple[str, int]]:
@@ -141,8 +141,8 @@ def _compiled(pool: Pool, mesh: tuple[int, int], devices: Any) -> Shared:
     import jaxpool
 
     kinds = (AxisType.Explicit,) * 2
-    made = jax.make_mesh(mesh, ("rows", "columns"), kinds, devices=devices)
-    lies = NamedSharding(made, PartitionSpec(None, "rows", "columns"))
+    device_mesh = jax.make_mesh(mesh, ("rows", "columns"), kinds, devices=devices)
+    sharding = NamedSharding(device_mesh, PartitionSpec(None, "rows", "columns"))
     sizes = [count * size for count, size in zip(mesh, SHARD, strict=True)]
 
     def pooled(x: Any) -> Any:
@@ -153,9 +153,9 @@ def _compiled(pool: Pool, mesh: tuple[int, int], devices: Any) -> Shared:
         y, pull = jax.vjp(pooled, x)
         return y, pull(dy)[0]
 
-    x = jax.ShapeDtypeStruct((1, *sizes, CHANNELS), np.float32, sharding=lies)
+    x = jax.ShapeDtypeStruct((1, *sizes, CHANNELS), np.float32, sharding=sharding)
     smaller = (1, *[-(-size // pool.stride) for size in sizes], CHANNELS)
-    dy = jax.ShapeDtypeStruct(smaller, np.float32, sharding=lies)
+    dy = jax.ShapeDtypeStruct(smaller, np.float32, sharding=sharding)
     forward = jax.jit(pooled).lower(x).compile()
     backward = jax.jit(both).lower(x, dy).compile()
     sent = [collectives(compiled.as_text()) for compiled in (forward, backward)]
@@ -189,13 +189,13 @@ def of_large_image() -> Iterator[tuple[Pool, int, int]]:
             mesh = jax.make_mesh(
                 (count,), ("rows",), (AxisType.Explicit,), devices=jax.devices()[:count]
             )
-            lies = NamedSharding(mesh, PartitionSpec(None, "rows")) if count > 1 else None
+            sharding = NamedSharding(mesh, PartitionSpec(None, "rows")) if count > 1 else None
             sizes = LARGE, LARGE // pool.stride
-            given = [
-                jax.ShapeDtypeStruct((1, size, size, 1), np.float32, sharding=lies)
+            arguments = [
+                jax.ShapeDtypeStruct((1, size, size, 1), np.float32, sharding=sharding)
                 for size in sizes
             ]
-            held.append(_held(jax.jit(both).lower(*given).compile()))
+            held.append(_held(jax.jit(both).lower(*arguments).compile()))
         yield pool, *held
 
 

@@ -50,11 +50,11 @@ def ratios(pool: Pool, shape: tuple[int, ...]) -> tuple[float, float]:
         y, pull = jax.vjp(lambda x: function(x, window, strides, "SAME"), x)
         return y, pull(dy)[0]
 
-    places = jax.devices()[0], NamedSharding(rows, PartitionSpec(None, "rows"))
-    given = [[jax.device_put(each, place) for each in (x, dy)] for place in places]
+    shardings = jax.devices()[0], NamedSharding(rows, PartitionSpec(None, "rows"))
+    arguments = [[jax.device_put(each, place) for each in (x, dy)] for place in shardings]
     spent: list[list[tuple[float, float]]] = [[], []]
     for _ in range(REPEATS + 1):
-        for arrays, times in zip(given, spent, strict=True):
+        for arrays, times in zip(arguments, spent, strict=True):
             begin = time.process_time(), time.perf_counter()
             jax.block_until_ready(both(*arrays))
             times.append((time.process_time() - begin[0], time.perf_counter() - begin[1]))

@@ -131,35 +131,35 @@ class Target:
 
         results = jax.eval_shape(f, *arguments)
         begin = _processor_seconds()
-        given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
+        types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
         jitted = jax.jit(
             f,
-            in_shardings=jax.tree.map(placed, given),
+            in_shardings=jax.tree.map(placed, types),
             out_shardings=jax.tree.map(placed, results),
         )
         with tracing_for(self.name.partition(":")[0] if self.clock else None):
-            lowered = jitted.lower(*given)
+            lowered = jitted.lower(*types)
         compiled = lowered.compile()
         seconds = _processor_seconds() - begin
-        return self._read(compiled, jax.tree.leaves((given, results)), seconds)
+        return self._read(compiled, jax.tree.leaves((types, results)), seconds)
 
     def _read(self, compiled: Any, arrays: Sequence[Any], seconds: float) -> Program:
         text = compiled.as_text()
-        found = kernels(text, tpu=bool(self.clock))
+        kernels_found = kernels(text, tpu=bool(self.clock))
         least = sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
         program = Program(
-            sum(kernel.op != "async" for kernel in found),
-            sum(kernel.bytes for kernel in found) / least,
+            sum(kernel.op != "async" for kernel in kernels_found),
+            sum(kernel.bytes for kernel in kernels_found) / least,
             compiled.memory_analysis().temp_size_in_bytes,
             words(text),
             seconds,
-            every=tuple(found),
+            every=tuple(kernels_found),
         )
         if not self.clock:
             return dataclasses.replace(program, access=ptx_access(self.dump))
         cycles = self.clock.cycles(sum(map(_in_lanes, arrays)))
-        estimates = [kernel.estimate for kernel in found if kernel.op != "async"]
-        modelled = model(found, llo_costs(self.dump), self.clock)
+        estimates = [kernel.estimate for kernel in kernels_found if kernel.op != "async"]
+        modelled = model(kernels_found, llo_costs(self.dump), self.clock)
         return dataclasses.replace(
             program,
             estimate=sum(filter(None, estimates)) / cycles,

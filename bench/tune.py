@@ -120,7 +120,7 @@ def trials(field: str, platform: Platform, cases: Sequence[Case]) -> list[Trial]
     """The cases closest to the threshold, on both sides."""
     now = Thresholds.of(platform)
     chosen = {case: forms(case, now) for case in dict.fromkeys(cases)}
-    found: list[Trial] = []
+    result: list[Trial] = []
     for side in _sides(field, now):
         for value in side:
             moved = now.moved(field, value)
@@ -131,9 +131,9 @@ def trials(field: str, platform: Platform, cases: Sequence[Case]) -> list[Trial]
                 if way in ways and other.plan != ways[way].plan
             ]
             if changed:
-                found += _some(changed)
+                result += _some(changed)
                 break
-    return found
+    return result
 
 
 def _sides(field: str, now: Thresholds) -> list[list[Any]]:
@@ -193,15 +193,15 @@ def tune(
     value = shown(Thresholds.of(platform).get(field.name))
     write(f"{field.name} = {value} on {platform}" + f", in {field.unit}" * bool(field.unit))
     write(f'  {field.reason} (bench/NOTES.md, "{field.heading}")')
-    found = trials(field.name, platform, cases)
-    right = sum(_holds(trial, platform, budget_s, write) for trial in found)
+    tried = trials(field.name, platform, cases)
+    right = sum(_holds(trial, platform, budget_s, write) for trial in tried)
     if field.name in NEEDED:
         write("  Needed for right numbers: this is what it costs.\n")
-    elif not found:
+    elif not tried:
         write("  No case changes with it whose plan can be handed in.\n")
     else:
-        holds = "It holds here" if right == len(found) else "It does not hold here"
-        write(f"  {holds}: the form chosen is as fast or faster in {right} of {len(found)}.\n")
+        holds = "It holds here" if right == len(tried) else "It does not hold here"
+        write(f"  {holds}: the form chosen is as fast or faster in {right} of {len(tried)}.\n")
 
 
 def _holds(trial: Trial, platform: Platform, budget_s: float, write: Callable[[str], None]) -> bool:

@@ -23,8 +23,8 @@ def twins(results: Sequence[CaseResult], peer: str) -> Iterator[Twin]:
     by_case = {_plain(result.case): result for result in results}
     for result in results:
         for other, limit in _others(result.case):
-            found = by_case.get(_plain(other))
-            ours, base = result.median(peer), found.median(peer) if found else None
+            reference = by_case.get(_plain(other))
+            ours, base = result.median(peer), reference.median(peer) if reference else None
             if ours and base:
                 yield Twin(result.case.name, other.name, ours / base, limit)
 

@@ -94,12 +94,12 @@ def names_of(modules):
     """The public functions of `_api` modules in source order. "testing" or a dotted name is returned as it is."""
     if modules == "testing" or "." in modules:
         return [modules]
-    found = {}
+    by_module = {}
     for name in jaxpool.__all__:
         function = inspect.unwrap(getattr(jaxpool, name))
         module = function.__module__.rpartition(".")[-1]
-        found.setdefault(module, []).append((function.__code__.co_firstlineno, name))
-    return [name for module in modules.split() for _, name in sorted(found.get(module, []))]
+        by_module.setdefault(module, []).append((function.__code__.co_firstlineno, name))
+    return [name for module in modules.split() for _, name in sorted(by_module.get(module, []))]
 
 
 def reference():

@@ -135,8 +135,8 @@ def stem():
 
 def bfloat16():
     case = "max_pool({}[16,128,128,32], (2, 2), (2, 2))"
-    kept = table(section(KEPT), "jaxpool")
-    half, full = (kept[case.format(dtype)]["jaxpool"] for dtype in ("bfloat16", "float32"))
+    cells = table(section(KEPT), "jaxpool")
+    half, full = (cells[case.format(dtype)]["jaxpool"] for dtype in ("bfloat16", "float32"))
     ratio = float(half) / float(full)
     return (
         f"On a CPU, a 2x2 max pool of bfloat16 takes {ratio:.2f} times as long as the same pool of float32.\n"

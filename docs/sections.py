@@ -52,10 +52,11 @@ class Sections(griffe.Extension):
                 parameter.annotation = None
             elif parameter.annotation:
                 meant = spelled_out(str(parameter.annotation), func.module.path)
-                if meant != str(parameter.annotation):  # else links stay
+                if meant != str(parameter.annotation):  # an equal string would drop the links
                     parameter.annotation = meant
         self.change(func)
-        if func.docstring and func.returns:  # else what stands before a colon is taken for the type
+        # With a type, griffe does not take text before a colon for one.
+        if func.docstring and func.returns:
             returned = spelled_out(str(func.returns), func.module.path)
             pattern, text = r"^( *)Returns:\n( +)", rf"\1Returns:\n\2{returned}: "
             func.docstring.value = re.sub(pattern, text, func.docstring.value, flags=re.MULTILINE)

@@ -18,7 +18,9 @@ from sklearn.datasets import load_digits, load_sample_image
 import jaxpool
 
 SIDE, MAP = 48, 24
-PLACES = np.float32(np.arange(MAP) * (SIDE / MAP) + 0.5)  # centres of the cells of the map, in pixels
+PLACES = np.float32(
+    np.arange(MAP) * (SIDE / MAP) + 0.5
+)  # centres of the cells of the map, in pixels
 
 
 def data(number, seed):
@@ -81,9 +83,9 @@ def loss(params, pictures, centres):
     """Cross-entropy of the heat map against a Gaussian around the centre, three pixels wide."""
     logits = network(params, pictures)
     rows, columns = (jnp.exp(-(((PLACES - centres[:, axis, None]) / 3) ** 2)) for axis in (0, 1))
-    wanted = rows[:, :, None] * columns[:, None, :]
-    wanted = (wanted / wanted.sum((1, 2), keepdims=True)).reshape(len(logits), -1)
-    return optax.softmax_cross_entropy(logits.reshape(len(logits), -1), wanted).mean()
+    target = rows[:, :, None] * columns[:, None, :]
+    target = (target / target.sum((1, 2), keepdims=True)).reshape(len(logits), -1)
+    return optax.softmax_cross_entropy(logits.reshape(len(logits), -1), target).mean()
 
 
 def train(steps, seed=0):

@@ -71,8 +71,8 @@ def loss(params, pictures, masks):
 
 def overlap(params, pictures, masks):
     """Intersection over union of the predicted masks and the true masks."""
-    found, wanted = np.asarray(network(params, pictures)) > 0, masks > 0
-    return float((found & wanted).sum() / (found | wanted).sum())
+    predicted, true = np.asarray(network(params, pictures)) > 0, masks > 0
+    return float((predicted & true).sum() / (predicted | true).sum())
 
 
 def train(steps, seed=0):
