@@ -1,1 +1,1 @@
-"""Benchmarks of jaxpool beside lax, PyTorch and TensorFlow: `python -m bench --help`."""
+"""Benchmarks of jaxpool against lax, PyTorch and TensorFlow: `python -m bench --help`."""

@@ -1,4 +1,4 @@
-"""`python -m bench`: this library beside lax, PyTorch and TensorFlow."""
+"""`python -m bench`: benchmarks of this library against lax, PyTorch and TensorFlow."""
 
 from __future__ import annotations
 
@@ -188,14 +188,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settle(arguments: argparse.Namespace) -> None:
-    """What has to be in place before any framework is imported."""
+    """Set memory, platform and threads. Must run before any framework is imported."""
     if arguments.memory:
         conditions.settle_memory(arguments.memory)
     conditions.keep_memory()
     if arguments.device == "cpu":
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         conditions.limit_cores(arguments.threads)
-    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")  # torch needs the other half
+    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")  # PyTorch needs the other half
 
 
 def _plain(arguments: argparse.Namespace) -> int:
@@ -222,7 +222,7 @@ def _devices(arguments: argparse.Namespace) -> int:
 
 
 def _unknown_target(name: str) -> str:
-    """Why nothing can be compiled for a target, or ""."""
+    """Return why the target cannot be compiled for, or an empty string."""
     from bench import target
 
     if name not in target.TARGETS:

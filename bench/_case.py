@@ -1,6 +1,6 @@
-"""What a benchmark case is: an op, its arguments, and the arrays it is run on.
+"""A benchmark case: an op, its arguments, and the arrays that it runs on.
 
-Pure data, so that tests, the peers and the TensorFlow process share it.
+Cases are plain data without jax, so that tests, the peers and the TensorFlow process can share them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX = "max"
 TRAIN_STEP = "train_step"
 
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
-_POSITION_BYTES = 4  # of an index that goes in or out
+_POSITION_BYTES = 4  # of an index that is an argument or a result
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -35,7 +35,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """An array that a call takes; printed as its type."""
+    """Stand-in for an array argument in a call, printed as its dtype and shape."""
 
     name: str
     shape: tuple[int, ...]
@@ -47,12 +47,12 @@ class Given:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One thing to time. `shape` is the shape of each input, batch first.
+    """One call to time. `shape` is the shape of each input, batch first.
 
     `op` is a name in `jaxpool`, or "train_step" with `net` a name in `bench.nets`.
-    `axes` are the pooled axes; the one axis that is neither pooled nor the first holds channels.
-    `output` are the sizes along `axes` that an adaptive pool or an unpool gives; the window and
-    strides of an unpool are those of the pool that made its indices.
+    `axes` are the pooled axes. The axis that is neither pooled nor the first holds the channels.
+    `output` holds the sizes along `axes` of the result of an adaptive pool or an unpool.
+    An unpool has the window and strides of the pool that computed its indices.
     """
 
     op: str
@@ -70,7 +70,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The call, as `info --plan` takes it: "max_pool(float32[8,40,40,64], (5, 5), padding='SAME')"."""
+        """The call, in the syntax of `info --plan`: "max_pool(float32[8,40,40,64], (5, 5), padding='SAME')"."""
         positional, named = self.arguments
         words = [*map(repr, positional), *(f"{name}={value!r}" for name, value in named.items())]
         called = "bench.train_steps:first_step" if self.op == TRAIN_STEP else self.op
@@ -78,7 +78,7 @@ class Case:
 
     @property
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the op is called with, by position and by name. Arrays are `Given`; defaults are left out."""
+        """Positional and keyword arguments of the op. Arrays are `Given`; defaults are omitted."""
         xs = tuple(Given(f"x{i}", self.shape, self.dtype) for i in range(self.arity))
         usual = tuple(range(1, len(self.shape) - 1))
         named: dict[str, Any] = {} if self.axes == usual else {"axes": self.axes}
@@ -99,7 +99,7 @@ class Case:
     def _windowed(
         self, positional: list[Any], named: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a windowed op after its window; padding follows strides by position."""
+        """Append strides, padding and dilation. Padding is positional only after strides."""
         strided = any(stride > 1 for stride in self.strides)
         if strided:
             positional.append(self.strides)
@@ -112,7 +112,7 @@ class Case:
         return tuple(positional), named
 
     def bound(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` called as the op is, of the inputs of the case, which come first."""
+        """`function` as a function of the input arrays, with the other arguments of the case bound."""
         positional, named = self.arguments
         words = [each for each in positional if not isinstance(each, Given)]
 
@@ -132,10 +132,10 @@ class Case:
 
     @property
     def sample(self) -> tuple[slice, ...]:
-        """Slices that take the first and last of batch and channels, in any array library.
+        """Slices that select the first and last batch entry and channel, in any array library.
 
-        Batch entries and channels do not touch each other in a pool: these are enough to show a fast wrong answer,
-        and cheap enough for a window of 63x63.
+        A pool does not mix batch entries or channels, so these are enough to reveal a wrong answer.
+        The reference stays cheap even for a window of 63x63.
         """
         index = [slice(None)] * len(self.shape)
         for axis in {self.channel_axis, 0}:
@@ -148,14 +148,14 @@ class Case:
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """No derivative for integers, no bare forward for a train step."""
+        """Integers have no derivative, and a train step has no forward pass of its own."""
         if self.integer:
             return ("forward",)
         return ("forward_and_vjp",) if self.op == TRAIN_STEP else MODES
 
     @property
     def pads(self) -> tuple[tuple[int, int], ...]:
-        """(low, high) padding a pooled axis, SAME written out."""
+        """(low, high) padding of each pooled axis, also for "SAME"."""
         if not isinstance(self.padding, str):
             return self.padding
         if self.padding == "VALID":
@@ -173,15 +173,15 @@ class Case:
 
     @property
     def selects(self) -> bool:
-        """Whether the backward must be told which element of a window won."""
-        from jaxpool.testing import pools  # here, for the process of TensorFlow has no jax
+        """Whether the backward pass needs to know which element of a window was selected."""
+        from jaxpool.testing import pools  # a late import: the TensorFlow process has no jax
 
         windowed = bool(self.window) or self.op in ADAPTIVE
         return windowed and self.op != UNPOOL and not pools()[self.op].adds
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """Window sizes with their dilation."""
+        """Window sizes including dilation."""
         return tuple((w - 1) * d + 1 for w, d in zip(self.window, self.dilation, strict=True))
 
     @property
@@ -205,7 +205,7 @@ class Case:
 
     @property
     def as_windows(self) -> Case | None:
-        """The plain pool that an adaptive one is where every length divides."""
+        """The windowed pool that equals this adaptive pool, or None if a size does not divide."""
         if any(size % n for size, n in zip(self.spatial_shape, self.output, strict=True)):
             return None
         window = tuple(size // n for size, n in zip(self.spatial_shape, self.output, strict=True))
@@ -227,27 +227,27 @@ class Case:
         return math.prod(max(stop - start for start, stop in spans(s, n)) for s, n in sizes)
 
     def floor_bytes(self, mode: Mode) -> int:
-        """Bytes that must cross the memory bus once: what no implementation can avoid.
+        """Least number of bytes that any implementation must read and write.
 
-        Forward reads the inputs and writes y. The backward reads dy and writes one dx per input;
-        for a windowed selection the index is written and read too. Elementwise, running and whole
-        maxima need none. Positions are written once by the pool that gives them, and read in both
-        directions by the unpool.
+        The forward pass reads the inputs and writes y. The backward pass reads dy and writes one dx per input.
+        A windowed selection also writes and reads an index. Elementwise and running maxima, and maxima over
+        whole axes, need no index. `max_pool_with_argmax` writes its positions once; an unpool reads them in
+        both passes.
         """
         if self.op == TRAIN_STEP:
             return 0
         itemsize = numpy_dtype(self.dtype).itemsize
         outputs = math.prod(self.output_shape)
-        given = outputs * _POSITION_BYTES if self.op == ARGMAX else 0
+        written = outputs * _POSITION_BYTES if self.op == ARGMAX else 0
         taken = math.prod(self.shape) * _POSITION_BYTES if self.op == UNPOOL else 0
         forward = self.arity * self.input_bytes + taken + outputs * itemsize
         if mode == "forward":
-            return forward + given
+            return forward + written
         index = outputs * _index_bytes(self.taps) if self.selects else 0
-        return 2 * (forward + index) + given
+        return 2 * (forward + index) + written
 
     def inputs(self, seed: int = 0) -> tuple[np.ndarray, ...]:
-        """The arrays to pool, the same in every process; positions follow those with a gradient."""
+        """The input arrays, equal in every process. Arrays with a gradient precede positions."""
         rng = np.random.default_rng(seed)
         arrays = [_draw(rng, self.shape, self.dtype) for _ in range(self.arity)]
         if self.op == UNPOOL:
@@ -290,7 +290,7 @@ def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.nd
 
 
 def _positions(rng: np.random.Generator, case: Case) -> np.ndarray:
-    """What a pool without padding says of where it found its maxima: anywhere in each window."""
+    """Random positions, one inside each window, as a max pool without padding could return them."""
     flat = np.zeros(case.shape, np.int32)
     geometry = zip(case.axes, case.window, case.strides, case.output, strict=True)
     for axis, window, stride, size in geometry:

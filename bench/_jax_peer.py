@@ -1,4 +1,4 @@
-"""jaxpool, lax's own autodiff, and `x + 1`: everything that runs as one XLA program."""
+"""Peers that run as one XLA program: jaxpool, lax with its own autodiff, and `x + 1`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from bench._case import (
 from bench._peer import Device, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
-Op = Callable[..., Any]  # gives y, or y and positions
+Op = Callable[..., Any]  # returns y, or y and positions
 
 
 class JaxPeer:
-    """An implementation, as `make_op(case) -> op(*xs)`; its forward and backward are one jit."""
+    """An implementation `make_op(case) -> op(*xs)`. One jit holds the forward and backward pass."""
 
     def __init__(
         self, name: str, package: str, make_op: Callable[[Case], Op], device: Device
@@ -79,7 +79,7 @@ class JaxPeer:
 
 
 class AddOnePeer:
-    """`x + 1` on the first input: one pass over the array, in the same framework and memory."""
+    """`x + 1` on the first input: one pass over the array in the same framework."""
 
     name = "x+1"
 
@@ -106,14 +106,14 @@ def add_one_calls(x: jax.Array, device: Device) -> Any:
 
 
 def compile_timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """The compiled program, and the seconds that tracing, lowering and compiling took."""
+    """The compiled program, and the seconds spent tracing, lowering and compiling."""
     start = time.perf_counter()
     compiled = jax.jit(function).lower(*arguments).compile()
     return compiled, time.perf_counter() - start
 
 
 def peak_bytes(compiled: Any) -> int | None:
-    """Temporaries and results of a compiled program."""
+    """Bytes of the temporaries and results of a compiled program."""
     analysis = compiled.memory_analysis()
     if analysis is None:
         return None
@@ -125,31 +125,31 @@ def outputs_of(result: Any) -> tuple[Any, ...]:
 
 
 def forward_and_vjp(case: Case, op: Op, dy: jax.Array, *xs: jax.Array) -> tuple[Any, Any]:
-    """What the op gives, and the gradients of a cotangent dy of y."""
+    """The outputs of the op, and the cotangents of its inputs for a cotangent dy of y."""
     outputs, vjp = _vjp(case, op, *xs)
     return outputs, vjp(dy)
 
 
 def _vjp(case: Case, op: Op, *xs: jax.Array) -> tuple[Any, Any]:
-    """What the op gives, and the pullback of y to the inputs that have a gradient."""
+    """The outputs of the op, and the VJP of y with respect to the inputs that have a gradient."""
     floats, positions = xs[: case.arity], xs[case.arity :]
     y, vjp, *given = jax.vjp(lambda *xs: op(*xs, *positions), *floats, has_aux=case.op == ARGMAX)
     return (y, *given), vjp
 
 
 def _residual_bytes(case: Case, op: Op, xs: Sequence[jax.Array]) -> int:
-    """What the derivative keeps between forward and backward when they are apart."""
-    kept = jax.eval_shape(lambda *xs: _vjp(case, op, *xs)[1], *xs)
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
+    """Bytes of the residuals if the forward and backward pass are separate programs."""
+    residuals = jax.eval_shape(lambda *xs: _vjp(case, op, *xs)[1], *xs)
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(residuals))
 
 
 def burst(device: Device) -> int:
-    """Off the CPU one wait covers several calls, or the launch would be what is measured."""
+    """Calls per wait. One wait covers several calls on accelerators, to hide the launch time."""
     return 1 if device == "cpu" else 10
 
 
 def jaxpool_op(case: Case) -> Op:
-    """The op of this library."""
+    """The case as a call of this library."""
     try:
         jaxpool = importlib.import_module("jaxpool")
     except ImportError as error:
@@ -161,7 +161,7 @@ def jaxpool_op(case: Case) -> Op:
 
 
 def lax_op(case: Case) -> Op:
-    """`reduce_window` and jax.numpy, as Flax and most programs use them."""
+    """The case with `lax.reduce_window` and jax.numpy, as Flax and most programs use them."""
     if case.op in ELEMENTWISE:
         return lambda *xs: functools.reduce(getattr(jnp, case.op), xs)
     if case.op == CUMMAX:
@@ -192,7 +192,7 @@ def lax_op(case: Case) -> Op:
 
 
 def accelerate_op(case: Case) -> Op:
-    """`jaxpool.accelerate` is timed on lax's whole steps alone, as it is used."""
+    """`jaxpool.accelerate` is only timed on whole train steps with lax's pools."""
     raise Unsupported("accelerate is timed on whole train steps")
 
 
@@ -209,6 +209,6 @@ def _monoid(op: str, dtype: Any) -> tuple[Any, Any]:
 
 
 def _full(case: Case, values: Sequence[Any], elsewhere: Any) -> tuple[Any, ...]:
-    """One entry per axis of x, from one per pooled axis."""
+    """Expand one value per pooled axis to one value per axis of x."""
     by_axis = dict(zip(case.axes, values, strict=True))
     return tuple(by_axis.get(axis, elsewhere) for axis in range(len(case.shape)))

@@ -1,4 +1,4 @@
-"""A net's pools from Flax and jax.numpy alone, as a user without jaxpool would write them."""
+"""Pools for `bench.nets` from Flax and jax.numpy, as a user without jaxpool would write them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.nets import Pools
 def max_pool_with_argmax(
     x: jax.Array, window: tuple[int, int], strides: tuple[int, int]
 ) -> tuple[jax.Array, jax.Array]:
-    """`reduce_window` for the maxima; an argmax over patches, side by side, for their positions."""
+    """`reduce_window` for the maxima, and an argmax over disjoint patches for their positions."""
     assert window == strides, "patches side by side"
     batch, height, width, channels = x.shape
     down, right = window
@@ -30,7 +30,7 @@ def max_pool_with_argmax(
 
 
 def max_unpool(x: jax.Array, positions: jax.Array, spatial_shape: tuple[int, int]) -> jax.Array:
-    """A scatter into zeros. Patches side by side name no position twice, and it may know that."""
+    """A scatter into zeros. Disjoint patches have unique positions, so the scatter may assume it."""
     batch, _, _, channels = x.shape
     height, width = spatial_shape
     zeros = jnp.zeros((batch, height * width, channels), x.dtype)

@@ -1,4 +1,4 @@
-"""What a peer is: a framework that prepares a case and then lets its calls be timed."""
+"""The protocol of a peer: a framework that prepares a case and returns calls to time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Device = Literal["cpu", "gpu", "tpu"]
 
 
 class Unsupported(Exception):
-    """The peer has no such op, type, layout or derivative, or is not installed."""
+    """The peer lacks the op, dtype, layout or derivative, or is not installed."""
 
 
 class Work:
-    """One case in one mode, with its arrays and the right answer; lives while the case is run."""
+    """One case in one mode, with its arrays and the expected results."""
 
     def __init__(self, case: Case, mode: Mode) -> None:
         self.case = case
@@ -31,19 +31,19 @@ class Work:
         self._shared: dict[str, Any] = {}
 
     def shared(self, key: str, make: Callable[[], Any]) -> Any:
-        """What several peers can use, made by the first that asks."""
+        """Return an object that several peers use. The first caller creates it."""
         if key not in self._shared:
             self._shared[key] = make()
         return self._shared[key]
 
     def forget(self, key: str) -> None:
-        """What a peer made that another of the same kind must make for itself."""
+        """Drop a shared object, so that the next peer creates its own."""
         self._shared.pop(key, None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A case made ready by a peer. What a peer cannot tell is None."""
+    """A case prepared by a peer. Values that a peer cannot measure are None."""
 
     calls: TimedCalls
     compile_s: float | None = None
@@ -59,7 +59,7 @@ class Peer(Protocol):
         """The framework's version, None when it is not installed."""
 
     def prepare(self, work: Work) -> Prepared:
-        """Raises Unsupported, or whatever the framework raises."""
+        """Prepare a case. Raises `Unsupported`, or an exception of the framework."""
 
     def close(self) -> None:
-        """Gives back processes and threads."""
+        """Release processes and threads."""

@@ -1,6 +1,6 @@
-"""TensorFlow, in its own virtual environment and its own process.
+"""The TensorFlow peer, which runs in a virtual environment and process of its own.
 
-The two talk in lines of JSON over pipes, one answer a request; `bench._tf_worker` answers.
+The processes exchange lines of JSON over pipes, one answer per request. `bench._tf_worker` answers.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class TensorFlowPeer:
             raise Unsupported(f"no TensorFlow: set {PYTHON_VARIABLE} to a Python that has it")
         if self._process is None or self._process.poll() is not None:
             self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open while it runs
-            # Only the process at hand is replaced: whatever was prepared is prepared again.
+            # Cases prepared by a process that ended are prepared again.
             self._process = subprocess.Popen(
                 [self._python, "-m", "bench._tf_worker", str(self._threads)],
                 stdin=subprocess.PIPE,

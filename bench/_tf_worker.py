@@ -1,8 +1,8 @@
-"""The TensorFlow side of `bench._tf_peer`: reads a request per line, answers with a line.
+"""The TensorFlow side of `bench._tf_peer`: reads one request per line and answers with one line.
 
-Arrays are made here from the case itself. What the reference looks at of the results is sent back, to be held
-against it where jax is: here it need not be installed. Averages with SAME padding are TensorFlow's own, which do
-not count the padding; they are held against a reference that does the same.
+The worker draws the input arrays from the case, and sends back the sample of the results that the reference checks.
+The parent process compares, so jax need not be installed here. TensorFlow's averages with "SAME" padding do not
+count the padding; the reference then does not count it either.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def _with_argmax(case: Case) -> Callable[[Any], Any]:
 
 
 def padded_first(case: Case) -> bool:
-    """Where TensorFlow's own padding cannot say it: explicit, a sum's, or with dilation."""
+    """Whether x is padded first: explicit padding, or "SAME" for a sum or with dilation."""
     cannot = case.op == "sum_pool" or any(d > 1 for d in case.dilation)
     return not isinstance(case.padding, str) or (case.padding == "SAME" and cannot)
 
 
 def _explicitly_padded(case: Case, native: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Images take explicit padding in tf.nn.max_pool2d; all else is padded first."""
+    """`tf.nn.max_pool2d` takes explicit padding of images; other arrays are padded first."""
     pads = [(0, 0)] * len(case.shape)
     for axis, pad in zip(case.axes, case.pads, strict=True):
         pads[axis] = pad
@@ -108,7 +108,7 @@ class Worker:
         return self._prepare(Case.from_json(request["case"]), request["mode"])
 
     def _prepare(self, case: Case, mode: str) -> dict[str, Any]:
-        self._calls = None  # frees the arrays of the case before
+        self._calls = None  # frees the arrays of the previous case
         op = op_for(case)
         if case.op == ARGMAX and mode == "forward_and_vjp":
             raise UnsupportedCase("TensorFlow has no gradient of max_pool_with_argmax on the CPU")
@@ -132,7 +132,7 @@ class Worker:
         compile_s = time.perf_counter() - start
 
         self._calls = timed_calls(lambda: concrete(*xs))
-        # TensorFlow's positions count channels too.
+        # The positions of TensorFlow include the channel.
         outputs = [y.numpy(), *(p.numpy() // case.shape[-1] for p in positions)]
         return {
             "compile_s": compile_s,
@@ -143,7 +143,7 @@ class Worker:
 
 
 def main() -> None:
-    # Answers alone go to the pipe: what libraries print goes where errors go.
+    # Only answers go to the pipe. Output of libraries goes to stderr.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     conditions.keep_memory()
@@ -156,7 +156,7 @@ def main() -> None:
             answer = worker.answer(json.loads(line))
         except UnsupportedCase as error:
             answer = {"unsupported": str(error)}
-        except Exception as error:  # whatever TensorFlow raises is the answer
+        except Exception as error:  # any error of TensorFlow is an answer
             lines = str(error).strip().splitlines()
             answer = {"error": f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]}
         answers.write(json.dumps(answer) + "\n")

@@ -1,4 +1,4 @@
-"""PyTorch's pools and their autograd, on contiguous (channels-first) or channels_last arrays."""
+"""PyTorch's pools with autograd, on contiguous (channels-first) or channels_last tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bench.timing import timed_calls
 
 
 class TorchPeer:
-    """Arrays are laid out before the clock starts: each memory format is timed at its best."""
+    """PyTorch with one memory format. Tensors get their layout before timing starts."""
 
     def __init__(self, name: str, device: Device, threads: int, *, channels_last: bool) -> None:
         self.name = name
@@ -126,12 +126,12 @@ def _from_numpy(torch: Any, array: np.ndarray) -> Any:
 
 
 def _as_channels_first(case: Case) -> bool:
-    """Whether PyTorch sees the case with channels before the pooled axes."""
+    """Whether the channels precede the pooled axes in PyTorch's tensors."""
     return bool(case.axes) and case.op != CUMMAX
 
 
 def _as_images(case: Case, channels_last: bool) -> bool:
-    """One-dimensional cases become images of height 1 for channels_last and for a divisor."""
+    """Whether a 1-D case becomes an image of height 1, as channels_last and a divisor require."""
     return len(case.window) == 1 and (channels_last or case.op in AVERAGES)
 
 
@@ -158,10 +158,10 @@ def _op(torch: Any, case: Case) -> Callable[..., Any]:
 
 
 def _pool(torch: Any, case: Case) -> Callable[[Any], Any]:
-    """One native call where it can express the padding, else a pad before it.
+    """One native call if it can express the padding, else a pad first.
 
-    The output depends on the low padding and the output size alone, so padding that is larger at
-    the end, as SAME has it, is symmetric padding with ceil_mode.
+    The output only depends on the low padding and the output size. Padding that is larger at the end,
+    as "SAME" can be, is therefore symmetric padding with ceil_mode.
     """
     functional = torch.nn.functional
     rank = len(case.window)
@@ -178,7 +178,7 @@ def _pool(torch: Any, case: Case) -> Callable[[Any], Any]:
 
 
 def _native_shape(case: Case, ceil: bool) -> tuple[int, ...] | None:
-    """PyTorch's output shape with the low padding on both sides; None where it refuses."""
+    """PyTorch's output shape with the low padding on both sides, or None if PyTorch refuses it."""
     shape = list(case.shape)
     geometry = zip(case.axes, case.pads, case.window, case.extents, case.strides, strict=True)
     for axis, (low, _), window, extent, stride in geometry:
@@ -224,7 +224,7 @@ def _native(
 
 
 def _samples(torch: Any, case: Case, outputs: Any, dxs: Any) -> tuple[list[Any], list[Any]]:
-    """Results in the case's own axis order, cut to what the oracle looks at."""
+    """Results in the axis order of the case, cut to the sample that the oracle checks."""
 
     def sample(t: Any) -> Any:
         if _as_channels_first(case):
@@ -238,14 +238,14 @@ def _samples(torch: Any, case: Case, outputs: Any, dxs: Any) -> tuple[list[Any],
 
 
 def _residual_bytes(torch: Any, op: Callable[..., Any], xs: list[Any]) -> int:
-    """Distinct storage that autograd keeps for the backward."""
-    kept: dict[int, int] = {}
+    """Bytes of the distinct tensors that autograd saves for the backward pass."""
+    saved: dict[int, int] = {}
 
     def pack(tensor: Any) -> Any:
-        kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+        saved[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         result = op(*xs)
     del result
-    return sum(kept.values())
+    return sum(saved.values())

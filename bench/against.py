@@ -1,4 +1,7 @@
-"""`python -m bench --against REVISION`: the library of a git revision and the one at hand, in turn in one process."""
+"""`python -m bench --against REVISION`: time the library of a git revision against the working tree.
+
+Calls of both versions alternate in one process, so that noise of the machine affects both equally.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ from bench.results import Row
 from bench.run import run_case
 
 ROOT = Path(__file__).parents[1]
-SLOW = 0.9  # of the old speed: cases below are named
+SLOW = 0.9  # of the old speed: slower cases are listed at the end
 
 Library = dict[str, ModuleType]
 
 
 @contextlib.contextmanager
 def _in_place(library: Library) -> Iterator[None]:
-    """While inside, `import jaxpool` finds these modules."""
+    """Context manager: inside, `import jaxpool` returns these modules."""
     before = _loaded()
     _swap(library)
     try:
@@ -49,7 +52,7 @@ def _swap(library: Library) -> None:
 
 
 def library_at(folder: Path) -> Library:
-    """The library that lies in `folder`, imported apart from any other."""
+    """Import the library in `folder`, separately from any other version."""
     with _in_place({}):
         sys.path.insert(0, str(folder))
         try:
@@ -60,7 +63,7 @@ def library_at(folder: Path) -> Library:
 
 
 class Version:
-    """One of two libraries, as a peer."""
+    """One version of the library, as a peer."""
 
     def __init__(self, name: str, library: Library, implementation: str, device: Any) -> None:
         self.name, self._library, self._implementation = name, library, implementation
@@ -75,7 +78,7 @@ class Version:
 def compare(
     revision: str, cases: Sequence[Case], modes: Sequence[Mode], device: Any, budget_s: float
 ) -> int:
-    """Prints for each case how many times as fast the library at hand is, and what both cost."""
+    """Print for each case the speedup over the revision, and the costs of both versions."""
     command = ["git", "archive", revision, "jaxpool"]
     archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:

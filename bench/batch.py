@@ -1,7 +1,7 @@
-"""`python -m bench --devices N`: what devices send in a train step whose batch `jit` alone shards.
+"""`python -m bench --devices N`: collectives of a train step whose batch is sharded by `jit` alone.
 
-Read from compiled programs; nothing runs. Without `--target` the devices are those that XLA makes of this host; with
-`--target tpu:v5e` they need not be there. Call `settle` before jax loads a backend.
+The numbers come from compiled programs; nothing runs. Without `--target`, XLA splits the host into devices. With
+`--target tpu:v5e` no device is needed. Call `settle` before jax loads a backend.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from bench.scaling import devices_of, settle, typed_collectives
 
 DTYPES = ("float32", "bfloat16", "float16")
-# Settings that combine examples: XLA has to send something there.
+# Settings that combine examples of the batch, so that XLA must communicate.
 COMBINES = re.compile(r"^segment|^roi|^multilevel_roi|^k_max_pool \d|axis 0|all axes")
 HEAD = ("function", "", "dtype", "devices send", "temporary MB", "plain: devices send", "plain: MB")
 
@@ -26,7 +26,7 @@ HEAD = ("function", "", "dtype", "devices send", "temporary MB", "plain: devices
 class Sent:
     """The collectives of one program, and the bytes of temporaries of a device.
 
-    `gathers` if it sends more than a branch's predicate and sums over the batch for the gradient of a replicated array.
+    `gathers` is True if a collective is neither a scalar reduction nor the gradient sum of a replicated array.
     """
 
     collectives: tuple[str, ...]
@@ -40,17 +40,17 @@ class Sent:
 
 
 def mesh_of(target: str | None, devices: int) -> Any:
-    """A mesh of one automatic axis, "batch"."""
+    """A mesh with one axis of type Auto, "batch"."""
     import jax
     from jax.sharding import AxisType
 
     rows = 2 ** (int(math.log2(devices)) // 2)
-    found = devices_of(target, (rows, devices // rows))
-    return jax.make_mesh((devices,), ("batch",), (AxisType.Auto,), devices=found)
+    mesh_devices = devices_of(target, (rows, devices // rows))
+    return jax.make_mesh((devices,), ("batch",), (AxisType.Auto,), devices=mesh_devices)
 
 
 def train_step(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The value of a function behind a product with weights, and the gradients of weights and arrays."""
+    """Loss and gradients of a function whose first input is `tanh(first @ weights)`."""
     import jax
     import numpy as np
     from jax import numpy as jnp
@@ -72,7 +72,7 @@ def compiled(
     mesh: Any,
     platform: str,
 ) -> Sent:
-    """The train step of a function of arrays of these shapes; those as long as the first one are sharded."""
+    """Compile the train step. Arrays with the batch size of the first array are sharded."""
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -90,14 +90,14 @@ def compiled(
     with tracing_for(platform):
         step = jax.jit(train_step(function))
         program = step.lower(typed(replicated[0]), *map(typed, shapes)).compile()
-    found = collectives(program.as_text())
-    gathers = any(not is_sum(name, each, replicated) for name, each in found)
+    communication = collectives(program.as_text())
+    gathers = any(not is_sum(name, each, replicated) for name, each in communication)
     temporary = program.memory_analysis().temp_size_in_bytes
-    return Sent(tuple(name for name, _ in found), gathers, temporary)
+    return Sent(tuple(name for name, _ in communication), gathers, temporary)
 
 
 def collectives(text: str) -> list[tuple[str, list[tuple[int, ...]]]]:
-    """The collectives of an optimised HLO module, each with the shapes of its results."""
+    """The collectives of an optimised HLO module, with the shapes of their results."""
     return [(kind, _shapes(types)) for kind, types in typed_collectives(text)]
 
 
@@ -109,14 +109,14 @@ def _shapes(types: str) -> list[tuple[int, ...]]:
 def is_sum(
     name: str, shapes: Sequence[tuple[int, ...]], replicated: Sequence[tuple[int, ...]]
 ) -> bool:
-    """Whether a collective reduces scalars or gradients of replicated arrays, and nothing that has a batch."""
+    """Whether a collective only reduces scalars or gradients of replicated arrays."""
     return name == "all-reduce" and all(
         math.prod(each) == 1 or each in replicated for each in shapes
     )
 
 
 def chosen() -> Iterator[Any]:
-    """The first setting of each function that combines no examples, if any, and all of max pools, in each dtype."""
+    """One setting of each function, preferably without `COMBINES`, and all of max pools, in each dtype."""
     from bench.plain_ways import beside_twin, settings
     from jaxpool.testing import pools
 
@@ -135,7 +135,7 @@ def chosen() -> Iterator[Any]:
 def measured(
     target: str | None, devices: int, filters: Sequence[str], plain: bool
 ) -> Iterator[tuple[Any, Sent, Sent | None]]:
-    """Each function in a setting of `python -m bench --plain`, and what a user would write."""
+    """Each function in a setting of `python -m bench --plain`, and the equivalent jax.numpy code."""
     from bench.filters import matches
 
     mesh, platform = mesh_of(target, devices), target.partition(":")[0] if target else "cpu"

@@ -1,4 +1,4 @@
-"""Boxes of images, and the plain lines that pool them: a rival to time, which jax differentiates."""
+"""Random boxes of images, and jax.numpy code that pools them: the baseline of `roi_align` and `roi_max_pool`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Op = Callable[..., Any]
 
 
 def boxes(count: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes (K, 4) all over images of a shape (B, H, W, C) and across their borders, and the image of each."""
+    """Random boxes (K, 4) on images (B, H, W, C), some across the border, and the image of each box."""
     rng = np.random.default_rng(2)
     size = np.asarray(shape[1:3])
     centre = rng.uniform(0, size, (count, 2))
@@ -25,13 +25,13 @@ def boxes(count: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def averaged(where: Any, images: Any, cells: tuple[int, ...]) -> Op:
-    """Means of points between pixels, by indexing."""
+    """`roi_align` by indexing: means of interpolated points."""
     each = functools.partial(_align, cells)
     return lambda x: jax.vmap(lambda box, image: each(x[image], box))(where, images)
 
 
 def largest(where: Any, images: Any, cells: tuple[int, ...]) -> Op:
-    """The largest pixels, by masks."""
+    """`roi_max_pool` by masks: the maximum of the pixels in each cell."""
     each = functools.partial(_largest, cells)
     return lambda x: jax.lax.map(lambda given: each(x[given[1]], given[0]), (where, images))
 

@@ -1,7 +1,7 @@
-"""The table of benchmark cases: calls with tags. A case is named by the call that a user would write.
+"""The benchmark cases: calls with tags. The name of a case is the call that a user would write.
 
-They are of functions that other libraries have too: a new one is a row (or a loop) here, and a branch in each peer.
-`python -m bench --plain` times every public function beside what a user would write instead.
+The cases cover functions that other libraries have too. A new function needs a row or a loop here, and a branch in
+each peer. `python -m bench --plain` times every public function against the equivalent jax.numpy code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pool(
     channels_first: bool = False,
     dtype: str = "float32",
 ) -> Case:
-    """A windowed case from short arguments; an int counts for every spatial axis of `shape`."""
+    """A windowed case from short arguments. An int applies to every spatial axis of `shape`."""
     rank = len(shape) - 2
     first = 2 if channels_first else 1
     return Case(
@@ -61,14 +61,14 @@ def adaptive(op: str, shape: tuple[int, ...], output: int, *tags: str) -> Case:
 
 
 def unpool(shape: tuple[int, ...], window: int, *tags: str) -> Case:
-    """Back to where a pool with windows side by side found its maxima."""
+    """An unpool with the positions of a max pool with disjoint windows."""
     case = pool(UNPOOL, shape, window, window, "VALID", *tags, "argmax")
     output = tuple(size * window for size in case.spatial_shape)
     return dataclasses.replace(case, output=output)
 
 
 def over(op: str, shape: tuple[int, ...], axes: tuple[int, ...], *tags: str) -> Case:
-    """A maximum over whole axes, or running along one."""
+    """A maximum over whole axes, or a running maximum along one axis."""
     return Case(op, shape, axes=axes, tags=frozenset((*tags, "whole axes")))
 
 
@@ -76,7 +76,7 @@ def _repeat(value: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
     return (value,) * rank if isinstance(value, int) else value
 
 
-# The rows of the tables that the project measures itself against, same shapes.
+# The cases of the project's performance goals.
 _TABLE = (
     pool("max_pool", (32, 112, 112, 64), 2, 2, "VALID", "table"),
     pool("max_pool", (32, 112, 112, 64), 3, 2, 1, "table"),
@@ -103,7 +103,7 @@ _TABLE = (
 
 
 def _sweep() -> Iterator[Case]:
-    """Every window, stride and padding, at shapes that fit the cache; smaller where lax is slow."""
+    """Every window, stride and padding, on arrays that fit the cache. Arrays are smaller if lax is slow."""
     for op, window in itertools.product(("max_pool", "avg_pool", "min_pool"), (2, 3, 5, 7, 13, 31)):
         if op == "min_pool" and window not in (2, 3, 31):
             continue
@@ -135,8 +135,8 @@ def _dtypes() -> Iterator[Case]:
     dtypes = ("bfloat16", "float16", "float64", "int8")
     for op, dtype in itertools.product(("max_pool", "avg_pool"), dtypes):
         if (op, dtype) == ("avg_pool", "int8"):
-            continue  # an average of integers is a float32: another case altogether
-        if (op, dtype) != ("max_pool", "bfloat16"):  # that one is in _TABLE
+            continue  # an average of integers is float32
+        if (op, dtype) != ("max_pool", "bfloat16"):  # in _TABLE
             yield pool(op, (16, 128, 128, 32), 2, 2, "VALID", "dtype", dtype=dtype)
         yield pool(op, (8, 64, 64, 64), 3, 1, "SAME", "dtype", dtype=dtype)
         yield pool(op, (16, 112, 112, 64), 3, 2, "SAME", "dtype", dtype=dtype)
@@ -148,7 +148,7 @@ def _special() -> Iterator[Case]:
     yield pool("max_pool", (32, 56, 56, 256), 56, 1, "VALID", "global")
     yield pool("max_pool", (64, 7, 7, 512), 7, 1, "VALID", "global")
     yield pool("sum_pool", (16, 128, 128, 32), 2, 2, "VALID")
-    # Odd sizes and remainders, where strided terms may fail to vectorise: AlexNet's and others.
+    # Odd sizes and remainders, as in AlexNet: strided loops may fail to vectorise.
     for size, window, stride in ((55, 3, 2), (112, 3, 2), (112, 3, 3), (56, 4, 2)):
         yield pool("max_pool", (16, size, size, 96), window, stride, "VALID", "remainder")
     yield pool("max_pool", (16, 112, 112, 64), 5, 2, "SAME", "steps")
@@ -156,23 +156,25 @@ def _special() -> Iterator[Case]:
     for op, padding in itertools.product(("max_pool", "avg_pool"), ("VALID", "SAME")):
         yield pool(op, (8, 64, 64, 32), 3, 1, padding, "dilation", dilation=2)
         yield pool(op, (8, 64, 64, 32), 3, 2, padding, "dilation", dilation=2)
-    for op in ("max_pool", "avg_pool"):  # long windows that meet
+    for op in ("max_pool", "avg_pool"):  # long overlapping windows
         for window, stride in ((20, 10), (31, 16), (63, 2)):
             yield pool(op, (4, 128, 128, 32), window, stride, "SAME")
         yield pool(op, (64, 4096, 32), 64, 32, "VALID")
     for window, stride in ((4, 3), (5, 3), (13, 6), (20, 2), (4, 1)):
         yield pool("max_pool", (8, 64, 64, 64), window, stride, "SAME")
+    # Three axes and short rows: the slow cases of a scan over geometries.
     for op in (
         "max_pool",
         "avg_pool",
-    ):  # volumes, and short rows: what a scan of geometries found slow
+    ):
         yield pool(op, (4, 25, 25, 25, 16), 3, 1, "SAME")
         yield pool(op, (4, 25, 25, 25, 16), 3, 1, "VALID")
         yield pool(op, (4, 21, 21, 21, 32), 3, 2, "SAME")
         yield pool(op, (4, 64, 64, 64, 1), 3, 1, "VALID")
         yield pool(op, (4, 180, 180, 8), 13, 1, "SAME")
         yield pool(op, (4, 140, 140, 12), 4, 1, "SAME", dtype="float16")
-    for window in (3, 31, 63):  # one shape, to read off what a large window costs over a small one
+    # One shape, to compare large windows with small ones.
+    for window in (3, 31, 63):
         yield pool("max_pool", (1, 128, 128, 16), window, 1, "SAME", "large_window", "slow")
         yield pool("avg_pool", (1, 128, 128, 16), window, 1, "SAME", "large_window", "slow")
     elementwise = frozenset({"elementwise"})
@@ -199,7 +201,7 @@ def _train_steps() -> Iterator[Case]:
     yield Case(TRAIN_STEP, (8, 128, 128, 3), net="UNet", tags=train)
 
 
-# One tiny case for each feature: for tests, and for a benchmark run that only shows that everything runs.
+# One tiny case per feature, for tests and for a quick run of the benchmark.
 _SMALL = (
     pool("max_pool", (2, 8, 8, 3), 2, 2, "VALID", "small"),
     pool("max_pool", (2, 9, 8, 3), 3, 2, 1, "small"),
@@ -255,10 +257,10 @@ CASES: tuple[Case, ...] = (
 
 
 def select(filters: Sequence[str] = (), *, mode: Mode | None = None) -> tuple[Case, ...]:
-    """The cases whose name and tags match every regular expression, or hold it as it stands, in the order of the table.
+    """The cases whose name and tags match every filter, in the order of the table.
 
-    So the name of a case, in which brackets stand, is a filter too. The small ones are left out unless a filter speaks
-    of them.
+    A filter is a regular expression or a substring, so the name of a case works despite its brackets.
+    Cases with the tag "small" are only selected if a filter contains "small".
     """
     with_small = any("small" in f for f in filters)
     chosen = []

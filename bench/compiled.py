@@ -1,6 +1,6 @@
-"""What a program says of itself once it is compiled: its kernels, their bytes, and on a TPU their instructions.
+"""Statistics of compiled programs: kernels, bytes, and on TPUs instruction bundles.
 
-All of it is text that XLA writes: optimised HLO, PTX, and the LLO of libtpu. Nothing here runs a program.
+The module parses text that XLA writes: optimised HLO, PTX, and the LLO of libtpu. Nothing here runs a program.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-# What a program had better not hold: in order, or in no order at all.
+# Slow HLO instructions, which a report mentions.
 WORDS = ("scatter", "select-and-scatter", "sort", "while")
 _FREE = frozenset(
     ["parameter", "get-tuple-element", "bitcast", "tuple", "constant", "while", "conditional"]
 )
 _BYTES = {"pred": 1, "s4": 1, "u4": 1, "c64": 8, "c128": 16}
-_GRANULE = 32  # bytes in which LLO counts what a DMA moves
+_GRANULE = 32  # bytes per unit of a DMA size in LLO
 
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """Bytes and cycles a second of a TPU, for its model."""
+    """Memory bandwidth (bytes per second) and clock frequency (Hz) of a TPU, for the cost model."""
 
     bandwidth: float
     frequency: float
 
     def cycles(self, moved: float) -> float:
-        """Cycles that it takes to move so many bytes."""
+        """Cycles to transfer this number of bytes."""
         return moved / self.bandwidth * self.frequency
 
 
 class Kernel(NamedTuple):
-    """One instruction of the entry computation that runs something."""
+    """One instruction of the entry computation that runs code or copies memory."""
 
     name: str
     op: str
-    bytes: int  # that it reads and writes
-    estimate: int | None  # XLA's estimated_cycles, where it has any
+    bytes: int  # read and written
+    estimate: int | None  # XLA's estimated_cycles, if present
     moved_beside: int = 0  # bytes moved between memories while other kernels run
 
 
@@ -55,29 +55,29 @@ def entry(text: str) -> Iterator[tuple[str, str, str, str]]:
 def kernels(text: str, *, tpu: bool) -> list[Kernel]:
     """The kernels of an optimised HLO module."""
     sizes: dict[str, int] = {}
-    found = []
+    result = []
     for name, kind, op, rest in entry(text):
         sizes[name] = type_bytes(kind)
         helper = tpu and op == "custom-call" and "tpu_custom_call" not in rest
         if op in _FREE or helper or op.endswith("-start"):
             continue
         if op.endswith("-done"):
-            found.append(Kernel(name, "async", 0, None, type_bytes(kind, lanes=128)))
+            result.append(Kernel(name, "async", 0, None, type_bytes(kind, lanes=128)))
             continue
         operands = re.findall(r"%([\w.\-]+)", rest.split("),")[0])
         moved = sizes[name] + sum(sizes.get(operand, 0) for operand in operands)
         cycles = re.search(r'estimated_cycles":"(\d+)"', rest)
-        found.append(Kernel(name, op, moved, int(cycles[1]) if cycles else None))
-    return found
+        result.append(Kernel(name, op, moved, int(cycles[1]) if cycles else None))
+    return result
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Which of `WORDS` are instructions of a module, in whatever computation."""
+    """The members of `WORDS` that are instructions in any computation of a module."""
     return tuple(word for word in WORDS if re.search(rf"(?<![\w-]){word}\(", text))
 
 
 def type_bytes(text: str, lanes: int = 1) -> int:
-    """Bytes of the arrays that an HLO type names, the minor axis of each filled up to a multiple of `lanes`."""
+    """Bytes of the arrays in an HLO type, with the minor axis padded to a multiple of `lanes`."""
     total = 0
     for kind, dims, minor in re.findall(r"\b([a-z]+\d*\w*)\[([\d,]*)\](?:\{(\d+))?", text):
         sizes = [int(size) for size in dims.split(",") if size]
@@ -93,15 +93,15 @@ def type_bytes(text: str, lanes: int = 1) -> int:
 
 
 class Access(NamedTuple):
-    """How the kernels of a GPU program touch memory, counted in their PTX."""
+    """Memory instructions in the PTX of a GPU program."""
 
     wide: int  # loads and stores of 16 bytes
-    narrow: int  # all others
+    narrow: int  # all other loads and stores
     atomics: int
 
 
 def ptx_access(folder: Path) -> Access:
-    """Of all kernels whose PTX lies in a folder."""
+    """Count the memory instructions of all PTX files in a folder."""
     text = "\n".join(path.read_text() for path in folder.glob("*.ptx"))
     every = re.findall(r"\b(?:ld|st)\.(?:relaxed\.\w+\.|weak\.)?global\S*", text)
     wide = [op for op in every if re.search(r"v4\.[a-z]32|v2\.[a-z]64", op)]
@@ -113,27 +113,26 @@ def ptx_access(folder: Path) -> Access:
 
 
 class Cost(NamedTuple):
-    """Of a TPU kernel: instruction bundles, and bytes of its DMAs, over all iterations of its outer loop."""
+    """Instruction bundles and DMA bytes of a TPU kernel, over all iterations of its outer loop."""
 
     bundles: float
     moved: float
 
 
 def llo_costs(folder: Path) -> dict[str, Cost]:
-    """The cost of each kernel whose LLO lies in a folder.
+    """The cost of each kernel from the LLO files in a folder: a lower bound.
 
-    Loops inside the outer one are counted once, and DMAs whose size is known when the kernel runs not
-    at all: a lower bound.
+    Loops inside the outer loop count once. DMAs of dynamic size do not count.
     """
     costs = {}
     for path in folder.glob("*-final_bundles.txt"):
-        found = re.match(r"\d+-(.*?)-\d+-final_bundles", path.name)
-        if "schedule-analysis" in path.name or not found:
+        match = re.match(r"\d+-(.*?)-\d+-final_bundles", path.name)
+        if "schedule-analysis" in path.name or not match:
             continue
-        sources = [p for p in folder.glob("*original.txt") if f"-{found[1]}-" in p.name]
+        sources = [p for p in folder.glob("*original.txt") if f"-{match[1]}-" in p.name]
         source = sources[0].read_text() if sources else ""
         limit = re.search(r"loop: start=0, step=1, limit=(\d+)", source)
-        # Two steps more than the loop has fill and drain its pipeline.
+        # Two extra iterations fill and drain the pipeline of the loop.
         trips = max(1, int(limit[1]) - 2) if limit else 1
         bundles = moved = 0.0
         for line in path.read_text().splitlines():
@@ -143,12 +142,12 @@ def llo_costs(folder: Path) -> dict[str, Cost]:
                 waited = re.findall(r"dma\.done\.wait [^,]*, (\d+)", line)
                 bundles += times
                 moved += times * _GRANULE * sum(map(int, waited))
-        costs[found[1]] = Cost(bundles, moved)
+        costs[match[1]] = Cost(bundles, moved)
     return costs
 
 
 def model(found: list[Kernel], costs: Mapping[str, Cost], clock: Clock) -> float:
-    """Cycles: of each kernel the more of its bundles and its DMAs; but at least all DMAs together."""
+    """Modelled cycles: the larger of bundles and DMA time per kernel, and at least the total DMA time."""
     known = [costs.get(kernel.name, Cost(0, 0)) for kernel in found]
     each = sum(max(cost.bundles, clock.cycles(cost.moved)) for cost in known)
     moved = sum(cost.moved for cost in known) + sum(kernel.moved_beside for kernel in found)

@@ -10,15 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MEMORY = {  # what is done so that results need not be faulted in anew, and how a report calls it
+# Ways to reuse freed memory, so that results cause no page faults, and their names in reports.
+MEMORY = {
     "default": "without any setting",
     "kept": "after keep_memory()",
     "environment": "with GLIBC_TUNABLES",
 }
 _TUNABLES = "GLIBC_TUNABLES"
-_KEPT = {  # huge pages, and memory that is freed stays with the process: hardly a page fault is left
+# Huge pages, and freed memory stays with the process: almost no page faults are left.
+_KEPT = {
     "glibc.malloc.hugetlb": "1",
-    "glibc.malloc.arena_max": "1",  # other arenas than the main one hand out no more than 64 MB
+    "glibc.malloc.arena_max": "1",  # arenas other than the main one are limited to 64 MB
     "glibc.malloc.mmap_max": "0",
     "glibc.malloc.trim_threshold": "68719476736",
     "glibc.malloc.top_pad": "268435456",
@@ -28,14 +30,14 @@ _CPU = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def memory() -> str:
-    """Which of `MEMORY` this process was started in."""
+    """The key of `MEMORY` under which this process was started."""
     if {f"{k}={v}" for k, v in _KEPT.items()} <= set(_tunables()):
         return "environment"
     return "kept" if _CALLED in os.environ else "default"
 
 
 def settle_memory(wanted: str) -> None:
-    """Starts this very command again in its place if the environment differs: glibc reads it once."""
+    """Restart this command if the environment differs. glibc reads the environment only at start."""
     if wanted == memory():
         return
     tunables = [t for t in _tunables() if t.partition("=")[0] not in _KEPT]
@@ -50,7 +52,7 @@ def settle_memory(wanted: str) -> None:
 
 
 def keep_memory() -> None:
-    """Calls `jaxpool.keep_memory` if this process is to; without jax, which not every process here has."""
+    """Call `jaxpool.keep_memory` if `memory()` is "kept". Imports no jax: the TensorFlow process has none."""
     if memory() != "kept":
         return
     source = Path(__file__).parents[1] / "jaxpool" / "_api" / "memory.py"
@@ -63,9 +65,9 @@ def _tunables() -> list[str]:
 
 
 def limit_cores(threads: int) -> None:
-    """Keeps the process and its children on as many cores as a framework may use threads.
+    """Restrict the process and its children to one core per thread.
 
-    XLA has no setting for the number of its threads, but looks at the cores it may run on.
+    XLA has no setting for its number of threads: it counts the cores that the process may run on.
     """
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -98,7 +100,7 @@ def last_level_cache_bytes() -> int | None:
 
 
 def _load() -> float | None:
-    """How many processes wanted a core in the last minute: near 0 on a quiet machine."""
+    """Load average of the last minute: near 0 on a quiet machine."""
     return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
 
 

@@ -1,4 +1,7 @@
-"""Each public function on an array of images, value and gradient: that a device's compiler takes it, and how long."""
+"""Value and gradient of every public function on an array of images, for `--target`.
+
+`bench.target` compiles the functions for a device that need not be present, and reports the compile time.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ HALVES = {"strides": (2, 2)}
 
 
 def _boxes(count: int = 64) -> dict[str, Any]:
-    """Boxes all over an image of `SHAPE`, with their images."""
+    """Arguments of a box pool: boxes across an image of `SHAPE`, the image of each, and the output shape."""
     corners = jnp.arange(2 * count, dtype=jnp.float32).reshape(count, 2) % 40
     boxes = jnp.concatenate([corners, corners + 24], 1)
     return {"boxes": boxes, "batch_indices": jnp.arange(count) % SHAPE[0], "output_shape": (7, 7)}
 
 
 def _settings(pool: Pool, x: jax.Array) -> dict[str, Any]:
-    """With what a function is called here, where that is not the usual of its record."""
+    """Arguments that replace the usual arguments of a record."""
     if pool.takes("boxes"):
         return _boxes()
     if pool.takes("window_shape", "output_shape"):
@@ -34,13 +37,13 @@ def _settings(pool: Pool, x: jax.Array) -> dict[str, Any]:
     settings = {"output_shape": (5, 7), "levels": (1, 2, 4), "k": 8, "groups": 4, "axis": 1}
     if pool.takes("key") or pool.takes("blur_shape"):
         return {"strides": (2, 2)}
-    ids = jnp.arange(x.shape[0] * x.shape[1]) * 7 % 99  # of rows of the images
+    ids = jnp.arange(x.shape[0] * x.shape[1]) * 7 % 99  # one id per image row
     segments = {"segment_ids": ids, "num_segments": 99}
     return SAME | settings | segments | {"kernel": jnp.ones((3, 3))}
 
 
 def _of(pool: Pool, **more: Any) -> Callable[[jax.Array], Any]:
-    if pool.takes("indices"):  # positions that the program itself has found
+    if pool.takes("indices"):  # positions computed by the program
         return _unpooled
     return lambda x: pool.run(pool.given(x, **_settings(pool, x) | more))
 
@@ -67,7 +70,7 @@ OPS = dict(_calls())
 
 
 def value_and_gradient(op: Callable[[jax.Array], Any], x: jax.Array, dy: jax.Array) -> Any:
-    """What an op gives, and the gradient of a cotangent that is the number dy everywhere."""
+    """The outputs of an op, and its gradient for a cotangent filled with the number dy."""
 
     def first(x: jax.Array) -> tuple[jax.Array, Any]:
         y, *others = jax.tree.leaves(op(x))
@@ -78,5 +81,5 @@ def value_and_gradient(op: Callable[[jax.Array], Any], x: jax.Array, dy: jax.Arr
 
 
 def functions() -> dict[str, Callable[[jax.Array, jax.Array], Any]]:
-    """The function of each op, of an array of `SHAPE` and a number."""
+    """For each op, a function of an array of `SHAPE` and a number."""
     return {name: functools.partial(value_and_gradient, op) for name, op in OPS.items()}

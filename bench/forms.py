@@ -1,8 +1,7 @@
-"""The forms that a case can take: kernels called with plans that were made by thresholds of one's own.
+"""Forms of a case: kernels called with plans from modified thresholds, for `bench.tune`.
 
-An op asks for its plan when it is lowered for a platform. Here the plan is made first and handed in, so
-that two forms of one case stand side by side in one process, and nothing that the library reads is
-changed.
+An op normally makes its plan during lowering for a platform. Here the plan is made first and passed to the kernel.
+Two forms of one case can thus run in one process, without any change to the state of the library.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from jaxpool._plan.tuning import LIMITS, TUNING, Limits, Tuning
 
 @dataclasses.dataclass(frozen=True)
 class Thresholds:
-    """What a form is chosen by, for one platform."""
+    """The thresholds that determine a form, for one platform."""
 
     platform: Platform
     tuning: Tuning
@@ -47,14 +46,14 @@ class Thresholds:
 
     @classmethod
     def of(cls, platform: Platform) -> Thresholds:
-        """Those of the library."""
+        """The thresholds of the library."""
         return cls(platform, TUNING[platform])
 
     def get(self, field: str) -> Any:
         return getattr(getattr(self, self._part(field)), field)
 
     def moved(self, field: str, value: Any) -> Thresholds:
-        """The same but for one of them."""
+        """A copy with one threshold replaced."""
         part = self._part(field)
         whole = dataclasses.replace(getattr(self, part), **{field: value})
         return dataclasses.replace(self, **{part: whole})
@@ -64,7 +63,7 @@ class Thresholds:
 
 
 class Form(NamedTuple):
-    """One way of a case. Where plans are equal, so are programs; `reads` names the arrays that `run` takes."""
+    """One form of a case. Equal plans give equal programs. `reads` names the arguments of `run`."""
 
     plan: Any
     words: str
@@ -73,7 +72,7 @@ class Form(NamedTuple):
 
 
 def forms(case: Case, by: Thresholds) -> Mapping[str, Form]:
-    """Each way of a case, "forward", "backward" and others, in the form that the thresholds choose."""
+    """The forms of a case under these thresholds, by direction: "forward", "backward" and others."""
     make = {
         "max_pool": _selection,
         "min_pool": _selection,
@@ -85,16 +84,16 @@ def forms(case: Case, by: Thresholds) -> Mapping[str, Form]:
 
 
 def arrays(case: Case, names: Sequence[str]) -> list[jax.Array]:
-    """What a form of the case reads; the index is the one that a forward pass gives."""
-    found = {}
+    """The arguments of a form. A forward pass computes the index."""
+    by_name = {}
     if "index" in names:
         forward = forms(case, Thresholds.of("cpu"))["forward"]
-        found["index"] = jax.jit(forward.run)(*arrays(case, forward.reads))[1]
+        by_name["index"] = jax.jit(forward.run)(*arrays(case, forward.reads))[1]
     if "dy" in names:
-        found["dy"] = jnp.asarray(case.cotangent())
+        by_name["dy"] = jnp.asarray(case.cotangent())
     if "x" in names:
-        found |= zip(("x", "positions"), map(jnp.asarray, case.inputs()), strict=False)
-    return [found[name] for name in names]
+        by_name |= zip(("x", "positions"), map(jnp.asarray, case.inputs()), strict=False)
+    return [by_name[name] for name in names]
 
 
 def _problem(case: Case, by: Thresholds) -> Problem:
@@ -106,10 +105,10 @@ def _problem(case: Case, by: Thresholds) -> Problem:
 def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
     problem = _problem(case, by)
     window, kind = problem.window, "max" if case.op == "max_pool" else "min"
-    plan, kept = plan_max(problem), barrier_on(by.platform, by.tuning)
+    plan, barrier = plan_max(problem), barrier_on(by.platform, by.tuning)
 
     def forward(x: jax.Array) -> Any:
-        return materialise(kept, lambda x: select(x, window, kind, "first", plan), x)
+        return materialise(barrier, lambda x: select(x, window, kind, "first", plan), x)
 
     def backward(dy: jax.Array, index: jax.Array) -> Any:
         return route(dy, index, plan)
@@ -128,7 +127,7 @@ def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
     sent = (plan.widen, plan.backward)
     ways["backward"] = Form(sent, _words(plan.backward), ("dy", "index"), backward)
     ways["tangent"] = Form(plan.tangent, _words(plan.tangent), ("x", "index"), tangent)
-    ways["both ways, kept"] = Form(kept, kept, ("x", "dy"), both)
+    ways["both ways, kept"] = Form(barrier, barrier, ("x", "dy"), both)
     whole = all(dim.whole for dim in window.dims) and window.size > by.limits.whole_taps
     ways["both ways"] = _op(
         Reduction(kind, "first", window.axes, window.input_shape)
@@ -143,7 +142,7 @@ def _selection(case: Case, by: Thresholds) -> dict[str, Form]:
 
 def _sum(case: Case, by: Thresholds) -> dict[str, Form]:
     problem = _problem(case, by)
-    taps, kept = problem.window.size, barrier_on(by.platform, by.tuning)
+    taps, barrier = problem.window.size, barrier_on(by.platform, by.tuning)
     end = Epilogue(jnp.dtype(case.dtype), (lambda y: y / taps) if case.op == "avg_pool" else None)
     plans = [plan_sum(problem, transposed=transposed) for transposed in (False, True)]
 
@@ -158,13 +157,13 @@ def _sum(case: Case, by: Thresholds) -> dict[str, Form]:
         return y, backward(y)
 
     passes = [each for plan in plans for each in plan.passes]
-    there, back = (dataclasses.replace(plan, barrier="barrier") for plan in plans)
+    forward_plan, backward_plan = (dataclasses.replace(plan, barrier="barrier") for plan in plans)
     ways = {
-        "forward": Form(there, _words(there.passes), ("x",), forward),
-        "backward": Form(back, _words(back.passes), ("dy",), backward),
+        "forward": Form(forward_plan, _words(forward_plan.passes), ("x",), forward),
+        "backward": Form(backward_plan, _words(backward_plan.passes), ("dy",), backward),
     }
     if len(passes) > len(plans) or any(each.layout.reading == "tables" for each in passes):
-        ways["both ways, kept"] = Form(kept, kept, ("x",), both)
+        ways["both ways, kept"] = Form(barrier, barrier, ("x",), both)
     return ways
 
 
@@ -178,7 +177,7 @@ def _adaptive(case: Case, by: Thresholds) -> dict[str, Form]:
 
 
 def _op(op: Op, by: Thresholds) -> Form:
-    """An op and its transpose in one program, for limits that choose between ops."""
+    """An op and its transpose in one program, for thresholds that select the op class."""
 
     def both(x: jax.Array, dy: jax.Array) -> Any:
         if op.linear_in_x:
@@ -196,7 +195,7 @@ def _reduction(case: Case, by: Thresholds) -> dict[str, Form]:
 
 
 def _words(passes: Sequence[Pass | SumPass]) -> str:
-    """Passes in a line: the axes of each, how many terms it joins at most, and how it reads."""
+    """Passes as one line: axes, number of terms, and the layout that they read."""
     return "; ".join(_pass(each) for each in passes) or "no pass"
 
 

@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 @dataclasses.dataclass(frozen=True)
 class Pools:
-    """Where a net's pools come from; arguments are those of `jaxpool`."""
+    """The pools of a net, with the arguments of the functions in `jaxpool`."""
 
     max_pool: Callable[..., jax.Array]
     max_pool_with_argmax: Callable[..., tuple[jax.Array, jax.Array]]
@@ -90,7 +90,7 @@ class Inception(nn.Module):
 
 
 class SpatialPyramid(nn.Module):
-    """A stem and the pyramid of YOLO: max pools of 5, 9 and 13 at stride 1 beside their input."""
+    """A stem and the pyramid of YOLO: max pools of 5, 9 and 13 at stride 1, concatenated with x."""
 
     pools: Pools
     classes: int = 10
@@ -107,7 +107,7 @@ class SpatialPyramid(nn.Module):
 
 
 class UNet(nn.Module):
-    """Two levels down and up: pools hand their positions to the unpooling of the same level."""
+    """Two levels down and up. The unpool of a level uses the positions of the pool of that level."""
 
     pools: Pools
     classes: int = 10
@@ -123,9 +123,9 @@ class UNet(nn.Module):
             x = pooled
         for features in reversed(levels):
             x = nn.relu(nn.Conv(features, (3, 3))(x))
-            beside, positions = left.pop()
-            x = self.pools.max_unpool(x, positions, beside.shape[1:3])
-            x = nn.relu(nn.Conv(features, (3, 3))(jnp.concatenate([x, beside], axis=-1)))
+            skipped, positions = left.pop()
+            x = self.pools.max_unpool(x, positions, skipped.shape[1:3])
+            x = nn.relu(nn.Conv(features, (3, 3))(jnp.concatenate([x, skipped], axis=-1)))
         return nn.Conv(self.classes, (1, 1))(x)
 
 

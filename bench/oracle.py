@@ -1,4 +1,4 @@
-"""The reference each benchmark row is held against: a twin of `jaxpool.testing` in float64, on a slice of the case."""
+"""The reference of a benchmark row: the twin from `jaxpool.testing` in float64, on a sample of the case."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 from bench._case import Case, numpy_dtype
 from jaxpool.testing import pools
 
-# What the op gives (y, or y and positions), and one dx per input that has a gradient.
+# The outputs (y, or y and positions), and one dx per input that has a gradient.
 Results = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]
 
-_POOLS = pools()  # of the library at hand: later another version may be imported (`bench.against`)
+_POOLS = pools()  # of the working tree: `bench.against` imports another version later
 
 
 class Reference:
-    """The right results of one case on the given arrays, computed when first asked for."""
+    """The expected results of one case, computed at first use."""
 
     def __init__(self, case: Case, xs: Sequence[np.ndarray], dy: np.ndarray | None) -> None:
         self._case = case
@@ -36,22 +36,22 @@ class Reference:
             untied = self._xs
             if ties and ties.default == "first":
                 untied = [_untied(x, smallest=self._case.op == "min_pool") for x in self._xs]
-            given = self._xs, untied, self._positions, self._dy
+            arguments = self._xs, untied, self._positions, self._dy
             with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
-                found = _program(self._case, count_include_pad)(*given)
-            self._results[count_include_pad] = jax.tree.map(np.asarray, found)
+                results = _program(self._case, count_include_pad)(*arguments)
+            self._results[count_include_pad] = jax.tree.map(np.asarray, results)
         return self._results[count_include_pad]
 
     def difference(
         self, outputs: Sequence[Any], dxs: Sequence[Any] = (), *, count_include_pad: bool = True
     ) -> float:
-        """The largest absolute difference over outputs and dxs, each cut by `Case.sample`."""
+        """The largest absolute difference over outputs and dxs, which are samples by `Case.sample`."""
         want, want_dxs = self.expected(count_include_pad)
         pairs = [*zip(outputs, want, strict=True), *zip(dxs, want_dxs, strict=bool(dxs))]
         return max(_largest_difference(*pair) for pair in pairs)
 
     def tolerance(self, with_dx: bool) -> float:
-        """What rounding may explain: some units in the last place of the largest number."""
+        """The difference that rounding may cause: 16 units in the last place of the largest number."""
         if self._case.integer:
             return 0.0
         (y, *_), dxs = self.expected()
@@ -59,9 +59,9 @@ class Reference:
         return 16 * float(ml_dtypes.finfo(numpy_dtype(self._case.dtype)).eps) * largest
 
 
-@functools.lru_cache(maxsize=1)  # each mode and peer asks anew
+@functools.lru_cache(maxsize=1)  # modes and peers of one case share the program
 def _program(case: Case, count_include_pad: bool) -> Any:
-    """The results of the twin for xs, with the derivative at `untied` if there is a dy."""
+    """A function that evaluates the twin at xs, and its VJP at `untied` if there is a dy."""
     pool = _POOLS[case.op]
     without = not count_include_pad and pool.takes("count_include_pad")
     options = {"count_include_pad": False} if without else {}
@@ -79,10 +79,10 @@ def _program(case: Case, count_include_pad: bool) -> Any:
 
 
 def _untied(x: np.ndarray, *, smallest: bool) -> np.ndarray:
-    """The ranks of the elements, where the first of equal ones is the best.
+    """The ranks of the elements. Among tied elements the first is preferred.
 
-    A pool that selects looks at the order alone: its derivative at x is that at the ranks, and of numbers none of
-    which stands twice a twin has it right.
+    A selection only depends on the order of the elements, so its derivative at the ranks equals that at x.
+    The ranks have no ties, and the twin's derivative is exact there.
     """
     sign = 1 if smallest else -1
     ranks = np.empty(x.size)

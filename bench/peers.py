@@ -1,4 +1,4 @@
-"""Who takes part in a run: this library, its peers, and the floors they are held against."""
+"""The peers of a run: this library, its rivals, and lower bounds on the time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bench.timing import timed_calls
 OURS = "jaxpool"
 ADD_ONE = "x+1"
 COPY = "copy"
-# Those to beat; ours and the floors take part in every run.
+# The other frameworks. This library and the lower bounds take part in every run.
 RIVALS = ("lax", "accelerate", "torch", "torch-channels-last", "tensorflow")
 STRONGEST = ("torch", "torch-channels-last", "tensorflow")
 
@@ -33,7 +33,7 @@ STRONGEST = ("torch", "torch-channels-last", "tensorflow")
 def peers(
     rivals: Sequence[str], *, device: Device, threads: int, tensorflow_python: str | None
 ) -> tuple[Peer, ...]:
-    """Ours first, the named rivals, the floors last."""
+    """This library, then the named rivals, then the lower bounds."""
     made: dict[str, Peer] = {
         "lax": JaxPeer("lax", "jax", lax_op, device),
         "accelerate": JaxPeer("accelerate", "jaxpool", accelerate_op, device),
@@ -52,10 +52,10 @@ def peers(
 
 
 class CopyPeer:
-    """A copy that moves as many bytes as the case must: half of them read, half written.
+    """A copy of the least number of bytes that the case must move: half read, half written.
 
-    On the CPU NumPy copies between arrays that exist already, so that no fresh page counts, each
-    thread a part. On an accelerator it is an XLA program on an array of half the bytes.
+    On the CPU, NumPy copies between existing arrays, which causes no page faults. Each thread copies a part.
+    On an accelerator, the copy is an XLA program on an array of half the bytes.
     """
 
     name = COPY

@@ -1,4 +1,4 @@
-"""`python -m bench --plain`: every public function beside the lines of jnp or lax that a user would write instead."""
+"""`python -m bench --plain`: every public function against the equivalent jax.numpy or lax code."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from bench.filters import matches
 from bench.plain_ways import SIZES, Setting, settings
 from bench.timing import take_turns, timed_calls
 
-SLOW = 0.8  # of the plain way's speed: rows below are named
-_TOLERANCE = 2e-4  # of the largest number of the result: sums of float32 in another order
-_LOW_TOLERANCE = 2e-2  # of 8 bits of a bfloat16, against the plain way in float32
+SLOW = 0.8  # of the speed of the jax.numpy code: slower rows are listed
+_TOLERANCE = 2e-4  # of the largest result: float32 sums in another order
+_LOW_TOLERANCE = 2e-2  # bfloat16 has 8 bits; the reference is float32
 _WITH_FIRST: tuple[Mode, ...] = ("forward_and_vjp", "forward")
 BEGIN, END = "<!-- means beside the plain way -->", "<!-- end of these means -->"
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
@@ -32,7 +32,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """What one setting took, ours first and then the plain way: milliseconds, seconds to compile, MB of temporaries."""
+    """Measurements of one setting, as pairs of jaxpool and jax.numpy: ms, seconds to compile, MB of temporaries."""
 
     function: str
     name: str
@@ -40,7 +40,7 @@ class Line:
     ms: tuple[float, float]
     compile_s: tuple[float, float]
     temporaries: tuple[float, float]
-    difference: float | None  # None where the plain way gives another result by its nature
+    difference: float | None  # None if the results are not comparable
     wrong: bool
 
     @property
@@ -54,7 +54,7 @@ class Line:
 
 
 def chosen(filters: Sequence[str]) -> list[Setting]:
-    """The settings whose name and size match every regular expression, or hold it as it stands."""
+    """The settings whose name and size match every filter, a regular expression or substring."""
     return [
         setting for setting in settings() if matches(f"{setting.name} [{setting.size}]", filters)
     ]
@@ -67,10 +67,9 @@ def run(
     json_file: Path | None = None,
     markdown_file: Path | None = None,
 ) -> int:
-    """Times all settings, prints a line for each and the means, and writes what is asked for.
+    """Time all settings, print a line for each and the means, and write the files.
 
-    A row replaces that of the same name and mode in `json_file`, and leaves its other rows: a long run may be
-    made in parts.
+    A row replaces the row of the same name and mode in `json_file`; other rows stay. A long run can thus be split.
     """
     known = load(json_file) if json_file and json_file.exists() else []
     lines = []
@@ -87,7 +86,7 @@ def run(
 
 
 def show(lines: Sequence[Line], markdown_file: Path | None = None) -> int:
-    """Prints the means and what is slow or wrong; writes the section of the results."""
+    """Print the means and the slow or wrong rows, and write the section of the results."""
     print(summary(lines))
     if markdown_file:
         report.put_section(markdown_file, "beside the plain way", markdown(lines))
@@ -95,7 +94,7 @@ def show(lines: Sequence[Line], markdown_file: Path | None = None) -> int:
 
 
 def save(file: Path, lines: Iterable[Line]) -> None:
-    """Writes the last line of each name and mode, in the order of the settings."""
+    """Write the last line of each name and mode, in the order of the settings."""
     order = {f"{setting.name} [{setting.size}]": at for at, setting in enumerate(settings())}
     last = {(line.name, line.mode): line for line in lines if line.name in order}
     every = sorted(last.values(), key=lambda line: (order[line.name], MODES.index(line.mode)))
@@ -110,9 +109,9 @@ def load(file: Path) -> list[Line]:
 
 
 def measure(setting: Setting, mode: Mode, budget_s: float) -> Line:
-    """Compiles both ways, compares their results, and times them in turn.
+    """Compile both programs, compare their results, and time them alternately.
 
-    Results on large arrays are not compared: so many numbers are not all different in float32.
+    Results on large arrays are not compared: so many float32 numbers cannot be free of ties.
     """
     xs = jax.device_put(setting.arrays())
     y = jax.eval_shape(lambda *xs: _first(setting.ours(*xs))[0], *xs)
@@ -142,7 +141,7 @@ def measure(setting: Setting, mode: Mode, budget_s: float) -> Line:
 
 
 def _first(result: Any) -> tuple[Any, Any]:
-    """The result that has a gradient, and what comes beside it."""
+    """Split a result into the array that has a gradient and the other arrays."""
     y, *others = jax.tree.leaves(result)
     return y, others
 
@@ -161,10 +160,10 @@ def _program(way: Callable[..., Any], mode: Mode) -> Callable[..., Any]:
 def _difference(
     compiled: Sequence[Any], plain: Callable[..., Any], dy: jax.Array, xs: Sequence[jax.Array]
 ) -> float:
-    """The largest difference of the two results, as a part of the largest number in each array.
+    """The largest difference of the two results, relative to the largest number of each array.
 
-    Of 16-bit floats it is that of the values from those of the plain way in float32: elements tie there,
-    and cotangents with them.
+    For 16-bit floats, only the values are compared, with the jax.numpy code in float32. Their elements tie,
+    so cotangents may differ.
     """
     ours, theirs = compiled[0][0](dy, *xs), compiled[1][0](dy, *xs)
     if xs[0].dtype == jnp.float32:
@@ -200,7 +199,7 @@ def _text(line: Line) -> str:
 
 
 def summary(lines: Iterable[Line]) -> str:
-    """The geometric mean of each function and mode, and the rows that are slow or wrong."""
+    """Geometric means per function and mode, and the slow or wrong rows."""
     lines = list(lines)
     means = _means(lines)
     text = ["geometric means: " + ", ".join(MODES)]
@@ -224,7 +223,7 @@ def _means(lines: Iterable[Line]) -> dict[str, dict[Mode, float]]:
 
 
 def means_table(lines: Iterable[Line]) -> str:
-    """The means of each function with gradient and forward."""
+    """A table of the mean speedups of each function, with gradient and forward."""
     means = _means(lines)
     rows = [
         [f"`{name}`", *[_time_of(means, name, mode) for mode in _WITH_FIRST]]
@@ -234,7 +233,7 @@ def means_table(lines: Iterable[Line]) -> str:
 
 
 def table_by_size(lines: Iterable[Line]) -> str:
-    """The means of each function with gradient and forward, by size and of all sizes."""
+    """A table of the mean speedups of each function, by size and over all sizes."""
     lines = list(lines)
     means = {size: _means(line for line in lines if line.size == size) for size in SIZES}
     means["all"] = _means(lines)
@@ -248,8 +247,8 @@ def table_by_size(lines: Iterable[Line]) -> str:
 
 
 def _time_of(means: dict[str, dict[Mode, float]], name: str, mode: Mode) -> str:
-    found = means.get(name, {})
-    return _times(found[mode]) if mode in found else "-"
+    by_mode = means.get(name, {})
+    return _times(by_mode[mode]) if mode in by_mode else "-"
 
 
 def _times(mean: float) -> str:
@@ -257,14 +256,14 @@ def _times(mean: float) -> str:
 
 
 def put_means(page: Path, lines: Iterable[Line]) -> None:
-    """Writes the table of means between the marks of a page."""
+    """Write the table of means between the marks of a page."""
     before, _, rest = page.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     page.write_text(f"{before}{BEGIN}\n{means_table(lines)}\n{END}{after}")
 
 
 def markdown(lines: Iterable[Line]) -> str:
-    """The means of each function, and below them every row."""
+    """The mean speedups of each function, followed by all rows."""
     lines = list(lines)
     titles = ["case", "mode", "plain / ours", "ms: ours", "ms: plain"]
     titles += ["compile, s: ours", "plain", "temporaries, MB: ours", "plain"]

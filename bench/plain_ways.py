@@ -1,8 +1,8 @@
-"""Each public function beside what a user would write instead: the lines of `jax.numpy` and `lax` for it.
+"""Equivalent `jax.numpy` and `lax` code for each public function, as baselines of `python -m bench --plain`.
 
-A function without lines of its own here is timed beside the twin of its record (`jaxpool.testing`), which is plain
-jax.numpy too. Lines stand here where a user would write something faster. They are rivals to time: what a function
-means, the oracle says.
+A function without code here is timed against the twin of its record in `jaxpool.testing`, which is jax.numpy too.
+This module has code for functions that a user would write faster than the twin. The baselines are for timing only:
+tests use the oracle.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _SEGMENTS = {"small": 50, "medium": 999, "large": 50_000}
 _BY_MAXIMUM = "sends the rounding of all gradients of a segment to its largest element"
 _DRAWS = "draws other elements from the same key"
 
-Way = Callable[..., Any]  # of arrays; gives y, or y and positions
+Way = Callable[..., Any]  # takes arrays; returns y, or y and positions
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One function in one setting at one size: our call, the plain way, and the shapes of the arrays that both take.
+    """One function in one setting at one size: our call, the equivalent code, and the shapes of the arguments.
 
-    `differs` says how the result of the plain way is another one by its nature, if it is: then it is not compared.
+    `differs` says why the results are not comparable. If it is not empty, they are not compared.
     """
 
     function: str
@@ -57,18 +57,20 @@ class Setting:
         return f"{self.function} {self.words}{kind}, {shapes}"
 
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """Numbers between 0.1 and 3, none of which stands twice in arrays of float32 that are not large."""
-        found = []
+        """Numbers between 0.1 and 3, without ties in float32 arrays unless the size is "large"."""
+        arrays_of_setting = []
         for seed, shape in enumerate(self.shapes):
             count = int(np.prod(shape))
             order = np.random.default_rng(seed).permutation(count) + 0.3 * (seed + 1)
             values = order / max(count, 1) * 2.9 + 0.1
-            found.append(values.astype(np.float32).reshape(shape).astype(numpy_dtype(self.dtype)))
-        return tuple(found)
+            arrays_of_setting.append(
+                values.astype(np.float32).reshape(shape).astype(numpy_dtype(self.dtype))
+            )
+        return tuple(arrays_of_setting)
 
 
 def settings() -> Iterator[Setting]:
-    """All settings: of each function two or more, at three sizes, in two dtypes."""
+    """All settings of all functions, at three sizes and in two dtypes."""
     for size in SIZES:
         written = [*_of_images(size), *_of_rows(size), *_of_boxes(size)]
         known = {setting.function for setting in written}
@@ -79,7 +81,7 @@ def settings() -> Iterator[Setting]:
 
 
 def beside_twin(pool: Pool, size: str) -> Iterator[Setting]:
-    """The usual call of a record and one with windows that overlap, beside the twin."""
+    """The usual call of a record and a call with overlapping windows, against the twin."""
     overlapping = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME"}
     for words, given in (("beside its twin", {}), ("3x3 beside its twin", overlapping)):
         ours, twin = pool.of(**given), pool.of(pool.twin, **given)
@@ -102,20 +104,20 @@ def _reduced(x: Array, kind: str, window: Sequence[int], strides: int, padding: 
 
 
 def _summed(x: Array, k: int, strides: int = 1, padding: str = "SAME") -> Array:
-    """Sums of k x k elements, one axis after the other where windows are long and overlap."""
+    """Sums of k x k elements, one axis at a time for long overlapping windows."""
     if k < 5 or strides > 1:
         return _reduced(x, "sum", (k, k), strides, padding)
     return _reduced(_reduced(x, "sum", (k, 1), 1, padding), "sum", (1, k), 1, padding)
 
 
 def _side_by_side(x: Array, k: int = 2) -> Array:
-    """Windows of k x k elements that neither overlap nor leave gaps: `(B, H // k, k, W // k, k, C)`."""
+    """Disjoint windows of k x k elements by a reshape to `(B, H // k, k, W // k, k, C)`."""
     b, h, w, c = x.shape
     return x.reshape(b, h // k, k, w // k, k, c)
 
 
 def _taps(x: Array, k: int) -> list[Array]:
-    """What windows of k x k elements without padding hold, a slice for each tap."""
+    """The taps of windows of k x k elements without padding, one slice of x per tap."""
     _, h, w, _ = x.shape
     rows, columns = h - k + 1, w - k + 1
     return [x[:, u : u + rows, v : v + columns] for u in range(k) for v in range(k)]
@@ -168,7 +170,7 @@ def _drawn(x: Array) -> Array:
 
 
 def _fractional(x: Array, out: int, *, mean: bool) -> Array:
-    """Windows of 2x2 that the same random numbers place, gathered one axis after the other."""
+    """Windows of 2x2 at the same random positions, gathered along one axis at a time."""
     b, h, w, c = x.shape
     samples = jax.random.uniform(jax.random.key(0), (2, b, 1, 1, c), jnp.float32)
     for axis, size, sample in ((1, h, samples[0]), (2, w, samples[1])):
@@ -486,7 +488,7 @@ def _own_mask(x: Array) -> Array:
 
 
 def _of_some(name: str, mask: Way, x: Array) -> Array:
-    """A pool of 3x3 of what the mask counts; averages are of that alone."""
+    """A 3x3 pool with a `where` mask. Averages only count the elements of the mask."""
     options: dict[str, Any] = {"where": mask(x)}
     options |= {"p": 2.0} if name == "lp_pool" else {}
     options |= {"count_include_pad": False} if name == "avg_pool" else {}
@@ -541,7 +543,7 @@ def _argmax_of_taps(x: Array) -> tuple[Array, Array]:
 
 
 def _positions(shape: tuple[int, ...], height: int, width: int) -> tuple[Way, Way]:
-    """Positions in windows of 2x2 side by side, and anywhere in the image."""
+    """Random positions: one per disjoint 2x2 window, and anywhere in the image."""
 
     @functools.cache
     def apart() -> np.ndarray:
@@ -612,19 +614,19 @@ def _of_rows(size: str) -> Iterator[Setting]:
 
 
 def _running_argmax(x: Array, name: str, axis: int) -> tuple[Array, Array]:
-    """Of numbers none of which stands twice."""
+    """A running maximum with indices, for x without ties."""
     y: Array = getattr(lax, name)(x, axis)
-    own = lax.broadcasted_iota(jnp.int32, x.shape, axis)
-    return y, lax.cummax(jnp.where(x == lax.stop_gradient(y), own, 0), axis)
+    positions = lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    return y, lax.cummax(jnp.where(x == lax.stop_gradient(y), positions, 0), axis)
 
 
 def _starts(x: Array) -> Array:
-    """Where episodes of 128 steps begin."""
+    """True at the first step of each episode of 128 steps."""
     return jnp.arange(len(x))[:, None] % 128 == 0
 
 
 def _restarted(x: Array, join: Way) -> Array:
-    """The scan of pairs that is written for episodes: a step that begins one forgets what ran before it."""
+    """A scan of pairs (start, value): the first step of an episode discards the earlier values."""
 
     def after(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
         return a[0] | b[0], jnp.where(b[0], b[1], join(a[1], b[1]))
@@ -665,7 +667,7 @@ def _plain_segments(name: str) -> Way:
 
 
 def _softmax_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Array:
-    """The lines of `jraph.segment_softmax`."""
+    """The code of `jraph.segment_softmax`."""
     far = x - jax.ops.segment_max(x, ids, count, **options)[ids]
     powers = jnp.exp(far)
     y: Array = powers / jax.ops.segment_sum(powers, ids, count, **options)[ids]
@@ -724,10 +726,10 @@ def _of_levels(*xs: Array, **options: Any) -> Array:
 
 
 def _of_every_level(where: Any, images: Any, cells: Any, size: float, *xs: Array) -> Array:
-    """Every box from every level, then the one that is wanted; of two levels."""
-    found = [
+    """Pool every box from both levels, then select the level of each box."""
+    pooled = [
         _in_its_type(boxes.averaged(where / 2**level, images, cells), x)
         for level, x in enumerate(xs)
     ]
     coarse = np.sqrt(np.prod(where[:, 2:] - where[:, :2], 1)) >= 2 * size
-    return jnp.where(coarse[:, None, None, None], found[1], found[0])
+    return jnp.where(coarse[:, None, None, None], pooled[1], pooled[0])

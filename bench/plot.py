@@ -1,4 +1,4 @@
-"""A picture of a run: each framework's time as a multiple of the floor."""
+"""Bar chart of a run: the time of each framework as a multiple of a copy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from bench.report import COPY, heading
 from bench.results import Run
 
-# Colours that colour-blind readers can tell apart (Okabe and Ito).
+# A palette for colour-blind readers (Okabe and Ito).
 _COLOURS = {
     "jaxpool": "#0072B2",
     "lax": "#D55E00",
@@ -22,7 +22,7 @@ _COLOURS = {
 
 
 def plot(run: Run, path: Path) -> None:
-    """Horizontal bars on a logarithmic axis; the line at 1 is a copy of the same bytes."""
+    """Draw horizontal bars on a logarithmic axis. The line at 1 is a copy of the same bytes."""
     mpl.use("agg")
     import matplotlib.pyplot as plt
 

@@ -1,4 +1,4 @@
-"""A run as Markdown: medians, geometric means against each peer, costs, and what went wrong."""
+"""Markdown report of a run: medians, geometric means against each peer, costs, and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TensorFlow's averages with SAME padding are its own, which do not count the padd
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """How many times as long as ours a peer takes, over the cases that both ran."""
+    """Time of a peer divided by the time of this library, over the cases that both ran."""
 
     peer: str
     cases: int
@@ -80,13 +80,13 @@ def heading(run: Run) -> str:
 
 
 def update_file(path: Path, runs: Iterable[Run]) -> None:
-    """Replaces the sections of these runs in a Markdown file and keeps the others."""
+    """Replace the sections of these runs in a Markdown file. Other sections stay."""
     for run in runs:
         put_section(path, heading(run), markdown(run).partition("\n\n")[2])
 
 
 def put_section(path: Path, name: str, text: str) -> None:
-    """Puts one section in the place of the one of its name, or adds it; sections stand in order of names."""
+    """Replace or add a section. Sections are sorted by name."""
     sections = {name: f"## {name}\n\n{text.strip()}\n"}
     if path.exists():
         for part in path.read_text().split("\n## ")[1:]:
@@ -114,7 +114,7 @@ def _conditions(run: Run) -> str:
 
 
 def _summary(run: Run, results: Sequence[CaseResult]) -> str:
-    """Geometric means over the groups that the project's goals speak of."""
+    """Geometric means over the groups of the performance goals."""
     groups = {
         "max pools": [r for r in results if r.case.op == "max_pool"],
         "all cases": list(results),
@@ -122,17 +122,17 @@ def _summary(run: Run, results: Sequence[CaseResult]) -> str:
     rows = []
     for group, members in groups.items():
         for peer in (*_rivals(results), BEST_OF):
-            found = compare(members, peer)
-            if found:
+            comparison = compare(members, peer)
+            if comparison:
                 rows.append(
                     [
                         group,
                         peer,
-                        str(found.cases),
-                        f"{found.mean:.2f}",
-                        f"{found.worst:.2f}",
-                        found.worst_case,
-                        str(len(found.slower)),
+                        str(comparison.cases),
+                        f"{comparison.mean:.2f}",
+                        f"{comparison.worst:.2f}",
+                        comparison.worst_case,
+                        str(len(comparison.slower)),
                     ]
                 )
     parts = [_above_floor(run, results), _memory(results)]
@@ -209,7 +209,7 @@ def _times(results: Sequence[CaseResult]) -> str:
 
 
 def _costs(results: Sequence[CaseResult]) -> str:
-    """Spread, compile time, memory and the difference from the oracle."""
+    """Spread of the samples, compile time, memory and the difference from the oracle."""
     compared = [peer for peer in _XLA if any(_has(r, peer) for r in results)]
     checked = [peer for peer in _peers(results) if peer not in (COPY, ADD_ONE)]
     head = ["case", "MB to move"]
@@ -254,7 +254,7 @@ def _difference(result: CaseResult, peer: str) -> str:
 
 
 def _remarks(results: Sequence[CaseResult]) -> str:
-    """Wrong answers, and what did not run and why, each reason once."""
+    """Wrong results, and the reasons why cases did not run, without duplicates."""
     wrong = [
         f"- {result.case.name}: {peer} differs by {row.difference:.2e}"
         for result in results
@@ -279,12 +279,12 @@ def _remarks(results: Sequence[CaseResult]) -> str:
 
 
 def _due(result: CaseResult, peer: str) -> bool:
-    """Whether the peer is expected on such a case at all."""
+    """Whether the peer is expected to run this case."""
     return peer in _XLA if result.case.op == TRAIN_STEP else peer != ACCELERATE
 
 
 def _peers(results: Sequence[CaseResult]) -> list[str]:
-    """Every peer that ran at least once, in the order of the run."""
+    """The peers that ran at least one case, in the order of the run."""
     names = dict.fromkeys(peer for result in results for peer in result.rows)
     return [name for name in names if any(_has(result, name) for result in results)]
 
@@ -329,8 +329,8 @@ def _megabytes(size: int | None) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table without the columns that hold nothing."""
-    kept = [n for n in range(len(head)) if any(row[n] != "-" for row in rows)]
+    """A Markdown table without columns of only "-"."""
+    shown = [n for n in range(len(head)) if any(row[n] != "-" for row in rows)]
     lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
-    lines = [[cells[n] for n in kept] for cells in lines]
+    lines = [[cells[n] for n in shown] for cells in lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

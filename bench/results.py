@@ -1,4 +1,4 @@
-"""What a run found, and its JSON."""
+"""The results of a run, and their JSON format."""
 
 from __future__ import annotations
 

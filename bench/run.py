@@ -1,4 +1,4 @@
-"""Runs cases: every peer prepares, then they take turns."""
+"""Run cases: every peer prepares the case, then timed calls alternate between peers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench._peer import Peer, Prepared, Unsupported, Work
 from bench.results import CaseResult, Row
 from bench.timing import Timing, take_turns
 
-# Losses and weights of two right train steps differ by rounding alone.
+# Losses and weights of two correct train steps only differ by rounding.
 _TRAIN_TOLERANCE = 1e-4
 
 
@@ -25,9 +25,9 @@ def run_cases(
     budget_s: float,
     describe: Callable[[CaseResult], str],
 ) -> tuple[CaseResult, ...]:
-    """Runs every case that has the mode, each within about `budget_s` of timing.
+    """Run every case that has the mode, with about `budget_s` seconds of timing per case.
 
-    What `describe` says of a result is printed as soon as it is there.
+    The description of a result by `describe` is printed as soon as the case ends.
     """
     results = []
     with _progress([case for case in cases if mode in case.modes]) as (todo, write):
@@ -47,7 +47,7 @@ def run_case(case: Case, mode: Mode, peers: Sequence[Peer], budget_s: float) -> 
                 prepared[peer.name] = peer.prepare(work)
             except Unsupported as error:
                 rows[peer.name] = Row(why_not=str(error))
-            except Exception as error:  # a peer that fails must not end the run: the report says so
+            except Exception as error:  # an error of a peer must not end the run
                 message = str(error).strip().partition("\n")[0][:200]
                 rows[peer.name] = Row(why_not=f"{type(error).__name__}: {message}")
         timings = take_turns({name: p.calls for name, p in prepared.items()}, budget_s)
@@ -81,7 +81,7 @@ def _tolerance(work: Work) -> float:
 def _progress(
     cases: Sequence[Case],
 ) -> Iterator[tuple[Iterator[Case], Callable[[str], None]]]:
-    """The cases behind a progress bar, and a way to print beside it; numbered without tqdm."""
+    """The cases with a progress bar, and a print function that keeps it intact. Without tqdm: numbers."""
     try:
         from tqdm import tqdm
     except ImportError:

@@ -1,8 +1,8 @@
-"""`python -m bench --scaling`: what devices that share an image send each other, and what they hold.
+"""`python -m bench --scaling`: communication and memory of devices that share an image.
 
-Read from compiled programs; nothing runs. Shards are of one size whatever the number of devices (weak scaling). Without
-`--target` the devices are those that XLA makes of this host; with `--target tpu:v5e` they are slices of TPUs that
-need not be there. Call `settle` before jax loads a backend.
+The numbers come from compiled programs; nothing runs. The shard size is constant (weak scaling). Without `--target`,
+XLA splits the host into devices. With `--target tpu:v5e`, the devices are TPU slices that need not be present.
+Call `settle` before jax loads a backend.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 from bench.compiled import type_bytes
 
 COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
-SHARD = (1024, 1024)  # rows and columns of a device
+SHARD = (1024, 1024)  # rows and columns per device
 CHANNELS = 8
-LARGE = 16384  # rows and columns of an image whose memory is compared
+LARGE = 16384  # rows and columns of the image for the comparison of memory
 HOST_MESHES = ((2, 1), (4, 1), (8, 1), (4, 2))
 TPU_MESHES = ((4, 4), (16, 16))
 
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
-    """A pool with "SAME" padding of a square window."""
+    """A pool with a square window and "SAME" padding."""
 
     function: str
     window: int
@@ -38,7 +38,7 @@ class Pool:
         return f"{kind} {self.window}x{self.window} stride {self.stride}"
 
     def halo(self, shard: tuple[int, int], mesh: tuple[int, int]) -> int:
-        """Elements of one channel that a device in the middle sends forward, by the formula of docs/scaling.md."""
+        """Elements per channel that an inner device sends in the forward pass (formula of docs/scaling.md)."""
         overlap = max(0, self.window - self.stride)
         rows, columns = (overlap if count > 1 else 0 for count in mesh)
         return rows * shard[1] + columns * (shard[0] + rows)
@@ -55,7 +55,7 @@ POOLS = (
 
 @dataclasses.dataclass(frozen=True)
 class Shared:
-    """A pool of an image that a mesh of devices shares; bytes of a device."""
+    """A pool of an image that is sharded over a mesh, with bytes per device."""
 
     pool: Pool
     mesh: tuple[int, int]
@@ -63,7 +63,7 @@ class Shared:
     sent: int  # forward and backward
     formula: int  # forward
     held: int  # arguments, results and temporaries, forward and backward
-    others: tuple[str, ...]  # collectives that are no halo
+    others: tuple[str, ...]  # collectives other than halo exchanges
 
     def cells(self) -> list[str]:
         """A row of the table."""
@@ -87,26 +87,26 @@ HEAD = (
 
 
 def typed_collectives(text: str) -> list[tuple[str, str]]:
-    """The collectives of an optimised HLO module, each with the type of its result."""
+    """The collectives of an optimised HLO module, with the types of their results."""
     kinds = "|".join(COLLECTIVES)
-    found = re.findall(rf"= (\(.*?\)|\S+) ({kinds})(?:-start)?\(", text)
-    if len(found) != len(re.findall(rf" (?:{kinds})(?:-start)?\(", text)):
+    matches = re.findall(rf"= (\(.*?\)|\S+) ({kinds})(?:-start)?\(", text)
+    if len(matches) != len(re.findall(rf" (?:{kinds})(?:-start)?\(", text)):
         raise ValueError("a collective that cannot be read")
-    return [(kind, types) for types, kind in found]
+    return [(kind, types) for types, kind in matches]
 
 
 def collectives(text: str) -> list[tuple[str, int]]:
-    """The collectives of an optimised HLO module, each with the bytes that a device sends."""
+    """The collectives of an optimised HLO module, with the bytes that a device sends."""
     return [(kind, type_bytes(_first(types))) for kind, types in typed_collectives(text)]
 
 
 def _first(shape: str) -> str:
-    """Of the tuple that a `-start` gives its operand: what is sent."""
+    """The type of the operand, the first element of the tuple type of a `-start` instruction."""
     return re.sub(r"^\((\w+\[[\d,]*\]).*", r"\1", shape)
 
 
 def settle(target: str | None, devices: int) -> None:
-    """Set the environment that jax reads when it is imported."""
+    """Set the environment variables that jax reads at import."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     if not target:
@@ -141,8 +141,8 @@ def _compiled(pool: Pool, mesh: tuple[int, int], devices: Any) -> Shared:
     import jaxpool
 
     kinds = (AxisType.Explicit,) * 2
-    made = jax.make_mesh(mesh, ("rows", "columns"), kinds, devices=devices)
-    lies = NamedSharding(made, PartitionSpec(None, "rows", "columns"))
+    device_mesh = jax.make_mesh(mesh, ("rows", "columns"), kinds, devices=devices)
+    sharding = NamedSharding(device_mesh, PartitionSpec(None, "rows", "columns"))
     sizes = [count * size for count, size in zip(mesh, SHARD, strict=True)]
 
     def pooled(x: Any) -> Any:
@@ -153,9 +153,9 @@ def _compiled(pool: Pool, mesh: tuple[int, int], devices: Any) -> Shared:
         y, pull = jax.vjp(pooled, x)
         return y, pull(dy)[0]
 
-    x = jax.ShapeDtypeStruct((1, *sizes, CHANNELS), np.float32, sharding=lies)
+    x = jax.ShapeDtypeStruct((1, *sizes, CHANNELS), np.float32, sharding=sharding)
     smaller = (1, *[-(-size // pool.stride) for size in sizes], CHANNELS)
-    dy = jax.ShapeDtypeStruct(smaller, np.float32, sharding=lies)
+    dy = jax.ShapeDtypeStruct(smaller, np.float32, sharding=sharding)
     forward = jax.jit(pooled).lower(x).compile()
     backward = jax.jit(both).lower(x, dy).compile()
     sent = [collectives(compiled.as_text()) for compiled in (forward, backward)]
@@ -170,7 +170,7 @@ def _compiled(pool: Pool, mesh: tuple[int, int], devices: Any) -> Shared:
 
 
 def of_large_image() -> Iterator[tuple[Pool, int, int]]:
-    """Bytes that one device holds for value and gradient of a LARGE x LARGE image, and each of eight that share it."""
+    """Bytes held by a single device, and by each of eight, for value and gradient of a LARGE x LARGE image."""
     import jax
     import numpy as np
     from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -189,25 +189,25 @@ def of_large_image() -> Iterator[tuple[Pool, int, int]]:
             mesh = jax.make_mesh(
                 (count,), ("rows",), (AxisType.Explicit,), devices=jax.devices()[:count]
             )
-            lies = NamedSharding(mesh, PartitionSpec(None, "rows")) if count > 1 else None
+            sharding = NamedSharding(mesh, PartitionSpec(None, "rows")) if count > 1 else None
             sizes = LARGE, LARGE // pool.stride
-            given = [
-                jax.ShapeDtypeStruct((1, size, size, 1), np.float32, sharding=lies)
+            arguments = [
+                jax.ShapeDtypeStruct((1, size, size, 1), np.float32, sharding=sharding)
                 for size in sizes
             ]
-            held.append(_held(jax.jit(both).lower(*given).compile()))
+            held.append(_held(jax.jit(both).lower(*arguments).compile()))
         yield pool, *held
 
 
 def _held(program: Any) -> int:
-    """Bytes of the arguments, results and temporaries of a device."""
+    """Bytes of arguments, results and temporaries per device."""
     memory = program.memory_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes
     return int(held + memory.temp_size_in_bytes)
 
 
 def run(target: str | None, markdown: Path | None) -> int:
-    """Compiles and tells; returns 1 where anything but halos is sent, or not as many bytes as the formula says."""
+    """Compile and print. Return 1 if a program sends more than halos, or other bytes than the formula."""
     from bench.report import put_section, table
 
     settle(target, max(math.prod(mesh) for mesh in HOST_MESHES))

@@ -1,8 +1,8 @@
-"""`python -m bench --split`: pools of an image that two devices of this host share, beside one that has it all.
+"""`python -m bench --split`: pools of an image sharded over two devices of this host, against one device.
 
-Value and gradient in turn, in one process: ratios hold on a busy machine where times do not. The processor time of two
-devices over that of one says what the halo costs; wall time also says how well two devices use the cores. Call `settle`
-before jax loads a backend.
+Calls of both alternate in one process: ratios are reliable on a busy machine, absolute times are not. The ratio of
+processor times shows the cost of the halo exchange. Wall time also shows how well two devices use the cores.
+Call `settle` before jax loads a backend.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ REPEATS = 9
 
 
 def settle() -> None:
-    """What must be in place before jax is imported."""
+    """Set the environment variables that jax reads at import."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     flags = "--xla_force_host_platform_device_count=2"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
 
 
 def ratios(pool: Pool, shape: tuple[int, ...]) -> tuple[float, float]:
-    """Processor and wall time of two devices over those of one, medians over repeats in turn."""
+    """Ratios of processor and wall time, two devices over one: medians over alternating repeats."""
     import jax
     import numpy as np
     from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -50,11 +50,11 @@ def ratios(pool: Pool, shape: tuple[int, ...]) -> tuple[float, float]:
         y, pull = jax.vjp(lambda x: function(x, window, strides, "SAME"), x)
         return y, pull(dy)[0]
 
-    places = jax.devices()[0], NamedSharding(rows, PartitionSpec(None, "rows"))
-    given = [[jax.device_put(each, place) for each in (x, dy)] for place in places]
+    shardings = jax.devices()[0], NamedSharding(rows, PartitionSpec(None, "rows"))
+    arguments = [[jax.device_put(each, place) for each in (x, dy)] for place in shardings]
     spent: list[list[tuple[float, float]]] = [[], []]
     for _ in range(REPEATS + 1):
-        for arrays, times in zip(given, spent, strict=True):
+        for arrays, times in zip(arguments, spent, strict=True):
             begin = time.process_time(), time.perf_counter()
             jax.block_until_ready(both(*arrays))
             times.append((time.process_time() - begin[0], time.perf_counter() - begin[1]))
@@ -64,11 +64,11 @@ def ratios(pool: Pool, shape: tuple[int, ...]) -> tuple[float, float]:
 
 
 def run() -> int:
-    """Tells each ratio."""
+    """Print the ratios."""
     settle()
     import jaxpool
 
-    jaxpool.keep_memory()  # page faults would hide what the copies cost
+    jaxpool.keep_memory()  # page faults would hide the cost of copies
     for shape in SHAPES:
         for pool in POOLS:
             processor, wall = ratios(pool, shape)

@@ -1,7 +1,7 @@
-"""`python -m bench --target TARGET`: cases compiled for a GPU or TPU that need not be there, and what the programs say.
+"""`python -m bench --target TARGET`: compile cases for a GPU or TPU that need not be present.
 
-Needs a jax that can compile for it: `jax[cuda12]` or `jax[tpu]`, in a virtual environment of its own.
-Call `settle` before jax loads a backend.
+The report shows kernels, bytes and modelled cycles of the programs; nothing runs. It needs `jax[cuda12]` or
+`jax[tpu]`, best in a virtual environment of its own. Create the `Target` before jax loads a backend.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 from bench._case import TRAIN_STEP, Case, Mode, numpy_dtype
 from bench.compiled import Access, Clock, Kernel, kernels, llo_costs, model, ptx_access, words
 
-GPUS = {  # the text in which XLA is told of a GPU, from what NVIDIA publishes of each
+# Descriptions of GPUs for XLA, from the published specifications of NVIDIA.
+GPUS = {
     "cuda:h100": """
 gpu_device_info {
   threads_per_block_limit: 1024 threads_per_warp: 32
@@ -54,33 +55,33 @@ device_description_str: "NVIDIA A100-SXM4-80GB"
 }
 TPUS = {"tpu:v5e": Clock(819e9, 1.5e9), "tpu:v6e": Clock(1640e9, 1.75e9)}
 TARGETS = (*GPUS, *TPUS)
-# The order of axes in the memory of a TPU, major to minor: the last fills the 128 lanes of a register, the one
-# before it its 8 sublanes.
+# Axis order in the memory of a TPU, major to minor. The last axis fills the 128 lanes of a register, the axis
+# before it the 8 sublanes.
 LAYOUTS = {
     "width in sublanes": (0, 1, 2, 3),
-    "batch in sublanes": (1, 2, 0, 3),  # as XLA has it beside convolutions
+    "batch in sublanes": (1, 2, 0, 3),  # the layout that XLA prefers for convolutions
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What one compiled program says. Bytes and cycles are over those of reading arguments and writing results once."""
+    """Costs of one compiled program. Bytes and cycles are relative to reading arguments and writing results once."""
 
     kernels: int
     bytes: float
     temporary: int  # bytes
     words: tuple[str, ...]
-    seconds: float  # of a processor, that compiling took
+    seconds: float  # processor time of compilation
     estimate: float | None = None  # TPU: XLA's estimated_cycles
     unknown: int = 0  # kernels without an estimate
     model: float | None = None  # TPU: bundles and DMAs
-    cycles: float | None = None  # TPU: the same, not over those of reading and writing once
+    cycles: float | None = None  # TPU: `model` as absolute cycles
     access: Access | None = None  # GPU
     every: tuple[Kernel, ...] = ()
 
 
 class Target:
-    """A device to compile for. One a process: XLA reads its settings once."""
+    """A device to compile for. One per process: XLA reads its settings once."""
 
     def __init__(self, name: str) -> None:
         self.name, self.clock = name, TPUS.get(name)
@@ -111,11 +112,11 @@ class Target:
             self.sharding = NamedSharding(mesh, PartitionSpec())
 
     def close(self) -> None:
-        """Removes what XLA has dumped."""
+        """Remove the dump folder of XLA."""
         shutil.rmtree(self.dump, ignore_errors=True)
 
     def compile(self, f: Callable[..., Any], *arguments: Any, order: Sequence[int] = ()) -> Program:
-        """f for arguments of these shapes and types; arrays of as many axes as `order` lie in it."""
+        """Compile f for arguments of these types. Arrays with `len(order)` axes have the layout `order`."""
         import jax
         from jax.experimental.layout import Format, Layout
 
@@ -130,35 +131,35 @@ class Target:
 
         results = jax.eval_shape(f, *arguments)
         begin = _processor_seconds()
-        given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
+        types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
         jitted = jax.jit(
             f,
-            in_shardings=jax.tree.map(placed, given),
+            in_shardings=jax.tree.map(placed, types),
             out_shardings=jax.tree.map(placed, results),
         )
         with tracing_for(self.name.partition(":")[0] if self.clock else None):
-            lowered = jitted.lower(*given)
+            lowered = jitted.lower(*types)
         compiled = lowered.compile()
         seconds = _processor_seconds() - begin
-        return self._read(compiled, jax.tree.leaves((given, results)), seconds)
+        return self._read(compiled, jax.tree.leaves((types, results)), seconds)
 
     def _read(self, compiled: Any, arrays: Sequence[Any], seconds: float) -> Program:
         text = compiled.as_text()
-        found = kernels(text, tpu=bool(self.clock))
+        kernels_found = kernels(text, tpu=bool(self.clock))
         least = sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
         program = Program(
-            sum(kernel.op != "async" for kernel in found),
-            sum(kernel.bytes for kernel in found) / least,
+            sum(kernel.op != "async" for kernel in kernels_found),
+            sum(kernel.bytes for kernel in kernels_found) / least,
             compiled.memory_analysis().temp_size_in_bytes,
             words(text),
             seconds,
-            every=tuple(found),
+            every=tuple(kernels_found),
         )
         if not self.clock:
             return dataclasses.replace(program, access=ptx_access(self.dump))
         cycles = self.clock.cycles(sum(map(_in_lanes, arrays)))
-        estimates = [kernel.estimate for kernel in found if kernel.op != "async"]
-        modelled = model(found, llo_costs(self.dump), self.clock)
+        estimates = [kernel.estimate for kernel in kernels_found if kernel.op != "async"]
+        modelled = model(kernels_found, llo_costs(self.dump), self.clock)
         return dataclasses.replace(
             program,
             estimate=sum(filter(None, estimates)) / cycles,
@@ -169,25 +170,24 @@ class Target:
 
 
 def _processor_seconds() -> float:
-    """Of this process and of those it ran: XLA calls an assembler."""
+    """Processor time of this process and its children: XLA calls an assembler."""
     return sum(os.times()[:4])
 
 
 def _in_lanes(x: Any) -> int:
-    """The bytes of an array whose minor axis, the one that wastes least, fills lanes."""
+    """Bytes of an array padded to 128 lanes along the axis that wastes least memory."""
     size = math.prod(x.shape)
     padded = [size // n * -(-n // 128) * 128 for n in x.shape if n]
     return min(padded, default=size) * int(x.dtype.itemsize)
 
 
-Found = tuple[
-    str, str, str, Program | str
-]  # what, whose, in which layout, and why there is no program
-WIDE = "lax in float32"  # whose numbers have the rounding of ours, where ours are of 16 bits
+# Case, peer, layout, and the program or the reason why there is none.
+Found = tuple[str, str, str, Program | str]
+WIDE = "lax in float32"  # rounds like our 16-bit programs, which add in float32
 
 
 def of_cases(target: Target, cases: Sequence[Case], mode: Mode) -> Iterator[Found]:
-    """The cases that have the mode, by this library and by lax."""
+    """Compile the cases that have the mode, with this library and with lax."""
     import jax
 
     for case in cases:
@@ -205,7 +205,7 @@ def of_cases(target: Target, cases: Sequence[Case], mode: Mode) -> Iterator[Foun
 
 
 def _who(target: Target, case: Case, mode: Mode) -> tuple[str, ...]:
-    """Whose programs are compiled: on TPUs lax's in float32 too, where cotangents of 16 bits are added up."""
+    """The peers to compile. TPUs include lax in float32 if our program adds 16-bit cotangents in float32."""
     meet = any(size > stride for size, stride in zip(case.extents, case.strides, strict=True))
     narrow = case.dtype in ("float16", "bfloat16")
     adds = mode == "forward_and_vjp" and case.selects and narrow and meet
@@ -213,7 +213,7 @@ def _who(target: Target, case: Case, mode: Mode) -> tuple[str, ...]:
 
 
 def of_every_op(target: Target) -> Iterator[Found]:
-    """Each public function."""
+    """Compile each public function."""
     import jax
     import numpy as np
 
@@ -228,12 +228,12 @@ def _compiled(target: Target, make: Callable[[], Any], order: Sequence[int] = ()
     try:
         function, arguments = make()
         return target.compile(function, *arguments, order=order)
-    except Exception as error:  # what cannot be compiled is a result too
+    except Exception as error:  # a failed compilation is a result
         return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:120]}"
 
 
 def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The function of a case, and the shapes and types of its arguments."""
+    """The function of a case, with the shapes and dtypes of its arguments."""
     import jax
     import numpy as np
 
@@ -254,9 +254,9 @@ def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[A
 
 
 def beside_lax(found: Sequence[Found]) -> str:
-    """Our cycles over lax's by the model of a TPU: the geometric mean and the largest, in each layout.
+    """Modelled TPU cycles relative to lax: geometric mean and maximum per layout.
 
-    lax's in float32, where there are any, stand in place of those in 16 bits.
+    If lax was also compiled in float32, that program is the reference.
     """
     cycles: dict[tuple[str, str], dict[str, float]] = {}
     for what, who, layout, program in found:
@@ -283,7 +283,7 @@ def beside_lax(found: Sequence[Found]) -> str:
 def run(
     name: str, cases: Sequence[Case], modes: Sequence[Mode], every_op: bool, markdown: Path | None
 ) -> int:
-    """Compiles and tells; returns 1 where a program of ours cannot be compiled."""
+    """Compile and print. Return 1 if a program of this library does not compile."""
     target = Target(name)  # before jax is imported
     directions = {"forward": "forward", "forward_and_vjp": "forward and backward"}
     sections = {directions[mode]: of_cases(target, cases, mode) for mode in modes}
@@ -367,7 +367,7 @@ def _update(path: Path, heading: str, name: str, means: str, rows: Sequence[Sequ
 
 
 def missing(name: str) -> str:
-    """What has to be installed to compile for a target; empty if nothing."""
+    """Return which package is missing to compile for a target, or an empty string."""
     import importlib.util
 
     package = "jax_cuda12_plugin" if name.startswith("cuda") else "libtpu"

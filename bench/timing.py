@@ -1,4 +1,4 @@
-"""Timing in turns: within one run a noisy minute falls on every framework alike."""
+"""Alternating timing: a noisy minute affects every framework equally."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# Calls n times, waits for each result, and says how many seconds each call took.
+# Calls n times, waits for each result, and returns the seconds of each call.
 TimedCalls = Callable[[int], Sequence[float]]
 
 TURN_S = 0.1
-LONG_S = 0.25  # a call of so long needs no untimed one before it
+LONG_S = 0.25  # longer calls need no untimed call first
 PAUSE_S = 0.002
 MAX_CALLS_A_TURN = 25
 MIN_SAMPLES = 5
@@ -22,7 +22,7 @@ MAX_SAMPLES = 400
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """Seconds a call."""
+    """Seconds per call."""
 
     median: float
     least: float
@@ -39,9 +39,9 @@ def timed_calls(
     wait: Callable[[Any], Any] = lambda result: result,
     burst: int = 1,
 ) -> TimedCalls:
-    """Times `wait(call())`; a result is freed before the next call and outside its time.
+    """Time `wait(call())`. A result is freed before the next call, outside the timed region.
 
-    With `burst` above 1 a sample is that many calls in a row and one wait, divided.
+    With `burst` above 1, a sample is the mean of `burst` calls followed by one wait.
     """
 
     def calls(count: int) -> list[float]:
@@ -59,15 +59,14 @@ def timed_calls(
 
 
 def take_turns(contenders: Mapping[str, TimedCalls], budget_s: float) -> dict[str, Timing]:
-    """Times every contender in rounds until each has used its share of the budget.
+    """Time every contender in rounds until each has used its share of the budget.
 
-    A turn is a pause, in which the threads of the framework before stop spinning, one untimed
-    call, which brings the contender's own data back into the cache, then timed calls for `TURN_S`.
-    A contender whose calls are long stops early: at `MIN_SAMPLES` when its share is used up, at a
-    single sample when that alone took twice its share.
+    In a round, a contender first pauses, so that threads of the previous framework stop spinning. One untimed
+    call brings its data into the cache. Timed calls follow for `TURN_S` seconds. A contender stops after
+    `MIN_SAMPLES` samples if its share is used up, and earlier if it has used twice its share.
     """
     share = budget_s / max(len(contenders), 1)
-    # The first calls may still allocate or choose an algorithm: the third is the estimate.
+    # The first calls may still allocate or choose an algorithm, so the estimate is the minimum of three calls.
     estimates = {name: _warm_up(calls, share) for name, calls in contenders.items()}
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     spent = dict.fromkeys(contenders, 0.0)

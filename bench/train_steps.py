@@ -1,5 +1,4 @@
-"""Whole training steps: the same net and numbers with lax's pools, with ours, and with lax's
-under `jaxpool.accelerate`."""
+"""Whole train steps: one net with lax's pools, with jaxpool, and with lax's pools under `jaxpool.accelerate`."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ from bench._peer import Device, Prepared, Unsupported, Work
 from bench.nets import NETS, Pools
 from bench.timing import timed_calls
 
-_KEYS = "rbg"  # compiles in a third of the time of the default
-_RATE = 1.0  # new weights then differ by as much as gradients do
+_KEYS = "rbg"  # compiles in a third of the time of the default PRNG
+_RATE = 1.0  # errors of the new weights then equal errors of the gradients
 
 
 def prepare(work: Work, implementation: str, device: Device) -> Prepared:
-    """A step with plain SGD; the difference is over loss and new state, against lax's own pools."""
+    """A step of SGD. The difference compares loss and new variables with lax's pools."""
     arguments = work.shared(
         "train", lambda: jax.device_put(_arguments(work), jax.devices(device)[0])
     )
@@ -44,7 +43,7 @@ def prepare(work: Work, implementation: str, device: Device) -> Prepared:
 
 
 def step_of(case: Case, implementation: str) -> Any:
-    """The step as "lax", "jaxpool" or "accelerate" computes it."""
+    """The step with the pools of "lax", "jaxpool" or "accelerate"."""
     if implementation == "lax":
         return _make_step(case, LAX_POOLS)
     try:
@@ -58,7 +57,7 @@ def step_of(case: Case, implementation: str) -> Any:
 
 
 def first_step(net: str, images: jax.Array) -> tuple[jax.Array, Any]:
-    """The step of a net of its name, of weights and labels that are 0: what the name of a case calls."""
+    """One step of the named net with zero weights and labels: the call in the name of a case."""
     case = Case(TRAIN_STEP, images.shape, dtype=str(images.dtype), net=net)
     variables, _, labels = jax.tree.map(
         lambda kind: jnp.zeros(kind.shape, kind.dtype), shapes(case)
@@ -88,7 +87,7 @@ def _make_step(case: Case, pools: Pools) -> Any:
 
 
 def _arguments(work: Work) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Weights, images, and a label for each thing the net scores: an image, or a pixel of it."""
+    """Variables, images, and one label per image or per pixel, as the net requires."""
     images = work.xs[0]
     init = jax.jit(NETS[work.case.net](LAX_POOLS).init)
     variables = init(jax.random.key(0, impl=_KEYS), images[:1])
@@ -97,14 +96,14 @@ def _arguments(work: Work) -> tuple[Any, np.ndarray, np.ndarray]:
 
 
 def shapes(case: Case) -> tuple[Any, Any, Any]:
-    """The shapes and types of the arguments of a step."""
+    """Shapes and dtypes of the arguments of a step."""
     images = jax.ShapeDtypeStruct(case.shape, np.dtype(case.dtype))
     scores, variables = _initialised(case)
     return variables, images, jax.ShapeDtypeStruct(scores.shape[:-1], np.dtype(np.int32))
 
 
 def _initialised(case: Case) -> tuple[Any, Any]:
-    """What the net scores, and its variables, as shapes and types."""
+    """Shapes and dtypes of the net's output and its variables."""
     net = NETS[case.net](LAX_POOLS)
     images = jax.ShapeDtypeStruct(case.shape, np.dtype(case.dtype))
     key = jax.eval_shape(lambda: jax.random.key(0, impl=_KEYS))

@@ -1,7 +1,7 @@
-"""`python -m bench --tune FIELD`: whether a threshold of the library holds on this machine.
+"""`python -m bench --tune FIELD`: check a threshold of the library on this machine.
 
-On either side of a threshold the cases are found whose form changes first when it is moved. Of each
-the two forms are timed in turn: the one that the threshold chooses, and the one beyond it.
+The threshold is moved down and up until the plan of a case changes. For each such case, calls of the two forms
+alternate: the form of the current threshold, and the form of the moved threshold.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from bench.timing import TimedCalls, Timing, take_turns, timed_calls
 from jaxpool._plan import tuning
 from jaxpool._plan.problem import PLATFORMS, Platform
 
-NOISE = 0.05  # of the time: forms that differ by less are as fast as each other
-FACTORS = (1.25, 1.5, 2, 4, 8, 16, 64)  # by which a threshold is moved until a form changes
-LARGEST = 1 << 26  # bytes of an array, where there is a choice
+NOISE = 0.05  # of the time: forms that differ by less count as equally fast
+FACTORS = (1.25, 1.5, 2, 4, 8, 16, 64)  # a threshold is moved by these until a form changes
+LARGEST = 1 << 26  # bytes: smaller arrays are preferred
 CASES_A_SIDE = 2
-NEEDED = ("loses_nan", "subnormals_are_zero")  # for right numbers, whatever it costs
+NEEDED = ("loses_nan", "subnormals_are_zero")  # needed for correctness
 
-# Cases next to a threshold that no case of the table is near, on either side of it.
+# Cases on both sides of thresholds that no case of the table is near.
 _FLAT, _SQUARE = (64, 4096, 32), (8, 64, 64, 64)
 EDGES: tuple[Case, ...] = (
     *(pool("max_pool", (4, 44, 44, 64), n, 1, "SAME") for n in (11, 12)),  # taps of bit masks
@@ -40,7 +40,7 @@ EDGES: tuple[Case, ...] = (
     *(pool("max_pool", _SQUARE, w, 1, "SAME") for w in ((3, 3), (2, 5))),
     *(pool("max_pool", _SQUARE, w, 2, "SAME") for w in ((3, 4), (4, 4), (4, 5))),
     *(pool(op, _FLAT, n, 16) for op in ("max_pool", "avg_pool") for n in (32, 33)),
-    *(pool("avg_pool", _FLAT, n, 1, "SAME") for n in (9, 10, 32, 33)),  # tested, and in parts
+    *(pool("avg_pool", _FLAT, n, 1, "SAME") for n in (9, 10, 32, 33)),  # bounds tests, partial sums
     *(pool("avg_pool", (8, 56, 56, 64), w, w) for w in ((7, 7), (7, 8))),
     *(pool("avg_pool", _SQUARE, w, 1, "SAME") for w in ((2, 5), (3, 4), (4, 4), (5, 5))),
     *(pool("avg_pool", _SQUARE, w, (2, 1), "SAME") for w in ((5, 5), (4, 7))),
@@ -59,7 +59,7 @@ EDGES: tuple[Case, ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A threshold in the words of its source. Switches have no unit."""
+    """Name and comment of a threshold in `tuning.py`. Switches have no unit."""
 
     name: str
     unit: str
@@ -69,7 +69,7 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A way of a case whose form changes when the threshold is moved to `value`."""
+    """A direction of a case whose form changes if the threshold is moved to `value`."""
 
     case: Case
     way: str
@@ -80,7 +80,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a form took."""
+    """Measurements of a form."""
 
     timing: Timing
     compile_s: float
@@ -88,7 +88,7 @@ class Measured:
 
 
 def fields() -> dict[str, Field]:
-    """Every threshold, from the source: `name: type = value  # unit: reason`, below `# NOTES: heading`."""
+    """Parse the thresholds: `name: type = value  # unit: reason`, below `# NOTES: heading`."""
     source = inspect.getsource(tuning)
     lines, found = source.splitlines(), {}
     for kind in (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)):
@@ -102,7 +102,7 @@ def fields() -> dict[str, Field]:
 
 
 def listed() -> str:
-    """All thresholds, one a line, with their values on each platform."""
+    """All thresholds, one per line, with their values on each platform."""
     rows = []
     for field in fields().values():
         values = dict.fromkeys(
@@ -117,10 +117,10 @@ def shown(value: Any) -> str:
 
 
 def trials(field: str, platform: Platform, cases: Sequence[Case]) -> list[Trial]:
-    """The cases next to the threshold, on both sides."""
+    """The cases closest to the threshold, on both sides."""
     now = Thresholds.of(platform)
     chosen = {case: forms(case, now) for case in dict.fromkeys(cases)}
-    found: list[Trial] = []
+    result: list[Trial] = []
     for side in _sides(field, now):
         for value in side:
             moved = now.moved(field, value)
@@ -131,13 +131,13 @@ def trials(field: str, platform: Platform, cases: Sequence[Case]) -> list[Trial]
                 if way in ways and other.plan != ways[way].plan
             ]
             if changed:
-                found += _some(changed)
+                result += _some(changed)
                 break
-    return found
+    return result
 
 
 def _sides(field: str, now: Thresholds) -> list[list[Any]]:
-    """Values below a threshold and above it, near ones first; those of other platforms are tried too."""
+    """Values below and above a threshold, nearest first, including the values of other platforms."""
     value = now.get(field)
     if isinstance(value, bool):
         return [[not value]]
@@ -150,7 +150,7 @@ def _sides(field: str, now: Thresholds) -> list[list[Any]]:
 
 
 def _some(changed: Sequence[Trial]) -> list[Trial]:
-    """A few, of different ops and ways, over large arrays; tangents only if nothing else changes."""
+    """A few trials with large arrays and different ops or directions. Tangents only if nothing else changes."""
     others = [trial for trial in changed if trial.way != "tangent"] or changed
     by_size = sorted(others, key=lambda t: (t.case.input_bytes > LARGEST, -t.case.input_bytes))
     different: dict[tuple[str, str], Trial] = {}
@@ -161,7 +161,7 @@ def _some(changed: Sequence[Trial]) -> list[Trial]:
 
 
 def measured(trial: Trial, platform: Platform, budget_s: float) -> tuple[Measured, Measured]:
-    """The chosen form and the other one, in turn."""
+    """Measure the chosen form and the other form alternately."""
     device = jax.devices(platform)[0]
     with jax.enable_x64(trial.case.dtype == "float64"), jax.default_device(device):
         xs = arrays(trial.case, trial.chosen.reads)
@@ -189,23 +189,23 @@ def tune(
     budget_s: float,
     write: Callable[[str], None] = print,
 ) -> None:
-    """Measures both forms of each case next to a threshold, and says whether it chooses the faster ones."""
+    """Measure both forms of the cases at a threshold, and write whether it chooses the faster form."""
     value = shown(Thresholds.of(platform).get(field.name))
     write(f"{field.name} = {value} on {platform}" + f", in {field.unit}" * bool(field.unit))
     write(f'  {field.reason} (bench/NOTES.md, "{field.heading}")')
-    found = trials(field.name, platform, cases)
-    right = sum(_holds(trial, platform, budget_s, write) for trial in found)
+    tried = trials(field.name, platform, cases)
+    right = sum(_holds(trial, platform, budget_s, write) for trial in tried)
     if field.name in NEEDED:
         write("  Needed for right numbers: this is what it costs.\n")
-    elif not found:
+    elif not tried:
         write("  No case changes with it whose plan can be handed in.\n")
     else:
-        holds = "It holds here" if right == len(found) else "It does not hold here"
-        write(f"  {holds}: the form chosen is as fast or faster in {right} of {len(found)}.\n")
+        holds = "It holds here" if right == len(tried) else "It does not hold here"
+        write(f"  {holds}: the form chosen is as fast or faster in {right} of {len(tried)}.\n")
 
 
 def _holds(trial: Trial, platform: Platform, budget_s: float, write: Callable[[str], None]) -> bool:
-    """Whether the chosen form is as fast as the other; both in three lines."""
+    """Return whether the chosen form is as fast as the other form, and write three lines."""
     chosen, other = measured(trial, platform, budget_s)
     times = other.timing.median / chosen.timing.median
     moved = f"if {shown(trial.value)}:"

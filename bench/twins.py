@@ -1,4 +1,4 @@
-"""Ours against ours: what a layout, a 16-bit type or a large window costs over its twin."""
+"""Compare cases of this library: the cost of channels first, 16-bit floats and large windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.results import CaseResult
 
 @dataclasses.dataclass(frozen=True)
 class Twin:
-    """A case, the one it is held against, and how many times as long it may take."""
+    """A case, its reference case, the ratio of their times, and the largest allowed ratio."""
 
     case: str
     other: str
@@ -23,8 +23,8 @@ def twins(results: Sequence[CaseResult], peer: str) -> Iterator[Twin]:
     by_case = {_plain(result.case): result for result in results}
     for result in results:
         for other, limit in _others(result.case):
-            found = by_case.get(_plain(other))
-            ours, base = result.median(peer), found.median(peer) if found else None
+            reference = by_case.get(_plain(other))
+            ours, base = result.median(peer), reference.median(peer) if reference else None
             if ours and base:
                 yield Twin(result.case.name, other.name, ours / base, limit)
 

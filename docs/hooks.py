@@ -1,4 +1,7 @@
-"""What mkdocs builds from other files: the reference, pages of the repository, the page of `explain`."""
+"""MkDocs hooks: pages generated from other files.
+
+The pages are the API reference, Markdown files outside docs/, and the output of `explain`.
+"""
 
 import inspect
 import re
@@ -13,7 +16,7 @@ import jaxpool
 
 ROOT = Path(__file__).parents[1]
 
-# For each page: its title, its first paragraph, and the modules whose functions it documents, or a module itself.
+# Per page: title, first paragraph, and either modules whose functions it documents, or one public module.
 REFERENCE = {
     "windowed": (
         "Windowed pools",
@@ -76,31 +79,31 @@ REFERENCE = {
     "testing": ("jaxpool.testing", "", "testing"),
 }
 
-# Pages that are files of the repository, and their place in the documentation.
+# Markdown files outside docs/, and their paths in the documentation.
 PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "examples/README.md": "examples.md",
 }
-# Files that are too long for a page: links lead to the text.
+# Files that are too long for a page. Links lead to a text file.
 DOWNLOADS = {"docs/results.md": "results.txt", "bench/NOTES.md": "notes.txt"}
 EXPLAINED = "explained.html"
 
 
 def names_of(modules):
-    """The public functions that modules define, in the order in which they stand there; a dotted name is itself."""
+    """The public functions of `_api` modules in source order. "testing" or a dotted name is returned as it is."""
     if modules == "testing" or "." in modules:
         return [modules]
-    found = {}
+    by_module = {}
     for name in jaxpool.__all__:
         function = inspect.unwrap(getattr(jaxpool, name))
         module = function.__module__.rpartition(".")[-1]
-        found.setdefault(module, []).append((function.__code__.co_firstlineno, name))
-    return [name for module in modules.split() for _, name in sorted(found.get(module, []))]
+        by_module.setdefault(module, []).append((function.__code__.co_firstlineno, name))
+    return [name for module in modules.split() for _, name in sorted(by_module.get(module, []))]
 
 
 def reference():
-    """The reference's pages: path and text."""
+    """Yield path and text of each page of the reference."""
     for page, (title, about, modules) in REFERENCE.items():
         blocks = [
             f"::: jaxpool.{name}{'' if name in jaxpool.__all__ else OF_A_MODULE}"
@@ -109,7 +112,7 @@ def reference():
         yield f"reference/{page}.md", "\n\n".join([f"# {title}", about, *blocks]) + "\n"
 
 
-# A module shows what it exports, under its own text.
+# Options for a public module: show its docstring and its exports.
 OF_A_MODULE = """
     options:
       show_root_heading: false
@@ -136,7 +139,7 @@ def on_files(files, config):
 
 
 def explained():
-    """The page that `explain --html` writes."""
+    """The HTML page that `python -m jaxpool explain --html` writes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / EXPLAINED
         command = [sys.executable, "-m", "jaxpool", "explain", "--html", str(path)]
@@ -145,7 +148,7 @@ def explained():
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Links to files of the repository lead to their pages or downloads. Doctests lose their marks and are coloured."""
+    """Redirect links to generated pages and downloads, and prepare doctests for syntax highlighting."""
     home = "../" * page.file.src_uri.count("/")
     for source, path in PAGES.items():
         markdown = re.sub(rf"\]\((\.\./)*{re.escape(source)}(#|\))", rf"]({home}{path}\2", markdown)

@@ -1,6 +1,6 @@
-"""Writes the measured numbers of pages, all of them read from docs/results.md.
+"""Write measured numbers into the documentation. All numbers come from docs/results.md.
 
-This script writes the text between the marks `<!-- measured: NAME -->` and `<!-- end of measured -->`.
+The script replaces the text between the marks `<!-- measured: NAME -->` and `<!-- end of measured -->`.
 
 python docs/measured.py
 """
@@ -27,12 +27,12 @@ IN_README = (
 
 
 def section(title):
-    """The text of one run."""
+    """The section of one run in docs/results.md."""
     return RESULTS.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0].strip()
 
 
 def table(text, column):
-    """Cells by case and column, of the first table whose second column begins with `column`."""
+    """Cells by case and column of the first table whose second column starts with `column`."""
     header = re.search(rf"^\| case \| {column}.*$", text, re.MULTILINE)
     rows = text[header.start() :].split("\n\n")[0].splitlines()
     names, _, *lines = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
@@ -40,7 +40,7 @@ def table(text, column):
 
 
 def label(case):
-    """A case in a few words, such as "max_pool 2x2, stride 2, of 16x128x128x32"."""
+    """A short label of a case, such as "max_pool 2x2, stride 2, of 16x128x128x32"."""
     function, dtype, shape, arguments = re.match(r"(\w+)\((\w+)\[([\d,]+)\](.*)\)$", case).groups()
     windows = re.findall(r"\(([\d, ]+)\)", re.sub(r"(, padding=|, \(\(|, axes=).*", "", arguments))
     sizes = ["x".join(re.findall(r"\d+", each)) for each in windows]
@@ -53,12 +53,12 @@ def label(case):
 
 
 def milliseconds(row, peer):
-    """The time of a framework. A memory format makes no difference to elementwise functions."""
+    """The time of a framework. Without an entry, as for elementwise functions, the time of `torch`."""
     return float(row["torch"] if row[peer] == "-" else row[peer])
 
 
 def mean(title, cases, peer):
-    """How many times as fast as a peer: number of cases, geometric mean, number of cases below 0.95."""
+    """Speedup over a peer: number of cases, geometric mean, and number of cases below 0.95."""
     row = re.search(rf"^\| {cases} \| {peer} \|(.*)\|$", section(title), re.MULTILINE)[1]
     number, ratio, _, _, below = [cell.strip() for cell in row.split("|")]
     return int(number), float(ratio), int(below)
@@ -89,7 +89,7 @@ def speed_of_readme():
 
 
 def means():
-    """Both conditions in one sentence each, so that no page states one alone."""
+    """Geometric means under both memory conditions, so that pages always state both."""
     (cases, lax, _), (_, lax_kept, _) = (mean(t, "all cases", "lax") for t in (DEFAULT, KEPT))
     (_, best, _), (_, best_kept, _) = (mean(t, "all cases", BEST_OF_BOTH) for t in (DEFAULT, KEPT))
     default, kept = "with default settings", "with `keep_memory()`"
@@ -135,8 +135,8 @@ def stem():
 
 def bfloat16():
     case = "max_pool({}[16,128,128,32], (2, 2), (2, 2))"
-    kept = table(section(KEPT), "jaxpool")
-    half, full = (kept[case.format(dtype)]["jaxpool"] for dtype in ("bfloat16", "float32"))
+    cells = table(section(KEPT), "jaxpool")
+    half, full = (cells[case.format(dtype)]["jaxpool"] for dtype in ("bfloat16", "float32"))
     ratio = float(half) / float(full)
     return (
         f"On a CPU, a 2x2 max pool of bfloat16 takes {ratio:.2f} times as long as the same pool of float32.\n"
@@ -155,7 +155,7 @@ TEXTS = {
 
 
 def filled(text):
-    """A page with its measured texts as the results have them."""
+    """Return a page with updated measured texts."""
     return MARKED.sub(
         lambda found: (
             f"<!-- measured: {found[1]} -->\n\n{TEXTS[found[1]]()}<!-- end of measured -->"

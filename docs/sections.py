@@ -1,7 +1,7 @@
-"""Docstrings as griffe reads them, for the reference.
+"""A griffe extension that prepares docstrings for the API reference.
 
-`Example:` becomes a section of examples, other headings of our docstrings become bold words. Griffe reads source
-files: docstrings and functions that only exist once a module is imported are taken from the imported module.
+`Example:` becomes a section of examples, and other headings become bold words. Griffe only reads source files, so
+docstrings and functions that are created at import come from the imported module.
 """
 
 import importlib
@@ -32,7 +32,7 @@ MANUALS = {
 
 class Sections(griffe.Extension):
     def on_module(self, *, mod, **_):
-        """Adds functions that no `def` of the module defines."""
+        """Add functions that are module attributes without a `def`."""
         if "._" in mod.path:
             return
         self.change(mod)
@@ -48,14 +48,15 @@ class Sections(griffe.Extension):
             thing = getattr(importlib.import_module(func.parent.path), func.name)
             func.docstring.value = inspect.getdoc(thing) or func.docstring.value
         for parameter in func.parameters:
-            if str(parameter.annotation) == "Any":  # says nothing
+            if str(parameter.annotation) == "Any":  # carries no information
                 parameter.annotation = None
             elif parameter.annotation:
                 meant = spelled_out(str(parameter.annotation), func.module.path)
-                if meant != str(parameter.annotation):  # else links stay
+                if meant != str(parameter.annotation):  # an equal string would drop the links
                     parameter.annotation = meant
         self.change(func)
-        if func.docstring and func.returns:  # else what stands before a colon is taken for the type
+        # With a type, griffe does not take text before a colon for one.
+        if func.docstring and func.returns:
             returned = spelled_out(str(func.returns), func.module.path)
             pattern, text = r"^( *)Returns:\n( +)", rf"\1Returns:\n\2{returned}: "
             func.docstring.value = re.sub(pattern, text, func.docstring.value, flags=re.MULTILINE)
@@ -72,7 +73,7 @@ class Sections(griffe.Extension):
 
 
 def linked(references):
-    """The references with a link at each name of a library in `MANUALS`."""
+    """Turn names of the libraries in `MANUALS` into links."""
 
     def link(name):
         manual = MANUALS.get(name[1].rpartition(".")[0])
@@ -82,7 +83,7 @@ def linked(references):
 
 
 def spelled_out(annotation, module):
-    """The annotation with what the names of the module's own types stand for, as `int | Sequence[int]` for Ints."""
+    """Expand type aliases of the module, such as Ints to `int | Sequence[int]`."""
     names = vars(importlib.import_module(module))
 
     def meant(match):
@@ -98,7 +99,7 @@ def spelled_out(annotation, module):
 
 
 def as_function(name, function, other):
-    """A function as griffe has those that it read, its docstring to be read as the `other`."""
+    """Convert a function to a griffe object. Its docstring is parsed with the options of `other`."""
 
     def annotation(found):
         known = found is not inspect.Parameter.empty

@@ -1,4 +1,4 @@
-"""Reads handwritten digits: a max pool, a global average and maxout in a network of plain JAX.
+"""Classify handwritten digits: a max pool, a global average and maxout in a network of plain JAX.
 
 python examples/digits.py [--steps 300] [--seed 0]
 """
@@ -17,7 +17,7 @@ import jaxpool
 
 
 def data():
-    """Images (N, 8, 8, 1) from 0 to 1 and their labels, to learn from and held out."""
+    """Training and test images (N, 8, 8, 1) from 0 to 1, then training and test labels."""
     images, labels = load_digits(return_X_y=True)
     images = (images.reshape(-1, 8, 8, 1) / 16).astype(np.float32)
     return train_test_split(images, labels, test_size=0.2, random_state=0, stratify=labels)
@@ -52,7 +52,7 @@ def loss(params, images, labels):
 
 
 def train(steps, seed=0):
-    """The parameters after `steps` batches of 64, the loss of each, and the held-out accuracy."""
+    """Train on `steps` batches of 64. Return the parameters, the losses and the held-out accuracy."""
     images, held_out_images, labels, held_out_labels = data()
     params, optimizer = init(jax.random.key(seed)), optax.adam(5e-3)
     state, random, losses = optimizer.init(params), np.random.default_rng(seed), []

@@ -1,7 +1,7 @@
-"""Finds the centre of a digit on a photograph: a heat map from dilated and softmax pooling.
+"""Locate the centre of a digit on a photograph: a heat map from dilated and softmax pooling.
 
-Dilated max pools look far without making the map coarser; softmax pooling halves it, and every pixel of its
-windows gets a share of the cotangent.
+A dilated max pool enlarges the receptive field without reducing the resolution. Softmax pooling halves the
+resolution, and its gradient reaches every pixel of a window.
 
 python examples/keypoint.py [--steps 200] [--seed 0]
 """
@@ -18,11 +18,13 @@ from sklearn.datasets import load_digits, load_sample_image
 import jaxpool
 
 SIDE, MAP = 48, 24
-PLACES = np.float32(np.arange(MAP) * (SIDE / MAP) + 0.5)  # of the map's cells, in pixels
+PLACES = np.float32(
+    np.arange(MAP) * (SIDE / MAP) + 0.5
+)  # centres of the cells of the map, in pixels
 
 
 def data(number, seed):
-    """Pictures (N, 48, 48, 1) of a digit on a photograph, and its centre of ink, row and column (N, 2)."""
+    """Pictures (N, 48, 48, 1) of digits on a photograph, and the centres of mass (row, column) of the digits (N, 2)."""
     random = np.random.default_rng(seed)
     photograph = load_sample_image("china.jpg").mean(-1).astype(np.float32) / 255
     digits = load_digits().images / 16
@@ -61,7 +63,7 @@ def conv(x, kernel):
 
 
 def network(params, pictures):
-    """(B, 48, 48, 1) to the logits of a heat map (B, 24, 24)."""
+    """Map pictures (B, 48, 48, 1) to the logits of heat maps (B, 24, 24)."""
     x = jax.nn.relu(conv(pictures, params["see"]))
     x = jaxpool.softmax_pool(x, (2, 2), (2, 2))
     near = jax.nn.relu(conv(x, params["near"]))
@@ -71,23 +73,23 @@ def network(params, pictures):
 
 
 def located(params, pictures):
-    """The mean of the heat map, row and column (B, 2) in pixels of the picture."""
+    """The mean position of each heat map, (row, column) in pixels of the picture (B, 2)."""
     logits = network(params, pictures)
     heat = jax.nn.softmax(logits.reshape(len(logits), -1)).reshape(logits.shape)
     return jnp.stack([heat.sum(2) @ PLACES, heat.sum(1) @ PLACES], -1)
 
 
 def loss(params, pictures, centres):
-    """The cross-entropy from a Gaussian around the centre, three pixels wide, to the heat map."""
+    """Cross-entropy of the heat map against a Gaussian around the centre, three pixels wide."""
     logits = network(params, pictures)
     rows, columns = (jnp.exp(-(((PLACES - centres[:, axis, None]) / 3) ** 2)) for axis in (0, 1))
-    wanted = rows[:, :, None] * columns[:, None, :]
-    wanted = (wanted / wanted.sum((1, 2), keepdims=True)).reshape(len(logits), -1)
-    return optax.softmax_cross_entropy(logits.reshape(len(logits), -1), wanted).mean()
+    target = rows[:, :, None] * columns[:, None, :]
+    target = (target / target.sum((1, 2), keepdims=True)).reshape(len(logits), -1)
+    return optax.softmax_cross_entropy(logits.reshape(len(logits), -1), target).mean()
 
 
 def train(steps, seed=0):
-    """The parameters after `steps` batches of 32, the loss of each, and the median distance held out."""
+    """Train on `steps` batches of 32. Return parameters, losses and the median distance on held-out pictures."""
     pictures, centres = data(32 * min(steps, 32), seed)
     params, optimizer = init(jax.random.key(seed)), optax.adam(3e-3)
     state, losses = optimizer.init(params), []

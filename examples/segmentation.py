@@ -1,6 +1,6 @@
-"""Finds the ink of a digit on a photograph, pixel by pixel: a network that pools and unpools.
+"""Segment a digit on a photograph: a network that pools and unpools.
 
-`max_unpool` puts each value back where `max_pool_with_argmax` found it, so that edges stay sharp.
+`max_unpool` writes each value to the position that `max_pool_with_argmax` selected, so edges stay sharp.
 
 python examples/segmentation.py [--steps 400] [--seed 0]
 """
@@ -20,7 +20,7 @@ SIDE = 32
 
 
 def data(number, seed):
-    """Pictures (N, 32, 32, 3) of digits in a random colour on a photograph, and their ink (N, 32, 32)."""
+    """Pictures (N, 32, 32, 3) of digits in random colours on a photograph, and their masks (N, 32, 32)."""
     random = np.random.default_rng(seed)
     photograph = load_sample_image("china.jpg").astype(np.float32) / 255
     digits = load_digits().images / 16
@@ -56,7 +56,7 @@ def conv(x, kernel):
 
 
 def network(params, pictures):
-    """(B, 32, 32, 3) to one logit per pixel (B, 32, 32)."""
+    """Map pictures (B, 32, 32, 3) to one logit per pixel (B, 32, 32)."""
     seen = jax.nn.relu(conv(pictures, params["see"]))
     x, indices = jaxpool.max_pool_with_argmax(seen, (2, 2), (2, 2))
     x = jax.nn.relu(conv(x, params["join"]))
@@ -70,13 +70,13 @@ def loss(params, pictures, masks):
 
 
 def overlap(params, pictures, masks):
-    """Pixels that both say are ink, over those that either says."""
-    found, wanted = np.asarray(network(params, pictures)) > 0, masks > 0
-    return float((found & wanted).sum() / (found | wanted).sum())
+    """Intersection over union of the predicted masks and the true masks."""
+    predicted, true = np.asarray(network(params, pictures)) > 0, masks > 0
+    return float((predicted & true).sum() / (predicted | true).sum())
 
 
 def train(steps, seed=0):
-    """The parameters after `steps` batches of 32, the loss of each, and the held-out overlap."""
+    """Train on `steps` batches of 32. Return the parameters, the losses and the held-out overlap."""
     pictures, masks = data(32 * min(steps, 32), seed)
     params, optimizer = init(jax.random.key(seed)), optax.adam(1e-2)
     state, losses = optimizer.init(params), []

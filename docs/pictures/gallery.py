@@ -1,6 +1,6 @@
-"""Draws the gallery: value and gradient of the pools on one photograph, a PNG each.
+"""Draw the gallery: value and gradient of each pool on one photograph, as PNG files.
 
-Needs the `demo` extra. The photograph is a part of scikit-learn's `flower.jpg`.
+The script needs the `demo` extra. The photograph is a part of `flower.jpg` from scikit-learn.
 
 python docs/pictures/gallery.py
 """
@@ -18,7 +18,7 @@ from sklearn.datasets import load_sample_image
 import jaxpool
 
 HERE = Path(__file__).parent / "gallery"
-SIDE, SHOWN = 96, 288  # pixels of the photograph, and of each panel
+SIDE, SHOWN = 96, 288  # pixels per side of the photograph, and of a panel
 DISC = np.hypot(*np.mgrid[-47.5:48, -47.5:48])[..., None] < 40
 STARTS = (np.arange(SIDE) % 24 == 0)[:, None]  # an episode every 24 columns
 KEY = jax.random.key(0)
@@ -26,7 +26,7 @@ WINDOW = {"window_shape": (6, 6), "strides": (3, 3)}
 CONE = -0.05 * np.hypot(*np.mgrid[-3:4, -3:4])  # 0 in the middle, falling to all sides
 BOX = jnp.array([[20.0, 30.0, 60.0, 70.0]])  # y0, x0, y1, x1
 BOXES = jnp.array([[10.0, 10.0, 34.0, 34.0], [30.0, 20.0, 90.0, 80.0]])
-RINGS = np.int32(np.hypot(*np.mgrid[-47.5:48, -47.5:48]) // 6).ravel()  # a number for each pixel
+RINGS = np.int32(np.hypot(*np.mgrid[-47.5:48, -47.5:48]) // 6).ravel()  # one segment id per pixel
 
 
 def unpooled(x):
@@ -35,7 +35,7 @@ def unpooled(x):
 
 
 def pyramid(x):
-    """The three levels, each as large as the finest."""
+    """The three levels of a pyramid, enlarged to the size of the finest level."""
     levels = (2, 4, 8)
     parts = jnp.split(
         jaxpool.spatial_pyramid_pool(x[None], levels)[0],
@@ -48,7 +48,7 @@ def pyramid(x):
 
 
 def rings(pool):
-    """What `pool` makes of each ring, as vertical bars."""
+    """The result of `pool` for each ring, as vertical bars."""
 
     def bars(x):
         y = pool(x.reshape(-1, 3), RINGS, 12)
@@ -58,14 +58,14 @@ def rings(pool):
 
 
 def of_two_levels(x):
-    """A small box from the photograph and a large one from its half, side by side."""
+    """A small box from the photograph and a large box from the half-size photograph, side by side."""
     half = jaxpool.avg_pool(x, (2, 2), (2, 2))
     sizes = {"spatial_scale": 1.0, "canonical_size": 48, "canonical_level": 0}
     y = jaxpool.multilevel_roi_align((x, half), BOXES, (12, 12), **sizes)
     return jnp.concatenate([*y], 1)
 
 
-# A pool each: what it does to an image (H, W, 3) of values from 0 to 1.
+# Each pool as a function of an image (H, W, 3) with values from 0 to 1.
 POOLS = {
     "max_pool": lambda x: jaxpool.max_pool(x, **WINDOW),
     "max_pool_dilated": lambda x: jaxpool.max_pool(x, (3, 3), (1, 1), window_dilation=(6, 6)),
@@ -118,21 +118,21 @@ def photograph():
 
 
 def panel(pixels):
-    """An image of a panel's height, each pixel a block."""
+    """Enlarge an image to the height of a panel, without interpolation."""
     image = Image.fromarray(np.uint8(np.clip(pixels, 0, 1) * 255 + 0.5))
     width = max(1, round(SHOWN * image.width / image.height))
     return image.resize((width, SHOWN), Image.Resampling.NEAREST)
 
 
 def value(y):
-    """Colours; what exceeds 1 is scaled down as a whole."""
+    """Scale values to colours from 0 to 1. Values within 0 to 1 stay unchanged."""
     y = np.asarray(y)
     low, high = min(y.min(), 0.0), max(y.max(), 1.0)
     return (y - low) / (high - low)
 
 
 def gradient(dx):
-    """How much of the cotangent reached each pixel, over the channels; the brightest got most."""
+    """Colours of the gradient magnitude, summed over the channels. Brighter is larger."""
     total = np.abs(np.asarray(dx)).sum(-1)
     return mpl.colormaps["inferno"](np.sqrt(total / total.max()))[..., :3]
 

@@ -1,4 +1,4 @@
-"""Draws where a 2x2 max pool sends its cotangent: routing.svg (stride 2) and routing_stride_1.svg.
+"""Draw how a 2x2 max pool scatters its cotangents: routing.svg (stride 2) and routing_stride_1.svg.
 
 python docs/pictures/routing.py
 """
@@ -24,7 +24,7 @@ def text(x, y, words, size=15, anchor="middle", weight="normal"):
 
 
 def grid(values, fills, left, top, title):
-    """A grid of numbers, each cell filled by how often it was chosen."""
+    """A grid of numbers. The colour of a cell shows how many windows selected it."""
     parts = [text(left, top - 14, title, 14, "start", "bold")]
     for (row, column), value in np.ndenumerate(values):
         x, y = left + column * CELL, top + row * CELL
@@ -37,7 +37,7 @@ def grid(values, fills, left, top, title):
 
 
 def windows(rows, columns, stride, left, top):
-    """Outlines of windows that do not overlap, or of one where they do."""
+    """Outlines of all windows at stride 2, or of one window at stride 1."""
     places = [(r, c) for r in range(rows) for c in range(columns)] if stride == 2 else [(1, 3)]
     side = 2 * CELL
     return [

@@ -1,4 +1,4 @@
-"""Draws speed.svg, speed_all.svg and peak_memory.svg from the tables of docs/results.md.
+"""Draw speed.svg, speed_all.svg and peak_memory.svg from the tables of docs/results.md.
 
 python docs/pictures/speed.py
 """
@@ -13,7 +13,7 @@ sys.path.insert(0, str(HERE.parent))
 
 import measured  # noqa: E402
 
-# Colours that colour-blind readers can tell apart (Okabe and Ito), and a shape for each.
+# A palette for colour-blind readers (Okabe and Ito), with a marker per framework.
 STYLES = {
     "jaxpool": ("#0072B2", "o"),
     "lax": ("#D55E00", "s"),
@@ -44,7 +44,7 @@ def number(value):
 
 
 def draw(name, columns, cases, unit):
-    """A row of dots for each case, below its name and the numbers of jaxpool and lax. It is readable on a phone."""
+    """One row of dots per case, below the label and the numbers of jaxpool and lax. Narrow enough for a phone."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(4.6, 1.1 + 0.42 * len(cases)))
