@@ -138,8 +138,9 @@ def gradient(dx):
 
 
 def joined(*panels):
+    """The panels in a row, with transparent gaps."""
     width = sum(p.width for p in panels) + 8 * (len(panels) - 1)
-    sheet, left = Image.new("RGB", (width, SHOWN), "white"), 0
+    sheet, left = Image.new("RGBA", (width, SHOWN)), 0
     for p in panels:
         sheet.paste(p, (left, 0))
         left += p.width + 8
@@ -147,7 +148,12 @@ def joined(*panels):
 
 
 def save(image, name):
-    image.quantize(128, dither=Image.Dither.NONE).save(HERE / f"{name}.png", optimize=True)
+    """Write a PNG of 128 colours and a transparent one."""
+    colours = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    pixels = np.where(np.asarray(image.convert("RGBA"))[..., 3] == 0, np.uint8(128), colours)
+    paletted = Image.fromarray(pixels.astype(np.uint8), "P")
+    paletted.putpalette([*colours.getpalette()[:384], 255, 255, 255])
+    paletted.save(HERE / f"{name}.png", transparency=128, optimize=True)
 
 
 if __name__ == "__main__":
