@@ -1,1 +1,4 @@
-"""The public functions: values, gradients, dtypes, messages; against the oracle, lax, PyTorch and examples by hand."""
+"""Tests of the public functions: values, gradients, dtypes and messages.
+
+References are the oracle, lax, PyTorch and worked examples.
+"""

@@ -1,4 +1,4 @@
-"""Adaptive pools: their programs and residuals."""
+"""Adaptive pools: transformations, lowered programs and residuals."""
 
 import functools
 import re
@@ -44,7 +44,7 @@ def operations(f, platforms, shape=SHAPE):
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("name", MATRIX)
 def test_the_gradient_holds_neither_scatter_nor_loop(name, autodiff):
-    """In one program for three platforms, and mapped for one."""
+    """A lowering for three platforms, and a vmapped gradient for one platform."""
     found = operations(gradient(name, autodiff), ["cpu", "cuda", "tpu"])
     assert "multiply" in found
     mapped = jax.jit(jax.vmap(gradient(name, autodiff)))
@@ -53,7 +53,7 @@ def test_the_gradient_holds_neither_scatter_nor_loop(name, autodiff):
 
 
 def kept(f, x):
-    """Shapes and types of what the vjp of f at x holds."""
+    """Shapes and dtypes of the residuals that the VJP of f saves."""
     leaves = jax.tree.leaves(jax.eval_shape(lambda x: jax.vjp(f, x)[1], x))
     return [(leaf.shape, leaf.dtype.name) for leaf in leaves]
 

@@ -1,4 +1,4 @@
-"""Global pools with masks and the spatial pyramid: against the oracle and by hand."""
+"""Global pools with masks, and the spatial pyramid, against the oracle and worked examples."""
 
 import functools
 import re
@@ -32,7 +32,7 @@ MASKS = {
 
 @functools.partial(jax.jit, static_argnames=("name", "options"))
 def pooled(x, dy, mask, name, options=()):
-    """y with its pooled axes and, where there is one, the cotangent of x."""
+    """The output with keepdims, and the cotangent of x unless dy is None."""
     pool = functools.partial(getattr(jaxpool, name), where=mask, keepdims=True, **dict(options))
     if dy is None:
         return pool(x), None
@@ -145,7 +145,7 @@ def test_averages_are_added_in_float32():
 
 @pytest.mark.parametrize("name", ["global_max_pool", "global_avg_pool"])
 def test_forward_reverse_and_both(name, x64):
-    """The tangent map and its transpose; the second derivative through a square."""
+    """JVP, VJP, and the second derivative of half the squared norm."""
     x = RNG.permutation(120).reshape(SHAPE) / 7
     mask = MASKS["every element"]
     v = RNG.standard_normal(SHAPE)
@@ -196,7 +196,7 @@ def test_residuals():
 
 
 def by_hand(x, levels, kind):
-    """Channels last: every level's adaptive pool, flattened."""
+    """Reference, channels last: one adaptive pool per level, flattened and concatenated."""
     pool = getattr(jaxpool, f"adaptive_{kind}_pool")
     parts = jax.jit(lambda x: [pool(x, (n,) * (x.ndim - 2)) for n in levels])(x)
     return np.concatenate([part.reshape(len(x), -1) for part in parts], axis=1)

@@ -1,7 +1,8 @@
-"""Junk in place of every argument: what comes out is TypeError or ValueError in our voice, or a result.
+"""Random junk in place of every argument: each call raises TypeError or ValueError with our prefix, or returns a
+result.
 
-Values are drawn for one or two arguments of a call that is right otherwise. Calls are traced, never
-compiled. A hang, a crash, an allocation before the checks and another exception all fail.
+Junk replaces at least one argument of a valid call. Calls are traced, never compiled. A hang, a crash, a large
+allocation and any other exception fail the test.
 """
 
 import inspect
@@ -17,12 +18,12 @@ from hypothesis import strategies as st
 import jaxpool
 from tests.support.junk import CALLS, JUNK, call
 
-SECONDS = 60  # that one call may take, on a machine that others use too
+SECONDS = 60  # limit for one call, with room for a busy CPU
 
 
 @st.composite
 def broken(draw):
-    """A call by name with junk for one argument or two."""
+    """The name of a call, and its arguments with junk for some of them."""
     name = draw(st.sampled_from(sorted(CALLS)))
     function, arguments = CALLS[name]
     junk = st.sampled_from(JUNK)
@@ -37,10 +38,10 @@ def broken(draw):
 
 
 def check(name, arguments):
-    """Asserts that a call is refused in our voice or gives something."""
+    """Assert that a call succeeds or raises with our prefix."""
     try:
         with warnings.catch_warnings():
-            # as from jax itself, for a number that its dtype does not hold
+            # jax itself warns like this about a number that its dtype cannot hold
             warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning)
             warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
             call(CALLS[name][0], arguments)
@@ -49,12 +50,12 @@ def check(name, arguments):
     else:
         return
     assert message.startswith("jaxpool.")
-    assert not re.search(r"Tracer\(|Traced<", message)  # nobody can read the repr of a tracer
+    assert not re.search(r"Tracer\(|Traced<", message)  # the repr of a tracer does not help a user
 
 
 @pytest.fixture
 def in_time():
-    """Ends a call that hangs."""
+    """Raise if a call hangs."""
 
     def late(*args):
         raise TimeoutError(f"a call took longer than {SECONDS} s")
@@ -66,7 +67,7 @@ def in_time():
 
 
 def test_every_function_gets_junk():
-    assert set(jaxpool.__all__) - set(CALLS) == {"keep_memory"}  # it takes no argument
+    assert set(jaxpool.__all__) - set(CALLS) == {"keep_memory"}  # it takes no arguments
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -1,4 +1,4 @@
-"""Types of fewer bits than most give right values, complex numbers a TypeError in our words."""
+"""Dtypes of few bits give correct values, and complex numbers raise our TypeError."""
 
 import jax
 import ml_dtypes
@@ -29,7 +29,7 @@ LEAST, MOST = {"int2": -2, "int4": -8}, {"int2": 2, "uint2": 4, "int4": 8, "uint
 
 
 def draw(dtype, shape):
-    """Whole numbers that a type holds; of floats from 0 to 4."""
+    """Random integers that a dtype holds, from 0 to 3 for floats."""
     rng = np.random.default_rng(0)
     values = rng.integers(LEAST.get(dtype, 0), MOST.get(dtype, 4), shape)
     return values.astype(np.int8).astype(getattr(ml_dtypes, dtype, dtype))

@@ -1,4 +1,4 @@
-"""`local_maxima` and `local_minima`: plateaus, ends of an axis, NaN and infinities, windows of even sizes."""
+"""`local_maxima` and `local_minima`: plateaus, ends of an axis, NaN, infinities and even window sizes."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def marked(values, ties, window=3, name="local_maxima"):
     ("values", "first", "last", "every"),
     [
         ([0, 2, 1, 3, 0], [1, 3], [1, 3], [1, 3]),
-        ([1, 1, 1, 1, 0], [0], [3], [0, 1, 2, 3]),  # a plateau that no window sees whole
+        ([1, 1, 1, 1, 0], [0], [3], [0, 1, 2, 3]),  # a plateau wider than a window
         ([0, 5, 5, 0, 5], [1, 4], [2, 4], [1, 2, 4]),
         ([-inf, -inf, 0, -inf, -inf], [0, 2], [2, 4], [0, 2, 4]),
         ([-inf] * 3, [0], [2], [0, 1, 2]),

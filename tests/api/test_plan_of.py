@@ -1,4 +1,4 @@
-"""`jaxpool.plan_of`: what it says is what programs do, pool by pool and on each platform."""
+"""`jaxpool.plan_of` describes the passes that the compiled programs contain, for each pool and platform."""
 
 import functools
 import inspect
@@ -70,13 +70,13 @@ CALLS = {  # a call, and the shape of x
 }
 PASSES = ("max", "max, windows that meet", "max, split", "min, long", "max, long, split")
 PASSES += ("avg, windows that meet", "avg, long", *BLURS, *RANKED)
-MARKS = {  # operations of a program, and the passes that they go with
+MARKS = {  # operations of a lowered program, and the passes that explain them
     "gather": {"gathered", "tables"},
     "scatter": {"scattered"},
     "reduce": {"reduced", "blocks"},
     "concatenate": {"regions"},
 }
-# What is no pass over x: indices are checked, where windows begin is drawn, bits are packed, or a sum looks for a NaN.
+# Operations that are no pass over x: index checks, random window starts, packed bits, a search for NaN in sums.
 BESIDE = {
     "unpool": {"reduce", "scatter", "gather"},
     "unpool, far": {"reduce"},
@@ -84,7 +84,7 @@ BESIDE = {
     "fractional max": {"concatenate"},
     **{name: {"concatenate"} for name in PLACED},
     "rank, whole, split": {"concatenate"},
-    "max, whole": {"concatenate"},  # the coordinates of the chosen element
+    "max, whole": {"concatenate"},  # coordinates of the selected element
     "global max": {"concatenate"},
     "erode": {"concatenate", "reduce"},
 }
@@ -97,7 +97,7 @@ def lowered(program, platform, *shapes):
 
 
 def marks(program, platform, *shapes):
-    """Which of these operations a program has on a platform."""
+    """The names in `MARKS` whose operation occurs in the program for a platform."""
     text = lowered(program, platform, *shapes)
     return {name for name in MARKS if re.search(rf"stablehlo\.{name}\b", text)}
 
@@ -110,7 +110,7 @@ def expected(*stages):
 
 
 def plan_and_pull(call, shape):
-    """The only row of a call, its gradient as a function, and the shapes of what that takes."""
+    """The only row of the plan, a function of x and dy that pulls back, and its argument shapes."""
     x = jax.ShapeDtypeStruct(shape, jnp.float32)
     (row,) = jaxpool.plan_of(call)(x)
     return row, lambda x, dy: jax.vjp(call, x)[1](dy), (shape, jax.eval_shape(call, x).shape)
@@ -131,7 +131,7 @@ def test_programs_do_what_is_told(name, platform):
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("name", PASSES)
 def test_the_plan_is_what_kernels_read(monkeypatch, name, platform):
-    """The very objects: every layout and step that a pass is told by is one that a kernel is handed."""
+    """Plan and kernels share the same layout and step objects, compared by identity."""
     read = set()
 
     def noted(function):
@@ -224,7 +224,7 @@ def test_a_train_step_has_a_row_for_each_pool_and_its_line():
 
 
 def test_a_line_that_was_traced_before_is_not_taken_for_another():
-    """`softmax_pool` is traced once for arrays of a type; each call is at its own line."""
+    """`softmax_pool` is traced once per type, but each call reports its own line."""
 
     def both(x):
         return softened(x), softened_elsewhere(x)
@@ -268,7 +268,7 @@ def test_integers_keep_nothing():
 
 
 def test_a_soft_pool_is_the_sums_that_it_is_made_of():
-    """A maximum of powers is a sum, a mean of weights two; one that is large by its temperature goes tap by tap."""
+    """p = inf gives one maximum of 9 taps; a large temperature array makes the pool go tap by tap."""
     x = jnp.ones((2, 12, 12, 4))
     assert [len(row.passes["gpu"].forward) for row in jaxpool.plan_of(softened)(x)] == [2]
     (row,) = jaxpool.plan_of(jaxpool.lp_pool)(x, float("inf"), (3, 3))
@@ -298,7 +298,7 @@ def test_every_function_tells_its_plan(name):
 
 @pytest.mark.parametrize("kept_here", PLATFORMS)
 def test_text_of_what_another_platform_keeps(kept_here):
-    """Of maxima a program that is traced for a TPU keeps x, others an index."""
+    """A maximum that is traced for a TPU saves x for the backward pass, on other platforms an index."""
     x = jax.ShapeDtypeStruct((8, 64, 64, 8), jnp.float32)
     index, whole = "uint8[8,32,32,8]", "float32[8,64,64,8]"
     with tracing_for(kept_here):

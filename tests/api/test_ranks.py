@@ -1,4 +1,4 @@
-"""Medians, ranks, morphology, the k largest: drawn cases against loops in NumPy."""
+"""Medians, ranks, morphology and the k largest elements: random cases against NumPy references."""
 
 import dataclasses
 import functools
@@ -35,7 +35,7 @@ VALUES = ("ties", "normal", "special", "lowest")
 
 @functools.cache
 def pool(kind, autodiff):
-    """One function for each pair, so that programs are compiled once."""
+    """Cached, so that each pool compiles once."""
     return functools.partial(getattr(jaxpool, f"{kind}_pool"), autodiff=autodiff)
 
 
@@ -48,7 +48,7 @@ def check(case, autodiff="vjp", values=VALUES):
 @examples(2)
 @given(data=st.data(), autodiff=MODES, kind=st.sampled_from(["median", "rank"]))
 def test_ranks(ties, kind, autodiff, data):
-    """NaN, infinities, ties, padding, dilation, ceil mode, every layout."""
+    """The cases contain NaN, infinities, ties, padding, dilation, ceil mode and every layout."""
     check(data.draw(pool_cases(kinds=(kind,), ties=(ties,))), autodiff)
 
 
@@ -60,7 +60,7 @@ def test_ranks_of_other_types(case):
 
 @st.composite
 def morphology(draw, dtypes=(np.float32,)):
-    """A case of a maximum, a kernel of its window, with or without channels, and which of the two functions."""
+    """A max pool case, a kernel for its window with or without channels, and the name of a function."""
     valid = geometries(ceil_mode=False, layouts=("channels_last", "channels_first"), ranks=(1, 2))
     case = draw(pool_cases(kinds=("max",), geometry=valid, dtypes=dtypes))
     window = case.window()
@@ -95,7 +95,7 @@ def test_morphology_of_other_types(drawn, autodiff):
 
 @st.composite
 def lanes(draw, dtypes=FLOATS + INTEGERS):
-    """An array, an axis of it and how many elements to take along it."""
+    """An array, an axis, and the number of elements to select along the axis."""
     shape = draw(st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple))
     axis = draw(st.integers(-len(shape), len(shape) - 1))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -121,7 +121,7 @@ def test_the_k_largest(drawn):
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.int8, np.uint8, np.bool_])
 def test_programs_of_several_devices_sort(dtype):
-    """XLA gathers a batch for `top_k` on CPU."""
+    """XLA for CPU all-gathers the batch of a `top_k`."""
     values = [np.nan, -np.inf, np.inf, -0.0, 0.0, 1e-45, -1.0] if dtype != np.bool_ else [0, 1]
     x = np.random.default_rng(0).choice(values, (3, 40, 2))
     x = jnp.asarray(
@@ -151,10 +151,11 @@ def test_many_of_the_largest_take_no_memory_for_each_pair():
         return y, back(dy)
 
     memory = jax.jit(both).lower(x, x.update(shape=(8, 4096))).compile().memory_analysis()
-    assert memory.temp_size_in_bytes < 8 * 4 * x.size  # 2.1 GB as comparisons
+    assert memory.temp_size_in_bytes < 8 * 4 * x.size  # pairwise comparisons would need 2.1 GB
 
 
-LARGE = {  # taps that no one step of a maximum takes, bits of two words, and more than comparators rank
+# windows beyond one step of a maximum, beyond one word of bits, and beyond ranking by comparators
+LARGE = {
     "several steps": ((1, 7, 7, 1), (5, 5), (1, 1), "first"),
     "two words": ((1, 8, 7, 1), (6, 7), (2, 1), "split"),
     **{f"walked back, {t}": ((1, 9, 9, 2), (9, 8), (2, 3), t) for t in ("first", "last", "split")},
@@ -170,7 +171,7 @@ QUICK = ("several steps", "two words", "counted, split")
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LARGE]
 )
 def test_large_windows(name):
-    """Padded, with NaN, infinities and ties; two windows may choose other elements of what they share."""
+    """Padded windows with NaN, infinities and ties; two windows may select different elements of their overlap."""
     shape, window, strides, ties = LARGE[name]
     for values in ("special", "ties"):
         x = draw_values(np.random.default_rng(0), shape, np.float32, values)
@@ -180,7 +181,7 @@ def test_large_windows(name):
         assert_pool_matches(pool("median", "vjp"), dataclasses.replace(case, dy=dy))
 
 
-# At length: 300 drawn cases for each function.
+# Long tests: 300 random cases for each function.
 
 
 @pytest.mark.slow
@@ -192,11 +193,12 @@ def test_ranks_at_length(kind, autodiff, data):
 
 
 @pytest.mark.slow
-@settings(max_examples=600)  # of both functions
+@settings(max_examples=600)  # over both functions
 @given(drawn=morphology(dtypes=(np.float32, np.int32)), autodiff=MODES)
 def test_morphology_at_length(drawn, autodiff):
     floats = drawn[0].dy is not None
-    check_morphology(drawn, autodiff, ("special",) if floats else ("ties",))  # none that wrap
+    # integers that do not wrap around
+    check_morphology(drawn, autodiff, ("special",) if floats else ("ties",))
 
 
 @pytest.mark.slow
@@ -254,7 +256,9 @@ def test_the_midpoint_of_integers_is_that_of_jax(dtype):
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
 def test_the_midpoint_of_large_numbers_and_of_nan(dtype):
-    """NaN is the larger of the two of a window with one other; the mean of large numbers does not overflow."""
+    """NaN ranks above numbers, so a pair with NaN has the midpoint NaN. The midpoint of large numbers does not
+    overflow.
+    """
     most = float(jnp.finfo(dtype).max)
     x = jnp.array([most, most, np.nan, 1, -np.inf, np.nan, -2, -2], dtype)
     y = jaxpool.median_pool(x, 2, 2, axes=(0,), method="midpoint")
@@ -268,7 +272,7 @@ def test_the_midpoint_of_large_numbers_and_of_nan(dtype):
     "how", [{"rank": 1}, {"rank": -2}, {"method": "lower"}, {"method": "midpoint"}]
 )
 def test_ranks_of_what_a_mask_counts(how, window):
-    """A window in which too few elements count for the rank gives 0, and no gradient."""
+    """If a window has too few unmasked elements for the rank, the output is 0 without gradient."""
     rng = np.random.default_rng(2)
     x, mask = rng.integers(-3, 4, (2, 5, 6, 2)).astype(np.float32), rng.random((2, 5, 6, 1)) < 0.4
     x[0, 0] = np.nan

@@ -1,4 +1,4 @@
-"""logsumexp_pool and softmax_pool against their formulas, at their limits; what they say of wrong arguments."""
+"""`logsumexp_pool` and `softmax_pool` against their formulas, at temperature limits, and their messages."""
 
 import functools
 import math
@@ -40,7 +40,8 @@ def test_value_and_gradient(name, geometry):
 def test_a_temperature_for_each_channel_or_each_output(name):
     shape, geometry = PLAIN
     x = numbers(shape)
-    for t in (np.array([0.5, 2.0]), np.exp(numbers(shape, 0.5, seed=1))):  # SAME: x and y alike
+    # x and y have the same shape
+    for t in (np.array([0.5, 2.0]), np.exp(numbers(shape, 0.5, seed=1))):
         want, pullback = by_loops(name, x, t, **geometry)
         dy = numbers(want.shape, seed=2)
         y, dx, dt = run(name, geometry, x, t, dy)
@@ -66,7 +67,7 @@ def test_a_number_and_an_array_give_the_same(name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("x64")
 def test_derivatives_to_third_order(name):
-    """In x and T together."""
+    """In x and the temperature together."""
     f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
     w = np.cos(np.arange(4.0))[:, None]
     at = np.append(numbers(4, 1.0), 0.8)
